@@ -4,8 +4,18 @@
 //!
 //! A commit of redb copies and syncs a page for each key, which costs several times what the commit
 //! itself does. The journal makes a batch durable with one sequential write and one sync. The
-//! writer moves the commits of several batches into redb's file in one transaction, which is a
-//! *lap* of the journal: then it begins again at the journal's start and overwrites what is there.
+//! commits of several batches are a *lap* of the journal, which one transaction moves into redb's
+//! file ([`filing`](super::filing)).
+//!
+//! The file has two halves, and each has room for a lap. While one lap is moved into redb's file,
+//! the writer fills the next one in the other half. A half is overwritten once its lap is in redb's
+//! file.
+//!
+//! ```text
+//!   store.redb      at 10 ─────────────▶ at 20 ─────────────▶ at 30
+//!   first half      lap 10: 11 to 20     moved │ lap 30: 31 …
+//!   second half     empty                lap 20: 21 to 30     moved │ …
+//! ```
 //!
 //! A frame is a batch. It begins at a sector (512 bytes), so a torn write cannot damage an earlier
 //! frame, and a sector of zeros follows, which is synced with it. If a power cut leaves the newest
@@ -18,7 +28,7 @@
 //! | 4 | CRC-32 of the header's fields below |
 //! | 4 | CRC-32 of the content |
 //! | 4, 4 | length of the content, number of commits |
-//! | 8 | the lap: the revision of redb's file when it began |
+//! | 8 | the lap: the revision after which its commits begin |
 //! | 8 | revision of the first commit |
 //! | 4 | CRC-32 of the content of the frame before it in the lap; 0 for the first |
 //!
@@ -26,8 +36,12 @@
 //! never) and the number of its records, then for each record its length and its bytes as in the
 //! table `log`. All numbers are little endian.
 //!
-//! Frames count only if their lap is the revision of redb's file, and their revisions follow it
-//! without a gap. So frames of earlier laps, or of another file, have no effect.
+//! An opening reads the lap that begins at the revision of redb's file, in either half, and then the
+//! lap that begins where that one ends. Revisions follow one another without a gap. So frames of
+//! earlier laps have no effect. A lap that begins after the newest commit found is damage: a lap
+//! begins after the frames of the one before it were synced.
+//!
+//! Formats before 4 had the first half only.
 
 use redb::{StorageBackend, backends::FileBackend};
 use std::{
@@ -43,9 +57,9 @@ use super::{
 
 /// Name of the journal's file in a data folder.
 pub(super) const FILE: &str = "store.journal";
-/// Maximum length of a lap in bytes. The file grows up to it.
+/// Maximum length of a lap in bytes, and the place of the second half.
 const LAP_BYTES_MAX: u64 = 2 << 20;
-/// Bytes by which the file grows. They are written once, so that a later sync need not also store
+/// Bytes by which a half grows. They are written once, so that a later sync need not also store
 /// which blocks the file has.
 const GROWTH_BYTES: u64 = 256 << 10;
 /// The unit that a disk writes as a whole.
@@ -77,6 +91,8 @@ pub(super) struct Found {
     pub(super) entries: Vec<Entry>,
     /// Damage: commits behind it were acknowledged and cannot be read.
     pub(super) damage: Option<String>,
+    /// The half of the newest frame.
+    half: usize,
 }
 
 /// The journal of an open store.
@@ -84,10 +100,14 @@ pub(super) struct Found {
 pub(super) struct Journal {
     file: Box<dyn StorageBackend>,
     lap: u64,
-    /// Where the next frame begins.
+    /// The half of the lap: 0 or 1.
+    half: usize,
+    /// Where the next frame begins in the half.
     at: u64,
     /// Checksum of the content of the frame before.
     before: u32,
+    /// How many bytes of each half were written once.
+    grown: [u64; 2],
     /// The file's length.
     length: u64,
     frame: Vec<u8>,
@@ -117,22 +137,37 @@ pub(super) fn remove(folder: &Path) -> Result<(), DiskError> {
     }
 }
 
-/// The commits of a journal's file whose lap satisfies a condition. None if there is no file.
-pub(super) fn commits(path: &Path, is_wanted: impl Fn(u64) -> bool) -> io::Result<Vec<Entry>> {
+/// The commits of a journal's file. If `is_exact`, those that follow a revision of redb's file
+/// without a gap, else those of all laps that begin there or later. None if there is no file.
+pub(super) fn commits(path: &Path, filed: u64, is_exact: bool) -> io::Result<Vec<Entry>> {
     let bytes = match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         bytes => bytes?,
     };
-    let lap = Head::of(&bytes).map(|head| head.chain.0).filter(|lap| is_wanted(*lap));
-    Ok(lap.map(|lap| frames(&bytes, lap).entries).unwrap_or_default())
+    if is_exact {
+        return Ok(laps(&bytes, filed).entries);
+    }
+    let lap_of = |half| Some((Head::of(half)?.chain.0, half));
+    let mut found: Vec<_> = halves(&bytes).into_iter().filter_map(lap_of).collect();
+    found.retain(|(lap, _)| *lap >= filed);
+    found.sort_unstable_by_key(|(lap, _)| *lap);
+    Ok(found.into_iter().flat_map(|(lap, half)| frames(half, lap).entries).collect())
 }
 
 impl Journal {
-    /// Reads the commits that follow a revision of redb's file, and begins a lap behind them.
+    /// Reads the commits that follow a revision of redb's file, and begins a lap behind it.
     pub(super) fn of(file: Box<dyn StorageBackend>, filed: u64) -> io::Result<(Self, Found)> {
         let found = read(&*file, filed)?;
-        let length = file.len()?;
-        Ok((Self { file, lap: filed, at: 0, before: 0, length, frame: Vec::new() }, found))
+        let (length, half) = (file.len()?, found.half);
+        // There may be a hole between the halves. Then the next syncs take somewhat longer.
+        let grown = [length.min(LAP_BYTES_MAX), length.saturating_sub(LAP_BYTES_MAX)];
+        let (lap, at, before, frame) = (filed, 0, 0, Vec::new());
+        Ok((Self { file, lap, half, at, before, grown, length, frame }, found))
+    }
+
+    /// The revision after which the lap's commits begin.
+    pub(super) fn lap(&self) -> u64 {
+        self.lap
     }
 
     /// Begins a lap: everything up to a revision is in redb's file. Writes nothing.
@@ -140,6 +175,20 @@ impl Journal {
         self.lap = filed;
         self.at = 0;
         self.before = 0;
+    }
+
+    /// Begins a lap in the other half, whose lap is in redb's file. `end` is the last revision of
+    /// the present lap. Writes nothing.
+    pub(super) fn turn(&mut self, end: u64) {
+        self.half = 1 - self.half;
+        self.begin(end);
+    }
+
+    /// Overwrites all frames: after damage, revisions are used again.
+    pub(super) fn clear(&mut self) -> io::Result<()> {
+        let length = usize::try_from(self.length).unwrap_or(usize::MAX);
+        self.file.write(0, &vec![0; length])?;
+        self.file.sync_data()
     }
 
     /// Adds a batch and syncs it. The entries follow those of the lap. `Ok(false)` if the lap has
@@ -159,24 +208,34 @@ impl Journal {
         }
         // Whatever reached the disk, the frame is no frame without its header. The sync covers
         // this write even if an earlier sync has failed.
+        let at = self.start() + self.at;
         let cut = || {
-            if self.file.len()? > self.at {
-                self.file.write(self.at, &[0; SECTOR])?;
+            if self.file.len()? > at {
+                self.file.write(at, &[0; SECTOR])?;
             }
             self.file.sync_data()
         };
         Err(Failed { is_gone: cut().is_ok() })
     }
 
+    /// Where the lap's half begins.
+    fn start(&self) -> u64 {
+        LAP_BYTES_MAX * self.half as u64
+    }
+
     fn write(&mut self, end: u64) -> io::Result<()> {
-        if end > self.length {
-            let length = end.next_multiple_of(GROWTH_BYTES).min(LAP_BYTES_MAX);
-            let missing = usize::try_from(length - self.length).unwrap_or(usize::MAX);
-            self.file.set_len(length)?;
-            self.file.write(self.length, &vec![0; missing])?;
-            self.length = length;
+        let (start, grown) = (self.start(), self.grown[self.half]);
+        if end > grown {
+            let wanted = end.next_multiple_of(GROWTH_BYTES).min(LAP_BYTES_MAX);
+            if start + wanted > self.length {
+                self.file.set_len(start + wanted)?;
+                self.length = start + wanted;
+            }
+            let missing = usize::try_from(wanted - grown).unwrap_or(usize::MAX);
+            self.file.write(start + grown, &vec![0; missing])?;
+            self.grown[self.half] = wanted;
         }
-        self.file.write(self.at, &self.frame)?;
+        self.file.write(start + self.at, &self.frame)?;
         self.file.sync_data()
     }
 }
@@ -242,17 +301,59 @@ impl Head {
     }
 }
 
-/// Reads the frames of the lap that began at a revision.
+/// Reads the laps that follow a revision of redb's file.
 fn read(file: &dyn StorageBackend, filed: u64) -> io::Result<Found> {
-    let length = usize::try_from(file.len()?.min(LAP_BYTES_MAX)).unwrap_or(usize::MAX);
+    let length = usize::try_from(file.len()?.min(2 * LAP_BYTES_MAX)).unwrap_or(usize::MAX);
     let mut bytes = vec![0; length];
     file.read(0, &mut bytes)?;
-    Ok(frames(&bytes, filed))
+    Ok(laps(&bytes, filed))
 }
 
-fn frames(bytes: &[u8], filed: u64) -> Found {
-    let mut found = Found::default();
-    let (mut at, mut chain) = (0, (filed, filed + 1, 0));
+fn halves(bytes: &[u8]) -> [&[u8]; 2] {
+    let (first, second) = bytes.split_at(bytes.len().min(LAP_BYTES_MAX as usize));
+    [first, second]
+}
+
+fn laps(bytes: &[u8], filed: u64) -> Found {
+    let halves = halves(bytes);
+    let (mut found, mut end) = (Found::default(), filed);
+    // The second lap begins where the first one ends.
+    while found.damage.is_none()
+        && let Some((half, lap)) = (0..).zip(halves.map(|half| frames(half, end))).find(is_there)
+    {
+        end += lap.entries.len() as u64;
+        found.entries.extend(lap.entries);
+        found.damage = lap.damage.map(|at| {
+            let at = at + half * LAP_BYTES_MAX as usize;
+            format!("the frame at byte {at} does not match its checksum")
+        });
+        found.half = half;
+    }
+    let lap_of = |half| Some(Head::of(half)?.chain.0).filter(|lap| *lap > end);
+    if found.damage.is_none()
+        && let Some(lap) = halves.into_iter().find_map(lap_of)
+    {
+        found.damage = Some(format!("the commits after revision {end}, up to {lap}, are missing"));
+    }
+    found
+}
+
+/// The frames of a lap.
+#[derive(Default)]
+struct Lap {
+    entries: Vec<Entry>,
+    /// Where damage is, if commits behind it were acknowledged.
+    damage: Option<usize>,
+}
+
+fn is_there((_, lap): &(usize, Lap)) -> bool {
+    !lap.entries.is_empty() || lap.damage.is_some()
+}
+
+/// Reads the frames of a lap in a half.
+fn frames(bytes: &[u8], lap: u64) -> Lap {
+    let mut found = Lap::default();
+    let (mut at, mut chain) = (0, (lap, lap + 1, 0));
     let head_at = |at: usize| Head::of(bytes.get(at..)?);
     while let Some(head) = head_at(at).filter(|head| head.chain == chain) {
         let content = bytes.get(at + HEAD..at + HEAD + head.length);
@@ -263,16 +364,14 @@ fn frames(bytes: &[u8], filed: u64) -> Found {
         };
         found.entries.extend(entries);
         at += head.frame_length();
-        chain = (filed, chain.1 + u64::from(head.n_commits), head.sum);
+        chain = (lap, chain.1 + u64::from(head.n_commits), head.sum);
     }
     // The newest frame may be torn. A frame is written after the one before it was synced, so one
     // that has a successor was whole.
-    let is_successor = |head: Head| head.chain.0 == filed && head.chain.1 > chain.1;
+    let is_successor = |head: Head| head.chain.0 == lap && head.chain.1 > chain.1;
     let mut sectors = bytes.get(at..).unwrap_or_default().chunks(SECTOR);
-    if sectors.any(|sector| Head::of(sector).is_some_and(is_successor)) {
-        let what = format!("the frame at byte {at} does not match its checksum");
-        found.damage = Some(what);
-    }
+    let has_successor = sectors.any(|sector| Head::of(sector).is_some_and(is_successor));
+    found.damage = has_successor.then_some(at);
     found
 }
 
@@ -382,6 +481,46 @@ mod tests {
             prop_assert!(is_padding || is_found, "{} of {}", newest, revision);
         }
 
+        /// Laps are read back at each moment, whether the older one was filed or not.
+        #[test]
+        fn laps_are_read_back(steps in proptest::collection::vec(0_usize..9, 1..40)) {
+            let mut journal = journal(5);
+            // The revision of redb's file, what it has not, and where the current lap begins.
+            let (mut filed, mut newest, mut unfiled, mut lap) = (5, 5, Vec::new(), 5);
+            for step in steps {
+                match step {
+                    // A transaction of the engine.
+                    0 => {
+                        newest += 3;
+                        (filed, lap) = (newest, newest);
+                        unfiled.clear();
+                        journal.begin(filed);
+                    }
+                    // The sealed lap was filed.
+                    1 => {
+                        filed = lap;
+                        unfiled.retain(|entry: &Entry| entry.revision > filed);
+                    }
+                    2 | 3 if filed == lap && newest > lap => {
+                        lap = newest;
+                        journal.turn(lap);
+                    }
+                    n => {
+                        let batch = entries(newest, &vec![vec![7; 100 * n]; n]);
+                        prop_assert!(journal.append(&batch).unwrap());
+                        newest += batch.len() as u64;
+                        unfiled.extend(batch);
+                    }
+                }
+                let found = read(&*journal.file, filed).unwrap();
+                prop_assert_eq!((&found.entries, found.damage), (&unfiled, None));
+                // After the sealed lap was filed, and that is not published.
+                let found = read(&*journal.file, lap).unwrap();
+                let later = unfiled.iter().filter(|entry| entry.revision > lap).cloned();
+                prop_assert_eq!((found.entries, found.damage), (later.collect(), None));
+            }
+        }
+
         #[test]
         fn any_bytes_end_the_reading(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
             prop_assert!(read(&*over(&bytes), 1).unwrap().entries.is_empty());
@@ -412,6 +551,41 @@ mod tests {
     }
 
     #[test]
+    fn damage_before_the_second_lap_is_reported_and_cleared() {
+        let mut journal = journal(1);
+        for (revision, is_last) in [(1, false), (2, true), (3, true)] {
+            assert!(journal.append(&entries(revision, &[vec![1; 100]])).unwrap());
+            if is_last {
+                journal.turn(revision + 1);
+            }
+        }
+        assert_eq!(read(&*journal.file, 1).unwrap().entries.len(), 3);
+        let whole = bytes(&journal);
+        for (at, filed, n_read, is_damage) in [
+            (100, 1, 0, true),
+            // The newest frame of the first lap: it has a successor in the second one.
+            (SECTOR + 5, 1, 1, true),
+            (SECTOR + 100, 1, 1, true),
+            (SECTOR + 100, 3, 1, false),
+            (LAP_BYTES_MAX as usize + 5, 1, 2, false),
+            (LAP_BYTES_MAX as usize + 100, 1, 2, false),
+        ] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            let found = read(&*over(&bytes), filed).unwrap();
+            let found = (found.entries.len(), found.damage.is_some());
+            assert_eq!(found, (n_read, is_damage), "byte {at}, from {filed}");
+        }
+        // A file that is older than both laps.
+        assert!(read(&*journal.file, 0).unwrap().damage.is_some());
+        journal.clear().unwrap();
+        for filed in 0..5 {
+            assert_eq!(read(&*journal.file, filed).unwrap().damage, None);
+            assert!(read(&*journal.file, filed).unwrap().entries.is_empty());
+        }
+    }
+
+    #[test]
     fn a_lap_is_bounded() {
         let mut journal = journal(1);
         let mut revision = 1;
@@ -420,6 +594,13 @@ mod tests {
         }
         assert!((15..22).contains(&revision), "{revision}");
         assert!(journal.file.len().unwrap() <= LAP_BYTES_MAX);
+        assert_eq!(read(&*journal.file, 1).unwrap().entries.len() as u64, revision - 1);
+        journal.turn(revision);
+        while journal.append(&entries(revision, &[vec![1; 100_000]])).unwrap() {
+            revision += 1;
+        }
+        assert!((32..43).contains(&revision), "{revision}");
+        assert!(journal.file.len().unwrap() <= 2 * LAP_BYTES_MAX);
         assert_eq!(read(&*journal.file, 1).unwrap().entries.len() as u64, revision - 1);
     }
 }

@@ -139,22 +139,15 @@ fn migration_is_atomic() {
     };
     use redb::{ReadableDatabase, TableDefinition};
     const NEW: TableDefinition<'_, u64, u64> = TableDefinition::new("new");
-    let steps: [Step; 4] = [
-        |_| Ok(()),
-        |transaction| {
-            let mut table = transaction.open_table(NEW)?;
-            for n in 0..500 {
-                table.insert(n, n)?;
-            }
-            Ok(())
-        },
-        |transaction| {
-            let mut table = transaction.open_table(NEW)?;
-            table.insert(1000, 1)?;
-            Ok(())
-        },
-        |_| Err(super::super::layout::Damaged("a step that fails").into()),
-    ];
+    let mut steps: Vec<Step> = vec![|_| Ok(()); usize::try_from(FORMAT - 1).unwrap()];
+    steps.push(|transaction| {
+        let mut table = transaction.open_table(NEW)?;
+        for n in 0..500 {
+            table.insert(n, n)?;
+        }
+        Ok(())
+    });
+    steps.push(|_| Err(super::super::layout::Damaged("a step that fails").into()));
     let builder = redb::Database::builder();
     let open = |disk: &Disk| builder.create_with_backend(disk.attach());
     let format = |database: &redb::Database| {
@@ -167,16 +160,17 @@ fn migration_is_atomic() {
         let database = open(&disk).unwrap();
         file::prepare(&database, Path::new("torn")).unwrap();
         // A failing step reverts the steps before it.
-        assert!(migrate_to(&database, FORMAT, 5, &steps).is_err());
+        assert!(migrate_to(&database, FORMAT, FORMAT + 2, &steps).is_err());
         assert_eq!(format(&database), (FORMAT, false));
         disk.fail(torn::Fault::Gone { after: n_calls });
-        let migrated = migrate_to(&database, FORMAT, 4, &steps);
+        let migrated = migrate_to(&database, FORMAT, FORMAT + 1, &steps);
         disk.crash(n_calls);
         drop(database);
         let found = format(&open(&disk).unwrap());
-        assert!(found == (FORMAT, false) || found == (4, true), "after {n_calls} calls: {found:?}");
+        let (before, after) = ((FORMAT, false), (FORMAT + 1, true));
+        assert!(found == before || found == after, "after {n_calls} calls: {found:?}");
         if migrated.is_ok() {
-            assert_eq!(found, (4, true));
+            assert_eq!(found, after);
             assert!(n_calls > 5, "nothing failed");
             break;
         }
