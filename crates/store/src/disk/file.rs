@@ -67,7 +67,7 @@ pub(super) fn make_folder(folder: &Path) -> Result<(), DiskError> {
     Ok(())
 }
 
-fn sync_folder(folder: &Path) -> Result<(), DiskError> {
+pub(super) fn sync_folder(folder: &Path) -> Result<(), DiskError> {
     let opened = File::open(folder).map_err(io_error("open", folder))?;
     opened.sync_all().map_err(io_error("sync the folder", folder))
 }

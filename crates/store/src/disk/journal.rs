@@ -52,7 +52,7 @@ use std::{
 
 use super::{
     error::{DiskError, Fault},
-    file::io_error,
+    file::{io_error, sync_folder},
 };
 
 /// Name of the journal's file in a data folder.
@@ -116,12 +116,17 @@ pub(super) struct Journal {
 /// Opens the journal of a folder, and creates it if it is missing.
 pub(super) fn open(folder: &Path) -> Result<Box<dyn StorageBackend>, DiskError> {
     let path = folder.join(FILE);
+    let is_new = fs::symlink_metadata(&path).is_err();
     let mut options = File::options();
     options.read(true).write(true).create(true);
     // Only the owner may read it, because it holds Secrets.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let file = options.open(&path).map_err(io_error("open", &path))?;
+    if is_new {
+        // A sync of the file need not store its name.
+        sync_folder(folder)?;
+    }
     let file = FileBackend::new(file).map_err(|error| Fault::from(error).of_file(&path))?;
     Ok(Box::new(file))
 }

@@ -61,6 +61,7 @@ use crate::contract::*;
 /// Maximum number of commands in one batch, and of bytes of their values.
 const BATCH_COMMANDS_MAX: usize = 1024;
 const BATCH_BYTES_MAX: usize = 16 << 20;
+
 /// The results of a batch, to publish and send once it is durable.
 #[derive(Default)]
 struct Work {

@@ -84,7 +84,7 @@ impl Half {
     async fn new(options: DiskOptions) -> Self {
         let (disk, is_due) = (Disk::new(), Arc::new(AtomicBool::new(false)));
         let filing = Box::new(Held { is_due: is_due.clone(), job: None });
-        let laps = Laps { records_max: RECORDS, filing };
+        let laps = |_| Laps { records_max: RECORDS, filing };
         let store = open_torn_with(&disk, options, laps).unwrap();
         let mut half = Self { disk, store, is_due, state: BTreeMap::new() };
         for n in 0..RECORDS + 3 {
@@ -199,7 +199,7 @@ async fn a_power_cut_after_any_commit_loses_nothing() {
         let mut rng = SmallRng::seed_from_u64(seed);
         let quick_repair_bytes = if seed % 2 == 0 { 0 } else { u64::MAX };
         let options = DiskOptions { quick_repair_bytes, history_revisions_max: 20, ..options() };
-        let laps = Delayed::laps(RECORDS, [0, 2, 1000][seed as usize % 3], seed);
+        let laps = |_| Delayed::laps(RECORDS, [0, 2, 1000][seed as usize % 3], seed);
         let disk = Disk::new();
         let store = open_torn_with(&disk, options.clone(), laps).unwrap();
         let mut state = BTreeMap::new();
@@ -221,6 +221,36 @@ async fn a_power_cut_after_any_commit_loses_nothing() {
             assert_eq!(values(&opened, At::Latest).await, state, "seed {seed}, commit {n}");
             assert_eq!(opened.revision().await.unwrap(), store.revision().await.unwrap());
         }
+    }
+}
+
+/// A power cut at any moment of the thread that files laps.
+#[tokio::test]
+async fn a_power_cut_beside_the_thread_loses_nothing() {
+    for seed in 0..6 {
+        let quick_repair_bytes = if seed % 2 == 0 { 0 } else { u64::MAX };
+        let options = DiskOptions { quick_repair_bytes, history_revisions_max: 50, ..options() };
+        let disk = Disk::new();
+        let laps = |wake| Laps { records_max: 20, ..Laps::of_thread(wake) };
+        let store = open_torn_with(&disk, options.clone(), laps).unwrap();
+        let mut state = BTreeMap::new();
+        for n in 0..150 {
+            let txns = (0..4).map(|at| {
+                let (key, value) = (format!("/{}", (n * 3 + at) % 50), format!("{n} {at}"));
+                state.insert(key.clone(), value.clone());
+                commit(&store, vec![put(&key, &value)])
+            });
+            for done in futures::future::join_all(txns).await {
+                done.unwrap();
+            }
+            let disk = disk.after_crash(seed * 1000 + n);
+            let opened = open_torn(&disk, options.clone()).unwrap();
+            assert_eq!(values(&opened, At::Latest).await, state, "seed {seed}, batch {n}");
+        }
+        store.close().await;
+        drop(store);
+        let opened = open_torn(&disk, options.clone()).unwrap();
+        assert_eq!(values(&opened, At::Latest).await, state, "seed {seed}");
     }
 }
 

@@ -283,7 +283,7 @@ impl World {
     fn open(&self) -> Result<DiskStore, DiskError> {
         let records_max = [3, 6, 14, 512][usize::try_from(self.seed / 2 % 4).unwrap()];
         let n_batches_max = [0, 2, 5, 1000][usize::try_from(self.seed / 8 % 4).unwrap()];
-        let laps = Delayed::laps(records_max, n_batches_max, self.seed);
+        let laps = |_| Delayed::laps(records_max, n_batches_max, self.seed);
         open_torn_with(&self.disk, self.options.clone(), laps)
     }
 
