@@ -103,7 +103,7 @@ fn acknowledged_writes_survive_a_kill() {
     for life in 0..LIVES {
         // From a kill in the first batch to one in the fourth lap of the journal, while the lap
         // before is moved to the file.
-        let n = if life % 5 == 0 { 500 + life * 7 % 1200 } else { 1 + life * 37 % 211 };
+        let n = if life % 20 == 0 { 500 + life * 7 % 1200 } else { 1 + life * 37 % 211 };
         kill_after(folder.path(), life, n, &mut acknowledged);
         runtime.block_on(async {
             let store = DiskStore::open(folder.path(), options()).unwrap();

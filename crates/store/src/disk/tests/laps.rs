@@ -195,7 +195,7 @@ async fn a_filing_whose_sync_fails_without_quick_repair_ends_the_service() {
 /// A power cut after any commit, wherever its lap and the lap before are.
 #[tokio::test]
 async fn a_power_cut_after_any_commit_loses_nothing() {
-    for seed in 0..24 {
+    for seed in 0..12 {
         let mut rng = SmallRng::seed_from_u64(seed);
         let quick_repair_bytes = if seed % 2 == 0 { 0 } else { u64::MAX };
         let options = DiskOptions { quick_repair_bytes, history_revisions_max: 20, ..options() };
@@ -227,14 +227,14 @@ async fn a_power_cut_after_any_commit_loses_nothing() {
 /// A power cut at any moment of the thread that files laps.
 #[tokio::test]
 async fn a_power_cut_beside_the_thread_loses_nothing() {
-    for seed in 0..6 {
+    for seed in 0..4 {
         let quick_repair_bytes = if seed % 2 == 0 { 0 } else { u64::MAX };
         let options = DiskOptions { quick_repair_bytes, history_revisions_max: 50, ..options() };
         let disk = Disk::new();
         let laps = |wake| Laps { records_max: 20, ..Laps::of_thread(wake) };
         let store = open_torn_with(&disk, options.clone(), laps).unwrap();
         let mut state = BTreeMap::new();
-        for n in 0..150 {
+        for n in 0..100 {
             let txns = (0..4).map(|at| {
                 let (key, value) = (format!("/{}", (n * 3 + at) % 50), format!("{n} {at}"));
                 state.insert(key.clone(), value.clone());
