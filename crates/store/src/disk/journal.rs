@@ -205,7 +205,11 @@ impl Journal {
         if end > LAP_BYTES_MAX {
             return Ok(false);
         }
-        if self.write(end).is_ok() {
+        if self.grow(end).is_err() {
+            // Only zeros were written, behind the frames.
+            return Err(Failed { is_gone: true });
+        }
+        if self.write().is_ok() {
             // The next frame replaces the sector of zeros.
             self.at = end - SECTOR as u64;
             self.before = sum;
@@ -228,7 +232,8 @@ impl Journal {
         LAP_BYTES_MAX * self.half as u64
     }
 
-    fn write(&mut self, end: u64) -> io::Result<()> {
+    /// Makes room for frames up to `end` in the half.
+    fn grow(&mut self, end: u64) -> io::Result<()> {
         let (start, grown) = (self.start(), self.grown[self.half]);
         if end > grown {
             let wanted = end.next_multiple_of(GROWTH_BYTES).min(LAP_BYTES_MAX);
@@ -240,7 +245,11 @@ impl Journal {
             self.file.write(start + grown, &vec![0; missing])?;
             self.grown[self.half] = wanted;
         }
-        self.file.write(start + self.at, &self.frame)?;
+        Ok(())
+    }
+
+    fn write(&self) -> io::Result<()> {
+        self.file.write(self.start() + self.at, &self.frame)?;
         self.file.sync_data()
     }
 }
