@@ -45,8 +45,8 @@
 //! | bound | effect |
 //! |---|---|
 //! | [`COMMANDS_MAX`] commits wait for the writer | the next one waits for a place |
-//! | 512 records in a lap of the journal, 2 MiB of them, or 8 MiB of their changes in memory | the lap is moved to redb's file, and the next batch begins the other lap |
-//! | both laps full: 1,024 records, 4 MiB of them, or 16 MiB of their changes in memory | commits wait until the older lap is in redb's file |
+//! | 512 records in a lap of the journal, 1 MiB of them, or 8 MiB of their changes in memory | the lap is moved to redb's file, and the next batch begins the other lap |
+//! | both laps full: 1,024 records, 2 MiB of them, or 16 MiB of their changes in memory | commits wait until the older lap is in redb's file |
 //! | history over [`DiskOptions::history_revisions_max`], `history_bytes_max` or `history_age_max` | each transaction of redb also compacts a bounded number of records, oldest first; until it, the journal's commits may exceed the bound |
 //! | [`DiskOptions::cache_bytes`] of the file in memory, dirty pages included | redb evicts the least recently used |
 //! | the newest 10,000 commits, or 16 MiB of them with the values they replaced, in memory | slower feeds read from the file |

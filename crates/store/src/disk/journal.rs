@@ -60,8 +60,11 @@ use super::{
 
 /// Name of the journal's file in a data folder.
 pub(super) const FILE: &str = "store.journal";
-/// Maximum length of a lap in bytes, and the place of the second half.
-const LAP_BYTES_MAX: u64 = 2 << 20;
+/// Length of a half in bytes, and so the place of the second one.
+const HALF_BYTES: u64 = 2 << 20;
+/// Maximum length of a lap in bytes. Its first frame may exceed it, up to a half. On a full disk
+/// the reserve must suffice to move both laps to redb's file.
+const LAP_BYTES_MAX: u64 = 1 << 20;
 /// Bytes by which a half grows. They are written once, so that a later sync need not also store
 /// which blocks the file has.
 const GROWTH_BYTES: u64 = 256 << 10;
@@ -168,7 +171,7 @@ impl Journal {
         let found = read(&*file, filed)?;
         let (length, half) = (file.len()?, found.half);
         // There may be a hole between the halves. Then the next syncs take somewhat longer.
-        let grown = [length.min(LAP_BYTES_MAX), length.saturating_sub(LAP_BYTES_MAX)];
+        let grown = [length.min(HALF_BYTES), length.saturating_sub(HALF_BYTES)];
         let (lap, at, before, frame) = (filed, 0, 0, Vec::new());
         Ok((Self { file, lap, half, at, before, grown, length, frame }, found))
     }
@@ -205,7 +208,8 @@ impl Journal {
         let Some(first) = entries.first() else { return Ok(true) };
         let sum = encode(&mut self.frame, (self.lap, first.revision, self.before), entries);
         let end = self.at + self.frame.len() as u64;
-        if end > LAP_BYTES_MAX {
+        let bytes_max = if self.at == 0 { HALF_BYTES } else { LAP_BYTES_MAX };
+        if end > bytes_max {
             return Ok(false);
         }
         if self.grow(end).is_err() {
@@ -232,14 +236,14 @@ impl Journal {
 
     /// Where the lap's half begins.
     fn start(&self) -> u64 {
-        LAP_BYTES_MAX * self.half as u64
+        HALF_BYTES * self.half as u64
     }
 
     /// Makes room for frames up to `end` in the half.
     fn grow(&mut self, end: u64) -> io::Result<()> {
         let (start, grown) = (self.start(), self.grown[self.half]);
         if end > grown {
-            let wanted = end.next_multiple_of(GROWTH_BYTES).min(LAP_BYTES_MAX);
+            let wanted = end.next_multiple_of(GROWTH_BYTES).min(HALF_BYTES);
             if start + wanted > self.length {
                 self.file.set_len(start + wanted)?;
                 self.length = start + wanted;
@@ -320,14 +324,14 @@ impl Head {
 
 /// Reads the laps that follow a revision of redb's file.
 fn read(file: &dyn StorageBackend, filed: u64) -> io::Result<Found> {
-    let length = usize::try_from(file.len()?.min(2 * LAP_BYTES_MAX)).unwrap_or(usize::MAX);
+    let length = usize::try_from(file.len()?.min(2 * HALF_BYTES)).unwrap_or(usize::MAX);
     let mut bytes = vec![0; length];
     file.read(0, &mut bytes)?;
     Ok(laps(&bytes, filed))
 }
 
 fn halves(bytes: &[u8]) -> [&[u8]; 2] {
-    let (first, second) = bytes.split_at(bytes.len().min(LAP_BYTES_MAX as usize));
+    let (first, second) = bytes.split_at(bytes.len().min(HALF_BYTES as usize));
     [first, second]
 }
 
@@ -341,7 +345,7 @@ fn laps(bytes: &[u8], filed: u64) -> Found {
         end += lap.entries.len() as u64;
         found.entries.extend(lap.entries);
         found.damage = lap.damage.map(|at| {
-            let at = at + half * LAP_BYTES_MAX as usize;
+            let at = at + half * HALF_BYTES as usize;
             format!("the frame at byte {at} does not match its checksum")
         });
         found.half = half;

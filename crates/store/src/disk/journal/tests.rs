@@ -172,8 +172,8 @@ fn damage_before_the_second_lap_is_reported_and_cleared() {
         (SECTOR + 5, 1, 1, true),
         (SECTOR + 100, 1, 1, true),
         (SECTOR + 100, 3, 1, false),
-        (LAP_BYTES_MAX as usize + 5, 1, 2, false),
-        (LAP_BYTES_MAX as usize + 100, 1, 2, false),
+        (HALF_BYTES as usize + 5, 1, 2, false),
+        (HALF_BYTES as usize + 100, 1, 2, false),
     ] {
         let mut bytes = whole.clone();
         bytes[at] ^= 1;
@@ -197,14 +197,14 @@ fn a_lap_is_bounded() {
     while journal.append(&entries(revision, &[vec![1; 100_000]])).unwrap() {
         revision += 1;
     }
-    assert!((15..22).contains(&revision), "{revision}");
+    assert!((8..12).contains(&revision), "{revision}");
     assert!(journal.file.len().unwrap() <= LAP_BYTES_MAX);
     assert_eq!(read(&*journal.file, 1).unwrap().entries.len() as u64, revision - 1);
     journal.turn(revision);
     while journal.append(&entries(revision, &[vec![1; 100_000]])).unwrap() {
         revision += 1;
     }
-    assert!((32..43).contains(&revision), "{revision}");
-    assert!(journal.file.len().unwrap() <= 2 * LAP_BYTES_MAX);
+    assert!((17..23).contains(&revision), "{revision}");
+    assert!(journal.file.len().unwrap() <= HALF_BYTES + LAP_BYTES_MAX);
     assert_eq!(read(&*journal.file, 1).unwrap().entries.len() as u64, revision - 1);
 }
