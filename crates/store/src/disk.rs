@@ -10,20 +10,22 @@
 //!
 //! ```text
 //!   commit ──▶ bounded channel ──▶ writer thread: many commits → one frame of the journal → one sync ──▶ publish ──▶ responses
-//!                                        │ many frames → one transaction of redb → the journal begins again  │
-//!   get, range, changes ◀── the newest history in memory, else the file on a blocking thread ◀──────────────┘
+//!                                        │ a full lap ──▶ filing thread: one transaction of redb ──▶ │
+//!   get, range, changes ◀── the newest history in memory, else the file on a blocking thread ◀──────┘
 //! ```
 //!
 //! Durable means that a sync has stored the commit, in the journal (`store.journal`) or in redb's
 //! file. Only then does a commit return, and only then do readers see it. If the process dies at
 //! any moment, the next opening finds exactly the transactions that were synced, each of them
-//! whole: it moves what the journal has into the file before it serves.
+//! whole: it moves what the journal has into the file before it serves. The journal has two laps,
+//! so that commits continue while one of them is moved into the file.
 //!
 //! # Failures
 //!
 //! | failure | commits | reads and feeds |
 //! |---|---|---|
 //! | no room on the disk or in a quota | deletions continue with [`DiskOptions::reserve_bytes`]; others fail with [`StoreError::Full`], which means that nothing happened, until there is room again (`reserve.rs`) | continue; old history is dropped |
+//! | a lap of the journal cannot be moved to the file | continue until the next lap is full; then it is tried again with them, and what follows is as for another failed write | as below |
 //! | a failed write or sync of the journal | go to redb's file; if that fails too, and the journal's frame cannot be made invalid, [`StoreError::Unknown`] | continue |
 //! | another failed write | [`StoreError::Unavailable`]: nothing happened; each later commit tries again | continue |
 //! | a failed write after which the file cannot be opened | [`StoreError::Unknown`], then `Unavailable` until it can be opened | `Unavailable` until then |
@@ -43,7 +45,8 @@
 //! | bound | effect |
 //! |---|---|
 //! | [`COMMANDS_MAX`] commits wait for the writer | the next one waits for a place |
-//! | 512 records in the journal, 2 MiB of them, or 8 MiB of their changes in memory | the next batch is a transaction of redb, which takes them along |
+//! | 512 records in a lap of the journal, 1 MiB of them, or 8 MiB of their changes in memory | the lap is moved to redb's file, and the next batch begins the other lap |
+//! | both laps full: 1,024 records, 2 MiB of them, or 16 MiB of their changes in memory | commits wait until the older lap is in redb's file |
 //! | history over [`DiskOptions::history_revisions_max`], `history_bytes_max` or `history_age_max` | each transaction of redb also compacts a bounded number of records, oldest first; until it, the journal's commits may exceed the bound |
 //! | [`DiskOptions::cache_bytes`] of the file in memory, dirty pages included | redb evicts the least recently used |
 //! | the newest 10,000 commits, or 16 MiB of them with the values they replaced, in memory | slower feeds read from the file |
@@ -63,6 +66,7 @@ mod defrag;
 mod error;
 mod feed;
 mod file;
+mod filing;
 mod journal;
 mod layout;
 mod lock;
@@ -78,6 +82,7 @@ mod stat;
 mod synced;
 #[cfg(test)]
 mod tests;
+mod trim;
 mod unfiled;
 mod writer;
 
@@ -99,10 +104,11 @@ use tokio::{
 
 use self::{
     ages::Ages,
-    command::{Command, QueuedCommand},
+    command::{Command, Queued},
     error::{Fault, guarded},
     feed::DiskFeed,
     file::OpenFile,
+    filing::Laps,
     published::Shared,
     read::View,
     reserve::{Reserve, ReserveFile},
@@ -200,7 +206,7 @@ struct Inner {
     /// Damage found when the store was opened.
     damage: Option<Damage>,
     /// `None` once closed.
-    commands: Mutex<Option<mpsc::Sender<QueuedCommand>>>,
+    commands: Mutex<Option<mpsc::Sender<Queued>>>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -227,24 +233,29 @@ impl DiskStore {
         let path = folder.join(FILE);
         let on_damage = options.on_damage;
         salvage::recover_damaged(folder, &path, on_damage)?;
-        match Self::open_file(folder, &path, options.clone()) {
+        match Self::open_file(folder, &path, options.clone(), Laps::of_thread) {
             // Repair after a crash may fail for lack of room.
             Err(refusal) if refusal.is_full() => {
                 let mut reserve = ReserveFile::of(folder, options.reserve_bytes);
                 if !reserve.release() {
                     return Err(refusal);
                 }
-                Self::open_file(folder, &path, options)
+                Self::open_file(folder, &path, options, Laps::of_thread)
             }
             Err(refusal) => {
                 salvage::recover_refused(folder, &path, refusal, on_damage)?;
-                Self::open_file(folder, &path, options)
+                Self::open_file(folder, &path, options, Laps::of_thread)
             }
             opened => opened,
         }
     }
 
-    fn open_file(folder: &Path, path: &Path, options: DiskOptions) -> Result<Self, DiskError> {
+    fn open_file(
+        folder: &Path,
+        path: &Path,
+        options: DiskOptions,
+        laps: impl FnOnce(mpsc::WeakSender<Queued>) -> Laps,
+    ) -> Result<Self, DiskError> {
         guarded(path, || file::check_openable(path))?;
         let cache_bytes = options.cache_bytes;
         let sync_failed = SyncFailed::default();
@@ -261,7 +272,8 @@ impl DiskStore {
         };
         let open = (Box::new(open) as Box<OpenFile>, sync_failed);
         let journal = || journal::open(folder);
-        guarded(path, || Self::open_with(path.to_owned(), options.clone(), open, journal, reserve))
+        let with = (path.to_owned(), options.clone());
+        guarded(path, || Self::open_with(with.0, with.1, open, journal, reserve, laps))
     }
 
     /// `sync_failed` stays true if it is unknown whether a failure was a sync's. `journal` and
@@ -272,6 +284,7 @@ impl DiskStore {
         (open, sync_failed): (Box<OpenFile>, SyncFailed),
         journal: impl FnOnce() -> Result<Box<dyn StorageBackend>, DiskError>,
         reserve: impl FnOnce() -> Box<dyn Reserve>,
+        laps: impl FnOnce(mpsc::WeakSender<Queued>) -> Laps,
     ) -> Result<Self, DiskError> {
         let database = open(&path).map_err(|fault| fault.of_file(&path))?;
         file::prepare(&database, &path)?;
@@ -298,7 +311,7 @@ impl DiskStore {
         let writer = Writer::new(
             (options.clone(), path.clone()),
             (open, sync_failed),
-            received,
+            (received, laps(commands.downgrade())),
             (database, journal),
             ages,
             reserve(),
@@ -363,7 +376,10 @@ impl Inner {
     ) -> Result<T, StoreError> {
         let Some(commands) = self.commands.lock().clone() else { return Err(StoreError::Closed) };
         let (answer, answered) = oneshot::channel();
-        commands.send((Instant::now(), command(answer))).await.map_err(|_| StoreError::Closed)?;
+        commands
+            .send(Queued::Command(Instant::now(), command(answer)))
+            .await
+            .map_err(|_| StoreError::Closed)?;
         drop(commands);
         answered
             .await

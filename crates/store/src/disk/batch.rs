@@ -1,7 +1,7 @@
 //! One write transaction of the engine: many commits, one sync.
 
 use bytes::Bytes;
-use redb::{ReadableTable, Table, WriteTransaction};
+use redb::{ReadTransaction, ReadableTable, Table, WriteTransaction};
 use std::collections::HashMap;
 
 use super::{
@@ -41,6 +41,9 @@ pub(super) struct Position {
     /// Bytes of replaced records, retained as history.
     pub(super) superseded: u64,
 }
+
+/// The store's position after a transaction, and a snapshot of the file at that position.
+pub(super) type Synced = (Position, ReadTransaction);
 
 impl<'t> BatchTables<'t> {
     pub(super) fn open(

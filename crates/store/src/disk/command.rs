@@ -32,8 +32,14 @@ pub(super) enum Command {
     },
 }
 
-/// A command and its time. The writer's thread is outside the runtime and has no clock.
-pub(super) type QueuedCommand = (Instant, Command);
+/// What the writer waits for.
+pub(super) enum Queued {
+    /// A command and its time. The writer's thread is outside the runtime and has no clock.
+    Command(Instant, Command),
+    /// A lap of the journal was filed, or that failed.
+    Wake,
+}
+
 pub(super) type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// A response to send once the batch is durable.

@@ -67,7 +67,7 @@ pub(super) fn make_folder(folder: &Path) -> Result<(), DiskError> {
     Ok(())
 }
 
-fn sync_folder(folder: &Path) -> Result<(), DiskError> {
+pub(super) fn sync_folder(folder: &Path) -> Result<(), DiskError> {
     let opened = File::open(folder).map_err(io_error("open", folder))?;
     opened.sync_all().map_err(io_error("sync the folder", folder))
 }
@@ -154,6 +154,7 @@ pub(super) fn file_journal(
     let beside = path.with_file_name(journal::FILE);
     let (mut journal, found) =
         Journal::of(journal, before.revision).map_err(io_error("read", &beside))?;
+    let is_damaged = found.damage.is_some();
     if let (Some(what), OnDamage::Refuse) = (found.damage, on_damage) {
         return Err(DiskError::Damaged { path: beside, what });
     }
@@ -171,6 +172,9 @@ pub(super) fn file_journal(
             Ok(position)
         };
         journal.begin(filed().map_err(of_file)?.revision);
+    }
+    if is_damaged {
+        journal.clear().map_err(io_error("clear", &beside))?;
     }
     Ok(journal)
 }

@@ -23,7 +23,7 @@ use redb::TableDefinition;
 
 /// The format that this program writes. [`migrate`](super::migrate) lists the changes between
 /// formats.
-pub(super) const FORMAT: u64 = 3;
+pub(super) const FORMAT: u64 = 4;
 
 pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 pub(super) const KEYS: TableDefinition<'_, &[u8], KeyRow> = TableDefinition::new("keys");

@@ -8,7 +8,8 @@
 //! |---|---|
 //! | 1 | the tables of [`layout`](super::layout) |
 //! | 2 | records may have a checksum; older records stay as they are |
-//! | 3 | the newest commits may be in the [`journal`](super::journal) |
+//! | 3 | the newest commits may be in the [`journal`](super::journal), in one lap |
+//! | 4 | they may be in two laps |
 
 use redb::{Database, WriteTransaction};
 
@@ -25,6 +26,9 @@ pub(super) const STEPS: &[Step] = &[
     // From 1 to 2: no data changes. The number keeps out programs that do not know checksums.
     |_| Ok(()),
     // From 2 to 3: no data changes. The number keeps out programs that do not know the journal.
+    |_| Ok(()),
+    // From 3 to 4: no data changes, and the journal of format 3 is a first lap. The number keeps
+    // out programs that do not read the second one.
     |_| Ok(()),
 ];
 

@@ -17,9 +17,12 @@ use super::read::Expiring;
 use super::read_cache::ReadCache;
 use crate::{contract::*, shape};
 
-/// Maximum number of commits, and of their bytes, in memory for feeds that keep up.
+/// Maximum number of commits, and of their bytes, in memory for feeds that keep up. Commits that
+/// are not in the file are always among them: [`unfiled`](super::unfiled) has their bounds.
 const TAIL_COMMITS_MAX: usize = 10_000;
-const TAIL_BYTES_MAX: usize = 16 << 20;
+pub(super) const TAIL_BYTES_MAX: usize = 16 << 20;
+/// Two laps of the journal, of a record or more for each commit.
+const _: () = assert!(2 * super::unfiled::RECORDS_MAX <= TAIL_COMMITS_MAX);
 
 /// State shared by the writer, which publishes, and all readers.
 pub(super) struct Shared {
@@ -114,6 +117,17 @@ impl Shared {
     /// Publishes the file again, after it was opened again and is as it was.
     pub(super) fn publish_file(&self, snapshot: ReadTransaction) {
         let old = self.with(|published| published.snapshot.replace(Arc::new(snapshot)));
+        drop(old);
+    }
+
+    /// Publishes the file, at a position, after a lap of the journal was moved to it. Later commits
+    /// are in the journal.
+    pub(super) fn publish_lap(&self, file: Position, snapshot: ReadTransaction) {
+        let old = self.with(|published| {
+            published.position = Position { revision: published.position.revision, ..file };
+            published.filed = file.revision;
+            published.snapshot.replace(Arc::new(snapshot))
+        });
         drop(old);
     }
 

@@ -246,9 +246,8 @@ impl Salvage {
         let newest = newest.max(records.keys().map(|at| at.0).max()).unwrap_or(0);
         let is_newest = is_known && !self.damage.is_older;
         self.revision = self.revision.max(newest);
-        let file = self.revision;
-        let follows = |lap| if is_newest { lap == file } else { lap >= file };
-        self.unfiled = journal::commits(&self.path.with_file_name(journal::FILE), follows)?;
+        let beside = self.path.with_file_name(journal::FILE);
+        self.unfiled = journal::commits(&beside, self.revision, is_newest)?;
         let newest = self.unfiled.last().map_or(0, |entry| entry.revision);
         self.revision = self.revision.max(newest) + if is_newest { 0 } else { REVISION_GAP };
         let n_known = (rows.len() + nameless.len()) as u64;

@@ -4,11 +4,13 @@ mod damaged;
 mod formats;
 mod full;
 mod journaled;
+mod laps;
 mod lives;
 mod torn;
 
 use super::*;
 use crate::conformance;
+use laps::Delayed;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use std::{collections::BTreeMap, fs, io};
 use torn::Disk;
@@ -188,6 +190,14 @@ async fn values_expire_after_a_restart() {
 }
 
 fn open_torn(disk: &Disk, options: DiskOptions) -> Result<DiskStore, DiskError> {
+    open_torn_with(disk, options, |_| Delayed::laps(unfiled::RECORDS_MAX, 0, 0))
+}
+
+fn open_torn_with(
+    disk: &Disk,
+    options: DiskOptions,
+    laps: impl FnOnce(mpsc::WeakSender<Queued>) -> Laps,
+) -> Result<DiskStore, DiskError> {
     let disk = disk.clone();
     let disk_reserve = disk.reserve(options.reserve_bytes);
     let journal = Box::new(disk.attach_journal()) as Box<dyn StorageBackend>;
@@ -198,7 +208,7 @@ fn open_torn(disk: &Disk, options: DiskOptions) -> Result<DiskStore, DiskError> 
     };
     let reserve = || Box::new(disk_reserve) as Box<dyn Reserve>;
     let open = (Box::new(open) as Box<OpenFile>, sync_failed);
-    DiskStore::open_with("torn".into(), options, open, || Ok(journal), reserve)
+    DiskStore::open_with("torn".into(), options, open, || Ok(journal), reserve, laps)
 }
 
 /// A commit with an unknown outcome was in the file, but opening it again did not load its expiry

@@ -1,11 +1,13 @@
 //! Commits that are in the journal and not yet in redb's file.
 //!
-//! They are also the newest commits in memory ([`published`](super::published)), so their values
-//! are read there. Here are the records, and the places that the next commits of these keys need.
+//! They are in at most two laps: the current one, which batches are added to, and the one before,
+//! which is *sealed* and being moved into the file. They are also the newest commits in memory
+//! ([`published`](super::published)), so their values are read there. Here are the records, and the
+//! places that the next commits of these keys need.
 
 use bytes::Bytes;
 use redb::ReadTransaction;
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use super::{
     apply::{Rows, Version},
@@ -13,46 +15,105 @@ use super::{
     error::Fault,
     journal::Entry,
     layout::{KEYS, KeyRow, LOG, Place},
+    published::TAIL_BYTES_MAX,
 };
 use crate::contract::*;
 
-/// Maximum number of records. The transaction that moves them into the file dirties a page for
-/// each, and other commits wait for it.
-const RECORDS_MAX: usize = 512;
-/// Maximum bytes of their changes, with the values that they replaced: half of what
-/// [`published`](super::published) keeps in memory.
-const BYTES_MAX: usize = 8 << 20;
+/// Maximum number of records in a lap. The transaction that moves them into the file dirties a page
+/// for each, and reads of the file pass the commits of both laps.
+pub(super) const RECORDS_MAX: usize = 512;
+/// Maximum bytes of a lap's changes, with the values that they replaced. Those of both laps must
+/// stay in memory.
+const BYTES_MAX: usize = TAIL_BYTES_MAX / 2;
 
-/// The commits, and the newest place of each of their keys.
+/// The commits of a lap, and the newest place of each of their keys.
 #[derive(Debug, Default)]
-pub(super) struct Unfiled {
+pub(super) struct Lap {
     pub(super) entries: Vec<Entry>,
     places: HashMap<Bytes, Place>,
     n_records: usize,
     n_bytes: usize,
 }
 
+/// The commits of the journal that are not in the file.
+#[derive(Debug)]
+pub(super) struct Unfiled {
+    /// Maximum number of records in a lap.
+    records_max: usize,
+    /// The lap before the current one, until it is in the file. Never empty.
+    sealed: Option<Arc<Lap>>,
+    current: Lap,
+}
+
 impl Unfiled {
+    pub(super) fn new(records_max: usize) -> Self {
+        Self { records_max, sealed: None, current: Lap::default() }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.sealed.is_none() && self.current.entries.is_empty()
     }
 
-    /// Whether there is room for more records.
+    /// The commits, oldest first.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        let sealed = self.sealed.iter().flat_map(|lap| &lap.entries);
+        sealed.chain(&self.current.entries)
+    }
+
+    /// Whether an empty lap has room for a number of records.
+    pub(super) fn may_have_room(&self, n_records: usize) -> bool {
+        n_records <= self.records_max
+    }
+
+    /// Whether the current lap has room for more records.
     pub(super) fn has_room(&self, n_records: usize) -> bool {
-        self.n_records + n_records <= RECORDS_MAX
+        self.current.n_records + n_records <= self.records_max
     }
 
-    /// Whether there is room for a batch, with its `n_bytes` of changes.
+    /// Whether the current lap has room for a batch, with its `n_bytes` of changes.
     pub(super) fn has_room_for(&self, draft: &Draft<'_>, n_bytes: usize) -> bool {
-        self.has_room(draft.n_records()) && self.n_bytes + n_bytes <= BYTES_MAX
+        self.has_room(draft.n_records()) && self.current.n_bytes + n_bytes <= BYTES_MAX
     }
 
     /// Adds a batch that is in the journal.
     pub(super) fn add(&mut self, (entries, places): Drafted, n_bytes: usize) {
-        self.n_records += entries.iter().map(|entry| entry.records.len()).sum::<usize>();
-        self.n_bytes += n_bytes;
-        self.entries.extend(entries);
-        self.places.extend(places);
+        let lap = &mut self.current;
+        lap.n_records += entries.iter().map(|entry| entry.records.len()).sum::<usize>();
+        lap.n_bytes += n_bytes;
+        lap.entries.extend(entries);
+        lap.places.extend(places);
+    }
+
+    /// Seals the current lap, and begins the next one. Returns the sealed lap, with its last
+    /// revision. `None` if the lap is empty, or the lap before it is not in the file.
+    pub(super) fn seal(&mut self) -> Option<(Arc<Lap>, u64)> {
+        let end = self.current.entries.last().filter(|_| self.sealed.is_none())?.revision;
+        let lap = Arc::new(std::mem::take(&mut self.current));
+        Some((self.sealed.insert(lap).clone(), end))
+    }
+
+    /// Forgets the commits that are in the file, which is at a revision. Returns whether commits of
+    /// the current lap are left.
+    ///
+    /// A transaction of the file has either the sealed lap or both.
+    pub(super) fn filed(&mut self, revision: u64) -> bool {
+        let is_left = self.is_sealed_up_to(revision) && !self.current.entries.is_empty();
+        self.sealed = None;
+        if !is_left {
+            self.current = Lap::default();
+        }
+        is_left
+    }
+
+    /// Whether the sealed lap ends at a revision.
+    pub(super) fn is_sealed_up_to(&self, revision: u64) -> bool {
+        let sealed = self.sealed.as_ref().and_then(|lap| lap.entries.last());
+        sealed.is_some_and(|newest| newest.revision == revision)
+    }
+
+    fn place(&self, key: &[u8]) -> Option<Place> {
+        let of = |lap: &Lap| lap.places.get(key).copied();
+        of(&self.current).or_else(|| of(self.sealed.as_ref()?))
     }
 }
 
@@ -119,8 +180,8 @@ impl Rows for Draft<'_> {
     }
 
     fn place(&self, key: &[u8]) -> Result<Option<Place>, Fault> {
-        match self.places.get(key).or_else(|| self.unfiled.places.get(key)) {
-            Some(place) => Ok(Some(*place)),
+        match self.places.get(key).copied().or_else(|| self.unfiled.place(key)) {
+            Some(place) => Ok(Some(place)),
             None => Ok(self.file.keys.get(key)?.map(|row| Place::of(row.value()))),
         }
     }

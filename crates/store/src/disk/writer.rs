@@ -1,9 +1,10 @@
-//! The writer thread. It is the only thread that writes.
+//! The writer thread. It is the only thread that writes, except for the one that files laps.
 //!
 //! It takes the waiting commands, up to a bound, makes them durable with one sync, publishes, and
 //! responds. Meanwhile the next batch gathers, so more writers share each sync. It never waits for
-//! a batch to fill. A batch becomes durable in the journal ([`journaled`]) or in a transaction of
-//! the engine, which also takes what is in the journal.
+//! a batch to fill. A batch becomes durable in the journal ([`journaled`]). When a lap of the
+//! journal is full, another thread moves it to redb's file ([`laps`]). What is not for the journal
+//! becomes durable in a transaction of the engine, which also takes what is in the journal.
 //!
 //! # When the journal fails
 //!
@@ -28,6 +29,7 @@
 //! it was.
 
 mod journaled;
+mod laps;
 
 use redb::{Database, ReadTransaction, ReadableDatabase, WriteTransaction};
 use std::{
@@ -41,15 +43,17 @@ use super::{
     DiskOptions,
     ages::Ages,
     apply::{Applied, Rows},
-    batch::{BatchTables, Position, Scratch},
-    command::{Answer, Command, Pending, QueuedCommand, makes_room},
+    batch::{BatchTables, Position, Scratch, Synced},
+    command::{Answer, Command, Pending, Queued, makes_room},
     error::Fault,
     file::OpenFile,
+    filing::{Filing, Laps},
     journal::Journal,
     published::Shared,
     read::View,
-    reserve::{HISTORY_REVISIONS_MIN, Reserve, Shortage},
+    reserve::{Reserve, Shortage},
     synced::SyncFailed,
+    trim::Trim,
     unfiled::{FileTables, Unfiled},
 };
 use crate::contract::*;
@@ -57,18 +61,6 @@ use crate::contract::*;
 /// Maximum number of commands in one batch, and of bytes of their values.
 const BATCH_COMMANDS_MAX: usize = 1024;
 const BATCH_BYTES_MAX: usize = 16 << 20;
-/// Minimum number of records that each batch may drop from history, so that compaction is spread
-/// over writes.
-const DROPPED_MIN: usize = 512;
-/// Minimum number of records that one step of a requested compaction may drop. This takes some
-/// milliseconds, in which no other commit runs.
-const COMPACTED_MIN: usize = 4096;
-/// If history exceeds its bytes: revisions dropped per step, and steps per batch.
-const GIVEN_UP_REVISIONS: u64 = 4;
-const GIVEN_UP_STEPS: usize = 256;
-
-/// The store's position after a batch, and a snapshot of the file at that position.
-type Synced = (Position, ReadTransaction);
 
 /// The results of a batch, to publish and send once it is durable.
 #[derive(Default)]
@@ -94,11 +86,15 @@ pub(super) struct Writer {
     path: PathBuf,
 
     // Inputs.
-    commands: mpsc::Receiver<QueuedCommand>,
+    commands: mpsc::Receiver<Queued>,
 
     // State.
-    /// `None` after the engine failed, until the file is open again.
+    /// `None` while a lap is being filed, and after the engine failed, until the file is open
+    /// again.
     database: Option<Database>,
+    filing: Box<dyn Filing>,
+    /// Whether a lap is being filed.
+    is_filing: bool,
     /// The file may point to pages that were never synced: it must not be read or written any more.
     is_broken: bool,
     /// Whether a sync has failed, or may have.
@@ -125,7 +121,7 @@ impl Writer {
     pub(super) fn new(
         (options, path): (DiskOptions, PathBuf),
         (open, sync_failed): (Box<OpenFile>, SyncFailed),
-        commands: mpsc::Receiver<QueuedCommand>,
+        (commands, laps): (mpsc::Receiver<Queued>, Laps),
         (database, journal): (Database, Journal),
         ages: (Ages, Instant),
         reserve: Box<dyn Reserve>,
@@ -140,12 +136,14 @@ impl Writer {
             path,
             commands,
             database,
+            filing: laps.filing,
+            is_filing: false,
             is_broken: false,
             sync_failed,
             is_quick: false,
             journal,
             is_suspect: false,
-            unfiled: Unfiled::default(),
+            unfiled: Unfiled::new(laps.records_max),
             tables: None,
             compactions,
             shortage: Shortage::new(reserve, now),
@@ -161,19 +159,26 @@ impl Writer {
         loop {
             let (mut batch, mut n_bytes) = (Vec::new(), 0);
             if self.compactions.is_empty() && !self.shortage.is_making_room {
-                let Some((now, first)) = self.commands.blocking_recv() else { break };
-                self.now = now;
-                n_bytes += first.size();
-                batch.push(first);
+                match self.commands.blocking_recv() {
+                    Some(Queued::Command(now, first)) => {
+                        self.now = now;
+                        n_bytes += first.size();
+                        batch.push(first);
+                    }
+                    Some(Queued::Wake) => {}
+                    None => break,
+                }
             }
             while batch.len() < BATCH_COMMANDS_MAX
                 && n_bytes < BATCH_BYTES_MAX
-                && let Ok((now, command)) = self.commands.try_recv()
+                && let Ok(queued) = self.commands.try_recv()
             {
+                let Queued::Command(now, command) = queued else { continue };
                 self.now = self.now.max(now);
                 n_bytes += command.size();
                 batch.push(command);
             }
+            self.collect();
             let (batch, refused) = self.shortage.admit(batch, self.now);
             if let Some((refused, error)) = refused {
                 refused.into_iter().for_each(|command| command.refuse(error.clone()));
@@ -186,6 +191,7 @@ impl Writer {
                 self.write_all(batch);
             }
         }
+        self.settle();
         if !self.unfiled.is_empty() {
             // If that fails, the next opening does it.
             self.write_all(Vec::new());
@@ -197,6 +203,7 @@ impl Writer {
 
     /// Writes a batch in a transaction of the engine.
     fn write_all(&mut self, mut batch: Vec<Command>) {
+        self.settle();
         // Each round releases one step of the reserve.
         while let Some(again) = self.write(batch) {
             batch = again;
@@ -308,23 +315,26 @@ impl Writer {
         work: &mut Work,
     ) -> Result<Option<Synced>, Fault> {
         let before = self.shared.with(|published| published.file());
-        self.is_quick = std::fs::metadata(&self.path).map_or(0, |file| file.len())
-            >= self.options.quick_repair_bytes;
+        self.is_quick = self.must_be_quick();
         transaction.set_quick_repair(self.is_quick);
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut tables = BatchTables::open(&transaction, before, &mut scratch)?;
-        for entry in &self.unfiled.entries {
+        let mut n_unfiled = 0;
+        for entry in self.unfiled.entries() {
             tables.file(entry)?;
+            n_unfiled += 1;
         }
         for command in commands {
             self.one(&mut tables, command, work)?;
         }
-        let n_added = work.done.len() + self.unfiled.entries.len();
-        if let Err(fault) = self.trim(&mut tables, n_added) {
+        match self.trim().run(&mut tables, work.done.len() + n_unfiled) {
+            Ok(is_making_room) => self.shortage.is_making_room = is_making_room,
             // Unreadable history is retained, and writes continue.
-            self.refuse_compactions(&fault.unavailable());
-            self.shortage.is_making_room = false;
-            fault.not_of_a_record()?;
+            Err(fault) => {
+                self.refuse_compactions(&fault.unavailable());
+                self.shortage.is_making_room = false;
+                fault.not_of_a_record()?;
+            }
         }
         if tables.now == before {
             drop(tables);
@@ -337,6 +347,12 @@ impl Writer {
         transaction.commit()?;
         let database = self.database.as_ref().ok_or(StoreError::Closed)?;
         Ok(Some((position, database.begin_read()?)))
+    }
+
+    /// Whether the next transaction uses quick repair.
+    fn must_be_quick(&self) -> bool {
+        let length = std::fs::metadata(&self.path).map_or(0, |file| file.len());
+        length >= self.options.quick_repair_bytes
     }
 
     fn one(
@@ -406,32 +422,18 @@ impl Writer {
         Ok(())
     }
 
-    /// Compacts history to its bounds, and continues requested compactions.
-    fn trim(&mut self, tables: &mut BatchTables<'_>, n_added: usize) -> Result<(), Fault> {
-        let Position { revision, oldest, .. } = tables.now;
+    /// What the next transaction drops from history: what exceeds its bounds, and a step of the
+    /// requested compactions.
+    fn trim(&mut self) -> Trim {
         let before = self.shared.with(|published| published.position.revision);
-        let mut target = revision.saturating_sub(self.options.history_revisions_max as u64);
-        target = target.max(self.ages.pass(self.now, before).min(revision));
-        let requested =
-            self.compactions.iter().map(|compaction| compaction.revision).max().unwrap_or(0);
-        let is_requested = requested > oldest && !self.shortage.is_making_room;
-        let n_min = if is_requested { COMPACTED_MIN } else { DROPPED_MIN };
-        let mut target = target.max(requested);
-        if self.shortage.is_making_room {
-            target = target.max(revision.saturating_sub(HISTORY_REVISIONS_MIN));
+        let requested = self.compactions.iter().map(|compaction| compaction.revision).max();
+        Trim {
+            revisions_max: self.options.history_revisions_max as u64,
+            bytes_max: self.options.history_bytes_max,
+            aged: self.ages.pass(self.now, before),
+            requested: requested.unwrap_or(0),
+            is_making_room: self.shortage.is_making_room,
         }
-        if target > oldest {
-            tables.compact(target, n_min.max(2 * n_added))?;
-        }
-        self.shortage.is_making_room &= tables.now.oldest < target;
-        for _ in 0..GIVEN_UP_STEPS {
-            let Position { revision, oldest, superseded } = tables.now;
-            if superseded <= self.options.history_bytes_max || oldest >= revision {
-                break;
-            }
-            tables.compact(revision.min(oldest + GIVEN_UP_REVISIONS), DROPPED_MIN)?;
-        }
-        Ok(())
     }
 
     /// Responds to the compactions that are done and durable.
@@ -479,23 +481,32 @@ impl Writer {
         error
     }
 
-    /// Publishes a batch that is in the file, and begins a lap of the journal.
+    /// Publishes what a transaction did: a sealed lap alone, or all that the journal has and a
+    /// batch.
     fn filed(
         &mut self,
         position: Position,
         snapshot: ReadTransaction,
         done: Vec<(Arc<[Change]>, Option<Instant>)>,
     ) {
-        self.begin_lap(position.revision);
-        self.shared.publish(position, snapshot, done.into_iter());
+        if self.forget_filed(position.revision) {
+            self.shared.publish_lap(position, snapshot);
+        } else {
+            self.shared.publish(position, snapshot, done.into_iter());
+        }
     }
 
-    /// Begins a lap of the journal: all its commits are in the file, which is at a revision.
-    fn begin_lap(&mut self, filed: u64) {
+    /// Forgets the commits of the journal that are in the file, which is at a revision. If those
+    /// are all, begins a lap. Returns whether some are left.
+    fn forget_filed(&mut self, filed: u64) -> bool {
         self.tables = None;
-        self.unfiled = Unfiled::default();
-        self.is_suspect = false;
-        self.journal.begin(filed);
+        let is_left = self.unfiled.filed(filed);
+        // A lap that has only a frame of commits that were not acknowledged is not over.
+        if !is_left && self.journal.lap() < filed {
+            self.is_suspect = false;
+            self.journal.begin(filed);
+        }
+        is_left
     }
 
     /// Closes the file. Readers see that it has failed.
@@ -538,8 +549,12 @@ impl Writer {
             self.shared.publish_file(snapshot);
             return Ok(());
         }
+        if self.unfiled.is_sealed_up_to(file.revision) {
+            self.filed(file, snapshot, Vec::new());
+            return Ok(());
+        }
         if !self.unfiled.is_empty() && file.revision < newest {
-            // The file has neither all commits of the journal nor none of them.
+            // The file has some commits of a lap.
             self.is_broken = true;
             return Err(Fault::Broken);
         }
@@ -548,7 +563,7 @@ impl Writer {
         let now = (self.now, (self.options.now_ms)());
         let View { snapshot, .. } = view;
         self.shared.with(|published| published.restart(expiring, now));
-        self.begin_lap(file.revision);
+        self.forget_filed(file.revision);
         self.shared.publish_view(file, snapshot, std::iter::empty());
         Ok(())
     }

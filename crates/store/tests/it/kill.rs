@@ -101,8 +101,10 @@ fn acknowledged_writes_survive_a_kill() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut acknowledged = Acknowledged::new();
     for life in 0..LIVES {
-        // From a kill in the first batch to one during compaction.
-        kill_after(folder.path(), life, 1 + life * 37 % 211, &mut acknowledged);
+        // From a kill in the first batch to one in the fourth lap of the journal, while the lap
+        // before is moved to the file.
+        let n = if life % 20 == 0 { 500 + life * 7 % 1200 } else { 1 + life * 37 % 211 };
+        kill_after(folder.path(), life, n, &mut acknowledged);
         runtime.block_on(async {
             let store = DiskStore::open(folder.path(), options()).unwrap();
             let newest = store.revision().await.unwrap();

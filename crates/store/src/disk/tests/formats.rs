@@ -1,11 +1,16 @@
 //! Files of older programs open with unchanged content.
 //!
 //! `fixtures/format-1.redb.zst` is a store that a program of format 1 wrote with [`script`].
-//! `SETPOINT_WRITE_FIXTURE=FILE` writes one with this program.
+//! `SETPOINT_WRITE_FIXTURE=FILE` writes one with this program. `format-3` is what a killed program
+//! of format 3 left behind, whose journal has one lap: three commits after the script.
 
 use super::*;
 
 const FORMAT_1: &[u8] = include_bytes!("../../../tests/fixtures/format-1.redb.zst");
+const FORMAT_3: [(&str, &[u8]); 2] = [
+    (FILE, include_bytes!("../../../tests/fixtures/format-3.redb.zst")),
+    (journal::FILE, include_bytes!("../../../tests/fixtures/format-3.journal.zst")),
+];
 /// First and last revision of the script's history.
 const OLDEST: u64 = 20;
 
@@ -102,6 +107,37 @@ async fn a_file_of_format_1_opens_with_unchanged_content() {
     DiskStore::check(folder.path()).unwrap();
 }
 
+/// The journal's commits are moved to the file, before and after the file has the new format.
+#[tokio::test(start_paused = true)]
+async fn the_journal_of_a_killed_program_of_format_3_is_read() {
+    let mut states = expected().await;
+    let (mut newest, mut state) =
+        states.last_key_value().map(|(at, state)| (*at, state.clone())).unwrap();
+    for n in 0..3 {
+        newest += 1;
+        state.insert(format!("/journaled/{n}"), n.to_string());
+        state.insert("/each".into(), "journaled".into());
+        states.insert(newest, state.clone());
+    }
+    for is_migrated in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, packed) in FORMAT_3 {
+            let file = zstd::bulk::decompress(packed, 16 << 20).unwrap();
+            fs::write(folder.path().join(name), file).unwrap();
+        }
+        if is_migrated {
+            // The process died between the two steps.
+            let path = folder.path().join(FILE);
+            file::prepare(&redb::Database::open(&path).unwrap(), &path).unwrap();
+        }
+        for _ in 0..2 {
+            let store = DiskStore::open(folder.path(), options()).unwrap();
+            verify(&store, &states).await;
+            store.close().await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_file_of_a_newer_format_is_refused_and_stays_unchanged() {
     let folder = tempfile::tempdir().unwrap();
@@ -139,22 +175,15 @@ fn migration_is_atomic() {
     };
     use redb::{ReadableDatabase, TableDefinition};
     const NEW: TableDefinition<'_, u64, u64> = TableDefinition::new("new");
-    let steps: [Step; 4] = [
-        |_| Ok(()),
-        |transaction| {
-            let mut table = transaction.open_table(NEW)?;
-            for n in 0..500 {
-                table.insert(n, n)?;
-            }
-            Ok(())
-        },
-        |transaction| {
-            let mut table = transaction.open_table(NEW)?;
-            table.insert(1000, 1)?;
-            Ok(())
-        },
-        |_| Err(super::super::layout::Damaged("a step that fails").into()),
-    ];
+    let mut steps: Vec<Step> = vec![|_| Ok(()); usize::try_from(FORMAT - 1).unwrap()];
+    steps.push(|transaction| {
+        let mut table = transaction.open_table(NEW)?;
+        for n in 0..500 {
+            table.insert(n, n)?;
+        }
+        Ok(())
+    });
+    steps.push(|_| Err(super::super::layout::Damaged("a step that fails").into()));
     let builder = redb::Database::builder();
     let open = |disk: &Disk| builder.create_with_backend(disk.attach());
     let format = |database: &redb::Database| {
@@ -167,16 +196,17 @@ fn migration_is_atomic() {
         let database = open(&disk).unwrap();
         file::prepare(&database, Path::new("torn")).unwrap();
         // A failing step reverts the steps before it.
-        assert!(migrate_to(&database, FORMAT, 5, &steps).is_err());
+        assert!(migrate_to(&database, FORMAT, FORMAT + 2, &steps).is_err());
         assert_eq!(format(&database), (FORMAT, false));
         disk.fail(torn::Fault::Gone { after: n_calls });
-        let migrated = migrate_to(&database, FORMAT, 4, &steps);
+        let migrated = migrate_to(&database, FORMAT, FORMAT + 1, &steps);
         disk.crash(n_calls);
         drop(database);
         let found = format(&open(&disk).unwrap());
-        assert!(found == (FORMAT, false) || found == (4, true), "after {n_calls} calls: {found:?}");
+        let (before, after) = ((FORMAT, false), (FORMAT + 1, true));
+        assert!(found == before || found == after, "after {n_calls} calls: {found:?}");
         if migrated.is_ok() {
-            assert_eq!(found, (4, true));
+            assert_eq!(found, after);
             assert!(n_calls > 5, "nothing failed");
             break;
         }

@@ -15,7 +15,10 @@ fn killed(from: &Path, to: &Path) {
 async fn acknowledged_commits_are_in_the_two_files() {
     let folder = tempfile::tempdir().unwrap();
     let (at, copy) = (folder.path().join("at"), folder.path().join("copy"));
-    let store = DiskStore::open(&at, options()).unwrap();
+    // Nothing is written while the files are copied.
+    file::make_missing(&at).unwrap();
+    let laps = Delayed::laps(unfiled::RECORDS_MAX, 40, 1);
+    let store = DiskStore::open_file(&at, &at.join(FILE), options(), |_| laps).unwrap();
     let mut state = BTreeMap::new();
     // Several times what the journal takes, by its records and by their bytes.
     for n in 0..400 {
@@ -117,4 +120,30 @@ async fn a_damaged_journal_is_refused_or_what_is_before_the_damage_is_served() {
     let serve = DiskOptions { on_damage: OnDamage::Serve, ..options() };
     let opened = DiskStore::open(&copy, serve).unwrap();
     assert_eq!(values(&opened, At::Latest).await, [("/0".into(), "1".into())].into());
+}
+
+#[tokio::test]
+async fn a_journal_that_continues_a_newer_file_is_refused_or_cleared() {
+    let folder = tempfile::tempdir().unwrap();
+    let (at, copy) = (folder.path().join("at"), folder.path().join("copy"));
+    let store = DiskStore::open(&at, options()).unwrap();
+    commit(&store, vec![put("/old", "1")]).await.unwrap();
+    store.stat().await.unwrap();
+    killed(&at, &copy);
+    for n in 0..3 {
+        commit(&store, vec![put("/new", &n.to_string())]).await.unwrap();
+        store.stat().await.unwrap();
+        commit(&store, vec![put("/new", "journaled")]).await.unwrap();
+    }
+    fs::copy(at.join(journal::FILE), copy.join(journal::FILE)).unwrap();
+    let refused = DiskStore::open(&copy, options()).map(drop).unwrap_err();
+    let is_named = refused.to_string().contains("the commits after revision 2, up to 7, are");
+    assert!(matches!(refused, DiskError::Damaged { .. }) && is_named, "{refused}");
+    let serve = DiskOptions { on_damage: OnDamage::Serve, ..options() };
+    let old = BTreeMap::from([("/old".into(), "1".into())]);
+    for options in [serve, options()] {
+        let opened = DiskStore::open(&copy, options).unwrap();
+        assert_eq!(values(&opened, At::Latest).await, old);
+        opened.close().await;
+    }
 }

@@ -256,6 +256,7 @@ async fn feed(store: &DiskStore, after: u64, newest: u64) -> Vec<Change> {
 
 /// The disk, clock and random numbers of one seed.
 struct World {
+    seed: u64,
     rng: SmallRng,
     disk: Disk,
     clock: Arc<AtomicU64>,
@@ -274,7 +275,16 @@ impl World {
             now_ms: Arc::new(move || now.load(Ordering::Relaxed)),
             ..options()
         };
-        Self { rng: SmallRng::seed_from_u64(seed), disk: Disk::new(), clock, options }
+        let rng = SmallRng::seed_from_u64(seed);
+        Self { seed, rng, disk: Disk::new(), clock, options }
+    }
+
+    /// Opens the store. In most seeds its laps are short, and filed some batches later.
+    fn open(&self) -> Result<DiskStore, DiskError> {
+        let records_max = [3, 6, 14, 512][usize::try_from(self.seed / 2 % 4).unwrap()];
+        let n_batches_max = [0, 2, 5, 1000][usize::try_from(self.seed / 8 % 4).unwrap()];
+        let laps = |_| Delayed::laps(records_max, n_batches_max, self.seed);
+        open_torn_with(&self.disk, self.options.clone(), laps)
     }
 
     /// Advances the time, in the process and outside.
@@ -309,7 +319,7 @@ impl World {
         if self.rng.random_bool(0.1) {
             let fault = self.fault();
             self.disk.fail(fault);
-            let opened = open_torn(&self.disk, self.options.clone()).map(drop);
+            let opened = self.open().map(drop);
             let seed = self.rng.random();
             self.disk.crash(seed);
             if opened.is_err() && model.life == 0 {
@@ -317,7 +327,7 @@ impl World {
                 self.disk = Disk::new();
             }
         }
-        let store = open_torn(&self.disk, self.options.clone());
+        let store = self.open();
         let store = store
             .unwrap_or_else(|error| panic!("SEED={} life {}: {error}", model.seed, model.life));
         model.verify(&store, &mut self.rng).await;
@@ -462,7 +472,7 @@ async fn lives(seed: u64) -> u64 {
     }
     // On a healthy disk, everything expires at its time.
     model.life = LIVES;
-    let store = open_torn(&world.disk, world.options.clone()).unwrap();
+    let store = world.open().unwrap();
     model.verify(&store, &mut world.rng).await;
     world.pass(Duration::from_secs(60)).await;
     for (key, value) in values(&store, At::Latest).await {

@@ -34,7 +34,7 @@ struct State {
 const STORE: usize = 0;
 const JOURNAL: usize = 1;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 struct Content {
     /// The content that survives every crash.
     synced: Vec<u8>,
@@ -119,6 +119,14 @@ impl Disk {
         state.life += 1;
         state.fault = None;
         state.sync_failed = SyncFailed::default();
+    }
+
+    /// The disk as it would be after a power cut now.
+    pub(super) fn after_crash(&self, seed: u64) -> Self {
+        let copy = State { files: self.state().files.clone(), ..State::default() };
+        let copy = Self(Arc::new(Mutex::new(copy)));
+        copy.crash(seed);
+        copy
     }
 
     /// Cuts the power: each unsynced sector is written or not, at random and in any order.

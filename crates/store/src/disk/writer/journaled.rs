@@ -1,9 +1,10 @@
 //! Batches that become durable in the journal.
 //!
 //! A batch is evaluated over the file and the commits that are not in it ([`Draft`]), appended to
-//! the journal, synced, published and answered. The writer's other way, a transaction of the
-//! engine, takes over when the journal has no room, and for everything that is not an ordinary
-//! batch: large ones, compactions, a full disk, failures. That transaction first moves the
+//! the journal, synced, published and answered. If the lap has no room for it, the lap is given
+//! away to be filed, and the batch is the first of the next one ([`laps`](super::laps)). The
+//! writer's other way, a transaction of the engine, takes over for everything that is not an
+//! ordinary batch: large ones, compactions, a full disk, failures. That transaction first moves the
 //! journal's commits into the file.
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
@@ -16,7 +17,7 @@ use crate::disk::{
     batch::Position,
     command::{Command, Pending},
     error::Fault,
-    journal::Failed,
+    journal::{Entry, Failed},
     published,
     unfiled::{Draft, Drafted, FileTables},
 };
@@ -34,20 +35,41 @@ struct Evaluated {
     n_bytes: usize,
 }
 
+/// Why a batch is not for the current lap.
+enum Misfit {
+    /// The lap has no room for it.
+    NoRoom,
+    /// It is for the engine, which reports the failure if there is one.
+    Engine,
+}
+
+impl From<Fault> for Misfit {
+    fn from(_: Fault) -> Self {
+        Self::Engine
+    }
+}
+
 impl Writer {
     /// Writes a batch to the journal, publishes it and responds. Returns the commands, with nothing
     /// done, if they are for the engine.
     pub(super) fn journal(&mut self, commands: Vec<Command>) -> Result<(), Vec<Command>> {
-        if !self.may_journal(&commands) {
+        let n_records: usize = commands.iter().map(Command::n_records_max).sum();
+        let n_bytes: usize = commands.iter().map(Command::size).sum();
+        let is_for_journal = self.may_journal()
+            && commands.iter().all(Command::is_journaled)
+            && n_bytes <= BYTES_MAX
+            && self.unfiled.may_have_room(n_records)
+            && (self.unfiled.has_room(n_records) || self.turn());
+        if !is_for_journal {
             return Err(commands);
         }
-        // redb can panic on damaged pages. The engine's way reports it.
-        let evaluate = AssertUnwindSafe(|| self.evaluate(&commands));
-        let Ok(Ok(Some(evaluated))) = std::panic::catch_unwind(evaluate) else {
-            return Err(commands);
+        let evaluated = match self.evaluate(&commands) {
+            Err(Misfit::NoRoom) if self.turn() => self.evaluate(&commands),
+            evaluated => evaluated,
         };
+        let Ok(evaluated) = evaluated else { return Err(commands) };
         let Evaluated { drafted, outcomes, revision, n_bytes } = evaluated;
-        match self.journal.append(&drafted.0) {
+        match self.append(&drafted.0) {
             Ok(true) => {}
             Ok(false) => return Err(commands),
             Err(Failed { is_gone }) => {
@@ -69,24 +91,21 @@ impl Writer {
         Ok(())
     }
 
-    fn may_journal(&self, commands: &[Command]) -> bool {
-        let n_records: usize = commands.iter().map(Command::n_records_max).sum();
-        let n_bytes: usize = commands.iter().map(Command::size).sum();
-        !self.is_suspect
-            && !self.is_broken
-            && self.database.is_some()
-            && self.compactions.is_empty()
-            && !self.shortage.is_short()
-            && commands.iter().all(Command::is_journaled)
-            && n_bytes <= BYTES_MAX
-            && self.unfiled.has_room(n_records)
+    /// Appends to the lap, or to the next one if it has no room.
+    fn append(&mut self, entries: &[Entry]) -> Result<bool, Failed> {
+        Ok(self.journal.append(entries)? || self.turn() && self.journal.append(entries)?)
     }
 
-    /// `None` if the batch is for the engine.
-    fn evaluate(&mut self, commands: &[Command]) -> Result<Option<Evaluated>, Fault> {
+    fn evaluate(&mut self, commands: &[Command]) -> Result<Evaluated, Misfit> {
+        // redb can panic on damaged pages.
+        let evaluate = AssertUnwindSafe(|| self.evaluate_unguarded(commands));
+        std::panic::catch_unwind(evaluate).unwrap_or(Err(Misfit::Engine))
+    }
+
+    fn evaluate_unguarded(&mut self, commands: &[Command]) -> Result<Evaluated, Misfit> {
         let (revision, snapshot) =
             self.shared.with(|published| (published.position.revision, published.snapshot.clone()));
-        let Some(snapshot) = snapshot else { return Ok(None) };
+        let Some(snapshot) = snapshot else { return Err(Misfit::Engine) };
         let file = match &mut self.tables {
             Some(tables) => tables,
             none => none.insert(FileTables::of(&snapshot)?),
@@ -103,7 +122,7 @@ impl Writer {
                     draft.expiry(keys).and_then(|txn| draft.apply(&txn, 0, latest))
                 }
                 Command::Compact { .. } | Command::Reopen { .. } | Command::File { .. } => {
-                    return Ok(None);
+                    return Err(Misfit::Engine);
                 }
             };
             outcomes.push(match applied {
@@ -119,10 +138,10 @@ impl Writer {
             });
         }
         if !self.unfiled.has_room_for(&draft, n_bytes) {
-            return Ok(None);
+            return Err(Misfit::NoRoom);
         }
         let revision = draft.revision();
-        Ok(Some(Evaluated { drafted: draft.into_drafted(), outcomes, revision, n_bytes }))
+        Ok(Evaluated { drafted: draft.into_drafted(), outcomes, revision, n_bytes })
     }
 }
 
