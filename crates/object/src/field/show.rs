@@ -38,7 +38,6 @@ pub fn quote(text: &str) -> String {
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
             '\u{b}' => out.push_str("\\v"),
-            ' '..='~' => out.push(c),
             c if is_printable(c) => out.push(c),
             // Writing to a `String` cannot fail.
             c => {
@@ -54,12 +53,13 @@ pub fn quote(text: &str) -> String {
     out
 }
 
-/// Whether a non-ASCII character is printed unescaped. Combining marks are, so it is tested after a
-/// letter.
-fn is_printable(c: char) -> bool {
+/// Whether a character is printed, as Go's `unicode.IsPrint` has it: letters, marks, numbers,
+/// punctuation, symbols and the ASCII space.
+pub fn is_printable(c: char) -> bool {
     if c.is_ascii() {
-        return false;
+        return matches!(c, ' '..='~');
     }
+    // Combining marks are printed, so it is tested after a letter.
     let mut text = String::with_capacity(5);
     text.push('a');
     text.push(c);

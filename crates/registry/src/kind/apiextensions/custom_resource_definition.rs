@@ -30,7 +30,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     ..Kind::with_status(
         "apiextensions.k8s.io",
         "CustomResourceDefinition",
-        StatusMeta::Nothing,
+        StatusMeta::All,
         "{}",
     )
 };

@@ -1,6 +1,6 @@
 //! Events: one object, served by the core group and by `events.k8s.io` with different field names.
 use crate::kind::at::{At, check, same};
-use crate::kind::{Kind, Members, NameRule, Selectable, not_supported, text};
+use crate::kind::{Kind, Members, MetadataChecks, NameRule, Selectable, not_supported, text};
 use crate::table::{age, cell};
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -11,7 +11,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     // The older form is not checked strictly.
     names: NameRule::Segment,
     metadata_last: true,
-    changed_metadata: &[],
+    changed_metadata: MetadataChecks::NONE,
     may_own: false,
     create_on_update: true,
     propagates: false,

@@ -1,6 +1,6 @@
 //! LimitRanges.
 use crate::kind::at::{At, check};
-use crate::kind::{Fill, Kind, Members, MetadataCheck, resources};
+use crate::kind::{Fill, Kind, Members, MetadataCheck, MetadataChecks, resources};
 use serde_json::Value;
 use setpoint_object::quantity::Quantity;
 use setpoint_object::{field, name};
@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashSet};
 
 /// LimitRange.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole],
+    changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
     create_on_update: true,
     default,
     validate,

@@ -44,7 +44,7 @@ fn warnings(policy: &Value) -> Vec<String> {
                 let range = text(block, "cidr");
                 warnings.extend(format::form_warning(|| format!("{}.cidr", at()), range));
                 let others = list(block, "except").iter().filter_map(Value::as_str).enumerate();
-                warnings.extend(others.filter_map(|(k, range)| {
+                warnings.extend(others.flat_map(|(k, range)| {
                     format::form_warning(|| format!("{}.except[{k}]", at()), range)
                 }));
             }

@@ -377,7 +377,7 @@ pub(super) fn warnings(service: &Value) -> Vec<String> {
     let odd = |member: &str| -> Vec<String> {
         let texts = crate::kind::list(spec, member).iter().filter_map(Value::as_str).enumerate();
         let warning = |(i, text)| format::form_warning(|| format!("spec.{member}[{i}]"), text);
-        texts.filter_map(warning).collect()
+        texts.flat_map(warning).collect()
     };
     all.extend(odd("clusterIPs"));
     let external_ips = odd("externalIPs");
