@@ -66,12 +66,13 @@ pub fn is_printable(c: char) -> bool {
     text.escape_debug().eq(text.chars())
 }
 
-/// Formats a float as Go's `%v`: shortest digits, with an exponent below 1e-4 and from 1e21.
+/// Formats a float as Go's `%v`: shortest digits, with an exponent below 1e-4 and from 1e6 on.
+/// Integral numbers that a body has as such are no floats.
 fn show_float(float: f64) -> String {
     let scientific = format!("{float:e}");
     let Some((mantissa, exponent)) = scientific.split_once('e') else { return scientific };
     match exponent.parse::<i32>() {
-        Ok(e) if (-4..21).contains(&e) => format!("{float}"),
+        Ok(e) if (-4..6).contains(&e) => format!("{float}"),
         Ok(e) => format!("{mantissa}e{}{:02}", if e < 0 { '-' } else { '+' }, e.abs()),
         Err(_) => scientific,
     }

@@ -152,15 +152,8 @@ pub(crate) fn canonical_ip(text: &str) -> Vec<String> {
     }
 }
 
-/// Warns of an address, or of a network with `/` and a length, that is written in another form than
-/// the canonical one. Of what is neither, it does not.
-pub(super) fn form_warning(place: impl FnOnce() -> String, text: &str) -> Vec<String> {
-    match text.contains('/') {
-        true => cidr_warnings(place, text),
-        false => ip_warning(place, text).into_iter().collect(),
-    }
-}
-fn ip_warning(place: impl FnOnce() -> String, text: &str) -> Option<String> {
+/// Warns of an address that is written in another form than the canonical one.
+pub(super) fn ip_warning(place: impl FnOnce() -> String, text: &str) -> Option<String> {
     let ip = parse_ip(text)?;
     let is_odd = !self::ip(text).is_empty();
     let canonical = if is_odd { ip.to_canonical() } else { ip }.to_string();
@@ -175,7 +168,8 @@ fn ip_warning(place: impl FnOnce() -> String, text: &str) -> Option<String> {
         ),
     })
 }
-fn cidr_warnings(place: impl FnOnce() -> String, text: &str) -> Vec<String> {
+/// Warns of a network that is written in another form than the canonical one.
+pub(super) fn cidr_warnings(place: impl FnOnce() -> String, text: &str) -> Vec<String> {
     let Some(cidr) = Cidr::parse(text) else { return Vec::new() };
     let Cidr { ip, bits } = cidr;
     let (has_more, is_odd) = (cidr.first() != ip, has_zeros(text) || is_mapped(&ip));

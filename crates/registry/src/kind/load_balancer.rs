@@ -42,7 +42,7 @@ pub(super) fn warnings(object: &Value) -> Vec<String> {
     let list = cell::list(object, "status.loadBalancer.ingress").iter().enumerate();
     let warnings = list.flat_map(|(i, ingress)| {
         let place = move || format!("status.loadBalancer.ingress[{i}]");
-        format::form_warning(place, cell::text(ingress, "ip"))
+        format::ip_warning(place, cell::text(ingress, "ip"))
     });
     warnings.collect()
 }

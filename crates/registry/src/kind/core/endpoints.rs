@@ -40,7 +40,7 @@ fn warnings(endpoints: &Value) -> Vec<String> {
         for member in ["addresses", "notReadyAddresses"] {
             for (j, address) in list(subset, member).iter().enumerate() {
                 let place = || format!("subsets[{i}].{member}[{j}].ip");
-                warnings.extend(format::form_warning(place, text(address, "ip")));
+                warnings.extend(format::ip_warning(place, text(address, "ip")));
             }
         }
     }

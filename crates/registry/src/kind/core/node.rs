@@ -80,7 +80,7 @@ fn warnings(node: &Value) -> Vec<String> {
     }
     for (i, range) in list(&node["spec"], "podCIDRs").iter().enumerate() {
         let place = || format!("spec.podCIDRs[{i}]");
-        all.extend(format::form_warning(place, range.as_str().unwrap_or_default()));
+        all.extend(format::cidr_warnings(place, range.as_str().unwrap_or_default()));
     }
     all
 }

@@ -69,7 +69,7 @@ fn address_warnings(slice: &Value) -> Vec<String> {
     for (i, endpoint) in list(slice, "endpoints").iter().enumerate() {
         for (j, address) in list(endpoint, "addresses").iter().enumerate() {
             let place = || format!("endpoints[{i}].addresses[{j}]");
-            all.extend(format::form_warning(place, address.as_str().unwrap_or_default()));
+            all.extend(format::ip_warning(place, address.as_str().unwrap_or_default()));
         }
     }
     all

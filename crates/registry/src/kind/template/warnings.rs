@@ -307,11 +307,11 @@ fn of_spec(spec: &Value, path: &field::Path) -> Vec<String> {
     for (i, server) in items(&spec["dnsConfig"], "nameservers") {
         let place = || path.child("dnsConfig.nameservers").index(i).text();
         let server = server.as_str().unwrap_or_default();
-        format::form_warning(place, server).into_iter().for_each(add);
+        format::ip_warning(place, server).into_iter().for_each(add);
     }
     for (i, alias) in items(spec, "hostAliases") {
         let place = || path.child("hostAliases").index(i).child("ip").text();
-        format::form_warning(place, text(alias, "ip")).into_iter().for_each(add);
+        format::ip_warning(place, text(alias, "ip")).into_iter().for_each(add);
     }
     all.into_inner()
 }

@@ -12,7 +12,7 @@ pub(super) fn warnings(pod: &Value) -> Vec<String> {
     for member in ["podIPs", "hostIPs"] {
         for (i, address) in list(&pod["status"], member).iter().enumerate() {
             let place = || format!("status.{member}[{i}].ip");
-            all.extend(format::form_warning(place, text(address, "ip")));
+            all.extend(format::ip_warning(place, text(address, "ip")));
         }
     }
     all

@@ -1,7 +1,7 @@
 //! What `cargo xtask validation` has shown: answers of kube-apiserver 1.36 to odd objects.
 use super::{changed, context, created, fresh, refuses, refuses_changes, refuses_status};
 use crate::kind::rows;
-use crate::kind::format::form_warning;
+use crate::kind::format::{cidr_warnings, ip_warning};
 use serde_json::{Value, json};
 
 fn warned(group: &str, kind: &str, object: &Value) -> Vec<String> {
@@ -308,7 +308,11 @@ fn forms_that_are_not_canonical_have_warnings() {
         ),
     ] {
         let expected: Vec<String> = warnings.iter().map(|text| format!("at: {text}")).collect();
-        assert_eq!(form_warning(|| "at".to_owned(), text), expected, "{text}");
+        let found = match text.contains('/') {
+            true => cidr_warnings(|| "at".to_owned(), text),
+            false => ip_warning(|| "at".to_owned(), text).into_iter().collect(),
+        };
+        assert_eq!(found, expected, "{text}");
     }
 }
 
@@ -330,7 +334,10 @@ fn kinds_with_addresses_warn_of_their_form() {
     ]}}});
     let pod = json!({"status": {"podIPs": [{"ip": "FD00::1"}], "hostIPs": [{"ip": "FD00::1"}]}});
     let node = json!({"spec": {"podCIDRs": ["10.0.0.0/24", "FD00::/64"]}});
-    let all: [(&str, &str, usize, Value, &[&str]); 13] = [
+    // It is checked only if the Service has a load balancer.
+    let unchecked = json!({"spec": {"type": "ClusterIP", "loadBalancerIP": "10.0.0.1/8"}});
+    let all: [(&str, &str, usize, Value, &[&str]); 14] = [
+        ("", "Service", update, unchecked, &[]),
         ("", "Pod", new, json!({"metadata": {"name": "a"}, "spec": spec}), &[
             "spec.dnsConfig.nameservers[1]",
             "spec.hostAliases[0].ip",
@@ -359,8 +366,11 @@ fn kinds_with_addresses_warn_of_their_form() {
             _ => (row.status_warnings)(&object),
         };
         let warning = |place: &&str| {
-            let text = if place.contains("podCIDRs") { "FD00::/64" } else { "FD00::1" };
-            form_warning(|| (*place).to_owned(), text)
+            let of = || (*place).to_owned();
+            match place.contains("podCIDRs") {
+                true => cidr_warnings(of, "FD00::/64"),
+                false => ip_warning(of, "FD00::1").into_iter().collect(),
+            }
         };
         let expected: Vec<String> = places.iter().flat_map(warning).collect();
         assert_eq!(warnings, expected, "{kind} {when}");
