@@ -41,9 +41,8 @@ const FAULTS_MAX: u32 = 30;
 /// than [`DEPTH_MAX`] and [`CHAIN_MAX`] allow.
 pub fn parse(text: &str, macros: &Macros) -> Result<Ast, Issues> {
     let mut source = Source::new(text);
-    let refuse = |source: &Source, position, message| {
-        Issues::new(source, vec![Issue { position, message }])
-    };
+    let refuse =
+        |source: &Source, position, message| Issues::new(source, vec![Issue { position, message }]);
     // A text has at most as many code points as bytes.
     let size = if text.len() > CODE_POINTS_MAX { text.chars().count() } else { 0 };
     if size > CODE_POINTS_MAX {

@@ -249,9 +249,7 @@ impl Documents {
         }
         let Some(parsed) = Key::parse(key) else { return Bytes::new() };
         let rows = match parsed {
-            Key::GroupVersion(group, version) => {
-                self.rows(served, group, version)
-            }
+            Key::GroupVersion(group, version) => self.rows(served, group, version),
             _ => Vec::new(),
         };
         let (mut out, mut slices) = (Vec::new(), Slices::default());

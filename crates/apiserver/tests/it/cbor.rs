@@ -362,7 +362,8 @@ async fn discovery_and_what_precedes_a_resource_have_little_cbor() {
 async fn the_documents_of_built_in_kinds_name_cbor_and_those_of_custom_ones_do_not() {
     let server = Server::with_cbor().await;
     define(&server).await;
-    let objects = "application/json application/yaml application/vnd.kubernetes.protobuf application/cbor";
+    let objects =
+        "application/json application/yaml application/vnd.kubernetes.protobuf application/cbor";
     let streams = "application/json;stream=watch application/vnd.kubernetes.protobuf;stream=watch application/cbor-seq";
     let patches = "application/json-patch+json application/merge-patch+json application/strategic-merge-patch+json application/apply-patch+yaml application/apply-patch+cbor";
     let swagger = server.get("/openapi/v2").await.json();
@@ -379,7 +380,8 @@ async fn the_documents_of_built_in_kinds_name_cbor_and_those_of_custom_ones_do_n
     assert_eq!(of(map, "patch", "consumes"), patches);
     let proxy = "/api/v1/nodes/{name}/proxy";
     assert_eq!(of(proxy, "get", "produces"), "*/*");
-    let foos = swagger["paths"].as_object().unwrap().iter().filter(|(path, _)| path.contains("foos"));
+    let foos =
+        swagger["paths"].as_object().unwrap().iter().filter(|(path, _)| path.contains("foos"));
     let foos: Vec<_> = foos.map(|(_, item)| item.to_string()).collect();
     assert!(!foos.is_empty() && !foos.concat().contains("cbor"));
 
@@ -392,7 +394,7 @@ async fn the_documents_of_built_in_kinds_name_cbor_and_those_of_custom_ones_do_n
     assert_eq!(types(maps, "/get/responses/200/content"), [CBOR, "application/cbor-seq"]);
     assert_eq!(types(map, "/patch/requestBody/content"), [APPLY]);
     // The documents of a server without it have other names.
-    let plain = Server::start().await.get("/openapi/v3/api/v1").await;
+    let plain = Server::in_process().await.get("/openapi/v3/api/v1").await;
     assert_ne!(plain.header("etag"), core.header("etag"));
     assert!(!plain.text().contains("cbor"));
 }

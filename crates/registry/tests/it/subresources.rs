@@ -314,16 +314,29 @@ async fn metadata_is_checked_as_often_as_the_kind_does() {
         "restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}],
     }}}});
     let crons = "/apis/batch/v1/namespaces/default/cronjobs";
-    let cron = json!({"metadata": {"name": "c"}, "spec": {"schedule": "* * * * *", "jobTemplate": job}});
+    let cron =
+        json!({"metadata": {"name": "c"}, "spec": {"schedule": "* * * * *", "jobTemplate": job}});
     server.create(crons, cron).await.unwrap();
     // Labels are checked by each of the two checks of any object's metadata.
     let label = ("metadata.labels".to_owned(), 2);
     let one_more = ("metadata.labels".to_owned(), 3);
     for (path, status, expected) in [
-        (format!("{BUDGETS}/b"), json!({"expectedPods": -1}), vec![label.clone(), ("status.expectedPods".to_owned(), 1)]),
+        (
+            format!("{BUDGETS}/b"),
+            json!({"expectedPods": -1}),
+            vec![label.clone(), ("status.expectedPods".to_owned(), 1)],
+        ),
         (format!("{crons}/c"), json!({}), vec![label]),
-        (format!("{sets}/s"), json!({"replicas": -1}), vec![one_more.clone(), ("status.replicas".to_owned(), 1)]),
-        (POD.to_owned(), json!({"observedGeneration": -1}), vec![one_more, ("status.observedGeneration".to_owned(), 1)]),
+        (
+            format!("{sets}/s"),
+            json!({"observedGeneration": -1}),
+            vec![one_more.clone(), ("status.observedGeneration".to_owned(), 1)],
+        ),
+        (
+            POD.to_owned(),
+            json!({"observedGeneration": -1}),
+            vec![one_more, ("status.observedGeneration".to_owned(), 1)],
+        ),
     ] {
         let sent = json!({"metadata": {"labels": {"a": "-"}}, "status": status});
         let found = causes(server.patch(&format!("{path}/status"), sent).await);

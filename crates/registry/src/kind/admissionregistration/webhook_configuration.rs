@@ -1,7 +1,9 @@
 //! Webhook configurations, validating and mutating (spec: admission §4).
 use super::expression::Environment;
 use super::rules::{conditions, enumeration, validate_rule};
-use crate::kind::{Fill, Kind, Members, MetadataCheck, MetadataChecks, list, text, validate_label_selector};
+use crate::kind::{
+    Fill, Kind, Members, MetadataCheck, MetadataChecks, list, text, validate_label_selector,
+};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::field::{Error, Errors, Path};

@@ -2,7 +2,8 @@
 use crate::kind::at::{At, check};
 use crate::kind::data::decoded_len;
 use crate::kind::{
-    Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, NameRule, StatusMeta, set_condition, text,
+    Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, NameRule, StatusMeta,
+    set_condition, text,
 };
 use crate::table::cell;
 use serde_json::{Value, json};

@@ -3,7 +3,8 @@ use crate::kind::at::{At, check};
 use crate::kind::format::{at_most_all, count_of, count_or_percent};
 use crate::kind::workload::{REVISIONS, TEMPLATE_CONTAINERS, name_and_ready, rest_is_same};
 use crate::kind::{
-    Fill, Kind, Members, MetadataCheck, MetadataChecks, NameRule, StatusMeta, StatusRule, not_supported, pod_default, template, text, workload,
+    Fill, Kind, Members, MetadataCheck, MetadataChecks, NameRule, StatusMeta, StatusRule,
+    not_supported, pod_default, template, text, workload,
 };
 use crate::table::cell;
 use serde_json::{Value, json};

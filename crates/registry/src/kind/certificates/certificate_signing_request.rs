@@ -5,7 +5,8 @@ mod rules;
 pub(crate) use rules::organizations;
 
 use crate::kind::{
-    Context, Kind, MetadataChecks, NameRule, Part, Selectable, StatusMeta, StatusRule, list, not_supported, text,
+    Context, Kind, MetadataChecks, NameRule, Part, Selectable, StatusMeta, StatusRule, list,
+    not_supported, text,
 };
 use crate::table::{age, cell};
 use serde_json::Value;

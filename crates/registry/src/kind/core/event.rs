@@ -175,13 +175,14 @@ fn validate_new(event: &Value, old: Option<&Value>, errors: &mut field::Errors) 
             if !["Normal", "Warning"].contains(&kind) {
                 at.get("type").invalid_union(format!("has invalid value: {kind}"));
             }
-            for member in ["firstTimestamp", "lastTimestamp", "source"] {
-                if !same(at.get(member).value, &Value::Null) {
+            for member in ["firstTimestamp", "lastTimestamp", "count", "source"] {
+                let is_set = match member {
+                    "count" => at.int_of(member) != 0,
+                    _ => !same(at.get(member).value, &Value::Null),
+                };
+                if is_set {
                     at.get(member).invalid_union("needs to be unset");
                 }
-            }
-            if at.int_of("count") != 0 {
-                at.get("count").invalid_union("needs to be unset");
             }
         });
     };

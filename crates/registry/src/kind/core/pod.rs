@@ -10,8 +10,8 @@ mod update;
 
 use crate::kind::at::{At, check};
 use crate::kind::{
-    Action, Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, Selectable, StatusMeta, StatusRule, list,
-    not_supported, pod_default, template, text,
+    Action, Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, Selectable, StatusMeta,
+    StatusRule, list, not_supported, pod_default, template, text,
 };
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;

@@ -1,6 +1,8 @@
 //! Secrets: keys, size, type, immutability. Errors never contain values.
 use crate::kind::data::{DATA_BYTES_MAX, decoded_len, map, validate_immutable};
-use crate::kind::{Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, Selectable, not_supported, text};
+use crate::kind::{
+    Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, Selectable, not_supported, text,
+};
 use crate::table::cell;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -23,7 +23,10 @@ pub(in crate::kind) static KIND: Kind = Kind {
     rules: "one of two bounds, selector; `status`",
     status: Some(StatusRule {
         checks: MetadataChecks::NONE,
-        ..StatusRule::new(StatusMeta::All, r#"{"currentHealthy":0,"desiredHealthy":0,"disruptionsAllowed":0,"expectedPods":0}"#)
+        ..StatusRule::new(
+            StatusMeta::All,
+            r#"{"currentHealthy":0,"desiredHealthy":0,"disruptionsAllowed":0,"expectedPods":0}"#,
+        )
     }),
     ..Kind::plain("policy", "PodDisruptionBudget")
 };

@@ -185,16 +185,16 @@ fn versions() {
     );
     // A version that is not deprecated has no other fault.
     let long = "é".repeat(129);
-    for (deprecated, detail) in
-        [(true, "must be <= 256 characters long"), (false, "can only be set for deprecated versions")]
-    {
+    for (deprecated, detail) in [
+        (true, "must be <= 256 characters long"),
+        (false, "can only be set for deprecated versions"),
+    ] {
         let changes = [
             ("/spec/versions/0/deprecated", json!(deprecated)),
             ("/spec/versions/0/deprecationWarning", json!(long)),
         ];
-        let expected = format!(
-            "spec.versions[0].deprecationWarning: Invalid value: \"{long}\": {detail}"
-        );
+        let expected =
+            format!("spec.versions[0].deprecationWarning: Invalid value: \"{long}\": {detail}");
         assert_eq!(faults(&changes), expected);
     }
     check(

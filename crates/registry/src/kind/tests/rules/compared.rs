@@ -1,7 +1,7 @@
 //! What `cargo xtask validation` has shown: answers of kube-apiserver 1.36 to odd objects.
 use super::{changed, context, created, fresh, refuses, refuses_changes, refuses_status};
-use crate::kind::rows;
 use crate::kind::format::{cidr_warnings, ip_warning};
+use crate::kind::rows;
 use serde_json::{Value, json};
 
 fn warned(group: &str, kind: &str, object: &Value) -> Vec<String> {
@@ -288,9 +288,20 @@ fn forms_that_are_not_canonical_have_warnings() {
         ("fd00::/64", &[]),
         ("10.0.0.0/33", &[]),
         ("010.0.0.1", &[r#"non-standard IP address "010.0.0.1" is invalid: use "10.0.0.1""#]),
-        ("::ffff:1.2.3.4", &[r#"non-standard IP address "::ffff:1.2.3.4" is invalid: use "1.2.3.4""#]),
-        ("FD00::1", &[r#"IPv6 address "FD00::1" should be in RFC 5952 canonical format ("fd00::1")"#]),
-        ("FD00::/64", &[r#"IPv6 CIDR value "FD00::/64" should be in RFC 5952 canonical format ("fd00::/64")"#]),
+        (
+            "::ffff:1.2.3.4",
+            &[r#"non-standard IP address "::ffff:1.2.3.4" is invalid: use "1.2.3.4""#],
+        ),
+        (
+            "FD00::1",
+            &[r#"IPv6 address "FD00::1" should be in RFC 5952 canonical format ("fd00::1")"#],
+        ),
+        (
+            "FD00::/64",
+            &[
+                r#"IPv6 CIDR value "FD00::/64" should be in RFC 5952 canonical format ("fd00::/64")"#,
+            ],
+        ),
         (
             "10.0.0.5/08",
             &[
@@ -300,7 +311,9 @@ fn forms_that_are_not_canonical_have_warnings() {
         ),
         (
             "FD00::1/64",
-            &[r#"CIDR value "FD00::1/64" is ambiguous in this context (should be "fd00::/64" or "fd00::1/128"?)"#],
+            &[
+                r#"CIDR value "FD00::1/64" is ambiguous in this context (should be "fd00::/64" or "fd00::1/128"?)"#,
+            ],
         ),
         (
             "::ffff:10.0.0.0/104",
@@ -325,7 +338,8 @@ fn kinds_with_addresses_warn_of_their_form() {
         "dnsConfig": {"nameservers": ["10.0.0.1", "FD00::1"]},
         "hostAliases": [{"ip": "FD00::1"}],
     });
-    let slice = json!({"addressType": "IPv6", "endpoints": [{"addresses": ["fd00::2", "FD00::1"]}]});
+    let slice =
+        json!({"addressType": "IPv6", "endpoints": [{"addresses": ["fd00::2", "FD00::1"]}]});
     let mut of_controller = slice.clone();
     of_controller["metadata"]["labels"] =
         json!({"endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"});
@@ -338,16 +352,25 @@ fn kinds_with_addresses_warn_of_their_form() {
     let unchecked = json!({"spec": {"type": "ClusterIP", "loadBalancerIP": "10.0.0.1/8"}});
     let all: [(&str, &str, usize, Value, &[&str]); 14] = [
         ("", "Service", update, unchecked, &[]),
-        ("", "Pod", new, json!({"metadata": {"name": "a"}, "spec": spec}), &[
-            "spec.dnsConfig.nameservers[1]",
-            "spec.hostAliases[0].ip",
-        ]),
+        (
+            "",
+            "Pod",
+            new,
+            json!({"metadata": {"name": "a"}, "spec": spec}),
+            &["spec.dnsConfig.nameservers[1]", "spec.hostAliases[0].ip"],
+        ),
         ("", "Pod", update, json!({"spec": spec}), &[]),
         ("", "Pod", status, pod, &["status.podIPs[0].ip", "status.hostIPs[0].ip"]),
-        ("apps", "Deployment", new, json!({"spec": {"template": {"spec": spec}}}), &[
-            "spec.template.spec.dnsConfig.nameservers[1]",
-            "spec.template.spec.hostAliases[0].ip",
-        ]),
+        (
+            "apps",
+            "Deployment",
+            new,
+            json!({"metadata": {"name": "a"}, "spec": {"template": {"spec": spec}}}),
+            &[
+                "spec.template.spec.dnsConfig.nameservers[1]",
+                "spec.template.spec.hostAliases[0].ip",
+            ],
+        ),
         ("", "Node", new, node.clone(), &["spec.podCIDRs[1]"]),
         ("", "Node", update, node.clone(), &["spec.podCIDRs[1]"]),
         ("", "Node", status, node, &[]),
@@ -355,7 +378,13 @@ fn kinds_with_addresses_warn_of_their_form() {
         ("discovery.k8s.io", "EndpointSlice", update, slice, &["endpoints[0].addresses[1]"]),
         ("discovery.k8s.io", "EndpointSlice", new, of_controller, &[]),
         ("", "Service", status, balanced.clone(), &["status.loadBalancer.ingress[2]"]),
-        ("networking.k8s.io", "Ingress", status, balanced.clone(), &["status.loadBalancer.ingress[2]"]),
+        (
+            "networking.k8s.io",
+            "Ingress",
+            status,
+            balanced.clone(),
+            &["status.loadBalancer.ingress[2]"],
+        ),
         ("networking.k8s.io", "Ingress", update, balanced, &[]),
     ];
     for (group, kind, when, object, places) in all {
