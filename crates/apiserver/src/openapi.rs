@@ -142,13 +142,16 @@ fn v3_pieces<'a>(key: Key<'a>, rows: &'a [Row<'a>]) -> Pieces<'a> {
 
 /// The ETag of a document of these rows, without quotes: uppercase hex SHA-512 of all inputs. So
 /// the document need not be built to answer a client that has it.
-fn etag(key: &str, rows: &[Arc<Resource>]) -> String {
+fn etag(key: &str, rows: &[Arc<Resource>], cbor: bool) -> String {
     let mut hash = Sha512::new();
     let mut add = |text: &str| {
         hash.update((text.len() as u64).to_le_bytes());
         hash.update(text);
     };
     add(concat!(env!("CARGO_PKG_VERSION"), " form 1"));
+    if cbor {
+        add("cbor");
+    }
     add(key);
     let gvk = |add: &mut dyn FnMut(&str), gvk: &GroupVersionKind| {
         [&gvk.group, &gvk.version, &gvk.kind].into_iter().for_each(|text| add(text));

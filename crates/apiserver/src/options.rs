@@ -83,8 +83,7 @@ fn check_field_manager(manager: &str, errors: &mut field::Errors) {
         errors.push(field::Error::too_long(path(), FIELD_MANAGER_BYTES_MAX));
     }
     for (at, c) in manager.char_indices() {
-        // Characters that Go's `unicode.IsPrint` refuses and a field manager may contain.
-        if c.is_control() || (c.is_whitespace() && c != ' ') {
+        if !field::is_printable(c) {
             errors.push(field::Error {
                 kind: ErrorKind::Invalid,
                 path: path(),

@@ -216,7 +216,7 @@ impl ApiServerBuilder {
                 fairness: self.limits.is_fair.then(|| Fairness::new(self.limits.seats())),
                 large: LargeAnswers::default(),
                 aggregated: Aggregated::default(),
-                open_api: openapi::Documents::default(),
+                open_api: openapi::Documents::new(self.types.cbor),
                 drain: CancellationToken::new(),
                 agents: self.agents,
                 types: self.types,

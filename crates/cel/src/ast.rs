@@ -199,17 +199,26 @@ pub struct Position {
     pub column: u32,
 }
 
+impl Position {
+    /// The place of what concerns a text as a whole. It is before all others.
+    pub const NOWHERE: Self = Self { line: 0, column: 0 };
+}
+
 /// The text of an expression and where its nodes stand in it.
 #[derive(Clone, Debug)]
 pub struct Source {
     text: Arc<str>,
+    /// The code point offsets at which the lines after the first one begin.
+    lines: Arc<[u32]>,
     /// The code point offset of the node with id `i + 1`.
     offsets: Vec<u32>,
 }
 
 impl Source {
     pub(crate) fn new(text: &str) -> Self {
-        Self { text: text.into(), offsets: Vec::new() }
+        let breaks = (1u32..).zip(text.chars()).filter(|(_, c)| *c == '\n');
+        let lines = breaks.map(|(after, _)| after).collect();
+        Self { text: text.into(), lines, offsets: Vec::new() }
     }
 
     /// The next free id; its node stands at `offset`, in code points.
@@ -243,15 +252,10 @@ impl Source {
 
     /// Line and column of a code point.
     pub fn position_of(&self, offset: u32) -> Position {
-        let mut position = Position { line: 1, column: 0 };
-        for c in self.text.chars().take(offset as usize) {
-            if c == '\n' {
-                position = Position { line: position.line + 1, column: 0 };
-            } else {
-                position.column += 1;
-            }
-        }
-        position
+        let n_before = self.lines.partition_point(|start| *start <= offset);
+        let start = n_before.checked_sub(1).and_then(|i| self.lines.get(i)).copied().unwrap_or(0);
+        let line = u32::try_from(n_before + 1).unwrap_or(u32::MAX);
+        Position { line, column: offset - start }
     }
 
     /// The line with this number, from 1.

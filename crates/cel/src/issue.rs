@@ -29,6 +29,9 @@ impl std::error::Error for Issues {}
 /// 100, as in cel-go.
 const SHOWN_MAX: usize = 100;
 
+/// The longest line that is shown with a fault, in bytes: cel-go's limit.
+pub(crate) const SNIPPET_BYTES_MAX: usize = 16_384;
+
 impl Issues {
     /// The faults of `source`. They are put in the order of their places.
     pub fn new(source: &Source, mut issues: Vec<Issue>) -> Issues {
@@ -70,8 +73,11 @@ fn shown(source: &Source, issue: &Issue) -> String {
     if source.text().is_empty() {
         return format!("ERROR: <input>:1:0: {}", issue.message);
     }
+    if issue.position == Position::NOWHERE {
+        return format!("ERROR: <input>:-1:0: {}", issue.message);
+    }
     let mut text = format!("ERROR: <input>:{line}:{}: {}", column + 1, issue.message);
-    if let Some(snippet) = source.line(line) {
+    if let Some(snippet) = source.line(line).filter(|line| line.len() <= SNIPPET_BYTES_MAX) {
         let snippet = snippet.replace('\t', " ");
         let wide = |c: char| c.len_utf8() > 1;
         let mut dots = String::new();

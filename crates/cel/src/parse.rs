@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use cel::common::ast as parsed;
 
-use crate::ast::{Ast, Expr, ExprKind, FieldInit, Literal, MapEntry, Source};
+use crate::ast::{Ast, Expr, ExprKind, FieldInit, Literal, MapEntry, Position, Source};
 use crate::issue::{Issue, Issues};
 use crate::macros::{self, Macros};
 
-/// The most bytes of an expression: 10 KiB, as Kubernetes' limit of a rule.
-pub const SOURCE_BYTES_MAX: usize = 10 << 10;
+/// The most code points of an expression: 100,000, cel-go's limit.
+pub const CODE_POINTS_MAX: usize = 100_000;
 
 /// How deep brackets nest at most.
 ///
@@ -37,20 +37,22 @@ const FAULTS_MAX: u32 = 30;
 ///
 /// # Errors
 ///
-/// Syntax errors, wrong use of macros, a text longer than [`SOURCE_BYTES_MAX`] or nested deeper
+/// Syntax errors, wrong use of macros, a text longer than [`CODE_POINTS_MAX`] or nested deeper
 /// than [`DEPTH_MAX`] and [`CHAIN_MAX`] allow.
 pub fn parse(text: &str, macros: &Macros) -> Result<Ast, Issues> {
     let mut source = Source::new(text);
-    let refuse = |source: &Source, offset: u32, message: String| {
-        let position = source.position_of(offset);
-        Issues::new(source, vec![Issue { position, message }])
-    };
-    if text.len() > SOURCE_BYTES_MAX {
-        let message = format!("expression is longer than {SOURCE_BYTES_MAX} bytes");
-        return Err(refuse(&source, 0, message));
+    let refuse =
+        |source: &Source, position, message| Issues::new(source, vec![Issue { position, message }]);
+    // A text has at most as many code points as bytes.
+    let size = if text.len() > CODE_POINTS_MAX { text.chars().count() } else { 0 };
+    if size > CODE_POINTS_MAX {
+        let message = format!(
+            "expression code point size exceeds limit: size: {size}, limit {CODE_POINTS_MAX}"
+        );
+        return Err(refuse(&source, Position::NOWHERE, message));
     }
     if let Some(offset) = too_deep(text) {
-        return Err(refuse(&source, offset, TOO_DEEP.to_owned()));
+        return Err(refuse(&source, source.position_of(offset), TOO_DEEP.to_owned()));
     }
     let parser = cel::Env::default().parser().error_recovery_limit(FAULTS_MAX);
     let parser = parser.max_recursion_depth(TREE_DEPTH_MAX as u16);
@@ -80,7 +82,7 @@ fn issue(source: &Source, fault: &cel::ParseError) -> Issue {
     let column = u32::try_from(fault.pos.1).unwrap_or(1).max(1) - 1;
     let longest = source.line(line).map_or(0, |line| line.chars().count());
     let column = column.min(u32::try_from(longest).unwrap_or(u32::MAX));
-    let position = crate::ast::Position { line, column };
+    let position = Position { line, column };
     Issue { position, message: fault.msg.clone() }
 }
 
@@ -316,7 +318,7 @@ fn literal(value: parsed::LiteralValue) -> Literal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ast::Position;
+    use crate::issue::SNIPPET_BYTES_MAX;
 
     fn faults(text: &str) -> String {
         match parse(text, &Macros::KUBERNETES) {
@@ -424,8 +426,20 @@ mod tests {
     }
 
     #[test]
-    fn a_text_longer_than_a_rule_is_refused() {
-        let text = "1".repeat(SOURCE_BYTES_MAX + 1);
-        assert!(faults(&text).contains("expression is longer than 10240 bytes"));
+    fn a_text_has_at_most_a_hundred_thousand_code_points() {
+        let text = format!("'{}' != ''", "é".repeat(CODE_POINTS_MAX - 8));
+        assert_eq!(faults(&text), "none");
+        assert_eq!(
+            faults(&(text + " ")),
+            "ERROR: <input>:-1:0: expression code point size exceeds limit: size: 100001, limit 100000"
+        );
+    }
+
+    #[test]
+    fn a_long_line_is_not_shown() {
+        let line = |n: usize| format!("'{}' ?", "x".repeat(n));
+        assert!(faults(&line(SNIPPET_BYTES_MAX - 4)).contains("\n | 'xxx"));
+        let long = faults(&line(SNIPPET_BYTES_MAX - 3));
+        assert!(!long.contains("\n |") && long.contains("ERROR: <input>:1:16386: "), "{long}");
     }
 }

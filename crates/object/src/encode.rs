@@ -141,7 +141,7 @@ fn write_scalar<T: Serialize + ?Sized>(out: &mut Vec<u8>, scalar: &T) {
     let written = push_serialized(out, scalar);
     debug_assert!(written.is_ok(), "a scalar into memory");
 }
-/// JSON without spaces, and with the escapes of Go's encoder.
+/// JSON without spaces, with the escapes of Go's encoder and its form of floats.
 struct GoStrings;
 impl Formatter for GoStrings {
     fn write_string_fragment<W: ?Sized + io::Write>(
@@ -167,6 +167,18 @@ impl Formatter for GoStrings {
             rest = &rest[at + len..];
         }
         writer.write_all(rest.as_bytes())
+    }
+    /// Digits without an exponent, except below 1e-6 and from 1e21 on.
+    fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
+        let size = value.abs();
+        if size == 0.0 || (1e-6..1e21).contains(&size) {
+            return write!(writer, "{value}");
+        }
+        let scientific = format!("{value:e}");
+        match scientific.split_once('e') {
+            Some((digits, power)) if !power.starts_with('-') => write!(writer, "{digits}e+{power}"),
+            _ => writer.write_all(scientific.as_bytes()),
+        }
     }
 }
 

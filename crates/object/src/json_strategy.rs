@@ -18,7 +18,7 @@ pub(crate) fn value() -> impl Strategy<Value = Value> {
         any::<i64>().prop_map(Value::from),
         // Multiples of one eighth: by default, serde_json may read a float back with a wrong last
         // digit.
-        any::<i32>().prop_map(|eighths| Value::from(f64::from(eighths) / 8.0)),
+        any::<i32>().prop_map(|eighths| Value::from(f64::from(eighths | 1) / 8.0)),
         text().prop_map(Value::from),
     ];
     leaf.prop_recursive(4, 32, 5, |inner| {

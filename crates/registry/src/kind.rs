@@ -122,14 +122,20 @@ pub struct StatusRule {
     pub keeps_new: bool,
     /// Members that are not owned through `/status`.
     pub resets: &'static [&'static str],
+    /// How the metadata is checked, besides once as that of any object. Each check reports.
+    pub checks: MetadataChecks,
 }
 impl StatusRule {
     /// Custom resources: `/status` does not change metadata, and a new object has no status.
-    pub const CUSTOM: Self =
-        Self { resets: &["metadata", "spec"], ..Self::new(StatusMeta::Nothing, "") };
+    pub const CUSTOM: Self = Self::new(StatusMeta::Nothing, "");
     /// A rule of a built-in kind.
     pub const fn new(meta: StatusMeta, initial: &'static str) -> Self {
-        Self { meta, initial, keeps_new: false, resets: &["spec"] }
+        let resets: &[&str] = match meta {
+            StatusMeta::Identity | StatusMeta::Nothing => &["metadata", "spec"],
+            StatusMeta::All | StatusMeta::ButLabels | StatusMeta::Pod => &["spec"],
+        };
+        let checks = MetadataChecks::before(&[MetadataCheck::Change]);
+        Self { meta, initial, keeps_new: false, resets, checks }
     }
 }
 
@@ -209,6 +215,8 @@ pub struct Part {
     pub steps_generation: bool,
     /// Members that are not owned through this subresource.
     pub resets: &'static [&'static str],
+    /// How the metadata is checked, besides once as that of any object. Each check reports.
+    pub checks: MetadataChecks,
 }
 impl Part {
     /// A part without validation.
@@ -221,6 +229,7 @@ impl Part {
             validate: validate_nothing,
             steps_generation: false,
             resets: &[],
+            checks: MetadataChecks::before(&[MetadataCheck::Change]),
         }
     }
 }
@@ -342,9 +351,11 @@ pub struct Kind {
     pub warnings: fn(&Value) -> Vec<String>,
     /// Warnings for a valid update: (new object, stored object).
     pub update_warnings: fn(&Value, &Value) -> Vec<String>,
-    /// How often the metadata of an update is checked, besides once as that of any object. Each
-    /// check reports.
-    pub changed_metadata: &'static [MetadataCheck],
+    /// Warnings for a valid write through `/status`.
+    pub status_warnings: fn(&Value) -> Vec<String>,
+    /// How the metadata of an update is checked, besides once as that of any object. Each check
+    /// reports.
+    pub changed_metadata: MetadataChecks,
     /// The rules of the kind leave out metadata: that of a new object has to follow the rules of
     /// any object only, which are checked if the others are met.
     pub metadata_last: bool,
@@ -426,7 +437,8 @@ impl Kind {
             validates_slowly: false,
             warnings: no_warnings,
             update_warnings: no_update_warnings,
-            changed_metadata: &[MetadataCheck::Change],
+            status_warnings: no_warnings,
+            changed_metadata: MetadataChecks::before(&[MetadataCheck::Change]),
             metadata_last: false,
             disabled: &[],
             pod_spec: "",
@@ -475,6 +487,27 @@ pub enum MetadataCheck {
     Change,
     /// As the metadata of a new object.
     Whole,
+}
+
+/// Checks of the metadata of an update, in their order around the rules of the kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetadataChecks {
+    /// Those that come before the rules.
+    pub before: &'static [MetadataCheck],
+    /// Those that follow the rules.
+    pub after: &'static [MetadataCheck],
+}
+impl MetadataChecks {
+    /// The rules of the kind leave out metadata.
+    pub const NONE: Self = Self::before(&[]);
+    /// A check of the whole before the rules, a check of the change after them.
+    pub const WHOLE_THEN_CHANGE: Self =
+        Self { before: &[MetadataCheck::Whole], after: &[MetadataCheck::Change] };
+
+    /// Checks before the rules only.
+    pub const fn before(checks: &'static [MetadataCheck]) -> Self {
+        Self { before: checks, after: &[] }
+    }
 }
 
 /// Sets the defaults of a built-in kind: those of its schema, then those of its row. The tree must

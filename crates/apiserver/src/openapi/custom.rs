@@ -368,6 +368,7 @@ mod tests {
             verbs: Vec::new(),
             subresources: Vec::new(),
             custom: true,
+            cbor: false,
             open_api: Some(schema.to_string().into()),
             selectable: vec!["spec.color"],
         }

@@ -8,12 +8,15 @@ use serde_json::{Map, Value, json};
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+const CBOR: &str = "application/cbor";
 const JSON_WATCH: &str = "application/json;stream=watch";
 const PROTOBUF_WATCH: &str = "application/vnd.kubernetes.protobuf;stream=watch";
+const CBOR_WATCH: &str = "application/cbor-seq";
 const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 const APPLY_PATCH: &str = "application/apply-patch+yaml";
+const CBOR_APPLY_PATCH: &str = "application/apply-patch+cbor";
 
 /// Subresources that connect to a node, a Service or a pod instead of reading or writing an object.
 const CONNECT: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
@@ -277,19 +280,26 @@ impl<'a> Path<'a> {
     }
 
     fn answer_types(&self, action: Action) -> Vec<&'static str> {
-        match (action, self.row.custom) {
-            (Action::Connect, _) => vec!["*/*"],
-            (Action::List | Action::Watch | Action::WatchList, false) => {
-                vec![JSON, YAML, PROTOBUF, JSON_WATCH, PROTOBUF_WATCH]
-            }
+        let mut types = match (action, self.row.custom) {
+            (Action::Connect, _) => return vec!["*/*"],
             (_, false) => vec![JSON, YAML, PROTOBUF],
-            (_, true) => vec![JSON, YAML],
+            (_, true) => return vec![JSON, YAML],
+        };
+        types.extend(self.row.cbor.then_some(CBOR));
+        if matches!(action, Action::List | Action::Watch | Action::WatchList) {
+            types.extend([JSON_WATCH, PROTOBUF_WATCH]);
+            types.extend(self.row.cbor.then_some(CBOR_WATCH));
         }
+        types
     }
 
     fn body_types(&self, action: Action) -> Vec<&'static str> {
         match (action, self.row.custom) {
-            (Action::Patch, false) => vec![JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH],
+            (Action::Patch, false) => {
+                let mut types = vec![JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH];
+                types.extend(self.row.cbor.then_some(CBOR_APPLY_PATCH));
+                types
+            }
             (Action::Patch, true) => vec![JSON_PATCH, MERGE_PATCH, APPLY_PATCH],
             (_, false) => vec!["*/*"],
             (_, true) => vec![JSON, YAML],

@@ -22,6 +22,8 @@ pub(super) struct Row<'a> {
     pub(super) verbs: Vec<&'a str>,
     pub(super) subresources: Vec<Sub<'a>>,
     pub(super) custom: bool,
+    /// Its documents name CBOR among the media types.
+    pub(super) cbor: bool,
     /// `openAPIV3Schema` as written, in JSON. Parsed when its document is built: all of them as
     /// trees would be large.
     pub(super) open_api: Option<Bytes>,
@@ -58,6 +60,7 @@ impl<'a> Row<'a> {
                 })
                 .collect(),
             custom: row.custom,
+            cbor: false,
             open_api: row.open_api(),
             selectable: match row.custom {
                 true => row.selectable.iter().map(|field| &*field.label).collect(),

@@ -1,6 +1,7 @@
 //! The documents over HTTP: built on request and cached while there is room and their rows are
 //! unchanged (spec: api-server §1.3).
 
+use super::row::Row;
 use super::{Encoding, Key, V2_PROTOBUF_OLD_TYPE, V2_PROTOBUF_TYPE, V2Part, backend, row};
 use crate::backend::{Backend, Generation, Served};
 use crate::body::Body;
@@ -37,11 +38,8 @@ pub(crate) struct Documents {
     cache: Mutex<DocumentCache>,
     /// Held while a document is built: one at a time, and concurrent requests for it build it once.
     building: Semaphore,
-}
-impl Default for Documents {
-    fn default() -> Self {
-        Self { newest: Mutex::default(), cache: Mutex::default(), building: Semaphore::new(1) }
-    }
+    /// Whether built-in kinds are served in CBOR. The documents of custom ones never say so.
+    cbor: bool,
 }
 
 /// The ETags and index of one catalog and its backends.
@@ -54,7 +52,7 @@ struct Snapshot {
     index: Bytes,
 }
 impl Snapshot {
-    fn of(served: &Served) -> Self {
+    fn of(served: &Served, cbor: bool) -> Self {
         let etags: BTreeMap<String, String> = super::v3_keys_of(&served.groups)
             .into_iter()
             .filter_map(|key| {
@@ -70,7 +68,7 @@ impl Snapshot {
                     }
                     _ => Vec::new(),
                 };
-                let etag = super::etag(&key, &rows);
+                let etag = super::etag(&key, &rows, cbor);
                 Some((key, etag))
             })
             .collect();
@@ -179,6 +177,23 @@ impl Slices {
 }
 
 impl Documents {
+    /// `cbor`: built-in kinds are served in CBOR.
+    pub(crate) fn new(cbor: bool) -> Self {
+        Self {
+            newest: Mutex::default(),
+            cache: Mutex::default(),
+            building: Semaphore::new(1),
+            cbor,
+        }
+    }
+
+    /// The served resources of one group version.
+    fn rows<'a>(&self, served: &'a Served, group: &'a str, version: &'a str) -> Vec<Row<'a>> {
+        let mut rows = row::of_group_version(&served.catalog, group, version);
+        rows.iter_mut().for_each(|row| row.cbor = self.cbor && !row.custom);
+        rows
+    }
+
     /// Answers a GET of a path below `/openapi/`: `v2`, `v3` or `v3/…`. Dropping the future has no
     /// effect.
     pub(crate) async fn respond(
@@ -214,7 +229,7 @@ impl Documents {
         {
             return snapshot.clone();
         }
-        let snapshot = Arc::new(Snapshot::of(served));
+        let snapshot = Arc::new(Snapshot::of(served, self.cbor));
         *self.newest.lock() = Some(snapshot.clone());
         snapshot
     }
@@ -234,9 +249,7 @@ impl Documents {
         }
         let Some(parsed) = Key::parse(key) else { return Bytes::new() };
         let rows = match parsed {
-            Key::GroupVersion(group, version) => {
-                row::of_group_version(&served.catalog, group, version)
-            }
+            Key::GroupVersion(group, version) => self.rows(served, group, version),
             _ => Vec::new(),
         };
         let (mut out, mut slices) = (Vec::new(), Slices::default());
@@ -274,7 +287,7 @@ impl Documents {
             if served.backend(group, version).is_some() {
                 continue;
             }
-            let rows = row::of_group_version(&served.catalog, group, version);
+            let rows = self.rows(served, group, version);
             roots.extend(super::roots(&rows));
             let steps = super::v2_part(&rows, encoding);
             parts.push(self.part(form, key, etag, steps, &mut slices).await);
@@ -530,7 +543,7 @@ mod tests {
 
     #[tokio::test]
     async fn v2_is_json_or_protobuf_by_accept_and_has_an_etag() {
-        let documents = Documents::default();
+        let documents = Documents::new(false);
         let plain = get(&documents, "v2", "", &HeaderMap::new()).await;
         assert_eq!((plain.status(), text(&plain, header::CONTENT_TYPE)), (StatusCode::OK, JSON));
         for accept in [V2_PROTOBUF_TYPE, V2_PROTOBUF_OLD_TYPE] {
@@ -551,7 +564,7 @@ mod tests {
 
     #[tokio::test]
     async fn v3_documents_are_cached_by_hash_and_old_hashes_are_redirected() {
-        let documents = Documents::default();
+        let documents = Documents::new(false);
         let index = get(&documents, "v3", "", &HeaderMap::new()).await;
         assert_eq!(text(&index, header::CONTENT_TYPE), "text/plain; charset=utf-8");
         assert_eq!(text(&index, header::ETAG), "");

@@ -148,6 +148,7 @@ mod tests {
             verbs,
             subresources: vec![sub("scale", scale), sub("status", kind)],
             custom: true,
+            cbor: false,
             open_api: None,
             selectable: Vec::new(),
         }

@@ -37,6 +37,7 @@ fn builtin() -> Vec<Row<'static>> {
                 })
                 .collect(),
             custom: false,
+            cbor: false,
             open_api: None,
             selectable: Vec::new(),
         })
@@ -198,6 +199,7 @@ fn widget(open_api: &Value) -> Row<'static> {
         ],
         subresources: vec![Sub { name: "status", kind, verbs: vec!["get", "patch", "update"] }],
         custom: true,
+        cbor: false,
         open_api: Some(open_api.to_string().into()),
         selectable: vec!["spec.color"],
     }
@@ -257,11 +259,11 @@ fn custom_kinds_are_published_in_full_in_v3_and_simplified_in_v2() {
 
 #[test]
 fn etags_are_uppercase_hex_and_follow_key_and_rows() {
-    let tag = etag("api/v1", &[]);
+    let tag = etag("api/v1", &[], false);
     assert_eq!(tag.len(), 128);
     assert!(tag.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_uppercase()));
-    assert_ne!(tag, etag("apis/apps/v1", &[]));
-    assert_eq!(tag, etag("api/v1", &[]));
+    assert_ne!(tag, etag("apis/apps/v1", &[], false));
+    assert_eq!(tag, etag("api/v1", &[], false));
 }
 
 #[test]

@@ -39,6 +39,11 @@ fn field_manager_is_short_and_printable() {
         422,
         r#"CreateOptions.meta.k8s.io "" is invalid: fieldManager: Invalid value: "\x00": invalid character U+0000 (at position 0)"#,
     );
+    refused(
+        write(&Query::parse("fieldManager=a%E2%80%8B"), "CreateOptions"),
+        422,
+        r#"CreateOptions.meta.k8s.io "" is invalid: fieldManager: Invalid value: "a\u200b": invalid character U+200B (at position 1)"#,
+    );
 }
 
 #[test]

@@ -357,3 +357,44 @@ async fn discovery_and_what_precedes_a_resource_have_little_cbor() {
         assert_eq!((answer.code, answer.header("content-type")), (code, "application/json"));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_documents_of_built_in_kinds_name_cbor_and_those_of_custom_ones_do_not() {
+    let server = Server::with_cbor().await;
+    define(&server).await;
+    let objects =
+        "application/json application/yaml application/vnd.kubernetes.protobuf application/cbor";
+    let streams = "application/json;stream=watch application/vnd.kubernetes.protobuf;stream=watch application/cbor-seq";
+    let patches = "application/json-patch+json application/merge-patch+json application/strategic-merge-patch+json application/apply-patch+yaml application/apply-patch+cbor";
+    let swagger = server.get("/openapi/v2").await.json();
+    let of = |path: &str, method: &str, member: &str| -> String {
+        let types = swagger["paths"][path][method][member].as_array().unwrap();
+        types.iter().map(|ty| ty.as_str().unwrap()).collect::<Vec<_>>().join(" ")
+    };
+    let maps = "/api/v1/namespaces/{namespace}/configmaps";
+    let map = &format!("{maps}/{{name}}");
+    assert_eq!(of(map, "get", "produces"), objects);
+    assert_eq!(of(map, "delete", "produces"), objects);
+    assert_eq!(of(maps, "post", "consumes"), "*/*");
+    assert_eq!(of(maps, "get", "produces"), format!("{objects} {streams}"));
+    assert_eq!(of(map, "patch", "consumes"), patches);
+    let proxy = "/api/v1/nodes/{name}/proxy";
+    assert_eq!(of(proxy, "get", "produces"), "*/*");
+    let foos =
+        swagger["paths"].as_object().unwrap().iter().filter(|(path, _)| path.contains("foos"));
+    let foos: Vec<_> = foos.map(|(_, item)| item.to_string()).collect();
+    assert!(!foos.is_empty() && !foos.concat().contains("cbor"));
+
+    let core = server.get("/openapi/v3/api/v1").await;
+    let types = |path: &str, pointer: &str| -> Vec<String> {
+        let content = core.json()["paths"][path].pointer(pointer).cloned().unwrap();
+        content.as_object().unwrap().keys().filter(|ty| ty.contains("cbor")).cloned().collect()
+    };
+    assert_eq!(types(map, "/get/responses/200/content"), [CBOR]);
+    assert_eq!(types(maps, "/get/responses/200/content"), [CBOR, "application/cbor-seq"]);
+    assert_eq!(types(map, "/patch/requestBody/content"), [APPLY]);
+    // The documents of a server without it have other names.
+    let plain = Server::in_process().await.get("/openapi/v3/api/v1").await;
+    assert_ne!(plain.header("etag"), core.header("etag"));
+    assert!(!plain.text().contains("cbor"));
+}

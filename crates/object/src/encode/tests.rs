@@ -168,3 +168,24 @@ fn texts_are_escaped_as_go_escapes_them() {
     push_serialized(&mut status, &json!({"message": "<nil>"})).unwrap();
     assert_eq!(status, br#"{"message":"\u003cnil\u003e"}"#);
 }
+
+#[test]
+fn floats_have_the_form_of_gos_encoder() {
+    for (number, text) in [
+        (1.0, "1"),
+        (0.0, "0"),
+        (-0.0, "-0"),
+        (1.5, "1.5"),
+        (9_007_199_254_740_992.0, "9007199254740992"),
+        (1e18, "1000000000000000000"),
+        (12_345_678_901_234_567_890.0, "12345678901234567000"),
+        (1e20, "100000000000000000000"),
+        (1e21, "1e+21"),
+        (-1.5e300, "-1.5e+300"),
+        (0.000_001, "0.000001"),
+        (1e-7, "1e-7"),
+        (-1.25e-9, "-1.25e-9"),
+    ] {
+        assert_eq!(self::text(to_bytes(&json!(number))), text);
+    }
+}

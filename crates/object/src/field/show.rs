@@ -38,7 +38,6 @@ pub fn quote(text: &str) -> String {
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
             '\u{b}' => out.push_str("\\v"),
-            ' '..='~' => out.push(c),
             c if is_printable(c) => out.push(c),
             // Writing to a `String` cannot fail.
             c => {
@@ -54,24 +53,26 @@ pub fn quote(text: &str) -> String {
     out
 }
 
-/// Whether a non-ASCII character is printed unescaped. Combining marks are, so it is tested after a
-/// letter.
-fn is_printable(c: char) -> bool {
+/// Whether a character is printed, as Go's `unicode.IsPrint` has it: letters, marks, numbers,
+/// punctuation, symbols and the ASCII space.
+pub fn is_printable(c: char) -> bool {
     if c.is_ascii() {
-        return false;
+        return matches!(c, ' '..='~');
     }
+    // Combining marks are printed, so it is tested after a letter.
     let mut text = String::with_capacity(5);
     text.push('a');
     text.push(c);
     text.escape_debug().eq(text.chars())
 }
 
-/// Formats a float as Go's `%v`: shortest digits, with an exponent below 1e-4 and from 1e21.
+/// Formats a float as Go's `%v`: shortest digits, with an exponent below 1e-4 and from 1e6 on.
+/// Integral numbers that a body has as such are no floats.
 fn show_float(float: f64) -> String {
     let scientific = format!("{float:e}");
     let Some((mantissa, exponent)) = scientific.split_once('e') else { return scientific };
     match exponent.parse::<i32>() {
-        Ok(e) if (-4..21).contains(&e) => format!("{float}"),
+        Ok(e) if (-4..6).contains(&e) => format!("{float}"),
         Ok(e) => format!("{mantissa}e{}{:02}", if e < 0 { '-' } else { '+' }, e.abs()),
         Err(_) => scientific,
     }

@@ -15,7 +15,7 @@ pub(super) mod resource_quota;
 pub(super) mod secret;
 pub(crate) mod service;
 
-use crate::kind::{Action, Context, Kind, MetadataCheck};
+use crate::kind::{Action, Context, Kind, MetadataCheck, MetadataChecks};
 use crate::table::cell;
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ use serde_json::Value;
 pub(crate) const ACCOUNT: &str = "ServiceAccount";
 /// ServiceAccount: no rules of its own.
 pub(super) static SERVICE_ACCOUNT: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
+    changed_metadata: MetadataChecks::before(&[MetadataCheck::Change, MetadataCheck::Whole]),
     returns_deleted: true,
     actions: &[("token", Action::IssueToken)],
     prepare: prepare_account,

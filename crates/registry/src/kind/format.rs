@@ -152,24 +152,56 @@ pub(crate) fn canonical_ip(text: &str) -> Vec<String> {
     }
 }
 
-/// Warns of an address, or of a network of IPv6 with `/` and a length, that is written in another
-/// form than the canonical one.
-pub(super) fn form_warning(place: impl FnOnce() -> String, text: &str) -> Option<String> {
-    let (address, length) = text.split_at(text.find('/').unwrap_or(text.len()));
-    let ip = parse_ip(address)?;
-    if length.is_empty() && !self::ip(text).is_empty() {
-        let canonical = ip.to_canonical().to_string();
-        let place = place();
-        return Some(format!(
-            "{place}: non-standard IP address {text:?} is invalid: use {canonical:?}"
+/// Warns of an address that is written in another form than the canonical one.
+pub(super) fn ip_warning(place: impl FnOnce() -> String, text: &str) -> Option<String> {
+    let ip = parse_ip(text)?;
+    let is_odd = !self::ip(text).is_empty();
+    let canonical = if is_odd { ip.to_canonical() } else { ip }.to_string();
+    if !is_odd && (ip.is_ipv4() || canonical == text) {
+        return None;
+    }
+    let (place, text, canonical) = (place(), field::quote(text), field::quote(&canonical));
+    Some(match is_odd {
+        true => format!("{place}: non-standard IP address {text} is invalid: use {canonical}"),
+        false => format!(
+            "{place}: IPv6 address {text} should be in RFC 5952 canonical format ({canonical})"
+        ),
+    })
+}
+/// Warns of a network that is written in another form than the canonical one.
+pub(super) fn cidr_warnings(place: impl FnOnce() -> String, text: &str) -> Vec<String> {
+    let Some(cidr) = Cidr::parse(text) else { return Vec::new() };
+    let Cidr { ip, bits } = cidr;
+    let (has_more, is_odd) = (cidr.first() != ip, has_zeros(text) || is_mapped(&ip));
+    let canonical = format!("{ip}/{bits}");
+    if !has_more && !is_odd && (ip.is_ipv4() || canonical == text) {
+        return Vec::new();
+    }
+    let (place, text) = (place(), field::quote(text));
+    // Of a mapped network, the last 32 bits count.
+    let network = match cidr.first() {
+        first if is_mapped(&first) => format!("{}/{}", first.to_canonical(), i64::from(bits) - 96),
+        first => format!("{first}/{bits}"),
+    };
+    let network = field::quote(&network);
+    let mut all = Vec::new();
+    if has_more {
+        let address_bits = if ip.is_ipv4() { 32 } else { 128 };
+        let single = field::quote(&format!("{}/{address_bits}", ip.to_canonical()));
+        all.push(format!(
+            "{place}: CIDR value {text} is ambiguous in this context (should be {network} or {single}?)"
         ));
     }
-    let canonical = format!("{ip}{length}");
-    let noun = if length.is_empty() { "IPv6 address" } else { "IPv6 CIDR value" };
-    (ip.is_ipv6() && canonical != text).then(|| {
-        let place = place();
-        format!("{place}: {noun} {text:?} should be in RFC 5952 canonical format ({canonical:?})")
-    })
+    if is_odd {
+        all.push(format!("{place}: non-standard CIDR value {text} is invalid: use {network}"));
+    }
+    if all.is_empty() {
+        let canonical = field::quote(&canonical);
+        all.push(format!(
+            "{place}: IPv6 CIDR value {text} should be in RFC 5952 canonical format ({canonical})"
+        ));
+    }
+    all
 }
 /// An IP address that an endpoint can have.
 pub(super) fn endpoint_ip(text: &str) -> Vec<String> {
@@ -228,13 +260,17 @@ impl Cidr {
         ip.is_ipv4() == self.ip.is_ipv4() && Self { ip, ..*self }.first() == self.first()
     }
 }
+/// Whether the numbers of `address/bits` have leading zeros.
+fn has_zeros(text: &str) -> bool {
+    let (ip, bits) = text.split_once('/').unwrap_or((text, ""));
+    ip.parse::<IpAddr>().is_err() || bits.len() > 1 && bits.starts_with('0')
+}
 /// A range of addresses without leading zeros or further bits.
 pub(super) fn cidr(text: &str) -> Vec<String> {
     let Some(cidr) = Cidr::parse(text) else {
         return vec!["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)".to_owned()];
     };
-    let (ip, bits) = text.split_once('/').unwrap_or((text, ""));
-    let message = if ip.parse::<IpAddr>().is_err() || bits.len() > 1 && bits.starts_with('0') {
+    let message = if has_zeros(text) {
         "must not have leading 0s in IP or prefix length"
     } else if is_mapped(&cidr.ip) {
         "must not have an IPv4-mapped IPv6 address"

@@ -37,6 +37,16 @@ pub(super) fn validate(at: &At<'_, '_>, has_mode: bool) {
     }
 }
 
+/// Warns of reported addresses that are not written in the canonical form.
+pub(super) fn warnings(object: &Value) -> Vec<String> {
+    let list = cell::list(object, "status.loadBalancer.ingress").iter().enumerate();
+    let warnings = list.flat_map(|(i, ingress)| {
+        let place = move || format!("status.loadBalancer.ingress[{i}]");
+        format::ip_warning(place, cell::text(ingress, "ip"))
+    });
+    warnings.collect()
+}
+
 /// A host name, if there is one: no address, and perhaps with a wildcard.
 pub(super) fn host_name(at: &At<'_, '_>, may_be_wild: bool) {
     let host = at.text();

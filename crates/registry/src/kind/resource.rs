@@ -4,14 +4,14 @@ pub(super) mod resource_claim;
 pub(super) mod resource_slice;
 
 use crate::kind::at::check;
-use crate::kind::{Kind, MetadataCheck, resources};
+use crate::kind::{Kind, MetadataChecks, resources};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;
 
 /// DeviceClass.
 pub(super) static DEVICE_CLASS: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
+    changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     checks_prefix: false,
     returns_deleted: true,
     validate: |class, old, errors| {

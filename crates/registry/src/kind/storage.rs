@@ -6,13 +6,13 @@ pub(super) mod volume_attachment;
 pub(super) mod volume_attributes_class;
 
 use crate::kind::at::check;
-use crate::kind::{Kind, MetadataCheck, resources};
+use crate::kind::{Kind, MetadataChecks, resources};
 use serde_json::Value;
 use setpoint_object::{field, name};
 
 /// CSIStorageCapacity.
 pub(super) static CSI_STORAGE_CAPACITY: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
+    changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     unconditional_update: false,
     validate: validate_capacity,
     validate_change: validate_capacity_change,

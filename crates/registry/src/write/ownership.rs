@@ -2,6 +2,7 @@
 use super::Write;
 use crate::subresource::Subresource;
 use serde_json::Value;
+use setpoint_object::field::is_printable;
 use setpoint_schema::apply::{self, Manager, Typing};
 use std::collections::BTreeSet;
 
@@ -15,7 +16,7 @@ impl Write<'_> {
             return self.options.field_manager.clone();
         }
         let agent = self.attributes.user_agent.split('/').next().unwrap_or_default();
-        let mut name: String = agent.chars().filter(|c| !c.is_control()).collect();
+        let mut name: String = agent.chars().filter(|c| is_printable(*c)).collect();
         let mut end = name.len().min(MANAGER_BYTES_MAX);
         while !name.is_char_boundary(end) {
             end -= 1;

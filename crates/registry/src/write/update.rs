@@ -4,7 +4,7 @@ use super::persist::Outcome;
 use super::{Write, admin_access, metadata, status};
 use crate::admission::{Operation, Options};
 use crate::allocate::{Claims, Reservation, ServiceNumbers};
-use crate::kind::{self, MetadataCheck};
+use crate::kind::{self, MetadataCheck, MetadataChecks};
 use crate::request::{Body, Written};
 use crate::shared::Inner;
 use crate::stored::{store_error, tree};
@@ -215,11 +215,12 @@ impl Write<'_> {
             return Err(self.invalid(&new, &errors).into());
         }
         self.check_params(&new, Some(&stored)).await?;
-        if self.target.subresource.is_none() {
-            for warning in (self.resource.kind.update_warnings)(&new, &stored) {
-                self.attributes.warn(warning);
-            }
-        }
+        let warnings = match self.target.subresource {
+            None => (self.resource.kind.update_warnings)(&new, &stored),
+            Some(Subresource::Status) => (self.resource.kind.status_warnings)(&new),
+            Some(_) => Vec::new(),
+        };
+        warnings.into_iter().for_each(|warning| self.attributes.warn(warning));
         if self.is_reviewed {
             self.inner.admission.validate(&review, Some(&new)).await?;
         }
@@ -404,17 +405,9 @@ impl Write<'_> {
             if self.target.subresource.is_none() {
                 (self.resource.kind.validate_before)(new, Some(old), errors);
             }
-            let checks = match self.target.subresource {
-                None => self.resource.kind.changed_metadata,
-                Some(_) => &[MetadataCheck::Change],
-            };
-            let n_before = match checks {
-                [MetadataCheck::Whole, _] => 1,
-                checks => checks.len(),
-            };
-            let (before, after) = checks.split_at(n_before);
-            checks_after = after;
-            for check in before {
+            let checks = self.metadata_checks();
+            checks_after = checks.after;
+            for check in checks.before {
                 self.check_metadata(*check, new, old, errors);
                 if *check == MetadataCheck::Change && self.target.subresource.is_none() {
                     (self.resource.kind.validate_change)(new, Some(old), errors);
@@ -447,6 +440,15 @@ impl Write<'_> {
         if !has_changed && self.target.subresource.is_none() {
             (self.resource.kind.validate_change)(new, Some(old), errors);
         }
+    }
+    /// How this write checks the metadata.
+    fn metadata_checks(&self) -> MetadataChecks {
+        match self.target.subresource.as_ref() {
+            None => Some(self.resource.kind.changed_metadata),
+            Some(Subresource::Status) => self.resource.status.map(|rule| rule.checks),
+            Some(part) => self.resource.kind.part(part.as_str()).map(|part| part.checks),
+        }
+        .unwrap_or(MetadataChecks::before(&[MetadataCheck::Change]))
     }
     fn check_metadata(
         &self,

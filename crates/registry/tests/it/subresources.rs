@@ -283,3 +283,81 @@ async fn streams_need_a_node_agent() {
     let token = server.create(token, json!({})).await;
     assert_eq!(refused(token), r#"404 serviceaccounts "x" not found"#);
 }
+
+/// The fields of the causes of a refusal, with how often each one stands there.
+fn causes(result: Result<Value, setpoint_object::ApiError>) -> Vec<(String, usize)> {
+    let details = result.expect_err("a refusal").0.details.expect("details");
+    let mut all: Vec<(String, usize)> = Vec::new();
+    for cause in details.causes {
+        match all.iter_mut().find(|(field, _)| *field == cause.field) {
+            Some((_, n)) => *n += 1,
+            None => all.push((cause.field, 1)),
+        }
+    }
+    all
+}
+
+/// A status has its metadata checked by any object's rules, and by those of the kind as the
+/// reference does: never, once, or twice and then on both sides of what is wrong with the status.
+#[tokio::test(start_paused = true)]
+async fn metadata_is_checked_as_often_as_the_kind_does() {
+    let server = with_pod().await;
+    let budget = json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1}});
+    server.create(BUDGETS, budget).await.unwrap();
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "x"}]}});
+    let set = json!({"metadata": {"name": "s"}, "spec": {
+        "selector": {"matchLabels": {"a": "b"}}, "serviceName": "s", "template": template,
+    }});
+    let sets = "/apis/apps/v1/namespaces/default/statefulsets";
+    server.create(sets, set).await.unwrap();
+    let job = json!({"spec": {"template": {"spec": {
+        "restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}],
+    }}}});
+    let crons = "/apis/batch/v1/namespaces/default/cronjobs";
+    let cron =
+        json!({"metadata": {"name": "c"}, "spec": {"schedule": "* * * * *", "jobTemplate": job}});
+    server.create(crons, cron).await.unwrap();
+    // Labels are checked by each of the two checks of any object's metadata.
+    let label = ("metadata.labels".to_owned(), 2);
+    let one_more = ("metadata.labels".to_owned(), 3);
+    for (path, status, expected) in [
+        (
+            format!("{BUDGETS}/b"),
+            json!({"expectedPods": -1}),
+            vec![label.clone(), ("status.expectedPods".to_owned(), 1)],
+        ),
+        (format!("{crons}/c"), json!({}), vec![label]),
+        (
+            format!("{sets}/s"),
+            json!({"observedGeneration": -1}),
+            vec![one_more.clone(), ("status.observedGeneration".to_owned(), 1)],
+        ),
+        (
+            POD.to_owned(),
+            json!({"observedGeneration": -1}),
+            vec![one_more, ("status.observedGeneration".to_owned(), 1)],
+        ),
+    ] {
+        let sent = json!({"metadata": {"labels": {"a": "-"}}, "status": status});
+        let found = causes(server.patch(&format!("{path}/status"), sent).await);
+        assert_eq!(found, expected, "{path}");
+    }
+}
+
+/// The reference takes the metadata that is sent to the status of a definition, although its
+/// comment says otherwise (kubernetes/kubernetes#137681).
+#[tokio::test(start_paused = true)]
+async fn the_status_of_a_definition_takes_metadata() {
+    let server = Server::start().await;
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let definition = json!({"metadata": {"name": "foos.ex.io"}, "spec": {
+        "group": "ex.io", "scope": "Cluster", "names": {"plural": "foos", "kind": "Foo"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+    }});
+    server.create(definitions, definition).await.unwrap();
+    let path = format!("{definitions}/foos.ex.io/status");
+    let sent = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"scope": "Namespaced"}});
+    let changed = server.patch(&path, sent).await.unwrap();
+    assert_eq!(changed["metadata"]["labels"], json!({"a": "b"}));
+    assert_eq!(changed["spec"]["scope"], "Cluster");
+}

@@ -12,27 +12,42 @@ pub(super) fn check_type(schema: View<'_>, path: &str, value: &Value, report: &m
     if value.is_null() && schema.nullable {
         return;
     }
-    let format = schema.format.as_deref().unwrap_or("");
     if let Some(wanted) = shape_mismatch(schema.shape, value) {
-        let beyond_int64 = schema.shape == Shape::Integer
-            && value.as_f64().is_some_and(|n| n.fract() == 0.0)
-            && value.is_f64();
-        if beyond_int64 {
-            let wanted = if format.is_empty() { "int64" } else { format };
-            report.push(type_invalid(path, wanted, &Value::from("float64")));
-        } else {
-            let null = if schema.nullable { ",null" } else { "" };
-            let found = Value::from(type_of(value));
-            report.push(type_invalid(path, &format!("{wanted}{null}"), &found));
+        let format = effective_format(&schema);
+        let found = type_of(value);
+        // What is written with a format is called by its format, except for texts and lists.
+        let (wanted, found) = match value {
+            Value::Array(_) if schema.shape == Shape::String && !format.is_empty() => return,
+            Value::String(_) | Value::Array(_) => (wanted, found),
+            _ if format.is_empty() => (wanted, found),
+            Value::Number(number) => (format, if number.is_f64() { "float64" } else { "int64" }),
+            _ => (format, ""),
+        };
+        report.push(type_invalid(path, wanted, &found.into()));
+        if schema.shape != Shape::Integer {
+            return;
         }
-        if schema.shape == Shape::Integer && value.is_number() {
-            report.push(rootless(unfit("Checked", "integer", format, path)));
-        }
-        return;
     }
     let Value::Number(number) = value else { return };
     fits(schema, "Checked", number, path, report);
 }
+
+/// The format of a schema if it belongs to its type; the API ignores others.
+fn effective_format<'a>(schema: &'a View<'_>) -> &'a str {
+    let format = schema.format.as_deref().unwrap_or("");
+    let belongs = match schema.shape {
+        Shape::Integer => matches!(format, "int32" | "int64"),
+        Shape::Number => matches!(format, "float" | "double"),
+        Shape::String => {
+            format::is_known(format) && !matches!(format, "int32" | "int64" | "float" | "double")
+        }
+        _ => false,
+    };
+    if belongs { format } else { "" }
+}
+
+/// The first integers beyond `int64`: 2^63.
+const INT64_END: f64 = 9_223_372_036_854_775_808.0;
 
 /// Reports a number, or a bound of numbers, that the type of the schema cannot hold.
 fn fits(schema: View<'_>, what: &str, number: &Number, path: &str, report: &mut Report) {
@@ -42,7 +57,10 @@ fn fits(schema: View<'_>, what: &str, number: &Number, path: &str, report: &mut 
         (Shape::Integer, "int32") => {
             number.as_f64().is_some_and(|n| n.abs() <= f64::from(i32::MAX) + 1.0) && is_whole()
         }
-        (Shape::Integer, _) => is_whole(),
+        (Shape::Integer, _) => {
+            let is_within = |n: f64| (-INT64_END..INT64_END).contains(&n);
+            number.is_i64() || number.as_f64().is_some_and(is_within) && is_whole()
+        }
         (Shape::Number, "float") => number.as_f64().is_some_and(|n| n.abs() <= f64::from(f32::MAX)),
         _ => true,
     };

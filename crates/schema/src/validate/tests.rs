@@ -52,6 +52,35 @@ fn types() {
             r#"Invalid <nil>: Invalid value: "": Checked value must be of type integer with format int32 in spec.i"#
         ]],
     );
+    // Without a format the type is named; a float within int64 fits.
+    check(
+        json!({"i": {"type": "integer"}}),
+        json!({"i": 1e18}),
+        expect![[
+            r#"TypeInvalid spec.i: Invalid value: "number": spec.i in body must be of type integer: "number""#
+        ]],
+    );
+    check(
+        json!({"i": {"type": "integer", "format": "int64", "nullable": true}}),
+        json!({"i": true}),
+        expect![[
+            r#"TypeInvalid spec.i: Invalid value: "": spec.i in body must be of type int64: """#
+        ]],
+    );
+    check(
+        json!({"i": {"type": "integer", "nullable": true}, "s": {"type": "string", "format": "date-time"}}),
+        json!({"i": true, "s": 5}),
+        expect![[r#"
+            TypeInvalid spec.i: Invalid value: "boolean": spec.i in body must be of type integer: "boolean"
+            TypeInvalid spec.s: Invalid value: "int64": spec.s in body must be of type date-time: "int64""#]],
+    );
+    check(
+        json!({"s": {"type": "string", "format": "date-time"}, "n": {"type": "number", "format": "double"}, "o": {"type": "object", "format": "double"}}),
+        json!({"s": [], "n": "x", "o": 1}),
+        expect![[r#"
+            TypeInvalid spec.n: Invalid value: "string": spec.n in body must be of type number: "string"
+            TypeInvalid spec.o: Invalid value: "integer": spec.o in body must be of type object: "integer""#]],
+    );
     check(
         json!({"i": {"type": "integer", "format": "int64"}}),
         json!({"i": 1e19}),

@@ -1,13 +1,13 @@
 //! Admission policies and their bindings, validating and mutating.
 use super::{policy_binding, policy_spec};
-use crate::kind::{Fill, Kind, Members, MetadataCheck, StatusMeta};
+use crate::kind::{Fill, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta, StatusRule};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
 
 /// ValidatingAdmissionPolicy.
 pub(in crate::kind) static VALIDATING: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole],
+    changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
     qualified_finalizers: false,
     unconditional_update: false,
     default,
@@ -15,17 +15,16 @@ pub(in crate::kind) static VALIDATING: Kind = Kind {
     // Expressions in CEL are compiled.
     validates_slowly: true,
     cells: Some(validating),
-    ..Kind::with_status(
-        "admissionregistration.k8s.io",
-        super::VALIDATING_POLICY,
-        StatusMeta::Nothing,
-        "{}",
-    )
+    status: Some(StatusRule {
+        checks: MetadataChecks::NONE,
+        ..StatusRule::new(StatusMeta::Identity, "{}")
+    }),
+    ..Kind::plain("admissionregistration.k8s.io", super::VALIDATING_POLICY)
 };
 
 /// MutatingAdmissionPolicy.
 pub(in crate::kind) static MUTATING: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole],
+    changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
     qualified_finalizers: false,
     unconditional_update: false,
     default,
@@ -37,7 +36,7 @@ pub(in crate::kind) static MUTATING: Kind = Kind {
 
 /// ValidatingAdmissionPolicyBinding.
 pub(in crate::kind) static VALIDATING_BINDING: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole],
+    changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
     qualified_finalizers: false,
     unconditional_update: false,
     default: default_binding,
@@ -48,7 +47,7 @@ pub(in crate::kind) static VALIDATING_BINDING: Kind = Kind {
 
 /// MutatingAdmissionPolicyBinding.
 pub(in crate::kind) static MUTATING_BINDING: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole],
+    changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
     qualified_finalizers: false,
     unconditional_update: false,
     default: default_binding,

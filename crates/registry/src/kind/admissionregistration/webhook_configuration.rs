@@ -1,7 +1,9 @@
 //! Webhook configurations, validating and mutating (spec: admission §4).
 use super::expression::Environment;
 use super::rules::{conditions, enumeration, validate_rule};
-use crate::kind::{Fill, Kind, Members, MetadataCheck, list, text, validate_label_selector};
+use crate::kind::{
+    Fill, Kind, Members, MetadataCheck, MetadataChecks, list, text, validate_label_selector,
+};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::field::{Error, Errors, Path};
@@ -14,7 +16,7 @@ const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
 /// ValidatingWebhookConfiguration.
 pub(in crate::kind) static VALIDATING: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole],
+    changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
     qualified_finalizers: false,
     unconditional_update: false,
     default: |object, _| webhooks(object, false),
@@ -27,7 +29,7 @@ pub(in crate::kind) static VALIDATING: Kind = Kind {
 
 /// MutatingWebhookConfiguration.
 pub(in crate::kind) static MUTATING: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole],
+    changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
     qualified_finalizers: false,
     unconditional_update: false,
     default: |object, _| webhooks(object, true),

@@ -27,12 +27,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
         let all = crd::definition_warnings(new).into_iter();
         all.filter(|warning| !known.contains(warning)).collect()
     },
-    ..Kind::with_status(
-        "apiextensions.k8s.io",
-        "CustomResourceDefinition",
-        StatusMeta::Nothing,
-        "{}",
-    )
+    ..Kind::with_status("apiextensions.k8s.io", "CustomResourceDefinition", StatusMeta::All, "{}")
 };
 
 /// Finalizer: keeps a deleted definition until its objects are deleted.

@@ -2,7 +2,8 @@
 use crate::kind::at::{At, check};
 use crate::kind::data::decoded_len;
 use crate::kind::{
-    Context, Fill, Kind, Members, MetadataCheck, NameRule, StatusMeta, set_condition, text,
+    Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, NameRule, StatusMeta,
+    set_condition, text,
 };
 use crate::table::cell;
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ use setpoint_object::{field, name};
 
 /// APIService.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
+    changed_metadata: MetadataChecks::before(&[MetadataCheck::Change, MetadataCheck::Whole]),
     // `v1.` is the core group's.
     names: NameRule::Segment,
     name_fault,

@@ -1,6 +1,6 @@
 //! ControllerRevisions.
 use crate::kind::at::check;
-use crate::kind::{Kind, MetadataCheck, not_supported};
+use crate::kind::{Kind, MetadataCheck, MetadataChecks, not_supported};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;
@@ -8,7 +8,7 @@ use setpoint_object::time::Timestamp;
 
 /// ControllerRevision.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
+    changed_metadata: MetadataChecks::before(&[MetadataCheck::Change, MetadataCheck::Whole]),
     validate,
     unknown_label: not_supported,
     cells: Some(cells),

@@ -3,7 +3,8 @@ use crate::kind::at::{At, check};
 use crate::kind::format::{at_most_all, count_of, count_or_percent};
 use crate::kind::workload::{REVISIONS, TEMPLATE_CONTAINERS, name_and_ready, rest_is_same};
 use crate::kind::{
-    Fill, Kind, Members, NameRule, StatusMeta, not_supported, pod_default, template, text, workload,
+    Fill, Kind, Members, MetadataCheck, MetadataChecks, NameRule, StatusMeta, StatusRule,
+    not_supported, pod_default, template, text, workload,
 };
 use crate::table::cell;
 use serde_json::{Value, json};
@@ -33,12 +34,11 @@ pub(in crate::kind) static KIND: Kind = Kind {
     unknown_label: not_supported,
     cells: Some(cells),
     rules: "selector, template with its claims, strategies, claim templates; the fields that an update may change; `status`",
-    ..Kind::with_status(
-        "apps",
-        "StatefulSet",
-        StatusMeta::All,
-        r#"{"availableReplicas":0,"replicas":0}"#,
-    )
+    status: Some(StatusRule {
+        checks: MetadataChecks { before: &[], after: &[MetadataCheck::Change] },
+        ..StatusRule::new(StatusMeta::All, r#"{"availableReplicas":0,"replicas":0}"#)
+    }),
+    ..Kind::plain("apps", "StatefulSet")
 };
 
 /// Warnings about what is not the template.

@@ -2,7 +2,10 @@
 
 use super::job::{rules, warning};
 use crate::kind::at::{At, check};
-use crate::kind::{Fill, Kind, Members, NameRule, StatusMeta, pod_default, template, workload};
+use crate::kind::{
+    Fill, Kind, Members, MetadataChecks, NameRule, StatusMeta, StatusRule, pod_default, template,
+    workload,
+};
 use crate::table::{age, cell};
 use jiff::tz::TimeZoneDatabase;
 use serde_json::Value;
@@ -22,7 +25,11 @@ pub(in crate::kind) static KIND: Kind = Kind {
     pod_spec: "spec.jobTemplate.spec.template.spec",
     cells: Some(cells),
     rules: "schedule, time zone, job template",
-    ..Kind::with_status("batch", "CronJob", StatusMeta::All, "{}")
+    status: Some(StatusRule {
+        checks: MetadataChecks::NONE,
+        ..StatusRule::new(StatusMeta::All, "{}")
+    }),
+    ..Kind::plain("batch", "CronJob")
 };
 
 /// Eleven less than a label, so that the names of its Jobs fit.

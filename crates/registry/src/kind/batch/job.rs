@@ -6,7 +6,7 @@ pub(super) use policy::{rules, warning};
 
 use crate::kind::at::{At, check};
 use crate::kind::{
-    Context, Fill, Kind, Members, MetadataCheck, Selectable, StatusMeta, pod_default, workload,
+    Context, Fill, Kind, Members, MetadataChecks, Selectable, StatusMeta, pod_default, workload,
 };
 use crate::table::{age, cell};
 use serde_json::Value;
@@ -18,7 +18,7 @@ use setpoint_object::{field, name};
 
 /// Job.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
+    changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     orphans_by_default: true,
     orphan_warning: ORPHANS,
     default,

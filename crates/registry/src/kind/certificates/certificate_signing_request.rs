@@ -5,7 +5,8 @@ mod rules;
 pub(crate) use rules::organizations;
 
 use crate::kind::{
-    Context, Kind, MetadataCheck, NameRule, Part, Selectable, StatusMeta, list, not_supported, text,
+    Context, Kind, MetadataChecks, NameRule, Part, Selectable, StatusMeta, StatusRule, list,
+    not_supported, text,
 };
 use crate::table::{age, cell};
 use serde_json::Value;
@@ -14,7 +15,7 @@ use std::collections::HashMap;
 
 /// CertificateSigningRequest.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
+    changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     prepare,
     names: NameRule::Any,
     prepare_status,
@@ -26,7 +27,11 @@ pub(in crate::kind) static KIND: Kind = Kind {
     unknown_label: not_supported,
     cells: Some(cells),
     rules: "form and signature of the request, signer, usages, lifetime; conditions and certificate at their endpoints",
-    ..Kind::with_status("certificates.k8s.io", "CertificateSigningRequest", StatusMeta::All, "{}")
+    status: Some(StatusRule {
+        checks: MetadataChecks::WHOLE_THEN_CHANGE,
+        ..StatusRule::new(StatusMeta::All, "{}")
+    }),
+    ..Kind::plain("certificates.k8s.io", "CertificateSigningRequest")
 };
 
 /// `certificatesigningrequests/approval`: changes only the approval conditions.
@@ -35,6 +40,7 @@ const APPROVAL: Part = Part {
     prepare: date,
     validate: rules::validate_approval,
     resets: &["spec"],
+    checks: MetadataChecks::WHOLE_THEN_CHANGE,
     ..Part::new("approval", take_conditions)
 };
 /// Copies the conditions of a request to `approval`.

@@ -1,6 +1,6 @@
 //! ConfigMaps: keys, size, immutability.
 use crate::kind::data::{DATA_BYTES_MAX, decoded_len, map, validate_immutable};
-use crate::kind::{Kind, MetadataCheck};
+use crate::kind::{Kind, MetadataCheck, MetadataChecks};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -8,7 +8,7 @@ use setpoint_object::{field, name};
 
 /// ConfigMap.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
+    changed_metadata: MetadataChecks::before(&[MetadataCheck::Change, MetadataCheck::Whole]),
     validate,
     validate_change,
     cells: Some(cells),

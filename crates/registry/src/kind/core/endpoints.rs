@@ -1,6 +1,6 @@
 //! Endpoints.
 use crate::kind::at::{At, check};
-use crate::kind::{Fill, Kind, Members, MetadataCheck, format, list, text};
+use crate::kind::{Fill, Kind, Members, MetadataCheck, MetadataChecks, format, list, text};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -8,7 +8,7 @@ use setpoint_object::{field, name};
 
 /// Endpoints.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
+    changed_metadata: MetadataChecks::before(&[MetadataCheck::Change, MetadataCheck::Whole]),
     create_on_update: true,
     default,
     validate,
@@ -40,7 +40,7 @@ fn warnings(endpoints: &Value) -> Vec<String> {
         for member in ["addresses", "notReadyAddresses"] {
             for (j, address) in list(subset, member).iter().enumerate() {
                 let place = || format!("subsets[{i}].{member}[{j}].ip");
-                warnings.extend(format::form_warning(place, text(address, "ip")));
+                warnings.extend(format::ip_warning(place, text(address, "ip")));
             }
         }
     }

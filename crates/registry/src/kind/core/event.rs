@@ -1,6 +1,6 @@
 //! Events: one object, served by the core group and by `events.k8s.io` with different field names.
 use crate::kind::at::{At, check, same};
-use crate::kind::{Kind, Members, NameRule, Selectable, not_supported, text};
+use crate::kind::{Kind, Members, MetadataChecks, NameRule, Selectable, not_supported, text};
 use crate::table::{age, cell};
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -11,7 +11,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     // The older form is not checked strictly.
     names: NameRule::Segment,
     metadata_last: true,
-    changed_metadata: &[],
+    changed_metadata: MetadataChecks::NONE,
     may_own: false,
     create_on_update: true,
     propagates: false,
@@ -175,13 +175,14 @@ fn validate_new(event: &Value, old: Option<&Value>, errors: &mut field::Errors) 
             if !["Normal", "Warning"].contains(&kind) {
                 at.get("type").invalid_union(format!("has invalid value: {kind}"));
             }
-            for member in ["firstTimestamp", "lastTimestamp", "source"] {
-                if !same(at.get(member).value, &Value::Null) {
+            for member in ["firstTimestamp", "lastTimestamp", "count", "source"] {
+                let is_set = match member {
+                    "count" => at.int_of(member) != 0,
+                    _ => !same(at.get(member).value, &Value::Null),
+                };
+                if is_set {
                     at.get(member).invalid_union("needs to be unset");
                 }
-            }
-            if at.int_of("count") != 0 {
-                at.get("count").invalid_union("needs to be unset");
             }
         });
     };

@@ -1,6 +1,6 @@
 //! LimitRanges.
 use crate::kind::at::{At, check};
-use crate::kind::{Fill, Kind, Members, MetadataCheck, resources};
+use crate::kind::{Fill, Kind, Members, MetadataCheck, MetadataChecks, resources};
 use serde_json::Value;
 use setpoint_object::quantity::Quantity;
 use setpoint_object::{field, name};
@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashSet};
 
 /// LimitRange.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole],
+    changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
     create_on_update: true,
     default,
     validate,
@@ -88,6 +88,9 @@ fn amounts(limit: &At<'_, '_>) {
     names.into_iter().for_each(|name| compare(limit, name));
 }
 
+/// The most units whose thousandths an `int64` holds.
+const MILLI_MAX: i64 = i64::MAX / 1000;
+
 /// The amounts of one resource.
 fn compare(limit: &At<'_, '_>, name: &str) {
     let is_pod = limit.text_of("type") == "Pod";
@@ -136,8 +139,16 @@ fn compare(limit: &At<'_, '_>, name: &str) {
             at.invalid(format!("ratio {ratio} is less than 1"));
         }
         if let (Some(min), Some(max)) = (&min, &max) {
-            let most = max.approximate() / min.approximate();
-            if ratio.approximate() > most {
+            // The API counts units, or thousandths if all three have as many.
+            let all = [ratio, min, max];
+            let [most, given] = match all.iter().all(|one| one.value() < MILLI_MAX) {
+                true => [
+                    max.milli_value() as f64 / min.milli_value() as f64,
+                    ratio.milli_value() as f64 / 1000.0,
+                ],
+                false => [max.value() as f64 / min.value() as f64, ratio.value() as f64],
+            };
+            if given > most {
                 at.invalid(format!("ratio {ratio} is greater than max/min = {most:.6}"));
             }
         }

@@ -1,7 +1,7 @@
 //! Namespaces.
 use crate::kind::at::{At, check};
 use crate::kind::{
-    Context, Fill, Kind, Members, MetadataCheck, NameRule, Part, Selectable, StatusMeta,
+    Context, Fill, Kind, Members, MetadataChecks, NameRule, Part, Selectable, StatusMeta,
     not_supported,
 };
 use crate::table::cell;
@@ -12,7 +12,7 @@ use setpoint_object::{field, name};
 
 /// Namespace.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
+    changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     names: NameRule::Label,
     returns_deleted: true,
     finalizers_in_spec: true,

@@ -1,7 +1,7 @@
 //! Nodes.
 use crate::kind::at::{At, check};
 use crate::kind::{
-    Fill, Kind, Members, MetadataCheck, Selectable, StatusMeta, StatusRule, format, list,
+    Fill, Kind, Members, MetadataChecks, Selectable, StatusMeta, StatusRule, format, list,
     not_supported, resources, template, text,
 };
 use crate::table::cell;
@@ -12,7 +12,7 @@ use std::collections::HashSet;
 
 /// Node.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
+    changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     default,
     validate,
     validate_change,
@@ -77,6 +77,10 @@ fn warnings(node: &Value) -> Vec<String> {
         all.push(
             "spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned(),
         );
+    }
+    for (i, range) in list(&node["spec"], "podCIDRs").iter().enumerate() {
+        let place = || format!("spec.podCIDRs[{i}]");
+        all.extend(format::cidr_warnings(place, range.as_str().unwrap_or_default()));
     }
     all
 }

@@ -2,7 +2,9 @@
 use crate::kind::at::{At, check, same};
 use crate::kind::volume::{access_modes, class_name, phase};
 use crate::kind::workload::rest_is_same;
-use crate::kind::{Context, Fill, Kind, Members, MetadataCheck, StatusMeta, resources, template};
+use crate::kind::{
+    Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta, resources, template,
+};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -10,7 +12,10 @@ use setpoint_object::{field, name};
 
 /// PersistentVolume.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Whole],
+    changed_metadata: MetadataChecks {
+        before: &[MetadataCheck::Whole],
+        after: &[MetadataCheck::Whole],
+    },
     returns_deleted: true,
     default,
     prepare,

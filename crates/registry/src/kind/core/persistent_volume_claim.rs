@@ -3,7 +3,8 @@ use crate::kind::at::{At, check};
 use crate::kind::volume::{CLASS_ANNOTATION, access_modes, class_name, phase};
 use crate::kind::workload::rest_is_same;
 use crate::kind::{
-    Context, Kind, Members, MetadataCheck, StatusMeta, pod_default, resources, template, text,
+    Context, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta, pod_default, resources,
+    template, text,
 };
 use crate::table::cell;
 use serde_json::Value;
@@ -13,7 +14,7 @@ use setpoint_object::{field, name};
 
 /// PersistentVolumeClaim.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
+    changed_metadata: MetadataChecks::before(&[MetadataCheck::Change, MetadataCheck::Whole]),
     returns_deleted: true,
     default,
     prepare,

@@ -10,8 +10,8 @@ mod update;
 
 use crate::kind::at::{At, check};
 use crate::kind::{
-    Action, Context, Fill, Kind, Members, MetadataCheck, Selectable, StatusMeta, StatusRule, list,
-    not_supported, pod_default, template, text,
+    Action, Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, Selectable, StatusMeta,
+    StatusRule, list, not_supported, pod_default, template, text,
 };
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
@@ -20,7 +20,7 @@ use std::collections::{HashMap, VecDeque};
 
 /// Pod.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
+    changed_metadata: MetadataChecks::before(&[MetadataCheck::Change, MetadataCheck::Whole]),
     returns_deleted: true,
     graceful: true,
     default,
@@ -29,6 +29,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     validate_status: status::validate,
     warnings,
+    status_warnings: status::warnings,
     pod_spec: "spec",
     disabled: &[
         "status.containerStatuses[].volumeMounts[].volumeStatus",

@@ -1,6 +1,8 @@
 //! Secrets: keys, size, type, immutability. Errors never contain values.
 use crate::kind::data::{DATA_BYTES_MAX, decoded_len, map, validate_immutable};
-use crate::kind::{Context, Fill, Kind, Members, MetadataCheck, Selectable, not_supported, text};
+use crate::kind::{
+    Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, Selectable, not_supported, text,
+};
 use crate::table::cell;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +13,7 @@ use setpoint_schema::decode::json_object_fault;
 
 /// Secret.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
+    changed_metadata: MetadataChecks::before(&[MetadataCheck::Change, MetadataCheck::Whole]),
     default,
     prepare,
     validate,

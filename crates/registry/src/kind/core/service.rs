@@ -3,7 +3,7 @@
 mod families;
 mod rules;
 
-use crate::kind::load_balancer::load_balancer;
+use crate::kind::load_balancer::{self, load_balancer};
 use crate::kind::{
     Context, Fill, Kind, Members, NameRule, Selectable, StatusMeta, list, not_supported, text,
 };
@@ -26,6 +26,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     warnings: rules::warnings,
     update_warnings: |service, _| rules::warnings(service),
     validate_status: rules::validate_status,
+    status_warnings: load_balancer::warnings,
     selectable: &[Selectable::new("spec.clusterIP"), Selectable::new("spec.type")],
     unknown_label: not_supported,
     cells: Some(cells),

@@ -1,6 +1,8 @@
 //! EndpointSlices: all addresses have one family.
 use crate::kind::at::{At, check, same};
-use crate::kind::{Context, Fill, Kind, Members, MetadataCheck, format};
+use crate::kind::{
+    Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, format, list, text,
+};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
@@ -10,12 +12,13 @@ use std::collections::HashSet;
 
 /// EndpointSlice.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole],
+    changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
     counts_disabled: true,
     default,
     prepare,
     validate,
     warnings,
+    update_warnings: |slice, _| address_warnings(slice),
     cells: Some(cells),
     rules: "addresses of one family, ports, hints, sizes; immutable family",
     ..Kind::plain("discovery.k8s.io", "EndpointSlice")
@@ -52,11 +55,29 @@ fn prepare(_: &Context<'_>, slice: &mut Value, old: Option<&Value>) {
 
 fn warnings(slice: &Value) -> Vec<String> {
     let is_name = slice["addressType"] == "FQDN";
-    is_name
-        .then(|| "spec.addressType: FQDN endpoints are deprecated".to_owned())
-        .into_iter()
-        .collect()
+    let deprecated = is_name.then(|| "spec.addressType: FQDN endpoints are deprecated".to_owned());
+    deprecated.into_iter().chain(address_warnings(slice)).collect()
 }
+
+/// Warns of addresses that are not canonical, unless a controller wrote them.
+fn address_warnings(slice: &Value) -> Vec<String> {
+    let manager = text(&slice["metadata"]["labels"], "endpointslice.kubernetes.io/managed-by");
+    if CONTROLLERS.contains(&manager) {
+        return Vec::new();
+    }
+    let mut all = Vec::new();
+    for (i, endpoint) in list(slice, "endpoints").iter().enumerate() {
+        for (j, address) in list(endpoint, "addresses").iter().enumerate() {
+            let place = || format!("endpoints[{i}].addresses[{j}]");
+            all.extend(format::ip_warning(place, address.as_str().unwrap_or_default()));
+        }
+    }
+    all
+}
+
+/// The controllers that write slices.
+const CONTROLLERS: [&str; 2] =
+    ["endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io"];
 
 /// Limits of a slice, as Kubernetes has them.
 const ENDPOINTS_MAX: usize = 1000;

@@ -1,7 +1,7 @@
 //! PriorityLevelConfigurations.
 use super::flow_schema::conditions;
 use crate::kind::at::{At, check};
-use crate::kind::{Fill, Kind, Members, MetadataCheck, StatusMeta};
+use crate::kind::{Fill, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;
@@ -9,7 +9,7 @@ use setpoint_object::time::Timestamp;
 
 /// PriorityLevelConfiguration.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole],
+    changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
     default,
     validate,
     validate_status,

@@ -1,7 +1,7 @@
 //! Ingresses: backends and path matching.
 use crate::kind::at::{At, check};
 use crate::kind::load_balancer::{self, host_name, load_balancer};
-use crate::kind::{Kind, MetadataCheck, StatusMeta, format};
+use crate::kind::{Kind, MetadataCheck, MetadataChecks, StatusMeta, format};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -9,10 +9,11 @@ use setpoint_object::{field, name};
 
 /// Ingress.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
+    changed_metadata: MetadataChecks::before(&[MetadataCheck::Change, MetadataCheck::Whole]),
     validate,
     validate_status,
     warnings,
+    status_warnings: load_balancer::warnings,
     cells: Some(cells),
     rules: "hosts, paths, backends, TLS; `status`",
     ..Kind::with_status("networking.k8s.io", "Ingress", StatusMeta::All, r#"{"loadBalancer":{}}"#)

@@ -1,6 +1,6 @@
 //! IngressClasses.
 use crate::kind::at::check;
-use crate::kind::{Fill, Kind, Members, MetadataCheck, format};
+use crate::kind::{Fill, Kind, Members, MetadataCheck, MetadataChecks, format};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -8,7 +8,7 @@ use setpoint_object::{field, name};
 
 /// IngressClass.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
+    changed_metadata: MetadataChecks::before(&[MetadataCheck::Change, MetadataCheck::Whole]),
     default,
     validate,
     validate_change,

@@ -1,6 +1,6 @@
 //! IPAddresses.
 use crate::kind::at::check;
-use crate::kind::{Kind, MetadataCheck, NameRule};
+use crate::kind::{Kind, MetadataChecks, NameRule};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::cidr::Family;
@@ -18,7 +18,7 @@ const ALLOCATOR: &str = "ipallocator.k8s.io";
 
 /// IPAddress.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
+    changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     names: NameRule::Address,
     validate,
     validate_change,

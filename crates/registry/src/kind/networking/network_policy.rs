@@ -42,10 +42,10 @@ fn warnings(policy: &Value) -> Vec<String> {
                 let (block, at) =
                     (&peer["ipBlock"], || format!("spec.{direction}[{i}].{peers}[{j}].ipBlock"));
                 let range = text(block, "cidr");
-                warnings.extend(format::form_warning(|| format!("{}.cidr", at()), range));
+                warnings.extend(format::cidr_warnings(|| format!("{}.cidr", at()), range));
                 let others = list(block, "except").iter().filter_map(Value::as_str).enumerate();
-                warnings.extend(others.filter_map(|(k, range)| {
-                    format::form_warning(|| format!("{}.except[{k}]", at()), range)
+                warnings.extend(others.flat_map(|(k, range)| {
+                    format::cidr_warnings(|| format!("{}.except[{k}]", at()), range)
                 }));
             }
         }

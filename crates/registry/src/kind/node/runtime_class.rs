@@ -1,6 +1,6 @@
 //! RuntimeClasses.
 use crate::kind::at::check;
-use crate::kind::{Kind, MetadataCheck, resources, template, text};
+use crate::kind::{Kind, MetadataChecks, resources, template, text};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 /// RuntimeClass.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
+    changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     create_on_update: true,
     unconditional_update: false,
     qualified_finalizers: false,

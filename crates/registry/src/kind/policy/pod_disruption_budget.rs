@@ -4,7 +4,7 @@ pub(crate) mod charge;
 use crate::kind::at::check;
 use crate::kind::condition::conditions;
 use crate::kind::format::{at_most_all, count_or_percent};
-use crate::kind::{Kind, NameRule, StatusMeta};
+use crate::kind::{Kind, MetadataChecks, NameRule, StatusMeta, StatusRule};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;
@@ -12,7 +12,7 @@ use setpoint_object::time::Timestamp;
 
 /// PodDisruptionBudget.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[],
+    changed_metadata: MetadataChecks::NONE,
     metadata_last: true,
     names: NameRule::Segment,
     unconditional_update: false,
@@ -21,12 +21,14 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate_status,
     cells: Some(cells),
     rules: "one of two bounds, selector; `status`",
-    ..Kind::with_status(
-        "policy",
-        "PodDisruptionBudget",
-        StatusMeta::All,
-        r#"{"currentHealthy":0,"desiredHealthy":0,"disruptionsAllowed":0,"expectedPods":0}"#,
-    )
+    status: Some(StatusRule {
+        checks: MetadataChecks::NONE,
+        ..StatusRule::new(
+            StatusMeta::All,
+            r#"{"currentHealthy":0,"desiredHealthy":0,"disruptionsAllowed":0,"expectedPods":0}"#,
+        )
+    }),
+    ..Kind::plain("policy", "PodDisruptionBudget")
 };
 
 /// Validates a budget: one of two bounds.

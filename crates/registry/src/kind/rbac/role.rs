@@ -1,12 +1,12 @@
 //! Roles and ClusterRoles.
 use crate::kind::at::{At, check};
-use crate::kind::{Kind, MetadataCheck, NameRule, text};
+use crate::kind::{Kind, MetadataChecks, NameRule, text};
 use serde_json::Value;
 use setpoint_object::field;
 
 /// Role.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
+    changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     names: NameRule::Segment,
     create_on_update: true,
     validate,
@@ -16,7 +16,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
 
 /// ClusterRole.
 pub(in crate::kind) static CLUSTER: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
+    changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     names: NameRule::Segment,
     create_on_update: true,
     validate,

@@ -1,6 +1,6 @@
 //! RoleBindings and ClusterRoleBindings.
 use crate::kind::at::{At, check};
-use crate::kind::{Fill, Kind, Members, MetadataCheck, NameRule, text};
+use crate::kind::{Fill, Kind, Members, MetadataChecks, NameRule, text};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -8,7 +8,7 @@ use setpoint_object::{field, name};
 
 /// RoleBinding.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
+    changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     names: NameRule::Segment,
     create_on_update: true,
     default,
@@ -21,7 +21,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
 
 /// ClusterRoleBinding.
 pub(in crate::kind) static CLUSTER: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
+    changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     names: NameRule::Segment,
     create_on_update: true,
     default,

@@ -3,7 +3,7 @@ use super::device;
 use crate::kind::at::{At, check};
 use crate::kind::condition::conditions;
 use crate::kind::{
-    Context, Fill, Kind, Members, MetadataCheck, StatusMeta, format, template, text,
+    Context, Fill, Kind, Members, MetadataChecks, StatusMeta, format, template, text,
 };
 use crate::table::cell;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use std::collections::HashSet;
 
 /// ResourceClaim.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
+    changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     returns_deleted: true,
     default,
     prepare_status,
@@ -30,7 +30,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
 
 /// ResourceClaimTemplate.
 pub(in crate::kind) static TEMPLATE: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
+    changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     returns_deleted: true,
     default: default_template,
     validate: validate_template,

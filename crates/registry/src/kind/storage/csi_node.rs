@@ -1,7 +1,7 @@
 //! CSINodes.
 use crate::kind::at::check;
 use crate::kind::workload::rest_is_same;
-use crate::kind::{Kind, MetadataCheck, format, list, text};
+use crate::kind::{Kind, MetadataCheck, MetadataChecks, format, list, text};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 
 /// CSINode.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole],
+    changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
     unconditional_update: false,
     returns_deleted: true,
     validate,

@@ -2,7 +2,7 @@
 use crate::kind::at::check;
 use crate::kind::format::caseless_qualified_name;
 use crate::kind::volume::{class_title, parameters};
-use crate::kind::{Fill, Kind, Members, MetadataCheck};
+use crate::kind::{Fill, Kind, Members, MetadataChecks};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// StorageClass.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
+    changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     returns_deleted: true,
     default,
     validate,

@@ -1,7 +1,7 @@
 //! VolumeAttachments.
 use crate::kind::at::{At, check};
 use crate::kind::core::persistent_volume;
-use crate::kind::{Kind, MetadataCheck, StatusMeta, format};
+use crate::kind::{Kind, MetadataCheck, MetadataChecks, StatusMeta, StatusRule, format};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -9,19 +9,18 @@ use setpoint_object::{field, name};
 
 /// VolumeAttachment.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Whole],
+    changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
     unconditional_update: false,
     returns_deleted: true,
     validate,
     validate_status,
     cells: Some(cells),
     rules: "attacher, source, node; immutable",
-    ..Kind::with_status(
-        "storage.k8s.io",
-        "VolumeAttachment",
-        StatusMeta::Identity,
-        r#"{"attached":false}"#,
-    )
+    status: Some(StatusRule {
+        checks: MetadataChecks::before(&[MetadataCheck::Whole]),
+        ..StatusRule::new(StatusMeta::Identity, r#"{"attached":false}"#)
+    }),
+    ..Kind::plain("storage.k8s.io", "VolumeAttachment")
 };
 
 /// Maximum length of a reported error, and of what a driver reports, in bytes.

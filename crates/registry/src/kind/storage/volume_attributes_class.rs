@@ -2,7 +2,7 @@
 use crate::kind::at::{check, same};
 use crate::kind::format::caseless_qualified_name;
 use crate::kind::volume::{class_title, parameters};
-use crate::kind::{Kind, MetadataCheck};
+use crate::kind::{Kind, MetadataCheck, MetadataChecks};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;
@@ -10,7 +10,7 @@ use setpoint_object::time::Timestamp;
 
 /// VolumeAttributesClass.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
+    changed_metadata: MetadataChecks::before(&[MetadataCheck::Change, MetadataCheck::Whole]),
     returns_deleted: true,
     validate,
     validate_change,

@@ -1,6 +1,6 @@
 //! Warnings for new pods and templates: what is valid and probably not meant.
 use super::ALL_CONTAINERS;
-use crate::kind::text;
+use crate::kind::{format, text};
 use serde_json::Value;
 use setpoint_object::field;
 use std::cell::RefCell;
@@ -303,6 +303,15 @@ fn of_spec(spec: &Value, path: &field::Path) -> Vec<String> {
                 }
             }
         }
+    }
+    for (i, server) in items(&spec["dnsConfig"], "nameservers") {
+        let place = || path.child("dnsConfig.nameservers").index(i).text();
+        let server = server.as_str().unwrap_or_default();
+        format::ip_warning(place, server).into_iter().for_each(add);
+    }
+    for (i, alias) in items(spec, "hostAliases") {
+        let place = || path.child("hostAliases").index(i).child("ip").text();
+        format::ip_warning(place, text(alias, "ip")).into_iter().for_each(add);
     }
     all.into_inner()
 }

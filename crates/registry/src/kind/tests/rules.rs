@@ -82,7 +82,7 @@ fn changed((group, _, kind): Name, old: &Value, new: &Value, is_status: bool) ->
         (row.validate_status)(new, Some(old), &mut errors);
     } else if errors.is_empty() {
         let mut rules = [row.validate_before, row.validate, row.validate_change];
-        if row.changed_metadata.first() == Some(&MetadataCheck::Change) {
+        if row.changed_metadata.before.first() == Some(&MetadataCheck::Change) {
             rules.swap(1, 2);
         }
         rules.into_iter().for_each(|rule| rule(new, Some(old), &mut errors));

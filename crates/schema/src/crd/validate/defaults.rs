@@ -6,7 +6,7 @@ use crate::node::TypeSchema;
 use crate::rules::{self, OBJECT_COST_MAX, Rules};
 use crate::{prune, validate as instance};
 use serde_json::Value;
-use setpoint_object::field::{Error, ErrorKind, Errors, Path};
+use setpoint_object::field::{Error, Errors, Path};
 
 /// Checks every default below a structural schema.
 pub(super) fn validate(schema: &Value, path: &Path, errors: &mut Errors) {
@@ -63,10 +63,6 @@ fn check(
     }
     let is_valid = found.is_empty();
     for mut error in found {
-        if error.kind == ErrorKind::TypeInvalid {
-            // A default is not told that it may be null.
-            error.detail = error.detail.replace(",null: ", ": ");
-        }
         let below = error.path.text();
         error.path = match below.as_str() {
             "" => path.clone(),

@@ -25,12 +25,17 @@ fn version(name: &str, properties: Value) -> Value {
 
 /// Sets members of the definition by pointer (null removes) and shows what is wrong with it.
 fn check(changes: &[(&str, Value)], expect: Expect) {
+    expect.assert_eq(&faults(changes));
+}
+
+/// What is wrong with the definition after these changes, a fault per line.
+fn faults(changes: &[(&str, Value)]) -> String {
     let crd = changed(changes);
     let name = crd["metadata"]["name"].as_str().unwrap();
     let fault = name_fault(&crd, name)
         .map(|detail| Error::invalid(Path::new("metadata.name"), &name.into(), detail));
     let errors: Vec<_> = fault.into_iter().chain(validate_definition(&crd, None)).collect();
-    expect.assert_eq(&show(&errors));
+    show(&errors)
 }
 
 fn changed(changes: &[(&str, Value)]) -> Value {
@@ -159,6 +164,39 @@ fn versions() {
             r#"spec.versions[0].deprecationWarning: Invalid value: "a\x01": must only contain printable UTF-8 characters; non-printable character found at index 1"#
         ]],
     );
+    // The index counts bytes. What has no width is not printable, what was no UTF-8 is.
+    check(
+        &[
+            ("/spec/versions/0/deprecated", json!(true)),
+            ("/spec/versions/0/deprecationWarning", json!("é\u{fffd}\u{200b}")),
+        ],
+        expect![[
+            r#"spec.versions[0].deprecationWarning: Invalid value: "é�\u200b": must only contain printable UTF-8 characters; non-printable character found at index 5"#
+        ]],
+    );
+    check(
+        &[
+            ("/spec/versions/0/deprecated", json!(true)),
+            ("/spec/versions/0/deprecationWarning", json!("")),
+        ],
+        expect![[
+            r#"spec.versions[0].deprecationWarning: Invalid value: "": must not be an empty string"#
+        ]],
+    );
+    // A version that is not deprecated has no other fault.
+    let long = "é".repeat(129);
+    for (deprecated, detail) in [
+        (true, "must be <= 256 characters long"),
+        (false, "can only be set for deprecated versions"),
+    ] {
+        let changes = [
+            ("/spec/versions/0/deprecated", json!(deprecated)),
+            ("/spec/versions/0/deprecationWarning", json!(long)),
+        ];
+        let expected =
+            format!("spec.versions[0].deprecationWarning: Invalid value: \"{long}\": {detail}");
+        assert_eq!(faults(&changes), expected);
+    }
     check(
         &[("/status/storedVersions", json!(["v0"]))],
         expect![[

@@ -1,11 +1,11 @@
 //! `spec` and its versions.
 use super::{columns, conversion, list, names, preserves_unknown_fields, schema, shown, text};
 use serde_json::Value;
-use setpoint_object::field::{Error, Errors, Path};
+use setpoint_object::field::{Error, Errors, Path, is_printable};
 use setpoint_object::name;
 
-/// The longest deprecation warning, in characters.
-const WARNING_CHARS_MAX: usize = 256;
+/// The longest deprecation warning, in bytes. The message of the API calls them characters.
+const WARNING_BYTES_MAX: usize = 256;
 
 pub(super) fn spec(crd: &Value, errors: &mut Errors) {
     let null = Value::Null;
@@ -169,21 +169,21 @@ fn of_version(version: &Value, all: &[Value], path: &Path, lifted: bool, errors:
 fn deprecation(version: &Value, path: &Path, errors: &mut Errors) {
     let Some(warning) = version.get("deprecationWarning").and_then(Value::as_str) else { return };
     let deprecated = version.get("deprecated") == Some(&Value::Bool(true));
-    let unprintable = warning.chars().position(|c| c.is_control() || c == '\u{fffd}');
+    let unprintable = warning.char_indices().find(|(_, c)| !is_printable(*c));
     let path = path.child("deprecationWarning");
     let mut fault = |detail: String| {
         errors.push(Error::invalid(path.clone(), &warning.into(), detail));
     };
     if !deprecated {
-        fault("can only be set for deprecated versions".to_owned());
+        return fault("can only be set for deprecated versions".to_owned());
+    }
+    if warning.len() > WARNING_BYTES_MAX {
+        fault(format!("must be <= {WARNING_BYTES_MAX} characters long"));
     }
     if warning.is_empty() {
         fault("must not be an empty string".to_owned());
     }
-    if warning.len() > WARNING_CHARS_MAX {
-        fault(format!("must be <= {WARNING_CHARS_MAX} characters long"));
-    }
-    if let Some(at) = unprintable {
+    if let Some((at, _)) = unprintable {
         fault(format!(
             "must only contain printable UTF-8 characters; non-printable character found at index {at}"
         ));

@@ -115,15 +115,19 @@ fn validate_resize(new: &Value, old: Option<&Value>, errors: &mut field::Errors)
         if !same_order(&spec, old) {
             return;
         }
+        for list in ["initContainers", "containers"] {
+            for (container, before) in spec.each(list).zip(list_of(old, list)) {
+                resize(&container.get("resources"), &before["resources"]);
+            }
+        }
         for (list, message) in [
+            ("containers", "only cpu and memory resources are mutable"),
             (
                 "initContainers",
                 "only cpu and memory resources for init or sidecar containers are mutable",
             ),
-            ("containers", "only cpu and memory resources are mutable"),
         ] {
             for (container, before) in spec.each(list).zip(list_of(old, list)) {
-                resize(&container.get("resources"), &before["resources"]);
                 // The API compares the new amounts alone with the old amounts and claims: whatever
                 // has claims is refused.
                 let mut after = rest(container.get("resources").value);

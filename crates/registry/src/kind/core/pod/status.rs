@@ -6,6 +6,18 @@ use serde_json::Value;
 use setpoint_object::{field, name};
 use std::collections::{HashMap, HashSet};
 
+/// Warns of addresses that are not written in the canonical form.
+pub(super) fn warnings(pod: &Value) -> Vec<String> {
+    let mut all = Vec::new();
+    for member in ["podIPs", "hostIPs"] {
+        for (i, address) in list(&pod["status"], member).iter().enumerate() {
+            let place = || format!("status.{member}[{i}].ip");
+            all.extend(format::ip_warning(place, text(address, "ip")));
+        }
+    }
+    all
+}
+
 /// Validates a write through `/status`.
 pub(super) fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(pod, old, errors, |at| {

@@ -376,14 +376,19 @@ pub(super) fn warnings(service: &Value) -> Vec<String> {
     }
     let odd = |member: &str| -> Vec<String> {
         let texts = crate::kind::list(spec, member).iter().filter_map(Value::as_str).enumerate();
-        let warning = |(i, text)| format::form_warning(|| format!("spec.{member}[{i}]"), text);
+        let warning = |(i, text)| format::ip_warning(|| format!("spec.{member}[{i}]"), text);
         texts.filter_map(warning).collect()
     };
     all.extend(odd("clusterIPs"));
     let external_ips = odd("externalIPs");
     let balancer_ip =
-        format::form_warning(|| "spec.loadBalancerIP".to_owned(), text("loadBalancerIP"));
-    let source_ranges = odd("loadBalancerSourceRanges");
+        format::ip_warning(|| "spec.loadBalancerIP".to_owned(), text("loadBalancerIP"));
+    let ranges = crate::kind::list(spec, "loadBalancerSourceRanges").iter().enumerate();
+    let ranges = ranges.flat_map(|(i, range)| {
+        let place = || format!("spec.loadBalancerSourceRanges[{i}]");
+        format::cidr_warnings(place, range.as_str().unwrap_or_default())
+    });
+    let source_ranges: Vec<String> = ranges.collect();
     let mut warn = |is: bool, message: &str| {
         if is {
             all.push(message.to_owned());

@@ -75,6 +75,21 @@ fn a_resize_keeps_containers_and_whatever_has_claims() {
         super::texts(&errors)
     };
     assert_eq!(errors(&plain, plain.clone()), [""; 0]);
+    // Containers come before those that start first.
+    let mut both = plain.clone();
+    both["spec"]["initContainers"] = json!([{"name": "i", "image": "x"}]);
+    let mut changed = both.clone();
+    for list in ["initContainers", "containers"] {
+        changed["spec"][list][0]["resizePolicy"] =
+            json!([{"resourceName": "cpu", "restartPolicy": "NotRequired"}]);
+    }
+    assert_eq!(
+        errors(&both, changed),
+        [
+            "spec: Forbidden: only cpu and memory resources are mutable",
+            "spec.initContainers[0]: Forbidden: only cpu and memory resources for init or sidecar containers are mutable",
+        ]
+    );
     assert_eq!(
         errors(&claims, claims.clone()),
         ["spec: Forbidden: only cpu and memory resources are mutable"]

@@ -99,6 +99,17 @@ fn quotas_and_limits() {
                     "spec.limits[0].maxLimitRequestRatio[cpu]: Invalid value: \"3\": ratio 3 is greater than max/min = 2.000000",
                 ],
             ),
+            // Of an amount whose thousandths are no `int64`, all are counted in units.
+            (
+                "/spec/limits/0",
+                json!({
+                    "type": "Container", "max": {"cpu": "2"}, "min": {"cpu": "100m"},
+                    "maxLimitRequestRatio": {"cpu": "9E"},
+                }),
+                &[
+                    "spec.limits[0].maxLimitRequestRatio[cpu]: Invalid value: \"9E\": ratio 9E is greater than max/min = 2.000000",
+                ],
+            ),
         ],
     );
 }

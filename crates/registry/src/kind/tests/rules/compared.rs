@@ -1,5 +1,6 @@
 //! What `cargo xtask validation` has shown: answers of kube-apiserver 1.36 to odd objects.
 use super::{changed, context, created, fresh, refuses, refuses_changes, refuses_status};
+use crate::kind::format::{cidr_warnings, ip_warning};
 use crate::kind::rows;
 use serde_json::{Value, json};
 
@@ -276,4 +277,131 @@ fn statuses_of_volumes_have_no_other_rules() {
     let name = ("", "v1", "PersistentVolume");
     let sample = json!({"spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "nfs": {"server": "s", "path": "/e"}}});
     refuses_status(name, &sample, &[(json!({"phase": "Failed"}), &[])]);
+}
+
+#[test]
+fn forms_that_are_not_canonical_have_warnings() {
+    for (text, warnings) in [
+        ("10.0.0.1", &[][..]),
+        ("x", &[]),
+        ("10.0.0.0/8", &[]),
+        ("fd00::/64", &[]),
+        ("10.0.0.0/33", &[]),
+        ("010.0.0.1", &[r#"non-standard IP address "010.0.0.1" is invalid: use "10.0.0.1""#]),
+        (
+            "::ffff:1.2.3.4",
+            &[r#"non-standard IP address "::ffff:1.2.3.4" is invalid: use "1.2.3.4""#],
+        ),
+        (
+            "FD00::1",
+            &[r#"IPv6 address "FD00::1" should be in RFC 5952 canonical format ("fd00::1")"#],
+        ),
+        (
+            "FD00::/64",
+            &[
+                r#"IPv6 CIDR value "FD00::/64" should be in RFC 5952 canonical format ("fd00::/64")"#,
+            ],
+        ),
+        (
+            "10.0.0.5/08",
+            &[
+                r#"CIDR value "10.0.0.5/08" is ambiguous in this context (should be "10.0.0.0/8" or "10.0.0.5/32"?)"#,
+                r#"non-standard CIDR value "10.0.0.5/08" is invalid: use "10.0.0.0/8""#,
+            ],
+        ),
+        (
+            "FD00::1/64",
+            &[
+                r#"CIDR value "FD00::1/64" is ambiguous in this context (should be "fd00::/64" or "fd00::1/128"?)"#,
+            ],
+        ),
+        (
+            "::ffff:10.0.0.0/104",
+            &[r#"non-standard CIDR value "::ffff:10.0.0.0/104" is invalid: use "10.0.0.0/8""#],
+        ),
+    ] {
+        let expected: Vec<String> = warnings.iter().map(|text| format!("at: {text}")).collect();
+        let found = match text.contains('/') {
+            true => cidr_warnings(|| "at".to_owned(), text),
+            false => ip_warning(|| "at".to_owned(), text).into_iter().collect(),
+        };
+        assert_eq!(found, expected, "{text}");
+    }
+}
+
+/// Each kind with addresses warns of those in another form: when it is made, changed, or its
+/// status is written.
+#[test]
+fn kinds_with_addresses_warn_of_their_form() {
+    let [new, update, status] = [0, 1, 2];
+    let spec = json!({
+        "dnsConfig": {"nameservers": ["10.0.0.1", "FD00::1"]},
+        "hostAliases": [{"ip": "FD00::1"}],
+    });
+    let slice =
+        json!({"addressType": "IPv6", "endpoints": [{"addresses": ["fd00::2", "FD00::1"]}]});
+    let mut of_controller = slice.clone();
+    of_controller["metadata"]["labels"] =
+        json!({"endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"});
+    let balanced = json!({"status": {"loadBalancer": {"ingress": [
+        {"hostname": "a.b"}, {"ip": "10.0.0.1"}, {"ip": "FD00::1"},
+    ]}}});
+    let pod = json!({"status": {"podIPs": [{"ip": "FD00::1"}], "hostIPs": [{"ip": "FD00::1"}]}});
+    let node = json!({"spec": {"podCIDRs": ["10.0.0.0/24", "FD00::/64"]}});
+    // It is checked only if the Service has a load balancer.
+    let unchecked = json!({"spec": {"type": "ClusterIP", "loadBalancerIP": "10.0.0.1/8"}});
+    let all: [(&str, &str, usize, Value, &[&str]); 14] = [
+        ("", "Service", update, unchecked, &[]),
+        (
+            "",
+            "Pod",
+            new,
+            json!({"metadata": {"name": "a"}, "spec": spec}),
+            &["spec.dnsConfig.nameservers[1]", "spec.hostAliases[0].ip"],
+        ),
+        ("", "Pod", update, json!({"spec": spec}), &[]),
+        ("", "Pod", status, pod, &["status.podIPs[0].ip", "status.hostIPs[0].ip"]),
+        (
+            "apps",
+            "Deployment",
+            new,
+            json!({"metadata": {"name": "a"}, "spec": {"template": {"spec": spec}}}),
+            &[
+                "spec.template.spec.dnsConfig.nameservers[1]",
+                "spec.template.spec.hostAliases[0].ip",
+            ],
+        ),
+        ("", "Node", new, node.clone(), &["spec.podCIDRs[1]"]),
+        ("", "Node", update, node.clone(), &["spec.podCIDRs[1]"]),
+        ("", "Node", status, node, &[]),
+        ("discovery.k8s.io", "EndpointSlice", new, slice.clone(), &["endpoints[0].addresses[1]"]),
+        ("discovery.k8s.io", "EndpointSlice", update, slice, &["endpoints[0].addresses[1]"]),
+        ("discovery.k8s.io", "EndpointSlice", new, of_controller, &[]),
+        ("", "Service", status, balanced.clone(), &["status.loadBalancer.ingress[2]"]),
+        (
+            "networking.k8s.io",
+            "Ingress",
+            status,
+            balanced.clone(),
+            &["status.loadBalancer.ingress[2]"],
+        ),
+        ("networking.k8s.io", "Ingress", update, balanced, &[]),
+    ];
+    for (group, kind, when, object, places) in all {
+        let row = rows::of(group, kind).unwrap();
+        let warnings = match when {
+            0 => (row.warnings)(&object),
+            1 => (row.update_warnings)(&object, &object),
+            _ => (row.status_warnings)(&object),
+        };
+        let warning = |place: &&str| {
+            let of = || (*place).to_owned();
+            match place.contains("podCIDRs") {
+                true => cidr_warnings(of, "FD00::/64"),
+                false => ip_warning(of, "FD00::1").into_iter().collect(),
+            }
+        };
+        let expected: Vec<String> = places.iter().flat_map(warning).collect();
+        assert_eq!(warnings, expected, "{kind} {when}");
+    }
 }

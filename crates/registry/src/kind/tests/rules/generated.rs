@@ -257,6 +257,17 @@ fn missing_texts_of_events_are_empty() {
     new.as_object_mut().unwrap().remove("type");
     new["message"] = "".into();
     assert_eq!(changed(name, &old, &new, false), ["type: Invalid value: \"\": field is immutable"]);
+    // Members of the older version are named in the order of the original.
+    let mut older = old;
+    older["source"] = json!({"host": "h"});
+    older["count"] = 1.into();
+    let mut errors = setpoint_object::field::Errors::new();
+    (rows::of("events.k8s.io", "Event").unwrap().validate)(&older, None, &mut errors);
+    let texts = super::texts(&errors);
+    let unset = texts
+        .iter()
+        .filter_map(|text| text.strip_suffix(": Invalid value: \"\": needs to be unset"));
+    assert_eq!(unset.collect::<Vec<_>>(), ["count", "source"], "{texts:?}");
 }
 
 #[test]
