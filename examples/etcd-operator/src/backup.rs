@@ -72,7 +72,7 @@ impl Reconciler for Backups {
     type Error = BoxError;
 
     async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        let found = context.client().api::<EtcdBackup>().get(&request)?;
+        let found = context.client().api::<EtcdBackup>().get_own(&request).await?;
         let Some(backup) = found.filter(|found| found.meta().deletion_timestamp.is_none()) else {
             return Ok(Action::await_change());
         };

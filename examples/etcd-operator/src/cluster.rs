@@ -59,7 +59,8 @@ impl<E: Etcd> Reconciler for Clusters<E> {
     type Error = BoxError;
 
     async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        let cluster = context.client().api::<EtcdCluster>().get(&request)?;
+        // With the status of the pass before: what it says must not begin anew.
+        let cluster = context.client().api::<EtcdCluster>().get_own(&request).await?;
         // Gone: the garbage collector deletes what it owned.
         let Some(cluster) = cluster.filter(|found| found.meta().deletion_timestamp.is_none())
         else {

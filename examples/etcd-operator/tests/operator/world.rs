@@ -217,7 +217,8 @@ pub(crate) async fn request(
 
 const CORE: &str = "/api/v1/namespaces/default";
 
-/// Runs pods, without end: looks after changes of objects and of the world.
+/// Runs pods and removes those that are being deleted, without end: looks after changes of objects
+/// and of the world.
 pub(crate) async fn kubelet(env: &TestEnv, world: &World) {
     let mut changes = env.changes();
     let mut seen = None;
@@ -239,6 +240,13 @@ pub(crate) async fn kubelet(env: &TestEnv, world: &World) {
         }
         let mut statuses = Vec::new();
         for pod in pods["items"].as_array().into_iter().flatten() {
+            if pod["metadata"]["deletionTimestamp"].is_string() {
+                // A deletion that the store has cut in two: the collector of pods ends it.
+                let name = pod["metadata"]["name"].as_str().unwrap();
+                let now = json!({"gracePeriodSeconds": 0});
+                request(env, "DELETE", &format!("{CORE}/pods/{name}"), &now).await;
+                continue;
+            }
             let status = match pod["metadata"]["labels"][CLUSTER_LABEL].as_str() {
                 Some(cluster) => world.run(cluster, pod, &claims, &maps),
                 None => world.save(pod),
