@@ -78,6 +78,11 @@ impl Scenario for Owners {
         Ok(manager.run(life.stop.clone()).await?)
     }
 
+    /// Twelve watches that begin anew, and keys that back off while the cache is behind.
+    fn requests_afterwards_max(&self) -> usize {
+        100
+    }
+
     async fn drive(&self, env: &TestEnv, _world: &()) {
         let cluster = Cluster::of(env);
         let mut made: BTreeMap<String, usize> = BTreeMap::new();
