@@ -6,6 +6,7 @@ use etcd_operator::api::{EtcdBackup, EtcdCluster};
 use etcd_operator::backup::Agent;
 use etcd_operator::manager;
 use serde_json::{Value, json};
+use setpoint::k8s_openapi::api::core::v1::Pod;
 use setpoint::k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use setpoint::kube_client::Api;
 use setpoint::kube_client::api::{Patch, PatchParams, PostParams};
@@ -54,6 +55,15 @@ pub(crate) async fn settled(env: &TestEnv, name: &str) -> EtcdCluster {
             && status["version"] == found["spec"]["version"]
     };
     env.until(&clusters, name, matches("runs as declared", is_settled)).await.unwrap()
+}
+
+/// Waits until the nodes have said that all members' pods are ready: etcd answers before that.
+async fn all_ready(env: &TestEnv, size: u32) {
+    let pods: Api<Pod> = Api::default_namespaced(env.client());
+    for ordinal in 0..size {
+        let is_ready = |pod: &Value| pod["status"]["conditions"][0]["status"] == "True";
+        env.until(&pods, &format!("demo-{ordinal}"), matches("is ready", is_ready)).await;
+    }
 }
 
 async fn change(env: &TestEnv, spec: Value) {
@@ -109,6 +119,7 @@ async fn life(env: &TestEnv, world: &World) {
     settled(env, "demo").await;
     change(env, json!({"version": "3.5.2", "size": 2})).await;
     settled(env, "demo").await;
+    all_ready(env, 2).await;
 }
 
 /// Some of the crashes, since a play takes about a second, and storms.
@@ -210,10 +221,11 @@ async fn outages(env: &TestEnv, world: &World) {
     settled(env, "demo").await;
     let is_healthy = says("Degraded", "False", "Healthy");
     env.until(&clusters, "demo", matches("says that all is well", is_healthy)).await;
-    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::default_namespaced(env.client());
+    let pods: Api<Pod> = Api::default_namespaced(env.client());
     for name in ["b-backup", "b-backup-1", "b-backup-2"] {
         env.until(&pods, name, gone()).await;
     }
+    all_ready(env, 3).await;
 }
 
 #[test]
@@ -276,7 +288,7 @@ async fn backup_is_taken_and_restored_into_a_new_cluster(env: &TestEnv) -> Resul
             status["phase"] == "Complete" && status["revision"] == 5 && status["sizeBytes"] == 100
         };
         env.until(&backups, "b", matches("is complete", is_complete)).await;
-        let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::default_namespaced(env.client());
+        let pods: Api<Pod> = Api::default_namespaced(env.client());
         env.until(&pods, "b-backup", gone()).await;
         settled(env, "copy").await;
         let pod = env.until(&pods, "copy-0", exists()).await.unwrap();
