@@ -76,6 +76,7 @@ fn fault(played: &Played, clean: &Played) -> Option<String> {
 #[test]
 fn crash_at_any_write_does_not_change_the_final_state() {
     let clean = play(Play::clean(1));
+    assert_eq!(clean.error, None, "{}", clean.trace);
     assert!(clean.n_writes >= 5, "{} writes", clean.n_writes);
     for n in 1..=clean.n_writes {
         for crash in [Crash::Before(n), Crash::After(n)] {

@@ -61,6 +61,11 @@ impl Scenario for Backends {
         Ok(manager.run(life.stop.clone()).await?)
     }
 
+    /// Five watches that begin anew, and keys that back off while the cache is behind.
+    fn requests_afterwards_max(&self) -> usize {
+        60
+    }
+
     async fn drive(&self, env: &TestEnv, _world: &()) {
         let cluster = Cluster::of(env);
         let watch = at_every_change(env, "/registry/", |objects, change| {
