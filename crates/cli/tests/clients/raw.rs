@@ -35,7 +35,8 @@ pub(crate) fn connect(server: &Server) -> TcpStream {
 /// Sends these bytes and reads until the server closes the connection.
 #[track_caller]
 pub(crate) fn exchange(server: &Server, bytes: &[u8]) -> Answer {
-    try_exchange(&server.plain, bytes).unwrap()
+    try_exchange(&server.plain, bytes)
+        .unwrap_or_else(|e| panic!("{e}\nserver log:\n{}", server.log()))
 }
 
 /// As [`exchange`], with a server that may be gone.
