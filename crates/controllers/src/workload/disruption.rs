@@ -281,18 +281,14 @@ impl Budgets {
             recorder.warning(&reference, "UnmanagedPods", note);
         }
         let (mut disrupted, mut recheck) = disrupted(budget, &pods, now);
-        let (mut overdue, mut going) = (Vec::new(), BTreeMap::new());
-        for pod in pods.iter().copied().filter(|pod| is_overdue(budget, pod, &disrupted)) {
-            match fresh::is_live(&client.api(), pod).await? {
-                true => overdue.push(pod),
-                false => going.extend(budget.status.disrupted_pods.get_key_value(pod.name())),
+        let overdue = pods.iter().copied().filter(|pod| is_overdue(budget, pod, &disrupted));
+        for pod in overdue.collect::<Vec<_>>() {
+            if !fresh::is_live(&client.api(), pod).await? {
+                let evicted = budget.status.disrupted_pods.get_key_value(pod.name());
+                disrupted.extend(evicted.map(|(name, at)| (name.clone(), at.clone())));
+                recheck = recheck.or(Some(BEHIND_PAUSE));
+                continue;
             }
-        }
-        if !going.is_empty() {
-            recheck = recheck.or(Some(BEHIND_PAUSE));
-            disrupted.extend(going.into_iter().map(|(pod, at)| (pod.clone(), at.clone())));
-        }
-        for pod in overdue {
             let name = budget.metadata.name.as_deref().unwrap_or_default();
             let note =
                 format!("Pod was expected by PDB {namespace}/{name} to be deleted but it wasn't");

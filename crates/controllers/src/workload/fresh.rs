@@ -13,7 +13,6 @@
 //!
 //! A process that starts knows no writes, and none is under way; its caches begin with lists.
 
-use kube_core::ObjectMeta;
 use kube_core::metadata::PartialObjectMeta;
 use kube_core::params::ListParams;
 use setpoint_informer::{Cacheable, Lister};
@@ -66,14 +65,15 @@ pub(crate) async fn is_live<K: Cacheable<DynamicType = ()>>(
     api: &Api<K>,
     shown: &K,
 ) -> Result<bool, ClientError> {
-    let meta = shown.meta();
-    let key = Request::new(
-        meta.namespace.as_deref().unwrap_or_default(),
-        meta.name.as_deref().unwrap_or_default(),
-    );
-    let live = api.get_live(&key).await?;
-    let is_same = |live: &ObjectMeta| live.uid == meta.uid && live.deletion_timestamp.is_none();
-    Ok(meta.deletion_timestamp.is_none() && live.is_some_and(|live| is_same(live.meta())))
+    let shown_meta = shown.meta();
+    if shown_meta.deletion_timestamp.is_some() {
+        return Ok(false);
+    }
+    let live = api.get_live(&Request::of(shown)).await?;
+    Ok(live.is_some_and(|live| {
+        let meta = live.meta();
+        meta.uid == shown_meta.uid && meta.deletion_timestamp.is_none()
+    }))
 }
 
 /// Waits until the cache shows what the server has now.

@@ -22,6 +22,7 @@ use setpoint_runtime::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::OnceCell;
 
 /// The labels of a pod's name and ordinal.
 const NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";
@@ -42,6 +43,8 @@ pub(super) struct Sync<'a> {
     n_replaced: i32,
     /// A pod waits for the end of its claims.
     has_stale_claim: Mutex<bool>,
+    /// Whether the server has the set, once a pod is to be created.
+    is_live: OnceCell<bool>,
 }
 
 /// Whether the pass goes on after a pod.
@@ -82,6 +85,7 @@ impl<'a> Sync<'a> {
             now: context.clock().now(),
             n_replaced: 0,
             has_stale_claim: Mutex::new(false),
+            is_live: OnceCell::new(),
         }
     }
 
@@ -238,7 +242,8 @@ impl<'a> Sync<'a> {
     /// Creates the claims and the pod of an ordinal. False if it has to wait for old claims, or the
     /// set is gone.
     async fn create(&self, ordinal: i32) -> Result<bool, BoxError> {
-        if !fresh::is_live(&self.client.api(), self.set).await? {
+        let ask = async || fresh::is_live(&self.client.api(), self.set).await;
+        if !*self.is_live.get_or_try_init(ask).await? {
             return Ok(false);
         }
         let name = format!("{}-{ordinal}", self.set.name());
