@@ -53,6 +53,10 @@ pub(crate) fn tree(bytes: &[u8]) -> Result<Value, ApiError> {
     if is_sealed(bytes) {
         return Err(ApiError::internal(NOT_ENCRYPTING));
     }
-    serde_json::from_slice(bytes)
-        .map_err(|e| ApiError::internal(format_args!("unable to decode the stored object: {e}")))
+    let undecodable = |why: &dyn std::fmt::Display| {
+        ApiError::internal(format_args!("unable to decode the stored object: {why}"))
+    };
+    // Checked as a whole, which is faster than text by text.
+    let text = std::str::from_utf8(bytes).map_err(|e| undecodable(&e))?;
+    serde_json::from_str(text).map_err(|e| undecodable(&e))
 }

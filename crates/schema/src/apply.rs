@@ -105,7 +105,8 @@ pub fn check_entries(object: &Value) -> Result<(), String> {
 pub fn settle_times(old: Option<&Value>, new: &mut Value) {
     let Some(old) = old else { return };
     let (Some(before), Some(now)) = (managed::of(old), managed::of(new)) else { return };
-    if before == now || !same_but_for_times(before, now) || !same_content(old, new) {
+    // Most writes change the content, which shows sooner than whether the entries are the same.
+    if !same_content(old, new) || before == now || !same_but_for_times(before, now) {
         return;
     }
     let before = before.clone();
@@ -144,7 +145,8 @@ fn same_content(a: &Value, b: &Value) -> bool {
         _ => a == b,
     };
     a.len() == b.len()
-        && a.iter().all(|(name, value)| {
+        // `status` and `spec` change most often.
+        && a.iter().rev().all(|(name, value)| {
             b.get(name).is_some_and(|other| {
                 if name == "metadata" { same_metadata(value, other) } else { value == other }
             })

@@ -33,7 +33,7 @@ mod syntax;
 mod tests;
 mod yaml;
 
-pub use conform::{conform, conform_custom, conform_metadata, zero};
+pub use conform::{conform, conform_changed, conform_custom, conform_metadata, zero};
 pub use json::json_object_fault;
 pub use strict::field_problems;
 

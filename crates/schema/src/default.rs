@@ -1,7 +1,7 @@
 //! Defaults that a schema declares. Defaults that Kubernetes fills in code belong to
 //! the registry's kinds.
 
-use crate::node::{Node, TypeSchema, View};
+use crate::node::{Node, Property, TypeSchema, View};
 use serde_json::Value;
 
 /// The most bytes of memory that the defaults filled into one object may take, by estimate: 16 MiB.
@@ -72,7 +72,7 @@ impl Filler {
     fn fill(&mut self, schema: View<'_>, value: &mut Value) -> Result<(), DefaultsTooLarge> {
         match value {
             Value::Object(members) => {
-                for (name, id) in &schema.node().defaulted {
+                for Property { name, id, .. } in &schema.node().defaulted {
                     let property = schema.at(*id);
                     let Some(default) = &property.default else { continue };
                     match members.get_mut(name.as_ref()) {
@@ -146,7 +146,7 @@ pub fn declared(schema: &TypeSchema, value: &mut Value) {
 fn fill_declared(schema: View<'_>, value: &mut Value) {
     match value {
         Value::Object(members) => {
-            for (name, id) in &schema.node().properties {
+            for Property { name, id, .. } in &schema.node().properties {
                 let property = schema.at(*id);
                 let Some(default) = &property.default else { continue };
                 let omitted = property.omit_empty

@@ -20,6 +20,44 @@ impl NodeId {
     }
 }
 
+/// A declared property of an object.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Property {
+    /// Its name.
+    pub name: Str,
+    /// The node of its value.
+    pub id: NodeId,
+    /// The first bytes of the name, in order. Most names differ in them, so that a search seldom
+    /// follows the pointer to a name.
+    prefix: u32,
+}
+impl Property {
+    /// A property with this name, and the node of its value.
+    pub fn new(name: impl Into<Str>, id: NodeId) -> Self {
+        let name = name.into();
+        Self { prefix: Self::prefix(&name), name, id }
+    }
+    /// Finds a property in a list sorted by name: its place, or where it would be.
+    ///
+    /// # Errors
+    /// The place where a property of the name belongs.
+    pub(crate) fn search(sorted: &[Self], name: &str) -> Result<usize, usize> {
+        let prefix = Self::prefix(name);
+        sorted.binary_search_by(|property| {
+            property.prefix.cmp(&prefix).then_with(|| (*property.name).cmp(name))
+        })
+    }
+    /// The first four bytes of a name. A shorter one is filled up with zeros, so that it comes
+    /// before the longer ones that begin with it.
+    fn prefix(name: &str) -> u32 {
+        let mut first = [0; 4];
+        for (into, byte) in first.iter_mut().zip(name.bytes()) {
+            *into = byte;
+        }
+        u32::from_be_bytes(first)
+    }
+}
+
 /// The JSON shape of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Shape {
@@ -94,10 +132,10 @@ pub struct Node {
     /// Meaning of a scalar.
     pub scalar: Scalar,
     /// Properties of an object, sorted by name.
-    pub properties: Vec<(Str, NodeId)>,
+    pub properties: Vec<Property>,
     /// Those of a custom resource's properties that have a default, so that an object is filled
     /// without looking at the others.
-    pub defaulted: Vec<(Str, NodeId)>,
+    pub defaulted: Vec<Property>,
     /// `additionalProperties: {schema}`.
     pub additional: Option<NodeId>,
     /// `additionalProperties: true`: direct keys are not pruned.
@@ -269,10 +307,8 @@ impl<'a> View<'a> {
     /// The schema of a declared property.
     pub fn property(&self, name: &str) -> Option<View<'a>> {
         let node = self.node();
-        node.properties
-            .binary_search_by(|(n, _)| n.as_ref().cmp(name))
-            .ok()
-            .map(|i| self.at(node.properties[i].1))
+        let place = Property::search(&node.properties, name).ok()?;
+        node.properties.get(place).map(|property| self.at(property.id))
     }
     /// The schema of a member: declared property, else additionalProperties.
     pub fn member(&self, name: &str) -> Option<View<'a>> {
@@ -324,5 +360,22 @@ impl TypeSchema {
     /// [`crate::validate::STEPS_MAX`]: there are patterns, combinators, long enums or rules in CEL.
     pub fn has_costly_validation(&self) -> bool {
         self.document.traits().costly_validation
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_are_found_by_names_that_begin_alike() {
+        let mut names = ["", "a", "a\0", "ab", "abcd", "abcde", "abcdf", "abd", "é", "éa", "name"];
+        names.sort_unstable();
+        let sorted: Vec<Property> =
+            names.iter().map(|name| Property::new(*name, NodeId(0))).collect();
+        for name in names.into_iter().chain(["abc", "abcdd", "abcdg", "b", "z", "\0"]) {
+            let expected = names.binary_search(&name);
+            assert_eq!(Property::search(&sorted, name), expected, "{name:?}");
+        }
     }
 }

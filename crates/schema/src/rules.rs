@@ -129,8 +129,8 @@ impl Builder {
         if let Some(id) = view.additional {
             child(view.at(id), "@elem");
         }
-        for (property, id) in &view.node().properties {
-            child(view.at(*id), property);
+        for property in &view.node().properties {
+            child(view.at(property.id), &property.name);
         }
         if let Some(items) = view.items() {
             child(items, "@idx");

@@ -72,6 +72,24 @@ impl Schema {
             Language::OpenApi => decode::conform_custom(self, value, problems),
         }
     }
+    /// As [`Self::conform`], for an object that was made by changing one of the type.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::conform`].
+    pub(crate) fn conform_changed(
+        &self,
+        kind: &str,
+        value: &mut Value,
+        before: &Value,
+        problems: &mut Vec<String>,
+    ) -> Result<(), DecodeError> {
+        match self.0.language {
+            Language::GoTypes => decode::conform_changed(self, kind, value, before, problems),
+            // Its schema may have changed since.
+            Language::OpenApi => decode::conform_custom(self, value, problems),
+        }
+    }
     /// Fills in the declared defaults.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! PATCH: changes the stored object in the request's version (spec: patch §1).
 use super::update::Changed;
 use super::{Write, metadata};
+use crate::catalog::Resource;
 use crate::request::{Body, FieldValidation, PatchType, Written};
 use crate::subresource::Subresource;
 use serde_json::Value;
@@ -85,8 +86,10 @@ impl Write<'_> {
             _ => undecodable(object, error),
         };
         let n_in_patch = problems.len();
-        if let Err(error) = self.conform(&mut object, &mut problems) {
-            return Err(refuse(&object, &error));
+        let Resource { schema, gvk, .. } = self.resource;
+        let conformed = schema.conform_changed(&gvk.kind, &mut object, stored, &mut problems);
+        if let Err(error) = conformed {
+            return Err(refuse(&object, &error.to_string()));
         }
         if let Some(error) = (self.resource.kind.unreadable)(&object) {
             return Err(refuse(&object, &error));

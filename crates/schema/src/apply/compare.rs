@@ -59,12 +59,16 @@ fn compare<'a>(
     new: Option<&'a Value>,
     depth: usize,
 ) -> Delta<'a> {
+    if let (None, Some(new)) = (old, new) {
+        let below = Comparison { added: everything(ty, new), ..Comparison::default() };
+        return Delta { added: true, below, ..Delta::default() };
+    }
     let (old_form, new_form) = (ty.form(old), ty.form(new));
     if new.is_none() {
         return compare_as(ty, old_form, old, new, depth);
     }
     let delta = compare_as(ty, new_form, old, new, depth);
-    if old.is_none() || old_form == new_form {
+    if old_form == new_form {
         return delta;
     }
     // The value has another form: the old fields are removed, the new ones added.
@@ -112,7 +116,39 @@ fn compare_as<'a>(
             )
         }
     };
-    Delta { added: old.is_none(), removed: new.is_none() && old.is_some(), modified: false, below }
+    Delta { added: false, removed: new.is_none(), modified: false, below }
+}
+
+/// Everything below a value that was not there before: each node is added.
+fn everything<'a>(ty: Type<'a>, value: &'a Value) -> FieldSet<'a> {
+    match (ty.form(Some(value)), value) {
+        (Form::Map, Value::Object(members)) if !ty.atomic_map() => {
+            let node = |(name, value): (&'a String, &'a Value)| {
+                let (ty, _) = ty.member(name).unwrap_or((Type::Deduced, false));
+                let element = PathElement::field(name.as_str());
+                Node { element, member: true, children: everything(ty, value) }
+            };
+            FieldSet::from_nodes(members.iter().map(node).collect())
+        }
+        (Form::List, Value::Array(items)) if !matches!(ty.relation(), Relation::Atomic) => {
+            let mut nodes: Vec<(PathElement<'a>, &'a Value)> = Vec::with_capacity(items.len());
+            nodes
+                .extend(items.iter().filter_map(|item| Some((path_element(ty, item).ok()?, item))));
+            nodes.sort_by(|a, b| a.0.cmp(&b.0));
+            let node = |twins: &[(PathElement<'a>, &'a Value)]| {
+                let (element, item) = twins.first()?;
+                // A repeated one is one atomic value.
+                let children = match twins.len() {
+                    1 => everything(ty.items(), item),
+                    _ => FieldSet::new(),
+                };
+                Some(Node { element: element.clone(), member: true, children })
+            };
+            let twins = nodes.chunk_by(|a, b| a.0 == b.0);
+            FieldSet::from_nodes(twins.filter_map(node).collect())
+        }
+        _ => FieldSet::new(),
+    }
 }
 
 /// Gathers what children differ by.

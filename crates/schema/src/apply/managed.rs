@@ -1,5 +1,6 @@
 //! `metadata.managedFields`: who owns what.
 
+use super::Manager;
 use super::fieldset::FieldSet;
 use serde_json::{Map, Value};
 use setpoint_object::time::Timestamp;
@@ -39,12 +40,19 @@ pub(super) struct Entry<'a> {
     pub(super) subresource: Cow<'a, str>,
     pub(super) time: Option<Cow<'a, str>>,
     pub(super) set: FieldSet<'a>,
+    /// The set has not been read, because nothing can happen to it ([`decode_touched`]).
+    pub(super) unread: bool,
     /// The entry as it was read, while nothing in it has changed: written back without being
     /// written again.
     pub(super) raw: Option<&'a Value>,
 }
 
 impl Entry<'_> {
+    /// Whether it owns nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.unread && self.set.is_empty()
+    }
+
     /// Takes these fields away.
     pub(super) fn lose(&mut self, gone: &FieldSet<'_>) {
         if self.set.meets(gone) {
@@ -65,6 +73,11 @@ impl Entry<'_> {
             && self.manager == manager
             && self.subresource == subresource
             && (operation == Operation::Apply || self.api_version == api_version)
+    }
+
+    /// Whether an update by this manager, under this name, goes to it.
+    pub(super) fn is_updated_by(&self, manager: &Manager<'_>, name: &str) -> bool {
+        self.belongs_to(Operation::Update, name, manager.api_version, manager.subresource)
     }
 
     fn seconds(&self) -> u64 {
@@ -118,6 +131,40 @@ pub(super) fn is_reset(managed: &Value) -> bool {
 /// # Errors
 /// An entry that is malformed, in the reference's words.
 pub(super) fn decode(managed: Option<&Value>) -> Result<Vec<Entry<'_>>, String> {
+    decode_if(managed, |_, _| true)
+}
+
+/// Reads stored entries for a write that changes these fields, and maybe adds to those of the entry
+/// that `is_own` recognizes. The sets of the others are read only if they have fields in a
+/// top-level member that changes: most writes to `/status` touch no field of those who wrote
+/// `spec`.
+///
+/// # Errors
+/// An entry that is malformed, in the reference's words.
+pub(super) fn decode_touched<'a>(
+    managed: Option<&'a Value>,
+    changed: [&FieldSet<'_>; 2],
+    is_own: impl Fn(&Entry<'_>) -> bool,
+) -> Result<Vec<Entry<'a>>, String> {
+    // More are united, with all their fields.
+    let are_few = managed.and_then(Value::as_array).is_some_and(|l| l.len() < UPDATE_ENTRIES_MAX);
+    let is_apart = |step: &str| {
+        let name = step.strip_prefix("f:");
+        name.is_some_and(|name| changed.iter().all(|set| set.field(name).is_none()))
+    };
+    decode_if(managed, |entry, fields| {
+        let apart = fields
+            .as_object()
+            .is_some_and(|fields| !fields.is_empty() && fields.keys().all(|step| is_apart(step)));
+        !apart || !are_few || is_own(entry)
+    })
+}
+
+/// Reads entries, and the sets of those that `reads` wants.
+fn decode_if(
+    managed: Option<&Value>,
+    reads: impl Fn(&Entry<'_>, &Value) -> bool,
+) -> Result<Vec<Entry<'_>>, String> {
     let list = match managed {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::Array(list)) => list,
@@ -144,20 +191,24 @@ pub(super) fn decode(managed: Option<&Value>) -> Result<Vec<Entry<'_>>, String> 
                 return Err(format!("invalid fieldsType {other:?} in managed fields entry {at}"));
             }
         }
-        let set = match raw.get("fieldsV1") {
-            None | Some(Value::Null) => FieldSet::new(),
-            Some(fields) => FieldSet::from_wire(fields)
-                .map_err(|error| format!("error decoding versioned set: {error}"))?,
-        };
-        let entry = Entry {
+        let mut entry = Entry {
             manager: text("manager").into(),
             operation,
             api_version: api_version.into(),
             subresource: text("subresource").into(),
             time: raw.get("time").and_then(Value::as_str).map(Cow::Borrowed),
-            set,
+            set: FieldSet::new(),
+            unread: false,
             raw: Some(raw),
         };
+        match raw.get("fieldsV1") {
+            None | Some(Value::Null) => {}
+            Some(fields) if reads(&entry, fields) => {
+                entry.set = FieldSet::from_wire(fields)
+                    .map_err(|error| format!("error decoding versioned set: {error}"))?;
+            }
+            Some(_) => entry.unread = true,
+        }
         let version = if operation == Operation::Update { api_version } else { "" };
         let identity = (operation, text("manager"), version, text("subresource"));
         let place = *places.entry(identity).or_insert(entries.len());

@@ -7,6 +7,7 @@ use super::fieldset::{FieldSet, Node};
 use super::path::PathElement;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 /// Text that is no FieldsV1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -93,22 +94,39 @@ fn text(element: &PathElement<'_>) -> String {
                 if at > 0 {
                     text.push(',');
                 }
-                text.push_str(&json_string(name));
+                push_string(&mut text, name);
                 text.push(':');
-                text.push_str(&json(value));
+                push(&mut text, value);
             }
             text.push('}');
             text
         }
-        PathElement::Value(value) => format!("v:{}", json(value)),
+        PathElement::Value(value) => {
+            let mut text = "v:".to_owned();
+            push(&mut text, value);
+            text
+        }
         PathElement::Index(at) => format!("i:{at}"),
     }
 }
 
-fn json_string(text: &str) -> String {
-    Value::String(text.to_owned()).to_string()
+/// Appends JSON.
+fn push(out: &mut String, value: &Value) {
+    match value {
+        Value::String(text) => push_string(out, text),
+        // Writing to memory never fails.
+        other => _ = write!(out, "{other}"),
+    }
 }
 
-fn json(value: &Value) -> String {
-    value.to_string()
+/// Appends a JSON string.
+fn push_string(out: &mut String, text: &str) {
+    if text.bytes().any(|byte| byte < 0x20 || byte == b'"' || byte == b'\\') {
+        _ = write!(out, "{}", Value::from(text));
+        return;
+    }
+    out.reserve(text.len() + 2);
+    out.push('"');
+    out.push_str(text);
+    out.push('"');
 }

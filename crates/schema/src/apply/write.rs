@@ -28,21 +28,33 @@ use std::collections::HashSet;
 pub fn update(typing: &Typing<'_>, old: Option<&Value>, new: &mut Value, manager: &Manager<'_>) {
     let given = managed::take(new).filter(|_| manager.subresource.is_empty());
     let entries = {
-        let stored = || managed::decode(old.and_then(managed::of)).unwrap_or_default();
+        let empty = old.is_none().then(|| empty_object(typing));
+        let before = old.or(empty.as_ref()).unwrap_or(&Value::Null);
+        let changes = Changes::of(typing, before, new, manager);
+        let stored = old.and_then(managed::of);
+        let read = || {
+            let sets = [&changes.gained, &changes.removed];
+            let entries = match typing.custom {
+                // Its schema may have changed, and with it what is owned as a whole.
+                true => managed::decode(stored),
+                false => managed::decode_touched(stored, sets, |entry| {
+                    entry.is_updated_by(manager, manager.name)
+                }),
+            };
+            entries.unwrap_or_default()
+        };
         let entries = match &given {
             Some(given) if managed::is_reset(given) => Vec::new(),
-            Some(_) => match managed::decode(given.as_ref()) {
+            Some(given) if stored != Some(given) => match managed::decode(Some(given)) {
                 Ok(entries) if !entries.is_empty() => entries,
-                _ => stored(),
+                _ => read(),
             },
-            None => stored(),
+            _ => read(),
         };
         if entries.is_empty() && old.is_some() {
             return;
         }
-        let empty = old.is_none().then(|| empty_object(typing));
-        let old = old.or(empty.as_ref()).unwrap_or(&Value::Null);
-        let mut entries = record(typing, entries, old, new, manager, manager.name);
+        let mut entries = record(typing, entries, changes, manager, manager.name);
         managed::cap(&mut entries);
         managed::encode(entries)
     };
@@ -54,35 +66,46 @@ fn empty_object(typing: &Typing<'_>) -> Value {
     if typing.custom { Value::Object(Map::new()) } else { zero(typing.schema.view()) }
 }
 
+/// What a write changes.
+struct Changes<'a> {
+    /// Added or modified fields.
+    gained: FieldSet<'a>,
+    removed: FieldSet<'a>,
+}
+
+impl<'a> Changes<'a> {
+    /// The differences between two objects, as far as they are in the scope of the endpoint.
+    fn of(typing: &Typing<'a>, old: &'a Value, new: &'a Value, manager: &Manager<'a>) -> Self {
+        let ty = Type::root(typing.schema.view(), typing.custom);
+        let scope = Scope::new(typing.reset, typing.kind, manager.subresource);
+        let Comparison { mut added, mut removed, mut modified } = Comparison::of(ty, old, new);
+        for set in [&mut added, &mut removed, &mut modified] {
+            scope.apply(set);
+        }
+        Self { gained: added.union(modified), removed }
+    }
+}
+
 /// Gives a manager what differs between two objects, and takes it from the others.
 fn record<'a>(
     typing: &Typing<'a>,
     mut entries: Vec<Entry<'a>>,
-    old: &'a Value,
-    new: &'a Value,
+    changes: Changes<'a>,
     manager: &Manager<'a>,
     name: &'a str,
 ) -> Vec<Entry<'a>> {
-    let ty = Type::root(typing.schema.view(), typing.custom);
-    let scope = Scope::new(typing.reset, typing.kind, manager.subresource);
-    let Comparison { mut added, mut removed, mut modified } = Comparison::of(ty, old, new);
-    for set in [&mut added, &mut removed, &mut modified] {
-        scope.apply(set);
-    }
-    let mut gained = added.union(modified);
+    let Changes { mut gained, removed } = changes;
     settle_entries(typing, &mut entries);
     for entry in &mut entries {
         entry.lose(&gained);
         entry.lose(&removed);
     }
-    entries.retain(|entry| !entry.set.is_empty());
+    entries.retain(|entry| !entry.is_empty());
     strip(&mut gained);
     if gained.is_empty() {
         return entries;
     }
-    let mine = |entry: &&mut Entry<'_>| {
-        entry.belongs_to(Operation::Update, name, manager.api_version, manager.subresource)
-    };
+    let mine = |entry: &&mut Entry<'_>| entry.is_updated_by(manager, name);
     let time = Some(Cow::Owned(manager.now.rfc3339()));
     match entries.iter_mut().find(mine) {
         Some(entry) => {
@@ -97,13 +120,15 @@ fn record<'a>(
             subresource: manager.subresource.into(),
             time,
             set: gained,
+            unread: false,
             raw: None,
         }),
     }
     entries
 }
 
-/// Holds stored entries to the schema and the versions of today.
+/// Holds stored entries to the schema and the versions of today. Sets that have not been read stay
+/// as they are until a write touches them.
 fn settle_entries(typing: &Typing<'_>, entries: &mut Vec<Entry<'_>>) {
     let ty = Type::root(typing.schema.view(), typing.custom);
     let served: HashSet<&str> = typing.versions.iter().map(String::as_str).collect();
@@ -154,7 +179,8 @@ pub fn apply(
         .map_err(|why| ApiError::unclassified(format!("failed to decode managed fields: {why}")))?;
     if entries.is_empty() {
         empty = empty_object(typing);
-        entries = record(typing, entries, &empty, live, manager, BEFORE_FIRST_APPLY);
+        let changes = Changes::of(typing, &empty, live, manager);
+        entries = record(typing, entries, changes, manager, BEFORE_FIRST_APPLY);
     }
     settle_entries(typing, &mut entries);
 
@@ -233,6 +259,7 @@ fn own_entry<'a>(manager: &Manager<'a>, set: FieldSet<'a>) -> Entry<'a> {
         subresource: manager.subresource.into(),
         time: None,
         set,
+        unread: false,
         raw: None,
     }
 }

@@ -1,6 +1,6 @@
 //! From the facts tables to nodes.
 
-use crate::node::{Document, ListType, Node, NodeId, PatchStrategy, Scalar, Shape, Str};
+use crate::node::{Document, ListType, Node, NodeId, PatchStrategy, Property, Scalar, Shape, Str};
 use setpoint_facts::{DEFINITIONS, Definition, Field, Presence, Type};
 
 /// A field whose type is a definition: its node is filled once every definition's node is complete.
@@ -20,8 +20,8 @@ pub(super) fn document() -> Document {
     for (at, definition) in DEFINITIONS.iter().enumerate() {
         let mut properties = Vec::with_capacity(definition.fields.len());
         for field in definition.fields {
-            properties
-                .push((Str::Borrowed(field.name), add_field(&mut document, field, &mut pending)));
+            let node = add_field(&mut document, field, &mut pending);
+            properties.push(Property::new(field.name, node));
         }
         document.nodes[at].properties = properties;
     }

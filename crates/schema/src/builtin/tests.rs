@@ -16,7 +16,7 @@ fn every_definition_is_the_node_of_its_index() {
     for (at, definition) in setpoint_facts::DEFINITIONS.iter().enumerate() {
         let node = &document().nodes[at];
         assert_eq!(node.type_name.as_deref(), Some(definition.name));
-        assert!(node.properties.is_sorted_by(|a, b| a.0 < b.0));
+        assert!(node.properties.is_sorted_by(|a, b| a.name < b.name));
         assert_eq!(node.properties.len(), definition.fields.len());
     }
     assert_eq!(

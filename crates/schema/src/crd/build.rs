@@ -1,6 +1,6 @@
 //! `openAPIV3Schema` → [`TypeSchema`].
 use super::metadata;
-use crate::node::{Document, ListType, Node, NodeId, Shape, Str, TypeSchema, Validation};
+use crate::node::{Document, ListType, Node, NodeId, Property, Shape, Str, TypeSchema, Validation};
 use crate::pattern::{self, Budget, Pattern};
 use serde_json::{Map, Number, Value};
 use std::collections::HashMap;
@@ -70,9 +70,8 @@ impl Builder {
                 let mut node = metadata::own_object_meta(&mut self.document);
                 for (name, restriction) in restrictions {
                     let restricted = self.node(restriction, 0);
-                    if let Ok(at) = node.properties.binary_search_by(|(n, _)| n.as_ref().cmp(name))
-                    {
-                        node.properties[at].1 = restricted;
+                    if let Ok(at) = Property::search(&node.properties, name) {
+                        node.properties[at].id = restricted;
                     }
                 }
                 self.intern(node)
@@ -80,12 +79,12 @@ impl Builder {
         };
         let properties = &mut self.document.nodes[id.0 as usize].properties;
         for (name, node) in [("apiVersion", string), ("kind", string), ("metadata", metadata_id)] {
-            match properties.binary_search_by(|(n, _)| n.as_ref().cmp(name)) {
+            match Property::search(properties, name) {
                 // Restrictions of apiVersion and kind stay as written; metadata is always
                 // ObjectMeta.
-                Ok(at) if name == "metadata" => properties[at].1 = node,
+                Ok(at) if name == "metadata" => properties[at].id = node,
                 Ok(_) => {}
-                Err(at) => properties.insert(at, (name.into(), node)),
+                Err(at) => properties.insert(at, Property::new(name, node)),
             }
         }
     }
@@ -151,10 +150,11 @@ impl Builder {
             // serde_json's map is sorted, as the arena wants it.
             node.properties = properties
                 .iter()
-                .map(|(name, value)| (Str::from(name.clone()), self.node(value, depth + 1)))
+                .map(|(name, value)| Property::new(name.clone(), self.node(value, depth + 1)))
                 .collect();
+            let nodes = &self.document.nodes;
             let has_default =
-                |(_, id): &&(Str, NodeId)| self.document.nodes[id.0 as usize].default.is_some();
+                |property: &&Property| nodes[property.id.0 as usize].default.is_some();
             node.defaulted = node.properties.iter().filter(has_default).cloned().collect();
         }
         node.validation = constrained.then(|| Box::new(validation));

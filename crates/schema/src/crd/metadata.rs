@@ -14,8 +14,8 @@ pub(super) fn own_object_meta(document: &mut Document) -> Node {
     let schema = builtin::object_meta();
     document.borrow_from(&schema.document);
     let mut node = schema.view().node().clone();
-    for (_, id) in &mut node.properties {
-        *id = id.borrowed();
+    for property in &mut node.properties {
+        property.id = property.id.borrowed();
     }
     node
 }

@@ -1,7 +1,7 @@
 //! A tree of a built-in kind held to its schema.
 use super::{DecodeError, go_type, scalar};
 use crate::default::memory;
-use crate::node::{Node, Scalar, Shape, TypeSchema, View};
+use crate::node::{Node, Property, Scalar, Shape, TypeSchema, View};
 use serde_json::{Map, Value};
 use setpoint_object::field::quote;
 
@@ -21,6 +21,23 @@ pub fn conform(
     problems: &mut Vec<String>,
 ) -> Result<(), DecodeError> {
     let mut conformer = Conformer::new(kind, problems);
+    conformer.member(schema.view(), value)?;
+    conformer.finish()
+}
+
+/// As [`conform`], for an object that was made by changing one that conforms: top-level members
+/// that are still the same are not looked at again.
+///
+/// # Errors
+/// Those of [`conform`].
+pub fn conform_changed(
+    schema: &TypeSchema,
+    kind: &str,
+    value: &mut Value,
+    before: &Value,
+    problems: &mut Vec<String>,
+) -> Result<(), DecodeError> {
+    let mut conformer = Conformer { before: before.as_object(), ..Conformer::new(kind, problems) };
     conformer.member(schema.view(), value)?;
     conformer.finish()
 }
@@ -157,8 +174,12 @@ pub(super) struct Conformer<'p> {
     path: String,
     /// The same path as Go's decoder has it, without indices and map keys: `spec.containers`.
     fields: String,
-    /// The innermost Go struct.
-    owner: String,
+    /// The members of the root that conform as they are, until the root has taken them.
+    before: Option<&'p Map<String, Value>>,
+    /// The Go structs around the value, one name after the other.
+    owners: String,
+    /// Where the innermost one begins.
+    owner: usize,
     /// Bytes of memory that zero values have added, by estimate.
     added: usize,
     /// The first value of a wrong type. Decoding goes on: an error of a type that reads its own
@@ -172,10 +193,17 @@ impl<'p> Conformer<'p> {
             problems,
             path: String::new(),
             fields: String::new(),
-            owner: kind.to_owned(),
+            before: None,
+            owners: kind.to_owned(),
+            owner: 0,
             added: 0,
             mismatched: None,
         }
+    }
+
+    /// The innermost Go struct.
+    fn owner(&self) -> &str {
+        &self.owners[self.owner..]
     }
 
     /// The error of a value of a wrong type, if there was one.
@@ -297,7 +325,7 @@ impl<'p> Conformer<'p> {
     fn map(&mut self, schema: View<'_>, value: &mut Value) -> Result<(), DecodeError> {
         let Value::Object(members) = value else { return self.mismatch(schema, value) };
         let Some(values) = schema.additional.map(|id| schema.at(id)) else { return Ok(()) };
-        let has_amounts = values.scalar == Scalar::Quantity && !EXACT.contains(&&*self.owner);
+        let has_amounts = values.scalar == Scalar::Quantity && !EXACT.contains(&self.owner());
         let (path, fields) = (self.path.len(), self.fields.len());
         for (name, member) in members.iter_mut() {
             self.enter(path, name);
@@ -322,17 +350,22 @@ impl<'p> Conformer<'p> {
 
     fn structure(&mut self, schema: View<'_>, value: &mut Value) -> Result<(), DecodeError> {
         let Value::Object(members) = value else { return self.mismatch(schema, value) };
-        let name = go_type::short_name(schema.node());
-        let owner = match name {
+        let before = self.before.take();
+        let owner = self.owner;
+        match go_type::short_name(schema.node()) {
             // The root is named as the caller says.
-            Some(name) if !self.fields.is_empty() || self.owner.is_empty() => {
-                Some(std::mem::replace(&mut self.owner, name.to_owned()))
+            Some(name) if !self.fields.is_empty() || self.owner().is_empty() => {
+                self.owner = self.owners.len();
+                self.owners.push_str(name);
             }
-            _ => None,
-        };
+            _ => {}
+        }
         let (path, fields) = (self.path.len(), self.fields.len());
         let mut gone = Vec::new();
         for (name, member) in members.iter_mut() {
+            if before.is_some_and(|before| before.get(name) == Some(&*member)) {
+                continue;
+            }
             let Some(property) = schema.property(name) else {
                 self.enter(path, name);
                 let Self { path: full, problems, .. } = &mut *self;
@@ -360,7 +393,7 @@ impl<'p> Conformer<'p> {
                 || property.omit_empty
                     && !asks
                     && is_zero(property.node(), member)
-                    && !(is_empty(member) && REFUSED_EMPTY.contains(&(&*self.owner, name.as_str())))
+                    && !(is_empty(member) && REFUSED_EMPTY.contains(&(self.owner(), name.as_str())))
             {
                 gone.push(name.clone());
             }
@@ -374,7 +407,8 @@ impl<'p> Conformer<'p> {
             self.added += added + if was_empty { EMPTY_MAP_BYTES } else { 0 };
             self.check_added()?;
         }
-        if let Some(owner) = owner {
+        if self.owner != owner {
+            self.owners.truncate(self.owner);
             self.owner = owner;
         }
         Ok(())
@@ -410,11 +444,11 @@ impl<'p> Conformer<'p> {
         let numeric = matches!(schema.scalar, Scalar::Int32 | Scalar::Int64)
             || schema.shape == Shape::Integer;
         let found = go_type::found(value, numeric);
-        let ty = go_type::of_field(schema, &self.owner, &self.fields);
+        let ty = go_type::of_field(schema, self.owner(), &self.fields);
         self.mismatched = Some(DecodeError(if self.fields.is_empty() {
             format!("json: cannot unmarshal {found} into Go value of type {ty}")
         } else {
-            let (owner, fields) = (&self.owner, &self.fields);
+            let (owner, fields) = (self.owner(), &self.fields);
             format!(
                 "json: cannot unmarshal {found} into Go struct field {owner}.{fields} of type {ty}"
             )
@@ -427,7 +461,7 @@ impl<'p> Conformer<'p> {
 /// memory they take, by estimate.
 fn add_always_present(schema: View<'_>, members: &mut Map<String, Value>) -> usize {
     let mut bytes = 0;
-    for (name, id) in &schema.node().properties {
+    for Property { name, id, .. } in &schema.node().properties {
         let property = schema.at(*id);
         if property.always_present && !members.contains_key(name.as_ref()) {
             let value = zero(property);

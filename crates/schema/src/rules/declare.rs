@@ -46,15 +46,16 @@ pub(crate) fn declare(view: View<'_>, root: bool, name: &str) -> Option<DeclType
 fn object(view: View<'_>, root: bool, name: &str) -> DeclType {
     let of_resource = ["apiVersion", "kind", "metadata"];
     let declared = view.node().properties.iter();
-    let declared = declared.filter(|(property, _)| !root || !of_resource.contains(&&**property));
+    let declared = declared.filter(|property| !root || !of_resource.contains(&&*property.name));
     let mut properties: Vec<Property> = declared
-        .map(|(property, id)| {
-            let member = view.at(*id);
+        .map(|property| {
+            let member = view.at(property.id);
+            let path = format!("{name}.{}", property.name);
             Property {
-                decl: declare(member, member.embedded_resource, &format!("{name}.{property}")),
-                required: view.required.contains(property),
+                decl: declare(member, member.embedded_resource, &path),
+                required: view.required.contains(&property.name),
                 defaulted: member.default.is_some(),
-                name: property.clone().into_owned(),
+                name: property.name.clone().into_owned(),
             }
         })
         .collect();
@@ -123,9 +124,10 @@ fn whole_object<'s>(view: View<'s>, root: bool, name: &str, around: &mut Vec<&'s
     };
     let of_resource = ["apiVersion", "kind", "metadata"];
     let mut properties: Vec<Property> = Vec::new();
-    for (member, id) in &view.node().properties {
-        if !(root && of_resource.contains(&&**member)) {
-            let decl = whole(view.at(*id), false, &format!("{name}.{member}"), around);
+    for declared in &view.node().properties {
+        let member = &*declared.name;
+        if !(root && of_resource.contains(&member)) {
+            let decl = whole(view.at(declared.id), false, &format!("{name}.{member}"), around);
             properties.push(property(member, decl));
         }
     }

@@ -165,8 +165,10 @@ fn of_spec(spec: &Value, path: &field::Path) -> Vec<String> {
             }
         }
         let claim = &volume["ephemeral"]["volumeClaimTemplate"]["spec"];
-        let path = path.child("volumes").index(i).child("ephemeral.volumeClaimTemplate.spec");
-        of_claim(claim, &path.text()).into_iter().for_each(add);
+        if claim.is_object() {
+            let path = path.child("volumes").index(i).child("ephemeral.volumeClaimTemplate.spec");
+            of_claim(claim, &path.text()).into_iter().for_each(add);
+        }
     }
     for (_, volume) in items(spec, "volumes") {
         of_files(volume, add);
@@ -213,11 +215,12 @@ fn of_spec(spec: &Value, path: &field::Path) -> Vec<String> {
             let mut variables = HashSet::new();
             for (j, variable) in items(container, "env") {
                 let name = text(variable, "name");
-                let reference = format!("$({name})");
-                let value = text(variable, "value");
                 // A variable may add to the one of the same name before it.
-                let extends = value.contains(&reference) && value != reference;
-                if !variables.insert(name) && !extends {
+                let extends = || {
+                    let (value, reference) = (text(variable, "value"), format!("$({name})"));
+                    value.contains(&reference) && value != reference
+                };
+                if !variables.insert(name) && !extends() {
                     warn(
                         path.child("env").index(j),
                         format!(

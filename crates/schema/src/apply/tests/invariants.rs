@@ -76,7 +76,42 @@ fn set_of(story: &Story, manager: &str, operation: &str) -> FieldSet<'static> {
     })
 }
 
+/// Updates of a Deployment: who, on which endpoint, and a number for each of labels, spec and
+/// status.
+fn updates() -> impl Strategy<Value = Vec<(usize, bool, [u8; 3])>> {
+    proptest::collection::vec((0..3usize, any::<bool>(), [0..3u8, 0..3, 0..3]), 2..8)
+}
+
 proptest! {
+    /// Entries whose fields are in no member that changes are not read. The answer is the one of a
+    /// client that sends them, which are all read.
+    #[test]
+    fn what_is_not_read_changes_nothing(updates in updates()) {
+        let mut story = Story::deployment();
+        for (who, on_status, [label, replicas, observed]) in updates {
+            let parts = json!({
+                "metadata": {"labels": {"l": label.to_string()}},
+                "spec": {"replicas": replicas, "selector": {}, "template": {"metadata": {}, "spec": {"containers": []}}},
+                "status": {"observedGeneration": observed + 1},
+            });
+            let who = format!("{}{}", MANAGERS[who], if on_status { "/status" } else { "" });
+            let mut entries = story.live.as_ref().and_then(managed::of).cloned();
+            let sent = entries.as_mut().and_then(Value::as_array_mut).filter(|sent| sent.len() > 1);
+            if let Some(sent) = sent {
+                // Another order, or they would be taken for the stored ones.
+                sent.reverse();
+                let other = Story { live: story.live.clone(), schema: story.schema.clone(), ..story };
+                let mut with_entries = parts.clone();
+                with_entries["metadata"]["managedFields"] = json!(sent);
+                let other = other.update(&who, with_entries);
+                story = story.update(&who, parts);
+                prop_assert_eq!(story.owners(), other.owners());
+            } else {
+                story = story.update(&who, parts);
+            }
+        }
+    }
+
     #[test]
     fn an_applier_owns_exactly_what_it_applied(before in writes(), spec in spec()) {
         let story = story(before).force("dora", json!({"spec": spec}));

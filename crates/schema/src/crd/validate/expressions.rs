@@ -82,10 +82,11 @@ impl Found<'_> {
             let path = path.child("additionalProperties");
             self.node(view.at(values), &path, &format!("{name}.@elem"), place);
         }
-        for (property, id) in &view.node().properties {
+        for declared in &view.node().properties {
+            let property = &*declared.name;
             let place = child(decl.as_ref().and_then(|d| d.field(property)), place.uncorrelated);
             let path = path.child("properties").key(property);
-            self.node(view.at(*id), &path, &format!("{name}.{property}"), place);
+            self.node(view.at(declared.id), &path, &format!("{name}.{property}"), place);
         }
         if let Some(items) = view.items() {
             let is_correlated = matches!(view.node().list_type, ListType::Map(_));

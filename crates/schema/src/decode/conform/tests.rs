@@ -1,5 +1,5 @@
 use super::{conform, conform_custom, conform_metadata};
-use crate::node::{Document, Node, NodeId, Scalar, Shape, TypeSchema};
+use crate::node::{Document, Node, NodeId, Property, Scalar, Shape, TypeSchema};
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -78,7 +78,7 @@ fn structure(
     required: &[&'static str],
 ) -> NodeId {
     document.push(Node {
-        properties: fields.iter().map(|(name, id)| ((*name).into(), *id)).collect(),
+        properties: fields.iter().map(|(name, id)| Property::new(*name, *id)).collect(),
         required: required.iter().map(|name| (*name).into()).collect(),
         type_name: Some(name.into()),
         ..Node::default()
