@@ -2,10 +2,14 @@
 
 /// Maximum length of the name of an image without its domain, in bytes.
 const NAME_MAX: usize = 255;
+/// The domain of names without one, and its former name.
+const HUB: [&str; 2] = ["docker.io", "index.docker.io"];
+/// What stands before a name of one part of that domain.
+const LIBRARY: &str = "library/";
 /// Maximum length of a tag, in bytes.
 const TAG_MAX: usize = 128;
-/// Minimum length of a digest's value, in hexadecimal digits.
-const DIGEST_MIN: usize = 32;
+/// Algorithms of digests, with the number of hexadecimal digits of their values.
+const ALGORITHMS: [(&str, usize); 3] = [("sha256", 64), ("sha384", 96), ("sha512", 128)];
 /// Length of the identifier of an image, which is not its name.
 const IDENTIFIER_LEN: usize = 64;
 
@@ -34,7 +38,9 @@ impl<'a> ImageReference<'a> {
             None => (None, name),
         };
         let (path, tag) = path.split_once(':').map_or((path, None), |(p, t)| (p, Some(t)));
-        let is_path = path.len() <= NAME_MAX && path.split('/').all(is_path_part);
+        let is_short = !path.contains('/') && domain.is_none_or(|domain| HUB.contains(&domain));
+        let length = path.len() + if is_short { LIBRARY.len() } else { 0 };
+        let is_path = length <= NAME_MAX && path.split('/').all(is_path_part);
         let is_valid = is_path
             && domain.is_none_or(is_address)
             && tag.is_none_or(is_tag)
@@ -52,6 +58,13 @@ fn is_domain(first: &str) -> bool {
 }
 /// `host[:port]`.
 fn is_address(domain: &str) -> bool {
+    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+    if let Some((six, port)) = domain.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        let is_six = |b: u8| b.is_ascii_hexdigit() || b == b':';
+        return !six.is_empty()
+            && six.bytes().all(is_six)
+            && (port.is_empty() || port.strip_prefix(':').is_some_and(is_port));
+    }
     let (host, port) = domain.split_once(':').map_or((domain, None), |(h, p)| (h, Some(p)));
     let is_label = |label: &str| {
         !label.is_empty()
@@ -59,7 +72,6 @@ fn is_address(domain: &str) -> bool {
             && !label.starts_with('-')
             && !label.ends_with('-')
     };
-    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
     host.split('.').all(is_label) && port.is_none_or(is_port)
 }
 /// Lower-case letters and digits, with single separators between them: `.`, `_`, `__` or dashes.
@@ -77,10 +89,7 @@ fn is_tag(tag: &str) -> bool {
 }
 fn is_digest(digest: &str) -> bool {
     digest.split_once(':').is_some_and(|(algorithm, value)| {
-        algorithm.starts_with(|c: char| c.is_ascii_alphabetic())
-            && algorithm.bytes().all(|b| b.is_ascii_alphanumeric() || b"+._-".contains(&b))
-            && value.len() >= DIGEST_MIN
-            && is_hex(value)
+        ALGORITHMS.contains(&(algorithm, value.len())) && is_hex(value)
     })
 }
 
@@ -95,15 +104,22 @@ mod tests {
         let read = ImageReference::parse(&whole).unwrap();
         assert_eq!((read.domain, read.path), (Some("localhost:5000"), "a/b-c__d"));
         assert_eq!((read.tag, read.digest), (Some("v1"), Some(&*digest)));
-        for text in ["nginx", "a/b", "Example.com/a", "a.b:1/c", "a--b", "a:_x"] {
+        for text in ["nginx", "a/b", "Example.com/a", "a.b:1/c", "a--b", "a:_x", "[::1]:5000/a"] {
             assert!(ImageReference::parse(text).is_some(), "{text}");
+        }
+        // The hub's names of one part are longer than they look.
+        for (domain, length) in [("", 247), ("docker.io/", 247), ("a.b/", 255), ("a/", 253)] {
+            let name = |length| format!("{domain}{}", "a".repeat(length));
+            assert!(ImageReference::parse(&name(length)).is_some(), "{domain}");
+            assert!(ImageReference::parse(&name(length + 1)).is_none(), "{domain}");
         }
     }
 
     #[test]
     fn other_texts_name_no_image() {
         let identifier = "0f".repeat(32);
-        let (long_tag, long_path) = (format!("a:{}", "x".repeat(129)), "a".repeat(256));
+        let (long_tag, long_path) = (format!("a:{}", "x".repeat(129)), "a".repeat(248));
+        let long_digest = format!("a@sha256:{}", "0f".repeat(33));
         for text in [
             "",
             "nginx:",
@@ -123,6 +139,7 @@ mod tests {
             &identifier,
             &long_tag,
             &long_path,
+            &long_digest,
         ] {
             assert_eq!(ImageReference::parse(text), None, "{text}");
         }

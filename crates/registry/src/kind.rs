@@ -46,6 +46,7 @@ mod format;
 mod load_balancer;
 pub(crate) mod networking;
 mod node;
+mod node_label;
 mod pod_default;
 pub(crate) mod policy;
 mod rbac;
@@ -84,10 +85,10 @@ pub enum NameRule {
     Subdomain,
     /// RFC 1123 label.
     Label,
-    /// RFC 1123 subdomain of at most this many characters.
-    ShortSubdomain(usize),
-    /// Any valid path segment.
+    /// Any valid path segment. A `generateName` may also be `.` or `..`.
     Segment,
+    /// Any valid path segment, also as a `generateName`.
+    WholeSegment,
     /// An IP address in canonical form. Names are not generated: a `generateName` is the name.
     Address,
     /// Any name that any object may have.

@@ -31,6 +31,7 @@ pub use report::{ERRORS_BYTES_MAX, STEPS_MAX};
 
 use crate::node::TypeSchema;
 use report::Report;
+use scalar::Formats;
 use serde_json::Value;
 use setpoint_object::field;
 
@@ -62,14 +63,14 @@ pub fn validate_status(
     };
     let old = old.and_then(|old| old.get("status"));
     let mut report = Report::default();
-    openapi::validate_at(status_schema, "status", status, old, &mut report);
+    openapi::validate_at(status_schema, Formats::Known, "status", status, old, &mut report);
     report.finish()
 }
 
-/// Violations of a value that is no root, types and metadata aside; paths are relative to it.
-pub(crate) fn validate_node(schema: &TypeSchema, value: &Value) -> Vec<field::Error> {
+/// Violations of a default that is no root, types and metadata aside; paths are relative to it.
+pub(crate) fn validate_default(schema: &TypeSchema, value: &Value) -> Vec<field::Error> {
     let mut report = Report::default();
-    openapi::validate_at(schema.view(), "", value, None, &mut report);
+    openapi::validate_at(schema.view(), Formats::All, "", value, None, &mut report);
     report.finish()
 }
 

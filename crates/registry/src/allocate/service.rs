@@ -171,13 +171,14 @@ async fn allocate_ports(
             Ok(wanted) => split_store_error(reservation.port(wanted).await)?,
             Err(_) => Err(AllocateError::PortOutside),
         };
+        if wanted != 0 {
+            // Rules see it also if it cannot be taken.
+            port["nodePort"] = wanted.into();
+        }
         if let Err(error) = result {
             let path = path.index(i).child("nodePort");
             errors.push(field::Error::invalid(path, &wanted.into(), error.to_string()));
             return Ok(());
-        }
-        if wanted != 0 {
-            port["nodePort"] = wanted.into();
         }
         let gets = node_port(port);
         taken.insert(gets);

@@ -145,6 +145,10 @@ impl<'v, 'p> At<'v, 'p> {
     pub(super) fn key<'q>(&'q self, key: &'q str) -> At<'v, 'q> {
         self.down(self.value.get(key).unwrap_or(&MISSING), Step::Key(key))
     }
+    /// An entry of this map that the API reports at another key.
+    pub(super) fn keyed_as<'q>(&'q self, key: &'q str, value: &'v Value) -> At<'v, 'q> {
+        self.down(value, Step::Key(key))
+    }
     /// A value that the API reports at a member of another name.
     pub(super) fn shown_as<'q>(&'q self, name: &'q str, value: &'v Value) -> At<'v, 'q> {
         self.down(value, Step::Member(name))

@@ -313,9 +313,14 @@ pub(super) fn interface_address(text: &str) -> Vec<String> {
 pub(super) fn caseless_subdomain(text: &str) -> Vec<String> {
     name::dns1123_subdomain(&text.to_lowercase())
 }
-/// A qualified name in any case.
-pub(super) fn caseless_qualified_name(text: &str) -> Vec<String> {
-    name::qualified_name(&text.to_lowercase())
+/// A qualified name in any case is required. It is reported in lower case.
+pub(super) fn caseless_qualified_name(at: &At<'_, '_>) {
+    if at.need() {
+        let text = at.text().to_lowercase();
+        for fault in name::qualified_name(&text) {
+            at.invalid_as(&text.as_str().into(), fault);
+        }
+    }
 }
 
 /// Maximum length of the name of a driver, in bytes.

@@ -6,7 +6,7 @@ pub(super) mod volume_attachment;
 pub(super) mod volume_attributes_class;
 
 use crate::kind::at::check;
-use crate::kind::{Kind, MetadataChecks, resources};
+use crate::kind::{Kind, MetadataChecks, node_label, resources};
 use serde_json::Value;
 use setpoint_object::{field, name};
 
@@ -16,9 +16,15 @@ pub(super) static CSI_STORAGE_CAPACITY: Kind = Kind {
     unconditional_update: false,
     validate: validate_capacity,
     validate_change: validate_capacity_change,
+    warnings: capacity_warnings,
+    update_warnings: |capacity, _| capacity_warnings(capacity),
     rules: "class, topology, amount; immutable class and topology",
     ..Kind::plain("storage.k8s.io", "CSIStorageCapacity")
 };
+
+fn capacity_warnings(capacity: &Value) -> Vec<String> {
+    node_label::of_selector(&capacity["nodeTopology"], &field::Path::new("nodeTopology"))
+}
 
 /// Validates how much of a class there is.
 fn validate_capacity(capacity: &Value, old: Option<&Value>, errors: &mut field::Errors) {

@@ -140,7 +140,12 @@ pub(super) fn spec(at: &At<'_, '_>, pod_name: Option<&str>) {
     let volumes = volume::volumes(at, pod_name);
     let pod = Pod {
         volumes,
-        claims: at.list_of("resourceClaims").iter().map(|claim| text(claim, "name")).collect(),
+        claims: at
+            .list_of("resourceClaims")
+            .iter()
+            .map(|claim| text(claim, "name"))
+            .filter(|name| !name.is_empty())
+            .collect(),
         grace: at.get("terminationGracePeriodSeconds").int(),
         os: at.text_of("os.name"),
         never_restarts: at.text_of("restartPolicy") == "Never",

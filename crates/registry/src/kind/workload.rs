@@ -78,17 +78,10 @@ pub(super) fn runs_always(template: &At<'_, '_>, kind: &str) {
     }
 }
 
-/// Old revisions, and how long a new pod has to be ready.
-pub(super) fn counts(spec: &At<'_, '_>) {
-    for member in ["minReadySeconds", "revisionHistoryLimit"] {
-        spec.get(member).not_negative();
-    }
-}
-
 /// The selector and the template of a Deployment or a ReplicaSet.
 pub(super) fn replicated(spec: &At<'_, '_>) {
     // The API looks at the template only with a selector that can be read.
-    if !selection(spec, "deployment", true) {
+    if !selector(spec, "deployment", true) {
         return;
     }
     let at = spec.get("template");

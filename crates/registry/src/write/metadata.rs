@@ -122,14 +122,7 @@ impl NameRule {
         match self {
             Self::Subdomain => name::dns1123_subdomain(name),
             Self::Label => name::dns1123_label(name),
-            Self::ShortSubdomain(max) => {
-                let mut errors = name::dns1123_subdomain(name);
-                if name.len() > max {
-                    errors.push(format!("must be no more than {max} characters"));
-                }
-                errors
-            }
-            Self::Segment => name::path_segment(name),
+            Self::Segment | Self::WholeSegment => name::path_segment(name),
             Self::Any => Vec::new(),
             Self::Address => kind::canonical_ip(name),
         }
@@ -137,6 +130,7 @@ impl NameRule {
     /// A base name without its suffix may end in a dash.
     fn check_base(self, base: &str) -> Vec<String> {
         match base.strip_suffix('-') {
+            _ if self == Self::WholeSegment => self.check(base),
             Some(rest) if !rest.is_empty() && self != Self::Segment => {
                 let mut end = rest.len() - 1;
                 while !rest.is_char_boundary(end) {
@@ -229,7 +223,7 @@ pub(super) fn validate_update(
         let added: Vec<&str> =
             new.finalizers().into_iter().filter(|f| !known.contains(f)).collect();
         if !added.is_empty() {
-            let shown = added.iter().map(|f| format!("{f:?}")).collect::<Vec<_>>().join(", ");
+            let shown = added.iter().map(|f| field::quote(f)).collect::<Vec<_>>().join(", ");
             errors.push(field::Error::forbidden(
                 path.child("finalizers"),
                 format!(

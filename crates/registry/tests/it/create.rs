@@ -117,6 +117,13 @@ async fn refusals_of_a_create() {
     let fields: Vec<String> =
         base.unwrap_err().0.details.unwrap().causes.into_iter().map(|c| c.field).collect();
     assert_eq!(fields, ["metadata.generateName", "metadata.name"]);
+    // The name of an API is no prefix, also where it is to be one.
+    let sent = json!({"metadata": {"generateName": "."}, "spec": {"group": "a.b", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1}});
+    let api = server.create("/apis/apiregistration.k8s.io/v1/apiservices", sent).await;
+    let causes = api.unwrap_err().0.details.unwrap().causes;
+    let fields: Vec<&str> = causes.iter().map(|cause| &*cause.field).collect();
+    assert_eq!(fields, ["metadata.generateName", "metadata.name"]);
+    assert_eq!(causes[0].message, "Invalid value: \".\": may not be '.'");
     let broken = server.create_text(CONFIG_MAPS, "{").await;
     assert_eq!(
         refused(broken),

@@ -76,6 +76,14 @@ async fn refusals_of_a_service() {
         let error = refused(server.create(ALL, service("x", spec.clone())).await);
         assert_eq!(error, format!(r#"422 Service "x" is invalid: {expected}"#), "{spec}");
     }
+    // The first port has the second one's, also where a dry run looks at the range last.
+    let ports = json!([{"name": "a", "port": 80}, {"name": "b", "port": 80, "nodePort": 80}]);
+    let spec = json!({"type": "NodePort", "ports": ports});
+    let dry = setpoint_registry::WriteOptions { dry_run: true, ..Default::default() };
+    assert_eq!(
+        refused(server.create_with(ALL, service("x", spec), &dry).await),
+        r#"422 Service "x" is invalid: [spec.ports[1].nodePort: Duplicate value: 80, spec.ports[1]: Duplicate value: {"port":80,"protocol":"TCP"}]"#
+    );
 }
 
 #[tokio::test(start_paused = true)]

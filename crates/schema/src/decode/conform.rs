@@ -221,6 +221,7 @@ impl<'p> Conformer<'p> {
                 return match scalar::canonical(special, value) {
                     Ok(()) => Ok(()),
                     Err(scalar::Fault::Type) => self.mismatch(schema, value),
+                    Err(scalar::Fault::Item(found)) => self.mismatch_of(&found, "uint8"),
                     Err(scalar::Fault::Text(text)) if special == Scalar::Bytes => {
                         self.mismatched.get_or_insert(DecodeError(text));
                         Ok(())
@@ -443,16 +444,22 @@ impl<'p> Conformer<'p> {
         }
         let numeric = matches!(schema.scalar, Scalar::Int32 | Scalar::Int64)
             || schema.shape == Shape::Integer;
-        let found = go_type::found(value, numeric);
         let ty = go_type::of_field(schema, self.owner(), &self.fields);
-        self.mismatched = Some(DecodeError(if self.fields.is_empty() {
-            format!("json: cannot unmarshal {found} into Go value of type {ty}")
-        } else {
-            let (owner, fields) = (self.owner(), &self.fields);
-            format!(
-                "json: cannot unmarshal {found} into Go struct field {owner}.{fields} of type {ty}"
-            )
-        }));
+        self.mismatch_of(&go_type::found(value, numeric), &ty)
+    }
+
+    /// Notes that something was found where a type of Go is wanted.
+    fn mismatch_of(&mut self, found: &str, ty: &str) -> Result<(), DecodeError> {
+        let (owner, fields) = (&self.owners[self.owner..], &self.fields);
+        self.mismatched.get_or_insert_with(|| {
+            DecodeError(if fields.is_empty() {
+                format!("json: cannot unmarshal {found} into Go value of type {ty}")
+            } else {
+                format!(
+                    "json: cannot unmarshal {found} into Go struct field {owner}.{fields} of type {ty}"
+                )
+            })
+        });
         Ok(())
     }
 }

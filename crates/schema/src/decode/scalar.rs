@@ -10,6 +10,8 @@ use setpoint_object::time::Moment;
 pub(super) enum Fault {
     /** Its JSON type is wrong. */
     Type,
+    /** An item of a list of bytes is none. What it is, in Go's words. */
+    Item(String),
     /** Go's sentence. */
     Text(String),
 }
@@ -120,6 +122,10 @@ fn time_error(text: &str, layout: &str) -> String {
 }
 
 fn bytes(value: &mut Value) -> Result<(), Fault> {
+    if let Value::Array(items) = &*value {
+        *value = STANDARD.encode(numbers(items)?).into();
+        return Ok(());
+    }
     let Value::String(text) = &*value else { return Err(Fault::Type) };
     if !text.contains(['\r', '\n']) && STANDARD.decode(text).is_ok() {
         return Ok(());
@@ -139,4 +145,16 @@ fn bytes(value: &mut Value) -> Result<(), Fault> {
             Err(Fault::Text(format!("illegal base64 data at input byte {at}")))
         }
     }
+}
+
+/// Bytes as a list of numbers, which Go reads, too.
+fn numbers(items: &[Value]) -> Result<Vec<u8>, Fault> {
+    let number = |item: &Value| match item {
+        Value::Null => Ok(0),
+        _ => item
+            .as_u64()
+            .and_then(|n| u8::try_from(n).ok())
+            .ok_or_else(|| Fault::Item(super::go_type::found(item, true))),
+    };
+    items.iter().map(number).collect()
 }

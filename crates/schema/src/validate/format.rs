@@ -3,13 +3,22 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use setpoint_object::name;
 use setpoint_object::time::Timestamp;
+use std::borrow::Cow;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Whether a format is known; unknown ones are ignored, with a warning when a definition is
-/// written.
+/// A format without its dashes, which do not count.
+fn normal(format: &str) -> Cow<'_, str> {
+    match format.contains('-') {
+        true => format.replace('-', "").into(),
+        false => format.into(),
+    }
+}
+
+/// Whether a format of strings is known; unknown ones are ignored, with a warning when a definition
+/// is written.
 pub(crate) fn is_known(format: &str) -> bool {
     matches!(
-        format,
+        &*normal(format),
         "bsonobjectid"
             | "uri"
             | "email"
@@ -33,20 +42,15 @@ pub(crate) fn is_known(format: &str) -> bool {
             | "password"
             | "date"
             | "duration"
-            | "date-time"
             | "datetime"
-            | "k8s-short-name"
-            | "k8s-long-name"
-            | "int32"
-            | "int64"
-            | "float"
-            | "double"
+            | "k8sshortname"
+            | "k8slongname"
     )
 }
 
 /// Whether a string has a format. Formats that are unknown or not of strings accept everything.
 pub(super) fn valid(format: &str, text: &str) -> bool {
-    match format {
+    match &*normal(format) {
         "bsonobjectid" => text.len() == 24 && hex(text),
         "uri" => uri(text),
         "email" => email(text),
@@ -72,9 +76,9 @@ pub(super) fn valid(format: &str, text: &str) -> bool {
         "byte" => STANDARD.decode(text).is_ok() && !text.is_empty(),
         "date" => date(text),
         "duration" => duration(text),
-        "date-time" | "datetime" => date_time(text),
-        "k8s-short-name" => name::dns1123_label(text).is_empty(),
-        "k8s-long-name" => name::dns1123_subdomain(text).is_empty(),
+        "datetime" => date_time(text),
+        "k8sshortname" => name::dns1123_label(text).is_empty(),
+        "k8slongname" => name::dns1123_subdomain(text).is_empty(),
         _ => true,
     }
 }

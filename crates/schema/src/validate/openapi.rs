@@ -1,6 +1,6 @@
 //! The value validations of OpenAPI.
 use super::report::Report;
-use super::scalar;
+use super::scalar::{self, Formats};
 use crate::node::{ListType, Shape, Str, Validation, View};
 use serde_json::{Map, Value};
 use setpoint_object::field::{Error, Path};
@@ -8,22 +8,25 @@ use std::collections::HashMap;
 
 /// Validates a root: its `metadata` only as far as the schema restricts names.
 pub(super) fn validate(root: View<'_>, value: &Value, old: Option<&Value>, report: &mut Report) {
-    Validator { path: String::new(), report, visited: 0 }.root(root, value, old);
+    Validator { path: String::new(), formats: Formats::Known, report, visited: 0 }
+        .root(root, value, old);
 }
 
 /// Validates a node that lies at `path`.
 pub(super) fn validate_at(
     schema: View<'_>,
+    formats: Formats,
     path: &str,
     value: &Value,
     old: Option<&Value>,
     report: &mut Report,
 ) {
-    Validator { path: path.to_owned(), report, visited: 0 }.node(schema, value, old);
+    Validator { path: path.to_owned(), formats, report, visited: 0 }.node(schema, value, old);
 }
 
 struct Validator<'r> {
     path: String,
+    formats: Formats,
     report: &'r mut Report,
     /// Nodes looked at: of several failing branches the one that got furthest is reported.
     visited: usize,
@@ -60,11 +63,11 @@ impl Validator<'_> {
         if self.report.is_over() || old == Some(value) {
             return;
         }
-        scalar::check_type(schema, &self.path, value, self.report);
+        scalar::check_type(schema, self.formats, &self.path, value, self.report);
         let validation = schema.node().validation.as_deref();
         if !value.is_null() {
             self.combinators(schema, value);
-            scalar::check(schema, &self.path, value, self.report);
+            scalar::check(schema, self.formats, &self.path, value, self.report);
         }
         if let Value::Array(items) = value {
             self.list(schema, items, old);
@@ -139,6 +142,10 @@ impl Validator<'_> {
         let meta = root || schema.embedded_resource;
         for (name, member) in members {
             let Some(member_schema) = schema.member(name) else { continue };
+            if base == 0 && schema.property(name).is_none() {
+                // The API puts a dot before the keys of a map, also at the root of a default.
+                self.path.push('.');
+            }
             self.enter(base, name);
             let old = old.and_then(|old| old.get(name));
             match name.as_str() {
@@ -176,10 +183,11 @@ impl Validator<'_> {
 
     /// One branch, on its own: its errors and how far it got.
     fn branch(&mut self, schema: View<'_>, value: &Value) -> (Vec<Error>, usize) {
-        let Self { path, report, .. } = self;
+        let Self { path, formats, report, .. } = self;
         let mut visited = 0;
         let errors = report.apart(|report| {
-            let mut validator = Validator { path: std::mem::take(path), report, visited: 0 };
+            let mut validator =
+                Validator { path: std::mem::take(path), formats: *formats, report, visited: 0 };
             validator.node(schema, value, None);
             visited = validator.visited;
             *path = validator.path;

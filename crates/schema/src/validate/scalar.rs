@@ -7,22 +7,32 @@ use serde_json::{Number, Value};
 use setpoint_object::field::{Error, Path};
 use std::cmp::Ordering;
 
+/// The formats that count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Formats {
+    /// Those that are known for a type: what objects are held to.
+    Known,
+    /// All: what defaults are held to.
+    All,
+}
+
 /// Checks the type, null included.
-pub(super) fn check_type(schema: View<'_>, path: &str, value: &Value, report: &mut Report) {
+pub(super) fn check_type(
+    schema: View<'_>,
+    formats: Formats,
+    path: &str,
+    value: &Value,
+    report: &mut Report,
+) {
     if value.is_null() && schema.nullable {
         return;
     }
-    if let Some(wanted) = shape_mismatch(schema.shape, value) {
-        let format = effective_format(&schema);
-        let found = type_of(value);
-        // What is written with a format is called by its format, except for texts and lists.
-        let (wanted, found) = match value {
-            Value::Array(_) if schema.shape == Shape::String && !format.is_empty() => return,
-            Value::String(_) | Value::Array(_) => (wanted, found),
-            _ if format.is_empty() => (wanted, found),
-            Value::Number(number) => (format, if number.is_f64() { "float64" } else { "int64" }),
-            _ => (format, ""),
-        };
+    let format = schema.format.as_deref().unwrap_or("");
+    let format = match formats {
+        Formats::Known if !is_enforced(schema.shape, format) => "",
+        _ => format,
+    };
+    if let Some((wanted, found)) = wrong_type(schema.shape, format, value) {
         report.push(type_invalid(path, wanted, &found.into()));
         if schema.shape != Shape::Integer {
             return;
@@ -32,18 +42,40 @@ pub(super) fn check_type(schema: View<'_>, path: &str, value: &Value, report: &m
     fits(schema, "Checked", number, path, report);
 }
 
-/// The format of a schema if it belongs to its type; the API ignores others.
-fn effective_format<'a>(schema: &'a View<'_>) -> &'a str {
-    let format = schema.format.as_deref().unwrap_or("");
-    let belongs = match schema.shape {
+/// What a value is held to, and what it is instead. What has a format is called by its format.
+fn wrong_type<'a>(shape: Shape, format: &'a str, value: &Value) -> Option<(&'a str, &'static str)> {
+    let wanted = shape_mismatch(shape, value);
+    let found = type_of(value);
+    if format.is_empty() || value.is_null() {
+        return wanted.map(|wanted| (wanted, found));
+    }
+    if let Value::String(_) | Value::Array(_) = value {
+        // The format of a text is checked on its own.
+        let is_numeric = matches!(shape, Shape::Integer | Shape::Number | Shape::IntOrString);
+        return wanted.filter(|_| is_numeric).map(|wanted| (wanted, found));
+    }
+    if shape != Shape::Any && wanted.is_none() {
+        return None;
+    }
+    let own = match value {
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        _ => "",
+    };
+    match own == format {
+        true => Some((wanted.unwrap_or_default(), found)),
+        false => Some((format, own)),
+    }
+}
+
+/// Whether objects are held to a format of a type: the API ignores others.
+fn is_enforced(shape: Shape, format: &str) -> bool {
+    match shape {
         Shape::Integer => matches!(format, "int32" | "int64"),
         Shape::Number => matches!(format, "float" | "double"),
-        Shape::String => {
-            format::is_known(format) && !matches!(format, "int32" | "int64" | "float" | "double")
-        }
+        Shape::String | Shape::IntOrString | Shape::Any => format::is_known(format),
         _ => false,
-    };
-    if belongs { format } else { "" }
+    }
 }
 
 /// The first integers beyond `int64`: 2^63.
@@ -80,7 +112,13 @@ fn unfit(what: &str, kind: &str, format: &str, path: &str) -> String {
 }
 
 /// Checks a string or number.
-pub(super) fn check(schema: View<'_>, path: &str, value: &Value, report: &mut Report) {
+pub(super) fn check(
+    schema: View<'_>,
+    formats: Formats,
+    path: &str,
+    value: &Value,
+    report: &mut Report,
+) {
     let validation = schema.node().validation.as_deref();
     match value {
         Value::String(text) => {
@@ -89,7 +127,7 @@ pub(super) fn check(schema: View<'_>, path: &str, value: &Value, report: &mut Re
                 string(validation, path, text, value, report);
             }
             if let Some(name) = schema.format.as_deref()
-                && matches!(schema.shape, Shape::String | Shape::Any)
+                && (formats == Formats::All || is_enforced(schema.shape, name))
                 && !format::valid(name, text)
             {
                 report.push(type_invalid(path, name, value));

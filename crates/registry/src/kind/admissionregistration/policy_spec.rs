@@ -192,8 +192,8 @@ fn validation(value: &Value, environment: &Environment, path: &Path, errors: &mu
     let message = text(value, "message");
     let detail = match message.trim() {
         "" if message.is_empty() => None,
-        "" => Some("message must be non-empty if specified"),
-        text if text.contains(['\n', '\r']) => Some("message must not contain line breaks"),
+        "" => Some("must be non-empty if specified"),
+        text if text.contains(['\n', '\r']) => Some("must not contain line breaks"),
         _ => None,
     };
     if let Some(detail) = detail {

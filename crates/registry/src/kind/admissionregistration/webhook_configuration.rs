@@ -90,13 +90,13 @@ fn validate_webhook(webhook: &Value, mutating: bool, path: &Path, errors: &mut E
         let detail = "the timeout value must be between 1 and 30 seconds";
         errors.push(Error::invalid(path.child("timeoutSeconds"), &seconds.into(), detail));
     }
-    if mutating {
-        enumeration(webhook, "reinvocationPolicy", &["IfNeeded", "Never"], path, errors);
-    }
     for selector in ["namespaceSelector", "objectSelector"] {
         if let Some(value) = webhook.get(selector) {
             validate_label_selector(value, &path.child(selector), errors);
         }
+    }
+    if mutating {
+        enumeration(webhook, "reinvocationPolicy", &["IfNeeded", "Never"], path, errors);
     }
     let config = webhook.get("clientConfig").unwrap_or(&Value::Null);
     setpoint_schema::crd::validate_client_config(config, &path.child("clientConfig"), errors);

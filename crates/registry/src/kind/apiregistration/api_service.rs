@@ -14,7 +14,7 @@ use setpoint_object::{field, name};
 pub(in crate::kind) static KIND: Kind = Kind {
     changed_metadata: MetadataChecks::before(&[MetadataCheck::Change, MetadataCheck::Whole]),
     // `v1.` is the core group's.
-    names: NameRule::Segment,
+    names: NameRule::WholeSegment,
     name_fault,
     unconditional_update: false,
     qualified_finalizers: false,

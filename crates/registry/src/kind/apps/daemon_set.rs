@@ -98,8 +98,9 @@ fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         let template = spec.get("template");
         template::template(&template);
         workload::runs_always(&template, KIND.kind);
-        workload::counts(&spec);
+        spec.get("minReadySeconds").not_negative();
         strategy(&spec.get("updateStrategy"));
+        spec.get("revisionHistoryLimit").not_negative();
     });
 }
 

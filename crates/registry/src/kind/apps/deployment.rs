@@ -43,9 +43,12 @@ fn default(object: &mut Members, _version: &str) {
 fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(object, old, errors, |at| {
         let spec = at.get("spec");
+        spec.get("replicas").not_negative();
         workload::replicated(&spec);
         strategy(&spec.get("strategy"));
-        workload::counts(&spec);
+        for member in ["minReadySeconds", "revisionHistoryLimit"] {
+            spec.get(member).not_negative();
+        }
         let deadline = spec.get("progressDeadlineSeconds");
         deadline.not_negative();
         if deadline.int().is_some_and(|seconds| seconds <= spec.int_of("minReadySeconds")) {

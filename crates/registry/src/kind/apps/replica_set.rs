@@ -30,8 +30,10 @@ fn default(object: &mut Members, _version: &str) {
 fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(object, old, errors, |at| {
         let spec = at.get("spec");
+        for member in ["replicas", "minReadySeconds"] {
+            spec.get(member).not_negative();
+        }
         workload::replicated(&spec);
-        workload::counts(&spec);
     });
     workload::selector_immutable(object, old, errors);
 }

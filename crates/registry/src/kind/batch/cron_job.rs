@@ -3,8 +3,7 @@
 use super::job::{rules, warning};
 use crate::kind::at::{At, check};
 use crate::kind::{
-    Fill, Kind, Members, MetadataChecks, NameRule, StatusMeta, StatusRule, pod_default, template,
-    workload,
+    Fill, Kind, Members, MetadataChecks, StatusMeta, StatusRule, pod_default, template, workload,
 };
 use crate::table::{age, cell};
 use jiff::tz::TimeZoneDatabase;
@@ -15,7 +14,6 @@ use setpoint_object::time::Timestamp;
 
 /// CronJob.
 pub(in crate::kind) static KIND: Kind = Kind {
-    names: NameRule::ShortSubdomain(NAME_CHARACTERS_MAX),
     default,
     validate,
     warnings,
@@ -32,8 +30,9 @@ pub(in crate::kind) static KIND: Kind = Kind {
     ..Kind::plain("batch", "CronJob")
 };
 
-/// Eleven less than a label, so that the names of its Jobs fit.
-const NAME_CHARACTERS_MAX: usize = 52;
+/// Maximum length of a name, in bytes. Eleven less than that of a label, so that the names of its
+/// Jobs fit.
+const NAME_BYTES_MAX: usize = 52;
 
 /// CronJob. Its job template is defaulted when a Job is created from it, except for the pod.
 fn default(object: &mut Members, _version: &str) {
@@ -74,6 +73,10 @@ fn validate(cron_job: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         }
         for member in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
             spec.get(member).not_negative();
+        }
+        let name = at.get("metadata.name");
+        if old.is_none() && name.text().len() > NAME_BYTES_MAX {
+            name.invalid(format!("must be no more than {NAME_BYTES_MAX} characters"));
         }
     });
 }

@@ -1,9 +1,10 @@
 //! Volumes.
 use crate::kind::at::{At, check, same};
-use crate::kind::volume::{access_modes, class_name, phase};
+use crate::kind::volume::{CLASS_ANNOTATION, access_modes, class_name, phase};
 use crate::kind::workload::rest_is_same;
 use crate::kind::{
-    Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta, resources, template,
+    Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta, list, node_label,
+    resources, template,
 };
 use crate::table::cell;
 use serde_json::Value;
@@ -73,11 +74,30 @@ const DEPRECATED: [(&str, &str); 6] = [
     ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
 ];
 
+/// Annotations that members have replaced, with the API's words.
+const DEPRECATED_ANNOTATIONS: [(&str, &str); 2] = [
+    (CLASS_ANNOTATION, r#"deprecated since v1.8; use "storageClassName" attribute instead"#),
+    (
+        "volume.beta.kubernetes.io/mount-options",
+        r#"deprecated since v1.31; use "mountOptions" attribute instead"#,
+    ),
+];
+
 fn warnings(volume: &Value) -> Vec<String> {
     let spec = &volume["spec"];
     let mut all = Vec::new();
+    for (key, message) in DEPRECATED_ANNOTATIONS {
+        if volume["metadata"]["annotations"].get(key).is_some() {
+            all.push(format!("metadata.annotations[{key}]: {message}"));
+        }
+    }
     if spec["persistentVolumeReclaimPolicy"] == "Recycle" {
         all.push("spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.".to_owned());
+    }
+    let required = &spec["nodeAffinity"]["required"];
+    for (i, term) in list(required, "nodeSelectorTerms").iter().enumerate() {
+        let path = field::Path::new("spec.nodeAffinity.required.nodeSelectorTerms").index(i);
+        all.extend(node_label::of_term(term, false, &path));
     }
     for (source, message) in DEPRECATED {
         if !spec[source].is_null() {
@@ -177,7 +197,6 @@ pub(in crate::kind) fn inline_rules(spec: &At<'_, '_>) {
     recycling(spec);
     refuse("storageClassName");
     only("volumeMode", "Filesystem", "may not specify volumeMode other than ");
-    attributes_class(spec);
 }
 
 fn recycling(spec: &At<'_, '_>) {

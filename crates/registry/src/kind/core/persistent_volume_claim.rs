@@ -80,7 +80,13 @@ fn same_sources(spec: &mut Members) {
 }
 
 fn warnings(claim: &Value) -> Vec<String> {
-    template::claim_warnings(&claim["spec"], "spec")
+    let annotation = claim["metadata"]["annotations"].get(CLASS_ANNOTATION);
+    let deprecated = annotation.map(|_| {
+        format!(
+            "metadata.annotations[{CLASS_ANNOTATION}]: deprecated since v1.8; use \"storageClassName\" attribute instead"
+        )
+    });
+    deprecated.into_iter().chain(template::claim_warnings(&claim["spec"], "spec")).collect()
 }
 
 /// Validates a claim; nearly all of it is immutable.

@@ -1,6 +1,6 @@
 //! RuntimeClasses.
 use crate::kind::at::check;
-use crate::kind::{Kind, MetadataChecks, resources, template, text};
+use crate::kind::{Kind, MetadataChecks, node_label, resources, template, text};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -15,10 +15,18 @@ pub(in crate::kind) static KIND: Kind = Kind {
     qualified_finalizers: false,
     validate,
     validate_change,
+    warnings,
+    update_warnings: |class, _| warnings(class),
     cells: Some(cells),
     rules: "handler, overhead, tolerations; immutable handler",
     ..Kind::plain("node.k8s.io", "RuntimeClass")
 };
+
+fn warnings(class: &Value) -> Vec<String> {
+    let labels = class["scheduling"]["nodeSelector"].as_object().into_iter().flatten();
+    let messages = labels.filter_map(|(key, _)| node_label::deprecation(key));
+    messages.map(|message| format!("scheduling.nodeSelector: {message}")).collect()
+}
 
 /// Validates a class.
 fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {

@@ -4,6 +4,7 @@ use crate::kind::{format, text};
 use serde_json::Value;
 use setpoint_cel::{Env, Macros, Type, check, parse};
 use setpoint_object::{encode, field, name};
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
@@ -15,6 +16,7 @@ const CONFIGS_MAX: usize = 32;
 const SELECTORS_MAX: usize = 32;
 const EXPRESSION_BYTES_MAX: usize = 10 * 1024;
 const PARAMETERS_BYTES_MAX: usize = 10 * 1024;
+const DOMAIN_MAX: usize = 63;
 const ID_MAX: usize = 32;
 
 /// The names of requests, and of the alternatives of each.
@@ -258,11 +260,16 @@ fn full_name(at: &At<'_, '_>) {
 pub(super) fn qualified(at: &At<'_, '_>, text: &str) {
     let (domain, id) = match text.split_once('/') {
         None => (None, text),
+        // The API accepts what has more slashes.
+        Some((_, rest)) if rest.contains('/') => return,
         Some((domain, id)) => (Some(domain), id),
     };
     match domain {
         Some("") => at.invalid_union("the domain must not be empty"),
         Some(domain) => {
+            if domain.len() > DOMAIN_MAX {
+                at.too_long(DOMAIN_MAX);
+            }
             for fault in format::caseless_subdomain(domain) {
                 at.invalid_as(&domain.into(), fault);
             }
@@ -279,6 +286,20 @@ pub(super) fn qualified(at: &At<'_, '_>, text: &str) {
     if id.is_empty() || id.as_bytes()[0].is_ascii_digit() || !id.bytes().all(is_inner) {
         at.report(|path| field::Error::invalid(path, &id.into(), "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')"));
     }
+}
+
+/// The longest key of an attribute or a capacity that is reported whole, in bytes.
+const KEY_SHOWN_MAX: usize = DOMAIN_MAX + 1 + ID_MAX;
+/// The key of an attribute or a capacity as the API reports it: of a long one, the ends.
+pub(super) fn shown_key(key: &str) -> Cow<'_, str> {
+    const DOTS: &str = "...";
+    let Some(rest) = KEY_SHOWN_MAX.checked_sub(DOTS.len()).filter(|_| key.len() > KEY_SHOWN_MAX)
+    else {
+        return key.into();
+    };
+    let bytes = key.as_bytes();
+    let [start, end] = [&bytes[..rest.div_ceil(2)], &bytes[bytes.len() - rest / 2..]];
+    [start, end].map(String::from_utf8_lossy).join(DOTS).into()
 }
 
 /// The identity of a share of a device: a lower-case UUID.

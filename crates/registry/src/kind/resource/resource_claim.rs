@@ -143,10 +143,10 @@ fn validate_status(claim: &Value, old: Option<&Value>, errors: &mut field::Error
                 }
             }
         }
+        reported(&status);
         if consumers.len() > 0 && !status.has("allocation") {
             consumers.forbidden("may not be specified when `allocated` is not set");
         }
-        reported(&status);
         // An allocation never changes, so that it is checked once.
         if let Some(allocation) = status.given("allocation").filter(|_| !was_allocated) {
             allocated(&allocation, &at.get("spec.devices"));
@@ -218,7 +218,7 @@ fn reported(status: &At<'_, '_>) {
         }
         device.get("conditions").at_most(CONDITIONS_MAX);
         conditions(&device.get("conditions"));
-        if device.get("data").len() > 0 {
+        if device.has("data") {
             device::object(&device.get("data"), DATA_BYTES_MAX);
         }
         network(&device.get("networkData"));

@@ -165,7 +165,7 @@ fn validate_device(at: &At<'_, '_>, has_own_nodes: bool) {
     let (attributes, capacity) = (at.get("attributes"), at.get("capacity"));
     let n_properties = attributes.len() + capacity.len();
     if n_properties > PROPERTIES_MAX {
-        return at.invalid_as(
+        at.invalid_as(
             &n_properties.into(),
             format!(
                 "the total number of attributes and capacities must not exceed {PROPERTIES_MAX}"
@@ -174,11 +174,13 @@ fn validate_device(at: &At<'_, '_>, has_own_nodes: bool) {
     }
     for (name, attribute) in attributes.all() {
         device::qualified(&attributes, name);
-        validate_attribute(&attribute);
+        validate_attribute(&attributes.keyed_as(&device::shown_key(name), attribute.value));
     }
     let is_shared = at.is("allowMultipleAllocations");
     for (name, amount) in capacity.all() {
         device::qualified(&capacity, name);
+        let key = device::shown_key(name);
+        let amount = capacity.keyed_as(&key, amount.value);
         if amount.has("requestPolicy") && !is_shared {
             amount.get("requestPolicy").forbidden("allowMultipleAllocations must be true");
         }
@@ -208,12 +210,42 @@ fn validate_device(at: &At<'_, '_>, has_own_nodes: bool) {
         }
     }
     let has_nodes = ["nodeName", "nodeSelector", "allNodes"].iter().any(|member| at.has(member));
-    if has_nodes && !has_own_nodes {
+    if has_own_nodes {
+        nodes_of_device(at);
+    } else if has_nodes {
         at.invalid_as(&Value::Null, "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec");
-    } else if has_own_nodes && !has_nodes {
-        at.required("exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec");
     }
     binding(at);
+}
+
+/// Exactly one way to say which nodes have a device.
+fn nodes_of_device(at: &At<'_, '_>) {
+    let mut given = Vec::new();
+    if let Some(node) = at.given("nodeName") {
+        if node.text().is_empty() {
+            node.invalid("must not be empty");
+        } else {
+            given.push("`nodeName`");
+            node.faults(name::dns1123_subdomain(node.text()));
+        }
+    }
+    if let Some(selector) = at.given("nodeSelector") {
+        given.push("`nodeSelector`");
+        template::node_selector(&selector, true);
+    }
+    if let Some(all) = at.given("allNodes") {
+        if at.is("allNodes") {
+            given.push("`allNodes`");
+        } else {
+            all.invalid("must be either unset or set to true");
+        }
+    }
+    const ONE: &str = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
+    match given.len() {
+        0 => at.required(ONE),
+        1 => {}
+        _ => at.invalid_as(&format!("{{{}}}", given.join(", ")).into(), ONE),
+    }
 }
 
 /// Conditions that a claim waits for, and those that fail it: both or none.

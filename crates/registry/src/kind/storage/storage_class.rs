@@ -1,8 +1,7 @@
 //! StorageClasses: the provisioner is immutable.
 use crate::kind::at::check;
-use crate::kind::format::caseless_qualified_name;
 use crate::kind::volume::{class_title, parameters};
-use crate::kind::{Fill, Kind, Members, MetadataChecks};
+use crate::kind::{Fill, Kind, Members, MetadataChecks, format, list, node_label, text};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -16,6 +15,8 @@ pub(in crate::kind) static KIND: Kind = Kind {
     default,
     validate,
     validate_change,
+    warnings,
+    update_warnings: |class, _| warnings(class),
     cells: Some(cells),
     rules: "provisioner, parameters, modes, topologies; immutable",
     ..Kind::plain("storage.k8s.io", "StorageClass")
@@ -35,13 +36,32 @@ fn default(object: &mut Members, _version: &str) {
     object.absent("volumeBindingMode", "Immediate");
 }
 
+fn warnings(class: &Value) -> Vec<String> {
+    let mut all = Vec::new();
+    for (i, term) in list(class, "allowedTopologies").iter().enumerate() {
+        for (j, expression) in list(term, "matchLabelExpressions").iter().enumerate() {
+            if let Some(message) = node_label::deprecation(text(expression, "key")) {
+                all.push(format!(
+                    "allowedTopologies[{i}].matchLabelExpressions[{j}].key: {message}"
+                ));
+            }
+        }
+    }
+    all
+}
+
 /// Validates a storage class: only expansion, mounts and topologies change.
 fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(class, old, errors, |at| {
-        at.get("provisioner").named(caseless_qualified_name);
+        format::caseless_qualified_name(&at.get("provisioner"));
         parameters(&at.get("parameters"));
         at.get("reclaimPolicy").one_of_if_set(&["Delete", "Retain"]);
-        at.get("volumeBindingMode").one_of(&["Immediate", "WaitForFirstConsumer"]);
+        let mode = at.get("volumeBindingMode");
+        if mode.is_set() {
+            mode.one_of_if_set(&["Immediate", "WaitForFirstConsumer"]);
+        } else {
+            mode.required("");
+        }
         let mut terms: HashMap<_, usize> = HashMap::new();
         let n_terms = at.list_of("allowedTopologies").len();
         for term in at.each("allowedTopologies") {

@@ -37,7 +37,7 @@ fn validate_change(class: &Value, old: Option<&Value>, errors: &mut field::Error
 /// Validates a class.
 fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(class, old, errors, |at| {
-        at.get("driverName").named(caseless_qualified_name);
+        caseless_qualified_name(&at.get("driverName"));
         parameters(&at.get("parameters"));
         at.get("parameters").need_for("must contain at least one key/value pair");
     });

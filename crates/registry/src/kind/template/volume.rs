@@ -455,6 +455,15 @@ fn fibre_channel(at: &At<'_, '_>) {
     }
 }
 
+/// `host:port`, either of which may be empty. A host with colons has brackets.
+fn is_host_and_port(text: &str) -> bool {
+    let parts = match text.strip_prefix('[') {
+        Some(rest) => rest.split_once("]:"),
+        None => text.split_once(':'),
+    };
+    parts.is_some_and(|(host, port)| !host.contains(['[', ']']) && !port.contains(['[', ']', ':']))
+}
+
 fn quobyte(at: &At<'_, '_>) {
     const PAIRS: &str = "must be a host:port pair or multiple pairs separated by commas";
     let registry = at.get("registry");
@@ -462,7 +471,7 @@ fn quobyte(at: &At<'_, '_>) {
         let tenant = at.get("tenant");
         if tenant.text().len() >= 65 {
             tenant.required("must be a UUID and may not exceed a length of 64 characters");
-        } else if registry.text().split(',').any(|pair| !pair.contains(':')) {
+        } else if registry.text().split(',').any(|pair| !is_host_and_port(pair)) {
             registry.invalid(PAIRS);
         }
     }

@@ -1,7 +1,7 @@
 //! Warnings for new pods and templates: what is valid and probably not meant.
 use super::ALL_CONTAINERS;
-use crate::kind::{format, text};
-use serde_json::Value;
+use crate::kind::{format, node_label, text};
+use serde_json::{Value, json};
 use setpoint_object::field;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -25,9 +25,32 @@ const DEPRECATED: [(&str, &str); 9] = [
     ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
 ];
 
+/// Annotations that nothing reads any more, with the API's words.
+const DEPRECATED_ANNOTATIONS: [(&str, &str); 3] = [
+    (
+        "scheduler.alpha.kubernetes.io/critical-pod",
+        r#"non-functional in v1.16+; use the "priorityClassName" field instead"#,
+    ),
+    (
+        "security.alpha.kubernetes.io/sysctls",
+        r#"non-functional in v1.11+; use the "sysctls" field instead"#,
+    ),
+    (
+        "security.alpha.kubernetes.io/unsafe-sysctls",
+        r#"non-functional in v1.11+; use the "sysctls" field instead"#,
+    ),
+];
+/// The annotations of seccomp profiles: of the pod, and before the name of a container.
+const SECCOMP_OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+const SECCOMP: &str = r#"non-functional in v1.27+; use the "seccompProfile" field instead"#;
+/// The annotation of an AppArmor profile, before the name of a container.
+const APP_ARMOR_OF_CONTAINER: &str = "container.apparmor.security.beta.kubernetes.io/";
+const APP_ARMOR: &str = r#"deprecated since v1.30; use the "appArmorProfile" field instead"#;
+
 /// Warnings for a pod.
 pub(in crate::kind) fn of_pod(pod: &Value) -> Vec<String> {
-    of_spec(&pod["spec"], &field::Path::new("spec"))
+    of_object(pod, None)
 }
 /// Warnings for the spec of a claim at a path: amounts that are no whole number of bytes.
 pub(in crate::kind) fn of_claim(spec: &Value, path: &str) -> Vec<String> {
@@ -43,7 +66,7 @@ pub(in crate::kind) fn of_claim(spec: &Value, path: &str) -> Vec<String> {
 }
 /// Warnings for a template at a path.
 pub(in crate::kind) fn of_template(template: &Value, path: &str) -> Vec<String> {
-    of_spec(&template["spec"], &field::Path::new(path).child("spec"))
+    of_object(template, Some(path))
 }
 
 /// The warning about a quantity of bytes that is no whole number.
@@ -60,6 +83,8 @@ fn overlap(a: (i64, &str), b: (i64, &str)) -> Option<&'static str> {
         (a.0 == b.0 && a.1.is_empty() != b.1.is_empty()).then_some("dangerously ambiguous")
     }
 }
+
+const NO_SELECTOR: &str = "a null labelSelector results in matching no pod";
 
 fn items<'a>(value: &'a Value, member: &str) -> impl Iterator<Item = (usize, &'a Value)> {
     crate::kind::list(value, member).iter().enumerate()
@@ -142,7 +167,59 @@ fn of_files(volume: &Value, add: impl Fn(String)) {
     }
 }
 
-fn of_spec(spec: &Value, path: &field::Path) -> Vec<String> {
+/// The AppArmor profile of an annotation, as a member has it.
+fn app_armor_of(annotation: &str) -> Option<Value> {
+    match annotation {
+        "unconfined" => Some(json!({"type": "Unconfined"})),
+        "runtime/default" => Some(json!({"type": "RuntimeDefault"})),
+        _ => {
+            let name = annotation.strip_prefix("localhost/").filter(|name| !name.is_empty())?;
+            Some(json!({"type": "Localhost", "localhostProfile": name}))
+        }
+    }
+}
+
+/// Warns of labels of nodes by which the pod is placed, and of selectors of nothing.
+fn of_placement(spec: &Value, path: &field::Path, add: impl Fn(String)) {
+    for (key, _) in spec["nodeSelector"].as_object().into_iter().flatten() {
+        if let Some(message) = node_label::deprecation(key) {
+            add(format!("{}: {message}", path.child("nodeSelector").key(key)));
+        }
+    }
+    let affinity = &spec["affinity"]["nodeAffinity"];
+    let path_of = |member: &str| path.child("affinity").child("nodeAffinity").child(member);
+    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+    for (i, term) in items(&affinity[REQUIRED], "nodeSelectorTerms") {
+        let path = path_of(REQUIRED).child("nodeSelectorTerms").index(i);
+        node_label::of_term(term, false, &path).into_iter().for_each(&add);
+    }
+    for (i, term) in items(affinity, PREFERRED) {
+        let path = path_of(PREFERRED).index(i).child("preference");
+        node_label::of_term(&term["preference"], true, &path).into_iter().for_each(&add);
+    }
+    for (i, constraint) in items(spec, "topologySpreadConstraints") {
+        let path = path.child("topologySpreadConstraints").index(i);
+        let key = text(constraint, "topologyKey");
+        if let Some(message) = node_label::deprecation(key) {
+            add(format!("{}: {key} is {message}", path.child("topologyKey")));
+        }
+        if constraint.get("labelSelector").is_none() {
+            add(format!("{}: {NO_SELECTOR}", path.child("labelSelector")));
+        }
+    }
+}
+
+/// Warnings for a pod, or for a template at a path.
+fn of_object(object: &Value, root: Option<&str>) -> Vec<String> {
+    let spec = &object["spec"];
+    let path_of = |member: &str| match root {
+        None => field::Path::new(member),
+        Some(root) => field::Path::new(root).child(member),
+    };
+    let path = &path_of("spec");
+    let annotations = &object["metadata"]["annotations"];
+    let annotations_path = path_of("metadata").child("annotations");
     let all = RefCell::new(Vec::new());
     let add = |warning: String| {
         if all.borrow().len() < WARNINGS_MAX {
@@ -150,12 +227,14 @@ fn of_spec(spec: &Value, path: &field::Path) -> Vec<String> {
         }
     };
     let warn = |path: field::Path, message: String| add(format!("{path}: {message}"));
-    const NO_SELECTOR: &str = "a null labelSelector results in matching no pod";
-    for (i, constraint) in items(spec, "topologySpreadConstraints") {
-        if constraint.get("labelSelector").is_none() {
-            let path = path.child("topologySpreadConstraints").index(i).child("labelSelector");
-            warn(path, NO_SELECTOR.to_owned());
+    let warn_of_annotation = |key: &str, message: &str| {
+        if annotations.get(key).is_some() {
+            warn(annotations_path.key(key), message.to_owned());
         }
+    };
+    of_placement(spec, path, add);
+    for (key, message) in DEPRECATED_ANNOTATIONS {
+        warn_of_annotation(key, message);
     }
     for (i, volume) in items(spec, "volumes") {
         for (source, message) in DEPRECATED {
@@ -201,11 +280,29 @@ fn of_spec(spec: &Value, path: &field::Path) -> Vec<String> {
     };
     const BYTES: [&str; 2] = ["memory", "ephemeral-storage"];
     fractions(&spec["overhead"], &path.child("overhead"), &BYTES);
+    let has_profile = |of: &Value, profile: &str| !of["securityContext"][profile].is_null();
+    if !has_profile(spec, "seccompProfile") {
+        warn_of_annotation(SECCOMP_OF_POD, SECCOMP);
+    }
+    let app_armor = &spec["securityContext"]["appArmorProfile"];
     let mut ports = HashMap::new();
     let mut port_names = HashMap::new();
     for list in ALL_CONTAINERS {
         for (i, container) in items(spec, list) {
             let path = path.child(list).index(i);
+            let name = text(container, "name");
+            if !has_profile(container, "seccompProfile") {
+                warn_of_annotation(&format!("{SECCOMP_OF_CONTAINER}{name}"), SECCOMP);
+            }
+            // Of a pod, the annotation becomes a member.
+            if root.is_some() && !has_profile(container, "appArmorProfile") {
+                let key = format!("{APP_ARMOR_OF_CONTAINER}{name}");
+                if app_armor.is_null()
+                    || app_armor_of(text(annotations, &key)).as_ref() != Some(app_armor)
+                {
+                    warn_of_annotation(&key, APP_ARMOR);
+                }
+            }
             for name in BYTES {
                 for member in ["limits", "requests"] {
                     let path = path.child("resources").child(member);

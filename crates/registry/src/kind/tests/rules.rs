@@ -8,6 +8,7 @@ mod pod_changes;
 mod pods;
 mod rarer;
 mod samples;
+mod seeds;
 mod services;
 mod storage;
 mod workloads;

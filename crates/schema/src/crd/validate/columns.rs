@@ -131,6 +131,11 @@ fn target<'a>(json_path: &str, schema: &'a Value) -> Result<&'a Value, String> {
         return Err(missing());
     }
     names.into_iter().try_fold(schema, |node, name| {
-        node.get("properties").and_then(|properties| properties.get(name)).ok_or_else(missing)
+        // A map is looked into if there are no properties.
+        let inner = match node.get("properties") {
+            Some(properties) => properties.get(name),
+            None => node.get("additionalProperties").filter(|inner| inner.is_object()),
+        };
+        inner.ok_or_else(missing)
     })
 }

@@ -1,5 +1,6 @@
 //! `spec.conversion`.
-use super::text;
+use super::url::Url;
+use super::{ca, text};
 use serde_json::Value;
 use setpoint_object::field::{Error, Errors, Path};
 use setpoint_object::name;
@@ -8,7 +9,8 @@ use std::collections::HashSet;
 /// The versions of ConversionReview.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
-pub(super) fn conversion(conversion: &Value, errors: &mut Errors) {
+/// Validates the conversion. `checks_bundle`: the bundle of the webhook, too.
+pub(super) fn conversion(conversion: &Value, checks_bundle: bool, errors: &mut Errors) {
     let path = Path::new("spec.conversion");
     let (config_path, versions_path) =
         (path.child("webhookClientConfig"), path.child("conversionReviewVersions"));
@@ -21,7 +23,16 @@ pub(super) fn conversion(conversion: &Value, errors: &mut Errors) {
         "" if conversion.is_null() => {}
         "Webhook" => {
             match config {
-                Some(config) => client_config(config, &config_path, errors),
+                Some(config) => {
+                    client_config(config, &config_path, errors);
+                    let bundle = text(config, "caBundle");
+                    if checks_bundle && !bundle.is_empty() && !ca::valid(bundle) {
+                        let path = config_path.child("caBundle");
+                        let detail =
+                            "unable to load root certificates: unable to parse bytes as PEM block";
+                        errors.push(Error::invalid(path, &bundle.into(), detail));
+                    }
+                }
                 None => errors
                     .push(Error::required(config_path, "required when strategy is set to Webhook")),
             }
@@ -54,6 +65,7 @@ fn review_versions(versions: &[Value], path: &Path, errors: &mut Errors) {
     for (i, version) in versions.iter().filter_map(Value::as_str).enumerate() {
         if !seen.insert(version) {
             errors.push(Error::invalid(path.index(i), &version.into(), "duplicate version"));
+            continue;
         }
         for problem in name::dns1035_label(version) {
             errors.push(Error::invalid(path.index(i), &version.into(), problem));
@@ -79,49 +91,31 @@ pub fn client_config(config: &Value, path: &Path, errors: &mut Errors) {
 
 fn webhook_url(url: &str, path: Path, errors: &mut Errors) {
     const FORM: &str = "; desired format: https://host[/path]";
-    let (scheme, rest) = match url.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) {
-        Some((scheme, rest)) => (scheme.to_ascii_lowercase(), rest),
-        None => (String::new(), url),
+    let url = match Url::parse(url) {
+        Ok(url) => url,
+        Err(fault) => {
+            let detail = format!("url must be a valid URL: {fault}{FORM}");
+            return errors.push(Error::required(path, detail));
+        }
     };
-    let first = rest.split(['/', '?', '#']).next().unwrap_or("");
-    if scheme.is_empty() && first.contains(':') {
-        let why = match url.starts_with(':') {
-            true => "missing protocol scheme",
-            false => "first path segment in URL cannot contain colon",
-        };
-        let detail = format!("url must be a valid URL: parse {url:?}: {why}{FORM}");
-        return errors.push(Error::required(path, detail));
+    let mut fault = |shown: &str, detail: String| {
+        errors.push(Error::invalid(path.clone(), &shown.into(), detail));
+    };
+    if url.scheme != "https" {
+        fault(&url.scheme, format!("'https' is the only allowed URL scheme{FORM}"));
     }
-    // Without two slashes all of it is a path.
-    let rest = rest.strip_prefix("//").unwrap_or("/");
-    let host = rest.split(['/', '?', '#']).next().unwrap_or("");
-    if scheme != "https" {
-        let detail = format!("'https' is the only allowed URL scheme{FORM}");
-        errors.push(Error::invalid(path.clone(), &scheme.as_str().into(), detail));
+    if url.host.is_empty() {
+        fault("", format!("host must be specified{FORM}"));
     }
-    if host.is_empty() {
-        let detail = format!("host must be specified{FORM}");
-        errors.push(Error::invalid(path.clone(), &host.into(), detail));
+    if let Some(user) = &url.user {
+        fault(user, "user information is not permitted in the URL".to_owned());
     }
-    if host.contains('@') {
-        let user = host.rsplit_once('@').map_or("", |(user, _)| user);
-        let detail = "user information is not permitted in the URL";
-        errors.push(Error::invalid(path.clone(), &user.into(), detail));
+    if !url.fragment.is_empty() {
+        fault(&url.fragment, "fragments are not permitted in the URL".to_owned());
     }
-    if let Some((_, fragment)) = rest.split_once('#') {
-        let detail = "fragments are not permitted in the URL";
-        errors.push(Error::invalid(path.clone(), &fragment.into(), detail));
+    if !url.query.is_empty() {
+        fault(&url.query, "query parameters are not permitted in the URL".to_owned());
     }
-    if let Some((_, query)) = rest.split('#').next().unwrap_or("").split_once('?') {
-        let detail = "query parameters are not permitted in the URL";
-        errors.push(Error::invalid(path, &query.into(), detail));
-    }
-}
-
-/// Whether a text can stand before the colon of a URL.
-fn is_scheme(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_alphabetic())
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
 }
 
 fn webhook_service(service: &Value, path: &Path, errors: &mut Errors) {

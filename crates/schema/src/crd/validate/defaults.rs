@@ -59,7 +59,7 @@ fn check(
     let mut found = instance::validate_resources(&built, is_root, default);
     if found.is_empty() {
         let lenient = build::node_schema(&without_int_or_string(schema));
-        found = instance::validate_node(&lenient, default);
+        found = instance::validate_default(&lenient, default);
     }
     let is_valid = found.is_empty();
     for mut error in found {
@@ -67,7 +67,7 @@ fn check(
         error.path = match below.as_str() {
             "" => path.clone(),
             below if below.starts_with('[') => Path::new(format!("{path}{below}")),
-            below => path.child(below),
+            below => path.child(below.strip_prefix('.').unwrap_or(below)),
         };
         errors.push(error);
     }

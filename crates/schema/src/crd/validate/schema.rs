@@ -2,7 +2,7 @@
 use super::{defaults, expressions, rules, structural, text};
 use crate::validate::is_known_format;
 use serde_json::Value;
-use setpoint_object::field::{Error, Errors, Path};
+use setpoint_object::field::{Error, Errors, Path, quote};
 use std::collections::HashSet;
 
 /// Members of every object with type information.
@@ -363,31 +363,55 @@ pub(super) fn is_true(schema: &Value, name: &str) -> bool {
     schema.get(name) == Some(&Value::Bool(true))
 }
 
-/// Formats of numbers.
-const NUMERIC: [&str; 4] = ["int32", "int64", "float", "double"];
-
 /// `unrecognized format "foo"` for every format that is not enforced.
 pub(super) fn unknown_formats(schema: &Value, warnings: &mut Vec<String>) {
     let format = text(schema, "format");
     let is_known = match text(schema, "type") {
-        "" | "string" => is_known_format(format) && !NUMERIC.contains(&format),
+        "" | "string" => is_known_format(format),
         "integer" => matches!(format, "int32" | "int64"),
         "number" => matches!(format, "float" | "double"),
         _ => false,
     };
     if !format.is_empty() && !is_known {
-        warnings.push(format!("unrecognized format {format:?}"));
+        warnings.push(format!("unrecognized format {}", quote(format)));
     }
-    let properties = schema.get("properties").and_then(Value::as_object);
-    for inner in properties.into_iter().flat_map(|properties| properties.values()) {
-        unknown_formats(inner, warnings);
-    }
-    for name in ["items", "additionalProperties"] {
-        if let Some(inner) = schema.get(name).filter(|inner| inner.is_object()) {
-            unknown_formats(inner, warnings);
+    // In the API's order.
+    for (name, holds) in INNER_SCHEMAS {
+        match (holds, schema.get(name)) {
+            (Holds::Map, Some(Value::Object(map))) => {
+                map.values().for_each(|inner| unknown_formats(inner, warnings));
+            }
+            (Holds::Schemas, Some(Value::Array(list))) => {
+                list.iter().for_each(|inner| unknown_formats(inner, warnings));
+            }
+            (Holds::Schemas, Some(inner @ Value::Object(_))) => unknown_formats(inner, warnings),
+            _ => {}
         }
     }
 }
+
+/// What a member of a schema holds.
+#[derive(Clone, Copy)]
+enum Holds {
+    /// A schema, or a list of them.
+    Schemas,
+    /// Schemas by name.
+    Map,
+}
+/// The members of a schema with schemas inside.
+const INNER_SCHEMAS: [(&str, Holds); 11] = [
+    ("items", Holds::Schemas),
+    ("allOf", Holds::Schemas),
+    ("anyOf", Holds::Schemas),
+    ("oneOf", Holds::Schemas),
+    ("not", Holds::Schemas),
+    ("properties", Holds::Map),
+    ("additionalProperties", Holds::Schemas),
+    ("patternProperties", Holds::Map),
+    ("additionalItems", Holds::Schemas),
+    ("definitions", Holds::Map),
+    ("dependencies", Holds::Map),
+];
 
 /// Whether any node has rules in CEL.
 pub(super) fn has_rules(schema: &Value) -> bool {

@@ -269,6 +269,18 @@ fn columns_scale_and_selectable_fields() {
 }
 
 #[test]
+fn selectable_fields_lead_through_maps_of_schemas_without_properties() {
+    let map = json!({"type": "object", "additionalProperties": {"type": "string"}});
+    check(
+        &[
+            ("/spec/versions/0/schema/openAPIV3Schema/properties/spec", map),
+            ("/spec/versions/0/selectableFields", json!([{"jsonPath": ".spec.any"}])),
+        ],
+        expect![""],
+    );
+}
+
+#[test]
 fn a_status_subresource_limits_the_root() {
     let version = "/spec/versions/0";
     let errors = validate_definition(
@@ -330,6 +342,34 @@ fn conversion() {
         spec.conversion.webhookClientConfig.service.path: Invalid value: "x//y": must start with a '/'
         spec.conversion.webhookClientConfig.service.path: Invalid value: "x//y": segment[0] may not be empty
         spec.conversion.webhookClientConfig.service.path: Invalid value: "x//y": segment[1] may not be empty"#]],
+    );
+}
+
+#[test]
+fn the_bundle_of_an_established_definition_is_read_before_versions_of_reviews() {
+    let hook = |bundle: &str| json!({"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://a", "caBundle": bundle}, "conversionReviewVersions": ["v2"]}});
+    let mut old = changed(&[("/spec/conversion", hook(""))]);
+    let new = changed(&[("/spec/conversion", hook("YQ=="))]);
+    let versions = r#"spec.conversion.conversionReviewVersions: Invalid value: ["v2"]: must include at least one of v1, v1beta1"#;
+    assert_eq!(show(&validate_definition(&new, Some(&old))), versions);
+    old["status"]["conditions"] = json!([{"type": "Established", "status": "True"}]);
+    let bundle = r#"spec.conversion.webhookClientConfig.caBundle: Invalid value: "YQ==": unable to load root certificates: unable to parse bytes as PEM block"#;
+    assert_eq!(show(&validate_definition(&new, Some(&old))), format!("{bundle}\n{versions}"));
+}
+
+#[test]
+fn unknown_formats_are_warned_of_wherever_schemas_are() {
+    let mut schema = json!({"type": "object", "format": "f0"});
+    for (i, member) in ["allOf", "anyOf", "oneOf"].into_iter().enumerate() {
+        schema[member] = json!([{"format": format!("f{}", i + 1)}]);
+    }
+    schema["not"] = json!({"type": "string", "format": "\0"});
+    schema["additionalProperties"] = json!({"type": "string", "format": "u-u-i-d"});
+    let crd = changed(&[("/spec/versions/0/schema/openAPIV3Schema", schema)]);
+    let formats = ["f0", "f1", "f2", "f3", "\\x00"];
+    assert_eq!(
+        super::definition_warnings(&crd),
+        formats.map(|format| format!("unrecognized format \"{format}\""))
     );
 }
 

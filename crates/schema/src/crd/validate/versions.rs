@@ -7,7 +7,8 @@ use setpoint_object::name;
 /// The longest deprecation warning, in bytes. The message of the API calls them characters.
 const WARNING_BYTES_MAX: usize = 256;
 
-pub(super) fn spec(crd: &Value, errors: &mut Errors) {
+/// Validates the spec. `checks_bundle`: the bundle of the webhook, too.
+pub(super) fn spec(crd: &Value, checks_bundle: bool, errors: &mut Errors) {
     let null = Value::Null;
     let spec = crd.get("spec").unwrap_or(&null);
     group(text(spec, "group"), errors);
@@ -62,7 +63,7 @@ pub(super) fn spec(crd: &Value, errors: &mut Errors) {
         let detail = "must be None if spec.preserveUnknownFields is true";
         errors.push(Error::invalid(path, &strategy.into(), detail));
     }
-    conversion::conversion(spec.get("conversion").unwrap_or(&null), errors);
+    conversion::conversion(spec.get("conversion").unwrap_or(&null), checks_bundle, errors);
 }
 
 /// Whether a schema, or one inside it, has a default.

@@ -167,6 +167,18 @@ fn wrong_types_are_refused_as_in_go() {
             ],
         ),
         (json!({"port": true}), expect!["json: cannot unmarshal bool into Go value of type int32"]),
+        (
+            json!({"data": {"a": [1, "x"]}}),
+            expect![
+                "json: cannot unmarshal string into Go struct field WidgetSpec.spec.data of type uint8"
+            ],
+        ),
+        (
+            json!({"data": {"a": [256]}}),
+            expect![
+                "json: cannot unmarshal number 256 into Go struct field WidgetSpec.spec.data of type uint8"
+            ],
+        ),
         (json!({"data": {"a": "%"}}), expect!["illegal base64 data at input byte 0"]),
         (json!({"data": {"a": "YWJjZA"}}), expect!["illegal base64 data at input byte 4"]),
         (
@@ -195,9 +207,9 @@ fn wrong_types_are_refused_as_in_go() {
 #[test]
 fn scalars_become_canonical() {
     check(
-        json!({"limits": {"cpu": "1000m", "memory": 1024}, "when": "2020-01-02T03:04:05.7+01:00", "data": {"a": "YQ=\n="}, "port": "http"}),
+        json!({"limits": {"cpu": "1000m", "memory": 1024}, "when": "2020-01-02T03:04:05.7+01:00", "data": {"a": "YQ=\n=", "b": [], "c": [null, 97]}, "port": "http"}),
         expect![[
-            r#"{"spec":{"data":{"a":"YQ=="},"limits":{"cpu":"1","memory":"1024"},"port":"http","when":"2020-01-02T02:04:05Z"},"status":{"count":0}}"#
+            r#"{"spec":{"data":{"a":"YQ==","b":"","c":"AGE="},"limits":{"cpu":"1","memory":"1024"},"port":"http","when":"2020-01-02T02:04:05Z"},"status":{"count":0}}"#
         ]],
     );
 }

@@ -2,7 +2,7 @@
 use crate::kind::at::At;
 use crate::kind::{format, template, text};
 use serde_json::Value;
-use setpoint_object::name;
+use setpoint_object::{field, name};
 use std::collections::HashSet;
 
 /// Limits of an indexed Job, as Kubernetes has them.
@@ -258,17 +258,18 @@ pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, String>
 /// The ends of one interval: `3-5` or `3`.
 pub(super) fn interval_of(text: &str, completions: i64) -> Result<(i64, i64), String> {
     let number = |text: &str| -> Result<i64, String> {
-        let number = text
-            .parse::<i64>()
-            .map_err(|_| format!("cannot convert string to integer for index: \"{text}\""))?;
+        let number = text.parse::<i64>().map_err(|_| {
+            format!("cannot convert string to integer for index: {}", field::quote(text))
+        })?;
         if number >= completions {
-            return Err(format!("too large index: \"{text}\""));
+            return Err(format!("too large index: {}", field::quote(text)));
         }
         Ok(number)
     };
     match text.split_once('-') {
         Some((_, rest)) if rest.contains('-') => Err(format!(
-            "the fragment \"{text}\" violates the requirement that an index interval can have at most two parts separated by '-'"
+            "the fragment {} violates the requirement that an index interval can have at most two parts separated by '-'",
+            field::quote(text)
         )),
         Some((first, end)) => {
             let (first, end) = (number(first)?, number(end)?);
@@ -307,6 +308,7 @@ mod tests {
             ("2,1", "non-increasing order, previous: 2, current: 1"),
             ("3-3", "non-increasing order, previous: 3, current: 3"),
             ("x", "cannot convert string to integer for index: \"x\""),
+            ("\0", r#"cannot convert string to integer for index: "\x00""#),
             (
                 "1-2-3",
                 "the fragment \"1-2-3\" violates the requirement that an index interval can have at most two parts separated by '-'",

@@ -126,11 +126,9 @@ fn spec(at: &At<'_, '_>) {
     }
     let usages = at.get("usages");
     usages.need();
+    usages.items().for_each(|usage| usage.one_of_if_set(&USAGES));
     let mut seen = HashSet::new();
-    for usage in usages.items() {
-        usage.one_of_if_set(&USAGES);
-        usage.unique(&mut seen);
-    }
+    usages.items().for_each(|usage| usage.unique(&mut seen));
     let signer = at.get("signerName");
     if signer.text() == "kubernetes.io/legacy-unknown" {
         signer.invalid("the legacy signerName is not allowed via this API version");
@@ -155,11 +153,11 @@ fn status(at: &At<'_, '_>) {
             status.one_of(&["False", "True", "Unknown"]);
         }
         let other = match kind.text() {
-            APPROVED => DENIED,
-            DENIED => APPROVED,
-            _ => "",
+            APPROVED => Some(DENIED),
+            DENIED => Some(APPROVED),
+            _ => None,
         };
-        if seen.contains(other) {
+        if other.is_some_and(|other| seen.contains(other)) {
             conditions
                 .invalid_as(kind.value, "Approved and Denied conditions are mutually exclusive");
         }

@@ -18,6 +18,9 @@ pub(super) fn warnings(pod: &Value) -> Vec<String> {
     all
 }
 
+/// The highest id of a user or a group.
+const ID_MAX: i64 = i32::MAX as i64;
+
 /// Validates a write through `/status`.
 pub(super) fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(pod, old, errors, |at| {
@@ -41,6 +44,9 @@ pub(super) fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Err
             });
         }
         addresses(&status.get("hostIPs"));
+        for member in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
+            status.each(member).for_each(|container| user(&container, at.text_of("spec.os.name")));
+        }
         for (member, list) in
             [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")]
         {
@@ -84,6 +90,21 @@ pub(super) fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Err
             status.get("qosClass").immutable(&old["status"]["qosClass"]);
         }
     });
+}
+
+/// The ids that a container runs with. `os`: that of the pod.
+fn user(container: &At<'_, '_>, os: &str) {
+    let Some(linux) = container.given("user.linux") else { return };
+    match os {
+        "windows" => linux.forbidden("cannot be set for a windows pod"),
+        "" | "linux" => {
+            for member in ["uid", "gid"] {
+                linux.get(member).between(0, ID_MAX);
+            }
+            linux.each("supplementalGroups").for_each(|group| group.between(0, ID_MAX));
+        }
+        _ => {}
+    }
 }
 
 fn conditions(status: &At<'_, '_>) {

@@ -27,7 +27,7 @@ pub(super) fn projected<'v>(at: &At<'v, '_>) {
                 key_to_path(&item);
                 let path = item.text_of("path");
                 if !path.is_empty() && !paths.insert(path) {
-                    at.invalid_as(source.get("name").value, "conflicting duplicate paths");
+                    at.invalid_as(&source.text_of("name").into(), "conflicting duplicate paths");
                 }
             }
         }

@@ -244,6 +244,32 @@ fn defaults() {
             spec.validation.openAPIV3Schema.properties[x].default: Invalid value: {"a":1}: must not have unknown fields
             spec.validation.openAPIV3Schema.properties[x].default: Invalid value: "object":  in body must be of type integer: "object""#]],
     );
+    // All formats count, also those that are not known for a type.
+    check_property(
+        json!({"type": "integer", "default": 2, "anyOf": [{"format": "int32"}]}),
+        expect![[r#"
+            spec.validation.openAPIV3Schema.properties[x].default: Invalid value: "": "" must validate at least one schema (anyOf)
+            spec.validation.openAPIV3Schema.properties[x].default: Invalid value: "int64":  in body must be of type int32: "int64""#]],
+    );
+    check_property(
+        json!({"type": "array", "items": {"type": "string"}, "format": "pods", "default": {}}),
+        expect![[
+            r#"spec.validation.openAPIV3Schema.properties[x].default: Invalid value: "":  in body must be of type pods: """#
+        ]],
+    );
+    check_property(json!({"type": "boolean", "format": "pods", "default": "a"}), expect![""]);
+    check_property(
+        json!({"type": "boolean", "format": "date", "default": "a"}),
+        expect![[
+            r#"spec.validation.openAPIV3Schema.properties[x].default: Invalid value: "a":  in body must be of type date: "a""#
+        ]],
+    );
+    check_property(
+        json!({"type": "object", "additionalProperties": {"type": "string"}, "default": {"a": 1}}),
+        expect![[
+            r#"spec.validation.openAPIV3Schema.properties[x].default.a: Invalid value: "integer": .a in body must be of type string: "integer""#
+        ]],
+    );
     // What is an integer or a string may be anything here.
     check_property(json!({"x-kubernetes-int-or-string": true, "default": {}}), expect![""]);
     // A default of the root needs a type.
