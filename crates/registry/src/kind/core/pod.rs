@@ -65,6 +65,10 @@ fn default(object: &mut Members, _version: &str) {
     }
     let Some(pod) = object.object("spec") else { return };
     pod_default::spec(pod);
+    let grace = pod.get_mut("terminationGracePeriodSeconds");
+    if let Some(grace) = grace.filter(|grace| grace.as_i64().is_some_and(|grace| grace < 0)) {
+        *grace = 1.into();
+    }
     // Only Pods, not templates: there these defaults would change workloads that older clients
     // wrote.
     pod.absent("enableServiceLinks", true);

@@ -115,7 +115,12 @@ fn ports(ports: &At<'_, '_>) {
         if !names.insert(name.text()) {
             name.duplicate_of(name.text());
         }
-        port.get("protocol").one_of(&["SCTP", "TCP", "UDP"]);
+        let protocol = port.get("protocol");
+        if protocol.is_set() {
+            protocol.one_of_if_set(&["SCTP", "TCP", "UDP"]);
+        } else {
+            protocol.need();
+        }
         port.get("appProtocol").formed(name::qualified_name);
     }
 }

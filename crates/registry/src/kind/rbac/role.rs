@@ -7,7 +7,7 @@ use setpoint_object::field;
 /// Role.
 pub(in crate::kind) static KIND: Kind = Kind {
     changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
-    names: NameRule::Segment,
+    names: NameRule::WholeSegment,
     create_on_update: true,
     validate,
     rules: "rules",
@@ -17,7 +17,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
 /// ClusterRole.
 pub(in crate::kind) static CLUSTER: Kind = Kind {
     changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
-    names: NameRule::Segment,
+    names: NameRule::WholeSegment,
     create_on_update: true,
     validate,
     rules: "rules, aggregation",

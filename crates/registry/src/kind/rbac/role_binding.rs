@@ -9,7 +9,7 @@ use setpoint_object::{field, name};
 /// RoleBinding.
 pub(in crate::kind) static KIND: Kind = Kind {
     changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
-    names: NameRule::Segment,
+    names: NameRule::WholeSegment,
     create_on_update: true,
     default,
     validate,
@@ -22,7 +22,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
 /// ClusterRoleBinding.
 pub(in crate::kind) static CLUSTER: Kind = Kind {
     changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
-    names: NameRule::Segment,
+    names: NameRule::WholeSegment,
     create_on_update: true,
     default,
     validate,

@@ -477,3 +477,40 @@ fn a_source_without_a_name_is_shown_as_an_empty_text() {
         )],
     );
 }
+
+#[test]
+fn negative_grace_period_of_a_pod_is_one_second() {
+    let spec = json!({"terminationGracePeriodSeconds": -2, "containers": []});
+    let defaulted = |group: &str, kind: &str, version: &str, object: Value| {
+        let mut object = object;
+        (rows::of(group, kind).unwrap().default)(object.as_object_mut().unwrap(), version);
+        object
+    };
+    let pod = defaulted("", "Pod", "v1", json!({"spec": spec}));
+    assert_eq!(pod["spec"]["terminationGracePeriodSeconds"], 1);
+    let set = json!({"spec": {"template": {"spec": spec}}});
+    let set = defaulted("apps", "DaemonSet", "v1", set);
+    assert_eq!(set["spec"]["template"]["spec"]["terminationGracePeriodSeconds"], -2);
+}
+
+#[test]
+fn generated_names_of_roles_are_whole_segments() {
+    for kind in ["Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"] {
+        let row = rows::of("rbac.authorization.k8s.io", kind).unwrap();
+        assert_eq!(row.names, crate::kind::NameRule::WholeSegment, "{kind}");
+    }
+}
+
+#[test]
+fn empty_protocol_of_an_endpoint_slice_is_unsupported() {
+    let slice = json!({
+        "metadata": {"name": "x", "namespace": "n"}, "addressType": "FQDN",
+        "endpoints": [{"addresses": ["a.example.com"]}],
+        "ports": [{"name": "http", "port": 80, "protocol": ""}],
+    });
+    let found = created(("discovery.k8s.io", "v1", "EndpointSlice"), slice);
+    assert_eq!(
+        found,
+        [r#"ports[0].protocol: Unsupported value: "": supported values: "SCTP", "TCP", "UDP""#]
+    );
+}
