@@ -52,6 +52,7 @@ pub mod seed;
 pub mod skim;
 pub mod status;
 pub mod time;
+pub mod url;
 pub mod users;
 
 #[cfg(test)]

@@ -67,10 +67,7 @@ impl Schema {
         value: &mut Value,
         problems: &mut Vec<String>,
     ) -> Result<(), DecodeError> {
-        match self.0.language {
-            Language::GoTypes => decode::conform(self, kind, value, problems),
-            Language::OpenApi => decode::conform_custom(self, value, problems),
-        }
+        self.conform_changed(kind, value, &Value::Null, problems)
     }
     /// As [`Self::conform`], for an object that was made by changing one of the type.
     ///

@@ -333,6 +333,13 @@ impl<'v> At<'v, '_> {
             self.one_of_if_set(supported);
         }
     }
+    /// A text is required, and is one of a few: an empty one is not.
+    pub(super) fn one_of_given(&self, supported: &[&str]) {
+        if !self.is_set() {
+            self.required("");
+        }
+        self.one_of_if_set(supported);
+    }
     /// If there is a text, it is one of a few.
     pub(super) fn one_of_if_set(&self, supported: &[&str]) {
         if self.is_set() && !supported.contains(&self.text()) {

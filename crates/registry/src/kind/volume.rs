@@ -6,6 +6,20 @@ use serde_json::Value;
 /// The annotation with a volume's or claim's class from before there was a field.
 pub(super) const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 
+/// The annotation that a member has replaced, with the API's words.
+pub(super) const OLD_CLASS: (&str, &str) =
+    (CLASS_ANNOTATION, r#"deprecated since v1.8; use "storageClassName" attribute instead"#);
+
+/// Warnings of those annotations that an object has.
+pub(super) fn annotation_warnings<'a>(
+    object: &'a Value,
+    deprecated: &'a [(&str, &str)],
+) -> impl Iterator<Item = String> + 'a {
+    let annotations = &object["metadata"]["annotations"];
+    let given = deprecated.iter().filter(|(key, _)| annotations.get(key).is_some());
+    given.map(|(key, message)| format!("metadata.annotations[{key}]: {message}"))
+}
+
 fn annotation<'a>(object: &'a Value, key: &str) -> &'a str {
     cell::at(object, "metadata.annotations").get(key).and_then(Value::as_str).unwrap_or_default()
 }

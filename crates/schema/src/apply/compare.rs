@@ -44,12 +44,9 @@ struct Delta<'a> {
 }
 
 impl<'a> Delta<'a> {
-    fn leaf(old: Option<&Value>, new: Option<&Value>) -> Self {
-        match (old, new) {
-            (None, _) => Self { added: true, ..Self::default() },
-            (_, None) => Self { removed: true, ..Self::default() },
-            (Some(old), Some(new)) => Self { modified: !equal(old, new), ..Self::default() },
-        }
+    /// Of two leaves.
+    fn leaf(old: &Value, new: &Value) -> Self {
+        Self { modified: !equal(old, new), ..Self::default() }
     }
 }
 
@@ -59,14 +56,19 @@ fn compare<'a>(
     new: Option<&'a Value>,
     depth: usize,
 ) -> Delta<'a> {
-    if let (None, Some(new)) = (old, new) {
-        let below = Comparison { added: everything(ty, new), ..Comparison::default() };
-        return Delta { added: true, below, ..Delta::default() };
-    }
-    let (old_form, new_form) = (ty.form(old), ty.form(new));
-    if new.is_none() {
-        return compare_as(ty, old_form, old, new, depth);
-    }
+    let (old, new) = match (old, new) {
+        (None, None) => return Delta::default(),
+        (None, Some(new)) => {
+            let below = Comparison { added: everything(ty, new), ..Comparison::default() };
+            return Delta { added: true, below, ..Delta::default() };
+        }
+        (Some(old), None) => {
+            let below = Comparison { removed: everything(ty, old), ..Comparison::default() };
+            return Delta { removed: true, below, ..Delta::default() };
+        }
+        (Some(old), Some(new)) => (old, new),
+    };
+    let (old_form, new_form) = (ty.form(Some(old)), ty.form(Some(new)));
     let delta = compare_as(ty, new_form, old, new, depth);
     if old_form == new_form {
         return delta;
@@ -74,8 +76,8 @@ fn compare<'a>(
     // The value has another form: the old fields are removed, the new ones added.
     let other = compare_as(ty, old_form, old, new, depth);
     Delta {
-        added: delta.added || other.added,
-        removed: delta.removed || other.removed,
+        added: false,
+        removed: false,
         modified: delta.modified || other.modified,
         below: Comparison {
             added: delta.below.added.union(other.below.added),
@@ -88,14 +90,14 @@ fn compare<'a>(
 fn compare_as<'a>(
     ty: Type<'a>,
     form: Form,
-    old: Option<&'a Value>,
-    new: Option<&'a Value>,
+    old: &'a Value,
+    new: &'a Value,
     depth: usize,
 ) -> Delta<'a> {
     let below = match form {
         Form::Scalar(_) => return Delta::leaf(old, new),
         Form::Map => {
-            let (a, b) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
+            let (a, b) = (old.as_object(), new.as_object());
             let empty = |map: Option<&Map<String, Value>>| map.is_none_or(Map::is_empty);
             if ty.atomic_map() || (empty(a) && empty(b)) {
                 return Delta::leaf(old, new);
@@ -103,7 +105,7 @@ fn compare_as<'a>(
             members(ty, a, b, depth)
         }
         Form::List => {
-            let (a, b) = (old.and_then(Value::as_array), new.and_then(Value::as_array));
+            let (a, b) = (old.as_array(), new.as_array());
             let empty = |list: Option<&Vec<Value>>| list.is_none_or(Vec::is_empty);
             if matches!(ty.relation(), Relation::Atomic) || (empty(a) && empty(b)) {
                 return Delta::leaf(old, new);
@@ -116,36 +118,23 @@ fn compare_as<'a>(
             )
         }
     };
-    Delta { added: false, removed: new.is_none(), modified: false, below }
+    Delta { below, ..Delta::default() }
 }
 
-/// Everything below a value that was not there before: each node is added.
+/// Everything below a value that is there on one side only.
 fn everything<'a>(ty: Type<'a>, value: &'a Value) -> FieldSet<'a> {
+    let node = |element, ty, value| Node { element, member: true, children: everything(ty, value) };
     match (ty.form(Some(value)), value) {
         (Form::Map, Value::Object(members)) if !ty.atomic_map() => {
-            let node = |(name, value): (&'a String, &'a Value)| {
+            let member = |(name, value): (&'a String, &'a Value)| {
                 let (ty, _) = ty.member(name).unwrap_or((Type::Deduced, false));
-                let element = PathElement::field(name.as_str());
-                Node { element, member: true, children: everything(ty, value) }
+                node(PathElement::field(name.as_str()), ty, value)
             };
-            FieldSet::from_nodes(members.iter().map(node).collect())
+            FieldSet::from_nodes(members.iter().map(member).collect())
         }
         (Form::List, Value::Array(items)) if !matches!(ty.relation(), Relation::Atomic) => {
-            let mut nodes: Vec<(PathElement<'a>, &'a Value)> = Vec::with_capacity(items.len());
-            nodes
-                .extend(items.iter().filter_map(|item| Some((path_element(ty, item).ok()?, item))));
-            nodes.sort_by(|a, b| a.0.cmp(&b.0));
-            let node = |twins: &[(PathElement<'a>, &'a Value)]| {
-                let (element, item) = twins.first()?;
-                // A repeated one is one atomic value.
-                let children = match twins.len() {
-                    1 => everything(ty.items(), item),
-                    _ => FieldSet::new(),
-                };
-                Some(Node { element: element.clone(), member: true, children })
-            };
-            let twins = nodes.chunk_by(|a, b| a.0 == b.0);
-            FieldSet::from_nodes(twins.filter_map(node).collect())
+            let item = |item: &'a Value| Some(node(path_element(ty, item).ok()?, ty.items(), item));
+            FieldSet::from_elements(items.iter().filter_map(item).collect())
         }
         _ => FieldSet::new(),
     }

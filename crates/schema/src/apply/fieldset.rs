@@ -69,6 +69,23 @@ impl<'a> FieldSet<'a> {
         Self { nodes: united }
     }
 
+    /// A set of these elements of a list, in any order. One that occurs several times is one atomic
+    /// value: nothing below it is in the set.
+    pub(super) fn from_elements(mut nodes: Vec<Node<'a>>) -> Self {
+        let ordered = nodes.windows(2).all(|pair| pair[0].element < pair[1].element);
+        if !ordered {
+            nodes.sort_by(|a, b| a.element.cmp(&b.element));
+            nodes.dedup_by(|later, earlier| {
+                let same = later.element == earlier.element;
+                if same {
+                    earlier.children = Self::new();
+                }
+                same
+            });
+        }
+        Self::from_nodes(nodes)
+    }
+
     /// The paths of all these sets, in `n log n` of their nodes.
     pub fn union_of(sets: impl IntoIterator<Item = Self>) -> Self {
         Self::from_nodes(sets.into_iter().flat_map(|set| set.nodes).collect())

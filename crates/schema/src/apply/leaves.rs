@@ -58,7 +58,7 @@ fn below<'a>(ty: Type<'a>, value: &'a Value, gone: &FieldSet<'_>) -> Below<'a> {
             empty: !items.is_empty()
                 && !gone.is_empty()
                 && items.iter().all(|item| goes(ty, item, gone)),
-            children: FieldSet::from_nodes(elements(ty, items, gone)),
+            children: elements(ty, items, gone),
             ..Below::default()
         },
         _ => Below { empty: value.is_null(), ..Below::default() },
@@ -70,8 +70,7 @@ fn goes(ty: Type<'_>, item: &Value, gone: &FieldSet<'_>) -> bool {
     element.and_then(|element| gone.get(&element)).is_some_and(|node| node.member)
 }
 
-/// Elements; those that occur several times are leaves.
-fn elements<'a>(ty: Type<'a>, items: &'a [Value], gone: &FieldSet<'_>) -> Vec<Node<'a>> {
+fn elements<'a>(ty: Type<'a>, items: &'a [Value], gone: &FieldSet<'_>) -> FieldSet<'a> {
     let mut nodes: Vec<Node<'a>> = Vec::with_capacity(items.len());
     for item in items {
         let Ok(element) = path_element(ty, item) else { continue };
@@ -83,16 +82,5 @@ fn elements<'a>(ty: Type<'a>, items: &'a [Value], gone: &FieldSet<'_>) -> Vec<No
             below(ty.items(), item, goes.map_or(&FieldSet::new(), |node| &node.children));
         nodes.push(Node { element, member: true, children });
     }
-    let ordered = nodes.windows(2).all(|pair| pair[0].element < pair[1].element);
-    if !ordered {
-        nodes.sort_by(|a, b| a.element.cmp(&b.element));
-        nodes.dedup_by(|later, earlier| {
-            let same = later.element == earlier.element;
-            if same {
-                earlier.children = FieldSet::new();
-            }
-            same
-        });
-    }
-    nodes
+    FieldSet::from_elements(nodes)
 }

@@ -14,7 +14,6 @@ mod rules;
 mod schema;
 mod shown;
 mod structural;
-mod url;
 mod versions;
 
 pub use ca::valid as ca_bundle_valid;

@@ -20,9 +20,7 @@ pub fn conform(
     value: &mut Value,
     problems: &mut Vec<String>,
 ) -> Result<(), DecodeError> {
-    let mut conformer = Conformer::new(kind, problems);
-    conformer.member(schema.view(), value)?;
-    conformer.finish()
+    conform_changed(schema, kind, value, &Value::Null, problems)
 }
 
 /// As [`conform`], for an object that was made by changing one that conforms: top-level members

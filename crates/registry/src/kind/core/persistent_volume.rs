@@ -1,6 +1,6 @@
 //! Volumes.
 use crate::kind::at::{At, check, same};
-use crate::kind::volume::{CLASS_ANNOTATION, access_modes, class_name, phase};
+use crate::kind::volume::{OLD_CLASS, access_modes, annotation_warnings, class_name, phase};
 use crate::kind::workload::rest_is_same;
 use crate::kind::{
     Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta, list, node_label,
@@ -76,7 +76,7 @@ const DEPRECATED: [(&str, &str); 6] = [
 
 /// Annotations that members have replaced, with the API's words.
 const DEPRECATED_ANNOTATIONS: [(&str, &str); 2] = [
-    (CLASS_ANNOTATION, r#"deprecated since v1.8; use "storageClassName" attribute instead"#),
+    OLD_CLASS,
     (
         "volume.beta.kubernetes.io/mount-options",
         r#"deprecated since v1.31; use "mountOptions" attribute instead"#,
@@ -85,12 +85,7 @@ const DEPRECATED_ANNOTATIONS: [(&str, &str); 2] = [
 
 fn warnings(volume: &Value) -> Vec<String> {
     let spec = &volume["spec"];
-    let mut all = Vec::new();
-    for (key, message) in DEPRECATED_ANNOTATIONS {
-        if volume["metadata"]["annotations"].get(key).is_some() {
-            all.push(format!("metadata.annotations[{key}]: {message}"));
-        }
-    }
+    let mut all: Vec<String> = annotation_warnings(volume, &DEPRECATED_ANNOTATIONS).collect();
     if spec["persistentVolumeReclaimPolicy"] == "Recycle" {
         all.push("spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.".to_owned());
     }

@@ -1,6 +1,8 @@
 //! PersistentVolumeClaims: they request storage and are nearly immutable.
 use crate::kind::at::{At, check};
-use crate::kind::volume::{CLASS_ANNOTATION, access_modes, class_name, phase};
+use crate::kind::volume::{
+    CLASS_ANNOTATION, OLD_CLASS, access_modes, annotation_warnings, class_name, phase,
+};
 use crate::kind::workload::rest_is_same;
 use crate::kind::{
     Context, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta, pod_default, resources,
@@ -80,13 +82,8 @@ fn same_sources(spec: &mut Members) {
 }
 
 fn warnings(claim: &Value) -> Vec<String> {
-    let annotation = claim["metadata"]["annotations"].get(CLASS_ANNOTATION);
-    let deprecated = annotation.map(|_| {
-        format!(
-            "metadata.annotations[{CLASS_ANNOTATION}]: deprecated since v1.8; use \"storageClassName\" attribute instead"
-        )
-    });
-    deprecated.into_iter().chain(template::claim_warnings(&claim["spec"], "spec")).collect()
+    let of_spec = template::claim_warnings(&claim["spec"], "spec");
+    annotation_warnings(claim, &[OLD_CLASS]).chain(of_spec).collect()
 }
 
 /// Validates a claim; nearly all of it is immutable.

@@ -115,12 +115,7 @@ fn ports(ports: &At<'_, '_>) {
         if !names.insert(name.text()) {
             name.duplicate_of(name.text());
         }
-        let protocol = port.get("protocol");
-        if protocol.is_set() {
-            protocol.one_of_if_set(&["SCTP", "TCP", "UDP"]);
-        } else {
-            protocol.need();
-        }
+        port.get("protocol").one_of_given(&["SCTP", "TCP", "UDP"]);
         port.get("appProtocol").formed(name::qualified_name);
     }
 }

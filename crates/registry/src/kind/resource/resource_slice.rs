@@ -120,41 +120,64 @@ fn rules(spec: &At<'_, '_>) {
 
 /// Exactly one way to say which nodes have the devices.
 fn nodes(spec: &At<'_, '_>) {
-    let mut given = Vec::new();
-    if let Some(node) = spec.given("nodeName") {
-        if node.text().is_empty() {
-            node.invalid("must be either unset or set to a non-empty string");
-        } else {
-            given.push("`nodeName`");
-            node.faults(name::dns1123_subdomain(node.text()));
-        }
-    }
+    let mut given = named_nodes(spec, "must be either unset or set to a non-empty string");
     if let Some(selector) = spec.given("nodeSelector") {
-        given.push("`nodeSelector`");
-        template::node_selector(&selector, true);
         let terms = selector.get("nodeSelectorTerms");
         if terms.len() != 1 {
             terms.invalid("must have exactly one node selector term");
         }
     }
-    for (member, shown) in
-        [("allNodes", "`allNodes`"), ("perDeviceNodeSelection", "`perDeviceNodeSelection`")]
-    {
-        let Some(flag) = spec.given(member) else { continue };
-        if spec.is(member) {
-            given.push(shown);
+    given.extend(flag(spec, "allNodes"));
+    given.extend(flag(spec, "perDeviceNodeSelection"));
+    const ONE: &str = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
+    one_way(spec, &given, ONE, ", but multiple fields are set");
+}
+
+/// Exactly one way to say which nodes have a device.
+fn nodes_of_device(at: &At<'_, '_>) {
+    let mut given = named_nodes(at, "must not be empty");
+    given.extend(flag(at, "allNodes"));
+    const ONE: &str = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
+    one_way(at, &given, ONE, "");
+}
+
+/// The members that say which nodes there are, and are given: a name and a selector. `empty`: what
+/// is wrong with an empty name.
+fn named_nodes(at: &At<'_, '_>, empty: &str) -> Vec<&'static str> {
+    let mut given = Vec::new();
+    if let Some(node) = at.given("nodeName") {
+        if node.text().is_empty() {
+            node.invalid(empty);
         } else {
-            flag.invalid("must be either unset or set to true");
+            given.push("nodeName");
+            node.faults(name::dns1123_subdomain(node.text()));
         }
     }
-    const ONE: &str = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
-    match given.len() {
-        0 => spec.required(ONE),
-        1 => {}
-        _ => spec.invalid_as(
-            &format!("{{{}}}", given.join(", ")).into(),
-            format!("{ONE}, but multiple fields are set"),
-        ),
+    if let Some(selector) = at.given("nodeSelector") {
+        given.push("nodeSelector");
+        template::node_selector(&selector, true);
+    }
+    given
+}
+
+/// A member that is true, if it is given.
+fn flag(at: &At<'_, '_>, member: &'static str) -> Option<&'static str> {
+    let flag = at.given(member)?;
+    if !at.is(member) {
+        flag.invalid("must be either unset or set to true");
+    }
+    at.is(member).then_some(member)
+}
+
+/// One of some members is given. `several`: what is added to the rule if there are more.
+fn one_way(at: &At<'_, '_>, given: &[&str], rule: &str, several: &str) {
+    match given {
+        [] => at.required(rule),
+        [_] => {}
+        _ => {
+            let shown = format!("{{`{}`}}", given.join("`, `"));
+            at.invalid_as(&shown.into(), format!("{rule}{several}"));
+        }
     }
 }
 
@@ -209,43 +232,12 @@ fn validate_device(at: &At<'_, '_>, has_own_nodes: bool) {
             }
         }
     }
-    let has_nodes = ["nodeName", "nodeSelector", "allNodes"].iter().any(|member| at.has(member));
     if has_own_nodes {
         nodes_of_device(at);
-    } else if has_nodes {
+    } else if ["nodeName", "nodeSelector", "allNodes"].iter().any(|member| at.has(member)) {
         at.invalid_as(&Value::Null, "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec");
     }
     binding(at);
-}
-
-/// Exactly one way to say which nodes have a device.
-fn nodes_of_device(at: &At<'_, '_>) {
-    let mut given = Vec::new();
-    if let Some(node) = at.given("nodeName") {
-        if node.text().is_empty() {
-            node.invalid("must not be empty");
-        } else {
-            given.push("`nodeName`");
-            node.faults(name::dns1123_subdomain(node.text()));
-        }
-    }
-    if let Some(selector) = at.given("nodeSelector") {
-        given.push("`nodeSelector`");
-        template::node_selector(&selector, true);
-    }
-    if let Some(all) = at.given("allNodes") {
-        if at.is("allNodes") {
-            given.push("`allNodes`");
-        } else {
-            all.invalid("must be either unset or set to true");
-        }
-    }
-    const ONE: &str = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
-    match given.len() {
-        0 => at.required(ONE),
-        1 => {}
-        _ => at.invalid_as(&format!("{{{}}}", given.join(", ")).into(), ONE),
-    }
 }
 
 /// Conditions that a claim waits for, and those that fail it: both or none.

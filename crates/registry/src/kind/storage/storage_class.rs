@@ -56,12 +56,7 @@ fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         format::caseless_qualified_name(&at.get("provisioner"));
         parameters(&at.get("parameters"));
         at.get("reclaimPolicy").one_of_if_set(&["Delete", "Retain"]);
-        let mode = at.get("volumeBindingMode");
-        if mode.is_set() {
-            mode.one_of_if_set(&["Immediate", "WaitForFirstConsumer"]);
-        } else {
-            mode.required("");
-        }
+        at.get("volumeBindingMode").one_of_given(&["Immediate", "WaitForFirstConsumer"]);
         let mut terms: HashMap<_, usize> = HashMap::new();
         let n_terms = at.list_of("allowedTopologies").len();
         for term in at.each("allowedTopologies") {

@@ -1,9 +1,9 @@
 //! `spec.conversion`.
-use super::url::Url;
 use super::{ca, text};
 use serde_json::Value;
 use setpoint_object::field::{Error, Errors, Path};
 use setpoint_object::name;
+use setpoint_object::url::Url;
 use std::collections::HashSet;
 
 /// The versions of ConversionReview.
