@@ -9,16 +9,17 @@
 //! too, to count the lists in them.
 //!
 //! For a type that declares [`part`] of an object this would cost more than the decoding. There
-//! `serde_json` skips ignored values, which is fast. The first decoding of a type determines which
-//! it is: a type that ignores an eighth of the values or more declares a part.
+//! [`Partial`] skips ignored values, which the intake has scanned. The first decoding of a type
+//! determines which it is: a type that ignores an eighth of the values or more declares a part.
 //!
-//! `serde_json` determines the value and the errors in both cases; the lengths are hints, and a
-//! wrong one costs memory only. Decoding also sums up about how many bytes the value takes on the
+//! `serde_json` determines the value and the errors in both cases: what `Partial` cannot decode is
+//! decoded again without it. The lengths are hints, and a wrong one costs memory only. Decoding also sums up about how many bytes the value takes on the
 //! heap: texts, elements of lists and entries of maps.
 use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess,
     VariantAccess, Visitor,
 };
+use setpoint_object::Partial;
 use std::cell::Cell;
 use std::fmt;
 
@@ -50,6 +51,14 @@ pub(crate) fn whole<T: DeserializeOwned>(
 /// # Errors
 /// As [`serde_json::from_slice`].
 pub(crate) fn part<T: DeserializeOwned>(json: &[u8]) -> Result<(T, usize), serde_json::Error> {
+    let run = Run::default();
+    let mut partial = Partial::new(json);
+    let decoded = T::deserialize(Exact { inner: &mut partial, run: &run });
+    if let Ok(value) = decoded
+        && partial.end().is_ok()
+    {
+        return Ok((value, run.n_bytes.get() + size_of::<T>()));
+    }
     let run = Run::default();
     let value = decode(json, &run)?;
     Ok((value, run.n_bytes.get() + size_of::<T>()))

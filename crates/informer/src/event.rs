@@ -92,10 +92,7 @@ impl<K> Event<K> {
     /// resourceVersion. Resyncs and relists make such events (SHI-22).
     pub fn is_sync(&self) -> bool {
         match self {
-            Self::Updated { old, new } => {
-                !new.resource_version().is_empty()
-                    && old.resource_version() == new.resource_version()
-            }
+            Self::Updated { old, new } => old.has_version_of(new),
             _ => false,
         }
     }

@@ -36,7 +36,6 @@ pub(crate) use relist::{Relist, Relisted, Swapped, free};
 pub(crate) use snapshot::ObjectCursor;
 pub use snapshot::{Objects, Snapshot, UnknownIndex};
 pub use transaction::Write;
-pub(crate) use tree::compare;
 
 use crate::failure::Panics;
 use crate::key::Key;
@@ -271,7 +270,7 @@ pub(crate) fn update_values(
 ) -> Result<(), IndexError> {
     let mut before = std::mem::take(filed).into_iter().peekable();
     for object in snapshot.iter() {
-        let is_less = |(known, _): &(Raw, _)| tree::compare(known.key(), object.key()).is_lt();
+        let is_less = |(known, _): &(Raw, _)| known.key() < object.key();
         while before.next_if(is_less).is_some() {}
         let known = before
             .next_if(|(known, _)| known.key() == object.key() && is_same_version(known, &object));
@@ -355,9 +354,7 @@ impl State {
 }
 
 fn is_same_version(held: &Raw, object: &Raw) -> bool {
-    !held.resource_version().is_empty()
-        && held.resource_version() == object.resource_version()
-        && held.uid() == object.uid()
+    held.has_version_of(object) && held.uid() == object.uid()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Turns the encoded objects of a source into what a queue carries.
 use crate::indexer::IndexError;
-use crate::key::Key;
+use crate::key::{Key, Namespaces};
 use crate::record::{Record, RecordError};
 use crate::resource_type::ResourceType;
 use crate::source::ListItem;
@@ -9,7 +9,6 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::fmt;
-use std::sync::Arc;
 
 /// Converts objects one at a time as they arrive, so that a list is never in memory in two forms.
 ///
@@ -69,8 +68,7 @@ pub enum ObjectError {
 pub struct RecordIntake {
     resource_type: ResourceType,
     transform: Option<Transform>,
-    /// The namespace of the last object, to share its text.
-    namespace: Arc<str>,
+    namespaces: Namespaces,
 }
 
 impl fmt::Debug for RecordIntake {
@@ -85,7 +83,7 @@ impl fmt::Debug for RecordIntake {
 impl RecordIntake {
     /// Makes records of objects of a type, unchanged.
     pub fn new(resource_type: ResourceType) -> Self {
-        Self { resource_type, transform: None, namespace: Arc::from("") }
+        Self { resource_type, transform: None, namespaces: Namespaces::default() }
     }
 
     /// Transforms every object (FIFO-24).
@@ -95,12 +93,7 @@ impl RecordIntake {
     }
 
     fn finish(&mut self, mut record: Record) -> Result<Record, ObjectError> {
-        // A list is sorted by namespace, so most objects share the text of theirs.
-        if record.key.namespace == self.namespace {
-            record.key.namespace = self.namespace.clone();
-        } else {
-            self.namespace = record.key.namespace.clone();
-        }
+        record.key.namespace = self.namespaces.share(&record.key.namespace);
         if let Some(transform) = &self.transform {
             record.bytes = transform(record.bytes)?;
         }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 /// The namespace and name of an object: the key in a cache and in a work queue.
 ///
 /// Displays and parses as `namespace/name`, or `name` for a cluster-scoped object (IDX-1).
-/// client-go calls the text a storage key. Ordered by namespace, then name. A clone shares the
-/// text.
+/// client-go calls the text a storage key. Ordered as servers order their lists, by that text: by
+/// namespace, each followed by a slash, then by name. A clone shares the text.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The namespace; empty for a cluster-scoped object.
@@ -41,6 +41,40 @@ impl Key {
     }
 }
 
+/// The largest number of namespaces whose text is kept to be shared.
+const NAMESPACES_MAX: usize = 4096;
+
+/// Shares the text of namespaces among keys: it is stored once, and equal texts are compared by
+/// their address.
+#[derive(Debug, Default)]
+pub(crate) struct Namespaces {
+    last: Option<Arc<str>>,
+    known: hashbrown::HashSet<Arc<str>>,
+}
+
+impl Namespaces {
+    pub(crate) fn share(&mut self, namespace: &str) -> Arc<str> {
+        // A list is sorted by namespace.
+        if let Some(last) = &self.last
+            && **last == *namespace
+        {
+            return last.clone();
+        }
+        let shared = match self.known.get(namespace) {
+            Some(known) => known.clone(),
+            None => {
+                if self.known.len() >= NAMESPACES_MAX {
+                    self.known.clear();
+                }
+                let new: Arc<str> = Arc::from(namespace);
+                self.known.insert(new.clone());
+                new
+            }
+        };
+        self.last.insert(shared).clone()
+    }
+}
+
 /// A version of an object with its name: what a [delta queue](crate::delta) can carry.
 pub trait Keyed: Send + Sync + 'static {
     /// Namespace and name.
@@ -49,16 +83,32 @@ pub trait Keyed: Send + Sync + 'static {
     fn resource_version(&self) -> &str;
 }
 
-/// By namespace, then name. Most keys of a cache share the text of their namespace, so the
-/// comparison does not read it.
+/// The byte between namespace and name. A name of a namespace has characters before and after it.
+pub(crate) const SEPARATOR: u8 = b'/';
+
+/// The order of keys, of their namespaces and names. Most keys of a cache share the text of their
+/// namespace, so the comparison does not read it.
+pub(crate) fn compare(a: (&str, &str), b: (&str, &str)) -> Ordering {
+    let ((a_namespace, a_name), (b_namespace, b_name)) = (a, b);
+    if std::ptr::eq(a_namespace, b_namespace) || a_namespace == b_namespace {
+        return a_name.cmp(b_name);
+    }
+    let (a, b) = (a_namespace.as_bytes(), b_namespace.as_bytes());
+    let n_both = a.len().min(b.len());
+    let next = |namespace: &[u8]| namespace.get(n_both).copied().unwrap_or(SEPARATOR);
+    let order = a[..n_both].cmp(&b[..n_both]).then_with(|| next(a).cmp(&next(b)));
+    // The separator in a namespace, which no server accepts.
+    order.then_with(|| text(a_namespace, a_name).cmp(text(b_namespace, b_name))).then(a.cmp(b))
+}
+
+/// The text of a key, which its order compares.
+pub(crate) fn text<'a>(namespace: &'a str, name: &'a str) -> impl Iterator<Item = u8> + use<'a> {
+    namespace.bytes().chain([SEPARATOR]).chain(name.bytes())
+}
+
 impl Ord for Key {
     fn cmp(&self, other: &Self) -> Ordering {
-        let namespaces = if Arc::ptr_eq(&self.namespace, &other.namespace) {
-            Ordering::Equal
-        } else {
-            self.namespace.cmp(&other.namespace)
-        };
-        namespaces.then_with(|| self.name.cmp(&other.name))
+        compare((&self.namespace, &self.name), (&other.namespace, &other.name))
     }
 }
 
@@ -112,6 +162,24 @@ mod tests {
         assert_eq!(Key::cluster("b").to_string(), "b");
         assert_eq!("a/b".parse(), Ok(Key::new("a", "b")));
         assert_eq!("b".parse(), Ok(Key::cluster("b")));
+    }
+
+    #[test]
+    fn keys_have_the_order_of_their_text() {
+        let keys = ["z", "a-b/a", "a.b/a", "a/b", "a/ba", "a0/a", "aa/a", "b/a"];
+        let keys = keys.map(|key| key.parse::<Key>().unwrap());
+        assert!(keys.is_sorted_by(|a, b| a < b), "{keys:?}");
+    }
+
+    #[test]
+    fn namespaces_share_their_text_and_are_bounded() {
+        let mut namespaces = Namespaces::default();
+        let (a, b) = (namespaces.share("a"), namespaces.share("b"));
+        assert!(Arc::ptr_eq(&a, &namespaces.share("a")) && Arc::ptr_eq(&b, &namespaces.share("b")));
+        for n in 0..2 * NAMESPACES_MAX {
+            assert_eq!(*namespaces.share(&n.to_string()), n.to_string());
+        }
+        assert!(namespaces.known.len() <= NAMESPACES_MAX);
     }
 
     #[test]

@@ -219,6 +219,17 @@ impl<K> Object<K> {
         self.0.body.text(self.0.identity.resource_version)
     }
 
+    /// Whether both have this resourceVersion, which is not empty.
+    pub(crate) fn has_version_of(&self, other: &Self) -> bool {
+        match (self.0.identity.number, other.0.identity.number) {
+            (0, _) | (_, 0) => {
+                let version = self.resource_version();
+                !version.is_empty() && version == other.resource_version()
+            }
+            (version, other) => version == other,
+        }
+    }
+
     /// The object's JSON, if the cache stores that: under `Compact`, or if the object could not be
     /// decoded or packed. See also [`json`](Self::json).
     pub fn bytes(&self) -> Option<&Bytes> {

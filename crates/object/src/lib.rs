@@ -45,6 +45,7 @@ pub mod label;
 pub mod meta;
 pub mod name;
 pub mod origin;
+pub mod partial;
 pub mod prune;
 pub mod quantity;
 pub mod resource_version;
@@ -63,6 +64,7 @@ pub use gvk::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVer
 pub use head::Head;
 pub use keys::Scope;
 pub use origin::Origin;
+pub use partial::Partial;
 pub use prune::Prune;
 pub use scan::{ValueEnd, array_lengths};
 pub use skim::Skim;

@@ -160,6 +160,10 @@ impl<'a> Cursor<'a> {
         let escaped = self.string_tail()?;
         Ok(RawStr { raw: &self.bytes[start..self.at - 1], at: start, escaped })
     }
+    /// The text of a string that this cursor has read, with its quotes.
+    pub(crate) fn quoted(&self, string: &RawStr<'a>) -> &'a [u8] {
+        &self.bytes[string.at - 1..string.at + string.raw.len() + 1]
+    }
     /// Moves after the closing quote of a string that was entered; returns whether it contains a
     /// backslash.
     fn string_tail(&mut self) -> Result<bool, SkimError> {
@@ -206,14 +210,24 @@ impl<'a> Cursor<'a> {
         }
         if self.at == start { self.fail("a value was expected") } else { Ok(start..self.at) }
     }
+    /// Skips the rest of an object that was entered, with its closing bracket.
+    pub(crate) fn skip_rest(&mut self) -> Result<(), SkimError> {
+        let mut nesting = Nesting::default();
+        let opened = nesting.feed(b"{");
+        debug_assert!(opened == Ok(None), "a bracket opens");
+        self.skip_with(nesting)
+    }
     /// Skips an object or array.
     fn skip_nested(&mut self) -> Result<Range<usize>, SkimError> {
         let start = self.at;
-        let mut nesting = Nesting::default();
-        match nesting.feed(&self.bytes[start..]) {
+        self.skip_with(Nesting::default())?;
+        Ok(start..self.at)
+    }
+    fn skip_with(&mut self, mut nesting: Nesting) -> Result<(), SkimError> {
+        match nesting.feed(&self.bytes[self.at..]) {
             Ok(Some(n_bytes)) => {
                 self.at += n_bytes;
-                Ok(start..self.at)
+                Ok(())
             }
             Ok(None) => {
                 self.at = self.bytes.len();

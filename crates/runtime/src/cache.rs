@@ -103,6 +103,9 @@ struct Informers {
     /// The `CacheInformer<K>` that the last read of each compile-time type found. Cleared on every
     /// request and removal.
     found: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
+    /// The resource of each compile-time type that was asked for, as [`ResourceType`] displays it.
+    /// Bounded by the number of types in the program's code.
+    names: HashMap<TypeId, Arc<str>>,
     /// The function type of each declared index. Bounded by the number of indexes in the program's
     /// code.
     indexes: HashMap<(ResourceType, Arc<str>), TypeId>,
@@ -461,11 +464,22 @@ impl Cache {
         }
     }
 
+    /// The name of a type's resource, as [`ResourceType`] displays it. Shared among the calls of a
+    /// compile-time type, of which a reconciler makes several in each pass.
+    pub(crate) fn resource_name<K: Cacheable>(&self, dynamic_type: &K::DynamicType) -> Arc<str> {
+        let new = || Arc::from(ResourceType::of::<K>(dynamic_type).to_string());
+        let Some(of) = compile_time::<K>() else { return new() };
+        if let Some(known) = self.informers.lock().names.get(&of) {
+            return known.clone();
+        }
+        let name = new();
+        self.informers.lock().names.entry(of).or_insert(name).clone()
+    }
+
     /// Returns the informer of a type, if its resource was requested by this type or another.
     /// Requests nothing.
     pub fn known<K: Cacheable>(&self, dynamic_type: &K::DynamicType) -> Option<CacheInformer<K>> {
-        // A compile-time type has one resource, so the Rust type is a sufficient key.
-        let of = (TypeId::of::<K::DynamicType>() == TypeId::of::<()>()).then(TypeId::of::<K>);
+        let of = compile_time::<K>();
         if let Some(of) = of
             && let Some(found) = self.informers.lock().found.get(&of)
         {
@@ -514,6 +528,12 @@ fn source(options: &mut CacheOptions) -> Option<ChooseSource> {
         let resource = resource_type.resource;
         Arc::new(SavedSource::new(source, resource, selection, metadata_only, unused))
     }))
+}
+
+/// The key of a type of which the compiler knows the resource. It has one resource, so the Rust type
+/// is a sufficient key.
+fn compile_time<K: Cacheable>() -> Option<TypeId> {
+    (TypeId::of::<K::DynamicType>() == TypeId::of::<()>()).then(TypeId::of::<K>)
 }
 
 fn id_of<K: Cacheable>(dynamic_type: &K::DynamicType) -> Id {

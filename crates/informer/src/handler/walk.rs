@@ -1,6 +1,6 @@
 //! The events that lead from one state of the cache to another.
 use crate::event::{Event, Tombstone};
-use crate::indexer::{ObjectCursor, Snapshot, compare};
+use crate::indexer::{ObjectCursor, Snapshot};
 use crate::key::Key;
 use crate::object::Raw;
 use std::cmp::Ordering;
@@ -156,7 +156,7 @@ fn order(old: Option<&Raw>, new: Option<&Raw>) -> Option<Ordering> {
         (None, None) => None,
         (Some(_), None) => Some(Ordering::Less),
         (None, Some(_)) => Some(Ordering::Greater),
-        (Some(old), Some(new)) => Some(compare(old.key(), new.key())),
+        (Some(old), Some(new)) => Some(old.key().cmp(new.key())),
     }
 }
 

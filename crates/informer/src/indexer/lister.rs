@@ -169,7 +169,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Lister<K> {
 }
 
 impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Lister<K> {
-    /// The objects whose labels match, by namespace and name.
+    /// The objects whose labels match, in the order of their keys.
     ///
     /// # Errors
     /// If an object does not fit `K`.

@@ -1,7 +1,7 @@
 //! A cache at one moment.
 use super::held::Held;
 use super::index::{Index, Looked};
-use super::tree::{Cursor, Iter, KeyRef, Tree, compare};
+use super::tree::{Cursor, Iter, KeyRef, Tree};
 use super::{NAMESPACE_INDEX, State};
 use crate::key::Key;
 use crate::object::{Object, Raw};
@@ -96,7 +96,7 @@ impl<K> Snapshot<K> {
         }
     }
 
-    /// All objects, by namespace and name.
+    /// All objects, in the order of their keys.
     pub fn iter(&self) -> Objects<'_, K> {
         Objects::of(Kind::All(self.0.objects.iter()))
     }
@@ -139,7 +139,7 @@ impl<K> Snapshot<K> {
         for value in values {
             objects.extend(self.by_index(index, value)?);
         }
-        objects.sort_by(|a, b| compare(a.key(), b.key()));
+        objects.sort_by(|a, b| a.key().cmp(b.key()));
         objects.dedup_by(|a, b| a.key() == b.key());
         Ok(objects)
     }

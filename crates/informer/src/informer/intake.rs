@@ -2,7 +2,7 @@
 use crate::failure::Panics;
 use crate::indexer::Lister;
 use crate::intake::{Intake, ObjectError};
-use crate::key::Key;
+use crate::key::{Key, Namespaces};
 use crate::object::{AnyValue, Pool, Raw, Training, Untyped, metadata_of};
 use crate::policy::CachePolicy;
 use crate::record::{Arrival, RecordError};
@@ -37,10 +37,9 @@ pub(super) struct ObjectIntake {
     /// The cache that the objects go to.
     cache: Lister<Untyped>,
     // State.
-    /// The namespace of the last object, to share its text.
-    namespace: Arc<str>,
+    namespaces: Namespaces,
     training: Training,
-    /// The JSON of an object that is stored in another form.
+    /// The JSON of an object that is stored in another form, or pruned.
     json: Vec<u8>,
     packed: Vec<u8>,
 }
@@ -62,7 +61,7 @@ impl ObjectIntake {
             decoder,
             panics,
             cache,
-            namespace: Arc::from(""),
+            namespaces: Namespaces::default(),
             training: Training::default(),
             json: Vec::new(),
             packed: Vec::new(),
@@ -76,33 +75,22 @@ impl ObjectIntake {
         self.cache.version(&head.namespace(bytes), &head.name(bytes), version)
     }
 
-    /// A list is sorted by namespace, so most objects share the text of theirs.
     fn key(&mut self, arrival: &Arrival<'_>) -> Key {
-        let namespace = arrival.head.namespace(arrival.bytes);
-        if *namespace != *self.namespace {
-            self.namespace = Arc::from(&*namespace);
-        }
-        Key::new(self.namespace.clone(), &*arrival.head.name(arrival.bytes))
+        let namespace = self.namespaces.share(&arrival.head.namespace(arrival.bytes));
+        Key::new(namespace, &*arrival.head.name(arrival.bytes))
     }
 }
 
 impl ObjectIntake {
     fn take(&mut self, arrival: &Arrival<'_>) -> Result<Raw, ObjectError> {
         let key = self.key(arrival);
-        if let Some(transform) = &self.transform {
-            let mut copy = Vec::new();
-            let head = arrival.copy(&self.resource_type, self.prune.as_ref(), &mut copy)?;
+        if let Some(transform) = self.transform.clone() {
+            let (copy, head) = self.copy(arrival)?;
             let version = head.resource_version(&copy).into_owned();
-            let changed = self.panics.catch("the transform", &key, || transform(Bytes::from(copy)));
-            let json = match changed {
-                Some(changed) => changed?,
-                None => {
-                    // The object as it came.
-                    let mut copy = Vec::new();
-                    arrival.copy(&self.resource_type, self.prune.as_ref(), &mut copy)?;
-                    Bytes::from(copy)
-                }
-            };
+            let before = copy.clone();
+            let changed = self.panics.catch("the transform", &key, || transform(copy));
+            // After a panic the object as it came.
+            let json = changed.unwrap_or(Ok(before))?;
             let head = Head::of(&json).map_err(RecordError::from)?;
             // FIFO-25: both were read before the transform.
             if *head.name(&json) != *key.name || *head.resource_version(&json) != version {
@@ -112,15 +100,35 @@ impl ObjectIntake {
             return self.make(key, &json, &head);
         }
         if self.pool.policy == CachePolicy::Compact {
-            let mut copy = Vec::new();
-            let head = arrival.copy(&self.resource_type, self.prune.as_ref(), &mut copy)?;
-            return Ok(Raw::plain(key, Bytes::from(copy), &head, Some(self.pool.clone())));
+            let (copy, head) = self.copy(arrival)?;
+            return Ok(Raw::plain(key, copy, &head, Some(self.pool.clone())));
         }
+        self.with_json(arrival, |intake, json, head| intake.make(key, json, head))
+    }
+
+    /// A copy of the stored part of an object, in an allocation of its size. (Pruning in place would
+    /// leave holes between objects that no later object fits into.)
+    fn copy(&mut self, arrival: &Arrival<'_>) -> Result<(Bytes, Head), ObjectError> {
+        if self.prune.is_some() {
+            return self
+                .with_json(arrival, |_, json, head| Ok((Bytes::copy_from_slice(json), *head)));
+        }
+        let mut copy = Vec::new();
+        let head = arrival.copy(&self.resource_type, None, &mut copy)?;
+        Ok((Bytes::from(copy), head))
+    }
+
+    /// Calls a function with the stored part of an object, in a buffer that is used again.
+    fn with_json<T>(
+        &mut self,
+        arrival: &Arrival<'_>,
+        make: impl FnOnce(&mut Self, &[u8], &Head) -> Result<T, ObjectError>,
+    ) -> Result<T, ObjectError> {
         let mut json = std::mem::take(&mut self.json);
         let made = arrival
             .copy(&self.resource_type, self.prune.as_ref(), &mut json)
             .map_err(ObjectError::from)
-            .and_then(|head| self.make(key, &json, &head));
+            .and_then(|head| make(self, &json, &head));
         if json.capacity() <= SCRATCH_BYTES_MAX {
             self.json = json;
         }

@@ -15,11 +15,14 @@ pub(super) struct Place {
     len: u32,
 }
 
-/// The ranges of uid and resourceVersion.
+/// The ranges of uid and resourceVersion, and the resourceVersion as a number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) uid: Place,
     pub(super) resource_version: Place,
+    /// To compare versions without reading their text in the body. Zero for a text that is not the
+    /// decimal form of a positive number.
+    pub(super) number: u64,
 }
 
 pub(super) enum Body {
@@ -54,8 +57,11 @@ impl Identity {
     fn in_order(uid: &str, resource_version: &str) -> Self {
         // Both are parts of an object, which a head limits to less than 4 GiB.
         let n_uid = uid.len() as u32;
-        let resource_version = Place { from: n_uid, len: resource_version.len() as u32 };
-        Self { uid: Place { from: 0, len: n_uid }, resource_version }
+        Self {
+            uid: Place { from: 0, len: n_uid },
+            resource_version: Place { from: n_uid, len: resource_version.len() as u32 },
+            number: number(resource_version),
+        }
     }
 
     /// The end of both texts, if one follows the other.
@@ -64,11 +70,19 @@ impl Identity {
     }
 
     fn within(bytes: &[u8], head: &Head) -> Option<Self> {
+        let resource_version = head.resource_version(bytes);
         Some(Self {
             uid: Place::within(head.uid(bytes), bytes)?,
-            resource_version: Place::within(head.resource_version(bytes), bytes)?,
+            number: number(&resource_version),
+            resource_version: Place::within(resource_version, bytes)?,
         })
     }
+}
+
+/// A positive number whose decimal form this text is; otherwise zero.
+fn number(text: &str) -> u64 {
+    let is_decimal = !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_decimal { text.parse().unwrap_or(0) } else { 0 }
 }
 
 impl Body {

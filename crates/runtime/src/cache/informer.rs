@@ -104,9 +104,10 @@ impl<K> CacheInformer<K> {
         })
     }
 
-    /// Whether the concatenated objects of its members may be out of key order.
+    /// Whether the concatenated objects of its members may be out of key order: the members are
+    /// sorted by namespace alone, and the last may hold several.
     pub(super) fn is_interleaved(&self) -> bool {
-        self.0.n_named > 0 && self.0.n_named < self.0.all.len()
+        self.0.all.len() > 1
     }
 
     /// Returns a lister over its informers.

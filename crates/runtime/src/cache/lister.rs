@@ -164,7 +164,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> CacheLister<K> {
 }
 
 impl<K: Resource + DeserializeOwned + Send + Sync + 'static> CacheLister<K> {
-    /// Returns the objects whose labels match, sorted by namespace and name.
+    /// Returns the objects whose labels match, sorted by key.
     ///
     /// # Errors
     ///

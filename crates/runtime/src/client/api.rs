@@ -8,7 +8,7 @@ use kube_core::{
     request::{Error as RequestError, Request as RequestPath},
 };
 use serde::{Serialize, de::DeserializeOwned};
-use setpoint_informer::{Cacheable, Lister, ResourceType, SharedInformer};
+use setpoint_informer::{Cacheable, Lister, SharedInformer};
 use setpoint_object::{Head, label::Selector, name::path_segment};
 
 use super::{Call, Client, ClientError, ReadFrom, WriteOutcome};
@@ -56,7 +56,7 @@ impl<K: Resource> fmt::Debug for Api<K> {
 /// Reads from the cache. They never wait and send no request.
 impl<K: Cacheable> Api<K> {
     pub(super) fn new(client: Client, dynamic_type: K::DynamicType) -> Self {
-        let resource = ResourceType::of::<K>(&dynamic_type).to_string().into();
+        let resource = client.cache.resource_name::<K>(&dynamic_type);
         Self { client, dynamic_type: Arc::new(dynamic_type), resource }
     }
 

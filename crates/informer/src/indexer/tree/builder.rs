@@ -1,7 +1,6 @@
 //! Builds a tree from entries in order.
 use super::node::{Child, Node};
-use super::slots::{NODE_FULL, Slots};
-use super::{HasKey, Tree, compare};
+use super::{Branch, HasKey, Leaf, NODE_FULL, Tree};
 use crate::key::Key;
 
 /// A tree under construction. Every call takes the same time, however large the tree is, so that a
@@ -23,7 +22,7 @@ impl<E> Default for Builder<E> {
 impl<E: HasKey + Clone> Builder<E> {
     /// Whether a key is greater than that of the last entry, so that it can be appended.
     pub(crate) fn follows(&self, key: &Key) -> bool {
-        self.leaf.last().is_none_or(|last| compare(last.key(), key).is_lt())
+        self.leaf.last().is_none_or(|last| last.key() < key)
     }
 
     /// Appends an entry.
@@ -36,7 +35,7 @@ impl<E: HasKey + Clone> Builder<E> {
         }
         if self.leaf.len() == NODE_FULL {
             let leaf = std::mem::replace(&mut self.leaf, Vec::with_capacity(NODE_FULL));
-            self.add(0, Child::of(Node::Leaf(Slots::of(leaf))));
+            self.add(0, Child::of(Node::Leaf(Leaf::of(leaf))));
         }
         self.leaf.push(entry);
         self.len += 1;
@@ -47,7 +46,7 @@ impl<E: HasKey + Clone> Builder<E> {
     pub(crate) fn finish(mut self) -> Tree<E> {
         if !self.leaf.is_empty() {
             let leaf = std::mem::take(&mut self.leaf);
-            self.add(0, Child::of(Node::Leaf(Slots::of(leaf))));
+            self.add(0, Child::of(Node::Leaf(Leaf::of(leaf))));
         }
         let mut level = 0;
         while level < self.branches.len() {
@@ -55,7 +54,7 @@ impl<E: HasKey + Clone> Builder<E> {
             if level + 1 == self.branches.len() && children.len() == 1 {
                 return Tree { root: children.pop().map(|child| child.node), len: self.len };
             }
-            self.add(level + 1, Child::of(Node::Branch(Slots::of(children))));
+            self.add(level + 1, Child::of(Node::Branch(Branch::of(children))));
             level += 1;
         }
         Tree::default()
@@ -67,7 +66,7 @@ impl<E: HasKey + Clone> Builder<E> {
         }
         if self.branches[level].len() == NODE_FULL {
             let full = std::mem::replace(&mut self.branches[level], Vec::with_capacity(NODE_FULL));
-            self.add(level + 1, Child::of(Node::Branch(Slots::of(full))));
+            self.add(level + 1, Child::of(Node::Branch(Branch::of(full))));
         }
         self.branches[level].push(child);
     }

@@ -1,5 +1,5 @@
 //! A position in a tree that keeps the tree alive.
-use super::node::{Node, child_of};
+use super::node::Node;
 use super::{HasKey, KeyRef, Tree};
 use std::sync::Arc;
 
@@ -26,13 +26,10 @@ impl<E: HasKey> Cursor<E> {
         while let Some(node) = next {
             let (at, child) = match &*node {
                 Node::Branch(branch) => {
-                    let at = child_of(branch, key, true);
-                    (at + 1, Some(branch.items[at].node.clone()))
+                    let at = branch.child_of(key, true);
+                    (at + 1, Some(branch.children[at].node.clone()))
                 }
-                Node::Leaf(leaf) => {
-                    let (Ok(at) | Err(at)) = leaf.place(key, true);
-                    (at, None)
-                }
+                Node::Leaf(leaf) => (leaf.lower_bound(key), None),
             };
             path.push((node, at));
             next = child;
@@ -64,7 +61,7 @@ impl<E: HasKey> Cursor<E> {
             match &**node {
                 Node::Leaf(leaf) if *at < leaf.len() => return,
                 Node::Branch(branch) if *at < branch.len() => {
-                    let child = branch.items[*at].node.clone();
+                    let child = branch.children[*at].node.clone();
                     *at += 1;
                     self.path.push((child, 0));
                 }

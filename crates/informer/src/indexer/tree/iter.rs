@@ -1,5 +1,5 @@
 //! Iterates over a tree in order.
-use super::node::{Child, Node, child_of};
+use super::node::{Child, Node};
 use super::{HasKey, KeyRef};
 use std::slice;
 
@@ -28,15 +28,12 @@ impl<'a, E: HasKey> Iter<'a, E> {
         loop {
             match node {
                 Node::Branch(branch) => {
-                    let at = child_of(branch, key, true);
-                    iter.above.push(branch.items[at + 1..].iter());
-                    node = &branch.items[at].node;
+                    let at = branch.child_of(key, true);
+                    iter.above.push(branch.children[at + 1..].iter());
+                    node = &branch.children[at].node;
                 }
                 Node::Leaf(leaf) => {
-                    let at = match leaf.place(key, true) {
-                        Ok(at) | Err(at) => at,
-                    };
-                    iter.leaf = leaf.items[at..].iter();
+                    iter.leaf = leaf.items[leaf.lower_bound(key)..].iter();
                     return iter;
                 }
             }
@@ -51,7 +48,7 @@ impl<'a, E: HasKey> Iter<'a, E> {
                     return;
                 }
                 Node::Branch(branch) => {
-                    let mut children = branch.items.iter();
+                    let mut children = branch.children.iter();
                     // A branch has children.
                     let Some(first) = children.next() else { return };
                     self.above.push(children);

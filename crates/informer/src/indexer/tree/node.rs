@@ -1,5 +1,5 @@
 //! A node of a tree.
-use super::{DEPTH_MAX, HasKey, KeyRef, NODE_MAX, Path, Slots};
+use super::{Branch, DEPTH_MAX, HasKey, KeyRef, Leaf, NODE_MAX, Path};
 use crate::key::Key;
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use std::sync::Arc;
 const NODE_MIN: usize = NODE_MAX / 4;
 
 pub(super) enum Node<E> {
-    Leaf(Slots<E>),
-    Branch(Slots<Child<E>>),
+    Leaf(Leaf<E>),
+    Branch(Branch<E>),
 }
 
 impl<E: Clone> Clone for Node<E> {
     fn clone(&self) -> Self {
         match self {
-            Self::Leaf(slots) => Self::Leaf(slots.clone()),
-            Self::Branch(slots) => Self::Branch(slots.clone()),
+            Self::Leaf(leaf) => Self::Leaf(leaf.clone()),
+            Self::Branch(branch) => Self::Branch(branch.clone()),
         }
     }
 }
@@ -33,12 +33,6 @@ impl<E> Clone for Child<E> {
     }
 }
 
-impl<E> HasKey for Child<E> {
-    fn key(&self) -> &Key {
-        &self.low
-    }
-}
-
 impl<E: HasKey> Child<E> {
     pub(super) fn of(node: Node<E>) -> Self {
         Self { low: node.low().clone(), node: Arc::new(node) }
@@ -52,65 +46,62 @@ pub(super) enum Added<E> {
     Split(Child<E>),
 }
 
-/// The position of the child that contains a key, or would contain it.
-pub(super) fn child_of<E>(branch: &Slots<Child<E>>, key: KeyRef<'_>, checks_prefix: bool) -> usize {
-    match branch.place(key, checks_prefix) {
-        Ok(at) => at,
-        Err(at) => at.saturating_sub(1),
-    }
-}
-
 impl<E: HasKey> Node<E> {
     pub(super) fn low(&self) -> &Key {
         match self {
-            Self::Leaf(slots) => slots.low(),
-            Self::Branch(slots) => slots.low(),
+            Self::Leaf(leaf) => leaf.items[0].key(),
+            Self::Branch(branch) => branch.low(),
         }
     }
 
     fn len(&self) -> usize {
         match self {
-            Self::Leaf(slots) => slots.len(),
-            Self::Branch(slots) => slots.len(),
+            Self::Leaf(leaf) => leaf.len(),
+            Self::Branch(branch) => branch.len(),
         }
     }
 
     pub(super) fn only_child(&self) -> Option<Arc<Self>> {
         match self {
-            Self::Branch(slots) if slots.len() == 1 => Some(slots.items[0].node.clone()),
+            Self::Branch(branch) if branch.len() == 1 => Some(branch.children[0].node.clone()),
             _ => None,
         }
     }
 
-    pub(super) fn find(&self, key: KeyRef<'_>, checks_prefix: bool) -> Option<&E> {
+    /// An existing entry.
+    pub(super) fn find(&self, key: KeyRef<'_>) -> Option<&E> {
+        let mark = key.mark();
+        self.find_by(key, mark, false).or_else(|| self.find_by(key, mark, true))
+    }
+
+    fn find_by(&self, key: KeyRef<'_>, mark: u32, checks_prefix: bool) -> Option<&E> {
         let mut node = self;
         loop {
             match node {
                 Self::Branch(branch) => {
-                    node = &branch.items[child_of(branch, key, checks_prefix)].node
+                    node = &branch.children[branch.child_of(key, checks_prefix)].node
                 }
-                Self::Leaf(leaf) => {
-                    return leaf.place(key, checks_prefix).ok().map(|at| &leaf.items[at]);
-                }
+                Self::Leaf(leaf) => return leaf.find(key, mark).map(|at| &leaf.items[at]),
             }
         }
     }
 
     /// The path to an existing entry.
     pub(super) fn path(&self, key: KeyRef<'_>) -> Option<Path> {
-        self.path_by(key, false).or_else(|| self.path_by(key, true))
+        let mark = key.mark();
+        self.path_by(key, mark, false).or_else(|| self.path_by(key, mark, true))
     }
 
-    fn path_by(&self, key: KeyRef<'_>, checks_prefix: bool) -> Option<Path> {
+    fn path_by(&self, key: KeyRef<'_>, mark: u32, checks_prefix: bool) -> Option<Path> {
         let mut path = Path { places: [0; DEPTH_MAX], depth: 0 };
         let mut node = self;
         loop {
             let (at, next) = match node {
                 Self::Branch(branch) => {
-                    let at = child_of(branch, key, checks_prefix);
-                    (at, Some(&branch.items[at].node))
+                    let at = branch.child_of(key, checks_prefix);
+                    (at, Some(&branch.children[at].node))
                 }
-                Self::Leaf(leaf) => (leaf.place(key, checks_prefix).ok()?, None),
+                Self::Leaf(leaf) => (leaf.find(key, mark)?, None),
             };
             // A node has fewer than 256 places.
             path.places[path.depth] = at as u8;
@@ -131,7 +122,7 @@ impl<E: HasKey + Clone> Node<E> {
         loop {
             let at = path.next().unwrap_or_default();
             match Arc::make_mut(node) {
-                Self::Branch(branch) => node = &mut branch.items[at].node,
+                Self::Branch(branch) => node = &mut branch.children[at].node,
                 Self::Leaf(leaf) => return &mut leaf.items[at],
             }
         }
@@ -141,12 +132,13 @@ impl<E: HasKey + Clone> Node<E> {
     pub(super) fn add(self: &mut Arc<Self>, entry: E) -> Added<E> {
         match Arc::make_mut(self) {
             Self::Leaf(leaf) => {
-                if leaf.len() < NODE_MAX {
+                if !leaf.is_full() {
                     leaf.insert(entry);
                     return Added::Here;
                 }
                 let mut right = leaf.split();
-                let is_right = KeyRef::from(right.low()).compare(entry.key().into()).is_lt();
+                let is_right =
+                    KeyRef::from(right.items[0].key()).compare(entry.key().into()).is_lt();
                 if is_right {
                     right.insert(entry)
                 } else {
@@ -155,23 +147,20 @@ impl<E: HasKey + Clone> Node<E> {
                 Added::Split(Child::of(Self::Leaf(right)))
             }
             Self::Branch(branch) => {
-                let at = match branch.place(entry.key().into(), true) {
-                    Ok(at) => at,
-                    Err(0) => {
-                        branch.lower(entry.key());
-                        0
-                    }
-                    Err(at) => at - 1,
-                };
-                let Added::Split(child) = Self::add(&mut branch.items[at].node, entry) else {
+                let key = KeyRef::from(entry.key());
+                if KeyRef::from(branch.low()).compare(key).is_gt() {
+                    branch.lower(entry.key());
+                }
+                let at = branch.child_of(key, true);
+                let Added::Split(child) = Self::add(&mut branch.children[at].node, entry) else {
                     return Added::Here;
                 };
-                if branch.len() < NODE_MAX {
+                if !branch.is_full() {
                     branch.insert(child);
                     return Added::Here;
                 }
                 let mut right = branch.split();
-                let is_right = KeyRef::from(right.low()).compare(child.key().into()).is_lt();
+                let is_right = KeyRef::from(right.low()).compare((&child.low).into()).is_lt();
                 if is_right {
                     right.insert(child)
                 } else {
@@ -190,8 +179,8 @@ impl<E: HasKey + Clone> Node<E> {
         match Arc::make_mut(self) {
             Self::Leaf(leaf) => leaf.remove(at),
             Self::Branch(branch) => {
-                let removed = Self::remove(&mut branch.items[at].node, rest);
-                match branch.items[at].node.len() {
+                let removed = Self::remove(&mut branch.children[at].node, rest);
+                match branch.children[at].node.len() {
                     0 => drop(branch.remove(at)),
                     1..NODE_MIN => join(branch, at),
                     _ => {}
@@ -202,24 +191,16 @@ impl<E: HasKey + Clone> Node<E> {
     }
 }
 
-impl<E> Slots<Child<E>> {
-    /// Lowers the bound of the first child, for a key less than all others.
-    fn lower(&mut self, low: &Key) {
-        self.items[0].low = low.clone();
-        self.recompute();
-    }
-}
-
 /// Merges a small child with a neighbor, if both fit into one node.
-fn join<E: HasKey + Clone>(branch: &mut Slots<Child<E>>, at: usize) {
+fn join<E: HasKey + Clone>(branch: &mut Branch<E>, at: usize) {
     let at = if at + 1 < branch.len() { at } else { at.saturating_sub(1) };
     if at + 1 >= branch.len()
-        || branch.items[at].node.len() + branch.items[at + 1].node.len() > NODE_MAX
+        || branch.children[at].node.len() + branch.children[at + 1].node.len() > NODE_MAX
     {
         return;
     }
     let right = branch.remove(at + 1).node;
-    match (Arc::make_mut(&mut branch.items[at].node), Arc::unwrap_or_clone(right)) {
+    match (Arc::make_mut(&mut branch.children[at].node), Arc::unwrap_or_clone(right)) {
         (Node::Leaf(left), Node::Leaf(right)) => left.append(right),
         (Node::Branch(left), Node::Branch(right)) => left.append(right),
         // All leaves are on one level.

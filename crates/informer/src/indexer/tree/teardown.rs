@@ -25,7 +25,7 @@ impl<E> Teardown<E> {
         match Arc::into_inner(self.0.pop()?) {
             Some(Node::Leaf(leaf)) => Some(leaf.items),
             Some(Node::Branch(branch)) => {
-                self.0.extend(branch.items.into_iter().map(|child| child.node));
+                self.0.extend(branch.children.into_iter().map(|child| child.node));
                 Some(Vec::new())
             }
             None => Some(Vec::new()),

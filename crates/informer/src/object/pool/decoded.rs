@@ -41,15 +41,35 @@ pub(crate) struct Slot {
     is_used: AtomicBool,
 }
 
-#[derive(Default)]
+/// A value, and its bytes.
+type Decoded = (AnyValue, usize);
+
 struct Held {
-    values: Vec<(AnyValue, usize)>,
+    first: Decoded,
+    /// Those of other types. Most objects are read as one.
+    others: Vec<Decoded>,
     is_main: bool,
 }
 
 impl Held {
+    fn values(&self) -> impl Iterator<Item = &Decoded> {
+        [&self.first].into_iter().chain(&self.others)
+    }
+
     fn n_bytes(&self) -> usize {
-        ENTRY_BYTES + self.values.iter().map(|(_, n_bytes)| n_bytes).sum::<usize>()
+        ENTRY_BYTES + self.values().map(|(_, n_bytes)| n_bytes).sum::<usize>()
+    }
+
+    /// Adds a value; returns the one that gives its place to it.
+    fn add(&mut self, value: Decoded) -> Option<AnyValue> {
+        let is_full = self.others.len() + 1 == TYPES_MAX;
+        let gone = is_full.then(|| {
+            let next = self.others.remove(0);
+            std::mem::replace(&mut self.first, next).0
+        });
+        self.others.reserve_exact(1);
+        self.others.push(value);
+        gone
     }
 }
 
@@ -57,7 +77,7 @@ impl Slot {
     pub(crate) fn get<K: Send + Sync + 'static>(&self) -> Option<Arc<K>> {
         let value = {
             let held = self.held.lock();
-            let mut values = held.as_ref()?.values.iter();
+            let mut values = held.as_ref()?.values();
             values.find(|(value, _)| (**value).is::<K>())?.0.clone()
         };
         if !self.is_used.load(Relaxed) {
@@ -75,7 +95,11 @@ impl Slot {
 /// user's code, and dropping an object takes the lock.
 #[derive(Default)]
 pub(super) struct Leaving {
-    values: Vec<Held>,
+    /// Mostly one, for which there is no list.
+    first: Option<Box<Held>>,
+    others: Vec<Box<Held>>,
+    /// Of an object that has others.
+    single: Option<AnyValue>,
     objects: Vec<Arc<Inner>>,
 }
 
@@ -123,19 +147,23 @@ impl Places {
         {
             let slot = inner.decoded();
             let mut held = slot.held.lock();
-            let is_new = held.is_none();
-            let held = held.get_or_insert_default();
-            let of = (*value).type_id();
-            if held.values.iter().any(|(known, _)| (**known).type_id() == of) {
-                return leaving;
-            }
-            let before = if is_new { 0 } else { held.n_bytes() };
-            if held.values.len() == TYPES_MAX {
-                let (first, _) = held.values.remove(0);
-                leaving.values.push(Held { values: vec![(first, 0)], is_main: false });
-            }
-            held.values.reserve_exact(1);
-            held.values.push((value, n_bytes));
+            let (is_new, before) = match &mut *held {
+                Some(held) => {
+                    let of = (*value).type_id();
+                    if held.values().any(|(known, _)| (**known).type_id() == of) {
+                        return leaving;
+                    }
+                    let before = held.n_bytes();
+                    leaving.single = held.add((value, n_bytes));
+                    (false, before)
+                }
+                none => {
+                    let first = (value, n_bytes);
+                    *none = Some(Box::new(Held { first, others: Vec::new(), is_main: false }));
+                    (true, 0)
+                }
+            };
+            let Some(held) = held.as_ref() else { return leaving };
             let bytes = if held.is_main { &mut self.main_bytes } else { &mut self.new_bytes };
             *bytes = (*bytes + held.n_bytes()).saturating_sub(before);
             if is_new {
@@ -235,7 +263,10 @@ impl Places {
         let bytes = if held.is_main { &mut self.main_bytes } else { &mut self.new_bytes };
         *bytes = bytes.saturating_sub(held.n_bytes());
         self.n_held = self.n_held.saturating_sub(1);
-        leaving.values.push(*held);
+        match leaving.first {
+            None => leaving.first = Some(held),
+            Some(_) => leaving.others.push(held),
+        }
     }
 }
 
