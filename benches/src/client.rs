@@ -57,6 +57,13 @@ pub(crate) struct Args {
     /// Measure reads between the sync and the events.
     #[arg(long)]
     reads: bool,
+    /// Of `setpoint`: list again after the sync, and measure that.
+    #[arg(long)]
+    relist: bool,
+    /// Of `setpoint`: measure how long the thread is held, by a task that runs all the time; the
+    /// CPU is that task's then.
+    #[arg(long)]
+    holds: bool,
 }
 
 /// The clients written in Rust.
@@ -103,6 +110,11 @@ pub(crate) struct Findings {
     pub(crate) rss_synced: u64,
     pub(crate) rss_peak: u64,
     pub(crate) rss_end: u64,
+    /// CPU of a second list of the same objects.
+    pub(crate) relist_cpu: f64,
+    /// The longest times between two polls of another task of the thread: of the sync, of the
+    /// second list, of the events.
+    pub(crate) holds: Option<[f64; 3]>,
     pub(crate) n_events: u64,
     /// Number of handler calls for them: fewer if a queue merged some.
     pub(crate) n_calls: u64,
@@ -153,6 +165,18 @@ impl Run {
         self.findings.heap = (self.heap)().saturating_sub(self.heap_before);
         let resident = usage::resident()?;
         (self.findings.rss_synced, self.findings.rss_peak) = (resident.now, resident.peak);
+        Ok(())
+    }
+
+    async fn relist_begins(&mut self) -> anyhow::Result<()> {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        self.phase = (Instant::now(), Usage::cpu()?);
+        ask(&self.client, "/bench/expire").await?;
+        Ok(())
+    }
+
+    fn relist_ends(&mut self) -> anyhow::Result<()> {
+        self.findings.relist_cpu = (Usage::cpu()? - self.phase.1).as_secs_f64();
         Ok(())
     }
 

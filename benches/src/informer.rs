@@ -56,6 +56,12 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
             eprintln!("heap: {}", subject.name);
             runs.add_heap(subject, source.run_counted(subject)?);
         }
+        for subject in runs::relists() {
+            for _ in 0..args.rounds {
+                eprintln!("{}", subject.name);
+                runs.add(&subject, source.run(&subject)?);
+            }
+        }
         for subject in runs::readers() {
             for _ in 0..args.rounds {
                 eprintln!("reads: {}", subject.name);

@@ -2,7 +2,8 @@
 //!
 //! It answers as kube-apiserver's watch cache does. A list at `resourceVersion=0` is complete and
 //! ignores `limit`; any other list is paged on request. `sendInitialEvents` gives a list as a
-//! stream with the marked bookmark at its end. A watch is silent until events are requested (`GET
+//! stream with the marked bookmark at its end; `GET /bench/expire` ends the watches that are open,
+//! so that their clients list again. A watch is silent until events are requested (`GET
 //! /bench/events`), which are then sent as fast as the client reads them. Every client gets the
 //! same bytes, over HTTP/1.1 without TLS and without compression. They are generated in advance
 //! (above [`PRERENDERED_MAX`] Pods, while they are sent), so the source uses little of the machine
@@ -18,6 +19,10 @@ const PRERENDERED_MAX: u64 = 200_000;
 
 /// Size of a chunk of a list in bytes.
 const CHUNK: usize = 64 << 10;
+
+/// The event that ends a watch whose version is too old.
+const EXPIRED: &[u8] = br#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version","reason":"Expired","code":410}}
+"#;
 
 /// Options.
 #[derive(Debug, Clone, clap::Args)]
@@ -70,6 +75,8 @@ struct Source {
 struct Gate {
     epoch: u64,
     is_open: bool,
+    /// Watches that began before are told that their version is too old.
+    has_expired: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -206,10 +213,15 @@ impl Source {
                 "/api/v1/pods" => self.list(&request, &mut stream)?,
                 "/bench/start" => {
                     let mut gate = self.gate();
-                    *gate = Gate { epoch: gate.epoch + 1, is_open: false };
+                    *gate = Gate { epoch: gate.epoch + 1, ..Gate::default() };
                     drop(gate);
                     self.moved.notify_all();
                     answer(&mut stream, "200 OK", &self.facts())?;
+                }
+                "/bench/expire" => {
+                    self.gate().has_expired = true;
+                    self.moved.notify_all();
+                    answer(&mut stream, "200 OK", "{}")?;
                 }
                 "/bench/events" => {
                     self.gate().is_open = true;
@@ -312,7 +324,9 @@ impl Source {
                 ),
             };
             let bookmark = format!(
-                r#"{{"type":"BOOKMARK","object":{{{kind},"metadata":{{"resourceVersion":"{LIST_VERSION}","annotations":{{"k8s.io/initial-events-end":"true"}}}}{rest}}}}}"#
+                r#"{{"type":"BOOKMARK","object":{{{kind},"metadata":{{"resourceVersion":"{}","annotations":{{"k8s.io/initial-events-end":"true"}}}}{rest}}}}}"#,
+                // So that a client sees when it has listed again.
+                LIST_VERSION - u64::from(!gate.has_expired),
             );
             chunk(&mut body.ready, |out| {
                 out.extend_from_slice(bookmark.as_bytes());
@@ -320,16 +334,20 @@ impl Source {
             });
             body.flush()?;
         }
-        let epoch = gate.epoch;
+        let (epoch, had_expired) = (gate.epoch, gate.has_expired);
         {
             let mut now = self.gate();
-            while now.epoch == epoch && !now.is_open {
+            while now.epoch == epoch && !now.is_open && now.has_expired == gate.has_expired {
                 now = self.moved.wait(now).unwrap_or_else(PoisonError::into_inner);
             }
             gate = *now;
         }
         if gate.epoch != epoch {
             return Ok(());
+        }
+        if gate.has_expired != had_expired {
+            body.pending.extend_from_slice(EXPIRED);
+            return body.finish();
         }
         let after = request.number("resourceVersion").unwrap_or(0);
         let first = after.saturating_sub(LIST_VERSION).min(self.n_events) as usize;

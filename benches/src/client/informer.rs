@@ -44,6 +44,11 @@ where
     if !run.args.prune {
         builder = builder.keep_managed_fields(true);
     }
+    let mut holds = Holds::default();
+    let mut tasks = tokio::task::JoinSet::new();
+    if run.args.holds {
+        tasks.spawn(holds.clone().watch());
+    }
     run.sync_begins()?;
     let (informer, worker) = builder.build();
     let counts = Arc::new(Counts::default());
@@ -59,17 +64,27 @@ where
         HandlerOptions::default(),
     )?;
     let stop = CancellationToken::new();
-    let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(worker.run(stop.clone()));
     informer.synced().await?;
     registration.synced().await?;
     run.sync_ends(informer.lister().len() as u64)?;
+    let hold_of_sync = holds.longest();
     let snapshot = informer.lister().snapshot();
     let bytes = snapshot.iter().filter_map(|object| Some(object.bytes()?.len() as u64));
     run.findings.json_bytes = bytes.sum();
     // While somebody holds a snapshot, each event copies the path to what it changes.
     drop(snapshot);
 
+    if run.args.relist {
+        let before = informer.lister().resource_version();
+        run.relist_begins().await?;
+        while informer.lister().resource_version() == before {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        registration.delivered().await;
+        run.relist_ends()?;
+    }
+    let hold_of_relist = holds.longest();
     if run.args.reads {
         let lister = informer.lister();
         let keys: Vec<Key> = lister.snapshot().iter().map(|object| object.key().clone()).collect();
@@ -82,9 +97,42 @@ where
         counts.done(&registration).await;
         run.events_end(counts.calls.load(Relaxed) - before)?;
     }
+    if run.args.holds {
+        run.findings.holds = Some([hold_of_sync, hold_of_relist, holds.longest()]);
+    }
     stop.cancel();
+    holds.stop();
     while tasks.join_next().await.is_some() {}
     Ok(run.findings)
+}
+
+/// How long other tasks held the thread, nanoseconds.
+#[derive(Clone, Default)]
+struct Holds {
+    longest: Arc<AtomicU64>,
+    has_ended: Arc<AtomicU64>,
+}
+
+impl Holds {
+    /// A task that is always ready.
+    async fn watch(self) {
+        let mut last = Instant::now();
+        while self.has_ended.load(Relaxed) == 0 {
+            tokio::task::yield_now().await;
+            let now = Instant::now();
+            self.longest.fetch_max((now - last).as_nanos() as u64, Relaxed);
+            last = now;
+        }
+    }
+
+    /// The longest, in seconds, since it was asked for the last time.
+    fn longest(&mut self) -> f64 {
+        Duration::from_nanos(self.longest.swap(0, Relaxed)).as_secs_f64()
+    }
+
+    fn stop(&self) {
+        self.has_ended.store(1, Relaxed);
+    }
 }
 
 #[derive(Default)]

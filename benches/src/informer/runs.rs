@@ -125,6 +125,20 @@ pub(super) fn readers() -> Vec<Subject> {
         .collect()
 }
 
+/// What lists again, and what is measured for how long it holds the thread.
+pub(super) fn relists() -> [Subject; 2] {
+    [(RELIST, "--relist"), (HOLDS, "--holds")].map(|(name, argument)| {
+        let mut subject = Subject::setpoint("compact");
+        subject.name = name.to_owned();
+        subject.arguments.extend([argument.to_owned(), "--relist".to_owned()]);
+        subject.arguments.dedup();
+        subject
+    })
+}
+
+pub(super) const RELIST: &str = "`Compact`, listing again";
+pub(super) const HOLDS: &str = "`Compact`, beside another task of the thread";
+
 /// How the reads of a policy are called.
 pub(super) fn reader(policy: &str) -> String {
     format!("`get` under `{}`", title(policy))
@@ -227,7 +241,7 @@ impl Runs {
         );
         const MIB: f64 = 1024.0 * 1024.0;
         for (name, all, _) in &self.0 {
-            if name.starts_with("`get`") {
+            if name.starts_with('`') {
                 continue;
             }
             let of = |figure: fn(&Findings) -> f64| self.median(name, figure);
