@@ -61,7 +61,8 @@ impl ServiceCidrs {
     pub fn is_settled(ranges: &[Bytes]) -> bool {
         let is_settled = |range: &Bytes| {
             let range: Value = serde_json::from_slice(range).ok()?;
-            let is_kept = range.finalizers().contains(&FINALIZER) && says(&range, &ready());
+            let is_kept =
+                range.finalizers().contains(&FINALIZER) && has_condition(&range, &ready());
             Some(range.deletion_timestamp().is_empty() && is_kept)
         };
         ranges.iter().all(|range| is_settled(range).unwrap_or(false))
@@ -109,7 +110,7 @@ fn blocked() -> Value {
 }
 
 /// Whether a range has a condition.
-fn says(range: &Value, condition: &Value) -> bool {
+fn has_condition(range: &Value, condition: &Value) -> bool {
     let held = range["status"]["conditions"].as_array();
     let held = held.into_iter().flatten().find(|held| held["type"] == condition["type"]);
     let same =
@@ -192,7 +193,7 @@ impl Pass {
         range: &Value,
         mut condition: Value,
     ) -> Result<(), RequestError> {
-        if says(range, &condition) {
+        if has_condition(range, &condition) {
             return Ok(());
         }
         condition["lastTransitionTime"] = self.clock.now().rfc3339().into();

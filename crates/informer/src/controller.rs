@@ -89,13 +89,14 @@ pub use apply::{Change, DeltaStore, apply};
 pub use log::LogObserver;
 
 use crate::delta::{Batch, DeltaQueue, Keyed, QueueClosed, Synced};
+use crate::failure::pass_on_panic;
 use crate::reflector::Reflector;
 use futures::FutureExt;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -218,14 +219,6 @@ async fn consume<T: Keyed, P: Process<T>>(
                 }
             }
         }
-    }
-}
-
-fn pass_on_panic(ended: Result<(), JoinError>) {
-    if let Err(error) = ended
-        && let Ok(panic) = error.try_into_panic()
-    {
-        std::panic::resume_unwind(panic);
     }
 }
 

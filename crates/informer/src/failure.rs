@@ -42,6 +42,15 @@ impl Panics {
     }
 }
 
+/// Passes a panic of a task on to this one.
+pub(crate) fn pass_on_panic(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended
+        && let Ok(panic) = error.try_into_panic()
+    {
+        std::panic::resume_unwind(panic);
+    }
+}
+
 /// The message of a panic, if it has one.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     panic

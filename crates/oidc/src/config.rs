@@ -128,7 +128,7 @@ pub struct ClaimValidationRule {
     pub required_value: String,
     /// An expression about `claims`.
     pub expression: String,
-    /// What a token that fails is told.
+    /// The message for a token that fails.
     pub message: String,
 }
 
@@ -184,7 +184,7 @@ pub struct ExtraMapping {
 pub struct UserValidationRule {
     /// An expression about `user`.
     pub expression: String,
-    /// What a token that fails is told.
+    /// The message for a token that fails.
     pub message: String,
 }
 

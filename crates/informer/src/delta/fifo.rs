@@ -11,7 +11,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 /// The capacity that an empty queue keeps, batches (FIFO-17).
-const KEPT_MAX: usize = 64;
+const IDLE_CAPACITY_MAX: usize = 64;
 
 /// A plain sequence of deltas (FIFO-10) without grouping by key or merging: the reader sees every
 /// event in the server's order. client-go's `RealFIFO`.
@@ -161,7 +161,7 @@ impl<T: Keyed + Clone> Line<T> for Batches<T> {
             self.is_open = false;
             self.hashes.clear();
             // FIFO-17: free the memory after a burst.
-            if self.batches.capacity() > KEPT_MAX {
+            if self.batches.capacity() > IDLE_CAPACITY_MAX {
                 self.batches = VecDeque::new();
             }
         }

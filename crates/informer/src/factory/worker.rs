@@ -1,5 +1,6 @@
 //! Runs the informers of a factory.
 use super::InformerFactory;
+use crate::failure::pass_on_panic;
 use std::fmt;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -60,13 +61,5 @@ impl FactoryWorker {
         while let Some(ended) = informers.join_next().await {
             pass_on_panic(ended);
         }
-    }
-}
-
-fn pass_on_panic(ended: Result<(), tokio::task::JoinError>) {
-    if let Err(error) = ended
-        && let Ok(panic) = error.try_into_panic()
-    {
-        std::panic::resume_unwind(panic);
     }
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 /// The capacity that an empty ring keeps, in notifications; and the number of holes that are not
 /// worth removing.
-const RING_KEPT_MAX: usize = 64;
+const IDLE_CAPACITY_MAX: usize = 64;
 
 /// The largest number of walks that wait. A further one is joined with the last, so that a handler
 /// that is stuck keeps a bounded number of states of the cache in memory.
@@ -218,7 +218,7 @@ impl<K> Queue<K> {
             // behind.
             self.front = self.end;
             self.ring.clear();
-            self.ring.shrink_to(RING_KEPT_MAX);
+            self.ring.shrink_to(IDLE_CAPACITY_MAX);
         }
         if self.len <= self.queue_max / 2 {
             self.forget_index();
@@ -296,7 +296,7 @@ impl<K> Queue<K> {
 
     /// Removes the holes when there are more holes than events.
     fn pack(&mut self) {
-        if self.ring.len() > 2 * self.len + RING_KEPT_MAX {
+        if self.ring.len() > 2 * self.len + IDLE_CAPACITY_MAX {
             self.ring.retain(|slot| !matches!(slot, Slot::Hole));
             let places = (self.front..).zip(&self.ring);
             let walks = places.filter(|(_, slot)| matches!(slot, Slot::Walk(_)));

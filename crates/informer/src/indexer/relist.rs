@@ -68,7 +68,7 @@ impl Relist {
         let unchanged = before.filter(|before| is_same_version(&before.object, &object));
         let functions = self.indices.iter().map(|index| &index.function);
         let (object, mut values) = match (unchanged, before) {
-            (Some(held), _) => self.kept(held),
+            (Some(held), _) => self.unchanged(held),
             (None, before) => match (values_of(functions, &object), before) {
                 (Ok(values), before) => {
                     before.iter().for_each(|before| before.object.left());
@@ -79,9 +79,9 @@ impl Relist {
                     return;
                 }
                 (Err(error), Some(before)) => {
-                    let kept = self.kept(before);
+                    let before = self.unchanged(before);
                     self.rejected.push(error);
-                    kept
+                    before
                 }
             },
         };
@@ -98,7 +98,7 @@ impl Relist {
         debug_assert!(pushed.is_ok(), "the key follows the last one");
     }
 
-    fn kept(&self, held: &Held) -> (Raw, Values) {
+    fn unchanged(&self, held: &Held) -> (Raw, Values) {
         let values = (0..self.indices.len()).map(|n| held.values(n).into()).collect();
         (held.object.clone(), values)
     }

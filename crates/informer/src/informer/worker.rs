@@ -3,6 +3,7 @@ use super::Shared;
 use super::consumer::consume;
 use super::intake::ObjectIntake;
 use crate::delta::{DeltaQueue, OrderedFifo};
+use crate::failure::pass_on_panic;
 use crate::metrics::ReservedMetrics;
 use crate::object::Raw;
 use crate::reflector::{Reflector, ReflectorOptions, Resync};
@@ -11,7 +12,7 @@ use rand::rngs::SmallRng;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// Runs an informer; the caller spawns it. Dropping it ends the informer.
@@ -136,13 +137,5 @@ impl InformerWorker {
         while let Some(ended) = handlers.join_next().await {
             pass_on_panic(ended);
         }
-    }
-}
-
-fn pass_on_panic(ended: Result<(), JoinError>) {
-    if let Err(error) = ended
-        && let Ok(panic) = error.try_into_panic()
-    {
-        std::panic::resume_unwind(panic);
     }
 }

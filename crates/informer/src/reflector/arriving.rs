@@ -43,7 +43,7 @@ impl Arriving {
 /// Most lists are sorted by key, and have no duplicates and no deletions. So objects are only
 /// appended, and later versions and deletions are sorted out at the end, in slices. Nothing here
 /// takes time in proportion to the list in one poll.
-pub(super) struct Collected<T> {
+pub(super) struct Arrived<T> {
     items: Vec<T>,
     /// Deleted keys, each with the number of items before its last deletion.
     deleted: BTreeMap<Key, usize>,
@@ -53,7 +53,7 @@ pub(super) struct Collected<T> {
     check_at: usize,
 }
 
-impl<T> Default for Collected<T> {
+impl<T> Default for Arrived<T> {
     fn default() -> Self {
         Self {
             items: Vec::new(),
@@ -64,7 +64,7 @@ impl<T> Default for Collected<T> {
     }
 }
 
-impl<T: Keyed> Collected<T> {
+impl<T: Keyed> Arrived<T> {
     /// Adds a version of an object. The last version of a key counts.
     pub(super) fn add(&mut self, item: T) {
         self.is_sorted &= self.items.last().is_none_or(|last| last.key() < item.key());
@@ -141,26 +141,26 @@ mod tests {
     proptest! {
         /// REF-11 b: the result is what a map by key would hold, whatever arrives in any order.
         #[test]
-        fn ref_11b_collected_objects_are_a_map_by_key(
+        fn ref_11b_arrived_objects_are_a_map_by_key(
             steps in prop::collection::vec((0_u8..6, 0_u8..3), 0..40),
             check_at in 1_usize..50,
         ) {
-            let mut collected = Collected::<Record> { check_at, ..Collected::default() };
+            let mut arrived = Arrived::<Record> { check_at, ..Arrived::default() };
             let mut map = BTreeMap::new();
             for (version, (name, kind)) in steps.into_iter().enumerate() {
                 let one = record(&format!("o{name}"), version as u64 + 1);
                 if kind > 0 {
-                    collected.add(one.clone());
+                    arrived.add(one.clone());
                     map.insert(one.key.clone(), one);
                 } else {
-                    collected.remove(one.key.clone());
+                    arrived.remove(one.key.clone());
                     map.remove(&one.key);
                 }
-                if collected.len().max(collected.deleted.len()) >= check_at {
-                    run(collected.compact());
+                if arrived.len().max(arrived.deleted.len()) >= check_at {
+                    run(arrived.compact());
                 }
             }
-            let mut finished = run(collected.finish());
+            let mut finished = run(arrived.finish());
             finished.sort_by(|a, b| a.key.cmp(&b.key));
             prop_assert_eq!(finished, map.into_values().collect::<Vec<_>>());
         }
@@ -168,19 +168,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn duplicates_are_removed_a_slice_at_a_time() {
-        let mut collected = Collected::<Record> { check_at: 10_000, ..Collected::default() };
+        let mut arrived = Arrived::<Record> { check_at: 10_000, ..Arrived::default() };
         let one = record("a", 1);
         for n in 0..50_000 {
             let name = ["a", "b"][n % 2];
-            collected.add(record(name, 1));
-            let mut check = Box::pin(collected.check());
+            arrived.add(record(name, 1));
+            let mut check = Box::pin(arrived.check());
             let mut n_polls = 0;
             while check.as_mut().now_or_never().is_none() {
                 n_polls += 1;
             }
             assert!(n_polls == 0 || n_polls >= 10_000 / OBJECTS_PER_POLL_MAX, "{n_polls}");
         }
-        let finished = collected.finish().await;
+        let finished = arrived.finish().await;
         assert_eq!(finished.iter().filter(|record| record.key == one.key).count(), 1);
     }
 }

@@ -1,5 +1,5 @@
 //! The existing objects: as a streamed list, or in pages.
-use super::arriving::{Arriving, Collected};
+use super::arriving::{Arrived, Arriving};
 use super::live::{OpenWatch, malformed};
 use super::round::Ended;
 use super::{EVENTS_PER_POLL_MAX, Reflector, ReflectorError};
@@ -102,7 +102,7 @@ impl<T: Keyed> Reflector<T> {
         let source = self.source.clone();
         let mut arriving = Arriving::new(opened, &self.options);
         let mut events = 0_usize;
-        let mut items = Collected::default();
+        let mut items = Arrived::default();
         let opening = timeout_at(arriving.limit(), source.watch_unchecked(request)).await;
         let mut frames = match opening {
             Ok(Ok(frames)) => frames,
@@ -273,11 +273,11 @@ impl<T: Keyed> Reflector<T> {
         }
     }
 
-    async fn list_once(&mut self) -> Result<(Collected<T>, String), Unlisted> {
+    async fn list_once(&mut self) -> Result<(Arrived<T>, String), Unlisted> {
         let first = self.list_request();
         let any_state = first.resource_version == "0";
         let mut request = first.clone();
-        let mut items = Collected::default();
+        let mut items = Arrived::default();
         // REF-3: a list has the version of its first page.
         let mut resource_version = None;
         let mut in_one_piece = false;
@@ -288,7 +288,7 @@ impl<T: Keyed> Reflector<T> {
                 {
                     // REF-4: the continue token has expired; list once more, in one page.
                     in_one_piece = true;
-                    items = Collected::default();
+                    items = Arrived::default();
                     resource_version = None;
                     let whole = ListRequest { limit: None, ..first.clone() };
                     self.page(whole, &mut items).await?
@@ -314,7 +314,7 @@ impl<T: Keyed> Reflector<T> {
     async fn page(
         &mut self,
         request: ListRequest,
-        items: &mut Collected<T>,
+        items: &mut Arrived<T>,
     ) -> Result<ListHead, Unlisted> {
         let (quiet, total) = (self.options.list_quiet_timeout, self.options.list_timeout);
         let deadline = Instant::now() + total;
@@ -352,7 +352,7 @@ impl<T: Keyed> Reflector<T> {
     /// Queues a complete list as one delta, and then moves the version (REF-9).
     async fn hand_over(
         &mut self,
-        items: Collected<T>,
+        items: Arrived<T>,
         resource_version: String,
         began: Instant,
     ) -> Result<(), Ended> {

@@ -94,7 +94,7 @@ struct InternalErrors(Option<(Instant, Instant)>);
 
 impl InternalErrors {
     /// Whether another one is within the budget.
-    fn bear(&mut self, budget: Duration) -> bool {
+    fn is_tolerated(&mut self, budget: Duration) -> bool {
         let now = Instant::now();
         let first = match self.0 {
             Some((first, last)) if now - last < INTERNAL_ERROR_QUIET => first,
@@ -138,7 +138,7 @@ impl<T: Keyed> Reflector<T> {
             if error.is_too_many_requests() {
                 self.pause(error).await;
             } else if !(error.is_internal()
-                && internal_errors.bear(self.options.internal_error_budget))
+                && internal_errors.is_tolerated(self.options.internal_error_budget))
             {
                 return Ended::Broke(self.watch_error(error));
             }

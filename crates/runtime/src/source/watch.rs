@@ -1,6 +1,6 @@
 //! Watches of a controller.
 
-use std::{any::TypeId, error::Error, fmt, sync::Arc};
+use std::{any::TypeId, fmt, sync::Arc};
 
 use kube_core::{ClusterResourceScope, PartialObjectMeta, Resource};
 use setpoint_informer::{Cacheable, SharedInformer, indexer::AddIndexError};
@@ -16,6 +16,7 @@ use crate::{
     cache::{Cache, CacheInformer},
     client::Client,
     cluster::Cluster,
+    error::chain,
     predicate::Predicate,
     request::{Request, RequestKey},
 };
@@ -214,7 +215,7 @@ impl<K: Cacheable> Watch<K> {
                 let added = known.and_then(|is_known| {
                     members.try_for_each(|informer| match (index.add)(informer) {
                         Err(AddIndexError::Exists(_)) if is_known => Ok(()),
-                        added => added.map_err(|error| error_chain(&error)),
+                        added => added.map_err(|error| chain(&error)),
                     })
                 });
                 added.map_err(|reason| IndexRefused {
@@ -228,17 +229,6 @@ impl<K: Cacheable> Watch<K> {
             Ok(Arc::new(WatchFeed { informer, is_elsewhere, _lease: lease, rule: Arc::new(rule) }))
         })
     }
-}
-
-/// An error and its causes.
-fn error_chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 impl<K: Resource> fmt::Debug for Watch<K> {

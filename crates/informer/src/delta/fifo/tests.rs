@@ -110,7 +110,7 @@ fn fifo_17_memory_of_a_burst_is_freed() {
         line.take(Delta::Updated(record(&n.to_string(), 1)), Some(n as u64));
     }
     while line.pop().is_some() {}
-    assert!(line.batches.capacity() <= KEPT_MAX, "{}", line.batches.capacity());
+    assert!(line.batches.capacity() <= IDLE_CAPACITY_MAX, "{}", line.batches.capacity());
     assert!(line.hashes.is_empty() && line.hashes.capacity() <= 4 * BATCH_MAX);
     assert_eq!(line.len(), 0);
 }

@@ -129,7 +129,7 @@ fn shi_5_objects_added_and_deleted_behind_a_blocked_handler_leave_no_holes() {
         queue.push(deleted(&name, version));
     }
     assert_eq!(queue.len(), 2);
-    assert!(queue.ring.len() <= 2 * 2 + RING_KEPT_MAX + 1, "{}", queue.ring.len());
+    assert!(queue.ring.len() <= 2 * 2 + IDLE_CAPACITY_MAX + 1, "{}", queue.ring.len());
     queue.push(updated("b", 1, 2));
     assert_eq!(drain(&mut queue), ["+ns/a@1", "+ns/b@2"]);
 }

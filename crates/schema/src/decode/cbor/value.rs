@@ -186,12 +186,12 @@ pub(super) fn not_a_struct(found: Kind, wanted: String) -> Fault {
 }
 
 /// What is left of a list or map.
-pub(super) struct Left {
+pub(super) struct Remaining {
     next: usize,
     length: Option<usize>,
 }
 
-impl Left {
+impl Remaining {
     /// The index of the next element.
     pub(super) fn next(&mut self, reader: &mut Reader<'_>) -> Option<usize> {
         let is_over = match self.length {
@@ -274,12 +274,12 @@ impl<'a> Tree<'a> {
         Ok(self.reader.peek()? == 0xf6)
     }
 
-    pub(super) fn pairs(&mut self) -> Result<Left, Fault> {
+    pub(super) fn pairs(&mut self) -> Result<Remaining, Fault> {
         let length = match self.reader.head()? {
             Header::Map(length) | Header::Array(length) => length,
             _ => Some(0),
         };
-        Ok(Left { next: 0, length })
+        Ok(Remaining { next: 0, length })
     }
 
     pub(super) fn integer(&mut self) -> Result<i128, Fault> {

@@ -65,8 +65,8 @@ impl Writer {
         let mut work = Work { committing, ..Work::default() };
         let error = self.recover(&fault, &mut work);
         self.shared.fail(&fault);
-        // The lap stays in the journal, so nobody is told. Room is made at once, because the
-        // journal cannot go on for long.
+        // The lap stays in the journal, so there is no error to report. Room is made at once,
+        // because the journal cannot go on for long.
         if let Some(error @ StoreError::Full(_)) = error
             && let Some(again) = self.make_room(Vec::new(), error)
         {
