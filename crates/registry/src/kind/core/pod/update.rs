@@ -1,7 +1,7 @@
 //! Updates of a pod: nearly all of it is immutable (spec: api-server §5.6).
 use super::{rules, tokens_have_an_account};
 use crate::kind::at::{At, check};
-use crate::kind::template::{self, APP_ARMOR, MIRROR};
+use crate::kind::template::{self, APP_ARMOR_OF_CONTAINER, MIRROR};
 use crate::kind::{list, text};
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -81,7 +81,9 @@ pub(super) fn validate(pod: &Value, old: &Value, errors: &mut field::Errors) {
 fn immutable_annotations(new: &At<'_, '_>, old: &Value) {
     let names = |value: &Value| -> Vec<String> {
         let all = value.as_object().into_iter().flatten().map(|(key, _)| key);
-        all.filter(|key| *key == MIRROR || key.starts_with(APP_ARMOR)).cloned().collect()
+        all.filter(|key| *key == MIRROR || key.starts_with(APP_ARMOR_OF_CONTAINER))
+            .cloned()
+            .collect()
     };
     let noun =
         |key: &str| if key == MIRROR { "mirror pod annotation" } else { "AppArmor annotations" };

@@ -59,21 +59,82 @@ fn the_single_address_of_a_pod_wins() {
     assert_eq!(of(json!({"podIPs": [{"ip": "10.0.0.1"}]})), one);
 }
 
+/// The errors of a resize.
+fn resized(old: &Value, mut sent: Value) -> Vec<String> {
+    let part = rows::of("", "Pod").unwrap().part("resize").unwrap();
+    let mut merged = old.clone();
+    (part.take)(&mut merged, &mut sent);
+    let mut errors = setpoint_object::field::Errors::new();
+    (part.validate)(&merged, Some(old), &mut errors);
+    super::texts(&errors)
+}
+
+#[test]
+fn a_container_that_starts_first_is_not_restarted_by_a_resize() {
+    let policy = |restart: &str| json!([{"resourceName": "memory", "restartPolicy": restart}]);
+    let mut old = fresh(POD, pod());
+    old["spec"]["initContainers"] = json!([{"name": "i", "image": "x", "imagePullPolicy": "Always",
+        "terminationMessagePolicy": "File", "resizePolicy": policy("RestartContainer")}]);
+    let larger = json!({"requests": {"memory": "2Gi"}});
+    const RESTARTS: &str = "spec.initContainers[0]: Forbidden: non-sidecar init containers with a resize policy of RestartContainer cannot be resized";
+    const QOS: &str =
+        "spec: Invalid value: \"BestEffort\": Pod QOS Class may not change as a result of resizing";
+    let mut new = old.clone();
+    new["spec"]["initContainers"][0]["resources"] = larger.clone();
+    assert_eq!(resized(&old, old.clone()), [""; 0]);
+    assert_eq!(resized(&old, new.clone()), [QOS, RESTARTS]);
+    // One that keeps running beside the others is.
+    old["spec"]["initContainers"][0]["restartPolicy"] = "Always".into();
+    new["spec"]["initContainers"][0]["restartPolicy"] = "Always".into();
+    assert_eq!(resized(&old, new.clone()), [QOS]);
+    old["spec"]["initContainers"][0]["restartPolicy"] = Value::Null;
+    old["spec"]["initContainers"][0]["resizePolicy"] = policy("NotRequired");
+    assert_eq!(
+        resized(&old, new),
+        [
+            "spec.initContainers[0].resizePolicy[0].restartPolicy: Invalid value: \"RestartContainer\": must not be set to 'RestartContainer' for non-sidecar initContainers",
+            QOS,
+            "spec.initContainers[0]: Forbidden: only cpu and memory resources for init or sidecar containers are mutable",
+            RESTARTS,
+        ][..]
+    );
+}
+
+#[test]
+fn a_resize_gives_a_pod_cpu_and_memory_only() {
+    let old = fresh(POD, pod());
+    let given = |resources: Value| {
+        let mut new = old.clone();
+        new["spec"]["resources"] = resources;
+        resized(&old, new)
+    };
+    let about_the_pod = |errors: Vec<String>| -> Vec<String> {
+        errors.into_iter().filter(|error| error.contains("mutable")).collect()
+    };
+    const POD_LEVEL: &str =
+        "spec: Forbidden: only cpu and memory resources are mutable at pod-level";
+    assert_eq!(about_the_pod(given(json!({"limits": {"pods": "1m"}}))), [POD_LEVEL]);
+    assert_eq!(about_the_pod(given(json!({"requests": {"cpu": "1"}}))), [""; 0]);
+    // What says nothing is something, too.
+    assert_eq!(given(json!({})), ["spec: Forbidden: only cpu and memory resources are mutable"]);
+    let mut whole = pod();
+    whole["spec"]["resources"] = json!({"requests": {"cpu": "1"}});
+    let whole = fresh(POD, whole);
+    assert_eq!(resized(&whole, whole.clone()), [""; 0]);
+    assert_eq!(
+        resized(&whole, old.clone())[1..],
+        ["spec.resources: Forbidden: pod-level resources cannot be removed"]
+    );
+}
+
 #[test]
 fn a_resize_keeps_containers_and_whatever_has_claims() {
-    let part = rows::of("", "Pod").unwrap().part("resize").unwrap();
     let mut sample = pod();
     sample["spec"]["resourceClaims"] = json!([{"name": "r", "resourceClaimName": "r"}]);
     let plain = fresh(POD, sample.clone());
     sample["spec"]["containers"][0]["resources"] = json!({"claims": [{"name": "r"}]});
     let claims = fresh(POD, sample);
-    let errors = |old: &Value, mut sent: Value| {
-        let mut merged = old.clone();
-        (part.take)(&mut merged, &mut sent);
-        let mut errors = setpoint_object::field::Errors::new();
-        (part.validate)(&merged, Some(old), &mut errors);
-        super::texts(&errors)
-    };
+    let errors = resized;
     assert_eq!(errors(&plain, plain.clone()), [""; 0]);
     // Containers come before those that start first.
     let mut both = plain.clone();
@@ -367,4 +428,118 @@ fn ports_and_fractions_of_bytes_cause_warnings() {
         warned("", "ResourceQuota", &quota),
         ["ResourceQuota cpu (2) should be less than limits.cpu (1)"]
     );
+}
+
+const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+const SECCOMP: &str = "container.seccomp.security.alpha.kubernetes.io/";
+
+/// A pod with a profile of its own, if it is not null, and annotations for its container.
+fn profiled(context: Value, own: Value, annotations: Value) -> Value {
+    let mut pod = pod();
+    pod["metadata"]["annotations"] = annotations;
+    pod["spec"]["securityContext"] = context;
+    pod["spec"]["containers"][0]["securityContext"] = own;
+    pod
+}
+
+#[test]
+fn annotations_for_app_armor_become_members_of_a_new_pod() {
+    let key = format!("{APP_ARMOR}c");
+    let warning = format!(
+        "metadata.annotations[{key}]: deprecated since v1.30; use the \"appArmorProfile\" field instead"
+    );
+    let row = rows::of("", "Pod").unwrap();
+    let default = json!({"type": "RuntimeDefault"});
+    let local = json!({"type": "Localhost", "localhostProfile": "a"});
+    let set = |profile: &Value| json!({"appArmorProfile": profile});
+    let none = Value::Null;
+    let cases = [
+        // Of the pod, of the container, the annotation: what the container gets, and whether there
+        // is a warning.
+        (json!({}), json!({}), "runtime/default", &default, true),
+        (json!({}), json!({}), "localhost/a", &local, true),
+        (json!({}), json!({}), "unconfined", &json!({"type": "Unconfined"}), true),
+        (set(&local), json!({}), "runtime/default", &default, true),
+        (set(&local), json!({}), "localhost/a", &none, false),
+        (json!({}), set(&local), "runtime/default", &local, false),
+        // No profile can be made of these.
+        (json!({}), json!({}), "localhost/", &none, true),
+        (json!({}), json!({}), "localhost/ a", &none, true),
+        (json!({}), json!({}), "x", &none, true),
+        (json!({}), json!({}), "", &none, true),
+    ];
+    for (of_pod, own, annotation, expected, warns) in cases {
+        let mut annotations = json!({"a": "b"});
+        annotations[&key] = annotation.into();
+        let sent = profiled(of_pod, own, annotations.clone());
+        let warnings = (row.prepare_warnings)(&sent);
+        assert_eq!(warnings, vec![&*warning; warns.into()], "{sent}");
+        let mut pod = sent.clone();
+        (row.prepare)(&context(), &mut pod, None);
+        let profile = &pod["spec"]["containers"][0]["securityContext"]["appArmorProfile"];
+        assert_eq!(profile, expected, "{sent}");
+        assert_eq!(pod["metadata"]["annotations"], annotations);
+        // What exists stays as it is.
+        let mut changed = sent.clone();
+        (row.prepare)(&context(), &mut changed, Some(&sent));
+        assert_eq!(changed, sent);
+    }
+    let mut windows = profiled(json!({}), json!({}), json!({key: "localhost/a"}));
+    windows["spec"]["os"] = json!({"name": "windows"});
+    assert_eq!((row.prepare_warnings)(&windows), [""; 0]);
+    (row.prepare)(&context(), &mut windows, None);
+    assert_eq!(windows["spec"]["containers"][0]["securityContext"], json!({}));
+}
+
+#[test]
+fn annotations_for_profiles_agree_with_members() {
+    let of = |noun: &str, member: &str, what: &str, place: &str| {
+        let shown = if what == "type" { "type" } else { "localhostProfile" };
+        format!(
+            "{place}.securityContext.{member}.{shown}: Forbidden: {noun} {what} in annotation and field must match"
+        )
+    };
+    let app_armor = |what| of("apparmor", "appArmorProfile", what, "spec.containers[0]");
+    let seccomp = |what| of("seccomp", "seccompProfile", what, "spec.containers[0]");
+    let armor = |ty: &str| json!({"appArmorProfile": {"type": ty}});
+    let armor_a = json!({"appArmorProfile": {"type": "Localhost", "localhostProfile": "a"}});
+    let calls = |ty: &str| json!({"seccompProfile": {"type": ty}});
+    let calls_a = json!({"seccompProfile": {"type": "Localhost", "localhostProfile": "a"}});
+    let (armor_key, calls_key) = (format!("{APP_ARMOR}c"), format!("{SECCOMP}c"));
+    let cases = [
+        (armor("Unconfined"), &armor_key, "unconfined", None),
+        (armor("Unconfined"), &armor_key, "runtime/default", Some(app_armor("type"))),
+        (armor("RuntimeDefault"), &armor_key, "localhost/a", Some(app_armor("type"))),
+        (armor_a.clone(), &armor_key, "localhost/a", None),
+        (armor_a.clone(), &armor_key, "localhost/b", Some(app_armor("profile"))),
+        (armor_a.clone(), &armor_key, "", Some(app_armor("type"))),
+        (calls("RuntimeDefault"), &calls_key, "docker/default", None),
+        (calls("RuntimeDefault"), &calls_key, "unconfined", Some(seccomp("type"))),
+        (calls("Unconfined"), &calls_key, "runtime/default", Some(seccomp("type"))),
+        (calls_a.clone(), &calls_key, "localhost/a", None),
+        (calls_a, &calls_key, "localhost/b", Some(seccomp("profile"))),
+    ];
+    let set = ("apps", "v1", "DaemonSet");
+    for (context, key, annotation, expected) in cases {
+        let mut annotations = json!({});
+        annotations[key] = annotation.into();
+        let sent = profiled(Value::Null, context.clone(), annotations.clone());
+        let expected: Vec<String> = expected.into_iter().collect();
+        assert_eq!(created(POD, sent.clone()), expected, "{sent}");
+        // A template has the same rules.
+        let mut template = sent;
+        template["metadata"] = json!({"labels": {"a": "b"}, "annotations": annotations});
+        let sent = json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}});
+        let of_template = expected.iter().map(|text| format!("spec.template.{text}"));
+        assert_eq!(created(set, sent), of_template.collect::<Vec<_>>());
+    }
+    // The profile of the pod is that of containers without one, for AppArmor.
+    let pod = profiled(armor("Unconfined"), json!({}), json!({armor_key.clone(): ""}));
+    assert_eq!(created(POD, pod), [app_armor("type")]);
+    let key = "seccomp.security.alpha.kubernetes.io/pod";
+    let pod = profiled(calls("Unconfined"), json!({}), json!({key: "docker/default"}));
+    assert_eq!(created(POD, pod), [of("seccomp", "seccompProfile", "type", "spec")]);
+    let mut windows = profiled(Value::Null, armor_a, json!({armor_key: "unconfined"}));
+    windows["spec"]["os"] = json!({"name": "windows"});
+    assert!(!created(POD, windows).iter().any(|text| text.contains("must match")));
 }
