@@ -7,9 +7,9 @@ use crate::kind::{
 };
 use crate::table::cell;
 use serde_json::{Value, json};
+use setpoint_object::field;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{field, name};
 use std::collections::HashSet;
 
 /// ResourceClaim.
@@ -24,7 +24,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     // Expressions are compiled.
     validates_slowly: true,
     cells: Some(cells),
-    rules: "requests, constraints, configurations; immutable; `status`. Not: costs of expressions",
+    rules: "requests, constraints, configurations; immutable; `status`",
     ..Kind::with_status("resource.k8s.io", "ResourceClaim", StatusMeta::Identity, "{}")
 };
 
@@ -37,7 +37,7 @@ pub(in crate::kind) static TEMPLATE: Kind = Kind {
     validate_change,
     validates_slowly: true,
     cells: Some(cell::name_and_age),
-    rules: "the claim; immutable. Not: costs of expressions",
+    rules: "the claim; immutable",
     ..Kind::plain("resource.k8s.io", "ResourceClaimTemplate")
 };
 
@@ -67,6 +67,8 @@ fn count(request: &mut Members) {
 /// Limits of a status.
 const CONSUMERS_MAX: usize = 256;
 const RESULTS_MAX: usize = 32;
+/// Configurations of the class and of the claim.
+const ALLOCATED_CONFIGS_MAX: usize = 64;
 const CONDITIONS_MAX: usize = 8;
 const DATA_BYTES_MAX: usize = 10 * 1024;
 /// Limits of what is reported of a network device, in bytes, and the most addresses.
@@ -182,15 +184,24 @@ fn allocated(at: &At<'_, '_>, claim: &At<'_, '_>) {
             device::reference(&result.get("request"), &known);
             format::driver(&result.get("driver"));
             device::pool_name(&result.get("pool"));
-            result.get("device").named(name::dns1123_label);
+            device::name(&result.get("device"));
+            device::binding(&result);
+            if result.has("shareID") {
+                device::share(&result.get("shareID"));
+            }
         }
     }
-    for config in at.each("devices.config") {
-        config.get("source").one_of(&["FromClaim", "FromClass"]);
-        for request in config.each("requests") {
-            device::reference(&request, &known);
+    let configs = at.get("devices.config");
+    if configs.at_most(ALLOCATED_CONFIGS_MAX) {
+        for config in configs.items() {
+            config.get("source").one_of(&["FromClaim", "FromClass"]);
+            device::references(&config.get("requests"), &known);
+            device::configuration(&config);
         }
-        device::configuration(&config);
+    }
+    let nodes = at.get("nodeSelector");
+    if nodes.is_set() {
+        template::node_selector(&nodes, true);
     }
 }
 /// What drivers report of devices: of allocated ones, each once.
@@ -200,10 +211,7 @@ fn reported(status: &At<'_, '_>) {
     for device in status.each("devices") {
         format::driver(&device.get("driver"));
         device::pool_name(&device.get("pool"));
-        let name = device.get("device");
-        for fault in name::dns1123_label(name.text()) {
-            name.invalid_as(&name.text().into(), fault);
-        }
+        device::name(&device.get("device"));
         if device.has("shareID") {
             device::share(&device.get("shareID"));
         }
