@@ -4,7 +4,7 @@ use crate::kind::at::At;
 use crate::kind::{format, text};
 use serde_json::Value;
 use setpoint_object::{encode, field, name};
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::collections::{HashMap, HashSet};
 
 /// Limits, as Kubernetes has them: numbers of items, and lengths in bytes.
@@ -35,7 +35,7 @@ pub(super) fn requests_of<'v>(devices: &At<'v, '_>) -> Requests<'v> {
 pub(super) fn claim(devices: &At<'_, '_>) {
     let known = requests_of(devices);
     let requests = devices.get("requests");
-    named_list(&requests, REQUESTS_MAX, request);
+    set(&requests, REQUESTS_MAX, "name", request);
     let constraints = devices.get("constraints");
     if constraints.at_most(CONSTRAINTS_MAX) {
         for constraint in constraints.items() {
@@ -58,16 +58,18 @@ pub(super) fn claim(devices: &At<'_, '_>) {
     }
 }
 
-/// A list of at most so many items with a rule, each with another name.
-fn named_list(at: &At<'_, '_>, max: usize, rule: fn(&At<'_, '_>)) {
+/// A list of at most so many items with a rule. Then those are reported that have the same text as
+/// one before them: at a member, or the items themselves.
+pub(super) fn set(at: &At<'_, '_>, max: usize, member: &str, rule: impl Fn(&At<'_, '_>)) {
     if !at.at_most(max) {
         return;
     }
     at.items().for_each(|item| rule(&item));
     let mut seen = HashSet::new();
     for item in at.items() {
-        if !seen.insert(item.text_of("name")) {
-            item.duplicate_of(item.text_of("name"));
+        let key = if member.is_empty() { item.text() } else { item.text_of(member) };
+        if !seen.insert(key) {
+            item.duplicate_of(key);
         }
     }
 }
@@ -82,7 +84,7 @@ fn request(at: &At<'_, '_>) {
             "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set",
         ),
         (Some(exactly), 0) => exact(&exactly),
-        (None, _) => named_list(&alternatives, ALTERNATIVES_MAX, |alternative| {
+        (None, _) => set(&alternatives, ALTERNATIVES_MAX, "name", |alternative| {
             name(&alternative.get("name"));
             exact(alternative);
         }),
@@ -133,14 +135,7 @@ pub(super) fn effect(at: &At<'_, '_>) {
 
 /// Names of requests, each once: `request` or `request/alternative`.
 pub(super) fn references(at: &At<'_, '_>, known: &Requests<'_>) {
-    if !at.at_most(REQUESTS_MAX) {
-        return;
-    }
-    let mut seen = HashSet::new();
-    for item in at.items() {
-        reference(&item, known);
-        item.unique(&mut seen);
-    }
+    set(at, REQUESTS_MAX, "", |item| reference(item, known));
 }
 /// The name of a request.
 pub(super) fn reference(at: &At<'_, '_>, known: &Requests<'_>) {
@@ -271,6 +266,17 @@ pub(super) fn qualified(at: &At<'_, '_>, text: &str) {
     if id.is_empty() || id.as_bytes()[0].is_ascii_digit() || !id.bytes().all(is_inner) {
         at.report(|path| field::Error::invalid(path, &id.into(), "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')"));
     }
+}
+
+/// A struct of Go in messages.
+pub(super) fn shown<V: Borrow<Value>>(
+    members: impl IntoIterator<Item = (&'static str, V)>,
+) -> String {
+    let member = |(name, value): (_, V)| {
+        format!("\"{name}\":{}", String::from_utf8_lossy(&encode::to_bytes(value.borrow())))
+    };
+    let members: Vec<String> = members.into_iter().map(member).collect();
+    format!("{{{}}}", members.join(","))
 }
 
 /// The longest key of an attribute or a capacity that is reported whole, in bytes.

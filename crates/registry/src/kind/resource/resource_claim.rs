@@ -6,7 +6,7 @@ use crate::kind::{
     Context, Fill, Kind, Members, MetadataChecks, StatusMeta, format, template, text,
 };
 use crate::table::cell;
-use serde_json::{Value, json};
+use serde_json::Value;
 use setpoint_object::field;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
@@ -134,17 +134,11 @@ fn validate_status(claim: &Value, old: Option<&Value>, errors: &mut field::Error
     check(claim, old, errors, |at| {
         let status = at.get("status");
         let consumers = status.get("reservedFor");
-        if consumers.at_most(CONSUMERS_MAX) {
-            let mut seen = HashSet::new();
-            for consumer in consumers.items() {
-                for member in ["resource", "name", "uid"] {
-                    consumer.get(member).need();
-                }
-                if !seen.insert(consumer.text_of("uid")) {
-                    consumer.duplicate_of(consumer.text_of("uid"));
-                }
+        device::set(&consumers, CONSUMERS_MAX, "uid", |consumer| {
+            for member in ["resource", "name", "uid"] {
+                consumer.get(member).need();
             }
-        }
+        });
         reported(&status);
         if consumers.len() > 0 && !status.has("allocation") {
             consumers.forbidden("may not be specified when `allocated` is not set");
@@ -215,14 +209,18 @@ fn reported(status: &At<'_, '_>) {
         if device.has("shareID") {
             device::share(&device.get("shareID"));
         }
-        // As the API shows it: by the names of a struct of Go.
-        let [driver, pool, name, share] = identity(device.value);
-        let shown = json!({"Driver": driver, "Pool": pool, "Device": name, "ShareID": share});
         if !allocated.contains(&identity(device.value)) {
-            device.invalid_as(&shown, "must be an allocated device in the claim");
+            device.report(|path| field::Error {
+                shown: Some(shown(device.value)),
+                ..field::Error::invalid(
+                    path,
+                    &Value::Null,
+                    "must be an allocated device in the claim",
+                )
+            });
         }
         if !seen.insert(identity(device.value)) {
-            twice.push((device.path(), shown));
+            twice.push((device.path(), shown(device.value)));
         }
         device.get("conditions").at_most(CONDITIONS_MAX);
         conditions(&device.get("conditions"));
@@ -232,8 +230,16 @@ fn reported(status: &At<'_, '_>) {
         network(&device.get("networkData"));
     }
     for (path, shown) in twice {
-        status.report(|_| field::Error::duplicate(path, &shown));
+        status.report(|_| field::Error {
+            shown: Some(shown),
+            ..field::Error::duplicate(path, &Value::Null)
+        });
     }
+}
+/// The identity of a device as the API shows it: a struct of Go.
+fn shown(device: &Value) -> String {
+    let members = ["Driver", "Pool", "Device", "ShareID"].into_iter().zip(identity(device));
+    device::shown(members.map(|(name, value)| (name, Value::from(value))))
 }
 
 /// The interface of a network device.
@@ -245,14 +251,9 @@ fn network(at: &At<'_, '_>) {
             at.get(member).too_long(most);
         }
     }
-    let addresses = at.get("ips");
-    if addresses.at_most(ADDRESSES_MAX) {
-        for address in addresses.items() {
-            address.faults(format::interface_address(address.text()));
-        }
-        let mut seen = HashSet::new();
-        addresses.items().for_each(|address| address.unique(&mut seen));
-    }
+    device::set(&at.get("ips"), ADDRESSES_MAX, "", |address| {
+        address.faults(format::interface_address(address.text()));
+    });
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

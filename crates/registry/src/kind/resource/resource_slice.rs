@@ -7,7 +7,6 @@ use serde_json::Value;
 use setpoint_object::GroupVersionKind;
 use setpoint_object::time::Timestamp;
 use setpoint_object::{field, name};
-use std::collections::HashSet;
 
 /// ResourceSlice.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -98,26 +97,12 @@ fn rules(spec: &At<'_, '_>) {
                 .is_some_and(|all| all.iter().any(|(_, attribute)| has_lists(attribute)))
     });
     let most = if has_features { FEATURED_DEVICES_MAX } else { DEVICES_MAX };
-    if devices.at_most(most) {
-        let mut seen = HashSet::new();
-        for device in devices.items() {
-            validate_device(&device, spec.is("perDeviceNodeSelection"));
-            if !seen.insert(device.text_of("name")) {
-                device.duplicate_of(device.text_of("name"));
-            }
-        }
-    }
-    let sets = spec.get("sharedCounters");
-    if sets.at_most(COUNTER_SETS_MAX) {
-        let mut seen = HashSet::new();
-        for set in sets.items() {
-            set.get("name").named(name::dns1123_label);
-            counters(&set.get("counters"));
-            if !seen.insert(set.text_of("name")) {
-                set.duplicate_of(set.text_of("name"));
-            }
-        }
-    }
+    let has_own_nodes = spec.is("perDeviceNodeSelection");
+    device::set(&devices, most, "name", |device| validate_device(device, has_own_nodes));
+    device::set(&spec.get("sharedCounters"), COUNTER_SETS_MAX, "name", |set| {
+        set.get("name").named(name::dns1123_label);
+        counters(&set.get("counters"));
+    });
 }
 
 /// Exactly one way to say which nodes have the devices.
@@ -225,17 +210,10 @@ fn validate_device(at: &At<'_, '_>, has_own_nodes: bool) {
             }
         }
     }
-    let consumptions = at.get("consumesCounters");
-    if consumptions.at_most(CONSUMPTIONS_MAX) {
-        let mut seen = HashSet::new();
-        for consumption in consumptions.items() {
-            consumption.get("counterSet").named(name::dns1123_label);
-            counters(&consumption.get("counters"));
-            if !seen.insert(consumption.text_of("counterSet")) {
-                consumption.duplicate_of(consumption.text_of("counterSet"));
-            }
-        }
-    }
+    device::set(&at.get("consumesCounters"), CONSUMPTIONS_MAX, "counterSet", |consumption| {
+        consumption.get("counterSet").named(name::dns1123_label);
+        counters(&consumption.get("counters"));
+    });
     if has_own_nodes {
         nodes_of_device(at);
     } else if ["nodeName", "nodeSelector", "allNodes"].iter().any(|member| at.has(member)) {
@@ -283,8 +261,25 @@ fn validate_attribute(at: &At<'_, '_>) {
     match members.filter(|member| at.has(member)).count() {
         0 => at.invalid_union("exactly one value must be specified"),
         1 => {}
-        _ => at.invalid("exactly one value must be specified"),
+        _ => at.report(|path| field::Error {
+            shown: Some(shown(at.value)),
+            ..field::Error::invalid(path, &Value::Null, "exactly one value must be specified")
+        }),
     }
+}
+/// An attribute as the API shows it: a struct of Go.
+fn shown(attribute: &Value) -> String {
+    let members = [
+        ("IntValue", "int"),
+        ("BoolValue", "bool"),
+        ("StringValue", "string"),
+        ("VersionValue", "version"),
+        ("IntValues", "ints"),
+        ("BoolValues", "bools"),
+        ("StringValues", "strings"),
+        ("VersionValues", "versions"),
+    ];
+    device::shown(members.map(|(name, member)| (name, &attribute[member])))
 }
 /// Drivers should have lower-case names.
 fn warnings(slice: &Value) -> Vec<String> {
