@@ -107,14 +107,7 @@ pub(super) fn annotations(at: &At<'_, '_>, spec: &At<'_, '_>) {
     if cost.is_set() && !is_cost(cost.text()) {
         cost.invalid("must be a 32bit integer");
     }
-    let Some(all) = at.value.as_object() else { return };
-    for (key, value) in all {
-        if key == profile::SECCOMP_OF_POD || key.starts_with(profile::SECCOMP_OF_CONTAINER) {
-            profile::seccomp_annotation(&at.shown_as(key, value));
-        } else if let Some(container) = key.strip_prefix(APP_ARMOR_OF_CONTAINER) {
-            profile::app_armor_annotation(&at.key(key), container, spec);
-        }
-    }
+    profile::annotations(at, spec);
 }
 /// Annotations of a new pod, or of a template, that say something else than its members.
 pub(super) fn agreement(annotations: &At<'_, '_>, spec: &At<'_, '_>) {
@@ -147,7 +140,7 @@ pub(super) fn spec(at: &At<'_, '_>, pod_name: Option<&str>) {
     container::containers(at, &pod, is_pod);
     container::init_containers(at, &pod, is_pod);
     container::ephemeral_containers(at, &pod);
-    pod_resources(at);
+    pod_resources(at, &pod.claims);
     host_network(at, is_pod);
     at.get("restartPolicy").one_of(&["Always", "OnFailure", "Never"]);
     at.get("dnsPolicy").one_of(&["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"]);
@@ -224,12 +217,12 @@ fn claims(at: &At<'_, '_>) {
 }
 
 /// Resources of the whole pod: at least what its containers request.
-fn pod_resources(at: &At<'_, '_>) {
+fn pod_resources(at: &At<'_, '_>, claims: &HashSet<&str>) {
     let Some(whole) = at.given("resources") else { return };
     if at.text_of("os.name") == "windows" {
         return whole.forbidden("may not be set for a windows pod");
     }
-    resources::of_pod(&whole);
+    resources::of_pod(&whole, claims);
     let requests = setpoint_quota::pod::of_containers(at.value, "requests");
     for (name, sum) in &requests {
         let request = whole.entry("requests", name);

@@ -82,6 +82,7 @@ fn default(object: &mut Members, _version: &str) {
             }
         }
     }
+    pod_default::pod_resources(pod);
 }
 
 /// The single address is the first of the list, and wins over another one.

@@ -41,8 +41,27 @@ pub(super) fn seccomp(at: &At<'_, '_>) {
     }
 }
 
-/// The annotation that says the same.
-pub(super) fn seccomp_annotation(at: &At<'_, '_>) {
+/// The older annotations: those for seccomp, that of the pod first, then those for AppArmor.
+pub(super) fn annotations(at: &At<'_, '_>, spec: &At<'_, '_>) {
+    let of_pod = at.shown_as(SECCOMP_OF_POD, &at.value[SECCOMP_OF_POD]);
+    if of_pod.is_set() {
+        seccomp_annotation(&of_pod);
+    }
+    let all = at.value.as_object();
+    for (key, value) in all.into_iter().flatten() {
+        if key.starts_with(SECCOMP_OF_CONTAINER) {
+            seccomp_annotation(&at.shown_as(key, value));
+        }
+    }
+    for (key, _) in all.into_iter().flatten() {
+        if let Some(container) = key.strip_prefix(APP_ARMOR_OF_CONTAINER) {
+            app_armor_annotation(&at.key(key), container, spec);
+        }
+    }
+}
+
+/// The annotation that says which system calls are allowed.
+fn seccomp_annotation(at: &At<'_, '_>) {
     match at.text() {
         "runtime/default" | "docker/default" | "unconfined" => {}
         text => match text.strip_prefix(LOCALHOST) {
@@ -80,7 +99,7 @@ pub(super) fn app_armor(at: &At<'_, '_>) {
 }
 
 /// The annotation that names the AppArmor profile of a container of a pod.
-pub(super) fn app_armor_annotation(at: &At<'_, '_>, container: &str, spec: &At<'_, '_>) {
+fn app_armor_annotation(at: &At<'_, '_>, container: &str, spec: &At<'_, '_>) {
     let is_named =
         |list: &str| spec.list_of(list).iter().any(|item| text(item, "name") == container);
     if !ALL_CONTAINERS.into_iter().any(is_named) {

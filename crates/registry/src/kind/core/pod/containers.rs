@@ -32,7 +32,14 @@ fn take_resources(merged: &mut Value, sent: &mut Value) {
         merged["spec"] = sent["spec"].take();
         return;
     }
-    merged["spec"]["resources"] = sent["spec"]["resources"].take();
+    match sent["spec"]["resources"].take() {
+        Value::Null => {
+            if let Some(spec) = merged["spec"].as_object_mut() {
+                spec.remove("resources");
+            }
+        }
+        resources => merged["spec"]["resources"] = resources,
+    }
     for list in LISTS {
         if !same_names(list_of(sent, list), list_of(merged, list)) {
             merged["spec"][list] = sent["spec"][list].take();

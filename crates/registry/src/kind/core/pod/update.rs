@@ -19,9 +19,7 @@ pub(super) fn validate(pod: &Value, old: &Value, errors: &mut field::Errors) {
     if annotations(pod) != annotations(old) || new_spec != old_spec {
         check(pod, Some(old), errors, rules);
         check(pod, Some(old), errors, |at| tokens_have_an_account(&at.get("spec")));
-        check(pod, None, errors, |at| {
-            immutable_annotations(&at.get("metadata.annotations"), &old["metadata"]["annotations"]);
-        });
+        changed_annotations(pod, old, errors);
     }
     if new_spec == old_spec {
         return;
@@ -75,6 +73,16 @@ pub(super) fn validate(pod: &Value, old: &Value, errors: &mut field::Errors) {
         let diff = difference(&allowed, old_spec);
         errors.push(field::Error::forbidden(path, format!("{FORBIDDEN}\n{diff}")));
     }
+}
+
+/// Validates what an update, or one of the status, does to annotations. An update reports some
+/// faults twice, as the API.
+pub(super) fn changed_annotations(pod: &Value, old: &Value, errors: &mut field::Errors) {
+    const PATH: &str = "metadata.annotations";
+    check(pod, None, errors, |at| {
+        immutable_annotations(&at.get(PATH), &old["metadata"]["annotations"]);
+    });
+    check(pod, Some(old), errors, |at| template::annotations(&at.get(PATH), &at.get("spec")));
 }
 
 /// Annotations that say how a pod was made stay.

@@ -25,7 +25,9 @@ fn types_of_objects_are_named_after_the_node_of_the_rule() {
             {"rule": "self.o > 0"}, {"rule": "self.l > 0"}, {"rule": "self.m > 0"},
         ],
     });
-    check_property(schema, expect![[r#"
+    check_property(
+        schema,
+        expect![[r#"
         spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].rule: Invalid value: {"Rule":"self.o \u003e 0","Message":"","MessageExpression":"","Reason":null,"FieldPath":"","OptionalOldSelf":null}: compilation failed: ERROR: <input>:1:8: found no matching overload for '_>_' applied to '(selfType0.o, int)'
          | self.o > 0
          | .......^
@@ -34,7 +36,8 @@ fn types_of_objects_are_named_after_the_node_of_the_rule() {
          | .......^
         spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[2].rule: Invalid value: {"Rule":"self.m \u003e 0","Message":"","MessageExpression":"","Reason":null,"FieldPath":"","OptionalOldSelf":null}: compilation failed: ERROR: <input>:1:8: found no matching overload for '_>_' applied to '(map(string, selfType0.m.@elem), int)'
          | self.m > 0
-         | .......^"#]]);
+         | .......^"#]],
+    );
 }
 
 #[test]
