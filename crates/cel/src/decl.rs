@@ -240,6 +240,35 @@ impl DeclType {
         DeclType::new(DeclKind::Object(Arc::new(ObjectDecl { name, fields })), ty, 0, 2)
     }
 
+    /// The same with another name of the object, and of those below it by their paths from here.
+    pub fn named(&self, name: &str) -> DeclType {
+        let (kind, ty) = match &self.kind {
+            DeclKind::List { items, list } => {
+                let items = items.named(&format!("{name}.@idx"));
+                let ty = Type::list(items.ty.clone());
+                (DeclKind::List { items: Arc::new(items), list: list.clone() }, ty)
+            }
+            DeclKind::Map { values } => {
+                let values = values.named(&format!("{name}.@elem"));
+                let ty = Type::map(Type::String, values.ty.clone());
+                (DeclKind::Map { values: Arc::new(values) }, ty)
+            }
+            DeclKind::Object(object) => {
+                let fields = object.fields.iter().map(|(step, field)| {
+                    let decl = field.decl.named(&format!("{name}.{step}"));
+                    (step.clone(), FieldDecl { decl, ..field.clone() })
+                });
+                let fields: BTreeMap<_, _> = fields.collect();
+                let types =
+                    fields.iter().map(|(step, field)| (step.clone(), field.decl.ty.clone()));
+                let ty = Type::object(name, types.collect());
+                (DeclKind::Object(Arc::new(ObjectDecl { name: name.to_owned(), fields })), ty)
+            }
+            _ => return self.clone(),
+        };
+        DeclType { kind, ty, ..*self }
+    }
+
     /// The type of a list's items or of a map's values.
     pub fn element(&self) -> Option<&DeclType> {
         match &self.kind {

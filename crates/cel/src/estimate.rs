@@ -33,13 +33,36 @@ const TRAVERSAL: f64 = 0.1;
 /// The factor by which one character of a pattern multiplies the cost of a text.
 const PATTERN: f64 = 0.25;
 
+/// What is known of the sizes of variables and of what is below them.
+pub trait Sizes {
+    /// The size of what is at the end of a path: the name of a variable, then names of fields,
+    /// `@items`, `@keys`, `@indices` and `@values`. `None`: nothing is known.
+    fn size(&self, path: &[String]) -> Option<Range>;
+}
+
+/// Variables (`self`, `oldSelf`) of this type.
+impl Sizes for DeclType {
+    fn size(&self, path: &[String]) -> Option<Range> {
+        let mut decl = self;
+        for step in path.iter().skip(1) {
+            decl = match (&decl.kind, step.as_str()) {
+                (DeclKind::List { items, .. }, "@items" | "@values") => items,
+                (DeclKind::Map { values }, "@items" | "@values") => values,
+                // Keys of maps are strings without bounds in the schema.
+                (DeclKind::Map { .. }, "@keys") => return Some(Range::exactly(0)),
+                (DeclKind::Object(object), field) => &object.fields.get(field)?.decl,
+                _ => return None,
+            };
+        }
+        Some(Range { min: 0, max: decl.max_elements })
+    }
+}
+
 /// The least and the most that an expression costs.
-///
-/// Variables (`self`, `oldSelf`) are of the type `root`.
-pub fn estimate(checked: &Checked, root: &DeclType) -> Range {
+pub fn estimate(checked: &Checked, sizes: &dyn Sizes) -> Range {
     let mut estimator = Estimator {
         checked,
-        root,
+        declared: sizes,
         paths: HashMap::new(),
         locals: Vec::new(),
         sizes: HashMap::new(),
@@ -79,7 +102,7 @@ struct Local<'a> {
 
 struct Estimator<'a> {
     checked: &'a Checked,
-    root: &'a DeclType,
+    declared: &'a dyn Sizes,
     paths: HashMap<ExprId, Path>,
     locals: Vec<Local<'a>>,
     sizes: HashMap<ExprId, Range>,
@@ -128,7 +151,7 @@ impl<'a> Estimator<'a> {
             }
             ExprKind::List { elements, .. } => {
                 let mut sum = Range::exactly(LIST);
-                let mut sizes = Sizes::default();
+                let mut sizes = Elements::default();
                 for element in elements {
                     sum = sum.plus(self.cost(element));
                     sizes.add(self.size_or_unknown(element));
@@ -139,7 +162,7 @@ impl<'a> Estimator<'a> {
             }
             ExprKind::Map(entries) => {
                 let mut sum = Range::exactly(MAP);
-                let (mut keys, mut values) = (Sizes::default(), Sizes::default());
+                let (mut keys, mut values) = (Elements::default(), Elements::default());
                 for entry in entries {
                     sum = sum.plus(self.cost(&entry.key)).plus(self.cost(&entry.value));
                     keys.add(self.size_or_unknown(&entry.key));
@@ -262,22 +285,6 @@ impl<'a> Estimator<'a> {
         self.paths.get(&expr.id).cloned()
     }
 
-    /// The size of what the schema has at the end of a path.
-    fn declared_size(&self, path: Option<&Path>) -> Option<Range> {
-        let mut decl = self.root;
-        for step in path?.iter().skip(1) {
-            decl = match (&decl.kind, step.as_str()) {
-                (DeclKind::List { items, .. }, "@items" | "@values") => items,
-                (DeclKind::Map { values }, "@items" | "@values") => values,
-                // Keys of maps are strings without bounds in the schema.
-                (DeclKind::Map { .. }, "@keys") => return Some(Range::exactly(0)),
-                (DeclKind::Object(object), field) => &object.fields.get(field)?.decl,
-                _ => return None,
-            };
-        }
-        Some(Range { min: 0, max: decl.max_elements })
-    }
-
     fn size_or_unknown(&mut self, expr: &Expr) -> Range {
         self.size(expr).unwrap_or(Range::UNKNOWN)
     }
@@ -297,7 +304,7 @@ impl<'a> Estimator<'a> {
         if let Some(size) = literal {
             return Some(Range::exactly(size as u64));
         }
-        if let Some(size) = self.declared_size(self.path(expr).as_ref()) {
+        if let Some(size) = self.path(expr).and_then(|path| self.declared.size(&path)) {
             self.sizes.insert(expr.id, size);
             return Some(size);
         }
@@ -323,9 +330,9 @@ impl<'a> Estimator<'a> {
 
 /// The range of the sizes of a literal's elements.
 #[derive(Default)]
-struct Sizes(Option<Range>);
+struct Elements(Option<Range>);
 
-impl Sizes {
+impl Elements {
     fn add(&mut self, size: Range) {
         self.0 = Some(self.0.map_or(size, |sizes| sizes.union(size)));
     }

@@ -259,7 +259,7 @@ impl<'v, const N: usize> Variables<'v> for [(&str, Value<'v>); N] {
 /// Whether a value may be an operand of a declared type. Elements are not looked at.
 fn accepts(ty: &Type, value: &Value<'_>) -> bool {
     match (ty, value) {
-        (Type::Dyn | Type::Param(_) | Type::Error, _) => true,
+        (Type::Dyn | Type::Any | Type::Param(_) | Type::Error, _) => true,
         (Type::List(_), Value::List(_))
         | (Type::Map(..) | Type::Object(_), Value::Map(_) | Value::Object(_))
         | (Type::Optional(_), Value::Optional(_))

@@ -13,6 +13,8 @@ pub enum Type {
     Error,
     /// Not known before the rule runs. Fits everything.
     Dyn,
+    /// The same by another name: a value of a device. No loop goes through it.
+    Any,
     /// `null`.
     Null,
     /// `true` or `false`.
@@ -155,12 +157,12 @@ impl Type {
 
     /// Whether the type is known only when the rule runs.
     pub fn is_dyn(&self) -> bool {
-        matches!(self, Type::Dyn)
+        matches!(self, Type::Dyn | Type::Any)
     }
 
     /// Whether it is dynamic or the type of an error.
     pub fn is_dyn_or_error(&self) -> bool {
-        matches!(self, Type::Dyn | Type::Error)
+        self.is_dyn() || matches!(self, Type::Error)
     }
 }
 
@@ -169,6 +171,7 @@ impl fmt::Display for Type {
         match self {
             Type::Error => f.write_str("!error!"),
             Type::Dyn => f.write_str("dyn"),
+            Type::Any => f.write_str("any"),
             Type::Null => f.write_str("null"),
             Type::Bool => f.write_str("bool"),
             Type::Int => f.write_str("int"),

@@ -22,7 +22,11 @@ const CONFIG_KEY: &str = "[-._a-zA-Z0-9]+";
 
 /// RFC 1123 subdomain, at most 253 characters.
 pub fn dns1123_subdomain(name: &str) -> Vec<String> {
-    let mut faults = too_long(name, SUBDOMAIN_MAX, "characters");
+    subdomain(name, "characters")
+}
+/// `unit`: what the message counts.
+fn subdomain(name: &str, unit: &str) -> Vec<String> {
+    let mut faults = too_long(name, SUBDOMAIN_MAX, unit);
     if !is_subdomain(name) {
         let what = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character";
         faults.push(pattern(what, SUBDOMAIN, &["example.com"]));
@@ -77,7 +81,7 @@ pub fn qualified_name(name: &str) -> Vec<String> {
             part
         }
         Some((prefix, part)) => {
-            faults.extend(dns1123_subdomain(prefix).iter().map(|f| format!("prefix part {f}")));
+            faults.extend(subdomain(prefix, "bytes").iter().map(|f| format!("prefix part {f}")));
             part
         }
     };

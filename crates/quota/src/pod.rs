@@ -34,14 +34,19 @@ pub fn limits(spec: &Value) -> Amounts {
 /// `limits`.
 pub fn of_containers(spec: &Value, member: &str) -> Amounts {
     let list = |name: &str| spec[name].as_array().map_or(&[][..], Vec::as_slice);
+    of_lists(list("containers"), list("initContainers"), member)
+}
+
+/// The same of containers and init containers.
+pub fn of_lists(containers: &[Value], init_containers: &[Value], member: &str) -> Amounts {
     let mut total = Amounts::new();
-    for container in list("containers") {
+    for container in containers {
         for (name, amount) in quantities(&container["resources"][member]) {
             grow(&mut total, &name, &amount);
         }
     }
     let (mut sidecars, mut largest) = (Amounts::new(), Amounts::new());
-    for container in list("initContainers") {
+    for container in init_containers {
         let keeps_running = container["restartPolicy"] == "Always";
         for (name, amount) in quantities(&container["resources"][member]) {
             let now = sidecars.get(&name).map_or_else(|| amount.clone(), |sum| sum + &amount);

@@ -348,6 +348,8 @@ pub struct Kind {
     pub validate_status: Validate,
     /// Validation of a small object may take long, too: it runs on a thread that may be blocked.
     pub validates_slowly: bool,
+    /// Warnings for a new object before [`prepare`](Self::prepare), one text each; valid or not.
+    pub prepare_warnings: fn(&Value) -> Vec<String>,
     /// Warnings for a valid new object, one text each.
     pub warnings: fn(&Value) -> Vec<String>,
     /// Warnings for a valid update: (new object, stored object).
@@ -436,6 +438,7 @@ impl Kind {
             rules: "",
             validate_status: validate_nothing,
             validates_slowly: false,
+            prepare_warnings: no_warnings,
             warnings: no_warnings,
             update_warnings: no_update_warnings,
             status_warnings: no_warnings,

@@ -199,12 +199,13 @@ impl Authenticators {
     }
 
     /// Authenticates a token as if a request had it. The second value is what the authenticators
-    /// say against it.
+    /// say against it. `is_shown`: the request has a token.
     async fn user_of(
         &self,
         request: &Parts,
         own: &[String],
         asked: &[String],
+        is_shown: bool,
     ) -> Result<(Identity, Vec<String>), Vec<String>> {
         let of_server = || -> Vec<String> {
             own.iter().filter(|audience| asked.contains(audience)).cloned().collect()
@@ -216,7 +217,10 @@ impl Authenticators {
         if let Some(identity) = known.filter(|_| !of_server().is_empty()) {
             return Ok((authenticated(identity), of_server()));
         }
-        let mut errors = vec![INVALID_TOKEN.to_owned()];
+        let mut errors = Vec::new();
+        if is_shown {
+            errors.push(INVALID_TOKEN.to_owned());
+        }
         for authenticator in &self.chain {
             match authenticator.authenticate(request).await {
                 Authentication::User(identity) if !of_server().is_empty() => {
@@ -228,8 +232,11 @@ impl Authenticators {
                 Authentication::Invalid(error) if errors.contains(&error) => {}
                 Authentication::Invalid(error) => errors.push(error),
                 Authentication::User(_) | Authentication::NoOpinion => {}
-                Authentication::Refused => break,
+                Authentication::Refused => return Err(errors),
             }
+        }
+        if errors.is_empty() && self.anonymous == Anonymous::Everywhere {
+            return Ok((Identity::anonymous(), asked.to_vec()));
         }
         Err(errors)
     }
@@ -243,12 +250,15 @@ impl Authenticators {
             None => Vec::new(),
         };
         let asked = if audiences.is_empty() { &own[..] } else { audiences };
-        let request = http::Request::builder()
-            .header(header::AUTHORIZATION, format!("Bearer {token}"))
-            .extension(TokenAudiences(asked.into()))
-            .body(());
-        let outcome = match request {
-            Ok(request) => self.user_of(&request.into_parts().0, &own, asked).await,
+        let header = format!("Bearer {token}");
+        // What a request with this token would not show is as the token of no request.
+        let is_shown = bearer_of(&header).is_some();
+        let mut request = http::Request::builder().extension(TokenAudiences(asked.into()));
+        if is_shown {
+            request = request.header(header::AUTHORIZATION, header);
+        }
+        let outcome = match request.body(()) {
+            Ok(request) => self.user_of(&request.into_parts().0, &own, asked, is_shown).await,
             // Not a header: no token either.
             Err(_) => Err(vec![INVALID_TOKEN.to_owned()]),
         };
@@ -258,6 +268,7 @@ impl Authenticators {
             }
             Err(errors) => {
                 let error = match &*errors {
+                    [] => String::new(),
                     [error] => error.clone(),
                     errors => format!("[{}]", errors.join(", ")),
                 };
@@ -347,11 +358,13 @@ pub(crate) fn extra_space(headers: &HeaderMap) -> Option<&'static str> {
     )
 }
 
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    bearer_of(headers.get(header::AUTHORIZATION)?.to_str().ok()?)
+}
 /// The bearer token: the scheme in any case, then one space, then the first word. Other schemes, an
 /// empty token and a second space count as no credentials.
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let text = headers.get(header::AUTHORIZATION)?.to_str().ok()?.trim();
-    let (scheme, rest) = text.split_once(' ')?;
+fn bearer_of(header: &str) -> Option<&str> {
+    let (scheme, rest) = header.trim().split_once(' ')?;
     let token = rest.split(' ').next().unwrap_or_default();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }

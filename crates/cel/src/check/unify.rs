@@ -168,8 +168,8 @@ fn nullable(ty: &Type) -> bool {
 /// Whether the first type is the second one or has `dyn` where the second one is more specific.
 pub(super) fn at_least_as_general(a: &Type, b: &Type) -> bool {
     match (a, b) {
-        (Type::Dyn | Type::Param(_), _) => true,
-        (_, Type::Dyn | Type::Param(_)) => false,
+        (Type::Dyn | Type::Any | Type::Param(_), _) => true,
+        (_, Type::Dyn | Type::Any | Type::Param(_)) => false,
         (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => {
             at_least_as_general(a, b)
         }

@@ -288,7 +288,8 @@ impl<'a> Estimator<'a> {
             _ => return None,
         };
         let path = operand.path.as_ref().map(|path| extended(Some(path.clone()), "@items"));
-        Some((ty, self.declared_size(path.as_ref()).unwrap_or(Range::UNKNOWN)))
+        let declared = path.and_then(|path| self.declared.size(&path));
+        Some((ty, declared.unwrap_or(Range::UNKNOWN)))
     }
 
     fn aggregate(&self, operands: &Operands<'a>) -> Range {

@@ -43,6 +43,10 @@ fn qualified_names_are_checked_part_by_part() {
 fn lengths_count_characters_of_names_and_bytes_of_labels() {
     assert_eq!(dns1123_subdomain(&"a".repeat(254)), ["must be no more than 253 characters"]);
     assert_eq!(dns1123_label(&"a".repeat(64)), ["must be no more than 63 characters"]);
+    assert_eq!(
+        qualified_name(&format!("{}/a", "a".repeat(254))),
+        ["prefix part must be no more than 253 bytes"]
+    );
     assert_eq!(label_value(&"a".repeat(64)), ["must be no more than 63 bytes"]);
     assert_eq!(label_value(""), [""; 0]);
     assert!(label_value("-")[0].starts_with("a valid label must be an empty string or consist of"));

@@ -30,10 +30,10 @@ impl Admission for PodResizeValidator {
     ) -> BoxFuture<'a, Result<(), ApiError>> {
         async move {
             let Some(pod) = pod else { return Ok(()) };
-            let is_same = review.old.is_some_and(|old| old["spec"] == pod["spec"]);
-            let Some(node) = node_of(review, pod).await?.filter(|_| !is_same) else {
+            if review.old.is_some_and(|old| old["spec"] == pod["spec"]) {
                 return Ok(());
-            };
+            }
+            let Some(node) = node_of(review, pod).await? else { return Ok(()) };
             let Err((reason, why)) = check(pod, &node) else { return Ok(()) };
             let mut error = review.forbidden(&why);
             let cause = Cause { reason: reason.to_owned(), ..Cause::default() };

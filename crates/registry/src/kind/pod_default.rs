@@ -90,6 +90,49 @@ pub(super) fn requests_from_limits(container: &mut Members) {
     }
 }
 
+/// Resources of the whole pod, if some are given. Huge pages are limited by what the containers
+/// limit. Where there is a limit, requests are those of the containers, else the limits.
+pub(super) fn pod_resources(pod: &mut Members) {
+    let is_given = |member: &str| {
+        let amounts = pod.get("resources").and_then(|resources| resources.get(member));
+        amounts.and_then(Value::as_object).is_some_and(|amounts| !amounts.is_empty())
+    };
+    if !is_given("limits") && !is_given("requests") {
+        return;
+    }
+    let list = |name: &str| pod.get(name).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let of_containers =
+        |member| setpoint_quota::pod::of_lists(list("containers"), list("initContainers"), member);
+    let (limited, requested) = (of_containers("limits"), of_containers("requests"));
+    let Some(resources) = pod.object("resources") else { return };
+    let is_huge_page = |name: &str| name.starts_with("hugepages-");
+    let has_request = |resources: &Members, name: &str| {
+        resources.get("requests").is_some_and(|requests| requests.get(name).is_some())
+    };
+    for (name, limit) in limited.iter().filter(|(name, _)| is_huge_page(name)) {
+        if !has_request(resources, name)
+            && let Some(limits) = resources.object_or_new("limits")
+        {
+            limits.absent(name, limit.as_str());
+        }
+    }
+    let limits = resources.get("limits").and_then(Value::as_object).cloned().unwrap_or_default();
+    if limits.is_empty() {
+        return;
+    }
+    let is_countable = |name: &str| matches!(name, "cpu" | "memory");
+    let requested = requested.iter().filter(|(name, _)| is_countable(name));
+    let mut requests: Vec<(&str, Value)> =
+        requested.map(|(name, request)| (name.as_str(), request.as_str().into())).collect();
+    let limits = limits.iter().filter(|(name, _)| is_countable(name) || is_huge_page(name));
+    requests.extend(limits.map(|(name, limit)| (name.as_str(), limit.clone())));
+    if !requests.is_empty()
+        && let Some(given) = resources.object_or_new("requests")
+    {
+        requests.into_iter().for_each(|(name, request)| given.absent(name, request));
+    }
+}
+
 /// With host networking, a container's port is the host's port.
 pub(super) fn host_ports(container: &mut Members) {
     for port in container.each("ports") {

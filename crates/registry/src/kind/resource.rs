@@ -1,7 +1,9 @@
 //! Kinds of `resource.k8s.io`.
+mod capacity;
 mod device;
 pub(super) mod resource_claim;
 pub(super) mod resource_slice;
+mod selector;
 
 use crate::kind::at::check;
 use crate::kind::{Kind, MetadataChecks, resources};
@@ -24,14 +26,14 @@ pub(super) static DEVICE_CLASS: Kind = Kind {
     // Expressions are compiled.
     validates_slowly: true,
     cells: Some(cell::name_and_age),
-    rules: "selectors, configurations. Not: costs of expressions",
+    rules: "selectors, configurations",
     ..Kind::plain("resource.k8s.io", "DeviceClass")
 };
 
 /// Validates a class: how its devices are selected and configured.
 fn validate_class(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(class, old, errors, |at| {
-        device::selectors(&at.get("spec.selectors"));
+        selector::selectors(&at.get("spec.selectors"));
         device::configurations(&at.get("spec.config"));
         let extended = at.get("spec.extendedResourceName");
         if extended.is_set() && !resources::is_extended(extended.text()) {

@@ -128,12 +128,12 @@ pub(super) fn quantities(at: &At<'_, '_>, form: fn(&At<'_, '_>, &str)) {
 pub(super) fn of_container(at: &At<'_, '_>, claims: &HashSet<&str>) {
     requirements(at, container_name, claims);
 }
-/// The resources of a whole pod.
-pub(super) fn of_pod(at: &At<'_, '_>) {
+/// The resources of a whole pod. `claims`: the names of its claims.
+pub(super) fn of_pod(at: &At<'_, '_>, claims: &HashSet<&str>) {
     if at.has("claims") {
         at.get("claims").forbidden("claims may not be set for Resources at pod-level");
     }
-    requirements(at, pod_name, &HashSet::new());
+    requirements(at, pod_name, claims);
 }
 
 /// The resources that a pod needs besides those of its containers, as the limits of a container.

@@ -3,12 +3,14 @@ mod container;
 mod environment;
 mod placement;
 mod probe;
+mod profile;
 mod security;
 mod volume;
 mod warnings;
 
 pub(super) use container::{ephemeral, is_sidecar};
 pub(super) use placement::{node_selector, taint_effect, tolerations};
+pub(super) use profile::{APP_ARMOR_OF_CONTAINER, app_armor_warnings, take_app_armor};
 pub(super) use volume::{access_modes, claim, claim_spec, persistent_source};
 pub(super) use warnings::{
     of_claim as claim_warnings, of_pod as pod_warnings, of_template as template_warnings,
@@ -44,7 +46,9 @@ struct Pod<'v> {
 /// A template. The API's paths to its labels and annotations omit `metadata`.
 pub(super) fn template(at: &At<'_, '_>) {
     metadata(at);
-    spec(&at.get("spec"), None);
+    let spec = at.get("spec");
+    self::spec(&spec, None);
+    agreement(&at.get("metadata.annotations"), &spec);
     if !at.list_of("spec.ephemeralContainers").is_empty() {
         at.get("spec.ephemeralContainers")
             .forbidden("ephemeral containers not allowed in pod template");
@@ -93,11 +97,6 @@ pub(super) fn metadata_of_template(at: &At<'_, '_>) {
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The annotation that says which pods of a ReplicaSet are deleted first.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
-const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
-const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
-/// The prefix of the annotations that name a container's AppArmor profile.
-pub(super) const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
-
 /// The annotations of a pod that have a meaning.
 pub(super) fn annotations(at: &At<'_, '_>, spec: &At<'_, '_>) {
     let mirror = at.key(MIRROR);
@@ -108,25 +107,11 @@ pub(super) fn annotations(at: &At<'_, '_>, spec: &At<'_, '_>) {
     if cost.is_set() && !is_cost(cost.text()) {
         cost.invalid("must be a 32bit integer");
     }
-    let Some(all) = at.value.as_object() else { return };
-    for (key, value) in all {
-        if key == SECCOMP_POD || key.starts_with(SECCOMP_CONTAINER) {
-            security::seccomp_annotation(&at.shown_as(key, value));
-        } else if let Some(container) = key.strip_prefix(APP_ARMOR) {
-            let at = at.key(key);
-            let is_named =
-                |list: &str| spec.list_of(list).iter().any(|item| text(item, "name") == container);
-            if !ALL_CONTAINERS.into_iter().any(is_named) {
-                at.invalid_as(&container.into(), "container not found");
-            }
-            let profile = at.text();
-            let is_known = matches!(profile, "" | "runtime/default" | "unconfined");
-            if !is_known && !profile.starts_with("localhost/") {
-                let profile = field::quote(profile);
-                at.invalid(format!("invalid AppArmor profile name: {profile}"));
-            }
-        }
-    }
+    profile::annotations(at, spec);
+}
+/// Annotations of a new pod, or of a template, that say something else than its members.
+pub(super) fn agreement(annotations: &At<'_, '_>, spec: &At<'_, '_>) {
+    profile::agreement(annotations.value, spec);
 }
 /// A number of 32 bits without a plus sign or leading zeros.
 fn is_cost(text: &str) -> bool {
@@ -155,7 +140,7 @@ pub(super) fn spec(at: &At<'_, '_>, pod_name: Option<&str>) {
     container::containers(at, &pod, is_pod);
     container::init_containers(at, &pod, is_pod);
     container::ephemeral_containers(at, &pod);
-    pod_resources(at);
+    pod_resources(at, &pod.claims);
     host_network(at, is_pod);
     at.get("restartPolicy").one_of(&["Always", "OnFailure", "Never"]);
     at.get("dnsPolicy").one_of(&["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"]);
@@ -232,12 +217,12 @@ fn claims(at: &At<'_, '_>) {
 }
 
 /// Resources of the whole pod: at least what its containers request.
-fn pod_resources(at: &At<'_, '_>) {
+fn pod_resources(at: &At<'_, '_>, claims: &HashSet<&str>) {
     let Some(whole) = at.given("resources") else { return };
     if at.text_of("os.name") == "windows" {
         return whole.forbidden("may not be set for a windows pod");
     }
-    resources::of_pod(&whole);
+    resources::of_pod(&whole, claims);
     let requests = setpoint_quota::pod::of_containers(at.value, "requests");
     for (name, sum) in &requests {
         let request = whole.entry("requests", name);

@@ -196,6 +196,9 @@ impl Write<'_> {
             set_initial_status(object, rule);
         }
         kind::disabled::drop_from(self.resource.kind, object, None);
+        for warning in (self.resource.kind.prepare_warnings)(object) {
+            self.attributes.warn(warning);
+        }
         (self.resource.kind.prepare)(&self.context(), object, None);
     }
     fn validate_create(&self, object: &Value, errors: &mut field::Errors) {

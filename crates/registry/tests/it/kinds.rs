@@ -292,6 +292,28 @@ async fn a_pod_with_a_long_name_is_warned_of() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_annotation_for_app_armor_becomes_a_member_with_a_warning() {
+    let server = Server::start().await;
+    let key = "container.apparmor.security.beta.kubernetes.io/c";
+    let sent = |image: &str| {
+        json!({"metadata": {"name": "p", "annotations": {key: "localhost/a"}},
+            "spec": {"containers": [{"name": "c", "image": image}]}})
+    };
+    let warning = format!(
+        "metadata.annotations[{key}]: deprecated since v1.30; use the \"appArmorProfile\" field instead"
+    );
+    // As the original, a refused pod is warned of, too.
+    server.create(PODS, sent("")).await.unwrap_err();
+    assert_eq!(server.warnings(), [warning.as_str()]);
+    let created = server.create(PODS, sent("x")).await.unwrap();
+    assert_eq!(server.warnings(), [warning]);
+    assert_eq!(
+        created["spec"]["containers"][0]["securityContext"],
+        json!({"appArmorProfile": {"type": "Localhost", "localhostProfile": "a"}})
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_certificate_request_records_its_user_and_is_approved_at_its_own_endpoint() {
     let server = Server::start().await;
     let all = "/apis/certificates.k8s.io/v1/certificatesigningrequests";

@@ -26,6 +26,13 @@ pub(crate) struct Compilation {
     pub(crate) uses_old: bool,
 }
 
+impl Compilation {
+    /// Whether one of the expressions does not compile.
+    pub(crate) fn has_fault(&self) -> bool {
+        [&self.rule, &self.message].into_iter().any(|one| matches!(one, Some(Err(_))))
+    }
+}
+
 /// Compiles a rule of a node that expressions see like this.
 pub(crate) fn compile(rule: &Value, decl: &DeclType) -> Compilation {
     let text = member(rule, "rule");

@@ -10,7 +10,7 @@ use crate::plane::with_person_of;
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::{Value, json};
 use setpoint::ControlPlane;
-use setpoint::apiserver::ApiServer;
+use setpoint::apiserver::{Anonymous, ApiServer};
 use setpoint::registry::jwt::{KeyRing, KeySet, SigningKey};
 use setpoint::registry::{Identity, ServiceAccountTokens};
 use std::time::Duration;
@@ -221,14 +221,36 @@ async fn reviews_run_every_authenticator() {
             })
         );
         let unknown = json!({"user": {}, "error": "invalid bearer token"});
-        for token in ["no-token", "a.b.c", "two words", "\n", "\u{1}"] {
+        for token in ["no-token", "a.b.c", "two words", "\u{1}", "a\nb", "é"] {
             assert_eq!(world.review(token, &[]).await, unknown, "{token:?}");
+        }
+        // A request with these has no token.
+        for token in [" ", "\n", " a"] {
+            assert_eq!(world.review(token, &[]).await, json!({"user": {}}), "{token:?}");
         }
         let empty = world.admin(Method::POST, REVIEWS, json!({"spec": {"token": ""}})).await;
         assert_eq!(
             empty.error(),
             (400, "token is required for TokenReview in authentication")
         );
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_a_request_would_not_show_is_anonymous() {
+    let plane = ControlPlane::builder().simulated(0).anonymous(Anonymous::Everywhere).build();
+    let world = World { server: plane.server().clone() };
+    with_person_of(plane, async |_| {
+        let anonymous = |audiences: Value| {
+            json!({"authenticated": true, "audiences": audiences,
+                "user": {"username": "system:anonymous", "groups": ["system:unauthenticated"]}})
+        };
+        for token in [" ", "\n", " a"] {
+            assert_eq!(world.review(token, &[]).await, anonymous(json!([ISSUER])), "{token:?}");
+        }
+        assert_eq!(world.review(" ", &["foo"]).await, anonymous(json!(["foo"])));
+        assert_eq!(world.review("a", &[]).await["error"], "invalid bearer token");
     })
     .await;
 }

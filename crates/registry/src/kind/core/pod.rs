@@ -29,6 +29,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     validate_status: status::validate,
     warnings,
+    prepare_warnings: template::app_armor_warnings,
     status_warnings: status::warnings,
     pod_spec: "spec",
     disabled: &[
@@ -53,7 +54,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     ],
     unknown_label: not_supported,
     cells: Some(cells::cells),
-    rules: "containers, variables, probes, ports, resources, security contexts, volumes, affinity, spreading, tolerations, DNS, kernel parameters, gates; what updates, `status`, `resize` and `ephemeralcontainers` may change. Not: that annotations for seccomp and AppArmor agree with fields",
+    rules: "containers, variables, probes, ports, resources, security contexts, volumes, affinity, spreading, tolerations, DNS, kernel parameters, gates; annotations that agree with fields; what updates, `status`, `resize` and `ephemeralcontainers` may change",
     // `prepare` reads the class of a new pod.
     status: Some(StatusRule { keeps_new: true, ..StatusRule::new(StatusMeta::Pod, "{}") }),
     ..Kind::plain("", "Pod")
@@ -81,6 +82,7 @@ fn default(object: &mut Members, _version: &str) {
             }
         }
     }
+    pod_default::pod_resources(pod);
 }
 
 /// The single address is the first of the list, and wins over another one.
@@ -98,12 +100,14 @@ fn addresses(status: &mut Members) {
 }
 
 /// A new pod is pending, and says so if gates keep it from being scheduled; its label keys become
-/// part of selectors. A pod that exists keeps its status.
+/// part of selectors, and annotations for AppArmor become members. A pod that exists keeps its
+/// status.
 fn prepare(context: &Context<'_>, pod: &mut Value, old: Option<&Value>) {
     if old.is_some() {
         return;
     }
     label_keys::merge(pod);
+    template::take_app_armor(pod);
     // A class that the client gives stays, whatever the resources say.
     let given = pod["status"]["qosClass"].as_str().filter(|class| !class.is_empty());
     let class = given.unwrap_or_else(|| template::qos_class(pod)).to_owned();
@@ -201,5 +205,6 @@ fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Errors) {
             spec.get("nodeName")
                 .forbidden("cannot be set until all schedulingGates have been cleared");
         }
+        template::agreement(&at.get("metadata.annotations"), &spec);
     });
 }

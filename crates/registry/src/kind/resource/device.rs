@@ -1,23 +1,21 @@
 //! Rules that claims, classes and slices of devices share.
+use super::selector::selectors;
 use crate::kind::at::At;
 use crate::kind::{format, text};
 use serde_json::Value;
-use setpoint_cel::{Env, Macros, Type, check, parse};
 use setpoint_object::{encode, field, name};
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, LazyLock};
 
 /// Limits, as Kubernetes has them: numbers of items, and lengths in bytes.
 const REQUESTS_MAX: usize = 32;
 const ALTERNATIVES_MAX: usize = 8;
 const CONSTRAINTS_MAX: usize = 32;
 const CONFIGS_MAX: usize = 32;
-const SELECTORS_MAX: usize = 32;
-const EXPRESSION_BYTES_MAX: usize = 10 * 1024;
+const BINDING_CONDITIONS_MAX: usize = 4;
 const PARAMETERS_BYTES_MAX: usize = 10 * 1024;
-const DOMAIN_MAX: usize = 63;
-const ID_MAX: usize = 32;
+pub(super) const DOMAIN_MAX: usize = 63;
+pub(super) const ID_MAX: usize = 32;
 
 /// The names of requests, and of the alternatives of each.
 pub(super) type Requests<'v> = HashMap<&'v str, HashSet<&'v str>>;
@@ -37,7 +35,7 @@ pub(super) fn requests_of<'v>(devices: &At<'v, '_>) -> Requests<'v> {
 pub(super) fn claim(devices: &At<'_, '_>) {
     let known = requests_of(devices);
     let requests = devices.get("requests");
-    named_list(&requests, REQUESTS_MAX, request);
+    set(&requests, REQUESTS_MAX, "name", request);
     let constraints = devices.get("constraints");
     if constraints.at_most(CONSTRAINTS_MAX) {
         for constraint in constraints.items() {
@@ -60,22 +58,24 @@ pub(super) fn claim(devices: &At<'_, '_>) {
     }
 }
 
-/// A list of at most so many items with a rule, each with another name.
-fn named_list(at: &At<'_, '_>, max: usize, rule: fn(&At<'_, '_>)) {
+/// A list of at most so many items with a rule. Then those are reported that have the same text as
+/// one before them: at a member, or the items themselves.
+pub(super) fn set(at: &At<'_, '_>, max: usize, member: &str, rule: impl Fn(&At<'_, '_>)) {
     if !at.at_most(max) {
         return;
     }
     at.items().for_each(|item| rule(&item));
     let mut seen = HashSet::new();
     for item in at.items() {
-        if !seen.insert(item.text_of("name")) {
-            item.duplicate_of(item.text_of("name"));
+        let key = if member.is_empty() { item.text() } else { item.text_of(member) };
+        if !seen.insert(key) {
+            item.duplicate_of(key);
         }
     }
 }
 
 fn request(at: &At<'_, '_>) {
-    label(&at.get("name"));
+    name(&at.get("name"));
     let alternatives = at.get("firstAvailable");
     match (at.given("exactly"), alternatives.len()) {
         (None, 0) => at.required("exactly one of `exactly` or `firstAvailable` is required"),
@@ -84,13 +84,14 @@ fn request(at: &At<'_, '_>) {
             "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set",
         ),
         (Some(exactly), 0) => exact(&exactly),
-        (None, _) => named_list(&alternatives, ALTERNATIVES_MAX, |alternative| {
-            label(&alternative.get("name"));
+        (None, _) => set(&alternatives, ALTERNATIVES_MAX, "name", |alternative| {
+            name(&alternative.get("name"));
             exact(alternative);
         }),
     }
 }
-fn label(at: &At<'_, '_>) {
+/// The name of a request, or of a device: a label.
+pub(super) fn name(at: &At<'_, '_>) {
     for fault in name::dns1123_label(at.text()) {
         at.invalid_as(&at.text().into(), fault);
     }
@@ -132,61 +133,9 @@ pub(super) fn effect(at: &At<'_, '_>) {
     }
 }
 
-/// What expressions that select devices may refer to: one device.
-static DEVICE: LazyLock<Env> = LazyLock::new(|| {
-    let by_name = |ty: Type| Type::Map(Arc::new(Type::String), Arc::new(ty));
-    let fields = [
-        ("driver", Type::String),
-        ("allowMultipleAllocations", Type::Bool),
-        ("attributes", by_name(by_name(Type::Dyn))),
-        ("capacity", by_name(by_name(Type::QUANTITY))),
-    ];
-    let fields = fields.into_iter().map(|(name, ty)| (name.to_owned(), ty));
-    Env::kubernetes().variable("device", Type::object("kubernetes.DRADevice", fields.collect()))
-});
-
-/// Compiles an expression that selects devices.
-fn select(expression: &str) -> Result<(), String> {
-    let macros = Macros { bind: true, ..Macros::KUBERNETES };
-    let checked = parse(expression, &macros)
-        .and_then(|ast| check(ast, &DEVICE))
-        .map_err(|issues| format!("compilation failed: {issues}"))?;
-    match checked.result_type() {
-        Type::Bool | Type::Dyn => Ok(()),
-        other => Err(format!("must evaluate to bool or the unknown type, not {other}")),
-    }
-}
-
-/// Expressions that select devices. Their costs are not estimated.
-pub(super) fn selectors(at: &At<'_, '_>) {
-    if !at.at_most(SELECTORS_MAX) {
-        return;
-    }
-    for selector in at.items() {
-        match selector.given("cel") {
-            None => selector.get("cel").required(""),
-            Some(cel) => {
-                let expression = cel.get("expression");
-                if expression.text().len() > EXPRESSION_BYTES_MAX {
-                    expression.too_long(EXPRESSION_BYTES_MAX);
-                } else if let Err(detail) = select(expression.text()) {
-                    expression.invalid_as(&expression.text().into(), detail);
-                }
-            }
-        }
-    }
-}
-
 /// Names of requests, each once: `request` or `request/alternative`.
-fn references(at: &At<'_, '_>, known: &Requests<'_>) {
-    if !at.at_most(REQUESTS_MAX) {
-        return;
-    }
-    let mut seen = HashSet::new();
-    for item in at.items() {
-        reference(&item, known);
-        item.unique(&mut seen);
-    }
+pub(super) fn references(at: &At<'_, '_>, known: &Requests<'_>) {
+    set(at, REQUESTS_MAX, "", |item| reference(item, known));
 }
 /// The name of a request.
 pub(super) fn reference(at: &At<'_, '_>, known: &Requests<'_>) {
@@ -223,6 +172,37 @@ pub(super) fn configurations(at: &At<'_, '_>) {
         at.items().for_each(|config| configuration(&config));
     }
 }
+/// Conditions that a claim waits for, and those that fail it: both or none.
+pub(super) fn binding(at: &At<'_, '_>) {
+    let (wanted, failing) = (at.get("bindingConditions"), at.get("bindingFailureConditions"));
+    for list in [&wanted, &failing] {
+        if list.at_most(BINDING_CONDITIONS_MAX) {
+            for condition in list.items() {
+                condition.faults(name::qualified_name(condition.text()));
+            }
+        }
+    }
+    for list in [&wanted, &failing] {
+        let mut seen = HashSet::new();
+        for condition in list.items() {
+            condition.unique(&mut seen);
+            if std::ptr::eq(list, &failing) && wanted.list().contains(condition.value) {
+                condition
+                    .invalid("bindingFailureConditions must not overlap with bindingConditions");
+            }
+        }
+    }
+    match (wanted.len(), failing.len()) {
+        (0, 1..) => {
+            wanted.invalid("bindingConditions are required to use bindingFailureConditions");
+        }
+        (1.., 0) => {
+            failing.invalid("bindingFailureConditions are required to use bindingConditions");
+        }
+        _ => {}
+    }
+}
+
 /// Any object of limited size.
 pub(super) fn object(at: &At<'_, '_>, max: usize) {
     if !at.is_set() {
@@ -286,6 +266,17 @@ pub(super) fn qualified(at: &At<'_, '_>, text: &str) {
     if id.is_empty() || id.as_bytes()[0].is_ascii_digit() || !id.bytes().all(is_inner) {
         at.report(|path| field::Error::invalid(path, &id.into(), "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')"));
     }
+}
+
+/// A struct of Go in messages.
+pub(super) fn shown<V: Borrow<Value>>(
+    members: impl IntoIterator<Item = (&'static str, V)>,
+) -> String {
+    let member = |(name, value): (_, V)| {
+        format!("\"{name}\":{}", String::from_utf8_lossy(&encode::to_bytes(value.borrow())))
+    };
+    let members: Vec<String> = members.into_iter().map(member).collect();
+    format!("{{{}}}", members.join(","))
 }
 
 /// The longest key of an attribute or a capacity that is reported whole, in bytes.

@@ -6,10 +6,10 @@ use crate::kind::{
     Context, Fill, Kind, Members, MetadataChecks, StatusMeta, format, template, text,
 };
 use crate::table::cell;
-use serde_json::{Value, json};
+use serde_json::Value;
+use setpoint_object::field;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{field, name};
 use std::collections::HashSet;
 
 /// ResourceClaim.
@@ -24,7 +24,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     // Expressions are compiled.
     validates_slowly: true,
     cells: Some(cells),
-    rules: "requests, constraints, configurations; immutable; `status`. Not: costs of expressions",
+    rules: "requests, constraints, configurations; immutable; `status`",
     ..Kind::with_status("resource.k8s.io", "ResourceClaim", StatusMeta::Identity, "{}")
 };
 
@@ -37,7 +37,7 @@ pub(in crate::kind) static TEMPLATE: Kind = Kind {
     validate_change,
     validates_slowly: true,
     cells: Some(cell::name_and_age),
-    rules: "the claim; immutable. Not: costs of expressions",
+    rules: "the claim; immutable",
     ..Kind::plain("resource.k8s.io", "ResourceClaimTemplate")
 };
 
@@ -67,6 +67,8 @@ fn count(request: &mut Members) {
 /// Limits of a status.
 const CONSUMERS_MAX: usize = 256;
 const RESULTS_MAX: usize = 32;
+/// Configurations of the class and of the claim.
+const ALLOCATED_CONFIGS_MAX: usize = 64;
 const CONDITIONS_MAX: usize = 8;
 const DATA_BYTES_MAX: usize = 10 * 1024;
 /// Limits of what is reported of a network device, in bytes, and the most addresses.
@@ -132,17 +134,11 @@ fn validate_status(claim: &Value, old: Option<&Value>, errors: &mut field::Error
     check(claim, old, errors, |at| {
         let status = at.get("status");
         let consumers = status.get("reservedFor");
-        if consumers.at_most(CONSUMERS_MAX) {
-            let mut seen = HashSet::new();
-            for consumer in consumers.items() {
-                for member in ["resource", "name", "uid"] {
-                    consumer.get(member).need();
-                }
-                if !seen.insert(consumer.text_of("uid")) {
-                    consumer.duplicate_of(consumer.text_of("uid"));
-                }
+        device::set(&consumers, CONSUMERS_MAX, "uid", |consumer| {
+            for member in ["resource", "name", "uid"] {
+                consumer.get(member).need();
             }
-        }
+        });
         reported(&status);
         if consumers.len() > 0 && !status.has("allocation") {
             consumers.forbidden("may not be specified when `allocated` is not set");
@@ -182,15 +178,24 @@ fn allocated(at: &At<'_, '_>, claim: &At<'_, '_>) {
             device::reference(&result.get("request"), &known);
             format::driver(&result.get("driver"));
             device::pool_name(&result.get("pool"));
-            result.get("device").named(name::dns1123_label);
+            device::name(&result.get("device"));
+            device::binding(&result);
+            if result.has("shareID") {
+                device::share(&result.get("shareID"));
+            }
         }
     }
-    for config in at.each("devices.config") {
-        config.get("source").one_of(&["FromClaim", "FromClass"]);
-        for request in config.each("requests") {
-            device::reference(&request, &known);
+    let configs = at.get("devices.config");
+    if configs.at_most(ALLOCATED_CONFIGS_MAX) {
+        for config in configs.items() {
+            config.get("source").one_of(&["FromClaim", "FromClass"]);
+            device::references(&config.get("requests"), &known);
+            device::configuration(&config);
         }
-        device::configuration(&config);
+    }
+    let nodes = at.get("nodeSelector");
+    if nodes.is_set() {
+        template::node_selector(&nodes, true);
     }
 }
 /// What drivers report of devices: of allocated ones, each once.
@@ -200,21 +205,22 @@ fn reported(status: &At<'_, '_>) {
     for device in status.each("devices") {
         format::driver(&device.get("driver"));
         device::pool_name(&device.get("pool"));
-        let name = device.get("device");
-        for fault in name::dns1123_label(name.text()) {
-            name.invalid_as(&name.text().into(), fault);
-        }
+        device::name(&device.get("device"));
         if device.has("shareID") {
             device::share(&device.get("shareID"));
         }
-        // As the API shows it: by the names of a struct of Go.
-        let [driver, pool, name, share] = identity(device.value);
-        let shown = json!({"Driver": driver, "Pool": pool, "Device": name, "ShareID": share});
         if !allocated.contains(&identity(device.value)) {
-            device.invalid_as(&shown, "must be an allocated device in the claim");
+            device.report(|path| field::Error {
+                shown: Some(shown(device.value)),
+                ..field::Error::invalid(
+                    path,
+                    &Value::Null,
+                    "must be an allocated device in the claim",
+                )
+            });
         }
         if !seen.insert(identity(device.value)) {
-            twice.push((device.path(), shown));
+            twice.push((device.path(), shown(device.value)));
         }
         device.get("conditions").at_most(CONDITIONS_MAX);
         conditions(&device.get("conditions"));
@@ -224,8 +230,16 @@ fn reported(status: &At<'_, '_>) {
         network(&device.get("networkData"));
     }
     for (path, shown) in twice {
-        status.report(|_| field::Error::duplicate(path, &shown));
+        status.report(|_| field::Error {
+            shown: Some(shown),
+            ..field::Error::duplicate(path, &Value::Null)
+        });
     }
+}
+/// The identity of a device as the API shows it: a struct of Go.
+fn shown(device: &Value) -> String {
+    let members = ["Driver", "Pool", "Device", "ShareID"].into_iter().zip(identity(device));
+    device::shown(members.map(|(name, value)| (name, Value::from(value))))
 }
 
 /// The interface of a network device.
@@ -237,14 +251,9 @@ fn network(at: &At<'_, '_>) {
             at.get(member).too_long(most);
         }
     }
-    let addresses = at.get("ips");
-    if addresses.at_most(ADDRESSES_MAX) {
-        for address in addresses.items() {
-            address.faults(format::interface_address(address.text()));
-        }
-        let mut seen = HashSet::new();
-        addresses.items().for_each(|address| address.unique(&mut seen));
-    }
+    device::set(&at.get("ips"), ADDRESSES_MAX, "", |address| {
+        address.faults(format::interface_address(address.text()));
+    });
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

@@ -1,13 +1,12 @@
 //! ResourceSlices.
 use super::device;
 use crate::kind::at::{At, check};
-use crate::kind::{Context, Kind, Selectable, format, template, text};
+use crate::kind::{Context, Kind, Selectable, format, list, template, text};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::GroupVersionKind;
 use setpoint_object::time::Timestamp;
 use setpoint_object::{field, name};
-use std::collections::HashSet;
 
 /// ResourceSlice.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -28,7 +27,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     counts_disabled: true,
     warnings,
     update_warnings: |slice, _| warnings(slice),
-    rules: "driver, pool, nodes, devices, counters; immutable driver, pool and node. Not: policies of capacities",
+    rules: "driver, pool, nodes, devices, counters, policies of capacities; immutable driver, pool and node",
     ..Kind::plain("resource.k8s.io", "ResourceSlice")
 };
 
@@ -42,10 +41,10 @@ const FEATURED_DEVICES_MAX: usize = 64;
 const COUNTER_SETS_MAX: usize = 8;
 const COUNTERS_MAX: usize = 32;
 const PROPERTIES_MAX: usize = 32;
+const VALUES_MAX: usize = 48;
 const CONSUMPTIONS_MAX: usize = 2;
 const TAINTS_MAX: usize = 16;
 const VALUE_BYTES_MAX: usize = 64;
-const BINDING_CONDITIONS_MAX: usize = 4;
 
 /// Taints are dated.
 fn prepare(context: &Context<'_>, slice: &mut Value, _: Option<&Value>) {
@@ -91,31 +90,19 @@ fn rules(spec: &At<'_, '_>) {
     }
     let devices = spec.get("devices");
     let has_features = devices.list().iter().any(|device| {
-        ["taints", "consumesCounters"]
-            .iter()
-            .any(|member| !crate::kind::list(device, member).is_empty())
+        let has_lists = |attribute: &Value| LISTS.iter().any(|member| !attribute[member].is_null());
+        ["taints", "consumesCounters"].iter().any(|member| !list(device, member).is_empty())
+            || device["attributes"]
+                .as_object()
+                .is_some_and(|all| all.iter().any(|(_, attribute)| has_lists(attribute)))
     });
     let most = if has_features { FEATURED_DEVICES_MAX } else { DEVICES_MAX };
-    if devices.at_most(most) {
-        let mut seen = HashSet::new();
-        for device in devices.items() {
-            validate_device(&device, spec.is("perDeviceNodeSelection"));
-            if !seen.insert(device.text_of("name")) {
-                device.duplicate_of(device.text_of("name"));
-            }
-        }
-    }
-    let sets = spec.get("sharedCounters");
-    if sets.at_most(COUNTER_SETS_MAX) {
-        let mut seen = HashSet::new();
-        for set in sets.items() {
-            set.get("name").named(name::dns1123_label);
-            counters(&set.get("counters"));
-            if !seen.insert(set.text_of("name")) {
-                set.duplicate_of(set.text_of("name"));
-            }
-        }
-    }
+    let has_own_nodes = spec.is("perDeviceNodeSelection");
+    device::set(&devices, most, "name", |device| validate_device(device, has_own_nodes));
+    device::set(&spec.get("sharedCounters"), COUNTER_SETS_MAX, "name", |set| {
+        set.get("name").named(name::dns1123_label);
+        counters(&set.get("counters"));
+    });
 }
 
 /// Exactly one way to say which nodes have the devices.
@@ -182,9 +169,7 @@ fn one_way(at: &At<'_, '_>, given: &[&str], rule: &str, several: &str) {
 }
 
 fn validate_device(at: &At<'_, '_>, has_own_nodes: bool) {
-    for fault in name::dns1123_label(at.text_of("name")) {
-        at.get("name").invalid_as(&at.text_of("name").into(), fault);
-    }
+    device::name(&at.get("name"));
     let (attributes, capacity) = (at.get("attributes"), at.get("capacity"));
     let n_properties = attributes.len() + capacity.len();
     if n_properties > PROPERTIES_MAX {
@@ -195,6 +180,12 @@ fn validate_device(at: &At<'_, '_>, has_own_nodes: bool) {
             ),
         );
     }
+    let values = attributes.value.as_object().into_iter().flatten();
+    let n_values: usize = values.map(|(_, attribute)| n_values(attribute)).sum();
+    if n_values > VALUES_MAX {
+        let detail = format!("the total number of attribute values must not exceed {VALUES_MAX}");
+        at.invalid_as(&n_values.into(), detail);
+    }
     for (name, attribute) in attributes.all() {
         device::qualified(&attributes, name);
         validate_attribute(&attributes.keyed_as(&device::shown_key(name), attribute.value));
@@ -204,9 +195,7 @@ fn validate_device(at: &At<'_, '_>, has_own_nodes: bool) {
         device::qualified(&capacity, name);
         let key = device::shown_key(name);
         let amount = capacity.keyed_as(&key, amount.value);
-        if amount.has("requestPolicy") && !is_shared {
-            amount.get("requestPolicy").forbidden("allowMultipleAllocations must be true");
-        }
+        super::capacity::capacity(&amount, is_shared);
     }
     let taints = at.get("taints");
     if taints.at_most(TAINTS_MAX) {
@@ -221,72 +210,76 @@ fn validate_device(at: &At<'_, '_>, has_own_nodes: bool) {
             }
         }
     }
-    let consumptions = at.get("consumesCounters");
-    if consumptions.at_most(CONSUMPTIONS_MAX) {
-        let mut seen = HashSet::new();
-        for consumption in consumptions.items() {
-            consumption.get("counterSet").named(name::dns1123_label);
-            counters(&consumption.get("counters"));
-            if !seen.insert(consumption.text_of("counterSet")) {
-                consumption.duplicate_of(consumption.text_of("counterSet"));
-            }
-        }
-    }
+    device::set(&at.get("consumesCounters"), CONSUMPTIONS_MAX, "counterSet", |consumption| {
+        consumption.get("counterSet").named(name::dns1123_label);
+        counters(&consumption.get("counters"));
+    });
     if has_own_nodes {
         nodes_of_device(at);
     } else if ["nodeName", "nodeSelector", "allNodes"].iter().any(|member| at.has(member)) {
         at.invalid_as(&Value::Null, "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec");
     }
-    binding(at);
+    device::binding(at);
 }
 
-/// Conditions that a claim waits for, and those that fail it: both or none.
-fn binding(at: &At<'_, '_>) {
-    let (wanted, failing) = (at.get("bindingConditions"), at.get("bindingFailureConditions"));
-    for list in [&wanted, &failing] {
-        if list.at_most(BINDING_CONDITIONS_MAX) {
-            for condition in list.items() {
-                condition.faults(name::qualified_name(condition.text()));
-            }
-        }
-    }
-    for list in [&wanted, &failing] {
-        let mut seen = HashSet::new();
-        for condition in list.items() {
-            condition.unique(&mut seen);
-            if std::ptr::eq(list, &failing) && wanted.list().contains(condition.value) {
-                condition
-                    .invalid("bindingFailureConditions must not overlap with bindingConditions");
-            }
-        }
-    }
-    match (wanted.len(), failing.len()) {
-        (0, 1..) => {
-            wanted.invalid("bindingConditions are required to use bindingFailureConditions");
-        }
-        (1.., 0) => {
-            failing.invalid("bindingFailureConditions are required to use bindingConditions");
-        }
-        _ => {}
-    }
+/// The members of an attribute, of which it has one.
+const ATTRIBUTES: [&str; 4] = ["bool", "int", "string", "version"];
+const LISTS: [&str; 4] = ["bools", "ints", "strings", "versions"];
+
+/// The values of an attribute: a list without values counts as one.
+fn n_values(attribute: &Value) -> usize {
+    let listed: usize = LISTS.iter().map(|member| list(attribute, member).len()).sum();
+    listed.max(1)
 }
 
 fn validate_attribute(at: &At<'_, '_>) {
-    let members = ["bool", "int", "string", "version", "bools", "ints", "strings", "versions"];
-    for member in ["string", "version"] {
-        if at.text_of(member).len() > VALUE_BYTES_MAX {
-            at.get(member).too_long(VALUE_BYTES_MAX);
+    let string = |at: &At<'_, '_>| {
+        if at.text().len() > VALUE_BYTES_MAX {
+            at.too_long(VALUE_BYTES_MAX);
+        }
+    };
+    let version = |at: &At<'_, '_>| {
+        if !is_version(at.text()) {
+            at.invalid("must be a string compatible with semver.org spec 2.0.0");
+        }
+        string(at);
+    };
+    at.given("string").iter().for_each(&string);
+    at.given("version").iter().for_each(&version);
+    for member in LISTS {
+        let Some(values) = at.given(member) else { continue };
+        if values.len() == 0 {
+            values.invalid("must not be empty if specified");
+        }
+        match member {
+            "strings" => values.items().for_each(|value| string(&value)),
+            "versions" => values.items().for_each(|value| version(&value)),
+            _ => {}
         }
     }
-    let version = at.get("version");
-    if version.is_set() && !is_version(version.text()) {
-        version.invalid("must be a string compatible with semver.org spec 2.0.0");
-    }
-    match members.iter().filter(|member| at.has(member)).count() {
+    let members = ATTRIBUTES.iter().chain(&LISTS);
+    match members.filter(|member| at.has(member)).count() {
         0 => at.invalid_union("exactly one value must be specified"),
         1 => {}
-        _ => at.invalid("exactly one value must be specified"),
+        _ => at.report(|path| field::Error {
+            shown: Some(shown(at.value)),
+            ..field::Error::invalid(path, &Value::Null, "exactly one value must be specified")
+        }),
     }
+}
+/// An attribute as the API shows it: a struct of Go.
+fn shown(attribute: &Value) -> String {
+    let members = [
+        ("IntValue", "int"),
+        ("BoolValue", "bool"),
+        ("StringValue", "string"),
+        ("VersionValue", "version"),
+        ("IntValues", "ints"),
+        ("BoolValues", "bools"),
+        ("StringValues", "strings"),
+        ("VersionValues", "versions"),
+    ];
+    device::shown(members.map(|(name, member)| (name, &attribute[member])))
 }
 /// Drivers should have lower-case names.
 fn warnings(slice: &Value) -> Vec<String> {

@@ -1,5 +1,5 @@
 //! Security contexts of pods and containers, and what an operating system does not have.
-use super::ALL_CONTAINERS;
+use super::{ALL_CONTAINERS, profile};
 use crate::kind::at::At;
 use crate::kind::format;
 use serde_json::Value;
@@ -10,8 +10,6 @@ use std::collections::HashSet;
 const ID_MAX: i64 = i32::MAX as i64;
 /// Maximum length of the name of a kernel parameter, in bytes.
 const SYSCTL_MAX: usize = 253;
-/// Maximum length of the name of an AppArmor profile in bytes, as of a path.
-const APP_ARMOR_MAX: usize = 4095;
 
 /// The security context of a pod.
 pub(super) fn of_pod(spec: &At<'_, '_>) {
@@ -31,9 +29,9 @@ pub(super) fn of_pod(spec: &At<'_, '_>) {
     }
     sysctls(spec, &at);
     at.get("fsGroupChangePolicy").one_of_if_set(&["Always", "OnRootMismatch"]);
-    seccomp(&at.get("seccompProfile"));
+    profile::seccomp(&at.get("seccompProfile"));
     windows_options(&at.get("windowsOptions"));
-    app_armor(&at.get("appArmorProfile"));
+    profile::app_armor(&at.get("appArmorProfile"));
     at.get("supplementalGroupsPolicy").one_of_if_set(&["Merge", "Strict"]);
     // `MountOption` is a feature that is off, but where any policy is stored.
     let policy = at.get("seLinuxChangePolicy");
@@ -110,7 +108,7 @@ pub(super) fn of_container(at: &At<'_, '_>, host_users: bool) {
     if host_users && mount.text() == "Unmasked" {
         mount.invalid("`hostUsers` must be false to use `Unmasked`");
     }
-    seccomp(&at.get("seccompProfile"));
+    profile::seccomp(&at.get("seccompProfile"));
     if at.get("allowPrivilegeEscalation").value == &Value::Bool(false) {
         if at.is("privileged") {
             at.invalid("cannot set `allowPrivilegeEscalation` to false and `privileged` to true");
@@ -122,64 +120,7 @@ pub(super) fn of_container(at: &At<'_, '_>, host_users: bool) {
         }
     }
     windows_options(&at.get("windowsOptions"));
-    app_armor(&at.get("appArmorProfile"));
-}
-
-/// Which system calls are allowed.
-fn seccomp(at: &At<'_, '_>) {
-    if !at.is_set() {
-        return;
-    }
-    let (kind, profile) = (at.get("type"), at.get("localhostProfile"));
-    if kind.need_for("type is required when seccompProfile is set") {
-        kind.one_of_if_set(&["Localhost", "RuntimeDefault", "Unconfined"]);
-    }
-    if kind.text() != "Localhost" {
-        if profile.is_set() {
-            profile.invalid_as(at.value, "can only be set when seccomp type is Localhost");
-        }
-    } else if profile.is_set() {
-        format::descending_path(&profile, profile.text());
-    } else {
-        profile.required("must be set when seccomp type is Localhost");
-    }
-}
-/// The older form of the same.
-pub(super) fn seccomp_annotation(at: &At<'_, '_>) {
-    match at.text() {
-        "runtime/default" | "docker/default" | "unconfined" => {}
-        text => match text.strip_prefix("localhost/") {
-            Some(path) => format::descending_path(at, path),
-            None => at.invalid("must be a valid seccomp profile"),
-        },
-    }
-}
-
-fn app_armor(at: &At<'_, '_>) {
-    if !at.is_set() {
-        return;
-    }
-    let (kind, profile) = (at.get("type"), at.get("localhostProfile"));
-    if kind.need_for("type is required when appArmorProfile is set") {
-        kind.one_of_if_set(&["Localhost", "RuntimeDefault", "Unconfined"]);
-    }
-    match kind.text() {
-        "Localhost" => {
-            const NEEDED: &str = "must be set when AppArmor type is Localhost";
-            if profile.text().trim() != profile.text() {
-                profile.invalid("must not be padded with whitespace");
-            } else {
-                profile.need_for(NEEDED);
-            }
-            if profile.text().len() > APP_ARMOR_MAX {
-                profile.too_long(APP_ARMOR_MAX);
-            }
-        }
-        "RuntimeDefault" | "Unconfined" if profile.is_set() => {
-            profile.invalid("can only be set when AppArmor type is Localhost");
-        }
-        _ => {}
-    }
+    profile::app_armor(&at.get("appArmorProfile"));
 }
 
 /// Maximum lengths on Windows: of a credential specification, of a domain and of a user.

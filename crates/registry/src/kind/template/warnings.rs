@@ -1,7 +1,10 @@
 //! Warnings for new pods and templates: what is valid and probably not meant.
 use super::ALL_CONTAINERS;
+use super::profile::{
+    APP_ARMOR_OF_CONTAINER, APP_ARMOR_WARNING, SECCOMP_OF_CONTAINER, SECCOMP_OF_POD, app_armor_of,
+};
 use crate::kind::{format, node_label, text};
-use serde_json::{Value, json};
+use serde_json::Value;
 use setpoint_object::field;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -40,14 +43,8 @@ const DEPRECATED_ANNOTATIONS: [(&str, &str); 3] = [
         r#"non-functional in v1.11+; use the "sysctls" field instead"#,
     ),
 ];
-/// The annotations of seccomp profiles: of the pod, and before the name of a container.
-const SECCOMP_OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
-const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+/// The warning for annotations of seccomp profiles.
 const SECCOMP: &str = r#"non-functional in v1.27+; use the "seccompProfile" field instead"#;
-/// The annotation of an AppArmor profile, before the name of a container.
-const APP_ARMOR_OF_CONTAINER: &str = "container.apparmor.security.beta.kubernetes.io/";
-const APP_ARMOR: &str = r#"deprecated since v1.30; use the "appArmorProfile" field instead"#;
-
 /// Warnings for a pod.
 pub(in crate::kind) fn of_pod(pod: &Value) -> Vec<String> {
     of_object(pod, None)
@@ -167,18 +164,6 @@ fn of_files(volume: &Value, add: impl Fn(String)) {
     }
 }
 
-/// The AppArmor profile of an annotation, as a member has it.
-fn app_armor_of(annotation: &str) -> Option<Value> {
-    match annotation {
-        "unconfined" => Some(json!({"type": "Unconfined"})),
-        "runtime/default" => Some(json!({"type": "RuntimeDefault"})),
-        _ => {
-            let name = annotation.strip_prefix("localhost/").filter(|name| !name.is_empty())?;
-            Some(json!({"type": "Localhost", "localhostProfile": name}))
-        }
-    }
-}
-
 /// Warns of labels of nodes by which the pod is placed, and of selectors of nothing.
 fn of_placement(spec: &Value, path: &field::Path, add: impl Fn(String)) {
     for (key, _) in spec["nodeSelector"].as_object().into_iter().flatten() {
@@ -294,13 +279,13 @@ fn of_object(object: &Value, root: Option<&str>) -> Vec<String> {
             if !has_profile(container, "seccompProfile") {
                 warn_of_annotation(&format!("{SECCOMP_OF_CONTAINER}{name}"), SECCOMP);
             }
-            // Of a pod, the annotation becomes a member.
+            // Of a pod, the annotation becomes a member, with a warning of its own.
             if root.is_some() && !has_profile(container, "appArmorProfile") {
                 let key = format!("{APP_ARMOR_OF_CONTAINER}{name}");
                 if app_armor.is_null()
                     || app_armor_of(text(annotations, &key)).as_ref() != Some(app_armor)
                 {
-                    warn_of_annotation(&key, APP_ARMOR);
+                    warn_of_annotation(&key, APP_ARMOR_WARNING);
                 }
             }
             for name in BYTES {

@@ -6,6 +6,7 @@ mod compared;
 mod generated;
 mod pod_changes;
 mod pods;
+mod profiles;
 mod rarer;
 mod samples;
 mod seeds;

@@ -17,6 +17,8 @@ const RULE_COST_MAX: u64 = 10_000_000;
 ///
 /// 100,000,000, as in Kubernetes.
 const SCHEMA_COST_MAX: u64 = 100_000_000;
+/// The name of the type of `self` in messages. Kubernetes has a number by chance in it.
+const SELF_TYPE: &str = "selfType0";
 /// How many of the most expensive expressions are named.
 const EXPENSIVE_MAX: usize = 4;
 
@@ -125,7 +127,12 @@ impl Found<'_> {
     }
 
     fn rule(&mut self, rule: &Value, path: &Path, decl: &DeclType, place: &Place<'_>) {
-        let Compilation { rule: compiled, message, uses_old } = compile(rule, decl);
+        let mut compilation = compile(rule, decl);
+        if compilation.has_fault() {
+            // Messages name types after the node of the rule, wherever that is.
+            compilation = compile(rule, &decl.named(SELF_TYPE));
+        }
+        let Compilation { rule: compiled, message, uses_old } = compilation;
         let times = place.cardinality.unwrap_or_else(|| decl.cardinality_max());
         if let Some(compiled) = compiled {
             self.expression(compiled, rule, path.child("rule"), decl, times, "estimated rule cost");

@@ -1,5 +1,7 @@
 //! `spec` and its versions.
-use super::{columns, conversion, list, names, preserves_unknown_fields, schema, shown, text};
+use super::{
+    columns, conversion, list, names, preserves_unknown_fields, schema, shown, structural, text,
+};
 use serde_json::Value;
 use setpoint_object::field::{Error, Errors, Path, is_printable};
 use setpoint_object::name;
@@ -146,11 +148,19 @@ fn of_version(version: &Value, all: &[Value], path: &Path, lifted: bool, errors:
         columns::columns(columns, &path.child("additionalPrinterColumns"), errors);
     }
     if let Some(fields) = here("selectableFields") {
+        let version_path = path;
         let path = path.child("selectableFields");
         // A schema that all versions share is not that of a version.
         let schema = here("schema").and_then(|schema| schema.get("openAPIV3Schema"));
         match schema.filter(|schema| !schema.is_null()) {
-            Some(schema) => columns::selectable(fields, schema, &path, errors),
+            Some(schema) => {
+                let has_fields = fields.as_array().is_some_and(|fields| !fields.is_empty());
+                if let Some(detail) = structural::unbuilt(schema).filter(|_| has_fields) {
+                    let path = version_path.child("schema.openAPIV3Schema");
+                    errors.push(Error::invalid(path, &"".into(), detail));
+                }
+                columns::selectable(fields, schema, &path, errors);
+            }
             None if fields.as_array().is_none_or(Vec::is_empty) => {}
             None => {
                 let what = match lifted {

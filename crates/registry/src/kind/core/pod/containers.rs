@@ -32,7 +32,14 @@ fn take_resources(merged: &mut Value, sent: &mut Value) {
         merged["spec"] = sent["spec"].take();
         return;
     }
-    merged["spec"]["resources"] = sent["spec"]["resources"].take();
+    match sent["spec"]["resources"].take() {
+        Value::Null => {
+            if let Some(spec) = merged["spec"].as_object_mut() {
+                spec.remove("resources");
+            }
+        }
+        resources => merged["spec"]["resources"] = resources,
+    }
     for list in LISTS {
         if !same_names(list_of(sent, list), list_of(merged, list)) {
             merged["spec"][list] = sent["spec"][list].take();
@@ -104,6 +111,7 @@ fn validate_resize(new: &Value, old: Option<&Value>, errors: &mut field::Errors)
             "Pod QOS Class may not change as a result of resizing",
         ));
     }
+    let is_clean = errors.is_empty();
     check(new, None, errors, |at| {
         let spec = at.get("spec");
         let statuses = list(&old["status"], "containerStatuses");
@@ -112,6 +120,9 @@ fn validate_resize(new: &Value, old: Option<&Value>, errors: &mut field::Errors)
             spec.forbidden("Pod running on node without support for resize");
         }
         resize_of_pod(&spec, &old["spec"]);
+        if !list(&old["status"], "nodeAllocatableResourceClaimStatuses").is_empty() {
+            spec.forbidden("pods with node allocatable resource claims cannot be resized");
+        }
         if !same_order(&spec, old) {
             return;
         }
@@ -120,30 +131,46 @@ fn validate_resize(new: &Value, old: Option<&Value>, errors: &mut field::Errors)
                 resize(&container.get("resources"), &before["resources"]);
             }
         }
-        for (list, message) in [
-            ("containers", "only cpu and memory resources are mutable"),
-            (
-                "initContainers",
-                "only cpu and memory resources for init or sidecar containers are mutable",
-            ),
-        ] {
-            for (container, before) in spec.each(list).zip(list_of(old, list)) {
-                // The API compares the new amounts alone with the old amounts and claims: whatever
-                // has claims is refused.
-                let mut after = rest(container.get("resources").value);
-                after.as_object_mut().into_iter().for_each(|after| drop(after.remove("claims")));
-                let is_same = same(&after, &rest(&before["resources"]))
-                    && same(container.get("resizePolicy").value, &before["resizePolicy"]);
-                if is_same {
-                    continue;
-                }
-                match list {
-                    "containers" => spec.forbidden(message),
-                    _ => container.forbidden(message),
-                }
+        for (container, before) in spec.each("containers").zip(list_of(old, "containers")) {
+            if differs(&container, before) {
+                spec.forbidden(MUTABLE);
             }
         }
+        for (container, before) in spec.each("initContainers").zip(list_of(old, "initContainers")) {
+            if differs(&container, before) {
+                container.forbidden(
+                    "only cpu and memory resources for init or sidecar containers are mutable",
+                );
+            }
+            if template::is_sidecar(container.value) || container.value == before {
+                continue;
+            }
+            let restarts = |policy: &&Value| text(policy, "restartPolicy") == "RestartContainer";
+            for _ in container.list_of("resizePolicy").iter().filter(restarts) {
+                container.forbidden(
+                    "non-sidecar init containers with a resize policy of RestartContainer cannot be resized",
+                );
+            }
+        }
+        let resources = [spec.get("resources").value, &old["spec"]["resources"]];
+        let is_given = resources.map(Value::is_null);
+        if is_clean
+            && spec.n_errors() == 0
+            && is_given[0] != is_given[1]
+            && !resources.iter().any(|all| has_amounts(all))
+        {
+            spec.forbidden(MUTABLE);
+        }
     });
+}
+const MUTABLE: &str = "only cpu and memory resources are mutable";
+/// Whether anything but amounts of cpu and memory is another. The API compares the new amounts
+/// alone with the old amounts and claims: whatever has claims is refused.
+fn differs(container: &At<'_, '_>, old: &Value) -> bool {
+    let mut after = rest(container.get("resources").value);
+    after.as_object_mut().into_iter().for_each(|after| drop(after.remove("claims")));
+    !same(&after, &rest(&old["resources"]))
+        || !same(container.get("resizePolicy").value, &old["resizePolicy"])
 }
 /// Reports containers that are others than before, or in another order.
 fn same_order(spec: &At<'_, '_>, old: &Value) -> bool {
@@ -166,23 +193,29 @@ fn same_order(spec: &At<'_, '_>, old: &Value) -> bool {
 /// Resources of the whole pod.
 fn resize_of_pod(spec: &At<'_, '_>, old: &Value) {
     let (resources, before) = (spec.get("resources"), &old["resources"]);
-    if before.is_null() {
+    if !has_amounts(before) && !has_amounts(resources.value) {
         return;
     }
-    if !resources.is_set() {
-        return resources.forbidden("pod-level resources cannot be removed");
-    }
-    for (member, message) in [
-        ("requests", "pod-level resource requests cannot be removed"),
-        ("limits", "pod-level resource limits cannot be removed"),
-    ] {
-        if lacks(resources.get(member).value, &before[member]) {
-            resources.get(member).forbidden(message);
+    if !before.is_null() {
+        if !resources.is_set() {
+            return resources.forbidden("pod-level resources cannot be removed");
+        }
+        for (member, message) in [
+            ("requests", "pod-level resource requests cannot be removed"),
+            ("limits", "pod-level resource limits cannot be removed"),
+        ] {
+            if lacks(resources.get(member).value, &before[member]) {
+                resources.get(member).forbidden(message);
+            }
         }
     }
     if !same(&rest(resources.value), &rest(before)) {
         spec.forbidden("only cpu and memory resources are mutable at pod-level");
     }
+}
+/// Whether there is a request or a limit.
+fn has_amounts(resources: &Value) -> bool {
+    !same(&resources["requests"], &Value::Null) || !same(&resources["limits"], &Value::Null)
 }
 fn resize(at: &At<'_, '_>, old: &Value) {
     for (member, message) in [

@@ -1,4 +1,5 @@
 //! What a node agent reports of a pod.
+use super::update::changed_annotations;
 use crate::kind::at::{At, check};
 use crate::kind::template::is_sidecar;
 use crate::kind::{format, list, text};
@@ -23,6 +24,9 @@ const ID_MAX: i64 = i32::MAX as i64;
 
 /// Validates a write through `/status`.
 pub(super) fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    if let Some(old) = old {
+        changed_annotations(pod, old, errors);
+    }
     check(pod, old, errors, |at| {
         let status = at.get("status");
         conditions(&status);

@@ -1,7 +1,7 @@
 //! Updates of a pod: nearly all of it is immutable (spec: api-server §5.6).
 use super::{rules, tokens_have_an_account};
 use crate::kind::at::{At, check};
-use crate::kind::template::{self, APP_ARMOR, MIRROR};
+use crate::kind::template::{self, APP_ARMOR_OF_CONTAINER, MIRROR};
 use crate::kind::{list, text};
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -19,9 +19,7 @@ pub(super) fn validate(pod: &Value, old: &Value, errors: &mut field::Errors) {
     if annotations(pod) != annotations(old) || new_spec != old_spec {
         check(pod, Some(old), errors, rules);
         check(pod, Some(old), errors, |at| tokens_have_an_account(&at.get("spec")));
-        check(pod, None, errors, |at| {
-            immutable_annotations(&at.get("metadata.annotations"), &old["metadata"]["annotations"]);
-        });
+        changed_annotations(pod, old, errors);
     }
     if new_spec == old_spec {
         return;
@@ -77,11 +75,23 @@ pub(super) fn validate(pod: &Value, old: &Value, errors: &mut field::Errors) {
     }
 }
 
+/// Validates what an update, or one of the status, does to annotations. An update reports some
+/// faults twice, as the API.
+pub(super) fn changed_annotations(pod: &Value, old: &Value, errors: &mut field::Errors) {
+    const PATH: &str = "metadata.annotations";
+    check(pod, None, errors, |at| {
+        immutable_annotations(&at.get(PATH), &old["metadata"]["annotations"]);
+    });
+    check(pod, Some(old), errors, |at| template::annotations(&at.get(PATH), &at.get("spec")));
+}
+
 /// Annotations that say how a pod was made stay.
 fn immutable_annotations(new: &At<'_, '_>, old: &Value) {
     let names = |value: &Value| -> Vec<String> {
         let all = value.as_object().into_iter().flatten().map(|(key, _)| key);
-        all.filter(|key| *key == MIRROR || key.starts_with(APP_ARMOR)).cloned().collect()
+        all.filter(|key| *key == MIRROR || key.starts_with(APP_ARMOR_OF_CONTAINER))
+            .cloned()
+            .collect()
     };
     let noun =
         |key: &str| if key == MIRROR { "mirror pod annotation" } else { "AppArmor annotations" };

@@ -59,21 +59,82 @@ fn the_single_address_of_a_pod_wins() {
     assert_eq!(of(json!({"podIPs": [{"ip": "10.0.0.1"}]})), one);
 }
 
+/// The errors of a resize.
+fn resized(old: &Value, mut sent: Value) -> Vec<String> {
+    let part = rows::of("", "Pod").unwrap().part("resize").unwrap();
+    let mut merged = old.clone();
+    (part.take)(&mut merged, &mut sent);
+    let mut errors = setpoint_object::field::Errors::new();
+    (part.validate)(&merged, Some(old), &mut errors);
+    super::texts(&errors)
+}
+
+#[test]
+fn a_container_that_starts_first_is_not_restarted_by_a_resize() {
+    let policy = |restart: &str| json!([{"resourceName": "memory", "restartPolicy": restart}]);
+    let mut old = fresh(POD, pod());
+    old["spec"]["initContainers"] = json!([{"name": "i", "image": "x", "imagePullPolicy": "Always",
+        "terminationMessagePolicy": "File", "resizePolicy": policy("RestartContainer")}]);
+    let larger = json!({"requests": {"memory": "2Gi"}});
+    const RESTARTS: &str = "spec.initContainers[0]: Forbidden: non-sidecar init containers with a resize policy of RestartContainer cannot be resized";
+    const QOS: &str =
+        "spec: Invalid value: \"BestEffort\": Pod QOS Class may not change as a result of resizing";
+    let mut new = old.clone();
+    new["spec"]["initContainers"][0]["resources"] = larger.clone();
+    assert_eq!(resized(&old, old.clone()), [""; 0]);
+    assert_eq!(resized(&old, new.clone()), [QOS, RESTARTS]);
+    // One that keeps running beside the others is.
+    old["spec"]["initContainers"][0]["restartPolicy"] = "Always".into();
+    new["spec"]["initContainers"][0]["restartPolicy"] = "Always".into();
+    assert_eq!(resized(&old, new.clone()), [QOS]);
+    old["spec"]["initContainers"][0]["restartPolicy"] = Value::Null;
+    old["spec"]["initContainers"][0]["resizePolicy"] = policy("NotRequired");
+    assert_eq!(
+        resized(&old, new),
+        [
+            "spec.initContainers[0].resizePolicy[0].restartPolicy: Invalid value: \"RestartContainer\": must not be set to 'RestartContainer' for non-sidecar initContainers",
+            QOS,
+            "spec.initContainers[0]: Forbidden: only cpu and memory resources for init or sidecar containers are mutable",
+            RESTARTS,
+        ][..]
+    );
+}
+
+#[test]
+fn a_resize_gives_a_pod_cpu_and_memory_only() {
+    let old = fresh(POD, pod());
+    let given = |resources: Value| {
+        let mut new = old.clone();
+        new["spec"]["resources"] = resources;
+        resized(&old, new)
+    };
+    let about_the_pod = |errors: Vec<String>| -> Vec<String> {
+        errors.into_iter().filter(|error| error.contains("mutable")).collect()
+    };
+    const POD_LEVEL: &str =
+        "spec: Forbidden: only cpu and memory resources are mutable at pod-level";
+    assert_eq!(about_the_pod(given(json!({"limits": {"pods": "1m"}}))), [POD_LEVEL]);
+    assert_eq!(about_the_pod(given(json!({"requests": {"cpu": "1"}}))), [""; 0]);
+    // What says nothing is something, too.
+    assert_eq!(given(json!({})), ["spec: Forbidden: only cpu and memory resources are mutable"]);
+    let mut whole = pod();
+    whole["spec"]["resources"] = json!({"requests": {"cpu": "1"}});
+    let whole = fresh(POD, whole);
+    assert_eq!(resized(&whole, whole.clone()), [""; 0]);
+    assert_eq!(
+        resized(&whole, old.clone())[1..],
+        ["spec.resources: Forbidden: pod-level resources cannot be removed"]
+    );
+}
+
 #[test]
 fn a_resize_keeps_containers_and_whatever_has_claims() {
-    let part = rows::of("", "Pod").unwrap().part("resize").unwrap();
     let mut sample = pod();
     sample["spec"]["resourceClaims"] = json!([{"name": "r", "resourceClaimName": "r"}]);
     let plain = fresh(POD, sample.clone());
     sample["spec"]["containers"][0]["resources"] = json!({"claims": [{"name": "r"}]});
     let claims = fresh(POD, sample);
-    let errors = |old: &Value, mut sent: Value| {
-        let mut merged = old.clone();
-        (part.take)(&mut merged, &mut sent);
-        let mut errors = setpoint_object::field::Errors::new();
-        (part.validate)(&merged, Some(old), &mut errors);
-        super::texts(&errors)
-    };
+    let errors = resized;
     assert_eq!(errors(&plain, plain.clone()), [""; 0]);
     // Containers come before those that start first.
     let mut both = plain.clone();

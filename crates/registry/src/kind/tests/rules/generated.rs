@@ -91,8 +91,13 @@ fn a_claim_is_immutable_and_nothing_else() {
     assert!(errors[0].ends_with("field is immutable"), "{errors:?}");
 }
 
+/// An expression that is evaluated for each pair of attributes.
+fn nested(inner: &str) -> String {
+    format!("device.attributes.all(k, device.attributes[k].all(j, {inner}))")
+}
+
 #[test]
-fn expressions_that_select_devices_are_compiled() {
+fn expressions_that_select_devices_are_compiled_and_estimated() {
     let name = ("resource.k8s.io", "v1", "DeviceClass");
     let sample = json!({"spec": {"selectors": [{"cel": {"expression": "cel.bind(a, device.attributes['ex.io'], a.b == 'x') && device.capacity['ex.io'].memory.compareTo(quantity('1Gi')) > 0 && device.driver == 'd' && !device.allowMultipleAllocations"}}]}});
     refuses(
@@ -105,6 +110,31 @@ fn expressions_that_select_devices_are_compiled() {
                 &[
                     "spec.selectors[0].cel.expression: Invalid value: \"3-1\": must evaluate to bool or the unknown type, not int",
                 ],
+            ),
+            ("/spec/selectors/0/cel/expression", json!("device.attributes['ex.io'].a"), &[]),
+            (
+                "/spec/selectors/0/cel/expression",
+                json!("dyn(true)"),
+                &[
+                    "spec.selectors[0].cel.expression: Invalid value: \"dyn(true)\": must evaluate to bool or the unknown type, not dyn",
+                ],
+            ),
+            (
+                "/spec/selectors/0/cel/expression",
+                json!("device.attributes['ex.io'].l.exists(x, x)"),
+                &[
+                    "spec.selectors[0].cel.expression: Invalid value: \"device.attributes['ex.io'].l.exists(x, x)\": compilation failed: ERROR: <input>:1:27: expression of type 'any' cannot be range of a comprehension (must be list, map, or dynamic)\n | device.attributes['ex.io'].l.exists(x, x)\n | ..........................^",
+                ],
+            ),
+            (
+                "/spec/selectors/0/cel/expression",
+                json!(nested("device.attributes[k].exists(l, true)")),
+                &[],
+            ),
+            (
+                "/spec/selectors/0/cel/expression",
+                json!(nested("device.capacity.exists(l, device.capacity[l].exists(m, true))")),
+                &["spec.selectors[0].cel.expression: Forbidden: too complex, exceeds cost limit"],
             ),
             (
                 "/spec/selectors/0/cel/expression",
@@ -144,6 +174,83 @@ fn policies_of_capacities_need_devices_that_are_shared() {
             ],
         )],
     );
+}
+
+#[test]
+fn policies_of_capacities_are_amounts_in_order_or_a_range() {
+    let name = ("resource.k8s.io", "v1", "ResourceSlice");
+    let device = |policy: Value| {
+        json!([{"name": "d", "allowMultipleAllocations": true,
+        "capacity": {"memory": {"value": "10", "requestPolicy": policy}}}])
+    };
+    let sample = json!({"spec": {"driver": "ex.io", "nodeName": "n",
+        "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+        "devices": device(json!({"default": "2", "validValues": ["1", "2", "4"]}))}});
+    const AT: &str = "spec.devices[0].capacity[memory].requestPolicy";
+    let cases: &[(Value, &[&str])] = &[
+        (json!({}), &[]),
+        (json!({"default": "20"}), &[]),
+        (json!({"default": "2", "validRange": {"min": "1", "max": "9", "step": "1"}}), &[]),
+        (
+            json!({"validValues": ["1"], "validRange": {"min": "1"}}),
+            &[
+                ": Forbidden: exactly one policy can be specified, cannot specify \"validValues\" and \"validRange\" at the same time",
+            ],
+        ),
+        (
+            json!({"validValues": ["1"]}),
+            &[".default: Required value: required when validValues is defined"],
+        ),
+        (
+            json!({"validRange": {}}),
+            &[".default: Required value: required when validRange is defined"],
+        ),
+        (
+            json!({"default": "3", "validValues": ["2", "1", "11", "1100m"]}),
+            &[
+                ".validValues[1]: Invalid value: \"1\": values must be sorted in ascending order",
+                ".validValues[3]: Invalid value: \"1100m\": values must be sorted in ascending order",
+                ".validValues[2]: Invalid value: \"11\": option is larger than capacity value: 10",
+                ".validValues[3]: Duplicate value: \"2\"",
+                ".validValues: Invalid value: \"3\": default value is not valid according to the requestPolicy",
+            ],
+        ),
+        (
+            json!({"default": "1", "validValues": vec!["1"; 11]}),
+            &[
+                ".validValues: Too many: 11: must have at most 10 items",
+                ".validValues: Invalid value: \"1\": default value is not valid according to the requestPolicy",
+            ],
+        ),
+        (
+            json!({"default": "1", "validRange": {"max": "2"}}),
+            &[".validRange.min: Required value: required when validRange is defined"],
+        ),
+        (
+            json!({"default": "4", "validRange": {"min": "11", "max": "3", "step": "5"}}),
+            &[
+                ".validRange.min: Invalid value: \"11\": min is larger than capacity value: 10",
+                ".validRange.min: Invalid value: \"4\": default is less than min: 11",
+                ".validRange.max: Invalid value: \"11\": min is larger than max: 3",
+                ".validRange.max: Invalid value: \"4\": default is more than max: 3",
+                ".validRange.step: Invalid value: \"5\": one step 16 is larger than capacity value: 10",
+                ".validRange.step: Invalid value: \"4\": value is not a multiple of a given step (5) from (11)",
+                ".validRange.step: Invalid value: \"3\": value is not a multiple of a given step (5) from (11)",
+            ],
+        ),
+        // kube-apiserver ends the request.
+        (
+            json!({"default": "1", "validRange": {"min": "1", "step": "0"}}),
+            &[
+                ".validRange.step: Invalid value: \"1\": value is not a multiple of a given step (0) from (1)",
+            ],
+        ),
+    ];
+    for (policy, expected) in cases {
+        let expected: Vec<String> = expected.iter().map(|error| format!("{AT}{error}")).collect();
+        let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+        refuses(name, &sample, &[("/spec/devices", device(policy.clone()), &expected)]);
+    }
 }
 
 #[test]

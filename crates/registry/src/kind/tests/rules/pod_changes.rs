@@ -266,6 +266,7 @@ fn changes() {
                 &[
                     "metadata.annotations[kubernetes.io/config.mirror]: Invalid value: \"x\": must set spec.nodeName if mirror pod annotation is set",
                     "metadata.annotations[kubernetes.io/config.mirror]: Forbidden: may not add mirror pod annotation",
+                    "metadata.annotations[kubernetes.io/config.mirror]: Invalid value: \"x\": must set spec.nodeName if mirror pod annotation is set",
                 ],
             ),
         ],

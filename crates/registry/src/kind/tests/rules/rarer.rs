@@ -259,7 +259,8 @@ fn reports_about_devices_follow_their_allocation() {
     new["status"]["devices"] = json!([device(""), device("d"), device("d")]);
     new["status"]["devices"][1]["networkData"] =
         json!({"ips": ["10.0.0.1/24", "10.0.0.1/24", "10.0.0.1", "::ffff:10.0.0.1/120"]});
-    let shown = |name: &str| json!({"Driver": "ex.io", "Pool": "p", "Device": name, "ShareID": ""});
+    let shown =
+        |name: &str| format!(r#"{{"Driver":"ex.io","Pool":"p","Device":"{name}","ShareID":""}}"#);
     let label = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
     let ips = "status.devices[1].networkData.ips";
     assert_eq!(
@@ -364,5 +365,63 @@ fn a_status_counts_in_the_order_of_its_kind() {
         [
             "status.Phase: Invalid value: \"Active\": may only be 'Terminating' if `deletionTimestamp` is not empty"
         ]
+    );
+}
+
+#[test]
+fn an_allocation_is_checked_before_it_is_stored() {
+    let name = ("resource.k8s.io", "v1", "ResourceClaim");
+    let sample = json!({"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}}});
+    let result = json!({"request": "r", "driver": "ex.io", "pool": "p", "device": "d"});
+    let with = |more: Value| {
+        let mut result = result.clone();
+        result.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"allocation": {"devices": {"results": [result]}}})
+    };
+    let config = |requests: &[&str]| json!({"source": "FromClass", "requests": requests, "opaque": {"driver": "ex.io", "parameters": {}}});
+    let configs =
+        |n: usize| json!({"allocation": {"devices": {"config": vec![config(&["r"]); n]}}});
+    const AT: &str = "status.allocation.devices.results[0]";
+    const WHAT: &str = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+    refuses_status(
+        name,
+        &sample,
+        &[
+            (with(json!({"shareID": "3b1c2b0e-8f5b-4b7c-9a43-0b8a6f0c5c11"})), &[]),
+            (
+                with(json!({"shareID": "x"})),
+                &[&format!(
+                    "{AT}.shareID: Invalid value: \"x\": error validating uid: invalid UUID length: 1"
+                )],
+            ),
+            (with(json!({"bindingConditions": ["a"], "bindingFailureConditions": ["b"]})), &[]),
+            (
+                with(json!({"bindingConditions": ["a"], "bindingFailureConditions": ["a"]})),
+                &[&format!(
+                    "{AT}.bindingFailureConditions[0]: Invalid value: \"a\": bindingFailureConditions must not overlap with bindingConditions"
+                )],
+            ),
+            (configs(64), &[]),
+            (
+                configs(65),
+                &["status.allocation.devices.config: Too many: 65: must have at most 64 items"],
+            ),
+            // Duplicates come last.
+            (
+                json!({"allocation": {"devices": {"config": [config(&["r", "r", "x"])]}}}),
+                &[
+                    &format!(
+                        "status.allocation.devices.config[0].requests[2]: Invalid value: \"x\": {WHAT}"
+                    ),
+                    "status.allocation.devices.config[0].requests[1]: Duplicate value: \"r\"",
+                ],
+            ),
+            (
+                json!({"allocation": {"nodeSelector": {"nodeSelectorTerms": []}}}),
+                &[
+                    "status.allocation.nodeSelector.nodeSelectorTerms: Required value: must have at least one node selector term",
+                ],
+            ),
+        ],
     );
 }

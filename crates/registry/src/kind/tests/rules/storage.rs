@@ -402,6 +402,13 @@ fn devices() {
             ),
             (
                 "/spec/devices",
+                json!([{"name": "d", "attributes": {"a": {"int": 1, "string": "x"}}}]),
+                &[
+                    r#"spec.devices[0].attributes[a]: Invalid value: {"IntValue":1,"BoolValue":null,"StringValue":"x","VersionValue":null,"IntValues":null,"BoolValues":null,"StringValues":null,"VersionValues":null}: exactly one value must be specified"#,
+                ],
+            ),
+            (
+                "/spec/devices",
                 json!([{"name": "d", "attributes": {"a": {}}}]),
                 &[
                     "spec.devices[0].attributes[a]: Invalid value: \"\": exactly one value must be specified",

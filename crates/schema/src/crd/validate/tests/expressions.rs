@@ -13,6 +13,34 @@ fn rules(rules: Value) -> Value {
 }
 
 #[test]
+fn types_of_objects_are_named_after_the_node_of_the_rule() {
+    let object = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "o": object, "l": {"type": "array", "items": object},
+            "m": {"type": "object", "additionalProperties": object},
+        },
+        "x-kubernetes-validations": [
+            {"rule": "self.o > 0"}, {"rule": "self.l > 0"}, {"rule": "self.m > 0"},
+        ],
+    });
+    check_property(
+        schema,
+        expect![[r#"
+        spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].rule: Invalid value: {"Rule":"self.o \u003e 0","Message":"","MessageExpression":"","Reason":null,"FieldPath":"","OptionalOldSelf":null}: compilation failed: ERROR: <input>:1:8: found no matching overload for '_>_' applied to '(selfType0.o, int)'
+         | self.o > 0
+         | .......^
+        spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[1].rule: Invalid value: {"Rule":"self.l \u003e 0","Message":"","MessageExpression":"","Reason":null,"FieldPath":"","OptionalOldSelf":null}: compilation failed: ERROR: <input>:1:8: found no matching overload for '_>_' applied to '(list(selfType0.l.@idx), int)'
+         | self.l > 0
+         | .......^
+        spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[2].rule: Invalid value: {"Rule":"self.m \u003e 0","Message":"","MessageExpression":"","Reason":null,"FieldPath":"","OptionalOldSelf":null}: compilation failed: ERROR: <input>:1:8: found no matching overload for '_>_' applied to '(map(string, selfType0.m.@elem), int)'
+         | self.m > 0
+         | .......^"#]],
+    );
+}
+
+#[test]
 fn rules_that_do_not_compile_are_refused_with_their_faults() {
     check_property(
         rules(json!([{"rule": "self.zz == 1"}])),

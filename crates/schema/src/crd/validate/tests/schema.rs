@@ -325,7 +325,7 @@ fn rules() {
             json!({"rule": "self.n == oldSelf.orValue(1)", "fieldPath": ".n", "optionalOldSelf": true}),
         ),
         expect![[r#"
-            spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].rule: Invalid value: {"Rule":"self.n == oldSelf.orValue(1)","Message":"","MessageExpression":"","Reason":null,"FieldPath":".n","OptionalOldSelf":true}: compilation failed: ERROR: <input>:1:26: found no matching overload for 'orValue' applied to 'optional_type(self.x).(int)'
+            spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].rule: Invalid value: {"Rule":"self.n == oldSelf.orValue(1)","Message":"","MessageExpression":"","Reason":null,"FieldPath":".n","OptionalOldSelf":true}: compilation failed: ERROR: <input>:1:26: found no matching overload for 'orValue' applied to 'optional_type(selfType0).(int)'
              | self.n == oldSelf.orValue(1)
              | .........................^
             spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].optionalOldSelf: Invalid value: true: may not be set if oldSelf is not used in rule"#]],

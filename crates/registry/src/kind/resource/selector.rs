@@ -1,0 +1,126 @@
+//! Expressions that select devices: what they may refer to, whether they compile, and what they
+//! cost at most.
+use super::device::{DOMAIN_MAX, ID_MAX};
+use crate::kind::at::At;
+use setpoint_cel::estimate::{Range, Sizes, estimate};
+use setpoint_cel::{Checked, Env, Macros, Type, check, parse};
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+/// Limits, as Kubernetes has them: expressions of a list, and bytes and the estimated cost of one.
+const SELECTORS_MAX: usize = 32;
+const EXPRESSION_BYTES_MAX: usize = 10 * 1024;
+const COST_MAX: u64 = 1_000_000;
+
+/// The most bytes of a driver's name and of an attribute, and the most attributes or capacities.
+const DRIVER_MAX: usize = 63;
+const ATTRIBUTE_MAX: usize = 64;
+const PROPERTIES_MAX: usize = 32;
+
+/// The variable of expressions: one device.
+const DEVICE: &str = "device";
+static ENV: LazyLock<Env> = LazyLock::new(|| {
+    let by_name = |ty: Type| Type::Map(Arc::new(Type::String), Arc::new(ty));
+    let fields = [
+        ("driver", Type::String),
+        ("allowMultipleAllocations", Type::Bool),
+        ("attributes", by_name(by_name(Type::Any))),
+        ("capacity", by_name(by_name(Type::QUANTITY))),
+    ];
+    let fields: BTreeMap<_, _> =
+        fields.into_iter().map(|(name, ty)| (name.to_owned(), ty)).collect();
+    Env::kubernetes().variable(DEVICE, Type::object("kubernetes.DRADevice", fields))
+});
+
+/// Expressions that select devices.
+pub(super) fn selectors(at: &At<'_, '_>) {
+    if !at.at_most(SELECTORS_MAX) {
+        return;
+    }
+    for selector in at.items() {
+        match selector.given("cel") {
+            None => selector.get("cel").required(""),
+            Some(cel) => expression(&cel.get("expression")),
+        }
+    }
+}
+
+fn expression(at: &At<'_, '_>) {
+    if at.text().len() > EXPRESSION_BYTES_MAX {
+        return at.too_long(EXPRESSION_BYTES_MAX);
+    }
+    match compile(at.text()) {
+        Err(detail) => at.invalid_as(&at.text().into(), detail),
+        Ok(checked) if estimate(&checked, &Device).max > COST_MAX => {
+            at.forbidden("too complex, exceeds cost limit");
+        }
+        Ok(_) => {}
+    }
+}
+
+/// Compiles an expression that selects devices.
+fn compile(expression: &str) -> Result<Checked, String> {
+    let macros = Macros { bind: true, ..Macros::KUBERNETES };
+    let checked = parse(expression, &macros)
+        .and_then(|ast| check(ast, &ENV))
+        .map_err(|issues| format!("compilation failed: {issues}"))?;
+    match checked.result_type() {
+        Type::Bool | Type::Any => Ok(checked),
+        other => Err(format!("must evaluate to bool or the unknown type, not {other}")),
+    }
+}
+
+/// The sizes of a device: maps of attributes and of capacities, by domains and by names.
+#[derive(Debug)]
+struct Device;
+
+/// What a path leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Node {
+    Device,
+    Domains(Values),
+    Names(Values),
+    /// What has nothing below it, and its size.
+    Leaf(usize),
+}
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Values {
+    Attributes,
+    Capacities,
+}
+
+impl Node {
+    fn at(self, step: &str) -> Option<Self> {
+        use {Node as N, Values as V};
+        Some(match (self, step) {
+            (N::Device, "driver") => N::Leaf(DRIVER_MAX),
+            (N::Device, "allowMultipleAllocations") => N::Leaf(1),
+            (N::Device, "attributes") => N::Domains(V::Attributes),
+            (N::Device, "capacity") => N::Domains(V::Capacities),
+            (N::Domains(_), "@keys") => N::Leaf(DOMAIN_MAX),
+            (N::Domains(values), "@items" | "@values") => N::Names(values),
+            (N::Names(_), "@keys") => N::Leaf(ID_MAX),
+            // An attribute by any name; the sizes of capacities that are named are unknown.
+            (N::Names(V::Attributes), _) => N::Leaf(ATTRIBUTE_MAX),
+            (N::Names(V::Capacities), "@items" | "@values") => N::Leaf(0),
+            _ => return None,
+        })
+    }
+    fn max(self) -> usize {
+        match self {
+            Self::Device => 0,
+            Self::Domains(_) | Self::Names(_) => PROPERTIES_MAX,
+            Self::Leaf(max) => max,
+        }
+    }
+}
+
+impl Sizes for Device {
+    fn size(&self, path: &[String]) -> Option<Range> {
+        let (DEVICE, rest) = path.split_first().map(|(name, rest)| (name.as_str(), rest))? else {
+            return None;
+        };
+        let end = rest.iter().try_fold(Node::Device, |node, step| node.at(step))?;
+        Some(Range { min: 0, max: end.max() as u64 })
+    }
+}
