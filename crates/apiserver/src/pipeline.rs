@@ -149,7 +149,10 @@ impl Inner {
         let mut response = {
             // Ends here, so that only a stream still observes.
             let pass = pin!(self.pass(request, attributes, body, &begun, &classified, &changes));
-            deadline::within(time, pass).await
+            deadline::within(time, pass).await.unwrap_or_else(|| {
+                begun.get().into_iter().for_each(|observation| observation.terminated());
+                deadline::expired()
+            })
         };
         for change in std::mem::take(&mut *changes.lock()) {
             response = change(response);
@@ -165,6 +168,7 @@ impl Inner {
             if Arc::strong_count(observation) == 1 {
                 stored(observation.completed(), deadline).await;
             }
+            response.body_mut().observed_by(observation);
         }
         response
     }
@@ -273,7 +277,9 @@ impl Inner {
     ) -> Response<Body> {
         let RoutedRequest { parts, query, style, catalog, backends, destination, deadline } =
             request;
+        let arrived = Instant::now();
         let identity = self.authenticators.identify(parts).await;
+        self.observers.authenticated(identity.as_ref(), arrived.elapsed());
         let is_known = identity.is_some();
         attributes.identity = identity.unwrap_or_else(|| Identity::new("", []));
         if let Some(staleness) = self.authenticators.staleness(parts, &attributes.identity) {
@@ -322,7 +328,10 @@ impl Inner {
         let objects_max = query.text("limit").parse().ok().filter(|n| *n > 0).unwrap_or(usize::MAX);
         let permit = match self.begin(&attributes, patience, objects_max, classified).await {
             Ok(permit) => permit,
-            Err(Rejected::TooManyRequests) => return TooManyRequests.respond(),
+            Err(Rejected::TooManyRequests) => {
+                observation.terminated();
+                return TooManyRequests.respond();
+            }
             Err(Rejected::Forbidden(error)) => return failed(&error),
         };
         let watch = match destination {
@@ -477,7 +486,9 @@ impl Inner {
         let mut permit = Permit::default();
         match &self.fairness {
             Some(fairness) => {
+                let arrived = Instant::now();
                 let entered = fairness.enter(&self.registry, request, patience, objects_max).await;
+                request.wait(arrived.elapsed());
                 if let Some(Entered { schema, seat }) = entered {
                     // Set once: this is the only place, and it is called once per request.
                     _ = classified.set(schema);

@@ -272,6 +272,9 @@ impl ControlPlaneBuilder {
         let rbac = self.extensions.rbac();
         let (registry, worker) = self.extensions.registry(registry).build();
         services.follow(&registry);
+        if let Some(metrics) = self.extensions.registry_metrics.take() {
+            metrics.follow(&registry);
+        }
         // Not the registry's seed: two generators must not produce the same numbers.
         let of_server = seed.wrapping_add(1);
         let server = ApiServer::builder(registry)

@@ -3,8 +3,9 @@
 
 use crate::aggregation::AggregatorMetrics;
 use crate::flow_metrics::FlowMetrics;
+use crate::registry_metrics::RegistryMetrics;
 use crate::request_metrics::MetricsPage;
-use crate::{ControlPlaneBuilder, RequestMetrics};
+use crate::{ControlPlaneBuilder, RequestMetrics, process_metrics};
 use futures::future::{BoxFuture, FutureExt as _};
 use setpoint_apiserver::{
     Anonymous, ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, Interceptor, Metrics,
@@ -39,6 +40,7 @@ pub(crate) struct Extensions {
     interceptors: Vec<Arc<dyn Interceptor>>,
     tasks: Vec<Task>,
     pub(crate) flow_metrics: Option<FlowMetrics>,
+    pub(crate) registry_metrics: Option<RegistryMetrics>,
     pub(crate) aggregator_metrics: Option<AggregatorMetrics>,
     pub(crate) limits: RequestLimits,
     cbor: bool,
@@ -242,11 +244,14 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// Counts requests as kube-apiserver does ([`RequestMetrics`], `apiserver_flowcontrol_*` and
-    /// `aggregator_unavailable_apiservice`), and serves all metrics in `metrics` at `/metrics`,
+    /// Counts requests as kube-apiserver does ([`RequestMetrics`], the families of
+    /// [`Registry::figures`], `apiserver_flowcontrol_*`, `aggregator_unavailable_apiservice`,
+    /// `kubernetes_build_info` and `process_*`), and serves all metrics in `metrics` at `/metrics`,
     /// which is authorized like any path. Default: neither.
     pub fn serve_metrics(mut self, metrics: &setpoint_runtime::metrics::Metrics) -> Self {
         self.extensions.flow_metrics = Some(FlowMetrics::register(metrics));
+        self.extensions.registry_metrics = Some(RegistryMetrics::register(metrics));
+        process_metrics::register(metrics);
         self.extensions.aggregator_metrics = Some(AggregatorMetrics::register(metrics));
         let page = MetricsPage::new(metrics.clone());
         self.metrics(RequestMetrics::register(metrics)).route("/metrics", Arc::new(page))

@@ -45,6 +45,7 @@ pub mod conversion;
 mod convert;
 mod crd;
 mod fifo_watch;
+pub mod figures;
 mod foreign;
 pub mod kind;
 mod node_authorizer;

@@ -4,6 +4,7 @@ use crate::allocate::{Allocator, ServiceNetworks};
 use crate::authorize::{self, Authorizer};
 use crate::conversion::{ConversionProvider, ConvertedBytes, WebhookConversions};
 use crate::fifo_watch::FifoWatch;
+use crate::figures::Figures;
 use crate::kind::CompiledKind;
 use crate::origins::Origins;
 use crate::service_account::ServiceAccountTokens;
@@ -222,6 +223,7 @@ impl RegistryBuilder {
             event_ttl: self.event_ttl,
             history: self.history,
             origins: Origins::default(),
+            figures: Figures::default(),
             allocator: Allocator::new(self.service_networks),
             admission: admission::Chain::new(
                 self.plugins,
