@@ -8,6 +8,7 @@ pub use audit::{
     EventLost, EventStored, Stage,
 };
 
+use crate::filter::watches::OpenWatch;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::try_join_all;
@@ -142,6 +143,8 @@ pub(crate) struct Observation {
     answer_left_out: AtomicBool,
     failure: OnceLock<Arc<Status>>,
     /// The last stage is recorded, or is not to be.
+    /// The watch, as the limits count it.
+    watch: OnceLock<OpenWatch>,
     is_recorded: AtomicBool,
 }
 
@@ -213,6 +216,12 @@ impl Observation {
     }
 
     /// The server ends the request to protect itself.
+    /// The watch counts until the request ends.
+    pub(crate) fn holds(&self, watch: OpenWatch) {
+        // Once: a request is one watch.
+        let _ = self.watch.set(watch);
+    }
+
     pub(crate) fn terminated(&self) {
         self.is_terminated.store(true, Ordering::Relaxed);
     }

@@ -12,6 +12,7 @@
 //! | intercept | `Interceptor`s of tests may wait, fail the request or change its answer | not asked |
 //! | flow control | a seat of priority and fairness, perhaps after a wait, else 429 | the same |
 //! | authorize | `Authorizer`s, else 403 | the same |
+//! | watches | a limit of open watches, of each user and in all, else 429 | trusted, not counted |
 //! | backend | a `Backend` answers for its group version, and the later stages are skipped; 503 while it is unavailable | 501 before the audit begins: backends are called over HTTP only |
 //! | refusals | 404 and 405, for authorized users only | the same, before the audit begins |
 //! | answer | a document, an added route, or negotiation and one call of the registry | the call |
@@ -334,6 +335,13 @@ impl Inner {
             }
             Err(Rejected::Forbidden(error)) => return failed(&error),
         };
+        match self.watches.enter(&attributes) {
+            Ok(watch) => watch.into_iter().for_each(|watch| observation.holds(watch)),
+            Err(error) => {
+                observation.terminated();
+                return failed(&error);
+            }
+        }
         let watch = match destination {
             Destination::Resource { watch } => watch,
             Destination::Document(route) => {

@@ -9,6 +9,7 @@ use crate::filter::authenticate::{Anonymous, Authenticator, Authenticators, Cred
 use crate::filter::fairness::{Fairness, FlowControlReader};
 use crate::filter::in_flight::{InFlight, RequestLimits};
 use crate::filter::large::LargeAnswers;
+use crate::filter::watches::Watches;
 use crate::filter::{audit_id, panics};
 use crate::intercept::Interceptor;
 use crate::negotiate::Types;
@@ -58,6 +59,7 @@ pub(crate) struct Inner {
     pub(crate) rng: Mutex<SmallRng>,
     pub(crate) in_flight: InFlight,
     /// Priority and fairness; `None`: `in_flight` limits requests.
+    pub(crate) watches: Arc<Watches>,
     pub(crate) fairness: Option<Fairness>,
     pub(crate) large: LargeAnswers,
     pub(crate) aggregated: Aggregated,
@@ -166,7 +168,8 @@ impl ApiServerBuilder {
         self
     }
 
-    /// How many requests run at the same time. Default: as kube-apiserver.
+    /// How many requests run, and how many watches are open, at the same time. Default: requests as
+    /// kube-apiserver, 20,000 watches of a user and 200,000 in all.
     pub fn limits(mut self, limits: RequestLimits) -> Self {
         self.limits = limits;
         self
@@ -222,6 +225,7 @@ impl ApiServerBuilder {
                 types: self.types,
             }),
         }
+                watches: Watches::new(&self.limits),
     }
 }
 

@@ -230,8 +230,9 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// How many requests run at the same time, and whether priority and fairness decides who does.
-    /// Default: as kube-apiserver.
+    /// How many requests run at the same time, whether priority and fairness decides who does, and
+    /// how many watches are open. Default: requests as kube-apiserver, 20,000 watches of a user and
+    /// 200,000 in all.
     pub fn request_limits(mut self, limits: RequestLimits) -> Self {
         self.extensions.limits = limits;
         self
