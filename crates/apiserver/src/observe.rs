@@ -110,6 +110,7 @@ impl Observers {
             code: AtomicU16::new(0),
             n_bytes: AtomicU64::new(0),
             is_terminated: AtomicBool::new(false),
+            watch: OnceLock::new(),
             is_recorded: AtomicBool::new(false),
         };
         for metrics in &self.metrics {
@@ -142,9 +143,9 @@ pub(crate) struct Observation {
     answer: OnceLock<Bytes>,
     answer_left_out: AtomicBool,
     failure: OnceLock<Arc<Status>>,
-    /// The last stage is recorded, or is not to be.
     /// The watch, as the limits count it.
     watch: OnceLock<OpenWatch>,
+    /// The last stage is recorded, or is not to be.
     is_recorded: AtomicBool,
 }
 
@@ -215,13 +216,13 @@ impl Observation {
         self.observers.watch(resource)
     }
 
-    /// The server ends the request to protect itself.
     /// The watch counts until the request ends.
     pub(crate) fn holds(&self, watch: OpenWatch) {
         // Once: a request is one watch.
         let _ = self.watch.set(watch);
     }
 
+    /// The server ends the request to protect itself.
     pub(crate) fn terminated(&self) {
         self.is_terminated.store(true, Ordering::Relaxed);
     }

@@ -341,7 +341,7 @@ fn add_v2(out: &mut Vec<u8>, encoding: Encoding, section: V2Section, name: Strin
 }
 
 /// The same for the built-in definitions that `roots` refer to.
-fn v2_shared(
+fn v2_shared<'a>(
     roots: Vec<&'static str>,
     encoding: Encoding,
 ) -> impl Iterator<Item = Option<V2Part>> + Send {

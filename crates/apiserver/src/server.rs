@@ -58,9 +58,9 @@ pub(crate) struct Inner {
     pub(crate) served: Mutex<Option<Arc<Served>>>,
     pub(crate) rng: Mutex<SmallRng>,
     pub(crate) in_flight: InFlight,
-    /// Priority and fairness; `None`: `in_flight` limits requests.
     pub(crate) watches: Arc<Watches>,
     pub(crate) fairness: Option<Fairness>,
+    /// Priority and fairness; `None`: `in_flight` limits requests.
     pub(crate) large: LargeAnswers,
     pub(crate) aggregated: Aggregated,
     pub(crate) open_api: openapi::Documents,

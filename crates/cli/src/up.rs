@@ -20,7 +20,8 @@ use setpoint::apiserver::listen::CertificateFiles;
 use setpoint::audit::AuditMetrics;
 use setpoint::log::LogFormat;
 use setpoint::object::time::Clock;
-use setpoint::registry::ServiceNetworks;
+use setpoint::registry::catalog::RuntimeConfig;
+use setpoint::registry::{NodePorts, ServiceNetworks};
 use setpoint::runtime::election::machine_identity;
 use setpoint::runtime::metrics::Metrics;
 use setpoint::webhook_client::Identity as WebhookIdentity;
@@ -85,6 +86,14 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = ServiceNetworks::default(), value_name = "CIDR[,CIDR]")]
     service_cluster_ip_range: ServiceNetworks,
     /// Accept the bootstrap tokens in Secrets of `kube-system`, and delete expired ones.
+    /// The ports that may be node ports of Services: `30000-32767`, `30000+2767` or one port.
+    #[arg(long, default_value_t = NodePorts::default(), value_name = "RANGE")]
+    service_node_port_range: NodePorts,
+    /// Built-in resources to turn off, as kube-apiserver's option: `apps/v1=false`,
+    /// `batch/v1/cronjobs=false`. Sets are `api/all`, `api/ga`, `api/beta` and `api/alpha`. All
+    /// are on by default. Turn the controllers that use them off as well.
+    #[arg(long, default_value_t, value_name = "KEY=BOOL,...", hide_default_value = true)]
+    runtime_config: RuntimeConfig,
     #[arg(long)]
     enable_bootstrap_token_auth: bool,
     #[command(flatten)]
@@ -286,6 +295,8 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
             nodes: nodes.clone(),
             cbor: options.feature_gates.cbor,
         })
+            node_ports: options.service_node_port_range,
+            runtime_config: options.runtime_config.clone(),
     });
     let mut plane = ControlPlane::builder()
         .store(wrapped.store)
@@ -298,6 +309,8 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
         .request_limits(
             RequestLimits::default()
                 .reads(options.limits.max_requests_inflight)
+        .node_ports(options.service_node_port_range)
+        .runtime_config(options.runtime_config)
                 .writes(options.limits.max_mutating_requests_inflight)
                 .fair(options.limits.enable_priority_and_fairness)
                 .watches(options.limits.max_watches)

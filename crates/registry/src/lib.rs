@@ -75,7 +75,7 @@ pub use admission::{
     Admission, AdmissionOptions, AdmissionOptionsError, AdmissionPlugins, OBJECTS_MAX, Objects,
     Operation, Review,
 };
-pub use allocate::{ServiceNetworkError, ServiceNetworks};
+pub use allocate::{NodePorts, NodePortsError, ServiceNetworkError, ServiceNetworks};
 pub use attributes::{
     AUDIT_ANNOTATIONS_MAX, Attributes, Identity, Impersonator, Notes, Requested, ResourcePath,
     Target, WARNINGS_MAX,
