@@ -93,6 +93,7 @@ pub use observe::{
     ANSWER_BYTES_MAX, AuditBody, AuditEvent, AuditLevel, AuditQueue, AuditSink, AuditSource, Ended,
     EventLost, EventStored, Metrics, Stage, WatchMetrics,
 };
+pub use openapi::{OPEN_API_FILE_BYTES_MAX, OpenApiDescriptions, OpenApiFileError};
 pub use server::{ApiServer, ApiServerBuilder, Events};
 pub use setpoint_registry::{Attributes, Identity, Requested, ResourcePath, Subresource, Verb};
 pub use setpoint_serve::Conversation;

@@ -15,6 +15,7 @@ use crate::intercept::Interceptor;
 use crate::negotiate::Types;
 use crate::node_agent::{NodeAgent, StreamLimits};
 use crate::observe::{AuditSink, Metrics, Observation, Observers};
+use crate::openapi::OpenApiDescriptions;
 use crate::streams::{Agents, Slots};
 use crate::{openapi, pipeline};
 use bytes::Bytes;
@@ -59,8 +60,8 @@ pub(crate) struct Inner {
     pub(crate) rng: Mutex<SmallRng>,
     pub(crate) in_flight: InFlight,
     pub(crate) watches: Arc<Watches>,
-    pub(crate) fairness: Option<Fairness>,
     /// Priority and fairness; `None`: `in_flight` limits requests.
+    pub(crate) fairness: Option<Fairness>,
     pub(crate) large: LargeAnswers,
     pub(crate) aggregated: Aggregated,
     pub(crate) open_api: openapi::Documents,
@@ -88,6 +89,7 @@ pub struct ApiServerBuilder {
     limits: RequestLimits,
     agents: Agents,
     types: Types,
+    descriptions: Option<Arc<OpenApiDescriptions>>,
 }
 
 impl ApiServerBuilder {
@@ -182,6 +184,13 @@ impl ApiServerBuilder {
         self
     }
 
+    /// Descriptions of built-in types in the OpenAPI documents. Default: `ObjectMeta` alone has
+    /// some.
+    pub fn open_api_descriptions(mut self, descriptions: Arc<OpenApiDescriptions>) -> Self {
+        self.descriptions = Some(descriptions);
+        self
+    }
+
     /// The seed of audit ids. Default: from the operating system.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
@@ -216,16 +225,16 @@ impl ApiServerBuilder {
                 served: Mutex::default(),
                 rng: Mutex::new(SmallRng::seed_from_u64(seed)),
                 in_flight: InFlight::new(&self.limits),
+                watches: Watches::new(&self.limits),
                 fairness: self.limits.is_fair.then(|| Fairness::new(self.limits.seats())),
                 large: LargeAnswers::default(),
                 aggregated: Aggregated::default(),
-                open_api: openapi::Documents::new(self.types.cbor),
+                open_api: openapi::Documents::new(self.types.cbor, self.descriptions),
                 drain: CancellationToken::new(),
                 agents: self.agents,
                 types: self.types,
             }),
         }
-                watches: Watches::new(&self.limits),
     }
 }
 
@@ -248,6 +257,7 @@ impl ApiServer {
             limits: RequestLimits::default(),
             agents: Agents::default(),
             types: Types::default(),
+            descriptions: None,
         }
     }
 

@@ -10,6 +10,7 @@ use crate::envtest::planes::{Planes, Template, access};
 use crate::feature_gates::FeatureGates;
 use crate::front_proxy::FrontProxyOptions;
 use crate::nodes::NodeOptions;
+use crate::open_api::OpenApiOptions;
 use crate::service_accounts::ServiceAccountOptions;
 use crate::store_options::{StoreOptions, open_store};
 use crate::users::UserOptions;
@@ -85,7 +86,6 @@ pub(crate) struct Options {
     /// of Services that ask for no family, and has at least 8 addresses. IPv6 from a /64 on.
     #[arg(long, default_value_t = ServiceNetworks::default(), value_name = "CIDR[,CIDR]")]
     service_cluster_ip_range: ServiceNetworks,
-    /// Accept the bootstrap tokens in Secrets of `kube-system`, and delete expired ones.
     /// The ports that may be node ports of Services: `30000-32767`, `30000+2767` or one port.
     #[arg(long, default_value_t = NodePorts::default(), value_name = "RANGE")]
     service_node_port_range: NodePorts,
@@ -94,6 +94,7 @@ pub(crate) struct Options {
     /// are on by default. Turn the controllers that use them off as well.
     #[arg(long, default_value_t, value_name = "KEY=BOOL,...", hide_default_value = true)]
     runtime_config: RuntimeConfig,
+    /// Accept the bootstrap tokens in Secrets of `kube-system`, and delete expired ones.
     #[arg(long)]
     enable_bootstrap_token_auth: bool,
     #[command(flatten)]
@@ -102,6 +103,8 @@ pub(crate) struct Options {
     audit: AuditOptions,
     #[command(flatten)]
     nodes: NodeOptions,
+    #[command(flatten)]
+    open_api: OpenApiOptions,
     /// The controllers to run, by kube-controller-manager's names and in its syntax: `*` enables
     /// all that are on by default, `foo` enables the controller `foo`, `-foo` disables it.
     #[arg(long, default_value = "*", value_name = "LIST", allow_hyphen_values = true)]
@@ -132,6 +135,13 @@ struct LimitOptions {
     /// Maximum concurrent writes.
     #[arg(long, default_value_t = 200, value_name = "N")]
     max_mutating_requests_inflight: usize,
+    /// Maximum open watches of all users; further ones are refused with 429. An idle watch takes
+    /// 1.4 KiB of memory. Neither this limit nor the next is for `system:masters`.
+    #[arg(long, default_value_t = 200_000, value_name = "N")]
+    max_watches: usize,
+    /// Maximum open watches of one user.
+    #[arg(long, default_value_t = 20_000, value_name = "N")]
+    max_watches_per_user: usize,
 }
 
 /// The certificate and credential options, named as kube-apiserver's.
@@ -144,13 +154,6 @@ struct CertificateOptions {
     #[arg(long, value_name = "DIR")]
     cert_dir: Option<PathBuf>,
     /// The certificate to present (PEM, with its chain), instead of a generated one. It is reloaded
-    /// Maximum open watches of all users; further ones are refused with 429. An idle watch takes
-    /// 1.4 KiB of memory. Neither this limit nor the next is for `system:masters`.
-    #[arg(long, default_value_t = 200_000, value_name = "N")]
-    max_watches: usize,
-    /// Maximum open watches of one user.
-    #[arg(long, default_value_t = 20_000, value_name = "N")]
-    max_watches_per_user: usize,
     /// while the server runs.
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     tls_cert_file: Option<PathBuf>,
@@ -292,11 +295,11 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
             client_ca_file: options.certificates.client_ca_file.clone(),
             token_auth_file: options.certificates.token_auth_file.clone(),
             service_networks: options.service_cluster_ip_range,
+            node_ports: options.service_node_port_range,
+            runtime_config: options.runtime_config.clone(),
             nodes: nodes.clone(),
             cbor: options.feature_gates.cbor,
         })
-            node_ports: options.service_node_port_range,
-            runtime_config: options.runtime_config.clone(),
     });
     let mut plane = ControlPlane::builder()
         .store(wrapped.store)
@@ -306,11 +309,11 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
         .clock(clock.clone())
         .admission_plugins(plugins)
         .service_networks(options.service_cluster_ip_range)
+        .node_ports(options.service_node_port_range)
+        .runtime_config(options.runtime_config)
         .request_limits(
             RequestLimits::default()
                 .reads(options.limits.max_requests_inflight)
-        .node_ports(options.service_node_port_range)
-        .runtime_config(options.runtime_config)
                 .writes(options.limits.max_mutating_requests_inflight)
                 .fair(options.limits.enable_priority_and_fairness)
                 .watches(options.limits.max_watches)
@@ -319,6 +322,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
         .cbor(options.feature_gates.cbor)
         .serve_metrics(&metrics);
     let own_issuers = options.service_accounts.issuers();
+    plane = options.open_api.apply(plane).await?;
     plane = options.users.apply(plane, &clock, &metrics, own_issuers).await?;
     let folder = open.disk().map(|(_, folder)| folder);
     let (with_processes, processes) = options.nodes.processes(plane, folder)?;

@@ -9,7 +9,7 @@ use crate::{ControlPlaneBuilder, RequestMetrics, process_metrics};
 use futures::future::{BoxFuture, FutureExt as _};
 use setpoint_apiserver::{
     Anonymous, ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, Interceptor, Metrics,
-    NodeAgent, RequestLimits, StreamLimits,
+    NodeAgent, OpenApiDescriptions, RequestLimits, StreamLimits,
 };
 use setpoint_registry::{
     Admission, AdmissionPlugins, Authorizer, NodeAuthorizer, Rbac, Registry, RegistryBuilder,
@@ -44,6 +44,7 @@ pub(crate) struct Extensions {
     pub(crate) aggregator_metrics: Option<AggregatorMetrics>,
     pub(crate) limits: RequestLimits,
     cbor: bool,
+    descriptions: Option<Arc<OpenApiDescriptions>>,
 }
 
 impl Extensions {
@@ -122,6 +123,9 @@ impl Extensions {
         }
         for interceptor in self.interceptors {
             builder = builder.interceptor(interceptor);
+        }
+        if let Some(descriptions) = self.descriptions {
+            builder = builder.open_api_descriptions(descriptions);
         }
         builder.limits(self.limits).stream_limits(self.stream_limits).cbor(self.cbor)
     }
@@ -242,6 +246,13 @@ impl ControlPlaneBuilder {
     /// `CBORServingAndStorage`. Default: no.
     pub fn cbor(mut self, is_served: bool) -> Self {
         self.extensions.cbor = is_served;
+        self
+    }
+
+    /// Descriptions of built-in types in the OpenAPI documents, for `kubectl explain`. Default:
+    /// `ObjectMeta` alone has some.
+    pub fn open_api_descriptions(mut self, descriptions: Arc<OpenApiDescriptions>) -> Self {
+        self.extensions.descriptions = Some(descriptions);
         self
     }
 

@@ -2,12 +2,12 @@ use super::row::{Kind, Sub};
 use super::*;
 
 fn v3_of(rows: &[Row<'_>], used: &[&'static str]) -> Bytes {
-    super::v3_of(rows, used).flatten().collect()
+    super::v3_of(rows, used, None).flatten().collect()
 }
 /// The whole of v2, with all rows in one part.
 fn v2_in(rows: &[Row<'_>], encoding: Encoding) -> Bytes {
     let part = v2_part(rows, encoding).flatten().last().unwrap();
-    let shared = v2_shared(roots(rows), encoding).flatten().last().unwrap();
+    let shared = v2_shared(roots(rows), encoding, None).flatten().last().unwrap();
     v2_whole(vec![part.into(), shared.into()], encoding).flatten().collect()
 }
 fn v2_of(rows: &[Row<'_>]) -> Bytes {
