@@ -47,8 +47,6 @@ use setpoint_object::{ApiError, Origin, Reason};
 use setpoint_registry::{
     Attributes, Catalog, Identity, Impersonator, Requested, ResourcePath, is_health,
 };
-use setpoint_serve::PeerAddress;
-use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -58,8 +56,6 @@ use tokio::time::{Instant, timeout_at};
 const STARTING: &str =
     "the request has been made before all known HTTP paths have been installed, please try again";
 
-/// Maximum number of addresses of proxies that are recorded for audit.
-const FORWARDED_MAX: usize = 16;
 /// The audit annotation of a token that is older than its holder requested.
 const STALE_TOKEN: &str = "authentication.k8s.io/stale-token";
 
@@ -287,7 +283,8 @@ impl Inner {
             attributes.annotate(STALE_TOKEN, staleness);
         }
         let attributes = Arc::new(attributes);
-        let observation = begun.get_or_init(|| self.observers.begin(&attributes, || source(parts)));
+        let observation =
+            begun.get_or_init(|| self.observers.begin(&attributes, || AuditSource::of(parts)));
         if let Some(stored) = observation.received()
             && let Err(error) = stored.await
         {
@@ -591,24 +588,6 @@ fn only_over_http(path: &ResourcePath) -> ApiError {
         "{resource}.{version}.{group} is served by a backend, which is asked over HTTP only: use a client of this server"
     );
     ApiError::new(501, Reason::Unknown, message)
-}
-
-/// Where a request over HTTP came from. What proxies report cannot be verified: it is for people
-/// who read the audit log.
-fn source(parts: &Parts) -> AuditSource {
-    let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
-    let forwarded = header("x-forwarded-for").unwrap_or_default().split(',');
-    let mut addresses: Vec<IpAddr> = forwarded
-        .chain(header("x-real-ip"))
-        .filter_map(|text| text.trim().parse().ok())
-        .take(FORWARDED_MAX)
-        .collect();
-    let peer = parts.extensions.get::<PeerAddress>().map(|peer| peer.0.ip());
-    if let Some(peer) = peer.filter(|peer| addresses.last() != Some(peer)) {
-        addresses.push(peer);
-    }
-    let uri = parts.uri.path_and_query().map_or("", |uri| uri.as_str());
-    AuditSource { uri: uri.to_owned(), addresses }
 }
 
 /// The answer before start-up is done.

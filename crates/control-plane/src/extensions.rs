@@ -3,8 +3,8 @@
 
 use crate::aggregation::AggregatorMetrics;
 use crate::flow_metrics::FlowMetrics;
+use crate::metrics_page::MetricsPage;
 use crate::registry_metrics::RegistryMetrics;
-use crate::request_metrics::MetricsPage;
 use crate::{ControlPlaneBuilder, RequestMetrics, process_metrics};
 use futures::future::{BoxFuture, FutureExt as _};
 use setpoint_apiserver::{

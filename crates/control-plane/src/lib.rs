@@ -34,6 +34,7 @@ mod extensions;
 mod families;
 mod flow_metrics;
 mod issuers;
+mod metrics_page;
 mod nodes;
 mod process_metrics;
 mod registry_metrics;

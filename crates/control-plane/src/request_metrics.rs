@@ -1,14 +1,10 @@
 //! Request metrics of the API server, under kube-apiserver's names.
 
 use crate::families::Families;
-use futures::future::BoxFuture;
-use futures::{FutureExt as _, TryFutureExt as _};
-use http::{Request, Response, StatusCode};
 use parking_lot::{Mutex, RwLock};
 use prometheus_client::metrics::gauge::Gauge;
 use setpoint_apiserver::{
-    Attributes, Body, Ended, Handler, Identity, Metrics as Observer, RequestBody, Requested,
-    Subresource, Verb, WatchMetrics,
+    Attributes, Ended, Identity, Metrics as Observer, Requested, Subresource, Verb, WatchMetrics,
 };
 use setpoint_registry::Resource;
 use setpoint_registry::figures::{Distribution, Family, Histogram, Labels as Pairs, Series};
@@ -17,7 +13,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use tokio::sync::Semaphore;
 
 /// Upper bounds of the buckets of `apiserver_request_duration_seconds`, in seconds, as in
 /// kube-apiserver.
@@ -569,45 +564,6 @@ impl Observer for RequestMetrics {
             .or_insert_with(|| Arc::new(WatchCounts(Histogram::new(&EVENT_BYTES))));
         Some(counts.clone())
     }
-}
-
-/// Serves scrapes at `/metrics`.
-pub(crate) struct MetricsPage {
-    metrics: Metrics,
-    /// Allows one page to be written at a time.
-    turn: Arc<Semaphore>,
-}
-
-impl MetricsPage {
-    pub(crate) fn new(metrics: Metrics) -> Self {
-        Self { metrics, turn: Arc::new(Semaphore::new(1)) }
-    }
-}
-
-impl Handler for MetricsPage {
-    fn handle(&self, request: Request<RequestBody>) -> BoxFuture<'static, Response<Body>> {
-        let (metrics, turn) = (self.metrics.clone(), self.turn.clone());
-        async move {
-            // The semaphore is never closed. Without a permit, at most two pages would be written
-            // at once.
-            let turn = turn.acquire_owned().await;
-            let (parts, _) = request.into_parts();
-            // Thousands of series take too long to write on a thread that serves requests.
-            let written = tokio::task::spawn_blocking(move || {
-                let page = metrics.respond(&Request::from_parts(parts, ()));
-                drop(turn);
-                page.map(Body::once)
-            });
-            written.unwrap_or_else(|_| failed()).await
-        }
-        .boxed()
-    }
-}
-
-fn failed() -> Response<Body> {
-    let mut response = Response::new(Body::once("the metrics could not be written\n"));
-    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-    response
 }
 
 #[cfg(test)]

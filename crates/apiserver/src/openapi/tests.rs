@@ -259,11 +259,11 @@ fn custom_kinds_are_published_in_full_in_v3_and_simplified_in_v2() {
 
 #[test]
 fn etags_are_uppercase_hex_and_follow_key_and_rows() {
-    let tag = etag("api/v1", &[], false);
+    let tag = etag("api/v1", &[], false, None);
     assert_eq!(tag.len(), 128);
     assert!(tag.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_uppercase()));
-    assert_ne!(tag, etag("apis/apps/v1", &[], false));
-    assert_eq!(tag, etag("api/v1", &[], false));
+    assert_ne!(tag, etag("apis/apps/v1", &[], false, None));
+    assert_eq!(tag, etag("api/v1", &[], false, None));
 }
 
 #[test]
