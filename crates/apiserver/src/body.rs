@@ -1,14 +1,12 @@
 //! Response bodies, and reading request bodies up to a limit.
 
 use crate::BoxError;
-use crate::observe::Observation;
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt as _};
 use http_body::{Frame, SizeHint};
 use setpoint_object::ApiError;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// Maximum length of a request body in bytes.
@@ -23,12 +21,9 @@ pub struct Body(Kind);
 enum Kind {
     /// One piece; `None` once it is taken.
     Once(Option<Bytes>),
-    /// With the observation that lasts as long.
-    Stream(Pieces, Option<Arc<Observation>>),
+    /// Pieces as they arrive.
+    Stream(Pin<Box<dyn Stream<Item = Result<Bytes, BodyError>> + Send>>),
 }
-
-/// Pieces as they arrive.
-type Pieces = Pin<Box<dyn Stream<Item = Result<Bytes, BodyError>> + Send>>;
 
 /// Why an answer ends before it is complete. Its connection (over HTTP/2 its stream) is reset, so
 /// that the client cannot mistake a part for the whole.
@@ -70,22 +65,14 @@ impl Body {
     pub fn try_stream(
         stream: impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static,
     ) -> Self {
-        Self(Kind::Stream(Box::pin(stream), None))
-    }
-
-    /// Has its bytes counted. The request lasts until its last piece is sent.
-    pub(crate) fn observed_by(&mut self, observation: &Arc<Observation>) {
-        match &mut self.0 {
-            Kind::Once(bytes) => observation.sends(bytes.as_ref().map_or(0, Bytes::len)),
-            Kind::Stream(_, counts) => *counts = Some(observation.clone()),
-        }
+        Self(Kind::Stream(Box::pin(stream)))
     }
 
     /// The bytes if the body is one piece; `None` for a stream.
     pub fn as_bytes(&self) -> Option<&[u8]> {
         match &self.0 {
             Kind::Once(bytes) => Some(bytes.as_deref().unwrap_or_default()),
-            Kind::Stream(..) => None,
+            Kind::Stream(_) => None,
         }
     }
 }
@@ -94,7 +81,7 @@ impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Kind::Once(bytes) => f.debug_tuple("Once").field(bytes).finish(),
-            Kind::Stream(..) => f.write_str("Stream"),
+            Kind::Stream(_) => f.write_str("Stream"),
         }
     }
 }
@@ -109,12 +96,8 @@ impl http_body::Body for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match &mut self.0 {
             Kind::Once(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Kind::Stream(pieces, observation) => {
-                let next = pieces.as_mut().poll_next(cx);
-                if let (Poll::Ready(Some(Ok(piece))), Some(observation)) = (&next, observation) {
-                    observation.sends(piece.len());
-                }
-                next.map(|next| next.map(|bytes| bytes.map(Frame::data)))
+            Kind::Stream(stream) => {
+                stream.as_mut().poll_next(cx).map(|next| next.map(|bytes| bytes.map(Frame::data)))
             }
         }
     }
@@ -128,7 +111,7 @@ impl http_body::Body for Body {
             Kind::Once(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
-            Kind::Stream(..) => SizeHint::default(),
+            Kind::Stream(_) => SizeHint::default(),
         }
     }
 }

@@ -8,10 +8,12 @@ pub use audit::{
     EventLost, EventStored, Stage,
 };
 
+use crate::body::Body;
 use crate::filter::watches::OpenWatch;
 use bytes::Bytes;
-use futures::FutureExt as _;
 use futures::future::try_join_all;
+use futures::{FutureExt as _, TryStreamExt as _};
+use http_body_util::BodyDataStream;
 use setpoint_object::ApiError;
 use setpoint_object::Status;
 use setpoint_object::time::{Clock, Timestamp};
@@ -227,8 +229,19 @@ impl Observation {
         self.is_terminated.store(true, Ordering::Relaxed);
     }
 
-    /// Bytes of the answer's body are sent.
-    pub(crate) fn sends(&self, n_bytes: usize) {
+    /// Counts the bytes of the answer's body. The request lasts until its last piece is sent.
+    pub(crate) fn sends(self: &Arc<Self>, body: &mut Body) {
+        if let Some(bytes) = body.as_bytes() {
+            self.sent_bytes(bytes.len());
+            return;
+        }
+        let pieces = BodyDataStream::new(std::mem::replace(body, Body::empty()));
+        let observation = self.clone();
+        *body =
+            Body::try_stream(pieces.inspect_ok(move |piece| observation.sent_bytes(piece.len())));
+    }
+
+    fn sent_bytes(&self, n_bytes: usize) {
         self.n_bytes.fetch_add(n_bytes as u64, Ordering::Relaxed);
     }
 

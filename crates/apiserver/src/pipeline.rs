@@ -165,7 +165,7 @@ impl Inner {
             if Arc::strong_count(observation) == 1 {
                 stored(observation.completed(), deadline).await;
             }
-            response.body_mut().observed_by(observation);
+            observation.sends(response.body_mut());
         }
         response
     }

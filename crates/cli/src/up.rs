@@ -21,7 +21,7 @@ use setpoint::apiserver::listen::CertificateFiles;
 use setpoint::audit::AuditMetrics;
 use setpoint::log::LogFormat;
 use setpoint::object::time::Clock;
-use setpoint::registry::catalog::RuntimeConfig;
+use setpoint::registry::RuntimeConfig;
 use setpoint::registry::{NodePorts, ServiceNetworks};
 use setpoint::runtime::election::machine_identity;
 use setpoint::runtime::metrics::Metrics;

@@ -14,7 +14,7 @@ use setpoint_controllers::workload::certificates::Signers;
 use setpoint_controllers::{Selection, ServerIdentity};
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_object::{ApiError, seed};
-use setpoint_registry::catalog::RuntimeConfig;
+use setpoint_registry::RuntimeConfig;
 use setpoint_registry::kind::CompiledKind;
 use setpoint_registry::{
     EVENT_TTL, HISTORY_PERIOD, NodePorts, Rbac, Registry, RegistryWorker, ServiceAccountTokens,

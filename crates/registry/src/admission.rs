@@ -453,7 +453,7 @@ impl Chain {
     ) -> Result<(), ApiError> {
         let begun = Instant::now();
         let outcome = self.mutate_all(review, object).await;
-        review.inner.figures.steps.ran(review.operation, false, &outcome, begun.elapsed());
+        review.inner.figures.steps.ran(review.operation as usize, false, &outcome, begun.elapsed());
         outcome
     }
     async fn mutate_all(&self, review: &Review<'_>, object: &mut Value) -> Result<(), ApiError> {
@@ -514,7 +514,7 @@ impl Chain {
     ) -> Result<(), ApiError> {
         let begun = Instant::now();
         let outcome = self.validate_all(review, object).await;
-        review.inner.figures.steps.ran(review.operation, true, &outcome, begun.elapsed());
+        review.inner.figures.steps.ran(review.operation as usize, true, &outcome, begun.elapsed());
         outcome
     }
     async fn validate_all(

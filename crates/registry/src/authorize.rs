@@ -4,7 +4,7 @@
 //! authorizes the further actions of a request: an apply or a PUT that creates, a role that grants
 //! rights, a binding that refers to such a role.
 use crate::attributes::{Attributes, Identity};
-use crate::figures::Figures;
+use crate::figures::{Decided, Figures};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use setpoint_object::users::{MASTERS, UNAUTHENTICATED};
@@ -251,7 +251,13 @@ impl Chain {
     ) -> Result<(), ApiError> {
         let begun = Instant::now();
         let decision = self.decide(request).await;
-        figures.authorized(&decision, begun.elapsed());
+        let decided = match &decision {
+            Ok(Decision::Allow(_)) => Decided::Allowed,
+            Ok(Decision::Deny(_)) => Decided::Denied,
+            Ok(Decision::NoOpinion(_)) => Decided::NoOpinion,
+            Err(_) => Decided::Failed,
+        };
+        figures.authorized(decided, begun.elapsed());
         let (word, reason) = match &decision {
             Ok(Decision::Allow(reason)) => ("allow", reason.as_str()),
             Ok(Decision::Deny(reason) | Decision::NoOpinion(reason)) => ("forbid", reason.as_str()),

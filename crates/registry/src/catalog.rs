@@ -1,9 +1,7 @@
 //! Served resources as data: built-in rows and custom rows in one immutable table. A change of a
 //! CRD makes a new table.
-mod runtime_config;
 mod schema;
 
-pub use runtime_config::{RuntimeConfig, RuntimeConfigError};
 pub use schema::Schema;
 
 pub(crate) use schema::DefinitionSource;

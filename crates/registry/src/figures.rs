@@ -15,11 +15,7 @@ mod webhooks;
 pub use histogram::{Distribution, Histogram};
 pub(crate) use webhooks::{Call, Outcome, Webhooks};
 
-use crate::admission::Operation;
-use crate::authorize::Decision;
-use crate::shared::Registry;
 use setpoint_object::ApiError;
-use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -78,36 +74,21 @@ pub(crate) struct Figures {
 #[derive(Debug, Default)]
 pub(crate) struct AdmissionCounts([OnceLock<Histogram>; 16]);
 
-const OPERATIONS: [&str; 4] = ["CREATE", "UPDATE", "DELETE", "CONNECT"];
+/// Operations, as metrics name them.
+pub(crate) const OPERATIONS: [&str; 4] = ["CREATE", "UPDATE", "DELETE", "CONNECT"];
 const HALVES: [&str; 2] = ["admit", "validate"];
 const REJECTED: [&str; 2] = ["false", "true"];
 
-impl Operation {
-    /// The operation as metrics name it.
-    pub(crate) fn label(self) -> &'static str {
-        OPERATIONS[self.index()]
-    }
-    fn index(self) -> usize {
-        match self {
-            Self::Create => 0,
-            Self::Update => 1,
-            Self::Delete => 2,
-            Self::Connect => 3,
-        }
-    }
-}
-
 impl AdmissionCounts {
-    /// Counts one run of a half.
+    /// Counts one run of a half. The operation is an index of [`OPERATIONS`].
     pub(crate) fn ran<T>(
         &self,
-        operation: Operation,
+        operation: usize,
         is_validating: bool,
         outcome: &Result<T, ApiError>,
         took: Duration,
     ) {
-        let idx =
-            operation.index() * 4 + usize::from(is_validating) * 2 + usize::from(outcome.is_err());
+        let idx = operation * 4 + usize::from(is_validating) * 2 + usize::from(outcome.is_err());
         self.0[idx].get_or_init(|| Histogram::new(&ADMISSION_SECONDS)).time(took);
     }
     /// The series, with the name of the plugin if there is one.
@@ -141,18 +122,22 @@ impl Default for Figures {
     }
 }
 
+/// A decision on a request, as it is counted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Decided {
+    Allowed,
+    Denied,
+    NoOpinion,
+    Failed,
+}
+
+/// The decisions in order, as metrics name them.
 const DECISIONS: [&str; 4] = ["allowed", "denied", "no-opinion", "error"];
 
 impl Figures {
     /// Counts the decision on a request.
-    pub(crate) fn authorized(&self, decision: &Result<Decision, ApiError>, took: Duration) {
-        let idx = match decision {
-            Ok(Decision::Allow(_)) => 0,
-            Ok(Decision::Deny(_)) => 1,
-            Ok(Decision::NoOpinion(_)) => 2,
-            Err(_) => 3,
-        };
-        self.authorized[idx].time(took);
+    pub(crate) fn authorized(&self, decided: Decided, took: Duration) {
+        self.authorized[decided as usize].time(took);
     }
     /// Counts the compilation of the rules of one schema.
     pub(crate) fn compiled(&self, took: Duration) {
@@ -162,45 +147,20 @@ impl Figures {
     pub(crate) fn evaluated(&self, took: Duration) {
         self.evaluated.time(took);
     }
-    fn decisions(&self) -> Vec<(Labels, Distribution)> {
-        let all = DECISIONS.into_iter().zip(&self.authorized);
-        let all = all.map(|(word, counts)| (vec![("result", word.to_owned())], counts.times()));
-        all.filter(|(_, counts)| counts.count() > 0).collect()
-    }
-}
-
-impl Registry {
-    /// What the registry counts, under kube-apiserver's names, with labels and buckets like there.
-    /// Counting objects looks at a leaf for each 16 of them, so call it on a thread that may be
-    /// held up.
-    ///
-    /// | family | labels |
-    /// |---|---|
-    /// | `apiserver_admission_controller_admission_duration_seconds` | `name`, `operation`, `type`, `rejected` |
-    /// | `apiserver_admission_step_admission_duration_seconds` | the same without `name` |
-    /// | `apiserver_admission_webhook_admission_duration_seconds` | `name`, `type`, `operation`, `rejected` |
-    /// | `apiserver_admission_webhook_request_total` | the same, and `code` |
-    /// | `apiserver_admission_webhook_rejection_count` | `name`, `type`, `operation`, `error_type`, `rejection_code` |
-    /// | `apiserver_crd_conversion_webhook_duration_seconds` | `crd_name`, `from_version`, `to_version`, `succeeded` |
-    /// | `authorization_attempts_total`, `authorization_duration_seconds` | `result` |
-    /// | `apiserver_cel_compilation_duration_seconds` | |
-    /// | `apiserver_cel_evaluation_duration_seconds` | |
-    /// | `apiserver_storage_objects` | `resource`, with its group |
-    /// | `apiserver_resource_objects`, `apiserver_watch_cache_resource_version` | `group`, `resource` |
-    pub fn figures(&self) -> Vec<Family> {
-        let figures = &self.inner.figures;
-        let decisions = figures.decisions();
+    /// The families, with how long each plugin of admission took.
+    pub(crate) fn families(&self, plugins: Vec<(Labels, Distribution)>) -> Vec<Family> {
+        let decisions = self.decisions();
         let attempts = decisions.iter().map(|(labels, counts)| (labels.clone(), counts.count()));
         let mut families = vec![
             Family {
                 name: "apiserver_admission_controller_admission_duration_seconds",
                 help: "How long plugins of admission took",
-                series: Series::Histograms(self.inner.admission.counted()),
+                series: Series::Histograms(plugins),
             },
             Family {
                 name: "apiserver_admission_step_admission_duration_seconds",
                 help: "How long the halves of admission took, each with all plugins",
-                series: Series::Histograms(figures.steps.series(None).collect()),
+                series: Series::Histograms(self.steps.series(None).collect()),
             },
             Family {
                 name: "authorization_attempts_total",
@@ -215,52 +175,20 @@ impl Registry {
             Family {
                 name: "apiserver_cel_compilation_duration_seconds",
                 help: "How long it took to compile the rules in CEL of a definition's version",
-                series: Series::Histograms(vec![(Vec::new(), figures.compiled.times())]),
+                series: Series::Histograms(vec![(Vec::new(), self.compiled.times())]),
             },
             Family {
                 name: "apiserver_cel_evaluation_duration_seconds",
                 help: "How long it took to evaluate the rules in CEL for an object",
-                series: Series::Histograms(vec![(Vec::new(), figures.evaluated.times())]),
+                series: Series::Histograms(vec![(Vec::new(), self.evaluated.times())]),
             },
         ];
-        families.extend(figures.webhooks.families());
-        families.extend(self.objects_by_resource());
+        families.extend(self.webhooks.families());
         families
     }
-    fn objects_by_resource(&self) -> [Family; 3] {
-        let catalog = self.catalog();
-        // One row of each resource: its versions have the same objects.
-        let mut rows = BTreeMap::new();
-        for row in catalog.rows.values().filter(|row| !row.storage_version_hash.is_empty()) {
-            rows.entry(row.storage_prefix.clone()).or_insert(row);
-        }
-        let (mut named, mut grouped, mut newest) = (Vec::new(), Vec::new(), Vec::new());
-        for (prefix, row) in rows {
-            let (index, revision) = self.inner.cache.resource(&prefix).snapshot();
-            let n_objects = index.count(usize::MAX) as u64;
-            let group = ("group", row.gvk.group.to_string());
-            let labels = vec![group, ("resource", row.resource.to_string())];
-            let name = row.group_resource().to_string();
-            named.push((vec![("resource", name)], n_objects));
-            grouped.push((labels.clone(), n_objects));
-            newest.push((labels, revision));
-        }
-        [
-            Family {
-                name: "apiserver_storage_objects",
-                help: "Objects of a resource; deprecated for apiserver_resource_objects",
-                series: Series::Gauges(named),
-            },
-            Family {
-                name: "apiserver_resource_objects",
-                help: "Objects of a resource",
-                series: Series::Gauges(grouped),
-            },
-            Family {
-                name: "apiserver_watch_cache_resource_version",
-                help: "The newest revision among the objects of a resource in the watch cache",
-                series: Series::Gauges(newest),
-            },
-        ]
+    fn decisions(&self) -> Vec<(Labels, Distribution)> {
+        let all = DECISIONS.into_iter().zip(&self.authorized);
+        let all = all.map(|(word, counts)| (vec![("result", word.to_owned())], counts.times()));
+        all.filter(|(_, counts)| counts.count() > 0).collect()
     }
 }

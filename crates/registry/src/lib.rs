@@ -54,6 +54,7 @@ mod rbac;
 mod read;
 pub mod registry;
 pub mod request;
+mod runtime_config;
 mod scale;
 mod service_account;
 mod shared;
@@ -96,6 +97,7 @@ pub use registry::{
     WeakRegistry,
 };
 pub use request::*;
+pub use runtime_config::{RuntimeConfig, RuntimeConfigError};
 pub use service_account::{DEFAULT_ISSUER, LEGACY_ISSUER, ServiceAccountTokens};
 pub use setpoint_jwt as jwt;
 pub use setpoint_object::users::MASTERS;

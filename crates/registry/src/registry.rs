@@ -2,12 +2,12 @@
 use crate::admission::{self, Admission, AdmissionPlugins};
 use crate::allocate::{Allocator, NodePorts, ServiceNetworks};
 use crate::authorize::{self, Authorizer};
-use crate::catalog::RuntimeConfig;
 use crate::conversion::{ConversionProvider, ConvertedBytes, WebhookConversions};
 use crate::fifo_watch::FifoWatch;
 use crate::figures::Figures;
 use crate::kind::CompiledKind;
 use crate::origins::Origins;
+use crate::runtime_config::RuntimeConfig;
 use crate::service_account::ServiceAccountTokens;
 use crate::shared::Inner;
 use crate::stored::store_error;

@@ -2,6 +2,8 @@
 //! allocated numbers, admission.
 //!
 //! `registry` creates and maintains it; `read`, `write` and `watch` use it.
+mod figures;
+
 use crate::admission::{self, Objects};
 use crate::allocate::{Allocator, ServiceNetworks};
 use crate::attributes::Attributes;

@@ -19,7 +19,7 @@ use setpoint::apiserver::listen::{LIMITS, Limits};
 use setpoint::apiserver::{Anonymous, Body};
 use setpoint::object::time::Clock;
 use setpoint::object::{ApiError, Reason};
-use setpoint::registry::catalog::RuntimeConfig;
+use setpoint::registry::RuntimeConfig;
 use setpoint::registry::{NodePorts, Registry, ServiceNetworks};
 use setpoint::store::{MemoryStore, Op, RangeRequest, Store, StoreError, Txn, VALUE_BYTES_MAX};
 use setpoint::{ControlPlane, Selection, ServeOptions, Serving, SimulatedNodes};

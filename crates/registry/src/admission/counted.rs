@@ -38,7 +38,7 @@ impl<P: Deref<Target = dyn Admission>> Counted<P> {
     ) -> Result<(), ApiError> {
         let begun = Instant::now();
         let outcome = self.plugin.mutate(review, object).await;
-        self.counts.ran(review.operation, false, &outcome, begun.elapsed());
+        self.counts.ran(review.operation as usize, false, &outcome, begun.elapsed());
         outcome
     }
     pub(super) async fn validate(
@@ -48,7 +48,7 @@ impl<P: Deref<Target = dyn Admission>> Counted<P> {
     ) -> Result<(), ApiError> {
         let begun = Instant::now();
         let outcome = self.plugin.validate(review, object).await;
-        self.counts.ran(review.operation, true, &outcome, begun.elapsed());
+        self.counts.ran(review.operation as usize, true, &outcome, begun.elapsed());
         outcome
     }
     /// Runs a half that waits for other programs. The request's own time is without it.

@@ -3,7 +3,7 @@ use super::configuration::Hook;
 use super::{Failure, note};
 use crate::admission::Review;
 use crate::admission::subject::Subject;
-use crate::figures::{Call, Outcome};
+use crate::figures::{Call, OPERATIONS, Outcome};
 use crate::webhook::{WebhookError, undecodable};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -54,7 +54,7 @@ pub(super) async fn call(
         Err(Failure::Call(_)) => Outcome::Failed,
         Err(Failure::Refused(error)) => Outcome::Refused(error.code()),
     };
-    let (name, operation) = (hook.name.clone(), review.operation.label());
+    let (name, operation) = (hook.name.clone(), OPERATIONS[review.operation as usize]);
     let call = Call { name, operation, is_mutating, outcome };
     review.inner.figures.webhooks.called(call, begun.elapsed());
     answer

@@ -1,7 +1,7 @@
 //! Which built-in resources are served: kube-apiserver's `--runtime-config`.
 
-use super::{Catalog, Resource};
 use crate::bootstrap;
+use crate::catalog::{Catalog, Resource};
 use setpoint_object::GroupVersion;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
