@@ -376,7 +376,8 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             &["table"],
             &["kind"],
             // A row has its objects' conversion, and a conversion needs the row.
-            &["catalog", "convert", "conversion"],
+            // What is counted of conversions wraps them.
+            &["catalog", "convert", "conversion", "figures"],
             &["attributes", "scale", "allocate"],
             &["connect", "authorize", "token_review"],
             // Fed by the store. Of kinds it uses only their catalog rows.
@@ -386,7 +387,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             &["read"],
             &["watch"],
             &["write", "bootstrap"],
-            &["crd", "type_check"],
+            &["crd", "type_check", "runtime_config"],
             &["registry"],
             // Follows the objects of a registry that runs.
             &["rbac"],

@@ -9,3 +9,4 @@ pub(crate) mod in_flight;
 pub(crate) mod large;
 pub(crate) mod panics;
 pub(crate) mod readiness;
+pub(crate) mod watches;

@@ -90,13 +90,14 @@ pub use node_agent::{
     StreamLimits, TerminalSize,
 };
 pub use observe::{
-    ANSWER_BYTES_MAX, AuditBody, AuditEvent, AuditLevel, AuditQueue, AuditSink, AuditSource,
-    EventLost, EventStored, Metrics, Stage,
+    ANSWER_BYTES_MAX, AuditBody, AuditEvent, AuditLevel, AuditQueue, AuditSink, AuditSource, Ended,
+    EventLost, EventStored, Metrics, Stage, WatchMetrics,
 };
+pub use openapi::{OPEN_API_FILE_BYTES_MAX, OpenApiDescriptions, OpenApiFileError};
 pub use server::{ApiServer, ApiServerBuilder, Events};
 pub use setpoint_registry::{Attributes, Identity, Requested, ResourcePath, Subresource, Verb};
 pub use setpoint_serve::Conversation;
-pub use version::GIT_VERSION;
+pub use version::{GIT_VERSION, build_info};
 
 /// Any error of a transport.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

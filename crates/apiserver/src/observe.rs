@@ -8,15 +8,18 @@ pub use audit::{
     EventLost, EventStored, Stage,
 };
 
+use crate::body::Body;
+use crate::filter::watches::OpenWatch;
 use bytes::Bytes;
-use futures::FutureExt as _;
 use futures::future::try_join_all;
+use futures::{FutureExt as _, TryStreamExt as _};
+use http_body_util::BodyDataStream;
 use setpoint_object::ApiError;
 use setpoint_object::Status;
 use setpoint_object::time::{Clock, Timestamp};
-use setpoint_registry::{Attributes, Format};
+use setpoint_registry::{Attributes, Format, Identity, Resource};
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -29,10 +32,38 @@ pub trait Metrics: Debug + Send + Sync {
     /// The head of the answer is ready, `latency` after the request arrived. The events of a watch
     /// follow.
     fn answered(&self, _request: &Attributes, _code: u16, _latency: Duration) {}
-    /// A request ends, `elapsed` after it arrived: the answer is complete, the watch has ended, or
-    /// the client disconnected. There is no code if it disconnected before the answer. Called once
-    /// for each [`Metrics::begun`].
-    fn ended(&self, _request: &Attributes, _code: Option<u16>, _elapsed: Duration) {}
+    /// A request ends: the answer is sent, the watch has ended, or the client disconnected. Called
+    /// once for each [`Metrics::begun`].
+    fn ended(&self, _request: &Attributes, _ended: &Ended) {}
+    /// The user of a request is known after `_took`; `None`: its credentials are refused, or it
+    /// needs some. For a request in process, nothing is authenticated.
+    fn authenticated(&self, _identity: Option<&Identity>, _took: Duration) {}
+    /// A watch of a resource begins. Returns what counts its events; `None`: nothing does. Default:
+    /// `None`.
+    fn watch(&self, _resource: &Resource) -> Option<Arc<dyn WatchMetrics>> {
+        None
+    }
+}
+
+/// How a request has ended.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Ended {
+    /// The status code. `None`: the client disconnected before the answer.
+    pub code: Option<u16>,
+    /// Time since the request arrived.
+    pub elapsed: Duration,
+    /// Bytes of the answer's body that were sent over HTTP, as they were encoded.
+    pub n_bytes: u64,
+    /// The server ended it to protect itself: too many requests, or the deadline.
+    pub is_terminated: bool,
+}
+
+/// Counts the events of watches over HTTP, of one resource. Called for every event and watcher:
+/// must not wait.
+pub trait WatchMetrics: Debug + Send + Sync {
+    /// An event of this many bytes is sent.
+    fn sent(&self, n_bytes: usize);
 }
 
 /// All observers.
@@ -44,6 +75,16 @@ pub(crate) struct Observers {
 }
 
 impl Observers {
+    /// The user of a request is known.
+    pub(crate) fn authenticated(&self, identity: Option<&Identity>, took: Duration) {
+        self.metrics.iter().for_each(|metrics| metrics.authenticated(identity, took));
+    }
+
+    /// What counts the events of a watch.
+    pub(crate) fn watch(&self, resource: &Resource) -> Vec<Arc<dyn WatchMetrics>> {
+        self.metrics.iter().filter_map(|metrics| metrics.watch(resource)).collect()
+    }
+
     /// Starts the observation of a request whose user is known; [`Observation::received`] follows.
     /// `source` is called if there are audit sinks.
     pub(crate) fn begin(
@@ -69,6 +110,9 @@ impl Observers {
             received: self.clock.now(),
             begun: Instant::now(),
             code: AtomicU16::new(0),
+            n_bytes: AtomicU64::new(0),
+            is_terminated: AtomicBool::new(false),
+            watch: OnceLock::new(),
             is_recorded: AtomicBool::new(false),
         };
         for metrics in &self.metrics {
@@ -78,8 +122,8 @@ impl Observers {
     }
 }
 
-/// A request in progress. It ends when all its references are dropped: by the pipeline and, for a
-/// watch, by its stream.
+/// A request in progress. It ends when all its references are dropped: by the pipeline and, for an
+/// answer that is sent in pieces, by its body or its watch.
 #[derive(Debug)]
 pub(crate) struct Observation {
     observers: Arc<Observers>,
@@ -90,6 +134,10 @@ pub(crate) struct Observation {
     begun: Instant,
     /// Zero: there is no answer yet.
     code: AtomicU16,
+    /// Bytes of the answer so far.
+    n_bytes: AtomicU64,
+    /// The server ended the request to protect itself.
+    is_terminated: AtomicBool,
     /// The highest of all audit sinks.
     level: AuditLevel,
     source: Arc<AuditSource>,
@@ -97,6 +145,8 @@ pub(crate) struct Observation {
     answer: OnceLock<Bytes>,
     answer_left_out: AtomicBool,
     failure: OnceLock<Arc<Status>>,
+    /// The watch, as the limits count it.
+    watch: OnceLock<OpenWatch>,
     /// The last stage is recorded, or is not to be.
     is_recorded: AtomicBool,
 }
@@ -163,6 +213,38 @@ impl Observation {
         }
     }
 
+    /// What counts the events of the watch.
+    pub(crate) fn watch(&self, resource: &Resource) -> Vec<Arc<dyn WatchMetrics>> {
+        self.observers.watch(resource)
+    }
+
+    /// The watch counts until the request ends.
+    pub(crate) fn holds(&self, watch: OpenWatch) {
+        // Once: a request is one watch.
+        let _ = self.watch.set(watch);
+    }
+
+    /// The server ends the request to protect itself.
+    pub(crate) fn terminated(&self) {
+        self.is_terminated.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts the bytes of the answer's body. The request lasts until its last piece is sent.
+    pub(crate) fn sends(self: &Arc<Self>, body: &mut Body) {
+        if let Some(bytes) = body.as_bytes() {
+            self.sent_bytes(bytes.len());
+            return;
+        }
+        let pieces = BodyDataStream::new(std::mem::replace(body, Body::empty()));
+        let observation = self.clone();
+        *body =
+            Body::try_stream(pieces.inspect_ok(move |piece| observation.sent_bytes(piece.len())));
+    }
+
+    fn sent_bytes(&self, n_bytes: usize) {
+        self.n_bytes.fetch_add(n_bytes as u64, Ordering::Relaxed);
+    }
+
     fn request(&self) -> &Arc<Attributes> {
         self.impersonated.get().unwrap_or(&self.request)
     }
@@ -226,9 +308,14 @@ impl Drop for Observation {
         if !*self.is_recorded.get_mut() {
             self.record(if has_panicked { Stage::Panic } else { Stage::ResponseComplete });
         }
-        let (code, elapsed) = (self.code(), self.begun.elapsed());
+        let ended = Ended {
+            code: self.code(),
+            elapsed: self.begun.elapsed(),
+            n_bytes: *self.n_bytes.get_mut(),
+            is_terminated: *self.is_terminated.get_mut(),
+        };
         for metrics in &self.observers.metrics {
-            metrics.ended(self.request(), code, elapsed);
+            metrics.ended(self.request(), &ended);
         }
     }
 }

@@ -10,10 +10,12 @@
 //! `kubectl apply` and `diff` the merge keys and strategies; client-side validation the v2
 //! definitions (protobuf, for kubectl before 1.27); and every kubectl whether the PATCH operation
 //! of a kind takes `fieldValidation` and `dryRun`. Of the built-in types, only `ObjectMeta` has
-//! descriptions: the facts tables have none.
+//! descriptions: the facts tables have none. Others come from published documents, if the server
+//! is given some ([`OpenApiDescriptions`]).
 
 mod backend;
 mod custom;
+mod descriptions;
 mod name;
 mod parameter;
 mod path;
@@ -37,6 +39,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use template::Templates;
 
+pub use descriptions::{OPEN_API_FILE_BYTES_MAX, OpenApiDescriptions, OpenApiFileError};
 pub(crate) use serve::Documents;
 
 /// Documents of the v3 index besides those of group versions.
@@ -129,20 +132,20 @@ impl<'a> Key<'a> {
 }
 
 /// The document of a key of [`v3_keys`], in pieces of little work each.
-fn v3_pieces<'a>(key: Key<'a>, rows: &'a [Row<'a>]) -> Pieces<'a> {
+fn v3_pieces<'a>(key: Key<'a>, rows: &'a [Row<'a>], texts: Texts<'a>) -> Pieces<'a> {
     match key {
-        Key::Small(path, answer) => Box::new(std::iter::once(small_v3(path, answer))),
+        Key::Small(path, answer) => Box::new(std::iter::once(small_v3(path, answer, texts))),
         Key::Group(group) => {
             let path = format!("/apis/{group}/");
-            Box::new(std::iter::once(small_v3(&path, Some(schema::META_API_GROUP))))
+            Box::new(std::iter::once(small_v3(&path, Some(schema::META_API_GROUP), texts)))
         }
-        Key::GroupVersion(group, version) => v3_of(rows, &row::used_kinds(group, version)),
+        Key::GroupVersion(group, version) => v3_of(rows, &row::used_kinds(group, version), texts),
     }
 }
 
 /// The ETag of a document of these rows, without quotes: uppercase hex SHA-512 of all inputs. So
 /// the document need not be built to answer a client that has it.
-fn etag(key: &str, rows: &[Arc<Resource>], cbor: bool) -> String {
+fn etag(key: &str, rows: &[Arc<Resource>], cbor: bool, texts: Texts<'_>) -> String {
     let mut hash = Sha512::new();
     let mut add = |text: &str| {
         hash.update((text.len() as u64).to_le_bytes());
@@ -151,6 +154,9 @@ fn etag(key: &str, rows: &[Arc<Resource>], cbor: bool) -> String {
     add(concat!(env!("CARGO_PKG_VERSION"), " form 1"));
     if cbor {
         add("cbor");
+    }
+    if let Some(texts) = texts {
+        add(&texts.digest());
     }
     add(key);
     let gvk = |add: &mut dyn FnMut(&str), gvk: &GroupVersionKind| {
@@ -190,19 +196,22 @@ fn security() -> Value {
     json!({"type": "apiKey", "in": "header", "name": "authorization", "description": "Bearer Token authentication"})
 }
 
+/// The descriptions of built-in types, if there are any.
+type Texts<'a> = Option<&'a OpenApiDescriptions>;
+
 /// A document in pieces.
 type Pieces<'a> = Box<dyn Iterator<Item = Vec<u8>> + Send + 'a>;
 
 /// A schema of a document.
 #[derive(Debug, Clone, Copy)]
 enum Schema<'a> {
-    BuiltIn(&'static str),
+    BuiltIn(&'static str, Texts<'a>),
     Custom(custom::CustomSchema<'a>),
 }
 impl Schema<'_> {
     fn make(self, dialect: Dialect) -> Value {
         match self {
-            Self::BuiltIn(name) => schema::definition(name, dialect),
+            Self::BuiltIn(name, texts) => schema::definition(name, dialect, texts),
             Self::Custom(made) => made.make(dialect),
         }
     }
@@ -234,11 +243,15 @@ fn custom_schemas<'a>(rows: &'a [Row<'a>]) -> impl Iterator<Item = (String, Sche
     let custom = rows.iter().filter(|row| row.custom).flat_map(custom::definitions);
     custom.map(|(name, made)| (name, Schema::Custom(made)))
 }
-fn built_in_schemas(roots: Vec<&'static str>) -> impl Iterator<Item = (String, Schema<'static>)> {
-    schema::reachable(roots).into_iter().map(|name| (name.to_owned(), Schema::BuiltIn(name)))
+fn built_in_schemas<'a>(
+    roots: Vec<&'static str>,
+    texts: Texts<'a>,
+) -> impl Iterator<Item = (String, Schema<'a>)> + Send {
+    let names = schema::reachable(roots).into_iter();
+    names.map(move |name| (name.to_owned(), Schema::BuiltIn(name, texts)))
 }
 
-fn v3_of<'a>(rows: &'a [Row<'a>], used: &[&'static str]) -> Pieces<'a> {
+fn v3_of<'a>(rows: &'a [Row<'a>], used: &[&'static str], texts: Texts<'a>) -> Pieces<'a> {
     let head = format!("{{\"openapi\":\"3.0.0\",\"info\":{},\"paths\":{{", info());
     let paths = path::all(rows, Dialect::V3).into_iter();
     let templates = Arc::new(Mutex::new(Templates::default()));
@@ -247,7 +260,7 @@ fn v3_of<'a>(rows: &'a [Row<'a>], used: &[&'static str]) -> Pieces<'a> {
         (path, move |out: &mut Vec<u8>| make.write(out, &mut templates.lock()))
     });
     let roots = [used, &roots(rows)].concat();
-    let mut schemas: BTreeMap<String, Schema<'a>> = built_in_schemas(roots).collect();
+    let mut schemas: BTreeMap<String, Schema<'a>> = built_in_schemas(roots, texts).collect();
     schemas.extend(custom_schemas(rows));
     let schemas = schemas
         .into_iter()
@@ -341,11 +354,12 @@ fn add_v2(out: &mut Vec<u8>, encoding: Encoding, section: V2Section, name: Strin
 }
 
 /// The same for the built-in definitions that `roots` refer to.
-fn v2_shared(
+fn v2_shared<'a>(
     roots: Vec<&'static str>,
     encoding: Encoding,
-) -> impl Iterator<Item = Option<V2Part>> + Send {
-    let mut schemas = built_in_schemas(roots);
+    texts: Texts<'a>,
+) -> impl Iterator<Item = Option<V2Part>> + Send + 'a {
+    let mut schemas = built_in_schemas(roots, texts);
     let mut part = Some(V2Part { paths: Vec::new(), definitions: Vec::new() });
     std::iter::from_fn(move || {
         let made = part.as_mut()?;
@@ -389,13 +403,13 @@ fn v2_whole(parts: Vec<Arc<V2Part>>, encoding: Encoding) -> Pieces<'static> {
 }
 
 /// A document with one path to read and, if there is one, the schema of its answer.
-fn small_v3(path: &str, answer: Option<&'static str>) -> Vec<u8> {
+fn small_v3(path: &str, answer: Option<&'static str>, texts: Texts<'_>) -> Vec<u8> {
     let mut ok = json!({"description": "OK"});
     let mut components = serde_json::Map::new();
     if let Some(answer) = answer {
         ok["content"] = json!({"application/json": {"schema": Dialect::V3.reference(answer)}});
         for name in schema::reachable(vec![answer]) {
-            components.insert(name.to_owned(), schema::definition(name, Dialect::V3));
+            components.insert(name.to_owned(), schema::definition(name, Dialect::V3, texts));
         }
     }
     let document = json!({

@@ -12,6 +12,7 @@
 //! | intercept | `Interceptor`s of tests may wait, fail the request or change its answer | not asked |
 //! | flow control | a seat of priority and fairness, perhaps after a wait, else 429 | the same |
 //! | authorize | `Authorizer`s, else 403 | the same |
+//! | watches | a limit of open watches, of each user and in all, else 429 | trusted, not counted |
 //! | backend | a `Backend` answers for its group version, and the later stages are skipped; 503 while it is unavailable | 501 before the audit begins: backends are called over HTTP only |
 //! | refusals | 404 and 405, for authorized users only | the same, before the audit begins |
 //! | answer | a document, an added route, or negotiation and one call of the registry | the call |
@@ -46,8 +47,6 @@ use setpoint_object::{ApiError, Origin, Reason};
 use setpoint_registry::{
     Attributes, Catalog, Identity, Impersonator, Requested, ResourcePath, is_health,
 };
-use setpoint_serve::PeerAddress;
-use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -57,8 +56,6 @@ use tokio::time::{Instant, timeout_at};
 const STARTING: &str =
     "the request has been made before all known HTTP paths have been installed, please try again";
 
-/// Maximum number of addresses of proxies that are recorded for audit.
-const FORWARDED_MAX: usize = 16;
 /// The audit annotation of a token that is older than its holder requested.
 const STALE_TOKEN: &str = "authentication.k8s.io/stale-token";
 
@@ -149,7 +146,10 @@ impl Inner {
         let mut response = {
             // Ends here, so that only a stream still observes.
             let pass = pin!(self.pass(request, attributes, body, &begun, &classified, &changes));
-            deadline::within(time, pass).await
+            deadline::within(time, pass).await.unwrap_or_else(|| {
+                begun.get().into_iter().for_each(|observation| observation.terminated());
+                deadline::expired()
+            })
         };
         for change in std::mem::take(&mut *changes.lock()) {
             response = change(response);
@@ -165,6 +165,7 @@ impl Inner {
             if Arc::strong_count(observation) == 1 {
                 stored(observation.completed(), deadline).await;
             }
+            observation.sends(response.body_mut());
         }
         response
     }
@@ -273,14 +274,17 @@ impl Inner {
     ) -> Response<Body> {
         let RoutedRequest { parts, query, style, catalog, backends, destination, deadline } =
             request;
+        let arrived = Instant::now();
         let identity = self.authenticators.identify(parts).await;
+        self.observers.authenticated(identity.as_ref(), arrived.elapsed());
         let is_known = identity.is_some();
         attributes.identity = identity.unwrap_or_else(|| Identity::new("", []));
         if let Some(staleness) = self.authenticators.staleness(parts, &attributes.identity) {
             attributes.annotate(STALE_TOKEN, staleness);
         }
         let attributes = Arc::new(attributes);
-        let observation = begun.get_or_init(|| self.observers.begin(&attributes, || source(parts)));
+        let observation =
+            begun.get_or_init(|| self.observers.begin(&attributes, || AuditSource::of(parts)));
         if let Some(stored) = observation.received()
             && let Err(error) = stored.await
         {
@@ -322,9 +326,19 @@ impl Inner {
         let objects_max = query.text("limit").parse().ok().filter(|n| *n > 0).unwrap_or(usize::MAX);
         let permit = match self.begin(&attributes, patience, objects_max, classified).await {
             Ok(permit) => permit,
-            Err(Rejected::TooManyRequests) => return TooManyRequests.respond(),
+            Err(Rejected::TooManyRequests) => {
+                observation.terminated();
+                return TooManyRequests.respond();
+            }
             Err(Rejected::Forbidden(error)) => return failed(&error),
         };
+        match self.watches.enter(&attributes) {
+            Ok(watch) => watch.into_iter().for_each(|watch| observation.holds(watch)),
+            Err(error) => {
+                observation.terminated();
+                return failed(&error);
+            }
+        }
         let watch = match destination {
             Destination::Resource { watch } => watch,
             Destination::Document(route) => {
@@ -477,7 +491,9 @@ impl Inner {
         let mut permit = Permit::default();
         match &self.fairness {
             Some(fairness) => {
+                let arrived = Instant::now();
                 let entered = fairness.enter(&self.registry, request, patience, objects_max).await;
+                request.wait(arrived.elapsed());
                 if let Some(Entered { schema, seat }) = entered {
                     // Set once: this is the only place, and it is called once per request.
                     _ = classified.set(schema);
@@ -572,24 +588,6 @@ fn only_over_http(path: &ResourcePath) -> ApiError {
         "{resource}.{version}.{group} is served by a backend, which is asked over HTTP only: use a client of this server"
     );
     ApiError::new(501, Reason::Unknown, message)
-}
-
-/// Where a request over HTTP came from. What proxies report cannot be verified: it is for people
-/// who read the audit log.
-fn source(parts: &Parts) -> AuditSource {
-    let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
-    let forwarded = header("x-forwarded-for").unwrap_or_default().split(',');
-    let mut addresses: Vec<IpAddr> = forwarded
-        .chain(header("x-real-ip"))
-        .filter_map(|text| text.trim().parse().ok())
-        .take(FORWARDED_MAX)
-        .collect();
-    let peer = parts.extensions.get::<PeerAddress>().map(|peer| peer.0.ip());
-    if let Some(peer) = peer.filter(|peer| addresses.last() != Some(peer)) {
-        addresses.push(peer);
-    }
-    let uri = parts.uri.path_and_query().map_or("", |uri| uri.as_str());
-    AuditSource { uri: uri.to_owned(), addresses }
 }
 
 /// The answer before start-up is done.

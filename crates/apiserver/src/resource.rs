@@ -135,6 +135,7 @@ impl Exchange<'_> {
             transform: accepted.transform,
             include,
             clock: self.registry.clock().clone(),
+            metrics: self.observation.watch(&target.resource),
         };
         Ok(match upgrade {
             Some(upgrade) => upgrade.respond(watch::frames(events, framing)),

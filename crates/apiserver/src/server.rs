@@ -9,11 +9,13 @@ use crate::filter::authenticate::{Anonymous, Authenticator, Authenticators, Cred
 use crate::filter::fairness::{Fairness, FlowControlReader};
 use crate::filter::in_flight::{InFlight, RequestLimits};
 use crate::filter::large::LargeAnswers;
+use crate::filter::watches::Watches;
 use crate::filter::{audit_id, panics};
 use crate::intercept::Interceptor;
 use crate::negotiate::Types;
 use crate::node_agent::{NodeAgent, StreamLimits};
 use crate::observe::{AuditSink, Metrics, Observation, Observers};
+use crate::openapi::OpenApiDescriptions;
 use crate::streams::{Agents, Slots};
 use crate::{openapi, pipeline};
 use bytes::Bytes;
@@ -57,6 +59,7 @@ pub(crate) struct Inner {
     pub(crate) served: Mutex<Option<Arc<Served>>>,
     pub(crate) rng: Mutex<SmallRng>,
     pub(crate) in_flight: InFlight,
+    pub(crate) watches: Arc<Watches>,
     /// Priority and fairness; `None`: `in_flight` limits requests.
     pub(crate) fairness: Option<Fairness>,
     pub(crate) large: LargeAnswers,
@@ -86,6 +89,7 @@ pub struct ApiServerBuilder {
     limits: RequestLimits,
     agents: Agents,
     types: Types,
+    descriptions: Option<Arc<OpenApiDescriptions>>,
 }
 
 impl ApiServerBuilder {
@@ -166,7 +170,8 @@ impl ApiServerBuilder {
         self
     }
 
-    /// How many requests run at the same time. Default: as kube-apiserver.
+    /// How many requests run, and how many watches are open, at the same time. Default: requests as
+    /// kube-apiserver, 20,000 watches of a user and 200,000 in all.
     pub fn limits(mut self, limits: RequestLimits) -> Self {
         self.limits = limits;
         self
@@ -176,6 +181,13 @@ impl ApiServerBuilder {
     /// `CBORServingAndStorage`. Objects are stored in JSON all the same. Default: no.
     pub fn cbor(mut self, is_served: bool) -> Self {
         self.types.cbor = is_served;
+        self
+    }
+
+    /// Descriptions of built-in types in the OpenAPI documents. Default: `ObjectMeta` alone has
+    /// some.
+    pub fn open_api_descriptions(mut self, descriptions: Arc<OpenApiDescriptions>) -> Self {
+        self.descriptions = Some(descriptions);
         self
     }
 
@@ -213,10 +225,11 @@ impl ApiServerBuilder {
                 served: Mutex::default(),
                 rng: Mutex::new(SmallRng::seed_from_u64(seed)),
                 in_flight: InFlight::new(&self.limits),
+                watches: Watches::new(&self.limits),
                 fairness: self.limits.is_fair.then(|| Fairness::new(self.limits.seats())),
                 large: LargeAnswers::default(),
                 aggregated: Aggregated::default(),
-                open_api: openapi::Documents::new(self.types.cbor),
+                open_api: openapi::Documents::new(self.types.cbor, self.descriptions),
                 drain: CancellationToken::new(),
                 agents: self.agents,
                 types: self.types,
@@ -244,6 +257,7 @@ impl ApiServer {
             limits: RequestLimits::default(),
             agents: Agents::default(),
             types: Types::default(),
+            descriptions: None,
         }
     }
 

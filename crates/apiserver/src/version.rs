@@ -9,6 +9,23 @@ const MINOR: &str = "36";
 /// A semantic version, as clients parse it; the part after the plus names this server.
 pub const GIT_VERSION: &str = "v1.36.2+setpoint";
 
+/// The build as the labels of Kubernetes' metric `kubernetes_build_info`.
+pub fn build_info() -> [(&'static str, String); 9] {
+    let document = document();
+    [
+        ("major", "major"),
+        ("minor", "minor"),
+        ("git_version", "gitVersion"),
+        ("git_commit", "gitCommit"),
+        ("git_tree_state", "gitTreeState"),
+        ("build_date", "buildDate"),
+        ("go_version", "goVersion"),
+        ("compiler", "compiler"),
+        ("platform", "platform"),
+    ]
+    .map(|(label, member)| (label, document[member].as_str().unwrap_or_default().to_owned()))
+}
+
 /// The document.
 pub(crate) fn document() -> Value {
     json!({

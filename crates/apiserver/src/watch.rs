@@ -8,6 +8,7 @@
 
 use crate::body::Body;
 use crate::negotiate::{CBOR_SEQUENCE, Encoding, MetaVersion, Transform};
+use crate::observe::WatchMetrics;
 use crate::server::Events;
 use crate::table::{IncludeObject, Printer, object_metadata, partial, printable};
 use bytes::Bytes;
@@ -33,6 +34,8 @@ pub(crate) struct Framing {
     pub(crate) include: IncludeObject,
     /// For ages.
     pub(crate) clock: Clock,
+    /// Count the events.
+    pub(crate) metrics: Vec<Arc<dyn WatchMetrics>>,
 }
 
 /// Answers with the events of a stream.
@@ -81,6 +84,7 @@ impl Stream for Frames {
                     self.done = true;
                     self.framing.error_frame(&ApiError::internal(self.framing.unwritable()))
                 });
+                self.framing.metrics.iter().for_each(|metrics| metrics.sent(frame.len()));
                 Poll::Ready(Some(frame))
             }
             Poll::Ready(Some(Err(error))) => {

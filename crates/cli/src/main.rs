@@ -10,6 +10,7 @@ mod feature_gates;
 mod front_proxy;
 mod issuers;
 mod nodes;
+mod open_api;
 mod service_accounts;
 mod store_options;
 mod up;

@@ -10,6 +10,7 @@ use crate::envtest::planes::{Planes, Template, access};
 use crate::feature_gates::FeatureGates;
 use crate::front_proxy::FrontProxyOptions;
 use crate::nodes::NodeOptions;
+use crate::open_api::OpenApiOptions;
 use crate::service_accounts::ServiceAccountOptions;
 use crate::store_options::{StoreOptions, open_store};
 use crate::users::UserOptions;
@@ -20,7 +21,8 @@ use setpoint::apiserver::listen::CertificateFiles;
 use setpoint::audit::AuditMetrics;
 use setpoint::log::LogFormat;
 use setpoint::object::time::Clock;
-use setpoint::registry::ServiceNetworks;
+use setpoint::registry::RuntimeConfig;
+use setpoint::registry::{NodePorts, ServiceNetworks};
 use setpoint::runtime::election::machine_identity;
 use setpoint::runtime::metrics::Metrics;
 use setpoint::webhook_client::Identity as WebhookIdentity;
@@ -84,6 +86,14 @@ pub(crate) struct Options {
     /// of Services that ask for no family, and has at least 8 addresses. IPv6 from a /64 on.
     #[arg(long, default_value_t = ServiceNetworks::default(), value_name = "CIDR[,CIDR]")]
     service_cluster_ip_range: ServiceNetworks,
+    /// The ports that may be node ports of Services: `30000-32767`, `30000+2767` or one port.
+    #[arg(long, default_value_t = NodePorts::default(), value_name = "RANGE")]
+    service_node_port_range: NodePorts,
+    /// Built-in resources to turn off, as kube-apiserver's option: `apps/v1=false`,
+    /// `batch/v1/cronjobs=false`. Sets are `api/all`, `api/ga`, `api/beta` and `api/alpha`. All
+    /// are on by default. Turn the controllers that use them off as well.
+    #[arg(long, default_value_t, value_name = "KEY=BOOL,...", hide_default_value = true)]
+    runtime_config: RuntimeConfig,
     /// Accept the bootstrap tokens in Secrets of `kube-system`, and delete expired ones.
     #[arg(long)]
     enable_bootstrap_token_auth: bool,
@@ -93,6 +103,8 @@ pub(crate) struct Options {
     audit: AuditOptions,
     #[command(flatten)]
     nodes: NodeOptions,
+    #[command(flatten)]
+    open_api: OpenApiOptions,
     /// The controllers to run, by kube-controller-manager's names and in its syntax: `*` enables
     /// all that are on by default, `foo` enables the controller `foo`, `-foo` disables it.
     #[arg(long, default_value = "*", value_name = "LIST", allow_hyphen_values = true)]
@@ -123,6 +135,13 @@ struct LimitOptions {
     /// Maximum concurrent writes.
     #[arg(long, default_value_t = 200, value_name = "N")]
     max_mutating_requests_inflight: usize,
+    /// Maximum open watches of all users; further ones are refused with 429. An idle watch takes
+    /// 1.4 KiB of memory. Neither this limit nor the next is for `system:masters`.
+    #[arg(long, default_value_t = 200_000, value_name = "N")]
+    max_watches: usize,
+    /// Maximum open watches of one user.
+    #[arg(long, default_value_t = 20_000, value_name = "N")]
+    max_watches_per_user: usize,
 }
 
 /// The certificate and credential options, named as kube-apiserver's.
@@ -276,6 +295,8 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
             client_ca_file: options.certificates.client_ca_file.clone(),
             token_auth_file: options.certificates.token_auth_file.clone(),
             service_networks: options.service_cluster_ip_range,
+            node_ports: options.service_node_port_range,
+            runtime_config: options.runtime_config.clone(),
             nodes: nodes.clone(),
             cbor: options.feature_gates.cbor,
         })
@@ -288,15 +309,20 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
         .clock(clock.clone())
         .admission_plugins(plugins)
         .service_networks(options.service_cluster_ip_range)
+        .node_ports(options.service_node_port_range)
+        .runtime_config(options.runtime_config)
         .request_limits(
             RequestLimits::default()
                 .reads(options.limits.max_requests_inflight)
                 .writes(options.limits.max_mutating_requests_inflight)
-                .fair(options.limits.enable_priority_and_fairness),
+                .fair(options.limits.enable_priority_and_fairness)
+                .watches(options.limits.max_watches)
+                .watches_per_user(options.limits.max_watches_per_user),
         )
         .cbor(options.feature_gates.cbor)
         .serve_metrics(&metrics);
     let own_issuers = options.service_accounts.issuers();
+    plane = options.open_api.apply(plane).await?;
     plane = options.users.apply(plane, &clock, &metrics, own_issuers).await?;
     let folder = open.disk().map(|(_, folder)| folder);
     let (with_processes, processes) = options.nodes.processes(plane, folder)?;

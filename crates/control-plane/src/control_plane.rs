@@ -14,9 +14,10 @@ use setpoint_controllers::workload::certificates::Signers;
 use setpoint_controllers::{Selection, ServerIdentity};
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_object::{ApiError, seed};
+use setpoint_registry::RuntimeConfig;
 use setpoint_registry::kind::CompiledKind;
 use setpoint_registry::{
-    EVENT_TTL, HISTORY_PERIOD, Rbac, Registry, RegistryWorker, ServiceAccountTokens,
+    EVENT_TTL, HISTORY_PERIOD, NodePorts, Rbac, Registry, RegistryWorker, ServiceAccountTokens,
     ServiceNetworks,
 };
 use setpoint_store::{MemoryStore, Store};
@@ -56,6 +57,8 @@ pub struct ControlPlaneBuilder {
     controllers: Selection,
     service_accounts: Option<bool>,
     service_networks: ServiceNetworks,
+    node_ports: NodePorts,
+    runtime_config: RuntimeConfig,
     api_services: bool,
     replayed_revisions: Option<u64>,
     event_ttl: Duration,
@@ -143,6 +146,20 @@ impl ControlPlaneBuilder {
     /// same ones. Default: 10.0.0.0/16.
     pub fn service_networks(mut self, networks: ServiceNetworks) -> Self {
         self.service_networks = networks;
+        self
+    }
+
+    /// The ports that may be node ports of Services. Servers that share a store need the same
+    /// range. Default: 30000-32767.
+    pub fn node_ports(mut self, ports: NodePorts) -> Self {
+        self.node_ports = ports;
+        self
+    }
+
+    /// Which built-in resources are served. Built-in controllers of a resource that is turned off
+    /// are to be turned off, too. Default: all.
+    pub fn runtime_config(mut self, config: RuntimeConfig) -> Self {
+        self.runtime_config = config;
         self
     }
 
@@ -267,11 +284,16 @@ impl ControlPlaneBuilder {
             )
             .roles(self.extensions.rbac().is_some())
             .service_networks(self.service_networks)
+            .node_ports(self.node_ports)
+            .runtime_config(self.runtime_config)
             .type_checks(checks_types)
             .service_account_tokens(self.service_account_tokens);
         let rbac = self.extensions.rbac();
         let (registry, worker) = self.extensions.registry(registry).build();
         services.follow(&registry);
+        if let Some(metrics) = self.extensions.registry_metrics.take() {
+            metrics.follow(&registry);
+        }
         // Not the registry's seed: two generators must not produce the same numbers.
         let of_server = seed.wrapping_add(1);
         let server = ApiServer::builder(registry)
@@ -375,6 +397,8 @@ impl ControlPlane {
             controllers: Selection::built_in(),
             service_accounts: None,
             service_networks: ServiceNetworks::default(),
+            node_ports: NodePorts::default(),
+            runtime_config: RuntimeConfig::default(),
             api_services: true,
             replayed_revisions: None,
             event_ttl: EVENT_TTL,

@@ -3,12 +3,13 @@
 
 use crate::aggregation::AggregatorMetrics;
 use crate::flow_metrics::FlowMetrics;
-use crate::request_metrics::MetricsPage;
-use crate::{ControlPlaneBuilder, RequestMetrics};
+use crate::metrics_page::MetricsPage;
+use crate::registry_metrics::RegistryMetrics;
+use crate::{ControlPlaneBuilder, RequestMetrics, process_metrics};
 use futures::future::{BoxFuture, FutureExt as _};
 use setpoint_apiserver::{
     Anonymous, ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, Interceptor, Metrics,
-    NodeAgent, RequestLimits, StreamLimits,
+    NodeAgent, OpenApiDescriptions, RequestLimits, StreamLimits,
 };
 use setpoint_registry::{
     Admission, AdmissionPlugins, Authorizer, NodeAuthorizer, Rbac, Registry, RegistryBuilder,
@@ -39,9 +40,11 @@ pub(crate) struct Extensions {
     interceptors: Vec<Arc<dyn Interceptor>>,
     tasks: Vec<Task>,
     pub(crate) flow_metrics: Option<FlowMetrics>,
+    pub(crate) registry_metrics: Option<RegistryMetrics>,
     pub(crate) aggregator_metrics: Option<AggregatorMetrics>,
     pub(crate) limits: RequestLimits,
     cbor: bool,
+    descriptions: Option<Arc<OpenApiDescriptions>>,
 }
 
 impl Extensions {
@@ -120,6 +123,9 @@ impl Extensions {
         }
         for interceptor in self.interceptors {
             builder = builder.interceptor(interceptor);
+        }
+        if let Some(descriptions) = self.descriptions {
+            builder = builder.open_api_descriptions(descriptions);
         }
         builder.limits(self.limits).stream_limits(self.stream_limits).cbor(self.cbor)
     }
@@ -228,8 +234,9 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// How many requests run at the same time, and whether priority and fairness decides who does.
-    /// Default: as kube-apiserver.
+    /// How many requests run at the same time, whether priority and fairness decides who does, and
+    /// how many watches are open. Default: requests as kube-apiserver, 20,000 watches of a user and
+    /// 200,000 in all.
     pub fn request_limits(mut self, limits: RequestLimits) -> Self {
         self.extensions.limits = limits;
         self
@@ -242,11 +249,21 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// Counts requests as kube-apiserver does ([`RequestMetrics`], `apiserver_flowcontrol_*` and
-    /// `aggregator_unavailable_apiservice`), and serves all metrics in `metrics` at `/metrics`,
+    /// Descriptions of built-in types in the OpenAPI documents, for `kubectl explain`. Default:
+    /// `ObjectMeta` alone has some.
+    pub fn open_api_descriptions(mut self, descriptions: Arc<OpenApiDescriptions>) -> Self {
+        self.extensions.descriptions = Some(descriptions);
+        self
+    }
+
+    /// Counts requests as kube-apiserver does ([`RequestMetrics`], the families of
+    /// [`Registry::figures`], `apiserver_flowcontrol_*`, `aggregator_unavailable_apiservice`,
+    /// `kubernetes_build_info` and `process_*`), and serves all metrics in `metrics` at `/metrics`,
     /// which is authorized like any path. Default: neither.
     pub fn serve_metrics(mut self, metrics: &setpoint_runtime::metrics::Metrics) -> Self {
         self.extensions.flow_metrics = Some(FlowMetrics::register(metrics));
+        self.extensions.registry_metrics = Some(RegistryMetrics::register(metrics));
+        process_metrics::register(metrics);
         self.extensions.aggregator_metrics = Some(AggregatorMetrics::register(metrics));
         let page = MetricsPage::new(metrics.clone());
         self.metrics(RequestMetrics::register(metrics)).route("/metrics", Arc::new(page))

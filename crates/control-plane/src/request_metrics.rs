@@ -1,27 +1,39 @@
 //! Request metrics of the API server, under kube-apiserver's names.
 
-use futures::future::BoxFuture;
-use futures::{FutureExt as _, TryFutureExt as _};
-use http::{Request, Response, StatusCode};
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
+use crate::families::Families;
+use parking_lot::{Mutex, RwLock};
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
 use setpoint_apiserver::{
-    Attributes, Body, Handler, Metrics as Observer, RequestBody, Requested, Subresource, Verb,
+    Attributes, Ended, Identity, Metrics as Observer, Requested, Subresource, Verb, WatchMetrics,
 };
+use setpoint_registry::Resource;
+use setpoint_registry::figures::{Distribution, Family, Histogram, Labels as Pairs, Series};
 use setpoint_runtime::metrics::Metrics;
-use std::fmt;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use tokio::sync::Semaphore;
 
 /// Upper bounds of the buckets of `apiserver_request_duration_seconds`, in seconds, as in
 /// kube-apiserver.
 pub const REQUEST_SECONDS: [f64; 23] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
     10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
+];
+/// The same of `apiserver_request_sli_duration_seconds`.
+const SLI_SECONDS: [f64; 21] = [
+    0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0,
+    30.0, 45.0, 60.0,
+];
+/// Buckets of answers in bytes.
+const ANSWER_BYTES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
+/// Buckets of events of watches in bytes.
+const EVENT_BYTES: [f64; 8] =
+    [1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131_072.0];
+/// Buckets of authentication, in seconds: 1 ms, doubled 14 times.
+const AUTHENTICATION_SECONDS: [f64; 15] = [
+    0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
+    8.192, 16.384,
 ];
 
 /// Counts requests to an API server in a manager's or a program's [`Metrics`]:
@@ -30,11 +42,18 @@ pub const REQUEST_SECONDS: [f64; 23] = [
 /// |---|---|
 /// | `apiserver_request_total` | those of long-running requests, `dry_run`, `code` |
 /// | `apiserver_request_duration_seconds` | the same without `code` |
+/// | `apiserver_request_sli_duration_seconds` | those of long-running requests; without dry runs, and without the time in queues and in webhooks |
+/// | `apiserver_response_sizes` | those of long-running requests; reads only |
+/// | `apiserver_request_terminations_total` | those of long-running requests, `code` |
 /// | `apiserver_current_inflight_requests` | `request_kind`: `mutating`, `readOnly` |
 /// | `apiserver_longrunning_requests` | `verb`, `group`, `version`, `resource`, `subresource`, `scope`, `component` |
+/// | `apiserver_watch_events_total`, `apiserver_watch_events_sizes` | `group`, `version`, `resource` |
+/// | `apiserver_requested_deprecated_apis` | `group`, `version`, `resource`, `subresource`, `removed_release` |
+/// | `authentication_attempts`, `authentication_duration_seconds` | `result`: `success`, `failure` |
+/// | `authenticated_user_requests` | `username`: one of five that kube-apiserver names, `email_id`, `other` |
 ///
-/// A request is counted when it has ended, a watch too. The code is 0 if the client disconnected
-/// before the response.
+/// A request is counted when it has ended: its answer is sent, or its watch is over. The code is 0
+/// if the client disconnected before the response.
 ///
 /// Text chosen by a client never becomes a label. A resource without a row in this server's catalog
 /// is `other`, also when a [`Backend`](setpoint_apiserver::Backend) serves it. A verb unknown to
@@ -52,17 +71,90 @@ pub const REQUEST_SECONDS: [f64; 23] = [
 /// let plane = ControlPlane::builder().serve_metrics(&metrics).build();
 /// assert!(metrics.prometheus().contains("apiserver_current_inflight_requests"));
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RequestMetrics {
-    total: Family<Ended, Counter>,
-    duration: Family<Timed, Histogram, fn() -> Histogram>,
-    long_running: Family<Labels, Gauge>,
-    mutating: Gauge,
-    read_only: Gauge,
+    /// A request that ends is counted in one row, in place.
+    rows: RwLock<HashMap<Answered, Row>>,
+    terminated: Mutex<HashMap<(Labels, u16), u64>>,
+    long_running: RwLock<HashMap<Labels, Gauge>>,
+    /// Writes, then reads.
+    in_flight: [AtomicI64; 2],
+    watches: Mutex<HashMap<WatchKey, Arc<WatchCounts>>>,
+    deprecated: RwLock<HashSet<Deprecated>>,
+    authentication: Authentication,
+}
+
+/// What is counted of requests with the same labels and code.
+#[derive(Debug)]
+struct Row {
+    took: Histogram,
+    /// Without the time in queues and in webhooks.
+    own: Histogram,
+    sizes: Histogram,
+}
+
+impl Row {
+    fn new() -> Self {
+        Self {
+            took: Histogram::new(&REQUEST_SECONDS),
+            own: Histogram::new(&SLI_SECONDS),
+            sizes: Histogram::new(&ANSWER_BYTES),
+        }
+    }
+}
+
+/// The watches of one version of a resource.
+#[derive(Debug)]
+struct WatchCounts(Histogram);
+
+impl WatchMetrics for WatchCounts {
+    fn sent(&self, n_bytes: usize) {
+        self.0.size(n_bytes as u64);
+    }
+}
+
+/// Group, version and resource.
+type WatchKey = [Arc<str>; 3];
+
+/// A version of a resource that is deprecated.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Deprecated {
+    group: LabelValue,
+    version: LabelValue,
+    resource: LabelValue,
+    subresource: LabelValue,
+    /// The release that no longer has it; empty if none is known.
+    removed: String,
+}
+
+/// The users that kube-apiserver names, then addresses and all others.
+const USERS: [&str; 7] = [
+    "admin",
+    "client",
+    "kube_proxy",
+    "kubelet",
+    "system:serviceaccount:kube-system:default",
+    "email_id",
+    "other",
+];
+
+#[derive(Debug)]
+struct Authentication {
+    /// Successes, then failures.
+    took: [Histogram; 2],
+    /// In the order of [`USERS`].
+    users: [AtomicU64; USERS.len()],
+}
+
+impl Default for Authentication {
+    fn default() -> Self {
+        let took = std::array::from_fn(|_| Histogram::new(&AUTHENTICATION_SECONDS));
+        Self { took, users: Default::default() }
+    }
 }
 
 /// The labels of a request.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Labels {
     verb: &'static str,
     group: LabelValue,
@@ -73,23 +165,12 @@ struct Labels {
     component: &'static str,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Timed {
-    #[prometheus(flatten)]
+/// What a row is of.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Answered {
     request: Labels,
     dry_run: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Ended {
-    #[prometheus(flatten)]
-    request: Timed,
     code: u16,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct InFlight {
-    request_kind: &'static str,
 }
 
 /// A label value, shared with the catalog row it comes from, so that a request allocates nothing.
@@ -100,14 +181,13 @@ enum LabelValue {
     Subresource(Subresource),
 }
 
-impl EncodeLabelValue for LabelValue {
-    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
-        let text = match self {
-            Self::Fixed(text) => text,
-            Self::OfRow(text) => &**text,
-            Self::Subresource(subresource) => subresource.as_str(),
-        };
-        EncodeLabelValue::encode(&text, encoder)
+impl LabelValue {
+    fn text(&self) -> String {
+        match self {
+            Self::Fixed(text) => (*text).to_owned(),
+            Self::OfRow(text) => text.to_string(),
+            Self::Subresource(subresource) => subresource.as_str().to_owned(),
+        }
     }
 }
 
@@ -146,6 +226,24 @@ impl Labels {
                 component: COMPONENT,
             },
         }
+    }
+}
+
+impl Labels {
+    fn pairs(&self) -> Pairs {
+        vec![
+            ("verb", self.verb.to_owned()),
+            ("group", self.group.text()),
+            ("version", self.version.text()),
+            ("resource", self.resource.text()),
+            ("subresource", self.subresource.text()),
+            ("scope", self.scope.to_owned()),
+            ("component", self.component.to_owned()),
+        ]
+    }
+    /// Whether the sizes of answers are counted: only those of reads are.
+    fn is_read(&self) -> bool {
+        matches!(self.verb, "GET" | "LIST" | "WATCH")
     }
 }
 
@@ -208,104 +306,275 @@ fn root(path: &str) -> &'static str {
 impl RequestMetrics {
     /// Registers the metrics. Registering twice in the same [`Metrics`] produces duplicate series.
     pub fn register(metrics: &Metrics) -> Arc<Self> {
-        let in_flight: Family<InFlight, Gauge> = Family::default();
-        let kind = |request_kind| in_flight.get_or_create(&InFlight { request_kind }).clone();
-        let new = Self {
-            total: Family::default(),
-            duration: Family::new_with_constructor(|| Histogram::new(REQUEST_SECONDS)),
-            long_running: Family::default(),
-            mutating: kind("mutating"),
-            read_only: kind("readOnly"),
-        };
-        metrics.update(|registry| {
-            registry.register(
-                "apiserver_request",
-                "Requests that are over, by what they were and the HTTP status code",
-                new.total.clone(),
-            );
-            registry.register(
-                "apiserver_request_duration_seconds",
-                "How long requests took; watches as long as they were open",
-                new.duration.clone(),
-            );
-            registry.register(
-                "apiserver_longrunning_requests",
-                "Watches and streams that are open",
-                new.long_running.clone(),
-            );
-            registry.register(
-                "apiserver_current_inflight_requests",
-                "Requests that are being answered, without long-running ones",
-                in_flight.clone(),
-            );
-        });
-        Arc::new(new)
+        let new = Arc::new(Self::default());
+        let read = new.clone();
+        Families::register(metrics, move || read.families());
+        new
     }
 
-    fn in_flight(&self, request: &Attributes) -> &Gauge {
-        if request.verb.is_read_only() { &self.read_only } else { &self.mutating }
+    fn in_flight(&self, request: &Attributes) -> &AtomicI64 {
+        &self.in_flight[usize::from(request.verb.is_read_only())]
+    }
+
+    /// Counts a long-running request that begins (1) or ends (-1).
+    fn long_running(&self, request: &Attributes, change: i64) {
+        let labels = Labels::of(request);
+        if let Some(gauge) = self.long_running.read().get(&labels) {
+            gauge.inc_by(change);
+            return;
+        }
+        self.long_running.write().entry(labels).or_default().inc_by(change);
+    }
+
+    fn deprecated(&self, request: &Attributes) {
+        let Ok(target) = request.target() else { return };
+        let Some(text) = &target.resource.deprecation else { return };
+        let labels = Labels::of(request);
+        let requested = Deprecated {
+            group: labels.group,
+            version: labels.version,
+            resource: labels.resource,
+            subresource: labels.subresource,
+            removed: removed_release(text).to_owned(),
+        };
+        if !self.deprecated.read().contains(&requested) {
+            self.deprecated.write().insert(requested);
+        }
+    }
+
+    fn families(&self) -> Vec<Family> {
+        let mut families = self.of_requests();
+        families.extend(self.of_watches());
+        families.extend(self.authentication.families());
+        families
+    }
+
+    fn of_requests(&self) -> Vec<Family> {
+        let mut total = Vec::new();
+        let [mut took, mut own, mut sizes] = [(); 3].map(|()| BTreeMap::new());
+        for (answered, row) in &*self.rows.read() {
+            let labels = answered.request.pairs();
+            let timed = [&labels[..], &[("dry_run", answered.dry_run.to_owned())]].concat();
+            let counts = row.took.times();
+            let coded = [&timed[..], &[("code", answered.code.to_string())]].concat();
+            total.push((coded, counts.count()));
+            add(&mut took, timed, counts);
+            add(&mut own, labels.clone(), row.own.times());
+            add(&mut sizes, labels, row.sizes.sizes());
+        }
+        let terminated = self.terminated.lock().clone().into_iter().map(|((labels, code), n)| {
+            ([&labels.pairs()[..], &[("code", code.to_string())]].concat(), n)
+        });
+        let long_running = self.long_running.read();
+        let long_running = long_running.iter();
+        let long_running = long_running.map(|(labels, n)| (labels.pairs(), positive(n.get())));
+        let kinds = ["mutating", "readOnly"].into_iter().zip(&self.in_flight);
+        let in_flight = kinds
+            .map(|(kind, n)| (vec![("request_kind", kind.to_owned())], positive(n.load(Relaxed))));
+        vec![
+            Family {
+                name: "apiserver_request_total",
+                help: "Requests that are over, by what they were and the HTTP status code",
+                series: Series::Counters(total),
+            },
+            Family {
+                name: "apiserver_request_duration_seconds",
+                help: "How long requests took; watches as long as they were open",
+                series: histograms(took),
+            },
+            Family {
+                name: "apiserver_request_sli_duration_seconds",
+                help: "How long requests took, without the time in queues and in webhooks",
+                series: histograms(own),
+            },
+            Family {
+                name: "apiserver_response_sizes",
+                help: "Bytes of the answers to reads, as they were encoded",
+                series: histograms(sizes),
+            },
+            Family {
+                name: "apiserver_request_terminations_total",
+                help: "Requests that the server has ended to protect itself",
+                series: Series::Counters(terminated.collect()),
+            },
+            Family {
+                name: "apiserver_longrunning_requests",
+                help: "Watches and streams that are open",
+                series: Series::Gauges(long_running.collect()),
+            },
+            Family {
+                name: "apiserver_current_inflight_requests",
+                help: "Requests that are being answered, without long-running ones",
+                series: Series::Gauges(in_flight.collect()),
+            },
+        ]
+    }
+
+    fn of_watches(&self) -> [Family; 3] {
+        let (mut totals, mut sizes) = (Vec::new(), Vec::new());
+        for ([group, version, resource], counts) in &*self.watches.lock() {
+            let names = ["group", "version", "resource"].into_iter();
+            let labels = names.zip([group, version, resource].map(|text| text.to_string()));
+            let (labels, counts): (Pairs, _) = (labels.collect(), counts.0.sizes());
+            totals.push((labels.clone(), counts.count()));
+            sizes.push((labels, counts));
+        }
+        let deprecated = self.deprecated.read();
+        let deprecated = deprecated.iter().map(|one| {
+            let labels = vec![
+                ("group", one.group.text()),
+                ("version", one.version.text()),
+                ("resource", one.resource.text()),
+                ("subresource", one.subresource.text()),
+                ("removed_release", one.removed.clone()),
+            ];
+            (labels, 1)
+        });
+        [
+            Family {
+                name: "apiserver_watch_events_total",
+                help: "Events that were sent to watches",
+                series: Series::Counters(totals),
+            },
+            Family {
+                name: "apiserver_watch_events_sizes",
+                help: "Bytes of events that were sent to watches",
+                series: Series::Histograms(sizes),
+            },
+            Family {
+                name: "apiserver_requested_deprecated_apis",
+                help: "Deprecated versions of resources that were requested",
+                series: Series::Gauges(deprecated.collect()),
+            },
+        ]
+    }
+}
+
+/// The release in which a deprecated version is removed, from the text that warns of it; empty if
+/// it names none.
+fn removed_release(text: &str) -> &str {
+    let (_, rest) = text.split_once("unavailable in v").unwrap_or_default();
+    rest.split_once('+').map_or("", |(release, _)| release)
+}
+
+/// Adds a distribution to those with the same labels. One without values is left out.
+fn add(all: &mut BTreeMap<Pairs, Distribution>, labels: Pairs, counts: Distribution) {
+    use std::collections::btree_map::Entry;
+    if counts.count() == 0 {
+        return;
+    }
+    match all.entry(labels) {
+        Entry::Vacant(entry) => _ = entry.insert(counts),
+        Entry::Occupied(mut known) => known.get_mut().add(&counts),
+    }
+}
+
+fn histograms(all: BTreeMap<Pairs, Distribution>) -> Series {
+    Series::Histograms(all.into_iter().collect())
+}
+
+/// A reader may see the end of a request before its begin.
+fn positive(n: i64) -> u64 {
+    u64::try_from(n).unwrap_or_default()
+}
+
+impl Authentication {
+    fn families(&self) -> [Family; 3] {
+        let results = ["success", "failure"].into_iter().zip(&self.took);
+        let results =
+            results.map(|(result, took)| (vec![("result", result.to_owned())], took.times()));
+        let took: Vec<_> = results.filter(|(_, took)| took.count() > 0).collect();
+        let attempts = took.iter().map(|(labels, took)| (labels.clone(), took.count())).collect();
+        let users = USERS.into_iter().zip(&self.users);
+        let users = users.map(|(user, n)| (vec![("username", user.to_owned())], n.load(Relaxed)));
+        [
+            Family {
+                name: "authentication_attempts",
+                help: "Authenticated requests, by result",
+                series: Series::Counters(attempts),
+            },
+            Family {
+                name: "authentication_duration_seconds",
+                help: "How long authentication took",
+                series: Series::Histograms(took),
+            },
+            Family {
+                name: "authenticated_user_requests",
+                help: "Requests of authenticated users",
+                series: Series::Counters(users.filter(|(_, n)| *n > 0).collect()),
+            },
+        ]
     }
 }
 
 impl Observer for RequestMetrics {
+    fn authenticated(&self, identity: Option<&Identity>, took: Duration) {
+        self.authentication.took[usize::from(identity.is_none())].time(took);
+        if let Some(identity) = identity {
+            let known = USERS[..5].iter().position(|user| *user == &*identity.user);
+            let idx = known.unwrap_or(if identity.user.contains('@') { 5 } else { 6 });
+            self.authentication.users[idx].fetch_add(1, Relaxed);
+        }
+    }
+
     fn begun(&self, request: &Attributes) {
         if request.is_long_running() {
-            self.long_running.get_or_create(&Labels::of(request)).inc();
+            self.long_running(request, 1);
         } else {
-            self.in_flight(request).inc();
+            self.in_flight(request).fetch_add(1, Relaxed);
         }
     }
 
-    fn ended(&self, request: &Attributes, code: Option<u16>, elapsed: Duration) {
-        let labels = Labels::of(request);
+    fn ended(&self, request: &Attributes, ended: &Ended) {
         if request.is_long_running() {
-            self.long_running.get_or_create(&labels).dec();
+            self.long_running(request, -1);
         } else {
-            self.in_flight(request).dec();
+            self.in_flight(request).fetch_sub(1, Relaxed);
         }
+        self.deprecated(request);
         let dry_run = if request.dry_run { "All" } else { "" };
-        let timed = Timed { request: labels, dry_run };
-        self.duration.get_or_create(&timed).observe(elapsed.as_secs_f64());
-        let ended = Ended { request: timed, code: code.unwrap_or_default() };
-        self.total.get_or_create(&ended).inc();
-    }
-}
-
-/// Serves scrapes at `/metrics`.
-pub(crate) struct MetricsPage {
-    metrics: Metrics,
-    /// Allows one page to be written at a time.
-    turn: Arc<Semaphore>,
-}
-
-impl MetricsPage {
-    pub(crate) fn new(metrics: Metrics) -> Self {
-        Self { metrics, turn: Arc::new(Semaphore::new(1)) }
-    }
-}
-
-impl Handler for MetricsPage {
-    fn handle(&self, request: Request<RequestBody>) -> BoxFuture<'static, Response<Body>> {
-        let (metrics, turn) = (self.metrics.clone(), self.turn.clone());
-        async move {
-            // The semaphore is never closed. Without a permit, at most two pages would be written
-            // at once.
-            let turn = turn.acquire_owned().await;
-            let (parts, _) = request.into_parts();
-            // Thousands of series take too long to write on a thread that serves requests.
-            let written = tokio::task::spawn_blocking(move || {
-                let page = metrics.respond(&Request::from_parts(parts, ()));
-                drop(turn);
-                page.map(Body::once)
-            });
-            written.unwrap_or_else(|_| failed()).await
+        let code = ended.code.unwrap_or_default();
+        let answered = Answered { request: Labels::of(request), dry_run, code };
+        if ended.is_terminated {
+            let key = (answered.request.clone(), code);
+            *self.terminated.lock().entry(key).or_default() += 1;
         }
-        .boxed()
+        let count = |row: &Row| {
+            row.took.time(ended.elapsed);
+            if !request.dry_run {
+                row.own.time(ended.elapsed.saturating_sub(request.waited()));
+            }
+            // An answer over HTTP has a body.
+            if answered.request.is_read() && ended.n_bytes > 0 {
+                row.sizes.size(ended.n_bytes);
+            }
+        };
+        if let Some(row) = self.rows.read().get(&answered) {
+            return count(row);
+        }
+        count(self.rows.write().entry(answered.clone()).or_insert_with(Row::new));
+    }
+
+    fn watch(&self, resource: &Resource) -> Option<Arc<dyn WatchMetrics>> {
+        let gvk = &resource.gvk;
+        let key = [gvk.group.clone(), gvk.version.clone(), resource.resource.clone()];
+        let mut watches = self.watches.lock();
+        let counts = watches
+            .entry(key)
+            .or_insert_with(|| Arc::new(WatchCounts(Histogram::new(&EVENT_BYTES))));
+        Some(counts.clone())
     }
 }
 
-fn failed() -> Response<Body> {
-    let mut response = Response::new(Body::once("the metrics could not be written\n"));
-    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-    response
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn release_of_a_removal_is_in_the_warning() {
+        let check = |text, expected: &str| assert_eq!(removed_release(text), expected);
+        check("v1 ComponentStatus is deprecated in v1.19+", "");
+        check("x/v1beta1 Y is deprecated in v1.26+, unavailable in v1.29+", "1.29");
+        check("x/v1beta1 Y is deprecated in v1.26+, unavailable in v1.29+; use x/v1 Y", "1.29");
+    }
 }

@@ -26,6 +26,7 @@ mod always_pull_images;
 mod certificate_approval;
 mod certificate_signing;
 mod certificate_subject_restriction;
+mod counted;
 mod decoded;
 mod default_ingress_class;
 mod default_storage_class;
@@ -72,12 +73,14 @@ pub use plugins::{AdmissionOptions, AdmissionOptionsError, AdmissionPlugins};
 use crate::attributes::{Attributes, Requested, ResourcePath};
 use crate::authorize::Decision;
 use crate::catalog::Resource;
+use crate::figures::{Distribution, Labels};
 use crate::request::{DeleteOptions, FieldValidation, PropagationPolicy, WriteOptions};
 use crate::shared::Inner;
 use crate::stored::store_error;
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use crate::webhook::WebhookClients;
+use counted::Counted;
 use decoded::Decoded;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -91,6 +94,7 @@ use setpoint_store::{Compare, Op};
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use tokio::time::Instant;
 use webhook::{MutatingAdmissionWebhook, ValidatingAdmissionWebhook};
 
 /// The operation of a request on an object.
@@ -390,14 +394,14 @@ pub(crate) struct Chain {
     /// What plugins read of other objects.
     decoded: Decoded,
     /// Kubernetes' own, before all others.
-    built_in: Vec<Box<dyn Admission>>,
-    added: Vec<Arc<dyn Admission>>,
-    mutating_policy: Option<MutatingAdmissionPolicy>,
-    validating_policy: Option<ValidatingAdmissionPolicy>,
-    mutating_webhook: Option<MutatingAdmissionWebhook>,
-    validating_webhook: Option<ValidatingAdmissionWebhook>,
+    built_in: Vec<Counted<Box<dyn Admission>>>,
+    added: Vec<Counted<Arc<dyn Admission>>>,
+    mutating_policy: Option<Counted<Box<dyn Admission>>>,
+    validating_policy: Option<Counted<Box<dyn Admission>>>,
+    mutating_webhook: Option<Counted<Box<dyn Admission>>>,
+    validating_webhook: Option<Counted<Box<dyn Admission>>>,
     /// Kubernetes' own, after all others.
-    last: Vec<Box<dyn Admission>>,
+    last: Vec<Counted<Box<dyn Admission>>>,
 }
 impl Chain {
     /// Kubernetes' plugins, in its order, with `added`, policies and webhooks, if they can be
@@ -413,19 +417,33 @@ impl Chain {
         }
         let runs = |name: &str| plugins.names().any(|known| known == name);
         let clients_of = |name: &str| clients.clone().filter(|_| runs(name));
+        let boxed = |plugin: Option<Box<dyn Admission>>| plugin.map(Counted::new);
+        let mutating_policy =
+            runs("MutatingAdmissionPolicy").then(|| Box::new(MutatingAdmissionPolicy::new()) as _);
+        let validating_policy = runs("ValidatingAdmissionPolicy")
+            .then(|| Box::new(ValidatingAdmissionPolicy::new()) as _);
+        let mutating_webhook = clients_of("MutatingAdmissionWebhook")
+            .map(|clients| Box::new(MutatingAdmissionWebhook::new(clients)) as _);
+        let validating_webhook = clients_of("ValidatingAdmissionWebhook")
+            .map(|clients| Box::new(ValidatingAdmissionWebhook::new(clients)) as _);
         Self {
             decoded: Decoded::new(),
-            mutating_policy: runs("MutatingAdmissionPolicy").then(MutatingAdmissionPolicy::new),
-            validating_policy: runs("ValidatingAdmissionPolicy")
-                .then(ValidatingAdmissionPolicy::new),
-            mutating_webhook: clients_of("MutatingAdmissionWebhook")
-                .map(MutatingAdmissionWebhook::new),
-            validating_webhook: clients_of("ValidatingAdmissionWebhook")
-                .map(ValidatingAdmissionWebhook::new),
-            built_in: plugins.first,
-            added,
-            last: plugins.last,
+            mutating_policy: boxed(mutating_policy),
+            validating_policy: boxed(validating_policy),
+            mutating_webhook: boxed(mutating_webhook),
+            validating_webhook: boxed(validating_webhook),
+            built_in: plugins.first.into_iter().map(Counted::new).collect(),
+            added: added.into_iter().map(Counted::new).collect(),
+            last: plugins.last.into_iter().map(Counted::new).collect(),
         }
+    }
+    /// How long each plugin took.
+    pub(crate) fn counted(&self) -> Vec<(Labels, Distribution)> {
+        let of_kubernetes = self.built_in.iter().chain(&self.mutating_policy);
+        let of_kubernetes = of_kubernetes.chain(&self.validating_policy);
+        let webhooks = self.mutating_webhook.iter().chain(&self.validating_webhook);
+        let built_in = of_kubernetes.chain(webhooks).chain(&self.last).flat_map(Counted::series);
+        built_in.chain(self.added.iter().flat_map(Counted::series)).collect()
     }
     /// Runs the mutating halves.
     pub(crate) async fn mutate(
@@ -433,22 +451,28 @@ impl Chain {
         review: &Review<'_>,
         object: &mut Value,
     ) -> Result<(), ApiError> {
+        let begun = Instant::now();
+        let outcome = self.mutate_all(review, object).await;
+        review.inner.figures.steps.ran(review.operation as usize, false, &outcome, begun.elapsed());
+        outcome
+    }
+    async fn mutate_all(&self, review: &Review<'_>, object: &mut Value) -> Result<(), ApiError> {
         self.mutate_built_in(review, object).await?;
         // The object's state after each plugin that may be reinvoked.
-        let mut left: Vec<(&dyn Admission, u64)> = Vec::new();
-        for plugin in self.added.iter().filter(|p| mutates(&***p, review)) {
+        let mut left: Vec<(&Counted<Arc<dyn Admission>>, u64)> = Vec::new();
+        for plugin in self.added.iter().filter(|plugin| plugin.mutates(review)) {
             plugin.mutate(review, object).await?;
             if plugin.reinvoked() {
-                left.push((&**plugin, fingerprint(object)));
+                left.push((plugin, fingerprint(object)));
             }
         }
-        let policies = self.mutating_policy.as_ref().filter(|policies| mutates(*policies, review));
+        let policies = self.mutating_policy.as_ref().filter(|policies| policies.mutates(review));
         if let Some(policies) = policies {
             policies.mutate(review, object).await?;
         }
         let webhooks = self.mutating_webhook.as_ref().filter(|webhooks| webhooks.handles(review));
         if let Some(webhooks) = webhooks {
-            webhooks.mutate(review, object).await?;
+            webhooks.waiting_for(review, webhooks.mutate(review, object)).await?;
         }
         let by_policies = review.policy_reinvocation.lock().has_changed();
         let by_webhooks = review.reinvocation.lock().has_changed();
@@ -468,7 +492,7 @@ impl Chain {
         let are_due = review.reinvocation.lock().is_due(object);
         if let Some(webhooks) = webhooks.filter(|_| are_due) {
             review.reinvocation.lock().begin_second();
-            webhooks.mutate(review, object).await?;
+            webhooks.waiting_for(review, webhooks.mutate(review, object)).await?;
         }
         Ok(())
     }
@@ -477,7 +501,7 @@ impl Chain {
         review: &Review<'_>,
         object: &mut Value,
     ) -> Result<(), ApiError> {
-        for plugin in self.built_in.iter().filter(|p| mutates(&***p, review)) {
+        for plugin in self.built_in.iter().filter(|plugin| plugin.mutates(review)) {
             plugin.mutate(review, object).await?;
         }
         Ok(())
@@ -488,13 +512,29 @@ impl Chain {
         review: &Review<'_>,
         object: Option<&Value>,
     ) -> Result<(), ApiError> {
-        let built_in = self.built_in.iter().map(|plugin| &**plugin);
-        let added = self.added.iter().map(|plugin| &**plugin);
-        let webhooks = self.validating_webhook.iter().map(|plugin| plugin as &dyn Admission);
-        let policies = self.validating_policy.iter().map(|plugin| plugin as &dyn Admission);
-        let last = self.last.iter().map(|plugin| &**plugin);
-        let plugins = built_in.chain(added).chain(policies).chain(webhooks).chain(last);
-        for plugin in plugins.filter(|p| p.handles(review)) {
+        let begun = Instant::now();
+        let outcome = self.validate_all(review, object).await;
+        review.inner.figures.steps.ran(review.operation as usize, true, &outcome, begun.elapsed());
+        outcome
+    }
+    async fn validate_all(
+        &self,
+        review: &Review<'_>,
+        object: Option<&Value>,
+    ) -> Result<(), ApiError> {
+        for plugin in self.built_in.iter().filter(|plugin| plugin.handles(review)) {
+            plugin.validate(review, object).await?;
+        }
+        for plugin in self.added.iter().filter(|plugin| plugin.handles(review)) {
+            plugin.validate(review, object).await?;
+        }
+        for policies in self.validating_policy.iter().filter(|plugin| plugin.handles(review)) {
+            policies.validate(review, object).await?;
+        }
+        for webhooks in self.validating_webhook.iter().filter(|plugin| plugin.handles(review)) {
+            webhooks.waiting_for(review, webhooks.validate(review, object)).await?;
+        }
+        for plugin in self.last.iter().filter(|plugin| plugin.handles(review)) {
             plugin.validate(review, object).await?;
         }
         Ok(())
@@ -518,9 +558,6 @@ impl Chain {
         }
         Ok(())
     }
-}
-fn mutates(plugin: &dyn Admission, review: &Review<'_>) -> bool {
-    plugin.mutates(review.operation) && plugin.handles(review)
 }
 /// A hash that distinguishes states of an object.
 fn fingerprint(object: &Value) -> u64 {

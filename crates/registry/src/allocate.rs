@@ -27,6 +27,7 @@
 mod address;
 mod claims;
 mod network;
+mod node_ports;
 mod ranges;
 mod repair;
 mod service;
@@ -34,6 +35,7 @@ mod service;
 pub(crate) use address::NewObject;
 pub(crate) use claims::Claims;
 pub use network::{ServiceNetworkError, ServiceNetworks};
+pub use node_ports::{NodePorts, NodePortsError};
 pub(crate) use service::allocate;
 
 use bytes::Bytes;
@@ -50,12 +52,6 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Ports that may be node ports: kube-apiserver's `--service-node-port-range`.
-pub(crate) const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
-/// Requests without a fixed number get the first ports of the range only after the rest is used up.
-///
-/// 86 ports, as KEP-3668 computes for this range.
-const STATIC_PORTS: u16 = 86;
 /// Wrong guesses before all claims are read.
 ///
 /// Eight: with half of a range unknown, one Service in 256 reads them.
@@ -96,6 +92,9 @@ impl ServiceNumbers {
     }
 }
 
+/// How the message about a port that is not a node port begins.
+const PORT_OUTSIDE: &str = "provided port is not in the valid range.";
+
 /// Why a number was not allocated. `Display` gives the API's message.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum AllocateError {
@@ -112,8 +111,8 @@ pub(crate) enum AllocateError {
     #[error("provided port is already allocated")]
     PortTaken,
     /// Not a node port.
-    #[error("provided port is not in the valid range. The range of valid ports is 30000-32767")]
-    PortOutside,
+    #[error("{PORT_OUTSIDE} The range of valid ports is {0}")]
+    PortOutside(NodePorts),
     /// The store failed: so does the whole request.
     #[error("look at a claim")]
     Store(#[from] StoreError),
@@ -121,21 +120,22 @@ pub(crate) enum AllocateError {
 
 /// Whether an error says that a port is not a node port.
 pub(crate) fn is_port_outside(error: &field::Error) -> bool {
-    error.detail == AllocateError::PortOutside.to_string()
+    error.detail.starts_with(PORT_OUTSIDE)
 }
 
 /// The numbers in use, and the ranges of addresses, that this process knows.
 #[derive(Debug)]
 pub(crate) struct Allocator {
     networks: ServiceNetworks,
+    ports: NodePorts,
     used: Mutex<BTreeSet<Number>>,
     /// `None`: to be read.
     ranges: Mutex<Option<Arc<[Range]>>>,
 }
 impl Allocator {
     /// An allocator that knows of no number in use.
-    pub(crate) fn new(networks: ServiceNetworks) -> Self {
-        Self { networks, used: Mutex::default(), ranges: Mutex::default() }
+    pub(crate) fn new(networks: ServiceNetworks, ports: NodePorts) -> Self {
+        Self { networks, ports, used: Mutex::default(), ranges: Mutex::default() }
     }
     /// The networks of the ServiceCIDR that is made at the start. Services may be of their
     /// families.
@@ -213,22 +213,22 @@ impl Allocator {
 #[derive(Debug, Clone, Copy)]
 enum Pool {
     Addresses(Span),
-    Ports,
+    Ports(NodePorts),
 }
 impl Pool {
     fn number(self, n: u128) -> Option<Number> {
         match self {
             Self::Addresses(span) => span.address(n).map(Number::Address),
-            Self::Ports => u16::try_from(n).ok().map(Number::Port),
+            Self::Ports(_) => u16::try_from(n).ok().map(Number::Port),
         }
     }
     /// The first number, the last one, and how many are given last.
     fn bounds(self) -> (u128, u128, u128) {
         match self {
             Self::Addresses(Span { first, last, n_static, .. }) => (first, last, n_static),
-            Self::Ports => {
-                let (first, last) = (*NODE_PORTS.start(), *NODE_PORTS.end());
-                (first.into(), last.into(), STATIC_PORTS.into())
+            Self::Ports(ports) => {
+                let (first, last, n_static) = ports.bounds();
+                (first.into(), last.into(), n_static.into())
             }
         }
     }
@@ -290,12 +290,16 @@ impl Reservation<'_> {
     }
     /// Takes the given node port, once.
     pub(crate) async fn port(&mut self, port: u16) -> Result<(), AllocateError> {
-        if !NODE_PORTS.contains(&port) {
-            return Err(AllocateError::PortOutside);
+        if !self.allocator.ports.contains(port) {
+            return Err(self.port_outside());
         }
         let number = Number::Port(port);
         let is_free = !self.taken.contains(&number) && self.take(number).await?;
         if is_free { Ok(()) } else { Err(AllocateError::PortTaken) }
+    }
+    /// The error for a port that is not a node port.
+    pub(crate) fn port_outside(&self) -> AllocateError {
+        AllocateError::PortOutside(self.allocator.ports)
     }
     /// Takes any address of a family: from the first range that is not full, beginning with any of
     /// them.
@@ -327,7 +331,7 @@ impl Reservation<'_> {
     }
     /// Takes any node port.
     pub(crate) async fn any_port(&mut self, rng: &Mutex<SmallRng>) -> Result<u16, AllocateError> {
-        match self.any(&[Pool::Ports], rng).await? {
+        match self.any(&[Pool::Ports(self.allocator.ports)], rng).await? {
             Number::Port(port) => Ok(port),
             Number::Address(_) => Err(AllocateError::Full),
         }

@@ -10,7 +10,9 @@ use setpoint_object::users::{
 use setpoint_object::{ApiError, Origin};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 /// The user name of the server itself.
 const LOOPBACK: &str = "system:apiserver";
@@ -206,6 +208,8 @@ pub struct Impersonator {
 pub struct Notes {
     /// Texts of `Warning` headers, in order, without duplicates.
     warnings: Mutex<Vec<String>>,
+    /// Nanoseconds of [`Attributes::waited`].
+    waited: AtomicU64,
     /// For the audit log. A list, because most requests have two.
     audit_annotations: Mutex<Vec<(Cow<'static, str>, Cow<'static, str>)>>,
 }
@@ -262,6 +266,7 @@ impl Attributes {
     }
     /// Copies the notes of `other` into this request.
     pub(crate) fn take_notes(&self, other: &Self) {
+        self.wait(other.waited());
         other.warnings().into_iter().for_each(|text| self.warn(text));
         let annotations = other.audit_annotations();
         annotations.into_iter().for_each(|(key, value)| self.annotate(key, value));
@@ -372,6 +377,15 @@ impl Attributes {
         if warnings.len() < WARNINGS_MAX && !warnings.contains(&text) {
             warnings.push(text);
         }
+    }
+    /// Adds time in which others had the request wait: flow control, webhooks.
+    pub fn wait(&self, waited: Duration) {
+        let nanos = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+        self.notes.waited.fetch_add(nanos, Ordering::Relaxed);
+    }
+    /// How long others had the request wait so far: flow control, webhooks.
+    pub fn waited(&self) -> Duration {
+        Duration::from_nanos(self.notes.waited.load(Ordering::Relaxed))
     }
     /// The warnings so far.
     pub fn warnings(&self) -> Vec<String> {

@@ -4,6 +4,7 @@
 //! authorizes the further actions of a request: an apply or a PUT that creates, a role that grants
 //! rights, a binding that refers to such a role.
 use crate::attributes::{Attributes, Identity};
+use crate::figures::{Decided, Figures};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use setpoint_object::users::{MASTERS, UNAUTHENTICATED};
@@ -12,6 +13,7 @@ use setpoint_rbac::Rule;
 use std::borrow::Cow;
 use std::fmt::Debug;
 use std::sync::{Arc, LazyLock};
+use tokio::time::Instant;
 
 /// An authorizer's decision with its reason: a sentence for the audit log, and for the client if
 /// the request is refused. May be empty.
@@ -237,13 +239,25 @@ impl Chain {
     }
 
     /// Refuses the request unless an authorizer allows it, and records the decision for the audit
-    /// log.
+    /// log and in `figures`.
     ///
     /// # Errors
     ///
     /// 403; 500 if no authorizer allowed the request and one returned an error.
-    pub(crate) async fn authorize(&self, request: &Attributes) -> Result<(), ApiError> {
+    pub(crate) async fn authorize(
+        &self,
+        request: &Attributes,
+        figures: &Figures,
+    ) -> Result<(), ApiError> {
+        let begun = Instant::now();
         let decision = self.decide(request).await;
+        let decided = match &decision {
+            Ok(Decision::Allow(_)) => Decided::Allowed,
+            Ok(Decision::Deny(_)) => Decided::Denied,
+            Ok(Decision::NoOpinion(_)) => Decided::NoOpinion,
+            Err(_) => Decided::Failed,
+        };
+        figures.authorized(decided, begun.elapsed());
         let (word, reason) = match &decision {
             Ok(Decision::Allow(reason)) => ("allow", reason.as_str()),
             Ok(Decision::Deny(reason) | Decision::NoOpinion(reason)) => ("forbid", reason.as_str()),
@@ -326,7 +340,7 @@ mod tests {
     async fn check(answers: Vec<Result<Decision, u16>>) -> String {
         let authorizers = answers.into_iter().map(|a| Arc::new(Answers(a)) as Arc<dyn Authorizer>);
         let chain = Chain::new(authorizers.collect());
-        match chain.authorize(&request(Identity::new("bob", []))).await {
+        match chain.authorize(&request(Identity::new("bob", [])), &Figures::default()).await {
             Ok(()) => "allowed".to_owned(),
             Err(error) => format!("{} {}", error.code(), error.0.message),
         }
@@ -368,25 +382,30 @@ mod tests {
         let none = |why: &str| Decision::NoOpinion(why.to_owned());
         let several = Several([one(none("a")), Arc::new(AllowAuthenticated)].into());
         let chain = Chain::new(vec![one(none("b")), Arc::new(several)]);
-        assert!(chain.authorize(&request(Identity::new("bob", []))).await.is_ok());
+        assert!(
+            chain.authorize(&request(Identity::new("bob", [])), &Figures::default()).await.is_ok()
+        );
         let held = chain.rules(&Identity::new("bob", []), "");
         assert_eq!((held.rules.len(), held.is_known, held.is_complete), (1, true, false));
         let several = Several([one(none("c"))].into());
         let chain = Chain::new(vec![Arc::new(several), one(none("b"))]);
-        let error = chain.authorize(&request(Identity::new("bob", []))).await.unwrap_err();
+        let error = chain
+            .authorize(&request(Identity::new("bob", [])), &Figures::default())
+            .await
+            .unwrap_err();
         assert!(error.0.message.ends_with(": c, b"), "{}", error.0.message);
     }
 
     #[tokio::test]
     async fn masters_and_health_need_no_opinion() {
         let chain = Chain::new(vec![Arc::new(Answers(Ok(Decision::Deny(String::new()))))]);
-        assert!(chain.authorize(&request(Identity::admin())).await.is_ok());
+        assert!(chain.authorize(&request(Identity::admin()), &Figures::default()).await.is_ok());
         let path = |path: &str| {
             let path = Requested::Path(path.to_owned());
             Attributes::new(Identity::anonymous(), Verb::Get, path)
         };
-        assert!(chain.authorize(&path("/livez/ping")).await.is_ok());
-        let error = chain.authorize(&path("/version")).await.unwrap_err();
+        assert!(chain.authorize(&path("/livez/ping"), &Figures::default()).await.is_ok());
+        let error = chain.authorize(&path("/version"), &Figures::default()).await.unwrap_err();
         assert_eq!(
             error.0.message,
             r#"forbidden: User "system:anonymous" cannot get path "/version""#
@@ -396,7 +415,11 @@ mod tests {
     #[tokio::test]
     async fn without_authorizers_authenticated_users_may_do_everything() {
         let chain = Chain::new(Vec::new());
-        assert!(chain.authorize(&request(Identity::new("bob", []))).await.is_ok());
-        assert!(chain.authorize(&request(Identity::anonymous())).await.is_err());
+        assert!(
+            chain.authorize(&request(Identity::new("bob", [])), &Figures::default()).await.is_ok()
+        );
+        assert!(
+            chain.authorize(&request(Identity::anonymous()), &Figures::default()).await.is_err()
+        );
     }
 }

@@ -45,6 +45,7 @@ pub mod conversion;
 mod convert;
 mod crd;
 mod fifo_watch;
+pub mod figures;
 mod foreign;
 pub mod kind;
 mod node_authorizer;
@@ -53,6 +54,7 @@ mod rbac;
 mod read;
 pub mod registry;
 pub mod request;
+mod runtime_config;
 mod scale;
 mod service_account;
 mod shared;
@@ -74,7 +76,7 @@ pub use admission::{
     Admission, AdmissionOptions, AdmissionOptionsError, AdmissionPlugins, OBJECTS_MAX, Objects,
     Operation, Review,
 };
-pub use allocate::{ServiceNetworkError, ServiceNetworks};
+pub use allocate::{NodePorts, NodePortsError, ServiceNetworkError, ServiceNetworks};
 pub use attributes::{
     AUDIT_ANNOTATIONS_MAX, Attributes, Identity, Impersonator, Notes, Requested, ResourcePath,
     Target, WARNINGS_MAX,
@@ -95,6 +97,7 @@ pub use registry::{
     WeakRegistry,
 };
 pub use request::*;
+pub use runtime_config::{RuntimeConfig, RuntimeConfigError};
 pub use service_account::{DEFAULT_ISSUER, LEGACY_ISSUER, ServiceAccountTokens};
 pub use setpoint_jwt as jwt;
 pub use setpoint_object::users::MASTERS;

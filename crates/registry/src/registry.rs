@@ -1,11 +1,13 @@
 //! The registry: one write path, one read path, every resource.
 use crate::admission::{self, Admission, AdmissionPlugins};
-use crate::allocate::{Allocator, ServiceNetworks};
+use crate::allocate::{Allocator, NodePorts, ServiceNetworks};
 use crate::authorize::{self, Authorizer};
 use crate::conversion::{ConversionProvider, ConvertedBytes, WebhookConversions};
 use crate::fifo_watch::FifoWatch;
+use crate::figures::Figures;
 use crate::kind::CompiledKind;
 use crate::origins::Origins;
+use crate::runtime_config::RuntimeConfig;
 use crate::service_account::ServiceAccountTokens;
 use crate::shared::Inner;
 use crate::stored::store_error;
@@ -66,6 +68,8 @@ pub struct RegistryBuilder {
     default_accounts: bool,
     roles: bool,
     service_networks: ServiceNetworks,
+    node_ports: NodePorts,
+    runtime_config: RuntimeConfig,
     plugins: AdmissionPlugins,
     type_checks: bool,
 }
@@ -188,6 +192,16 @@ impl RegistryBuilder {
         self.service_networks = networks;
         self
     }
+    /// The ports that may be node ports of Services. Default: 30000-32767.
+    pub fn node_ports(mut self, ports: NodePorts) -> Self {
+        self.node_ports = ports;
+        self
+    }
+    /// Which built-in resources are served. Default: all.
+    pub fn runtime_config(mut self, config: RuntimeConfig) -> Self {
+        self.runtime_config = config;
+        self
+    }
     /// Returns the registry and the worker, which the caller runs. Nothing is served before the
     /// worker has started up.
     pub fn build(self) -> (Registry, RegistryWorker) {
@@ -197,6 +211,7 @@ impl RegistryBuilder {
             true => Arc::new(foreign::ForeignStore::new(self.store, compiled.formers())),
             false => self.store,
         };
+        let compiled = self.runtime_config.served(compiled);
         let default = || if store.keeps_history() { REPLAYED_REVISIONS } else { 0 };
         let replayed_revisions = self.replayed_revisions.unwrap_or_else(default);
         // Not the registry's generator, so that conversions leave the uids of objects unchanged.
@@ -222,7 +237,8 @@ impl RegistryBuilder {
             event_ttl: self.event_ttl,
             history: self.history,
             origins: Origins::default(),
-            allocator: Allocator::new(self.service_networks),
+            figures: Figures::default(),
+            allocator: Allocator::new(self.service_networks, self.node_ports),
             admission: admission::Chain::new(
                 self.plugins,
                 self.admission,
@@ -384,6 +400,8 @@ impl Registry {
             default_accounts: false,
             roles: false,
             service_networks: ServiceNetworks::default(),
+            node_ports: NodePorts::default(),
+            runtime_config: RuntimeConfig::default(),
             plugins: AdmissionPlugins::default(),
             type_checks: true,
         }

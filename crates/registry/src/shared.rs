@@ -2,6 +2,8 @@
 //! allocated numbers, admission.
 //!
 //! `registry` creates and maintains it; `read`, `write` and `watch` use it.
+mod figures;
+
 use crate::admission::{self, Objects};
 use crate::allocate::{Allocator, ServiceNetworks};
 use crate::attributes::Attributes;
@@ -10,6 +12,7 @@ use crate::cache::{self, StoredObject};
 use crate::catalog::{Catalog, Resource};
 use crate::conversion::{ConversionProvider, ConvertedBytes, Converter};
 use crate::fifo_watch::FifoWatch;
+use crate::figures::Figures;
 use crate::origins::Origins;
 use crate::service_account::ServiceAccountTokens;
 use crate::stored::{NOT_ENCRYPTING, store_error, unreadable};
@@ -60,6 +63,8 @@ pub(crate) struct Inner {
     pub(crate) history: Duration,
     /// The reconciles that recent changes come from.
     pub(crate) origins: Origins,
+    /// What is counted, for metrics.
+    pub(crate) figures: Figures,
     /// Cluster addresses and node ports in use.
     pub(crate) allocator: Allocator,
     /// The admission plugins.
@@ -93,19 +98,21 @@ impl Inner {
     /// The converter to a row's version, if the conversion may wait.
     pub(crate) fn served(&self, row: &Resource) -> Option<Arc<Converter>> {
         let webhook = row.stored.as_ref()?.webhook.as_ref()?;
-        webhook.served(&**self.converter.as_ref()?, row)
+        webhook.served(&**self.converter.as_ref()?, &self.figures, row)
     }
     /// The converter to the storage version of a row, if the conversion may wait.
     pub(crate) fn stored(&self, row: &Resource) -> Option<Arc<Converter>> {
         let webhook = row.stored.as_ref()?.webhook.as_ref()?;
         let provider =
             self.converter.as_ref().filter(|_| row.gvk.version != row.storage_version)?;
-        webhook.converter(&**provider, &row.group_kind(), &row.storage_version)
+        let kind = row.group_kind();
+        webhook.converter(&**provider, &self.figures, &kind, &row.storage_version)
     }
     /// The converter to a row's version, from any other version, if the conversion may wait.
     pub(crate) fn converter_to(&self, row: &Resource) -> Option<Arc<Converter>> {
         let webhook = row.stored.as_ref()?.webhook.as_ref()?;
-        webhook.converter(&**self.converter.as_ref()?, &row.group_kind(), &row.gvk.version)
+        let (provider, kind) = (self.converter.as_ref()?, row.group_kind());
+        webhook.converter(&**provider, &self.figures, &kind, &row.gvk.version)
     }
     /// The cached view of a row's objects as it serves them, if their conversion may wait.
     pub(crate) fn view(&self, row: &Arc<Resource>) -> Option<cache::ViewReader> {
@@ -259,7 +266,8 @@ impl Registry {
     ///
     /// 403; the error of an authorizer that cannot decide, if no other allows the request.
     pub async fn authorize(&self, request: &Attributes) -> Result<(), ApiError> {
-        self.inner.authorization.authorize(request).await
+        let Inner { authorization, figures, .. } = &*self.inner;
+        authorization.authorize(request, figures).await
     }
     /// How tokens of service accounts are signed and accepted.
     pub fn service_account_tokens(&self) -> &ServiceAccountTokens {

@@ -356,6 +356,12 @@ impl TypeSchema {
     pub(crate) fn rules(&self) -> &Rules {
         self.document.rules.get_or_init(|| Rules::new(self.view(), true))
     }
+    /// Compiles the rules in CEL, unless they are compiled. Returns whether this call did.
+    pub fn compile_rules(&self) -> bool {
+        let is_new = self.document.rules.get().is_none();
+        _ = self.rules();
+        is_new
+    }
     /// Whether validation may take far longer than the size of an object suggests, up to
     /// [`crate::validate::STEPS_MAX`]: there are patterns, combinators, long enums or rules in CEL.
     pub fn has_costly_validation(&self) -> bool {

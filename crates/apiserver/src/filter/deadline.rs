@@ -34,21 +34,18 @@ pub(crate) fn of(query: &Query, long_running: bool) -> Result<Option<Duration>, 
     }))
 }
 
-/// Runs a handler with its timeout. After the timeout the handler is dropped: a write in progress
-/// may still succeed.
+/// Runs a handler with its timeout; `None`: it took longer. The handler is dropped then: a write in
+/// progress may still succeed.
 pub(crate) async fn within(
     deadline: Option<Duration>,
     handler: impl Future<Output = Response<Body>>,
-) -> Response<Body> {
-    let Some(deadline) = deadline else { return handler.await };
-    match tokio::time::timeout(deadline, handler).await {
-        Ok(response) => response,
-        Err(_) => expired(),
-    }
+) -> Option<Response<Body>> {
+    let Some(deadline) = deadline else { return Some(handler.await) };
+    tokio::time::timeout(deadline, handler).await.ok()
 }
 
-/// The only `Status` that is sent as text, without kind and version.
-fn expired() -> Response<Body> {
+/// The answer after the timeout: the only `Status` that is sent as text, without kind and version.
+pub(crate) fn expired() -> Response<Body> {
     let message = "Timeout: request did not complete within the allotted timeout";
     let error = ApiError::new(504, Reason::Timeout, message);
     let body = serde_json::json!({
@@ -87,7 +84,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_handler_beyond_its_deadline_is_answered_with_504() {
-        let response = within(Some(Duration::from_secs(1)), std::future::pending()).await;
+        assert!(within(Some(Duration::from_secs(1)), std::future::pending()).await.is_none());
+        let response = expired();
         assert_eq!(response.status(), 504);
         assert_eq!(response.headers()["content-type"], "text/plain; charset=utf-8");
     }

@@ -10,7 +10,7 @@ use setpoint_registry::{Attributes, MASTERS};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How many requests run at the same time.
+/// How many requests run, and how many watches are open, at the same time.
 ///
 /// With priority and fairness, the sum of both numbers is divided by the FlowSchemas and
 /// PriorityLevelConfigurations, and requests wait in queues. Without it, reads and writes have
@@ -22,12 +22,15 @@ pub struct RequestLimits {
     pub(crate) reads: usize,
     pub(crate) writes: usize,
     pub(crate) is_fair: bool,
+    pub(crate) watches: usize,
+    pub(crate) watches_per_user: usize,
 }
 
-/// 400 reads and 200 writes, with priority and fairness: as kube-apiserver.
+/// 400 reads and 200 writes, with priority and fairness: as kube-apiserver. 20,000 watches of a
+/// user, about 30 MiB of memory, and 200,000 in all.
 impl Default for RequestLimits {
     fn default() -> Self {
-        Self { reads: 400, writes: 200, is_fair: true }
+        Self { reads: 400, writes: 200, is_fair: true, watches: 200_000, watches_per_user: 20_000 }
     }
 }
 
@@ -48,6 +51,22 @@ impl RequestLimits {
     /// yes.
     pub fn fair(mut self, is_fair: bool) -> Self {
         self.is_fair = is_fair;
+        self
+    }
+
+    /// Maximum open watches over HTTP of all users together. Further ones are refused with 429.
+    /// Default: 200,000.
+    ///
+    /// An idle watch takes 1.4 KiB, its connection aside: many share one.
+    pub fn watches(mut self, n: usize) -> Self {
+        self.watches = n;
+        self
+    }
+
+    /// The same of one user. All requests without credentials are those of one user. Default:
+    /// 20,000.
+    pub fn watches_per_user(mut self, n: usize) -> Self {
+        self.watches_per_user = n;
         self
     }
 

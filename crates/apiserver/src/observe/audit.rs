@@ -2,16 +2,21 @@
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use http::request::Parts;
 use parking_lot::Mutex;
 use setpoint_object::Status;
 use setpoint_object::time::Timestamp;
 use setpoint_registry::{Attributes, Format, Identity};
+use setpoint_serve::PeerAddress;
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Notify;
+
+/// Maximum number of addresses of proxies that are recorded for audit.
+const FORWARDED_MAX: usize = 16;
 
 /// The stage of a request in an audit event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +77,26 @@ pub struct AuditSource {
     /// The address of the client: what proxies report (`X-Forwarded-For`, `X-Real-Ip`), then the
     /// connection's.
     pub addresses: Vec<IpAddr>,
+}
+
+impl AuditSource {
+    /// Of a request over HTTP. What proxies report cannot be verified: it is for people who read
+    /// the audit log.
+    pub(crate) fn of(parts: &Parts) -> Self {
+        let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
+        let forwarded = header("x-forwarded-for").unwrap_or_default().split(',');
+        let mut addresses: Vec<IpAddr> = forwarded
+            .chain(header("x-real-ip"))
+            .filter_map(|text| text.trim().parse().ok())
+            .take(FORWARDED_MAX)
+            .collect();
+        let peer = parts.extensions.get::<PeerAddress>().map(|peer| peer.0.ip());
+        if let Some(peer) = peer.filter(|peer| addresses.last() != Some(peer)) {
+            addresses.push(peer);
+        }
+        let uri = parts.uri.path_and_query().map_or("", |uri| uri.as_str());
+        Self { uri: uri.to_owned(), addresses }
+    }
 }
 
 /// One stage of one request.

@@ -52,7 +52,7 @@ impl<'a> Names<'a> {
             return Some(*digest);
         }
         if self.built_in.contains(name) {
-            return Some(digest(schema::definition(name, Dialect::V2)));
+            return Some(digest(schema::definition(name, Dialect::V2, None)));
         }
         let (group, version) = self.custom.get(name)?;
         let rows: Vec<Row<'_>> = row::of_group_version(&self.served.catalog, group, version);

@@ -1,7 +1,7 @@
 //! Built-in definitions as schemas.
 
-use super::Dialect;
 use super::row::Kind;
+use super::{Dialect, Texts};
 use serde_json::{Map, Value, json};
 use setpoint_facts::{DEFINITIONS, Definition, Field, Type};
 use std::collections::BTreeSet;
@@ -62,8 +62,19 @@ fn target(ty: &Type) -> Option<&'static str> {
 }
 
 /// The schema of a built-in definition; `{}` for an unknown name.
-pub(super) fn definition(name: &str, dialect: Dialect) -> Value {
+pub(super) fn definition(name: &str, dialect: Dialect, texts: Texts<'_>) -> Value {
     let Some(definition) = find(name) else { return json!({}) };
+    let mut schema = undescribed(definition, dialect, texts);
+    if let (Some(text), Value::Object(members)) =
+        (texts.and_then(|texts| texts.of(name)), &mut schema)
+    {
+        members.insert("description".to_owned(), text.into());
+    }
+    schema
+}
+
+/// The schema of a definition without its own description; its fields have theirs.
+fn undescribed(definition: &Definition, dialect: Dialect, texts: Texts<'_>) -> Value {
     match definition.ty {
         Type::Quantity if dialect == Dialect::V3 => {
             json!({"oneOf": [{"type": "string"}, {"type": "number"}]})
@@ -75,19 +86,22 @@ pub(super) fn definition(name: &str, dialect: Dialect) -> Value {
         Type::IntOrString => json!({"format": "int-or-string", "type": "string"}),
         Type::Time | Type::MicroTime => json!({"format": "date-time", "type": "string"}),
         // The types of apiextensions that stand for any JSON have no type; the others are objects.
-        Type::Any if name.contains(".apiextensions.") => json!({}),
+        Type::Any if definition.name.contains(".apiextensions.") => json!({}),
         Type::Any => json!({"type": "object"}),
-        _ => object(definition, dialect),
+        _ => object(definition, dialect, texts),
     }
 }
 
-fn object(definition: &Definition, dialect: Dialect) -> Value {
+fn object(definition: &Definition, dialect: Dialect, texts: Texts<'_>) -> Value {
     let mut out = Map::new();
     out.insert("type".to_owned(), "object".into());
     if !definition.fields.is_empty() {
-        let describe = |name: &str| match definition.name {
+        let own = |name: &str| match definition.name {
             OBJECT_META => describe_metadata(name),
             _ => None,
+        };
+        let describe = |name: &str| {
+            texts.and_then(|texts| texts.of_field(definition.name, name)).or_else(|| own(name))
         };
         let properties: Map<String, Value> = definition
             .fields
@@ -118,8 +132,8 @@ pub(super) fn gvk(kind: &Kind<'_>) -> Value {
     json!({"group": kind.group, "kind": kind.kind, "version": kind.version})
 }
 
-/// Descriptions of the fields of `ObjectMeta`, which every kind has. The other built-in types are
-/// published without descriptions.
+/// Descriptions of the fields of `ObjectMeta`, which every kind has, if no published document has
+/// them.
 fn describe_metadata(field: &str) -> Option<&'static str> {
     Some(match field {
         "annotations" => "Annotations are free-form texts by key that tools keep with an object.",

@@ -2,7 +2,10 @@
 //! unchanged (spec: api-server §1.3).
 
 use super::row::Row;
-use super::{Encoding, Key, V2_PROTOBUF_OLD_TYPE, V2_PROTOBUF_TYPE, V2Part, backend, row};
+use super::{
+    Encoding, Key, OpenApiDescriptions, Texts, V2_PROTOBUF_OLD_TYPE, V2_PROTOBUF_TYPE, V2Part,
+    backend, row,
+};
 use crate::backend::{Backend, Generation, Served};
 use crate::body::Body;
 use crate::negotiate::{accept_header, clauses};
@@ -40,6 +43,8 @@ pub(crate) struct Documents {
     building: Semaphore,
     /// Whether built-in kinds are served in CBOR. The documents of custom ones never say so.
     cbor: bool,
+    /// Of built-in types.
+    descriptions: Option<Arc<OpenApiDescriptions>>,
 }
 
 /// The ETags and index of one catalog and its backends.
@@ -52,7 +57,7 @@ struct Snapshot {
     index: Bytes,
 }
 impl Snapshot {
-    fn of(served: &Served, cbor: bool) -> Self {
+    fn of(served: &Served, cbor: bool, texts: Texts<'_>) -> Self {
         let etags: BTreeMap<String, String> = super::v3_keys_of(&served.groups)
             .into_iter()
             .filter_map(|key| {
@@ -68,7 +73,7 @@ impl Snapshot {
                     }
                     _ => Vec::new(),
                 };
-                let etag = super::etag(&key, &rows, cbor);
+                let etag = super::etag(&key, &rows, cbor, texts);
                 Some((key, etag))
             })
             .collect();
@@ -177,14 +182,19 @@ impl Slices {
 }
 
 impl Documents {
-    /// `cbor`: built-in kinds are served in CBOR.
-    pub(crate) fn new(cbor: bool) -> Self {
+    /// `cbor`: built-in kinds are served in CBOR. `descriptions`: those of built-in types.
+    pub(crate) fn new(cbor: bool, descriptions: Option<Arc<OpenApiDescriptions>>) -> Self {
         Self {
             newest: Mutex::default(),
             cache: Mutex::default(),
             building: Semaphore::new(1),
             cbor,
+            descriptions,
         }
+    }
+
+    fn texts(&self) -> Texts<'_> {
+        self.descriptions.as_deref()
     }
 
     /// The served resources of one group version.
@@ -229,7 +239,7 @@ impl Documents {
         {
             return snapshot.clone();
         }
-        let snapshot = Arc::new(Snapshot::of(served, self.cbor));
+        let snapshot = Arc::new(Snapshot::of(served, self.cbor, self.texts()));
         *self.newest.lock() = Some(snapshot.clone());
         snapshot
     }
@@ -253,7 +263,7 @@ impl Documents {
             _ => Vec::new(),
         };
         let (mut out, mut slices) = (Vec::new(), Slices::default());
-        for mut piece in super::v3_pieces(parsed, &rows) {
+        for mut piece in super::v3_pieces(parsed, &rows, self.texts()) {
             let len = piece.len();
             out.append(&mut piece);
             slices.worked(len).await;
@@ -293,7 +303,7 @@ impl Documents {
             parts.push(self.part(form, key, etag, steps, &mut slices).await);
         }
         let roots: Vec<&'static str> = roots.into_iter().collect();
-        let steps = super::v2_shared(roots.clone(), encoding);
+        let steps = super::v2_shared(roots.clone(), encoding, self.texts());
         parts.push(self.part(form, "", &roots.join(","), steps, &mut slices).await);
         let mut names = backend::Names::new(served, &roots);
         for backend in served.backends.iter() {
@@ -543,7 +553,7 @@ mod tests {
 
     #[tokio::test]
     async fn v2_is_json_or_protobuf_by_accept_and_has_an_etag() {
-        let documents = Documents::new(false);
+        let documents = Documents::new(false, None);
         let plain = get(&documents, "v2", "", &HeaderMap::new()).await;
         assert_eq!((plain.status(), text(&plain, header::CONTENT_TYPE)), (StatusCode::OK, JSON));
         for accept in [V2_PROTOBUF_TYPE, V2_PROTOBUF_OLD_TYPE] {
@@ -564,7 +574,7 @@ mod tests {
 
     #[tokio::test]
     async fn v3_documents_are_cached_by_hash_and_old_hashes_are_redirected() {
-        let documents = Documents::new(false);
+        let documents = Documents::new(false, None);
         let index = get(&documents, "v3", "", &HeaderMap::new()).await;
         assert_eq!(text(&index, header::CONTENT_TYPE), "text/plain; charset=utf-8");
         assert_eq!(text(&index, header::ETAG), "");

@@ -2,12 +2,12 @@ use super::row::{Kind, Sub};
 use super::*;
 
 fn v3_of(rows: &[Row<'_>], used: &[&'static str]) -> Bytes {
-    super::v3_of(rows, used).flatten().collect()
+    super::v3_of(rows, used, None).flatten().collect()
 }
 /// The whole of v2, with all rows in one part.
 fn v2_in(rows: &[Row<'_>], encoding: Encoding) -> Bytes {
     let part = v2_part(rows, encoding).flatten().last().unwrap();
-    let shared = v2_shared(roots(rows), encoding).flatten().last().unwrap();
+    let shared = v2_shared(roots(rows), encoding, None).flatten().last().unwrap();
     v2_whole(vec![part.into(), shared.into()], encoding).flatten().collect()
 }
 fn v2_of(rows: &[Row<'_>]) -> Bytes {
@@ -259,11 +259,11 @@ fn custom_kinds_are_published_in_full_in_v3_and_simplified_in_v2() {
 
 #[test]
 fn etags_are_uppercase_hex_and_follow_key_and_rows() {
-    let tag = etag("api/v1", &[], false);
+    let tag = etag("api/v1", &[], false, None);
     assert_eq!(tag.len(), 128);
     assert!(tag.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_uppercase()));
-    assert_ne!(tag, etag("apis/apps/v1", &[], false));
-    assert_eq!(tag, etag("api/v1", &[], false));
+    assert_ne!(tag, etag("apis/apps/v1", &[], false, None));
+    assert_eq!(tag, etag("api/v1", &[], false, None));
 }
 
 #[test]

@@ -65,6 +65,7 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
     let mut last: BTreeMap<&str, &str> = BTreeMap::new();
     let mut options = Vec::new();
     let mut gates = Vec::new();
+    let mut served = Vec::new();
     for (name, value) in given {
         let Some((_, used)) = flag(name) else { continue };
         match used {
@@ -76,8 +77,13 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
         if matches!(name.as_str(), "feature-gates" | "runtime-config") {
             let pairs = parse_map(name, value)?;
             if name == "runtime-config" {
-                let why = "all built-in group versions that setpoint has are served";
-                translated.ignored.push((name.clone(), why.to_owned()));
+                let (unserved, pairs): (Vec<_>, Vec<_>) =
+                    pairs.iter().partition(|(key, is_on)| *is_on && names_unstable(key));
+                if !unserved.is_empty() {
+                    let why = "setpoint has stable versions only";
+                    translated.ignored.push((name.clone(), why.to_owned()));
+                }
+                served.extend(pairs.iter().map(|(key, is_on)| format!("{key}={is_on}")));
             } else if !pairs.iter().all(|(gate, _)| FeatureGates::has(gate)) {
                 let why = "CBORServingAndStorage is the only gate that setpoint has: the rest is what 1.36 serves by default";
                 translated.ignored.push((name.clone(), why.to_owned()));
@@ -139,6 +145,9 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
         Some(list) => list.to_owned(),
     };
     options.push(format!("--controllers={controllers}"));
+    if !served.is_empty() {
+        options.push(format!("--runtime-config={}", served.join(",")));
+    }
     let gates = FeatureGates::of_pairs(gates);
     if gates != FeatureGates::default() {
         options.push(format!("--feature-gates={gates}"));
@@ -177,6 +186,15 @@ fn authorization_modes(given: &ParsedFlags, ignored: &mut Vec<(String, String)>)
         true => "AlwaysDeny".to_owned(),
         false => modes.join(","),
     })
+}
+
+/// Whether a key of `--runtime-config` names versions that are not stable, among others perhaps.
+fn names_unstable(key: &str) -> bool {
+    key == "api/all"
+        || key
+            .split('/')
+            .nth(1)
+            .is_some_and(|version| ["alpha", "beta"].iter().any(|word| version.contains(word)))
 }
 
 /// Reads a map of `name=bool`.
@@ -376,6 +394,7 @@ mod tests {
                 },
                 (Same | List, "service-account-max-token-expiration") => "=1h",
                 (Same | List, "service-cluster-ip-range") => "=10.0.0.0/24",
+                (Same | List, "service-node-port-range") => "=30000-32767",
                 (Same, "enable-priority-and-fairness" | "anonymous-auth") => "=true",
                 (Same, "service-account-extend-token-expiration") => "=true",
                 (Same, "encryption-provider-config-automatic-reload") => "=true",
@@ -494,7 +513,10 @@ mod tests {
         assert!(cbor.options.iter().any(|option| option == gate));
         let off = given("--feature-gates=AllAlpha=true,CBORServingAndStorage=false");
         assert!(off.options.iter().all(|option| option != gate));
-        assert!(why("--runtime-config=api/all=true").unwrap().contains("all built-in"));
+        assert!(why("--runtime-config=api/all=true").unwrap().contains("stable versions only"));
+        let off = given("--runtime-config=apps/v1=false,batch/v1/jobs,x/v1beta1=true");
+        let option = "--runtime-config=apps/v1=false,batch/v1/jobs=true";
+        assert!(off.options.iter().any(|given| given == option), "{:?}", off.options);
         assert_eq!(
             why("--feature-gates=A=maybe").unwrap_err(),
             r#"invalid argument "A=maybe" for "--feature-gates" flag: invalid value of A=maybe, err: strconv.ParseBool: parsing "maybe": invalid syntax"#

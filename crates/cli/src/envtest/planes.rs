@@ -19,7 +19,8 @@ use setpoint::apiserver::listen::{LIMITS, Limits};
 use setpoint::apiserver::{Anonymous, Body};
 use setpoint::object::time::Clock;
 use setpoint::object::{ApiError, Reason};
-use setpoint::registry::{Registry, ServiceNetworks};
+use setpoint::registry::RuntimeConfig;
+use setpoint::registry::{NodePorts, Registry, ServiceNetworks};
 use setpoint::store::{MemoryStore, Op, RangeRequest, Store, StoreError, Txn, VALUE_BYTES_MAX};
 use setpoint::{ControlPlane, Selection, ServeOptions, Serving, SimulatedNodes};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +51,8 @@ pub(crate) struct Template {
     pub(crate) client_ca_file: Option<PathBuf>,
     pub(crate) token_auth_file: Option<PathBuf>,
     pub(crate) service_networks: ServiceNetworks,
+    pub(crate) node_ports: NodePorts,
+    pub(crate) runtime_config: RuntimeConfig,
     pub(crate) nodes: Option<SimulatedNodes>,
     pub(crate) cbor: bool,
 }
@@ -380,6 +383,8 @@ async fn open(
         .controllers(template.controllers.clone())
         .admission_plugins(plugins)
         .service_networks(template.service_networks)
+        .node_ports(template.node_ports)
+        .runtime_config(template.runtime_config.clone())
         .cbor(template.cbor)
         .anonymous(Anonymous::Everywhere)
         .rbac();

@@ -21,6 +21,7 @@ mod kubectl_auth;
 mod kubectl_autoscale;
 mod kubectl_certificates;
 mod kubectl_crd;
+mod kubectl_explain;
 mod kubectl_kinds;
 mod kubectl_nodes;
 mod kubectl_objects;

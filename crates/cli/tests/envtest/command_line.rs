@@ -70,7 +70,7 @@ fn flags_of_public_suites_are_accepted_and_those_without_effect_are_logged() {
     let log = environment.api_server.log();
     for (flag, why) in [
         ("feature-gates", "CBORServingAndStorage is the only gate"),
-        ("runtime-config", "all built-in group versions"),
+        ("runtime-config", "setpoint has stable versions only"),
         ("delete-collection-workers", "it tunes a part"),
         ("v", "RUST_LOG"),
     ] {

@@ -295,3 +295,30 @@ async fn the_time_of_a_plane_is_advanced_and_its_controllers_follow() {
         assert_eq!(code(admin.request::<Value>(request).await), Some(400), "{path}");
     }
 }
+
+#[tokio::test]
+async fn node_ports_and_served_versions_are_those_of_the_flags() {
+    let environment = Start::default()
+        .flag("--service-node-port-range=31000-31000")
+        .flag("--runtime-config=batch/v1=false")
+        .start();
+    let admin = environment.admin().await;
+    // Those of a further control plane, too.
+    let plane = page(&admin, "POST", "planes", Value::Null).await;
+    let other = client(plane["kubeconfig"].as_str().unwrap()).await;
+    for client in [&admin, &other] {
+        let service = json!({
+            "metadata": {"name": "s"},
+            "spec": {"type": "NodePort", "ports": [{"port": 80}]},
+        });
+        let service = serde_json::from_value(service).unwrap();
+        let services = Api::<Service>::namespaced(client.clone(), "default");
+        let made = services.create(&PostParams::default(), &service).await.unwrap();
+        let ports = made.spec.unwrap().ports.unwrap();
+        assert_eq!(ports[0].node_port, Some(31_000));
+        assert_eq!(
+            code(Api::<Job>::all(client.clone()).list(&Default::default()).await),
+            Some(404)
+        );
+    }
+}

@@ -140,3 +140,70 @@ fn bad_options_are_refused() {
     assert!(!output.status.success());
     assert!(output.stdout.is_empty());
 }
+
+#[tokio::test]
+async fn node_ports_and_served_versions_are_those_of_the_flags() {
+    let program = Program::start_with(&[
+        "--insecure-port=0",
+        "--service-node-port-range=31000+3",
+        "--runtime-config=apps/v1=false,batch/v1/cronjobs=false",
+        "--controllers=namespace,serviceaccount-controller",
+    ]);
+    let url = program.insecure_url.clone().unwrap();
+    let client = kube_client::Client::try_from(kube_client::Config::new(url.parse().unwrap()));
+    let client = client.unwrap();
+    let ask = async |method: &str, path: &str, body: serde_json::Value| {
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let request = http::Request::builder().method(method).uri(path);
+        let request = request.header("content-type", "application/json").body(body.into());
+        let answer = client.send(request.unwrap()).await.unwrap();
+        let code = answer.status().as_u16();
+        let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+        (code, String::from_utf8_lossy(&body).into_owned())
+    };
+    let service = async |name: &str, port: u16| {
+        let service = serde_json::json!({
+            "metadata": {"name": name},
+            "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]},
+        });
+        ask("POST", "/api/v1/namespaces/default/services", service).await
+    };
+    let (code, refused) = service("low", 30_999).await;
+    assert_eq!(code, 422);
+    let why = "spec.ports[0].nodePort: Invalid value: 30999: provided port is not in the valid range. The range of valid ports is 31000-31003";
+    assert!(refused.contains(why), "{refused}");
+    assert_eq!(service("last", 31_003).await.0, 201);
+    for name in ["a", "b", "c"] {
+        let (code, made) = service(name, 0).await;
+        let made: serde_json::Value = serde_json::from_str(&made).unwrap();
+        let port = made["spec"]["ports"][0]["nodePort"].as_u64().unwrap();
+        assert!(code == 201 && (31_000..31_003).contains(&port), "{made}");
+    }
+    let (code, full) = service("d", 0).await;
+    assert!(code == 500 && full.contains("failed to allocate a nodePort: range is full"), "{full}");
+
+    let nothing = serde_json::Value::Null;
+    let (_, groups) = ask("GET", "/apis", nothing.clone()).await;
+    assert!(!groups.contains("\"apps\"") && groups.contains("\"batch\""), "{groups}");
+    assert_eq!(ask("GET", "/apis/apps/v1/deployments", nothing.clone()).await.0, 404);
+    let (_, batch) = ask("GET", "/apis/batch/v1", nothing.clone()).await;
+    assert!(!batch.contains("cronjobs") && batch.contains("\"jobs\""), "{batch}");
+    assert_eq!(ask("GET", "/openapi/v3/apis/apps/v1", nothing.clone()).await.0, 404);
+    assert_eq!(ask("GET", "/apis/batch/v1/jobs", nothing).await.0, 200);
+}
+
+#[test]
+fn unusable_ranges_and_versions_are_refused() {
+    for (option, why) in [
+        ("--service-node-port-range=9-8", "end port cannot be less than start port: 9-8"),
+        ("--service-node-port-range=1-70000", "the port range cannot be greater than 65535"),
+        ("--runtime-config=nope/v1=true", "unknown api groups nope/v1"),
+        ("--runtime-config=apps/v9=true", "group version apps/v9 that has not been registered"),
+        ("--runtime-config=v1=false", "group version v1 cannot be turned off"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_setpoint")).args(["up", option]).output();
+        let output = output.unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(why), "{option}: {said}");
+    }
+}

@@ -169,7 +169,7 @@ async fn allocate_ports(
             }
             _ if is_owned => Ok(()),
             Ok(wanted) => split_store_error(reservation.port(wanted).await)?,
-            Err(_) => Err(AllocateError::PortOutside),
+            Err(_) => Err(reservation.port_outside()),
         };
         if wanted != 0 {
             // Rules see it also if it cannot be taken.
@@ -217,7 +217,7 @@ async fn allocate_health_port(
     }
     let result = match u16::try_from(wanted) {
         Ok(wanted) => split_store_error(reservation.port(wanted).await)?,
-        Err(_) => Err(AllocateError::PortOutside),
+        Err(_) => Err(reservation.port_outside()),
     };
     result.map_err(|error| {
         let text = "failed to allocate requested HealthCheck NodePort";

@@ -53,6 +53,8 @@ const FLOW_CONTROL_GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
 /// Whether a flow control object follows the server's specs.
 const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
+/// Prefix of the keys of APIServices; the name is version and group.
+const API_SERVICES: &str = "/registry/apiregistration.k8s.io/apiservices/";
 /// Flow control objects that always do, except for the shares of the level.
 const MANDATORY: [&str; 2] = ["exempt", "catch-all"];
 
@@ -60,6 +62,42 @@ const MANDATORY: [&str; 2] = ["exempt", "catch-all"];
 fn objects() -> &'static [Template] {
     static OF_ALL: LazyLock<Vec<Template>> = LazyLock::new(|| template::read(OBJECTS));
     &OF_ALL
+}
+
+/// The group and version of an APIService's object.
+fn group_version(object: &Template) -> Option<(&'static str, &'static str)> {
+    let (version, group) = object.key.strip_prefix(API_SERVICES)?.split_once('.')?;
+    Some((group, version))
+}
+
+/// Whether an object is that of a group version that is turned off.
+fn is_unserved(inner: &Inner, object: &Template) -> bool {
+    group_version(object).is_some_and(|(group, version)| {
+        let group = inner.compiled.group(group);
+        !group.is_some_and(|group| group.versions.iter().any(|known| **known == *version))
+    })
+}
+
+/// The objects without those of group versions that are turned off.
+fn served(inner: &Inner) -> impl Iterator<Item = &'static Template> {
+    objects().iter().filter(|object| !is_unserved(inner, object))
+}
+
+/// Removes what a former start has created for group versions that are turned off now.
+async fn remove_unserved(inner: &Inner) -> Result<(), ApiError> {
+    for object in objects().iter().filter(|object| is_unserved(inner, object)) {
+        let key = Bytes::from_static(object.key.as_bytes());
+        let found = inner.store.get(&key, At::Latest).await.map_err(store_error)?.value;
+        let Some(found) = found else { continue };
+        let txn = Txn {
+            compares: vec![Compare::Modified(key.clone(), found.modified)],
+            ops: vec![Op::Delete(key)],
+            ..Txn::default()
+        };
+        // Whoever was faster decides.
+        inner.store.commit(txn).await.map(drop).map_err(store_error)?;
+    }
+    Ok(())
 }
 
 /// The ServiceAccounts of the first namespaces.
@@ -86,7 +124,7 @@ pub(crate) async fn create_all(inner: &Inner, root_ca: Option<&str>) -> Result<u
     let accounts = if inner.default_accounts { accounts() } else { &[] };
     let root_cas = root_ca.map_or(&[][..], |_| root_cas());
     let roles = if inner.has_roles { roles() } else { &[] };
-    let all = objects().iter().chain(accounts).chain(root_cas).chain(roles);
+    let all = served(inner).chain(accounts).chain(root_cas).chain(roles);
     let all: Vec<&Template> = all.collect();
     create(inner, root_ca.unwrap_or_default(), &all).await?;
     Ok(all.len())
@@ -95,7 +133,8 @@ pub(crate) async fn create_all(inner: &Inner, root_ca: Option<&str>) -> Result<u
 /// Creates the missing objects, except those that others complete.
 pub(crate) async fn ensure(inner: &Inner) -> Result<(), ApiError> {
     let accounts = if inner.default_accounts { accounts() } else { &[] };
-    create_missing(inner, objects().iter().chain(accounts)).await?;
+    create_missing(inner, served(inner).chain(accounts)).await?;
+    remove_unserved(inner).await?;
     widen_range(inner).await
 }
 
@@ -148,7 +187,8 @@ async fn maintain_once(registry: &Registry) {
     // Resources as this server has written them have nothing to mend: an idle control plane reads
     // nothing.
     let has_changed = |key: &str| !registry.is_as_started(start_of(key));
-    let lasting = objects().iter().filter(|object| is_lasting(object) && has_changed(object.key));
+    let lasting =
+        served(&registry.inner).filter(|object| is_lasting(object) && has_changed(object.key));
     if let Err(error) = create_missing(&registry.inner, lasting).await {
         tracing::warn!(%error, "create the objects of the control plane itself");
     }

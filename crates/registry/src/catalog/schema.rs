@@ -1,4 +1,5 @@
 //! The schema of a row, and the definition that a custom schema comes from.
+use crate::figures::Figures;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -9,6 +10,7 @@ use setpoint_schema::{INLINE_BYTES_MAX, default, prune, rules, validate};
 use sha2::{Digest as _, Sha256};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
+use tokio::time::Instant;
 
 /// The schema of a row; cheap to clone. The schema of a custom resource is compiled on first use,
 /// and freed with the last row that has it.
@@ -104,17 +106,27 @@ impl Schema {
         Ok(())
     }
     /// Validates an object with the schema's rules: errors, and warnings. Built-in kinds are
-    /// validated by their kind modules.
+    /// validated by their kind modules. Rules are counted in `figures`.
     pub(crate) fn validate(
         &self,
         object: &Value,
         old: Option<&Value>,
+        figures: &Figures,
     ) -> (Vec<field::Error>, Vec<String>) {
         match self.0.language {
             Language::GoTypes => (Vec::new(), Vec::new()),
             Language::OpenApi => {
                 let mut errors = validate::validate(self, object, old);
+                if !self.has_rules() {
+                    return (errors, Vec::new());
+                }
+                let begun = Instant::now();
+                let compiled = self.compile_rules().then(Instant::now);
                 let warnings = rules::check(self, object, old, &mut errors);
+                figures.evaluated(compiled.unwrap_or(begun).elapsed());
+                if let Some(compiled) = compiled {
+                    figures.compiled(compiled - begun);
+                }
                 (errors, warnings)
             }
         }

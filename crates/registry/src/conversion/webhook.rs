@@ -1,6 +1,7 @@
 //! The conversion of a definition.
 use super::{Conversion, ConversionProvider, Converter};
 use crate::catalog::Resource;
+use crate::figures::Figures;
 use parking_lot::Mutex;
 use serde_json::Value;
 use setpoint_object::GroupKind;
@@ -9,6 +10,8 @@ use std::sync::{Arc, OnceLock};
 /// The strategy `Webhook` of one definition, shared by the rows of its versions.
 #[derive(Debug)]
 pub(crate) struct Webhook {
+    /// The name of the definition.
+    name: Arc<str>,
     /// `spec.conversion`.
     spec: Value,
     /// Objects may be stored in more than one version.
@@ -27,28 +30,37 @@ impl Webhook {
         }
         let versions = definition["status"]["storedVersions"].as_array();
         let is_mixed = versions.is_some_and(|versions| versions.len() > 1);
+        let name = definition["metadata"]["name"].as_str().unwrap_or_default().into();
         let (conversion, converters) = (OnceLock::new(), Mutex::default());
-        Some(Arc::new(Self { spec: spec.clone(), is_mixed, conversion, converters }))
+        Some(Arc::new(Self { name, spec: spec.clone(), is_mixed, conversion, converters }))
     }
     /// The converter from stored objects to a row's version. `None`: they have that version, or
     /// there is no converter.
     pub(crate) fn served(
         &self,
         provider: &dyn ConversionProvider,
+        figures: &Figures,
         row: &Resource,
     ) -> Option<Arc<Converter>> {
         let is_stored = row.gvk.version == row.storage_version && !self.is_mixed;
-        if is_stored { None } else { self.converter(provider, &row.group_kind(), &row.gvk.version) }
+        if is_stored {
+            return None;
+        }
+        self.converter(provider, figures, &row.group_kind(), &row.gvk.version)
     }
-    /// The converter to a version.
+    /// The converter to a version. Its calls are counted in `figures`.
     pub(crate) fn converter(
         &self,
         provider: &dyn ConversionProvider,
+        figures: &Figures,
         kind: &GroupKind,
         version: &Arc<str>,
     ) -> Option<Arc<Converter>> {
         // The provider is code of the embedder: it is called outside the lock.
-        let conversion = self.conversion.get_or_init(|| provider.conversion(kind, &self.spec));
+        let conversion = self.conversion.get_or_init(|| {
+            let conversion = provider.conversion(kind, &self.spec)?;
+            Some(figures.webhooks.conversion(self.name.clone(), conversion))
+        });
         let conversion = conversion.clone()?;
         let mut converters = self.converters.lock();
         if let Some((_, known)) = converters.iter().find(|(known, _)| known == version) {

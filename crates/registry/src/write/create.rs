@@ -232,7 +232,7 @@ impl Write<'_> {
         old: Option<&Value>,
         errors: &mut field::Errors,
     ) {
-        let (found, warnings) = self.resource.schema.validate(object, old);
+        let (found, warnings) = self.resource.schema.validate(object, old, &self.inner.figures);
         errors.extend(found);
         warnings.into_iter().for_each(|warning| self.attributes.warn(warning));
     }

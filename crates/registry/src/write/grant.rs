@@ -133,7 +133,7 @@ impl Write<'_> {
     }
     async fn may(&self, verb: Verb, target: Target) -> Result<(), ApiError> {
         let request = self.attributes.with(verb, Requested::Resource(target));
-        self.inner.authorization.authorize(&request).await
+        self.inner.authorization.authorize(&request, &self.inner.figures).await
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use setpoint::ControlPlane;
 use setpoint::apiserver::{
     ApiServer, Attributes, AuditEvent, AuditQueue, AuditSink, Authentication, Authenticator, Body,
-    Identity, Metrics, RequestBody, Stage, Verb,
+    Ended, Identity, Metrics, RequestBody, Stage, Verb,
 };
 use setpoint_object::{ApiError, GroupVersionResource};
 use setpoint_registry::{Admission, Authorizer, Decision, Operation, Review};
@@ -273,7 +273,8 @@ impl Metrics for Lines {
     fn answered(&self, request: &Attributes, code: u16, _latency: Duration) {
         self.0.lock().push(format!("answered {} {code}", request.verb));
     }
-    fn ended(&self, request: &Attributes, code: Option<u16>, _elapsed: Duration) {
+    fn ended(&self, request: &Attributes, ended: &Ended) {
+        let code = ended.code;
         self.0.lock().push(format!("ended {} {}", request.verb, code.unwrap_or_default()));
     }
 }

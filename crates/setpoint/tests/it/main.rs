@@ -61,6 +61,7 @@ mod testing_page;
 mod typed_apply;
 mod umbrella;
 mod walk;
+mod watch_limits;
 mod webhook_certificates;
 mod webhook_configurations;
 mod webhooks;

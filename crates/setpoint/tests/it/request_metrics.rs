@@ -166,3 +166,140 @@ async fn metrics_page_is_authorized_as_a_path() {
     })
     .await;
 }
+
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+
+/// A definition with a rule in CEL.
+fn ruled() -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "rings.ex.io"},
+        "spec": {
+            "group": "ex.io",
+            "scope": "Namespaced",
+            "names": {"plural": "rings", "singular": "ring", "kind": "Ring", "listKind": "RingList"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {
+                    "type": "object",
+                    "properties": {"size": {"type": "integer"}},
+                    "x-kubernetes-validations": [{"rule": "self.size < 10"}],
+                }},
+            }],
+        },
+    })
+}
+
+/// A webhook for Secrets that nobody answers.
+fn unanswered() -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "w"},
+        "webhooks": [{
+            "name": "w.ex.io",
+            "clientConfig": {"url": "https://127.0.0.1:1/x"},
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+            "rules": [{
+                "operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"],
+                "resources": ["secrets"],
+            }],
+        }],
+    })
+}
+
+#[tokio::test]
+async fn stages_of_requests_are_counted_under_the_names_of_dashboards() {
+    let metrics = Metrics::new();
+    let builder = ControlPlane::builder().controllers(false).serve_metrics(&metrics);
+    over_https(builder, async |_, client, _| {
+        assert_eq!(send(&client, "POST", CRDS, JSON, &ruled()).await.0, 201);
+        assert_eq!(send(&client, "POST", WEBHOOKS, JSON, &unanswered()).await.0, 201);
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+        assert_eq!(send(&client, "POST", CONFIG_MAPS, JSON, &object).await.0, 201);
+        let refused = async || {
+            let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}});
+            send(&client, "POST", "/api/v1/namespaces/default/secrets", JSON, &secret).await.0
+        };
+        let ring = async || {
+            let ring = json!({
+                "apiVersion": "ex.io/v1", "kind": "Ring", "metadata": {"generateName": "r-"},
+                "size": 7,
+            });
+            send(&client, "POST", "/apis/ex.io/v1/namespaces/default/rings", JSON, &ring).await.0
+        };
+        // The webhook is called, and the definition served, once their objects have arrived.
+        let settled = async {
+            while refused().await != 500 {}
+            while ring().await != 201 {}
+        };
+        tokio::time::timeout(PATIENCE, settled).await.expect("the definitions have effect");
+        assert_eq!(get(&client, "/api/v1/endpoints").await.0, 200);
+        assert_eq!(get(&client, CONFIG_MAPS).await.0, 200);
+        let watch = format!("{CONFIG_MAPS}?watch=true&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true");
+        assert_eq!(get(&client, &watch).await.0, 200);
+
+        let page = scrape(&client).await;
+        let known = |metric: &str, labels: &str| {
+            let value = value(&page, metric, labels);
+            value.unwrap_or_else(|| panic!("{metric}{{{labels}}}\n{page}"))
+        };
+        let lists = config_maps("LIST", "namespace");
+        assert_eq!(known("apiserver_request_sli_duration_seconds_count", &lists), 1.0);
+        assert_eq!(known("apiserver_response_sizes_count", &lists), 1.0);
+        assert_eq!(known("apiserver_response_sizes_bucket", &format!(r#"{lists},le="1000.0""#)), 1.0);
+        let posts = config_maps("POST", "resource");
+        assert_eq!(known("apiserver_request_sli_duration_seconds_count", &posts), 1.0);
+        assert_eq!(value(&page, "apiserver_response_sizes_count", &posts), None);
+        let watched = r#"group="",version="v1",resource="configmaps""#;
+        // The object, and the bookmark after it.
+        assert_eq!(known("apiserver_watch_events_total", watched), 2.0);
+        assert_eq!(known("apiserver_watch_events_sizes_count", watched), 2.0);
+        let endpoints =
+            r#"group="",version="v1",resource="endpoints",subresource="",removed_release="""#;
+        assert_eq!(known("apiserver_requested_deprecated_apis", endpoints), 1.0);
+        assert_eq!(known("apiserver_storage_objects", r#"resource="configmaps""#), 1.0);
+        let definitions = r#"resource="customresourcedefinitions.apiextensions.k8s.io""#;
+        assert_eq!(known("apiserver_storage_objects", definitions), 1.0);
+        assert_eq!(known("apiserver_resource_objects", r#"group="ex.io",resource="rings""#), 1.0);
+        let step = r#"operation="CREATE",type="validate",rejected="false""#;
+        assert!(known("apiserver_admission_step_admission_duration_seconds_count", step) >= 4.0);
+        let plugin = format!(r#"name="NamespaceLifecycle",{step}"#).replace("validate", "admit");
+        assert!(known("apiserver_admission_controller_admission_duration_seconds_count", &plugin) >= 2.0);
+        let hook = r#"name="w.ex.io",type="validating",operation="CREATE""#;
+        let rejected = format!(r#"{hook},rejected="true""#);
+        assert_eq!(known("apiserver_admission_webhook_admission_duration_seconds_count", &rejected), 1.0);
+        let coded = format!(r#"{rejected},code="503""#);
+        assert_eq!(known("apiserver_admission_webhook_request_total", &coded), 1.0);
+        let why = format!(r#"{hook},error_type="calling_webhook_error",rejection_code="503""#);
+        assert_eq!(known("apiserver_admission_webhook_rejection_count", &why), 1.0);
+        assert!(known("authentication_attempts", r#"result="success""#) >= 8.0);
+        assert!(known("authorization_attempts_total", r#"result="allowed""#) >= 8.0);
+        for line in [
+            "\napiserver_cel_compilation_duration_seconds_count 1\n",
+            "\napiserver_cel_evaluation_duration_seconds_count 1\n",
+            "\n# TYPE process_start_time_seconds gauge\n",
+            "\n# TYPE process_cpu_seconds_total counter\n",
+            "\nkubernetes_build_info{major=\"1\",minor=\"36\",git_version=\"v1.36",
+        ] {
+            assert!(page.contains(line), "{line}\n{page}");
+        }
+
+        let listed: BTreeSet<&str> = include_str!("../../../../docs/metrics.md")
+            .split("\n## ")
+            .find(|section| section.starts_with("Always"))
+            .unwrap()
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+            .collect();
+        let served: BTreeSet<&str> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+            .collect();
+        assert_eq!(listed, served, "docs/metrics.md lists the families of the page");
+    })
+    .await;
+}

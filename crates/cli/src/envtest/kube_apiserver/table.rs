@@ -31,7 +31,6 @@ const SERVED: &str = "what is served does not depend on it";
 const TLS: &str = "TLS 1.2 and 1.3 with safe cipher suites are served";
 const ETCD: &str = "it tunes the connection to an etcd";
 const METRICS: &str = "all metrics are served";
-const PORTS: &str = "node ports come from 30000-32767";
 const SHUTDOWN: &str = "the server stops at once, after the requests in progress";
 const REMOTE: &str = "setpoint has no such connection";
 
@@ -191,7 +190,7 @@ pub(super) const FLAGS: &[(&str, Takes, Use)] = &[
     ("service-account-signing-endpoint", Value, Ignored(REMOTE)),
     ("service-account-signing-key-file", Value, Same),
     ("service-cluster-ip-range", Value, Same),
-    ("service-node-port-range", Value, Ignored(PORTS)),
+    ("service-node-port-range", Value, Same),
     ("show-hidden-metrics-for-version", Value, Ignored(METRICS)),
     ("shutdown-delay-duration", Value, Ignored(SHUTDOWN)),
     ("shutdown-send-retry-after", Bool, Ignored(SHUTDOWN)),

@@ -3,6 +3,7 @@ use super::configuration::Hook;
 use super::{Failure, note};
 use crate::admission::Review;
 use crate::admission::subject::Subject;
+use crate::figures::{Call, OPERATIONS, Outcome};
 use crate::webhook::{WebhookError, undecodable};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,6 +13,7 @@ use setpoint_object::status::Status;
 use setpoint_object::{ApiError, Reason};
 use setpoint_schema::patch;
 use std::collections::BTreeMap;
+use tokio::time::Instant;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -39,6 +41,26 @@ struct Response {
 ///
 /// See [`Failure`].
 pub(super) async fn call(
+    hook: &Hook,
+    review: &Review<'_>,
+    subject: &Subject<'_>,
+    is_mutating: bool,
+) -> Result<Vec<Value>, Failure> {
+    let begun = Instant::now();
+    let answer = post(hook, review, subject, is_mutating).await;
+    let outcome = match &answer {
+        Ok(_) => Outcome::Allowed,
+        Err(Failure::Call(_)) if hook.fails_open => Outcome::Ignored,
+        Err(Failure::Call(_)) => Outcome::Failed,
+        Err(Failure::Refused(error)) => Outcome::Refused(error.code()),
+    };
+    let (name, operation) = (hook.name.clone(), OPERATIONS[review.operation as usize]);
+    let call = Call { name, operation, is_mutating, outcome };
+    review.inner.figures.webhooks.called(call, begun.elapsed());
+    answer
+}
+
+async fn post(
     hook: &Hook,
     review: &Review<'_>,
     subject: &Subject<'_>,

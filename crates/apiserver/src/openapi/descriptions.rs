@@ -1,0 +1,213 @@
+//! Descriptions of built-in types, from published OpenAPI documents.
+
+use serde::Deserialize;
+use setpoint_facts::DEFINITIONS;
+use sha2::{Digest as _, Sha512};
+use std::collections::{BTreeMap, HashMap};
+
+/// Maximum size of one document, in bytes. Kubernetes' `swagger.json` has 4 MiB.
+pub const OPEN_API_FILE_BYTES_MAX: usize = 32 << 20;
+/// Maximum size of one description, in bytes. The longest of Kubernetes has 4 KiB.
+const TEXT_BYTES_MAX: usize = 64 << 10;
+/// Maximum size of all descriptions, in bytes. Those of Kubernetes have less than a MiB.
+const ALL_BYTES_MAX: usize = 8 << 20;
+
+/// Why a document cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenApiFileError {
+    /// More than [`OPEN_API_FILE_BYTES_MAX`].
+    #[error("the document is larger than {OPEN_API_FILE_BYTES_MAX} bytes")]
+    TooLarge,
+    /// Not JSON, or definitions of another form.
+    #[error("the document is not OpenAPI in JSON")]
+    Json(#[source] serde_json::Error),
+    /// Neither `swagger: "2.0"` nor `openapi: 3.…`.
+    #[error("the document is neither OpenAPI 2.0 nor 3")]
+    Version,
+    /// A description of more than 64 KiB. The name of the definition.
+    #[error("a description of {0} has more than {TEXT_BYTES_MAX} bytes")]
+    LongText(String),
+    /// Descriptions of more than 8 MiB.
+    #[error("all descriptions together have more than {ALL_BYTES_MAX} bytes")]
+    TooMuchText,
+}
+
+/// Descriptions of built-in types and their fields, from the OpenAPI documents that Kubernetes
+/// publishes: `swagger.json`, or documents of version 3.
+///
+/// The documents of this server then have them, so that `kubectl explain` shows them. Types and
+/// fields that this server does not have are left out; the rest of the documents is not used.
+#[derive(Debug, Default)]
+pub struct OpenApiDescriptions {
+    types: HashMap<&'static str, Described>,
+    n_bytes: usize,
+    hash: Sha512,
+}
+
+#[derive(Debug, Default)]
+struct Described {
+    text: Option<Box<str>>,
+    fields: HashMap<&'static str, Box<str>>,
+}
+
+#[derive(Deserialize)]
+struct Document {
+    swagger: Option<String>,
+    openapi: Option<String>,
+    #[serde(default)]
+    definitions: BTreeMap<String, Definition>,
+    #[serde(default)]
+    components: Components,
+}
+#[derive(Default, Deserialize)]
+struct Components {
+    #[serde(default)]
+    schemas: BTreeMap<String, Definition>,
+}
+#[derive(Deserialize)]
+struct Definition {
+    description: Option<String>,
+    #[serde(default)]
+    properties: BTreeMap<String, Property>,
+}
+#[derive(Deserialize)]
+struct Property {
+    description: Option<String>,
+}
+
+impl OpenApiDescriptions {
+    /// Without any.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds those of a document. Of two descriptions of the same, the later one counts.
+    ///
+    /// # Errors
+    ///
+    /// The document cannot be used; what was added of it stays.
+    pub fn add(&mut self, json: &[u8]) -> Result<(), OpenApiFileError> {
+        if json.len() > OPEN_API_FILE_BYTES_MAX {
+            return Err(OpenApiFileError::TooLarge);
+        }
+        let document: Document = serde_json::from_slice(json).map_err(OpenApiFileError::Json)?;
+        let is_2 = document.swagger.as_deref() == Some("2.0");
+        let is_3 = document.openapi.is_some_and(|version| version.starts_with("3."));
+        if !is_2 && !is_3 {
+            return Err(OpenApiFileError::Version);
+        }
+        for (name, described) in document.definitions.into_iter().chain(document.components.schemas)
+        {
+            let Some(at) = setpoint_facts::definition(&name) else { continue };
+            let known = &DEFINITIONS[usize::from(at)];
+            let mut bounded = |text: String| -> Result<Box<str>, OpenApiFileError> {
+                if text.len() > TEXT_BYTES_MAX {
+                    return Err(OpenApiFileError::LongText(name.clone()));
+                }
+                self.n_bytes += text.len();
+                if self.n_bytes > ALL_BYTES_MAX {
+                    return Err(OpenApiFileError::TooMuchText);
+                }
+                self.hash.update((text.len() as u64).to_le_bytes());
+                self.hash.update(&text);
+                Ok(text.into())
+            };
+            let own = self.types.entry(known.name).or_default();
+            if let Some(text) = described.description.filter(|text| !text.is_empty()) {
+                own.text = Some(bounded(text)?);
+            }
+            for (name, property) in described.properties {
+                let field = known.fields.iter().find(|field| field.name == name);
+                let text = property.description.filter(|text| !text.is_empty());
+                if let (Some(field), Some(text)) = (field, text) {
+                    own.fields.insert(field.name, bounded(text)?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.n_bytes == 0
+    }
+
+    /// The description of a definition.
+    pub(super) fn of(&self, definition: &str) -> Option<&str> {
+        self.types.get(definition)?.text.as_deref()
+    }
+
+    /// The description of a field of a definition.
+    pub(super) fn of_field(&self, definition: &str, field: &str) -> Option<&str> {
+        self.types.get(definition)?.fields.get(field).map(|text| &**text)
+    }
+
+    /// Differs if the descriptions do.
+    pub(super) fn digest(&self) -> String {
+        super::hex(self.hash.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const POD: &str = "io.k8s.api.core.v1.Pod";
+
+    fn schemas() -> serde_json::Value {
+        json!({
+            POD: {
+                "description": "A pod.",
+                "type": "object",
+                "properties": {
+                    "spec": {"description": "What it is to be.", "allOf": [{"$ref": "#/x"}]},
+                    "unheard": {"description": "Of another version."},
+                },
+            },
+            "io.ex.v1.Ring": {"description": "Not built in."},
+        })
+    }
+
+    #[test]
+    fn descriptions_of_known_types_and_fields_are_taken_from_both_versions() {
+        let v2 = json!({"swagger": "2.0", "definitions": schemas(), "paths": {"/": [[]]}});
+        let v3 = json!({"openapi": "3.0.0", "components": {"schemas": schemas()}});
+        for document in [v2, v3] {
+            let mut all = OpenApiDescriptions::new();
+            assert!(all.is_empty());
+            all.add(document.to_string().as_bytes()).unwrap();
+            assert_eq!(all.of(POD), Some("A pod."));
+            assert_eq!(all.of_field(POD, "spec"), Some("What it is to be."));
+            assert_eq!((all.of_field(POD, "unheard"), all.of("io.ex.v1.Ring")), (None, None));
+            assert_ne!(all.digest(), OpenApiDescriptions::new().digest());
+        }
+    }
+
+    #[test]
+    fn unusable_documents_are_refused() {
+        let check = |document: &str, expected: &str| {
+            let refused = OpenApiDescriptions::new().add(document.as_bytes()).unwrap_err();
+            assert_eq!(refused.to_string(), expected);
+        };
+        check("{", "the document is not OpenAPI in JSON");
+        check("[]", "the document is not OpenAPI in JSON");
+        check(r#"{"swagger":"2.0","definitions":7}"#, "the document is not OpenAPI in JSON");
+        check("{}", "the document is neither OpenAPI 2.0 nor 3");
+        check(r#"{"swagger":"1.2"}"#, "the document is neither OpenAPI 2.0 nor 3");
+        let deep = format!(r#"{{"swagger":"2.0","definitions":{}"#, r#"{"a":"#.repeat(1_000_000));
+        check(&deep, "the document is not OpenAPI in JSON");
+        let long = json!({"swagger": "2.0", "definitions": {
+            POD: {"description": "x".repeat(TEXT_BYTES_MAX + 1)},
+        }});
+        check(
+            &long.to_string(),
+            "a description of io.k8s.api.core.v1.Pod has more than 65536 bytes",
+        );
+        check(
+            &" ".repeat(OPEN_API_FILE_BYTES_MAX + 1),
+            "the document is larger than 33554432 bytes",
+        );
+    }
+}

@@ -1,0 +1,69 @@
+//! Plugins whose runs are counted.
+
+use super::{Admission, Review};
+use crate::figures::{AdmissionCounts, Distribution, Labels};
+use serde_json::Value;
+use setpoint_object::ApiError;
+use std::ops::Deref;
+use tokio::time::Instant;
+
+/// A plugin, and how long its halves took.
+#[derive(Debug)]
+pub(super) struct Counted<P> {
+    plugin: P,
+    counts: AdmissionCounts,
+}
+
+impl<P: Deref<Target = dyn Admission>> Counted<P> {
+    pub(super) fn new(plugin: P) -> Self {
+        Self { plugin, counts: AdmissionCounts::default() }
+    }
+    pub(super) fn name(&self) -> &str {
+        self.plugin.name()
+    }
+    pub(super) fn reinvoked(&self) -> bool {
+        self.plugin.reinvoked()
+    }
+    pub(super) fn handles(&self, review: &Review<'_>) -> bool {
+        self.plugin.handles(review)
+    }
+    /// Whether its mutating half is called.
+    pub(super) fn mutates(&self, review: &Review<'_>) -> bool {
+        self.plugin.mutates(review.operation) && self.plugin.handles(review)
+    }
+    pub(super) async fn mutate(
+        &self,
+        review: &Review<'_>,
+        object: &mut Value,
+    ) -> Result<(), ApiError> {
+        let begun = Instant::now();
+        let outcome = self.plugin.mutate(review, object).await;
+        self.counts.ran(review.operation as usize, false, &outcome, begun.elapsed());
+        outcome
+    }
+    pub(super) async fn validate(
+        &self,
+        review: &Review<'_>,
+        object: Option<&Value>,
+    ) -> Result<(), ApiError> {
+        let begun = Instant::now();
+        let outcome = self.plugin.validate(review, object).await;
+        self.counts.ran(review.operation as usize, true, &outcome, begun.elapsed());
+        outcome
+    }
+    /// Runs a half that waits for other programs. The request's own time is without it.
+    pub(super) async fn waiting_for<T>(
+        &self,
+        review: &Review<'_>,
+        half: impl Future<Output = T>,
+    ) -> T {
+        let begun = Instant::now();
+        let outcome = half.await;
+        review.attributes.wait(begun.elapsed());
+        outcome
+    }
+    /// The series of its runs.
+    pub(super) fn series(&self) -> impl Iterator<Item = (Labels, Distribution)> {
+        self.counts.series(Some(self.plugin.name()))
+    }
+}

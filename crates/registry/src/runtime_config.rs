@@ -1,0 +1,285 @@
+//! Which built-in resources are served: kube-apiserver's `--runtime-config`.
+
+use crate::bootstrap;
+use crate::catalog::{Catalog, Resource};
+use setpoint_object::GroupVersion;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Groups that the server and its built-in controllers work with. They cannot be turned off.
+const NEEDED: [&str; 9] = [
+    "",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "networking.k8s.io",
+    "rbac.authorization.k8s.io",
+];
+
+/// Names of sets of versions, in the order in which they are applied.
+const SETS: [(&str, Stability); 4] = [
+    ("api/all", Stability::Any),
+    ("api/ga", Stability::Stable),
+    ("api/beta", Stability::Beta),
+    ("api/alpha", Stability::Alpha),
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stability {
+    Any,
+    Stable,
+    Beta,
+    Alpha,
+}
+
+impl Stability {
+    fn of(version: &str) -> Option<Self> {
+        let rest = version.strip_prefix('v')?.trim_start_matches(|c: char| c.is_ascii_digit());
+        match rest.trim_end_matches(|c: char| c.is_ascii_digit()) {
+            "" => Some(Self::Stable),
+            "beta" => Some(Self::Beta),
+            "alpha" => Some(Self::Alpha),
+            _ => None,
+        }
+    }
+    fn has(self, version: &str) -> bool {
+        self == Self::Any || Self::of(version) == Some(self)
+    }
+}
+
+/// Which built-in resources are served, in the syntax of kube-apiserver's `--runtime-config`: pairs
+/// `key=bool` with commas between them. A key is `<group>/<version>` (`api/v1` or `v1` for the core
+/// group), `<group>/<version>/<resource>`, `api/all`, `api/ga`, `api/beta` or `api/alpha`. A
+/// resource counts more than a version, and a version more than a set. Without a value, `true`.
+///
+/// Every built-in resource is served by default, and the served versions are those without `beta`
+/// and `alpha`: pairs with `true` have something again that another pair has turned off. Resources
+/// that are turned off stay in the store.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RuntimeConfig {
+    text: String,
+    /// Group, version and resource.
+    off: BTreeSet<[String; 3]>,
+}
+
+/// Why a text is not a [`RuntimeConfig`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuntimeConfigError {
+    /// A key of another form.
+    #[error("runtime-config invalid key {0}")]
+    Key(String),
+    /// A value that is not a boolean. Key and value.
+    #[error("invalid value of {0}: {1}, err: strconv.ParseBool: parsing {1:?}: invalid syntax")]
+    Value(String, String),
+    /// Groups that Kubernetes does not have.
+    #[error("unknown api groups {0}")]
+    UnknownGroups(String),
+    /// A version that its group does not have.
+    #[error("group version {0} that has not been registered")]
+    UnknownVersion(String),
+    /// A version that Kubernetes may have, and this server does not.
+    #[error("group version {0} is not served by setpoint: it has no beta and alpha versions")]
+    NotServed(String),
+    /// A resource that is not in lower case. Key and resource.
+    #[error(
+        "invalid key {0}: group/version/resource and resource is always lowercase plural, not {1:?}"
+    )]
+    Case(String, String),
+    /// Nothing would be served.
+    #[error("invalid runtime-config with only api/all=false")]
+    Nothing,
+    /// What the server needs itself would be turned off.
+    #[error("group version {0} cannot be turned off: setpoint needs it")]
+    Needed(String),
+}
+
+impl RuntimeConfig {
+    /// Whether a row is served.
+    fn serves(&self, row: &Resource) -> bool {
+        let [group, version] = [&row.gvk.group, &row.gvk.version].map(ToString::to_string);
+        !self.off.contains(&[group, version, row.resource.to_string()])
+    }
+    /// The rows of a catalog that are served, and the groups that have any.
+    pub(crate) fn served(&self, catalog: Arc<Catalog>) -> Arc<Catalog> {
+        if self.off.is_empty() {
+            return catalog;
+        }
+        let mut rows = catalog.rows.clone();
+        rows.retain(|_, row| self.serves(row));
+        let mut groups = catalog.groups.clone();
+        for group in &mut groups {
+            let name = group.name.clone();
+            let has = |version: &Arc<str>| {
+                rows.keys().any(|(group, known, _)| *group == name && known == version)
+            };
+            group.versions.retain(has);
+        }
+        groups.retain(|group| !group.versions.is_empty());
+        Arc::new(Catalog { generation: catalog.generation, groups, rows })
+    }
+}
+
+impl fmt::Display for RuntimeConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// As `strconv.ParseBool`; an empty text is true.
+fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "" | "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+impl FromStr for RuntimeConfig {
+    type Err = RuntimeConfigError;
+
+    fn from_str(text: &str) -> Result<Self, RuntimeConfigError> {
+        // The last one of each key, in name order.
+        let mut pairs: BTreeMap<&str, &str> = BTreeMap::new();
+        for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, "true"));
+            pairs.insert(key.trim(), value.trim());
+        }
+        if pairs.len() == 1 && pairs.get("api/all") == Some(&"false") {
+            return Err(RuntimeConfigError::Nothing);
+        }
+        let catalog = bootstrap::catalog();
+        let mut off: BTreeSet<[String; 3]> = BTreeSet::new();
+        let mut turn = |is_on: bool, concerns: &dyn Fn(&Resource) -> bool| {
+            for row in catalog.rows.values().filter(|row| concerns(row)) {
+                let name = [&row.gvk.group, &row.gvk.version, &row.resource].map(|t| t.to_string());
+                if is_on {
+                    off.remove(&name);
+                } else {
+                    off.insert(name);
+                }
+            }
+        };
+        for (set, stability) in SETS {
+            let Some(value) = pairs.remove(set) else { continue };
+            let is_on = boolean(set, value)?;
+            turn(is_on, &|row| stability.has(&row.gvk.version));
+        }
+        let mut specific = Vec::new();
+        let mut unknown = Vec::new();
+        for (key, value) in pairs {
+            let tokens: Vec<&str> = key.split('/').collect();
+            let (group, version, resource) = match tokens[..] {
+                // As kube-apiserver's help writes the core group.
+                ["v1"] => ("", "v1", None),
+                [group, version] => (group, version, None),
+                [group, version, resource] => (group, version, Some(resource)),
+                _ => return Err(RuntimeConfigError::Key(key.to_owned())),
+            };
+            let group = if group == "api" { "" } else { group };
+            let name = GroupVersion::new(group, version).to_string();
+            match catalog.group(group) {
+                None => unknown.push(name),
+                Some(found) => {
+                    let is_known = found.versions.iter().any(|known| **known == *version);
+                    specific.push((key, name, group, version, resource, is_known, value));
+                }
+            }
+        }
+        if !unknown.is_empty() {
+            return Err(RuntimeConfigError::UnknownGroups(unknown.join(",")));
+        }
+        // Versions before resources.
+        specific.sort_by_key(|(.., resource, _, _)| resource.is_some());
+        for (key, name, group, version, resource, is_known, value) in specific {
+            let is_on = boolean(key, value)?;
+            let is_unstable =
+                matches!(Stability::of(version), Some(Stability::Beta | Stability::Alpha));
+            match (is_known, is_unstable, is_on) {
+                (true, ..) => {}
+                (false, true, false) => continue,
+                (false, true, true) => return Err(RuntimeConfigError::NotServed(name)),
+                (false, false, _) => return Err(RuntimeConfigError::UnknownVersion(name)),
+            }
+            if let Some(resource) = resource.filter(|name| name.to_lowercase() != **name) {
+                return Err(RuntimeConfigError::Case(key.to_owned(), resource.to_owned()));
+            }
+            turn(is_on, &|row| {
+                let is_version = *row.gvk.group == *group && *row.gvk.version == *version;
+                is_version && resource.is_none_or(|resource| *row.resource == *resource)
+            });
+        }
+        let needed = off.iter().find(|[group, ..]| NEEDED.contains(&&**group));
+        if let Some([group, version, _]) = needed {
+            let name = GroupVersion::new(&**group, &**version).to_string();
+            return Err(RuntimeConfigError::Needed(name));
+        }
+        Ok(Self { text: text.to_owned(), off })
+    }
+}
+
+fn boolean(key: &str, value: &str) -> Result<bool, RuntimeConfigError> {
+    let parsed = parse_bool(value);
+    parsed.ok_or_else(|| RuntimeConfigError::Value(key.to_owned(), value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_turn_resources_off() {
+        let check = |text: &str, served: &[&str], unserved: &[&str]| {
+            let config: RuntimeConfig = text.parse().unwrap();
+            let catalog = config.served(bootstrap::catalog());
+            let has = |name: &&&str| {
+                let mut parts = name.split('/');
+                let mut next = || parts.next().unwrap();
+                catalog.get(next(), next(), next()).is_some()
+            };
+            assert_eq!(served.iter().filter(has).count(), served.len(), "{text}: {served:?}");
+            assert_eq!(unserved.iter().filter(has).count(), 0, "{text}: {unserved:?}");
+        };
+        check("", &["apps/v1/deployments"], &[]);
+        check("apps/v1=false", &["batch/v1/jobs"], &["apps/v1/deployments", "apps/v1/replicasets"]);
+        check("apps/v1/deployments=0", &["apps/v1/replicasets"], &["apps/v1/deployments"]);
+        check(
+            "apps/v1/deployments=true, apps/v1=false",
+            &["apps/v1/deployments"],
+            &["apps/v1/replicasets"],
+        );
+        check("api/beta=true,api/all,resource.k8s.io/v1beta1=false", &["apps/v1/deployments"], &[]);
+        let config: RuntimeConfig = "apps/v1=false".parse().unwrap();
+        assert!(config.served(bootstrap::catalog()).group("apps").is_none());
+    }
+
+    #[test]
+    fn refusals_are_those_of_kube_apiserver() {
+        let check = |text: &str, expected: &str| {
+            assert_eq!(text.parse::<RuntimeConfig>().unwrap_err().to_string(), expected);
+        };
+        check("nope/v1=true", "unknown api groups nope/v1");
+        check("apps/v9=true", "group version apps/v9 that has not been registered");
+        check("foo=true", "runtime-config invalid key foo");
+        check("api/all=false", "invalid runtime-config with only api/all=false");
+        check(
+            "apps/v1=x",
+            "invalid value of apps/v1: x, err: strconv.ParseBool: parsing \"x\": invalid syntax",
+        );
+        check(
+            "apps/v1/Deployments=false",
+            "invalid key apps/v1/Deployments: group/version/resource and resource is always lowercase plural, not \"Deployments\"",
+        );
+        check(
+            "resource.k8s.io/v1beta1=true",
+            "group version resource.k8s.io/v1beta1 is not served by setpoint: it has no beta and alpha versions",
+        );
+        check("api/v1=false", "group version v1 cannot be turned off: setpoint needs it");
+        check("v1=false", "group version v1 cannot be turned off: setpoint needs it");
+    }
+}
