@@ -508,6 +508,44 @@ fn strategic_results_of_a_wrong_type_show_the_patch_as_go_does() {
 }
 
 #[test]
+fn json_patch_has_the_liberties_of_the_reference() {
+    let target = || json!({"a": 1, "l": [1]});
+    // A missing member is copied as null, but not a missing element.
+    check_json(
+        target(),
+        r#"[{"op":"copy","from":"/no","path":"/b"}]"#,
+        expect![[r#"{"a":1,"b":null,"l":[1]}"#]],
+    );
+    check_json(
+        target(),
+        r#"[{"op":"copy","from":"/l/1","path":"/b"}]"#,
+        expect!["422 Invalid the server rejected our request due to an error in our request"],
+    );
+    // What stands before the first slash is not looked at.
+    check_json(target(), r#"[{"op":"remove","path":"x/a"}]"#, expect![[r#"{"l":[1]}"#]]);
+    check_json(
+        target(),
+        r#"[{"op":"remove","path":"a"}]"#,
+        expect!["422 Invalid the server rejected our request due to an error in our request"],
+    );
+    check_json(
+        target(),
+        r#"[{"op":"replace","path":"","value":"x"}]"#,
+        expect!["422 Invalid the server rejected our request due to an error in our request"],
+    );
+}
+
+#[test]
+fn elements_that_an_order_directive_does_not_know_are_reversed_as_in_the_reference() {
+    let mut target = json!({"spec": {}});
+    let body = json!({"spec": {"$setElementOrder/volumes": [], "volumes": names("a b c")}});
+    let done =
+        strategic_merge_patch(&pod(), &mut target, body.to_string().as_bytes(), &mut Vec::new());
+    assert_eq!(done, Ok(()));
+    assert_eq!(target["spec"]["volumes"], names("c b a"));
+}
+
+#[test]
 fn undecodable_results_have_causes_only() {
     let error = undecodable("{}", "strict decoding error: unknown field \"spec.foo\"");
     expect![[r#"
@@ -546,6 +584,21 @@ fn patches_of_webhooks_name_the_operation_that_failed() {
             "copy operation does not apply: doc is missing from path: /no/x: missing value",
         ),
         (json!({"op": "jump", "path": "/"}), "Unexpected kind: jump"),
+        (json!({"path": "/"}), "Unexpected kind: unknown"),
+        (json!(null), "Unexpected kind: unknown"),
+        (
+            json!({"op": "add", "path": "/list/3", "value": 1}),
+            "error in add for path: '/list/3': Unable to access invalid index: 3: invalid index referenced",
+        ),
+        (
+            json!({"op": "remove", "path": "/list/x"}),
+            "error in remove for path: '/list/x': strconv.Atoi: parsing \"x\": invalid syntax",
+        ),
+        (
+            json!({"op": "replace", "path": "", "value": 1}),
+            "replace operation value must be object or array: %!w(<nil>)",
+        ),
+        (json!({"op": "add"}), "add operation failed to decode path: missing value"),
     ] {
         assert_eq!(fails(json!([operation])).unwrap_err(), error);
     }
