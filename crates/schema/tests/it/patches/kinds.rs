@@ -136,7 +136,10 @@ impl Kind {
             apply::update(&typing, live, &mut new, &manager);
             new
         };
-        assert!(self.conform(&mut object, &mut Vec::new()), "{object}");
+        // Here decoding refuses what no field type says: times, bytes.
+        if !self.conform(&mut object, &mut Vec::new()) {
+            return Err(patch::undecodable(&step["object"].to_string(), "no object of its type"));
+        }
         Ok(object)
     }
 }

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use setpoint_object::ApiError;
 use setpoint_schema::{decode, patch};
 use std::io::{BufRead, BufReader, Write};
+use std::panic::{self, AssertUnwindSafe};
 use std::process::{Command, Stdio};
 use typed::{Taste, Typed};
 
@@ -114,7 +115,8 @@ fn run(way: &'static str, cases: usize, seed: u64, kinds: &[Kind], report: &mut 
                 answer.object = answer.object.as_ref().map(read);
             }
             let question = question(way, seed, case, kinds);
-            let ours = ours(&question, kinds);
+            let ours = panic::catch_unwind(AssertUnwindSafe(|| ours(&question, kinds)))
+                .unwrap_or_else(|_| Answer { panic: "here".to_owned(), ..Answer::default() });
             let is_unsteady = !others.is_empty();
             report.count(way, &theirs, is_unsteady);
             // Of several answers, one is as good as the other.
@@ -205,6 +207,9 @@ fn document(way: &str, object: &Value, text: &str) -> Answer {
 
 /// What differs first.
 fn differs(ours: &Answer, theirs: &Answer) -> Option<&'static str> {
+    if !ours.panic.is_empty() {
+        return Some("panic here");
+    }
     if !theirs.panic.is_empty() {
         return Some("panic");
     }
