@@ -1,8 +1,8 @@
 //! `cargo xtask patches`: patches generated objects here and with Kubernetes' own libraries, and
 //! writes how the results differ in `docs/patches.md`.
 //!
-//! The four ways of patching are cases of one program of ours, in Go, which is laid over Kubernetes'
-//! source for the build. The cases are made by `crates/schema/tests/it/patches`.
+//! The four ways of patching are cases of one program of ours, in Go, which is laid over
+//! Kubernetes' source for the build. The cases are made by `crates/schema/tests/it/patches`.
 
 use crate::cargo::{cargo, root, target_folder};
 use crate::machine::{date, hardware};
