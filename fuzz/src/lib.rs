@@ -9,25 +9,37 @@
 #![allow(clippy::unwrap_used, reason = "a failure is a finding")]
 
 pub mod admission;
+pub mod apply;
 pub mod audit_policy;
 pub mod authentication_config;
 pub mod authorization_config;
+pub mod body;
 pub mod cbor;
 pub mod cel;
 pub mod certificate;
+pub mod crd_schema;
+pub mod cron;
 pub mod encryption;
+pub mod field_selector;
+pub mod field_set;
 pub mod frames;
+pub mod json_path;
 pub mod jwks;
+pub mod label_selector;
 pub mod list;
+pub mod patch;
 pub mod pattern;
 mod plane;
 pub mod policy;
+pub mod protobuf;
+pub mod quantity;
 pub mod request_header;
 pub mod resource_version;
 pub mod review;
 pub mod saved;
 pub mod skim;
 pub mod token;
+mod types;
 pub mod webhook_answer;
 
 use bytes::Bytes;

@@ -21,6 +21,7 @@ mod machine;
 mod mutations;
 mod pages;
 mod parts;
+mod patches;
 mod seeds;
 mod started;
 mod suite;
@@ -73,6 +74,9 @@ enum Chore {
     /// Sends generated objects to kube-apiserver and to `setpoint up`, compares the answers, and
     /// writes `docs/validation.md`.
     Validation(validation::Args),
+    /// Patches generated objects here and with Kubernetes' libraries, compares the results, and
+    /// writes `docs/patches.md`.
+    Patches(patches::Args),
     /// Play every controller's scenario with many seeds, and write `docs/seeds.md`.
     Seeds(seeds::Args),
     /// Copy measured figures from benches/RESULTS.md into the pages that state them.
@@ -99,6 +103,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Conformance(args) => conformance::run(&args),
         Chore::ControllerRuntime(args) => controller_runtime::run(&args),
         Chore::Validation(args) => validation::run(&args),
+        Chore::Patches(args) => patches::run(&args),
         Chore::Seeds(args) => seeds::run(&args),
         Chore::Pages => pages::run(),
         Chore::Dist(args) => dist::run(&args),

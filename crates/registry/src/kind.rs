@@ -121,7 +121,7 @@ pub struct StatusRule {
     pub initial: &'static str,
     /// A new object keeps the status that the client sent; only what it lacks is initial.
     pub keeps_new: bool,
-    /// Members that are not owned through `/status`.
+    /// Members that are not owned through `/status`: `spec`, `metadata/labels`.
     pub resets: &'static [&'static str],
     /// How the metadata is checked, besides once as that of any object. Each check reports.
     pub checks: MetadataChecks,
@@ -133,7 +133,9 @@ impl StatusRule {
     pub const fn new(meta: StatusMeta, initial: &'static str) -> Self {
         let resets: &[&str] = match meta {
             StatusMeta::Identity | StatusMeta::Nothing => &["metadata", "spec"],
-            StatusMeta::All | StatusMeta::ButLabels | StatusMeta::Pod => &["spec"],
+            StatusMeta::All => &["spec"],
+            StatusMeta::ButLabels => &["spec", "metadata/labels"],
+            StatusMeta::Pod => &["spec", "metadata/deletionTimestamp", "metadata/ownerReferences"],
         };
         let checks = MetadataChecks::before(&[MetadataCheck::Change]);
         Self { meta, initial, keeps_new: false, resets, checks }

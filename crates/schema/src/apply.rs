@@ -79,8 +79,8 @@ pub struct Typing<'a> {
     pub schema: &'a TypeSchema,
     /// The kind: `Deployment`.
     pub kind: &'a str,
-    /// Top-level members this endpoint resets (`status` on the main endpoint, `spec` on `/status`;
-    /// `metadata` on `/status` of custom resources): never owned.
+    /// Members this endpoint resets (`status` on the main endpoint, `spec` on `/status`; `metadata`
+    /// on `/status` of custom resources, `metadata/labels` on that of Deployments): never owned.
     pub reset: &'a BTreeSet<&'a str>,
     /// The object is a custom resource (structs carry `.` when created).
     pub custom: bool,

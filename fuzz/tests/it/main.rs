@@ -135,3 +135,58 @@ fn request_headers_hold_for_the_corpus_and_its_mutants() {
 fn answers_of_webhooks_hold_for_the_corpus_and_its_mutants() {
     replay("webhook_answer", 5, setpoint_fuzz::webhook_answer::check);
 }
+
+#[test]
+fn applied_configurations_hold_for_the_corpus_and_its_mutants() {
+    replay("apply", 100, setpoint_fuzz::apply::check);
+}
+
+#[test]
+fn bodies_hold_for_the_corpus_and_its_mutants() {
+    replay("body", 100, setpoint_fuzz::body::check);
+}
+
+#[test]
+fn schemas_of_definitions_hold_for_the_corpus_and_its_mutants() {
+    replay("crd_schema", 60, setpoint_fuzz::crd_schema::check);
+}
+
+#[test]
+fn schedules_hold_for_the_corpus_and_its_mutants() {
+    replay("cron", 300, setpoint_fuzz::cron::check);
+}
+
+#[test]
+fn field_selectors_hold_for_the_corpus_and_its_mutants() {
+    replay("field_selector", 300, setpoint_fuzz::field_selector::check);
+}
+
+#[test]
+fn sets_of_fields_hold_for_the_corpus_and_its_mutants() {
+    replay("field_set", 200, setpoint_fuzz::field_set::check);
+}
+
+#[test]
+fn json_paths_hold_for_the_corpus_and_its_mutants() {
+    replay("json_path", 300, setpoint_fuzz::json_path::check);
+}
+
+#[test]
+fn label_selectors_hold_for_the_corpus_and_its_mutants() {
+    replay("label_selector", 300, setpoint_fuzz::label_selector::check);
+}
+
+#[test]
+fn patches_hold_for_the_corpus_and_its_mutants() {
+    replay("patch", 100, setpoint_fuzz::patch::check);
+}
+
+#[test]
+fn protobuf_holds_for_the_corpus_and_its_mutants() {
+    replay("protobuf", 200, setpoint_fuzz::protobuf::check);
+}
+
+#[test]
+fn quantities_hold_for_the_corpus_and_its_mutants() {
+    replay("quantity", 300, setpoint_fuzz::quantity::check);
+}

@@ -24,7 +24,7 @@ impl Write<'_> {
         name.truncate(end);
         if name.is_empty() { "unknown".to_owned() } else { name }
     }
-    /// Top-level members that this endpoint resets, so that they are not owned through it.
+    /// Members that this endpoint resets, so that they are not owned through it.
     fn reset(&self) -> BTreeSet<&'static str> {
         match self.target.subresource.as_ref() {
             Some(Subresource::Status) => {

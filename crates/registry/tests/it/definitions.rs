@@ -422,3 +422,27 @@ async fn the_removal_of_a_definition_continues_after_a_restart() {
     eventually(&server, &format!("{DEFINITIONS}/foos.ex.io"), Value::is_null).await;
     server.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_was_stored_stays_until_the_status_forgets_it() {
+    let server = Server::start().await;
+    let mut established = define(&server, definition("foos", "Foo", spec())).await;
+    let path = format!("{DEFINITIONS}/foos.ex.io");
+    assert_eq!(established["status"]["storedVersions"], json!(["v1"]));
+    let mut newer = established["spec"]["versions"][0].clone();
+    newer["name"] = "v2".into();
+    established["spec"]["versions"][0]["storage"] = false.into();
+    established["spec"]["versions"].as_array_mut().unwrap().push(newer);
+    let both = server.update(&path, established).await.unwrap();
+    assert_eq!(both["status"]["storedVersions"], json!(["v1", "v2"]));
+    let mut without = both.clone();
+    without["spec"]["versions"].as_array_mut().unwrap().remove(0);
+    let why = refused(server.update(&path, without).await);
+    assert!(why.contains("status.storedVersions[0]: Invalid value: \"v1\""), "{why}");
+    let mut forgets = both;
+    forgets["status"]["storedVersions"] = json!(["v2"]);
+    let mut left = server.update(&format!("{path}/status"), forgets).await.unwrap();
+    left["spec"]["versions"].as_array_mut().unwrap().remove(0);
+    let one = server.update(&path, left).await.unwrap();
+    assert_eq!(one["status"]["storedVersions"], json!(["v2"]));
+}

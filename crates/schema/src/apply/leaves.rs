@@ -25,7 +25,7 @@ pub(super) fn leaves_without<'a>(
 struct Below<'a> {
     /// The value itself is a leaf.
     leaf: bool,
-    /// It is `null` or an empty map, or turns into `null` because everything in it goes.
+    /// It is `null` or an empty map, or a map that everything goes from.
     empty: bool,
     children: FieldSet<'a>,
 }
@@ -53,21 +53,12 @@ fn below<'a>(ty: Type<'a>, value: &'a Value, gone: &FieldSet<'_>) -> Below<'a> {
             }
             Below { leaf: false, empty, children: FieldSet::from_nodes(nodes) }
         }
-        (Form::List, Value::Array(items)) => Below {
-            // An empty list is no claim, unless it is one that was emptied.
-            empty: !items.is_empty()
-                && !gone.is_empty()
-                && items.iter().all(|item| goes(ty, item, gone)),
-            children: elements(ty, items, gone),
-            ..Below::default()
-        },
+        // An empty list is no claim.
+        (Form::List, Value::Array(items)) => {
+            Below { children: elements(ty, items, gone), ..Below::default() }
+        }
         _ => Below { empty: value.is_null(), ..Below::default() },
     }
-}
-
-fn goes(ty: Type<'_>, item: &Value, gone: &FieldSet<'_>) -> bool {
-    let element = path_element(ty, item).ok();
-    element.and_then(|element| gone.get(&element)).is_some_and(|node| node.member)
 }
 
 fn elements<'a>(ty: Type<'a>, items: &'a [Value], gone: &FieldSet<'_>) -> FieldSet<'a> {

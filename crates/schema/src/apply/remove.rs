@@ -9,7 +9,7 @@ use super::types::{Form, Relation, Type};
 use serde_json::Value;
 
 /// Removes the paths of `gone` with everything below them. A map or list that becomes empty by this
-/// turns into `null`.
+/// stays as an empty one.
 pub(super) fn remove(ty: Type<'_>, value: &mut Value, gone: &FieldSet<'_>) {
     match (ty.form(Some(value)), &mut *value) {
         (Form::Map, Value::Object(members)) if !ty.atomic_map() => {
@@ -23,9 +23,6 @@ pub(super) fn remove(ty: Type<'_>, value: &mut Value, gone: &FieldSet<'_>) {
                 }
                 true
             });
-            if members.is_empty() {
-                *value = Value::Null;
-            }
         }
         (Form::List, Value::Array(items)) if !matches!(ty.relation(), Relation::Atomic) => {
             items.retain_mut(|item| {
@@ -37,12 +34,10 @@ pub(super) fn remove(ty: Type<'_>, value: &mut Value, gone: &FieldSet<'_>) {
                 remove(ty.items(), item, &node.children);
                 true
             });
-            if items.is_empty() {
-                *value = Value::Null;
-            }
         }
         // A set that looks into an atomic value was written for another schema.
-        (Form::Map, Value::Object(_)) | (Form::List, Value::Array(_)) => *value = Value::Null,
+        (Form::Map, Value::Object(members)) => members.clear(),
+        (Form::List, Value::Array(items)) => items.clear(),
         _ => {}
     }
 }

@@ -41,7 +41,7 @@ const RESIZE: &[&[Step]] = &[
 /// Which part of an object a request through an endpoint can own.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scope<'a> {
-    /// Top-level members that are reset.
+    /// Members that are reset: `status`, `metadata/labels`.
     reset: &'a BTreeSet<&'a str>,
     /// Where set: nothing but these paths.
     only: Option<&'static [&'static [Step]]>,
@@ -60,20 +60,29 @@ impl<'a> Scope<'a> {
 
     /// Takes out what the endpoint cannot own.
     pub(super) fn apply(self, set: &mut FieldSet<'_>) {
-        if !self.reset.is_empty() {
-            set.retain(|node| {
-                if let PathElement::Field(name) = &node.element
-                    && self.reset.contains(name.as_ref())
-                {
-                    node.member = false;
-                    node.children = FieldSet::new();
-                }
-            });
+        for reset in self.reset {
+            lose(set, reset);
         }
         if let Some(only) = self.only {
             keep(set, only);
         }
     }
+}
+
+/// Takes out the member that a path of names leads to, and what is below it.
+fn lose(set: &mut FieldSet<'_>, path: &str) {
+    let (first, rest) = match path.split_once('/') {
+        Some((first, rest)) => (first, Some(rest)),
+        None => (path, None),
+    };
+    set.retain(|node| match (&node.element, rest) {
+        (PathElement::Field(name), None) if name == first => {
+            node.member = false;
+            node.children = FieldSet::new();
+        }
+        (PathElement::Field(name), Some(rest)) if name == first => lose(&mut node.children, rest),
+        _ => {}
+    });
 }
 
 /// Keeps what lies at or below one of these ways.

@@ -149,14 +149,23 @@ impl<'a> Type<'a> {
         }
     }
 
+    /// The one type whose optional key has its zero value as the default (`imagePullSecrets`).
+    fn is_local_reference(self) -> bool {
+        let Self::Declared { view, .. } = self else { return false };
+        view.node().type_name.as_deref() == Some("io.k8s.api.core.v1.LocalObjectReference")
+    }
+
     /// The value of a key field that an element of this type lacks.
     pub(super) fn key_default(self, name: &str) -> Option<Cow<'a, Value>> {
-        let Self::Declared { view, custom, .. } = self else { return None };
+        let Self::Declared { view, .. } = self else { return None };
         let field = view.property(name)?.node();
         if let Some(default) = &field.default {
             return Some(Cow::Borrowed(default));
         }
-        if custom || !view.node().required.iter().any(|required| required == name) {
+        let is_required = view.node().required.iter().any(|required| required == name);
+        // Types without a name are those of custom resources.
+        let is_built_in = view.node().type_name.is_some();
+        if !is_built_in || !is_required && !self.is_local_reference() {
             return None;
         }
         Some(Cow::Owned(match field.shape {

@@ -16,9 +16,15 @@ pub(crate) fn types(schema: View<'_>, value: &Value) -> Result<(), String> {
     match (schema.shape, value) {
         (_, Value::Null) | (Shape::Any, _) => Ok(()),
         (Shape::IntOrString, _) => int_or_string(value),
-        (Shape::Object, Value::Object(members)) => members.iter().try_for_each(|(name, value)| {
-            schema.member(name).map_or(Ok(()), |member| types(member, value))
-        }),
+        (Shape::Object, Value::Object(members)) => {
+            let members = members.iter();
+            let mut members: Vec<(View<'_>, &Value)> = members
+                .filter_map(|(name, value)| schema.member(name).map(|member| (member, value)))
+                .collect();
+            // In the order of the struct's fields. Sorting is stable: members of maps stay.
+            members.sort_by_key(|(member, _)| member.order);
+            members.into_iter().try_for_each(|(member, value)| types(member, value))
+        }
         (Shape::Object, _) => {
             let kind = go_kind(value);
             Err(if schema.properties.is_empty() && schema.additional.is_some() {

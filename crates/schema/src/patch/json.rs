@@ -3,7 +3,8 @@
 use super::rejected;
 use crate::decode::{Format, JSON_DEPTH_MAX, note, parse};
 use serde_json::Value;
-use setpoint_object::{ApiError, Reason};
+use setpoint_object::{ApiError, Reason, field};
+use std::num::IntErrorKind;
 
 /// The most operations in one JSON patch: 10,000, as the reference.
 pub const OPERATIONS_MAX: usize = 10_000;
@@ -21,8 +22,8 @@ const MEMBERS: [&str; 4] = ["from", "op", "path", "value"];
 /// RFC 6902: operations in order, all or nothing (the caller drops the target after an error).
 ///
 /// Liberties of the reference: `replace` of a missing object member adds it, `test` of a missing
-/// object member against `null` passes, negative indices count from the end, `replace` of the whole
-/// document with a scalar does nothing.
+/// object member against `null` passes, `copy` of one copies `null`, negative indices count from
+/// the end, and a pointer's text before its first slash is not looked at.
 ///
 /// `problems` collects `json patch unknown field "[0].foo"` and `json patch duplicate field
 /// "[0].op"`.
@@ -67,7 +68,7 @@ pub fn json_patch(
     }
     let mut cost = Cost::default();
     for operation in operations {
-        let done = carry_out(target, operation, &mut cost);
+        let done = Operation(operation).carry_out(target, &mut cost);
         if cost.steps > STEPS_MAX {
             return Err(ApiError::new(
                 413,
@@ -75,7 +76,7 @@ pub fn json_patch(
                 format!("Request entity too large: {}", too_many_steps()),
             ));
         }
-        done.ok_or_else(rejected)?;
+        done.map_err(|_| rejected())?;
     }
     Ok(())
 }
@@ -101,7 +102,7 @@ pub fn operations(patch: &[u8]) -> Result<Vec<Value>, String> {
             ));
         }
     };
-    match operations.iter().find(|operation| !operation.is_object()) {
+    match operations.iter().find(|operation| !operation.is_object() && !operation.is_null()) {
         Some(other) => {
             let found = json_type(other);
             Err(format!("json: cannot unmarshal {found} into Go value of type jsonpatch.Operation"))
@@ -125,50 +126,13 @@ pub fn apply_operations(target: &mut Value, operations: Vec<Value>) -> Result<()
     }
     let mut cost = Cost::default();
     for operation in operations {
-        let text = |name: &str| operation[name].as_str().unwrap_or_default().to_owned();
-        let (op, path, from) = (text("op"), text("path"), text("from"));
-        let done = carry_out(target, operation, &mut cost);
+        let done = Operation(operation).carry_out(target, &mut cost);
         if cost.steps > STEPS_MAX {
             return Err(too_many_steps());
         }
-        if done.is_none() {
-            return Err(failure(target, &op, &path, &from));
-        }
+        done?;
     }
     Ok(())
-}
-
-/// Why an operation failed.
-fn failure(target: &mut Value, op: &str, path: &str, from: &str) -> String {
-    let has_container = |target: &mut Value, path: &str| {
-        Pointer::parse(path).and_then(|pointer| pointer.locate(target).map(|_| ())).is_some()
-    };
-    let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-    match op {
-        "test" => format!("testing value {path} failed: test failed"),
-        "remove" if has_container(target, path) => format!(
-            "error in remove for path: '{path}': Unable to remove nonexistent key: {}: missing value",
-            last(path)
-        ),
-        "add" if has_container(target, path) => {
-            format!(
-                "error in add for path: '{path}': Unable to access invalid index: {}",
-                last(path)
-            )
-        }
-        "replace" if has_container(target, path) => {
-            format!("replace operation does not apply: doc is missing key: {path}: missing value")
-        }
-        "move" | "copy" if !has_container(target, from) => {
-            format!(
-                "{op} operation does not apply: doc is missing from path: {from}: missing value"
-            )
-        }
-        "add" | "remove" | "replace" | "move" | "copy" => {
-            format!("{op} operation does not apply: doc is missing path: {path:?}: missing value")
-        }
-        other => format!("Unexpected kind: {other}"),
-    }
 }
 
 /// The cost of the operations of one patch so far.
@@ -180,16 +144,31 @@ struct Cost {
 }
 
 impl Cost {
-    /// Counts steps; `None` when there are too many.
-    fn count(&mut self, steps: usize) -> Option<()> {
+    /// Counts steps.
+    fn count(&mut self, steps: usize) -> Result<(), String> {
         self.steps = self.steps.saturating_add(steps);
-        (self.steps <= STEPS_MAX).then_some(())
+        if self.steps <= STEPS_MAX { Ok(()) } else { Err(too_many_steps()) }
     }
 
     /// Holds a value that is put below `way` containers to the depth of a body.
-    fn check_depth(&mut self, way: usize, value: &Value) -> Option<()> {
+    fn check_depth(&mut self, way: usize, value: &Value) -> Result<(), String> {
         let depth = depth(value, &mut self.steps);
-        (way + depth < JSON_DEPTH_MAX && self.steps <= STEPS_MAX).then_some(())
+        self.count(0)?;
+        if way + depth < JSON_DEPTH_MAX { Ok(()) } else { Err("exceeded max depth".to_owned()) }
+    }
+
+    /// Counts what a `copy` adds.
+    fn copy(&mut self, value: &Value) -> Result<(), String> {
+        let bytes = serde_json::to_vec(value).map_err(|error| error.to_string())?.len();
+        self.copied_bytes = self.copied_bytes.saturating_add(bytes);
+        if self.copied_bytes > COPIED_BYTES_MAX {
+            return Err(format!(
+                "Unable to complete the copy, the accumulated size increase of copy is {}, exceeding \
+                 the limit {COPIED_BYTES_MAX}",
+                self.copied_bytes
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -242,97 +221,166 @@ fn check_shape(at: usize, operation: &Value, problems: &mut Vec<String>) -> Resu
     Ok(())
 }
 
-/// Carries out one operation; `None` when it cannot be.
-fn carry_out(target: &mut Value, operation: Value, cost: &mut Cost) -> Option<()> {
-    let Value::Object(mut members) = operation else { return None };
-    let value = members.remove("value").unwrap_or(Value::Null);
-    let text = |name: &str| members.get(name).and_then(Value::as_str);
-    let path = || text("path").and_then(Pointer::parse);
-    match text("op")? {
-        "add" => path()?.locate(target)?.add(value, cost),
-        "remove" => path()?.locate(target)?.remove(cost).map(drop),
-        "replace" => match path()? {
-            Pointer::Whole => {
-                if value.is_object() || value.is_array() {
-                    *target = value;
-                }
-                Some(())
+/// One operation, as the patch has it.
+struct Operation(Value);
+
+impl Operation {
+    /// A member that is text.
+    ///
+    /// # Errors
+    /// Why it is none, in the words of the reference.
+    fn text(&self, name: &str) -> Result<&str, String> {
+        match self.0.get(name) {
+            Some(Value::String(text)) => Ok(text),
+            None | Some(Value::Null) => {
+                let comma = if name == "from" { "," } else { "" };
+                Err(format!("operation{comma} missing {name} field: missing value"))
             }
-            path => path.locate(target)?.set(value, cost),
-        },
-        "test" => match path()? {
-            Pointer::Whole => (*target == value).then_some(()),
-            path => (path.locate(target)?.test(&value)).then_some(()),
-        },
-        "move" => {
-            let from = text("from").and_then(Pointer::parse)?;
-            let moved = from.locate(target)?.remove(cost)?;
-            path()?.locate(target)?.add(moved, cost)
-        }
-        "copy" => {
-            let from = text("from").and_then(Pointer::parse)?;
-            let from = from.locate(target)?;
-            let original = from.get()?;
-            cost.copied_bytes += serde_json::to_vec(original).ok()?.len();
-            if cost.copied_bytes > COPIED_BYTES_MAX {
-                return None;
+            Some(other) => {
+                let found = json_type(other);
+                Err(format!("json: cannot unmarshal {found} into Go value of type string"))
             }
-            let copy = original.clone();
-            path()?.locate(target)?.add(copy, cost)
         }
-        _ => None,
+    }
+
+    fn value(&mut self) -> Value {
+        self.0.get_mut("value").map_or(Value::Null, Value::take)
+    }
+
+    /// Changes the target.
+    ///
+    /// # Errors
+    /// Why it cannot, in the words that a webhook's patch is refused with.
+    fn carry_out(mut self, target: &mut Value, cost: &mut Cost) -> Result<(), String> {
+        let op = self.text("op").unwrap_or("unknown").to_owned();
+        match op.as_str() {
+            "add" | "remove" => {
+                let path = self.text("path");
+                let path = path.map_err(|_| undecoded(&op, "path", "missing value"))?.to_owned();
+                let place = Place::find(target, &path).ok_or_else(|| {
+                    format!("{op} operation does not apply: doc is missing path: \"{path}\": missing value")
+                })?;
+                let done = match op.as_str() {
+                    "add" => place.add(self.value(), cost),
+                    _ => place.remove(cost).map(drop),
+                };
+                done.map_err(|why| format!("error in {op} for path: '{path}': {why}"))
+            }
+            "replace" => {
+                let path =
+                    self.text("path").map_err(|why| undecoded(&op, "path", &why))?.to_owned();
+                self.replace(target, &path, cost)
+            }
+            "test" => {
+                let path =
+                    self.text("path").map_err(|why| undecoded(&op, "path", &why))?.to_owned();
+                self.test(target, &path)
+            }
+            "move" => self.move_value(target, cost),
+            "copy" => self.copy(target, cost),
+            _ => Err(format!("Unexpected kind: {op}")),
+        }
+    }
+
+    fn replace(&mut self, target: &mut Value, path: &str, cost: &mut Cost) -> Result<(), String> {
+        let value = self.value();
+        if path.is_empty() {
+            if !value.is_object() && !value.is_array() {
+                return Err(
+                    "replace operation value must be object or array: %!w(<nil>)".to_owned()
+                );
+            }
+            *target = value;
+            return Ok(());
+        }
+        let missing = |what: &str| {
+            format!(
+                "replace operation does not apply: doc is missing {what}: {path}: missing value"
+            )
+        };
+        let place = Place::find(target, path).ok_or_else(|| missing("path"))?;
+        place.get().map_err(|_| missing("key"))?;
+        place.set(value, cost).map_err(|why| format!("error in remove for path: '{path}': {why}"))
+    }
+
+    fn test(&mut self, target: &mut Value, path: &str) -> Result<(), String> {
+        let failed = || Err(format!("testing value {path} failed: test failed"));
+        let expected = self.value();
+        if path.is_empty() {
+            return if *target == expected { Ok(()) } else { failed() };
+        }
+        let place = Place::find(target, path).ok_or_else(|| {
+            format!("test operation does not apply: is missing path: {path}: missing value")
+        })?;
+        let got = place.get().map_err(|why| format!("error in test for path: '{path}': {why}"))?;
+        if *got == expected { Ok(()) } else { failed() }
+    }
+
+    fn move_value(&self, target: &mut Value, cost: &mut Cost) -> Result<(), String> {
+        let from = self.text("from").map_err(|why| undecoded("move", "from", &why))?;
+        let place = Place::find(target, from).ok_or_else(|| unplaced("move", "from", from))?;
+        let token = place.token.clone();
+        let moved = place.remove(cost);
+        let moved = moved.map_err(|why| format!("error in move for path: '{token}': {why}"))?;
+        let path = self.text("path").map_err(|why| undecoded("move", "path", &why))?;
+        Place::find(target, path)
+            .ok_or_else(|| unplaced("move", "destination", path))?
+            .add(moved, cost)
+            .map_err(|why| format!("error in move for path: '{path}': {why}"))
+    }
+
+    fn copy(&self, target: &mut Value, cost: &mut Cost) -> Result<(), String> {
+        let from = self.text("from").map_err(|why| undecoded("copy", "from", &why))?;
+        let place = Place::find(target, from).ok_or_else(|| unplaced("copy", "from", from))?;
+        let original = place.get();
+        let original =
+            original.map_err(|why| format!("error in copy for from: '{from}': {why}"))?;
+        let path = self.text("path").map_err(|_| undecoded("copy", "path", "missing value"))?;
+        cost.copy(original)?;
+        let copy = original.clone();
+        Place::find(target, path)
+            .ok_or_else(|| unplaced("copy", "destination", path))?
+            .add(copy, cost)
+            .map_err(|why| format!("error while adding value during copy: {why}"))
     }
 }
 
-/// A JSON pointer (RFC 6901), escapes undone.
-enum Pointer {
-    Whole,
-    /// The way to the container, and the last token.
-    Member(Vec<String>, String),
+fn undecoded(op: &str, member: &str, why: &str) -> String {
+    format!("{op} operation failed to decode {member}: {why}")
 }
 
-impl Pointer {
-    fn parse(text: &str) -> Option<Self> {
-        if text.is_empty() {
-            return Some(Self::Whole);
-        }
-        let unescape = |token: &str| token.replace("~1", "/").replace("~0", "~");
-        let mut tokens: Vec<String> = text.strip_prefix('/')?.split('/').map(unescape).collect();
-        let last = tokens.pop()?;
-        Some(Self::Member(tokens, last))
-    }
+fn unplaced(op: &str, which: &str, path: &str) -> String {
+    format!("{op} operation does not apply: doc is missing {which} path: {path}: missing value")
+}
 
-    /// The place this points to, whether or not something is there; `None` without its container.
-    fn locate(self, target: &mut Value) -> Option<Place<'_>> {
-        let Self::Member(way, last) = self else { return None };
-        let containers = way.len() + 1;
-        let mut container = target;
-        for token in way {
-            container = match container {
-                Value::Object(members) => members.get_mut(&token)?,
-                Value::Array(items) => {
-                    let at = index(&token, items.len())?;
-                    items.get_mut(at)?
-                }
-                _ => return None,
-            };
-        }
-        (container.is_object() || container.is_array()).then_some(Place {
-            container,
-            token: last,
-            containers,
-        })
+/// The tokens of a JSON pointer (RFC 6901), escapes undone. `None` for one of the whole document,
+/// or without a slash. What stands before the first slash is not looked at, as in the reference.
+fn tokens(pointer: &str) -> Option<Vec<String>> {
+    let (_, rest) = pointer.split_once('/')?;
+    Some(rest.split('/').map(|token| token.replace("~1", "/").replace("~0", "~")).collect())
+}
+
+/// A list index; negative ones count from `len`, which is the number of places.
+///
+/// # Errors
+/// No number, or none of a place.
+fn index(token: &str, len: usize) -> Result<usize, String> {
+    let at: i64 = token.parse().map_err(|error: std::num::ParseIntError| {
+        let why = match error.kind() {
+            IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+            _ => "invalid syntax",
+        };
+        format!("strconv.Atoi: parsing {}: {why}", field::quote(token))
+    })?;
+    let places = i64::try_from(len).unwrap_or(i64::MAX);
+    let from_front = if at < 0 { at.saturating_add(places) } else { at };
+    match usize::try_from(from_front) {
+        Ok(place) if place < len => Ok(place),
+        _ => Err(format!("Unable to access invalid index: {at}: invalid index referenced")),
     }
 }
 
-/// A list index; negative ones count from `len`.
-fn index(token: &str, len: usize) -> Option<usize> {
-    let at: i64 = token.parse().ok()?;
-    let at = if at < 0 { at + i64::try_from(len).ok()? } else { at };
-    usize::try_from(at).ok()
-}
-
-/// A member of an object or a position in a list.
+/// A member of an object or a position in a list, whether or not something is there.
 struct Place<'a> {
     container: &'a mut Value,
     token: String,
@@ -340,16 +388,38 @@ struct Place<'a> {
     containers: usize,
 }
 
-impl Place<'_> {
-    fn get(&self) -> Option<&Value> {
+impl<'a> Place<'a> {
+    /// The place that a pointer names. `None` without a container there.
+    fn find(target: &'a mut Value, pointer: &str) -> Option<Self> {
+        let mut tokens = tokens(pointer)?;
+        let containers = tokens.len();
+        let token = tokens.pop()?;
+        let mut container = target;
+        for token in tokens {
+            container = match container {
+                Value::Object(members) => members.get_mut(&token)?,
+                Value::Array(items) => {
+                    let at = index(&token, items.len()).ok()?;
+                    items.get_mut(at)?
+                }
+                _ => return None,
+            };
+        }
+        let is_container = container.is_object() || container.is_array();
+        is_container.then_some(Self { container, token, containers })
+    }
+
+    /// What is there: `null` for a missing member of an object.
+    fn get(&self) -> Result<&Value, String> {
+        const NULL: &Value = &Value::Null;
         match &*self.container {
-            Value::Object(members) => members.get(&self.token),
-            Value::Array(items) => items.get(index(&self.token, items.len())?),
-            _ => None,
+            Value::Object(members) => Ok(members.get(&self.token).unwrap_or(NULL)),
+            Value::Array(items) => Ok(&items[index(&self.token, items.len())?]),
+            _ => Ok(NULL),
         }
     }
 
-    fn add(self, value: Value, cost: &mut Cost) -> Option<()> {
+    fn add(self, value: Value, cost: &mut Cost) -> Result<(), String> {
         cost.check_depth(self.containers, &value)?;
         match self.container {
             Value::Object(members) => {
@@ -357,16 +427,24 @@ impl Place<'_> {
             }
             Value::Array(items) if self.token == "-" => items.push(value),
             Value::Array(items) => {
-                let at = index(&self.token, items.len() + 1).filter(|at| *at <= items.len())?;
+                let at = index(&self.token, items.len() + 1).map_err(|why| {
+                    match why.starts_with("strconv") {
+                        true => {
+                            let token = &self.token;
+                            format!("value was not a proper array index: '{token}': {why}")
+                        }
+                        false => why,
+                    }
+                })?;
                 cost.count(items.len() - at)?;
                 items.insert(at, value);
             }
-            _ => return None,
+            _ => {}
         }
-        Some(())
+        Ok(())
     }
 
-    fn set(self, value: Value, cost: &mut Cost) -> Option<()> {
+    fn set(self, value: Value, cost: &mut Cost) -> Result<(), String> {
         cost.check_depth(self.containers, &value)?;
         match self.container {
             Value::Object(members) => {
@@ -374,29 +452,24 @@ impl Place<'_> {
             }
             Value::Array(items) => {
                 let at = index(&self.token, items.len())?;
-                *items.get_mut(at)? = value;
+                items[at] = value;
             }
-            _ => return None,
+            _ => {}
         }
-        Some(())
+        Ok(())
     }
 
-    fn remove(self, cost: &mut Cost) -> Option<Value> {
+    fn remove(self, cost: &mut Cost) -> Result<Value, String> {
         match self.container {
-            Value::Object(members) => members.remove(&self.token),
+            Value::Object(members) => members.remove(&self.token).ok_or_else(|| {
+                format!("Unable to remove nonexistent key: {}: missing value", self.token)
+            }),
             Value::Array(items) => {
-                let at = index(&self.token, items.len()).filter(|at| *at < items.len())?;
+                let at = index(&self.token, items.len())?;
                 cost.count(items.len() - at)?;
-                Some(items.remove(at))
+                Ok(items.remove(at))
             }
-            _ => None,
-        }
-    }
-
-    fn test(&self, expected: &Value) -> bool {
-        match self.get() {
-            Some(value) => value == expected,
-            None => self.container.is_object() && expected.is_null(),
+            _ => Ok(Value::Null),
         }
     }
 }

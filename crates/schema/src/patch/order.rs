@@ -84,8 +84,7 @@ pub(super) fn arrange(
         }
     }
     named.sort_by_key(|(place, ..)| *place);
-    // New elements (which only an inconsistent directive can bring) go last.
-    others.sort_by_key(|(before, _)| before.unwrap_or(usize::MAX));
+    sort(&mut others);
     let mut named = named.into_iter().map(|(_, before, element)| (before, element)).peekable();
     let mut others = others.into_iter().peekable();
     let mut out = Vec::with_capacity(named.len() + others.len());
@@ -97,6 +96,32 @@ pub(super) fn arrange(
         };
         let next = if other_first { others.next() } else { named.next() };
         out.extend(next.map(|(_, element)| element));
+    }
+}
+
+/// The longest list in which the reference puts an element without a place by comparing it with
+/// its neighbors.
+const INSERTED_MAX: usize = 20;
+
+/// Sorts elements by their places. Those without one (which only an inconsistent directive can
+/// bring) are before what stands before them, as the reference compares them; in long lists they
+/// go last.
+fn sort(elements: &mut [(Option<usize>, Value)]) {
+    if elements.len() > INSERTED_MAX || elements.iter().all(|(place, _)| place.is_some()) {
+        elements.sort_by_key(|(place, _)| place.unwrap_or(usize::MAX));
+        return;
+    }
+    for end in 1..elements.len() {
+        for at in (1..=end).rev() {
+            let is_before = match (elements[at].0, elements[at - 1].0) {
+                (Some(this), Some(previous)) => this < previous,
+                _ => true,
+            };
+            if !is_before {
+                break;
+            }
+            elements.swap(at, at - 1);
+        }
     }
 }
 

@@ -1,4 +1,5 @@
 //! What the crate promises, from outside.
 
+mod patches;
 mod properties;
 mod reference;

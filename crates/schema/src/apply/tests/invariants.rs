@@ -76,6 +76,63 @@ fn set_of(story: &Story, manager: &str, operation: &str) -> FieldSet<'static> {
     })
 }
 
+/// Two specs without a common field: their members, keys and elements differ.
+fn disjoint() -> impl Strategy<Value = (Value, Value)> {
+    (spec(), any::<u64>()).prop_map(|(spec, chosen)| {
+        let (mut mine, mut yours) = (json!({}), json!({}));
+        let mut at = 0;
+        let mut is_mine = || {
+            at += 1;
+            chosen >> (at % 64) & 1 == 0
+        };
+        for (name, value) in spec.as_object().into_iter().flatten() {
+            match value {
+                Value::Array(items) if name != "plain" => {
+                    for item in items {
+                        let spec = if is_mine() { &mut mine } else { &mut yours };
+                        let list = &mut spec[name];
+                        if list.is_null() {
+                            *list = json!([]);
+                        }
+                        list.as_array_mut().expect("a list").push(item.clone());
+                    }
+                }
+                Value::Object(members) if name == "map" => {
+                    for (key, member) in members {
+                        let spec = if is_mine() { &mut mine } else { &mut yours };
+                        spec[name][key] = member.clone();
+                    }
+                }
+                // An empty value is a claim on all of it.
+                Value::Array(items) if items.is_empty() => {}
+                Value::Object(members) if members.is_empty() => {}
+                _ => {
+                    let spec = if is_mine() { &mut mine } else { &mut yours };
+                    spec[name] = value.clone();
+                }
+            }
+        }
+        (mine, yours)
+    })
+}
+
+/// A value with the elements of its lists sorted.
+fn unordered(value: &Value) -> Value {
+    match value {
+        Value::Array(items) => {
+            let mut items: Vec<Value> = items.iter().map(unordered).collect();
+            items.sort_by_key(Value::to_string);
+            items.into()
+        }
+        Value::Object(members) => members
+            .iter()
+            .map(|(name, member)| (name.clone(), unordered(member)))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
+        scalar => scalar.clone(),
+    }
+}
+
 /// Updates of a Deployment: who, on which endpoint, and a number for each of labels, spec and
 /// status.
 fn updates() -> impl Strategy<Value = Vec<(usize, bool, [u8; 3])>> {
@@ -155,6 +212,47 @@ proptest! {
                 },
             }
         }
+    }
+
+    /// Managers with no field in common: the order of their applies shows in nothing but the order
+    /// of lists' elements and the times.
+    #[test]
+    fn disjoint_managers_commute(before in writes(), (mine, yours) in disjoint()) {
+        let story = |first: (&str, &Value), second: (&str, &Value)| {
+            story(before.clone())
+                .force(first.0, json!({"spec": first.1}))
+                .force(second.0, json!({"spec": second.1}))
+        };
+        let (one, other) = (story(("dora", &mine), ("emil", &yours)), story(("emil", &yours), ("dora", &mine)));
+        for manager in ["dora", "emil"] {
+            prop_assert_eq!(set_of(&one, manager, "Apply"), set_of(&other, manager, "Apply"));
+        }
+        for manager in MANAGERS {
+            for operation in ["Apply", "Update"] {
+                prop_assert_eq!(set_of(&one, manager, operation), set_of(&other, manager, operation));
+            }
+        }
+        prop_assert_eq!(unordered(&one.live()["spec"]), unordered(&other.live()["spec"]));
+    }
+
+    /// A field that its only owner applies no more is gone; one that another owns stays.
+    #[test]
+    fn removing_an_applied_field_removes_it(spec in spec(), kept in spec(), others in spec()) {
+        let story = Story::custom()
+            .apply("alice", json!({"spec": others}))
+            .force("dora", json!({"spec": spec}))
+            .force("dora", json!({"spec": kept}));
+        let ty = Type::root(story.schema.view(), true);
+        let of = |spec: &Value| leaves(ty, &story.body(json!({ "spec": spec }))).into_owned();
+        let mut gone = of(&spec);
+        gone.subtract(&of(&kept));
+        let still = set_of(&story, "alice", "Apply");
+        gone.subtract(&still);
+        let present = leaves(ty, story.live());
+        // A struct or an element is there as long as something in it is.
+        let left: Vec<_> = gone.intersection(&present).paths();
+        let above = |path: &Path<'_>| present.paths().iter().any(|other| other.0.len() > path.0.len() && other.0.starts_with(&path.0));
+        prop_assert!(left.iter().all(above), "{:?} of {} are left", left, story.live());
     }
 
     #[test]

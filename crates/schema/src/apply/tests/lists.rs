@@ -92,3 +92,24 @@ fn null_resets_a_scalar() {
     "#]]
     .assert_eq(&story.owners());
 }
+
+#[test]
+fn a_map_or_a_list_that_is_emptied_below_what_is_still_owned_stays_empty() {
+    let story = Story::custom()
+        .apply("ann", json!({"spec": {"map": {"a": "1"}, "set": ["a"]}}))
+        .apply("ann", json!({"spec": {"map": {}, "set": ["a"]}}));
+    assert_eq!(story.get("/spec"), r#"{"map":{},"set":["a"]}"#);
+}
+
+#[test]
+fn pull_secrets_without_a_name_have_the_empty_one() {
+    let story = Story::builtin("", "v1", "Pod")
+        .apply("ann", json!({"spec": {"imagePullSecrets": [{}, {"name": "a"}]}}));
+    assert_eq!(story.get("/spec/imagePullSecrets"), r#"[{},{"name":"a"}]"#);
+}
+
+#[test]
+fn an_owner_without_a_uid_has_the_empty_one_in_custom_resources_too() {
+    let story = Story::custom().apply("ann", json!({"metadata": {"ownerReferences": [{}]}}));
+    assert!(story.owners().contains(r#"k:{\"uid\":\"\"}"#), "{}", story.owners());
+}

@@ -290,3 +290,25 @@ fn pod_subresources_own_their_fields_only() {
     expect![[r#"carol/ephemeralcontainers Update 03: {"f:spec":{"f:ephemeralContainers":{".":{},"k:{\"name\":\"e\"}":{".":{},"f:image":{},"f:name":{},"f:resources":{}}}}}"#]]
     .assert_eq(owners.lines().find(|line| line.starts_with("carol")).unwrap_or_default());
 }
+
+#[test]
+fn labels_of_deployments_are_not_owned_through_their_status() {
+    let mut story = Story::deployment().apply("ann", json!({"spec": {"replicas": 1}}));
+    let config = story.body(json!({"metadata": {"labels": {"a": "1"}, "annotations": {"b": "2"}}}));
+    let typing = Typing {
+        schema: &story.schema,
+        kind: "Deployment",
+        reset: &["spec", "metadata/labels"].into(),
+        custom: false,
+        versions: &[],
+    };
+    let now = Timestamp(Duration::from_secs(2));
+    let manager = Manager { name: "bob", api_version: "apps/v1", subresource: "status", now };
+    let applied = apply(&typing, story.live.as_ref(), &config, &manager, false);
+    story.live = Some(applied.expect("no conflict"));
+    expect![[r#"
+        ann Apply 01: {"f:spec":{"f:replicas":{}}}
+        bob/status Apply 02: {"f:metadata":{"f:annotations":{"f:b":{}}}}
+    "#]]
+    .assert_eq(&story.owners());
+}
