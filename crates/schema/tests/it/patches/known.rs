@@ -93,7 +93,7 @@ pub(super) const KNOWN: &[Known] = &[
         what: "empty lists of ephemeral containers",
         why: "kube-apiserver keeps them, because it converts objects to its internal version; the \
               program of this chore does not convert",
-        is: |one| one.way == "ownership" && one.part == "object" && has_empty_ports(&one.ours),
+        is: |one| one.part == "object" && has_empty_ports(&one.ours),
     },
 ];
 
@@ -104,9 +104,10 @@ fn text(value: &Value) -> &str {
 /// Whether there are ephemeral containers with empty lists.
 fn has_empty_ports(answer: &Answer) -> bool {
     const LISTS: [&str; 3] = ["ports", "resizePolicy", "restartPolicyRules"];
-    let containers = answer
-        .steps
-        .iter()
-        .filter_map(|step| step.object.as_ref()?.pointer("/spec/ephemeralContainers")?.as_array());
+    let answers = std::iter::once(answer).chain(&answer.steps);
+    let pods = answers
+        .filter_map(|answer| answer.object.as_ref())
+        .flat_map(|object| [object.pointer("/spec"), object.pointer("/spec/template/spec")]);
+    let containers = pods.flatten().filter_map(|pod| pod.get("ephemeralContainers")?.as_array());
     containers.flatten().any(|container| LISTS.iter().any(|list| container[list] == json!([])))
 }
