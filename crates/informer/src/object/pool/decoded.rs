@@ -97,7 +97,7 @@ impl Slot {
 pub(super) struct Leaving {
     /// Mostly one, for which there is no list.
     first: Option<Box<Held>>,
-    others: Vec<Box<Held>>,
+    others: Vec<Held>,
     /// Of an object that has others.
     single: Option<AnyValue>,
     objects: Vec<Arc<Inner>>,
@@ -265,7 +265,7 @@ impl Places {
         self.n_held = self.n_held.saturating_sub(1);
         match leaving.first {
             None => leaving.first = Some(held),
-            Some(_) => leaving.others.push(held),
+            Some(_) => leaving.others.push(*held),
         }
     }
 }

@@ -169,11 +169,8 @@ fn place(here: &Value, there: &Value) -> String {
 
 /// The first step that differs.
 fn first<'a>(ours: &'a Answer, theirs: &'a Answer) -> (&'a Answer, &'a Answer) {
-    let steps = ours.steps.iter().zip(&theirs.steps);
-    steps
-        .filter(|(ours, theirs)| super::differs(ours, theirs).is_some())
-        .next()
-        .unwrap_or((ours, theirs))
+    let mut steps = ours.steps.iter().zip(&theirs.steps);
+    steps.find(|(ours, theirs)| super::differs(ours, theirs).is_some()).unwrap_or((ours, theirs))
 }
 
 fn shown(answer: &Answer, other: &Answer) -> String {
