@@ -13,8 +13,9 @@
 //! determines which it is: a type that ignores an eighth of the values or more declares a part.
 //!
 //! `serde_json` determines the value and the errors in both cases: what `Partial` cannot decode is
-//! decoded again without it. The lengths are hints, and a wrong one costs memory only. Decoding also sums up about how many bytes the value takes on the
-//! heap: texts, elements of lists and entries of maps.
+//! decoded again without it. The lengths are hints, and a wrong one costs memory only. Decoding
+//! also sums up about how many bytes the value takes on the heap: texts, elements of lists and
+//! entries of maps.
 use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess,
     VariantAccess, Visitor,

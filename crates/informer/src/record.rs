@@ -126,8 +126,8 @@ impl<'a> Arrival<'a> {
     }
 
     /// Replaces the content of `out` with a copy of the object, without pruned fields and with its
-    /// type. Without fields to prune, an empty `out` gets an allocation of exactly the size. Returns
-    /// the head of the copy.
+    /// type. Without fields to prune, an empty `out` gets an allocation of exactly the size.
+    /// Returns the head of the copy.
     pub(crate) fn copy(
         &self,
         resource_type: &ResourceType,

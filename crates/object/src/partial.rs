@@ -1,8 +1,9 @@
 //! Decodes the declared part of an object, and reads as little as possible of the rest.
 //!
 //! A type that declares three fields of a Pod ignores four kilobytes. `serde_json` reads ignored
-//! values byte by byte, to check them; [`Partial`] skips them a block at a time, and what follows the
-//! last declared member of an object at once. It follows objects, lists and options itself, and has
+//! values byte by byte, to check them; [`Partial`] skips them a block at a time, and what follows
+//! the last declared member of an object at once. It follows objects, lists and options itself,
+//! and has
 //! `serde_json` decode every other value, so both agree on values.
 
 use crate::scan::Cursor;
@@ -22,11 +23,11 @@ const OWN_NAMES: &str = "$serde_json::";
 /// A deserializer of JSON text for types that declare a part of it.
 ///
 /// On texts that `serde_json` accepts, it gives the same value or an error. Of ignored values it
-/// checks only that strings end and brackets match, and it does not read what follows the members of
-/// the outermost object that its type declares (as the fields of a struct, of which there are at most
-/// [`FIELDS_MAX`]): texts should have been checked before. Some texts and types that `serde_json` decodes
-/// are errors here, such as maps whose keys are numbers; and errors have no position in the text. So
-/// decode with `serde_json` after an error.
+/// checks only that strings end and brackets match, and it does not read what follows the members
+/// of the outermost object that its type declares (as the fields of a struct, of which there are
+/// at most [`FIELDS_MAX`]): texts should have been checked before. Some texts and types that
+/// `serde_json` decodes are errors here, such as maps whose keys are numbers; and errors have no
+/// position in the text. So decode with `serde_json` after an error.
 ///
 /// ```
 /// use serde::Deserialize;

@@ -530,8 +530,8 @@ fn source(options: &mut CacheOptions) -> Option<ChooseSource> {
     }))
 }
 
-/// The key of a type of which the compiler knows the resource. It has one resource, so the Rust type
-/// is a sufficient key.
+/// The key of a type of which the compiler knows the resource. It has one resource, so the Rust
+/// type is a sufficient key.
 fn compile_time<K: Cacheable>() -> Option<TypeId> {
     (TypeId::of::<K::DynamicType>() == TypeId::of::<()>()).then(TypeId::of::<K>)
 }

@@ -5,15 +5,15 @@
 //! A B+ tree whose copies share nodes: a clone increments one reference count, and a write copies
 //! the nodes on its path only if a clone still holds them. An entry contains its key ([`HasKey`]).
 //!
-//! Comparing two keys reads text at two places in memory, and in a large cache each read misses the
-//! processor's caches. So a branch stores the common prefix of its keys, and for each key the
-//! 32 bytes after the prefix as numbers; a leaf stores a hash of each key, its mark. A search
-//! for one key compares these numbers, which lie side by side, and reads a key of a leaf only if its
-//! mark is equal. It first assumes that its key has the prefix of each branch. It compares the whole
-//! key in the end, so a hit is correct; after a miss it searches again and checks the prefix at each
-//! branch. Only a search for a position between two keys, to insert or to iterate, compares the text
-//! of keys in a leaf, five of 32. Keys that somebody has chosen to have one mark cost the comparison
-//! of a leaf's keys, and no more.
+//! Comparing two keys reads text at two places in memory, and in a large cache each read misses
+//! the processor's caches. So a branch stores the common prefix of its keys, and for each key the
+//! 32 bytes after the prefix as numbers; a leaf stores a hash of each key, its mark. A search for
+//! one key compares these numbers, which lie side by side, and reads a key of a leaf only if its
+//! mark is equal. It first assumes that its key has the prefix of each branch. It compares the
+//! whole key in the end, so a hit is correct; after a miss it searches again and checks the prefix
+//! at each branch. Only a search for a position between two keys, to insert or to iterate,
+//! compares the text of keys in a leaf, five of 32. Keys that somebody has chosen to have one mark
+//! cost the comparison of a leaf's keys, and no more.
 //!
 //! The order is that of keys, as the bytes of namespace, slash and name. Lists of servers have it,
 //! so a tree can be built from them in one pass.

@@ -106,8 +106,8 @@ impl ObjectIntake {
         self.with_json(arrival, |intake, json, head| intake.make(key, json, head))
     }
 
-    /// A copy of the stored part of an object, in an allocation of its size. (Pruning in place would
-    /// leave holes between objects that no later object fits into.)
+    /// A copy of the stored part of an object, in an allocation of its size. (Pruning in place
+    /// would leave holes between objects that no later object fits into.)
     fn copy(&mut self, arrival: &Arrival<'_>) -> Result<(Bytes, Head), ObjectError> {
         if self.prune.is_some() {
             return self
