@@ -265,6 +265,16 @@ fn is_generated(path: &Path) -> bool {
         .any(|folder| path.starts_with(folder))
 }
 
+/// A file that is touched after it was deleted comes back, empty.
+#[test]
+fn no_source_is_empty() {
+    let is_empty = |path: &PathBuf| {
+        std::fs::metadata(root().join(path)).is_ok_and(|metadata| metadata.len() == 0)
+    };
+    let empty: Vec<_> = sources().into_iter().filter(is_empty).collect();
+    assert!(empty.is_empty(), "{empty:#?}");
+}
+
 #[test]
 fn files_have_at_most_600_lines() {
     let mut wrong = Vec::new();

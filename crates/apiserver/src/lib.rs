@@ -82,7 +82,7 @@ pub use filter::authenticate::{
     Anonymous, Authentication, Authenticator, AuthorityError, ClientAuthorities, Credentials,
     NotText, RequestHeader, RequestHeaderNames, TokenAudiences, bearer_token, certificate_user,
 };
-pub use filter::fairness::{Durations, FlowControl, FlowControlReader, FlowFigures, LevelFigures};
+pub use filter::fairness::{FlowControl, FlowControlReader, FlowFigures, LevelFigures};
 pub use filter::in_flight::RequestLimits;
 pub use intercept::{ChangeAnswer, Intercepted, Interceptor};
 pub use node_agent::{

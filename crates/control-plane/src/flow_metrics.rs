@@ -3,7 +3,8 @@
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use setpoint_apiserver::{Durations, FlowControl, FlowControlReader, FlowFigures, LevelFigures};
+use setpoint_apiserver::{FlowControl, FlowControlReader, FlowFigures, LevelFigures};
+use setpoint_registry::figures::Distribution;
 use setpoint_runtime::metrics::Metrics;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -101,24 +102,24 @@ fn flows(encoder: &mut DescriptorEncoder<'_>, figures: &FlowControl) -> fmt::Res
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
     for flow in &figures.flows {
         for (executed, waited) in ["false", "true"].into_iter().zip(&flow.waited) {
-            let n: u64 = waited.buckets.iter().map(|(_, count)| count).sum();
+            let n = waited.count();
             if n > 0 {
                 let [level, schema] = labels(flow);
                 let labels = [level, schema, ("execute", executed)];
                 let mut metric = family.encode_family(&labels)?;
-                metric.encode_histogram::<NoLabelSet>(waited.seconds, n, &waited.buckets, None)?;
+                metric.encode_histogram::<NoLabelSet>(waited.sum, n, &waited.buckets, None)?;
             }
         }
     }
     let (name, help) = ("apiserver_flowcontrol_request_execution_seconds", "How long requests ran");
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
     for flow in &figures.flows {
-        let n: u64 = flow.executed.buckets.iter().map(|(_, count)| count).sum();
+        let n = flow.executed.count();
         if n > 0 {
             let labels = labels(flow);
             let mut metric = family.encode_family(&labels)?;
-            let Durations { seconds, buckets, .. } = &flow.executed;
-            metric.encode_histogram::<NoLabelSet>(*seconds, n, buckets, None)?;
+            let Distribution { sum, buckets } = &flow.executed;
+            metric.encode_histogram::<NoLabelSet>(*sum, n, buckets, None)?;
         }
     }
     Ok(())

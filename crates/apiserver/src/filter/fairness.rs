@@ -28,7 +28,7 @@ mod stats;
 
 pub(crate) use config::Schema;
 pub(crate) use dump::Page;
-pub use stats::{Durations, FlowControl, FlowFigures, LevelFigures};
+pub use stats::{FlowControl, FlowFigures, LevelFigures};
 
 use config::Config;
 use http::{HeaderMap, HeaderName};

@@ -1,5 +1,6 @@
 //! The figures of a schema at its level.
 
+use setpoint_registry::figures::{Distribution, Histogram};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ impl Reason {
 }
 
 /// Counters and gauges. Changed without a lock.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Stats {
     dispatched: AtomicU64,
     rejected: [AtomicU64; 4],
@@ -47,26 +48,17 @@ pub(crate) struct Stats {
 /// Upper bounds of buckets, in seconds, as kube-apiserver's.
 const BOUNDS: [f64; 13] = [0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0];
 
-/// Counts of durations by [`BOUNDS`]; the last count has no bound.
-#[derive(Debug, Default)]
-struct Histogram {
-    counts: [AtomicU64; BOUNDS.len() + 1],
-    nanos: AtomicU64,
-}
-
-impl Histogram {
-    fn observe(&self, duration: Duration) {
-        let seconds = duration.as_secs_f64();
-        let bucket = BOUNDS.partition_point(|bound| *bound < seconds);
-        self.counts[bucket].fetch_add(1, Relaxed);
-        self.nanos.fetch_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), Relaxed);
-    }
-
-    fn read(&self) -> Durations {
-        let bounds = BOUNDS.iter().copied().chain([f64::INFINITY]);
-        Durations {
-            seconds: Duration::from_nanos(self.nanos.load(Relaxed)).as_secs_f64(),
-            buckets: bounds.zip(self.counts.iter().map(|count| count.load(Relaxed))).collect(),
+impl Default for Stats {
+    fn default() -> Self {
+        let times = || Histogram::new(&BOUNDS);
+        Self {
+            dispatched: AtomicU64::default(),
+            rejected: <[AtomicU64; 4]>::default(),
+            waiting: AtomicI64::default(),
+            executing: AtomicI64::default(),
+            seats: AtomicI64::default(),
+            waited: [times(), times()],
+            executed: times(),
         }
     }
 }
@@ -79,7 +71,7 @@ impl Stats {
     }
 
     pub(super) fn end(&self, width: u32, took: Duration) {
-        self.executed.observe(took);
+        self.executed.time(took);
         self.executing.fetch_sub(1, Relaxed);
         self.seats.fetch_sub(width.into(), Relaxed);
     }
@@ -89,7 +81,7 @@ impl Stats {
     }
 
     pub(super) fn waited(&self, is_executed: bool, waited: Duration) {
-        self.waited[usize::from(is_executed)].observe(waited);
+        self.waited[usize::from(is_executed)].time(waited);
     }
 
     pub(super) fn reject(&self, reason: Reason) {
@@ -111,8 +103,8 @@ impl Stats {
             waiting: gauge(&self.waiting),
             executing: gauge(&self.executing),
             seats: gauge(&self.seats),
-            waited: [false, true].map(|executed| self.waited[usize::from(executed)].read()),
-            executed: self.executed.read(),
+            waited: self.waited.each_ref().map(Histogram::times),
+            executed: self.executed.times(),
         }
     }
 }
@@ -136,19 +128,9 @@ pub struct FlowFigures {
     /// Their seats.
     pub seats: u64,
     /// How long refused requests waited, and others. Exempt requests are in neither.
-    pub waited: [Durations; 2],
+    pub waited: [Distribution; 2],
     /// How long requests ran.
-    pub executed: Durations,
-}
-
-/// A distribution of durations.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct Durations {
-    /// Their sum, in seconds.
-    pub seconds: f64,
-    /// Upper bound in seconds and count of each bucket. Not cumulative; the last one has no bound.
-    pub buckets: Vec<(f64, u64)>,
+    pub executed: Distribution,
 }
 
 /// The seats of a level, as metrics show them.
