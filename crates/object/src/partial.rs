@@ -2,9 +2,8 @@
 //!
 //! A type that declares three fields of a Pod ignores four kilobytes. `serde_json` reads ignored
 //! values byte by byte, to check them; [`Partial`] skips them a block at a time, and what follows
-//! the last declared member of an object at once. It follows objects, lists and options itself,
-//! and has
-//! `serde_json` decode every other value, so both agree on values.
+//! the last declared member of an object at once. It follows objects, lists and options itself, and
+//! has `serde_json` decode every other value, so both agree on values.
 
 use crate::scan::Cursor;
 use crate::skim::SkimError;
@@ -23,7 +22,7 @@ const OWN_NAMES: &str = "$serde_json::";
 /// A deserializer of JSON text for types that declare a part of it.
 ///
 /// On texts that `serde_json` accepts, it gives the same value or an error. Of ignored values it
-/// checks only that strings end and brackets match, and it does not read what follows the members
+/// checks only that strings end and brackets balance, and it does not read what follows the members
 /// of the outermost object that its type declares (as the fields of a struct, of which there are
 /// at most [`FIELDS_MAX`]): texts should have been checked before. Some texts and types that
 /// `serde_json` decodes are errors here, such as maps whose keys are numbers; and errors have no

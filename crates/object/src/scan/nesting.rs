@@ -9,15 +9,17 @@ use super::block::{BLOCK_BYTES, Block, escaped, parity};
 /// # Theory
 ///
 /// The parity of quotes separates strings from the rest of a block, and only brackets outside
-/// strings are processed. The open brackets are a stack of bits, the innermost lowest, with one for
-/// a brace. A block that may contain an error, or in which the stack outgrows its word, is
-/// processed again byte by byte. The byte-wise walk is authoritative; the blocks are its fast form.
+/// strings count. In a block with fewer closing brackets than are open, the value cannot end, so
+/// they are counted and not visited: no branch depends on the text. Both kinds of brackets count
+/// alike; only the value's last bracket must be of its first one's kind. `[{]}` is found by whoever
+/// decodes the value, like a misspelt `true`. A block that may contain an error is processed again
+/// byte by byte. The byte-wise walk is authoritative; the blocks are its fast form.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Nesting {
     /// Number of open brackets.
     depth: u32,
-    /// Their kinds.
-    kinds: u128,
+    /// The bracket that ends the value.
+    last: u8,
     in_string: bool,
     /// Whether the next byte is escaped.
     is_escaped: bool,
@@ -40,15 +42,15 @@ enum Stop {
     Block(usize),
 }
 
-/// Maximum nesting for which a block is tried: a word has room for one more bit, which marks the
-/// end of the stack.
-const WORD_DEPTH_MAX: u32 = 62;
-
 impl Nesting {
     /// Continues with more bytes. The first byte must be the value's first bracket. Returns the
     /// number of bytes up to the value's end; `None` if it does not end in these.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<Option<usize>, Fault> {
         let mut from = 0;
+        if self.depth == 0 {
+            from = bytes.len().min(1);
+            self.walk(&bytes[..from], 0)?;
+        }
         loop {
             match self.run(bytes, from) {
                 Stop::End(at) => return Ok(Some(at)),
@@ -70,10 +72,7 @@ impl Nesting {
     /// Continues block by block from `at`. When it stops, the state is that of the block's first
     /// byte.
     fn run(&mut self, bytes: &[u8], mut at: usize) -> Stop {
-        if self.depth > WORD_DEPTH_MAX {
-            return if at < bytes.len() { Stop::Block(at) } else { Stop::Bytes };
-        }
-        let mut stack = 1 << self.depth | self.kinds as u64;
+        let mut depth = self.depth;
         let mut in_string = if self.in_string { u64::MAX } else { 0 };
         let mut is_escaped = self.is_escaped;
         // For the last, partial block.
@@ -92,40 +91,25 @@ impl Nesting {
             let mut escapes_next = is_escaped;
             let escaped = escaped(block.backslashes, &mut escapes_next);
             let strings = parity(block.quotes & !escaped) ^ in_string;
-
-            let (mut walked, mut overgrown) = (stack, 0);
-            let mut is_bad = block.backslashes & !strings;
-            let mut brackets = (block.opens | block.closes) & !strings;
-            let mut end = None;
-            while brackets != 0 {
-                let idx = brackets.trailing_zeros() as usize;
-                brackets &= brackets - 1;
-                let kind = u64::from(block_bytes[idx] >> 5 & 1);
-                let is_open = block.opens >> idx & 1;
-                is_bad |= (1 - is_open) & (walked ^ kind);
-                // Both results are computed, because the branch is unpredictable and a
-                // misprediction costs more.
-                let (pushed, popped) = (walked << 1 | kind, walked >> 1);
-                walked = if is_open == 1 { pushed } else { popped };
-                overgrown |= walked >> 63;
-                if walked == 1 {
-                    end = Some(at + idx + 1);
-                    break;
-                }
-            }
-            if is_bad | overgrown != 0 {
+            let (opens, closes) = (block.opens & !strings, block.closes & !strings);
+            let (n_opens, n_closes) = (opens.count_ones(), closes.count_ones());
+            if block.backslashes & !strings != 0 || depth + n_opens > DEPTH_MAX {
                 break Stop::Block(at);
             }
-            if let Some(end) = end {
-                return Stop::End(end);
+            if n_closes >= depth
+                && let Some(idx) = end(depth, opens, closes)
+            {
+                if block_bytes[idx] != self.last {
+                    break Stop::Block(at);
+                }
+                return Stop::End(at + idx + 1);
             }
-            stack = walked;
+            depth = depth + n_opens - n_closes;
             in_string = if strings >> 63 == 1 { u64::MAX } else { 0 };
             is_escaped = if len == BLOCK_BYTES { escapes_next } else { escaped >> len & 1 == 1 };
             at += len;
         };
-        self.depth = 63 - stack.leading_zeros();
-        self.kinds = u128::from(stack ^ 1 << self.depth);
+        self.depth = depth;
         self.in_string = in_string != 0;
         self.is_escaped = is_escaped;
         stop
@@ -151,16 +135,17 @@ impl Nesting {
                     if self.depth == DEPTH_MAX {
                         return fail("nested too deep");
                     }
+                    if self.depth == 0 {
+                        self.last = if *byte == b'{' { b'}' } else { b']' };
+                    }
                     self.depth += 1;
-                    self.kinds = self.kinds << 1 | u128::from(*byte == b'{');
                 }
                 b'}' | b']' => {
-                    if (self.kinds & 1 == 1) != (*byte == b'}') {
-                        return fail("brackets that do not match");
-                    }
                     self.depth -= 1;
-                    self.kinds >>= 1;
                     if self.depth == 0 {
+                        if *byte != self.last {
+                            return fail("brackets that do not match");
+                        }
                         return Ok(Some(idx + 1));
                     }
                 }
@@ -169,6 +154,21 @@ impl Nesting {
         }
         Ok(None)
     }
+}
+
+/// The closing bracket that ends the value, of a block with the given brackets; `None` if it does
+/// not end there.
+fn end(depth: u32, opens: u64, mut closes: u64) -> Option<usize> {
+    let mut n_closed = 0;
+    while closes != 0 {
+        let close = closes & closes.wrapping_neg();
+        closes ^= close;
+        n_closed += 1;
+        if depth + (opens & (close - 1)).count_ones() == n_closed {
+            return Some(close.trailing_zeros() as usize);
+        }
+    }
+    None
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use crate::skim::SkimError;
 
 /// Finds the end of one JSON value whose bytes arrive in pieces. Reads each byte once.
 ///
-/// Checks as much as a skim does of skipped values: that brackets match, nest no deeper than 128,
-/// and strings end.
+/// Checks as much as a skim does of skipped values: that brackets balance and nest no deeper than
+/// 128, and that strings end.
 ///
 /// ```
 /// use setpoint_object::ValueEnd;

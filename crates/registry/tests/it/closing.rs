@@ -1,12 +1,17 @@
-//! A terminating namespace accepts no new objects, whatever is in progress when the delete comes.
+//! A terminating namespace and a terminating definition accept no new objects, whatever is in
+//! progress when the delete comes; on every engine.
+use crate::definitions::definition;
 use crate::slow::SlowStore;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_registry::{
-    Attributes, Body, DeleteOptions, Format, ListOptions, Registry, Target, Verb, WriteOptions,
+    Attributes, Body, Catalog, DeleteOptions, Format, ListOptions, Registry, Target, Verb,
+    WriteOptions,
 };
-use setpoint_store::{DiskOptions, DiskStore, MemoryStore, Store};
+use setpoint_store::{DiskOptions, DiskStore, MemoryStore, RangeRequest, Store};
+use setpoint_store_etcd::testing::{Cluster, available};
+use setpoint_store_etcd::{EtcdOptions, EtcdStore};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -70,6 +75,69 @@ async fn race(store: impl Store + 'static, seed: u64) -> (usize, usize) {
     ended.unwrap();
     counts
 }
+
+/// Creates objects of a definition while it is deleted, and asserts that none is left when it is
+/// gone. Returns how many were created, and how many were refused.
+async fn race_of_definition(store: impl Store + 'static, seed: u64) -> (usize, usize) {
+    let store = Arc::new(SlowStore::new(store, seed));
+    let clock = Clock::starting_at(Timestamp::from_secs(1_795_158_000));
+    let (registry, worker) = Registry::builder(store.clone(), clock).seed(seed).build();
+    let stop = CancellationToken::new();
+    let acting = async {
+        registry.wait_ready().await;
+        let catalog = registry.catalog();
+        let definitions =
+            catalog.get("apiextensions.k8s.io", "v1", "customresourcedefinitions").unwrap();
+        let request = |verb, target| Attributes::loopback(verb, target);
+        let create = request(Verb::Create, Target::new(definitions.clone(), "", ""));
+        let mut foos = definition("foos", "Foo", json!({}));
+        foos["apiVersion"] = "apiextensions.k8s.io/v1".into();
+        foos["kind"] = "CustomResourceDefinition".into();
+        let options = WriteOptions::default();
+        registry.create(&create, body(&foos), &options).await.unwrap();
+        let mut catalogs = registry.catalog_changes();
+        let is_served = |is: bool| {
+            move |catalog: &Arc<Catalog>| catalog.get("ex.io", "v1", "foos").is_some() == is
+        };
+        catalogs.wait_for(is_served(true)).await.unwrap();
+        let foos = registry.catalog().get("ex.io", "v1", "foos").unwrap().clone();
+        let creating = async {
+            let (mut n_created, mut n_refused) = (0, 0);
+            for i in 0..CREATES {
+                let name = format!("f{i}");
+                let object =
+                    json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": name}});
+                let create = request(Verb::Create, Target::new(foos.clone(), "default", ""));
+                match registry.create(&create, body(&object), &options).await {
+                    Ok(_) => n_created += 1,
+                    Err(error) => {
+                        assert!(matches!(error.0.code, Some(403 | 404)), "{error}");
+                        n_refused += 1;
+                    }
+                }
+            }
+            (n_created, n_refused)
+        };
+        let deleting = async {
+            for _ in 0..seed * 3 {
+                tokio::task::yield_now().await;
+            }
+            let target = Target::new(definitions.clone(), "", "foos.ex.io");
+            let delete = request(Verb::Delete, target);
+            registry.delete(&delete, &DeleteOptions::default()).await.unwrap();
+            catalogs.wait_for(is_served(false)).await.unwrap();
+        };
+        let (counts, ()) = tokio::join!(creating, deleting);
+        let left = store.range(RangeRequest::prefix("/registry/ex.io/")).await.unwrap();
+        assert!(left.value.entries.is_empty(), "seed {seed}: {:?}", left.value.entries);
+        stop.cancel();
+        counts
+    };
+    let (ended, counts) = tokio::join!(worker.run(stop.clone()), acting);
+    ended.unwrap();
+    counts
+}
+
 fn row(registry: &Registry, resource: &str) -> Arc<setpoint_registry::Resource> {
     registry.catalog().get("", "v1", resource).unwrap().clone()
 }
@@ -98,5 +166,48 @@ async fn nothing_is_created_after_the_delete_of_its_namespace_on_disk() {
         let folder = tempfile::tempdir().unwrap();
         let store = DiskStore::open(folder.path().join("data"), DiskOptions::default()).unwrap();
         race(store, seed * 4).await;
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_created_after_the_delete_of_its_namespace_on_etcd() {
+    for_seeds_on_etcd(async |store, seed| race(store, seed).await).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_left_of_a_deleted_definition() {
+    let (mut n_created, mut n_refused) = (0, 0);
+    for seed in 0..60 {
+        let counts = race_of_definition(MemoryStore::default(), seed).await;
+        n_created += counts.0;
+        n_refused += counts.1;
+    }
+    assert!(n_created > 50 && n_refused > 50, "both happen: {n_created}, {n_refused}");
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_a_deleted_definition_on_disk() {
+    for seed in 0..6 {
+        let folder = tempfile::tempdir().unwrap();
+        let store = DiskStore::open(folder.path().join("data"), DiskOptions::default()).unwrap();
+        race_of_definition(store, seed * 4).await;
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_a_deleted_definition_on_etcd() {
+    for_seeds_on_etcd(async |store, seed| race_of_definition(store, seed).await).await;
+}
+
+/// Runs a race on etcd with a few seeds, each with a cluster's keys to itself.
+async fn for_seeds_on_etcd(race: impl AsyncFn(EtcdStore, u64) -> (usize, usize)) {
+    if !available() {
+        return;
+    }
+    let cluster = Cluster::start(1).await;
+    for seed in 0..6 {
+        let mut options = EtcdOptions::new(cluster.endpoints());
+        options.namespace = format!("/{seed}").into();
+        race(EtcdStore::connect(options).await.unwrap(), seed * 4).await;
     }
 }
