@@ -409,7 +409,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
     (
         "apiserver",
         &[
-            &["go", "scan", "version"],
+            &["go", "scan", "trace", "version"],
             &["query", "negotiate", "verb"],
             &["body", "options", "route", "table"],
             // A filter limits how many long lists are written, and both write refusals.

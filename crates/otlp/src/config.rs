@@ -168,11 +168,7 @@ impl Endpoint {
     fn parse(text: &str) -> Result<Self, field::Error> {
         let whole = if text.contains("//") { text.to_owned() } else { format!("dns://{text}") };
         let wrong = |detail: String| {
-            Err(field::Error::invalid(
-                field::Path::new("endpoint"),
-                &whole.as_str().into(),
-                detail,
-            ))
+            Err(field::Error::invalid(field::Path::new("endpoint"), &whole.as_str().into(), detail))
         };
         let (scheme, rest) = whole.split_once("//").unwrap_or_default();
         let scheme = scheme.strip_suffix(':').unwrap_or_default().to_ascii_lowercase();
@@ -193,9 +189,10 @@ impl Endpoint {
                 match port.parse::<u16>() {
                     Ok(_) if !host.is_empty() => Ok(Self::Tcp(format!("{host}:{port}"))),
                     Ok(_) => Ok(Self::Tcp(format!("localhost:{port}"))),
-                    Err(_) => {
-                        wrong(format!("parse {whole:?}: invalid port {:?} after host", format!(":{port}")))
-                    }
+                    Err(_) => wrong(format!(
+                        "parse {whole:?}: invalid port {:?} after host",
+                        format!(":{port}")
+                    )),
                 }
             }
             "unix" => Ok(Self::Unix(format!("{authority}{path}").into())),
@@ -258,7 +255,11 @@ mod tests {
         let decode = "failed to read tracing config: unable to decode tracing configuration data: ";
         let validate = "failed to validate tracing configuration: ";
         for (members, start, rest) in [
-            ("samplingRatePerMillion: -1", validate, "samplingRatePerMillion: Invalid value: -1: sampling rate must be positive"),
+            (
+                "samplingRatePerMillion: -1",
+                validate,
+                "samplingRatePerMillion: Invalid value: -1: sampling rate must be positive",
+            ),
             (
                 "samplingRatePerMillion: 1000001",
                 validate,

@@ -144,10 +144,7 @@ impl Exporter {
 
     /// One call.
     async fn send(&self, slot: &mut Slot, batch: &[EndedSpan]) -> Result<(), CollectorError> {
-        let scope = Scope {
-            name: SCOPE.to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-        };
+        let scope = Scope { name: SCOPE.to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
         let spans = batch.iter().map(proto::Span::from).collect();
         let message = ExportTraceServiceRequest {
             resource_spans: vec![ResourceSpans {

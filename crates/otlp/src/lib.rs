@@ -33,9 +33,7 @@ mod proto;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use config::{
-    DEFAULT_ENDPOINT, Endpoint, FILE_BYTES_MAX, TracingConfig, TracingConfigError,
-};
+pub use config::{DEFAULT_ENDPOINT, Endpoint, FILE_BYTES_MAX, TracingConfig, TracingConfigError};
 pub use exporter::{
     BATCH_SPANS_MAX, BATCH_WAIT_MAX, EXPORT_MAX, Exporter, FLUSH_MAX, RETRY_INTERVAL, RETRY_MAX,
     Resource,

@@ -55,9 +55,11 @@ async fn a_batch_is_sent_again_after_transient_failures_only() {
         let run = exporter(&tracer, &collector.endpoint()).run(stop.clone());
         let ends = async {
             match n_arrived {
-                0 => while tracer.queue().dropped() == 0 {
-                    sleep(Duration::from_millis(100)).await;
-                },
+                0 => {
+                    while tracer.queue().dropped() == 0 {
+                        sleep(Duration::from_millis(100)).await;
+                    }
+                }
                 _ => drop(collector.until(|_| true).await),
             }
             stop.cancel();
