@@ -413,8 +413,9 @@ impl Inner {
         attributes: &Attributes,
     ) -> Result<Option<Arc<Attributes>>, ApiError> {
         let Some(wanted) = Wanted::of(&parts.headers)? else { return Ok(None) };
-        let _span = attributes.stage("constrainedimpersonation");
+        let span = attributes.stage("constrainedimpersonation");
         let (identity, verb) = impersonate::authorize(&self.registry, attributes, &wanted).await?;
+        drop(span);
         let impersonator = Impersonator { identity: attributes.identity.clone(), verb };
         let attributes = attributes.as_user(identity, impersonator);
         Ok(Some(Arc::new(attributes)))

@@ -168,9 +168,9 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Makes spans of requests over HTTP and their stages, of those that the tracer samples. Users in
-    /// `system:masters` and `system:monitoring` decide with the header `traceparent`; those of others
-    /// are links. Somebody has to empty the tracer's queue. Default: none.
+    /// Makes spans of requests over HTTP and their stages, of those that the tracer samples. The
+    /// header `traceparent` of users in `system:masters` and `system:monitoring` decides; that of
+    /// others is a link. Somebody has to empty the tracer's queue. Default: none.
     pub fn tracer(mut self, tracer: Tracer) -> Self {
         self.tracer = Some(tracer);
         self

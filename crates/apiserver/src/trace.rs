@@ -9,8 +9,8 @@
 //! | `SerializeObject` | the encoding; of a list, until its last piece is sent | the verb |
 //! | `WatchServer.HandleHTTP` | the events of a watch | the request |
 //!
-//! The registry adds those of a write: `Mutating admission` and `Validating admission`, `Call mutating
-//! webhook`, `Call validating webhook`, and `Commit`.
+//! The registry adds those of a write: `Mutating admission`, `Validating admission`, `Commit`, and
+//! `Call mutating webhook` and `Call validating webhook`.
 
 use http::header::{ACCEPT, HOST, USER_AGENT};
 use http::request::Parts;
@@ -123,7 +123,7 @@ fn set_audit_id(span: &Span, attributes: &Attributes) {
     span.set_text("audit-id", &id[..id.floor_char_boundary(AUDIT_ID_BYTES_MAX)]);
 }
 
-/// The method and the shape of the path. It has no name of an object, so that there are few of them.
+/// The method and the shape of the path. It has no name of an object, so that there are few.
 fn name(parts: &Parts, attributes: &Attributes) -> String {
     let mut name = parts.method.as_str().to_owned();
     if !attributes.is_resource() {

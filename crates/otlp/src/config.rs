@@ -96,7 +96,7 @@ impl TracingConfig {
     ///
     /// # Errors
     ///
-    /// It has another kind, unknown members, members of another type, or values that are not valid.
+    /// It has another kind, unknown members, members of another type, or invalid values.
     pub fn parse(document: &[u8]) -> Result<Self, TracingConfigError> {
         let failed = TracingConfigError::Document;
         let tree: Value =
@@ -160,7 +160,7 @@ impl Document {
 }
 
 impl Endpoint {
-    /// Parses an endpoint: `host:port`, `dns:///host:port`, `unix:///path`, `unix-abstract:///name`.
+    /// Parses `host:port`, `dns:///host:port`, `unix:///path` or `unix-abstract:///name`.
     ///
     /// # Errors
     ///

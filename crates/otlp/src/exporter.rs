@@ -58,8 +58,8 @@ impl Exporter {
         Self { queue, endpoint, resource }
     }
 
-    /// Sends spans until `stop`, and then the rest, which takes at most twice [`FLUSH_MAX`]. What cannot be sent is
-    /// counted in [`SpanQueue::dropped`]. Dropping the future loses the batch that is being sent.
+    /// Sends spans until `stop`, and then the rest, which takes at most twice [`FLUSH_MAX`]. What
+    /// cannot be sent is counted in [`SpanQueue::dropped`]. Dropping the future loses the batch that is being sent.
     pub async fn run(self, stop: CancellationToken) {
         let mut slot = None;
         let mut reported = 0;

@@ -249,7 +249,7 @@ impl Attributes {
             user_agent: self.user_agent.clone(),
             dry_run: self.dry_run,
             audit_id: self.audit_id.clone(),
-            trace: self.trace.clone(),
+            trace: self.trace.as_ref().map(Trace::branch),
             ..Self::new(self.identity.clone(), verb, requested)
         }
     }

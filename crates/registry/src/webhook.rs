@@ -21,8 +21,8 @@ pub trait WebhookClients: Debug + Send + Sync {
 /// Calls one webhook.
 pub trait WebhookClient: Debug + Send + Sync {
     /// Posts a review, encoded as JSON, and returns the unchanged body of a successful answer.
-    /// `timeout` covers everything; it is also in the query: `?timeout=10s`. `caller` is the span of
-    /// the call, if it is traced: the webhook gets it as its parent.
+    /// `timeout` covers everything; it is also in the query: `?timeout=10s`. `caller` is the span
+    /// of the call, if it is traced: the webhook gets it as its parent.
     ///
     /// # Errors
     ///

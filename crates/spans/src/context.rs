@@ -25,8 +25,8 @@ impl SpanContext {
     /// The name of the header.
     pub const HEADER: &'static str = "traceparent";
 
-    /// Parses the value of a `traceparent` header (W3C Trace Context, level 1). `None` for any other
-    /// text. Of later versions, what follows the flags is ignored, as the standard says.
+    /// Parses the value of a `traceparent` header (W3C Trace Context, level 1). `None` for any
+    /// other text. Of later versions, what follows the flags is ignored, as the standard says.
     pub fn parse(text: &str) -> Option<Self> {
         let (version, rest) = byte_and_rest(text.as_bytes())?;
         let trace_id = hex::<16>(rest.strip_prefix(b"-")?.get(..32)?)?;

@@ -15,7 +15,7 @@
 //!
 //! [`Trace::stage`] makes a span that is current until it ends: spans made meanwhile are its
 //! children. Stages of a request follow one another. What runs beside others is a
-//! [`Trace::child`], which is never current.
+//! [`Trace::child`], which is never current, or has stages in a [`Trace::branch`].
 //!
 //! Nothing here waits. A full queue drops the span and counts it. A span, its texts and its lists
 //! are bounded; see the constants.
@@ -46,6 +46,7 @@ mod tracer;
 pub use context::{SpanContext, SpanId, TraceId};
 pub use queue::{QUEUE_BYTES_MAX, QUEUE_SPANS_MAX, SpanQueue};
 pub use span::{
-    ATTRIBUTES_MAX, EVENTS_MAX, EndedSpan, Event, Key, Span, SpanKind, TEXT_BYTES_MAX, Trace, Value,
+    ATTRIBUTES_MAX, EVENTS_MAX, EndedSpan, Event, Key, Span, SpanKind, TEXT_BYTES_MAX,
+    TRACE_SPANS_MAX, Trace, Value,
 };
 pub use tracer::{Incoming, Sampling, Tracer};

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use setpoint_object::time::Timestamp;
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Maximum attributes of a span or an event: 128, as OpenTelemetry's SDKs. Further ones are left
 /// out.
@@ -15,6 +15,10 @@ pub const ATTRIBUTES_MAX: usize = 128;
 pub const EVENTS_MAX: usize = 128;
 /// Maximum bytes of a text: 1 KiB, as kube-apiserver's limit of user agents. Longer ones are cut.
 pub const TEXT_BYTES_MAX: usize = 1024;
+
+/// Maximum spans of one request beside its first: 1024, half of what the queue holds. A request
+/// that deletes a large collection would leave no room for others. Further ones are lost.
+pub const TRACE_SPANS_MAX: usize = 1024;
 
 /// The side of a call that a span describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,25 +143,36 @@ impl EndedSpan {
 #[derive(Debug, Clone)]
 pub struct Trace {
     inner: Arc<Inner>,
+    /// The id of the current span.
+    current: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
 struct Inner {
     tracer: Tracer,
     trace_id: TraceId,
-    /// The id of the current span.
-    current: AtomicU64,
+    /// How many spans the request has so far.
+    n_spans: AtomicUsize,
 }
 
 impl Trace {
     pub(crate) fn new(tracer: Tracer, trace_id: TraceId, root: SpanId) -> Self {
-        let current = AtomicU64::new(u64::from_be_bytes(root.0));
-        Self { inner: Arc::new(Inner { tracer, trace_id, current }) }
+        let current = Arc::new(AtomicU64::new(u64::from_be_bytes(root.0)));
+        let n_spans = AtomicUsize::new(0);
+        Self { inner: Arc::new(Inner { tracer, trace_id, n_spans }), current }
+    }
+
+    /// The same trace for work that runs beside this: its current span is its own, and is now the
+    /// same.
+    #[must_use]
+    pub fn branch(&self) -> Self {
+        let current = Arc::new(AtomicU64::new(self.current.load(Ordering::Relaxed)));
+        Self { inner: self.inner.clone(), current }
     }
 
     /// The context of the current span.
     pub fn context(&self) -> SpanContext {
-        let current = self.inner.current.load(Ordering::Relaxed);
+        let current = self.current.load(Ordering::Relaxed);
         SpanContext {
             trace_id: self.inner.trace_id,
             span_id: SpanId(current.to_be_bytes()),
@@ -178,15 +193,19 @@ impl Trace {
             parent: Some(self.context().span_id),
             ..EndedSpan::new(context, name, SpanKind::Internal, start)
         };
-        Span::of(data, self.clone())
+        let is_recorded = self.inner.n_spans.fetch_add(1, Ordering::Relaxed) < TRACE_SPANS_MAX;
+        if !is_recorded {
+            self.inner.tracer.queue().lost(1);
+        }
+        Span::new(context, self.clone(), is_recorded.then_some(data))
     }
 
     /// Starts a span in the current one, and makes it the current one until it ends. Stages end in
     /// the reverse order of their starts.
     pub fn stage(&self, name: &'static str) -> Span {
         let mut span = self.child(name);
-        let own = u64::from_be_bytes(span.context.span_id.0);
-        span.before = Some(self.inner.current.swap(own, Ordering::Relaxed));
+        let own = u64::from_be_bytes(span.context().span_id.0);
+        span.0.before = Some(self.current.swap(own, Ordering::Relaxed));
         span
     }
 }
@@ -215,9 +234,14 @@ impl EndedSpan {
     }
 }
 
-/// A span in progress. It ends when it is dropped.
+/// A span in progress. It ends when it is dropped. As small as a pointer, because futures of
+/// requests that are not traced have room for it, too.
 #[derive(Debug)]
-pub struct Span {
+#[must_use = "a span that is dropped is over"]
+pub struct Span(Box<InProgress>);
+
+#[derive(Debug)]
+struct InProgress {
     context: SpanContext,
     trace: Trace,
     data: Mutex<Option<EndedSpan>>,
@@ -227,17 +251,21 @@ pub struct Span {
 
 impl Span {
     pub(crate) fn of(data: EndedSpan, trace: Trace) -> Self {
-        Self { context: data.context, trace, data: Mutex::new(Some(data)), before: None }
+        Self::new(data.context, trace, Some(data))
+    }
+
+    fn new(context: SpanContext, trace: Trace, data: Option<EndedSpan>) -> Self {
+        Self(Box::new(InProgress { context, trace, data: Mutex::new(data), before: None }))
     }
 
     /// Its ids.
     pub fn context(&self) -> SpanContext {
-        self.context
+        self.0.context
     }
 
     /// Its trace.
     pub fn trace(&self) -> &Trace {
-        &self.trace
+        &self.0.trace
     }
 
     /// Renames the span.
@@ -250,7 +278,6 @@ impl Span {
     }
 
     /// The side of a call that it describes. Default: internal work.
-    #[must_use]
     pub fn kind(self, kind: SpanKind) -> Self {
         self.change(|data| data.kind = kind);
         self
@@ -280,7 +307,7 @@ impl Span {
     /// The same with attributes.
     pub fn event_with(&self, name: &'static str, mut attributes: Vec<(Key, Value)>) {
         attributes.truncate(ATTRIBUTES_MAX);
-        let at = self.trace.inner.tracer.now();
+        let at = self.0.trace.inner.tracer.now();
         self.change(|data| match data.events.len() < EVENTS_MAX {
             true => data.events.push(Event { name, at, attributes }),
             false => data.n_left_out += 1,
@@ -293,7 +320,7 @@ impl Span {
     }
 
     fn change(&self, change: impl FnOnce(&mut EndedSpan)) {
-        if let Some(data) = &mut *self.data.lock() {
+        if let Some(data) = &mut *self.0.data.lock() {
             change(data);
         }
     }
@@ -301,11 +328,12 @@ impl Span {
 
 impl Drop for Span {
     fn drop(&mut self) {
-        let inner = &self.trace.inner;
-        if let Some(before) = self.before {
-            inner.current.store(before, Ordering::Relaxed);
+        let InProgress { trace, data, before, .. } = &mut *self.0;
+        let inner = &trace.inner;
+        if let Some(before) = *before {
+            trace.current.store(before, Ordering::Relaxed);
         }
-        if let Some(mut data) = self.data.get_mut().take() {
+        if let Some(mut data) = data.get_mut().take() {
             data.end = inner.tracer.now();
             inner.tracer.queue().add(data);
         }

@@ -136,7 +136,7 @@ impl fmt::Debug for Tracer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{QUEUE_BYTES_MAX, QUEUE_SPANS_MAX, TEXT_BYTES_MAX, Value};
+    use crate::{QUEUE_BYTES_MAX, QUEUE_SPANS_MAX, TEXT_BYTES_MAX, TRACE_SPANS_MAX, Value};
     use std::time::Duration;
 
     fn tracer(per_million: u32) -> Tracer {
@@ -218,6 +218,35 @@ mod tests {
                 ("", None),
             ]
         );
+    }
+
+    #[test]
+    fn branches_have_stages_of_their_own() {
+        let tracer = tracer(1_000_000);
+        let root = tracer.begin(SpanKind::Server, tracer.now(), None).unwrap();
+        let (trace, branch) = (root.trace().clone(), root.trace().branch());
+        let (a, b) = (trace.stage("a"), branch.stage("b"));
+        drop(trace.child("in a"));
+        drop(branch.child("in b"));
+        let ids = [a.context(), b.context()].map(|context| Some(context.span_id));
+        // In any order.
+        drop(a);
+        drop(b);
+        let ended = tracer.queue().take(9);
+        assert_eq!([ended[0].parent, ended[1].parent], ids);
+        assert_eq!([ended[2].parent, ended[3].parent], [Some(root.context().span_id); 2]);
+    }
+
+    #[test]
+    fn one_request_does_not_fill_the_queue() {
+        let tracer = tracer(1_000_000);
+        let root = tracer.begin(SpanKind::Server, tracer.now(), None).unwrap();
+        for _ in 0..TRACE_SPANS_MAX + 3 {
+            let span = root.trace().branch().stage("one");
+            span.set("kept", "or not");
+        }
+        drop(root);
+        assert_eq!((tracer.queue().len(), tracer.queue().dropped()), (TRACE_SPANS_MAX + 1, 3));
     }
 
     #[test]

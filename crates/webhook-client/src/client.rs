@@ -136,8 +136,8 @@ impl Webhooks {
 }
 
 impl Webhook {
-    /// Posts a JSON body and returns the body of the answer, which is not empty. `traceparent` is the
-    /// value of that header (W3C Trace Context), if the call is traced.
+    /// Posts a JSON body and returns the body of the answer, which is not empty. `traceparent` is
+    /// the value of that header (W3C Trace Context), if the call is traced.
     ///
     /// # Errors
     ///
