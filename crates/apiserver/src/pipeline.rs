@@ -7,6 +7,7 @@
 //! | `Attributes` | made from the above, headers and query | passed by the caller |
 //! | deadline | `?timeout=`, at most a minute | the caller's |
 //! | authenticate | the transport, tokens, `Authenticator`s, anonymous, else 401 | the caller is trusted |
+//! | trace | the `Tracer` samples it: spans from here on (`trace.rs`) | not traced |
 //! | audit begins | calls `AuditSink`s and `Metrics` | the same |
 //! | impersonate | the user that the headers name, if the authorizers allow it, else 403 | the caller is trusted |
 //! | intercept | `Interceptor`s of tests may wait, fail the request or change its answer | not asked |

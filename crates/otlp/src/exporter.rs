@@ -59,7 +59,8 @@ impl Exporter {
     }
 
     /// Sends spans until `stop`, and then the rest, which takes at most twice [`FLUSH_MAX`]. What
-    /// cannot be sent is counted in [`SpanQueue::dropped`]. Dropping the future loses the batch that is being sent.
+    /// cannot be sent is counted in [`SpanQueue::dropped`]. Dropping the future loses the batch of
+    /// the present call.
     pub async fn run(self, stop: CancellationToken) {
         let mut slot = None;
         let mut reported = 0;
