@@ -39,6 +39,7 @@ pub mod review;
 pub mod saved;
 pub mod skim;
 pub mod token;
+pub mod traceparent;
 mod types;
 pub mod webhook_answer;
 

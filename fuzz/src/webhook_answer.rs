@@ -5,6 +5,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use setpoint_registry::{WebhookClient, WebhookClients, WebhookError};
+use setpoint_spans::SpanContext;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ impl WebhookClient for Answers {
         &self,
         review: Bytes,
         _timeout: Duration,
+        _caller: Option<SpanContext>,
     ) -> BoxFuture<'static, Result<Bytes, WebhookError>> {
         let review: Value = serde_json::from_slice(&review).unwrap();
         let answer = self.0.replace("UID", review["request"]["uid"].as_str().unwrap());

@@ -66,6 +66,7 @@ const TARGETS: &[&str] = &[
     "saved",
     "skim",
     "token",
+    "traceparent",
     "webhook_answer",
 ];
 

@@ -26,12 +26,14 @@ const LEVELS: &[(&str, u8)] = &[
     ("setpoint-quota", 1),
     ("setpoint-rbac", 1),
     ("setpoint-remote", 1),
+    ("setpoint-spans", 1),
     ("setpoint-informer", 1),
     ("setpoint-webhook", 1),
     ("setpoint-webhook-client", 1),
     ("setpoint-cel", 1),
     ("setpoint-store-etcd", 1),
     ("setpoint-oidc", 2),
+    ("setpoint-otlp", 2),
     ("setpoint-schema", 2),
     ("setpoint-runtime", 2),
     ("setpoint-registry", 3),
@@ -407,7 +409,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
     (
         "apiserver",
         &[
-            &["go", "scan", "version"],
+            &["go", "scan", "trace", "version"],
             &["query", "negotiate", "verb"],
             &["body", "options", "route", "table"],
             // A filter limits how many long lists are written, and both write refusals.

@@ -67,6 +67,7 @@ mod scan;
 mod server;
 mod streams;
 mod table;
+mod trace;
 mod verb;
 mod version;
 mod watch;

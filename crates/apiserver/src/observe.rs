@@ -10,6 +10,7 @@ pub use audit::{
 
 use crate::body::Body;
 use crate::filter::watches::OpenWatch;
+use crate::trace;
 use bytes::Bytes;
 use futures::future::try_join_all;
 use futures::{FutureExt as _, TryStreamExt as _};
@@ -18,6 +19,7 @@ use setpoint_object::ApiError;
 use setpoint_object::Status;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_registry::{Attributes, Format, Identity, Resource};
+use setpoint_spans::Span;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -113,6 +115,8 @@ impl Observers {
             n_bytes: AtomicU64::new(0),
             is_terminated: AtomicBool::new(false),
             watch: OnceLock::new(),
+            span: OnceLock::new(),
+            answer_span: OnceLock::new(),
             is_recorded: AtomicBool::new(false),
         };
         for metrics in &self.metrics {
@@ -147,6 +151,10 @@ pub(crate) struct Observation {
     failure: OnceLock<Arc<Status>>,
     /// The watch, as the limits count it.
     watch: OnceLock<OpenWatch>,
+    /// The span of the request, if it is traced.
+    span: OnceLock<Span>,
+    /// The span of the answer that is sent in pieces.
+    answer_span: OnceLock<Span>,
     /// The last stage is recorded, or is not to be.
     is_recorded: AtomicBool,
 }
@@ -222,6 +230,18 @@ impl Observation {
     pub(crate) fn holds(&self, watch: OpenWatch) {
         // Once: a request is one watch.
         let _ = self.watch.set(watch);
+    }
+
+    /// The span of the request, which ends with it.
+    pub(crate) fn traces(&self, span: Span) {
+        // Once: a request has one.
+        let _ = self.span.set(span);
+    }
+
+    /// The span of an answer, which ends when its last piece is sent.
+    pub(crate) fn writes(&self, span: Option<Span>) {
+        // Once: a request has one answer.
+        let _ = span.map(|span| self.answer_span.set(span));
     }
 
     /// The server ends the request to protect itself.
@@ -314,6 +334,10 @@ impl Drop for Observation {
             n_bytes: *self.n_bytes.get_mut(),
             is_terminated: *self.is_terminated.get_mut(),
         };
+        drop(self.answer_span.take());
+        if let Some(span) = self.span.take() {
+            trace::end(&span, ended.code, ended.n_bytes);
+        }
         for metrics in &self.observers.metrics {
             metrics.ended(self.request(), &ended);
         }

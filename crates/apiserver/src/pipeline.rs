@@ -7,6 +7,7 @@
 //! | `Attributes` | made from the above, headers and query | passed by the caller |
 //! | deadline | `?timeout=`, at most a minute | the caller's |
 //! | authenticate | the transport, tokens, `Authenticator`s, anonymous, else 401 | the caller is trusted |
+//! | trace | the `Tracer` samples it: spans from here on (`trace.rs`) | not traced |
 //! | audit begins | calls `AuditSink`s and `Metrics` | the same |
 //! | impersonate | the user that the headers name, if the authorizers allow it, else 403 | the caller is trusted |
 //! | intercept | `Interceptor`s of tests may wait, fail the request or change its answer | not asked |
@@ -18,13 +19,17 @@
 //! | answer | a document, an added route, or negotiation and one call of the registry | the call |
 //! | audit ends | when the answer is ready; for a watch at its end | the same |
 
+mod begin;
+
+pub(crate) use begin::Rejected;
+
 use crate::backend::{self, Backend, Found, Generation, Served};
 use crate::body::{Body, RequestBody};
 use crate::extra::Handler;
 use crate::filter::authenticate::{extra_space, keep_connection, strip_credentials};
-use crate::filter::fairness::{Entered, Page, Schema, WAIT_MAX};
+use crate::filter::fairness::{Page, Schema, WAIT_MAX};
 use crate::filter::impersonate::{self, Wanted};
-use crate::filter::in_flight::{Permit, TooManyRequests};
+use crate::filter::in_flight::TooManyRequests;
 use crate::filter::{deadline, readiness};
 use crate::health::Health;
 use crate::intercept::{ChangeAnswer, Intercepted};
@@ -38,6 +43,7 @@ use crate::respond::{self, Style};
 use crate::root;
 use crate::route::{self, Route, Unrouted};
 use crate::server::Inner;
+use crate::trace;
 use crate::verb::{self, NotServed};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
@@ -47,9 +53,9 @@ use setpoint_object::{ApiError, Origin, Reason};
 use setpoint_registry::{
     Attributes, Catalog, Identity, Impersonator, Requested, ResourcePath, is_health,
 };
+use setpoint_spans::Tracer;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 /// The message of a server that has not started.
@@ -80,24 +86,6 @@ pub(crate) async fn stored(event: Option<EventStored>, deadline: Option<Instant>
     };
     if !is_stored {
         tracing::warn!("a request is answered before its audit event is stored");
-    }
-}
-
-/// Why [`Inner::begin`] rejects a request.
-#[derive(Debug)]
-pub(crate) enum Rejected {
-    /// Too many requests are in flight.
-    TooManyRequests,
-    /// Authorization failed or was not possible.
-    Forbidden(ApiError),
-}
-
-impl From<Rejected> for ApiError {
-    fn from(rejected: Rejected) -> Self {
-        match rejected {
-            Rejected::TooManyRequests => TooManyRequests.into(),
-            Rejected::Forbidden(error) => error,
-        }
     }
 }
 
@@ -275,6 +263,7 @@ impl Inner {
         let RoutedRequest { parts, query, style, catalog, backends, destination, deadline } =
             request;
         let arrived = Instant::now();
+        let received = self.tracer.as_ref().map(Tracer::now);
         let identity = self.authenticators.identify(parts).await;
         self.observers.authenticated(identity.as_ref(), arrived.elapsed());
         let is_known = identity.is_some();
@@ -282,9 +271,15 @@ impl Inner {
         if let Some(staleness) = self.authenticators.staleness(parts, &attributes.identity) {
             attributes.annotate(STALE_TOKEN, staleness);
         }
+        let span = match (&self.tracer, received) {
+            (Some(tracer), Some(at)) if is_known => trace::begin(tracer, parts, &attributes, at),
+            _ => None,
+        };
+        attributes.trace = span.as_ref().map(|span| span.trace().clone());
         let attributes = Arc::new(attributes);
         let observation =
             begun.get_or_init(|| self.observers.begin(&attributes, || AuditSource::of(parts)));
+        span.into_iter().for_each(|span| observation.traces(span));
         if let Some(stored) = observation.received()
             && let Err(error) = stored.await
         {
@@ -398,6 +393,7 @@ impl Inner {
             drain: &self.drain,
             agents: &self.agents,
             types: self.types,
+            span: trace::verb(&attributes, parts),
         };
         let mut response = match exchange.answer(body).await {
             Ok(response) => response,
@@ -418,7 +414,9 @@ impl Inner {
         attributes: &Attributes,
     ) -> Result<Option<Arc<Attributes>>, ApiError> {
         let Some(wanted) = Wanted::of(&parts.headers)? else { return Ok(None) };
+        let span = attributes.stage("constrainedimpersonation");
         let (identity, verb) = impersonate::authorize(&self.registry, attributes, &wanted).await?;
+        drop(span);
         let impersonator = Impersonator { identity: attributes.identity.clone(), verb };
         let attributes = attributes.as_user(identity, impersonator);
         Ok(Some(Arc::new(attributes)))
@@ -473,51 +471,6 @@ impl Inner {
             Err(NotServed::Page) => Err(ApiError::no_route()),
             Err(NotServed::Status(error)) => Err(*error),
         }
-    }
-
-    /// The stages between authentication and the answer, the same for all requests: flow control,
-    /// then authorization.
-    ///
-    /// # Errors
-    ///
-    /// Too many requests are in flight, or the user is not authorized.
-    pub(crate) async fn begin(
-        &self,
-        request: &Attributes,
-        patience: Duration,
-        objects_max: usize,
-        classified: &OnceLock<Arc<Schema>>,
-    ) -> Result<Permit, Rejected> {
-        let mut permit = Permit::default();
-        match &self.fairness {
-            Some(fairness) => {
-                let arrived = Instant::now();
-                let entered = fairness.enter(&self.registry, request, patience, objects_max).await;
-                request.wait(arrived.elapsed());
-                if let Some(Entered { schema, seat }) = entered {
-                    // Set once: this is the only place, and it is called once per request.
-                    _ = classified.set(schema);
-                    permit.1 = Some(seat.ok_or(Rejected::TooManyRequests)?);
-                }
-            }
-            None => {
-                let entered = self.in_flight.enter(request);
-                permit.0 = entered.map_err(|TooManyRequests| Rejected::TooManyRequests)?;
-            }
-        }
-        match self.registry.authorize(request).await {
-            Ok(()) => Ok(permit),
-            Err(error) => Err(Rejected::Forbidden(error)),
-        }
-    }
-
-    /// [`Inner::begin`] for a request without an HTTP answer.
-    ///
-    /// # Errors
-    ///
-    /// As [`Inner::begin`].
-    pub(crate) async fn begin_in_process(&self, request: &Attributes) -> Result<Permit, Rejected> {
-        self.begin(request, WAIT_MAX, usize::MAX, &OnceLock::new()).await
     }
 
     /// The catalog and the backends combined, made once for each pair of them.

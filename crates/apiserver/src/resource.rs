@@ -14,6 +14,7 @@ use crate::scan;
 use crate::server::Events;
 use crate::streams::{Agents, PodStream};
 use crate::table::{self, IncludeObject};
+use crate::trace;
 use crate::watch;
 use crate::websocket::Upgrade;
 use bytes::Bytes;
@@ -24,8 +25,14 @@ use setpoint_object::{ApiError, GroupVersion, Status};
 use setpoint_registry::{
     Attributes, Body as Sent, Catalog, Deleted, List, Registry, Subresource, Target, Verb,
 };
+use setpoint_spans::Span;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
+
+/// Events of the span of a verb, as kube-apiserver names them.
+const STORE: &str = "About to store object in database";
+const STORED: &str = "Write to database call succeeded";
+const WRITE: &str = "About to write a response";
 
 /// One request with the parts that answer it.
 #[derive(Debug)]
@@ -44,6 +51,8 @@ pub(crate) struct Exchange<'a> {
     pub(crate) agents: &'a Agents,
     /// The media types of the server.
     pub(crate) types: Types,
+    /// The span of the verb, if the request is traced.
+    pub(crate) span: Option<Span>,
 }
 
 /// An error to answer with.
@@ -107,14 +116,18 @@ impl Exchange<'_> {
             )));
         }
         let version = self.query.text("resourceVersion");
+        let span = self.reads("cacher.Get");
         let object = self.registry.get(self.attributes, version).await?;
+        drop(span);
         self.object(StatusCode::OK, accepted, target, object.bytes, false).await
     }
 
     async fn list(&self, target: &Target) -> Result<Response<Body>, Refusal> {
         let accepted = self.accept_list(target)?;
         let options = options::list(self.query)?;
+        let span = self.reads("cacher.GetList");
         let list = self.registry.list(self.attributes, &options).await?;
+        drop(span);
         self.whole_list(accepted, target, list, false).await
     }
 
@@ -124,7 +137,10 @@ impl Exchange<'_> {
         let include = IncludeObject::of(self.query)?;
         // A name is possible with the deprecated prefix only; it acts as a selector.
         let options = options::list_named(self.query, &target.name)?;
+        let span = self.reads("cacher.Watch");
         let events = self.registry.watch(self.attributes, &options).await?;
+        drop(span);
+        self.observation.writes(self.sends("WatchServer.HandleHTTP"));
         let events = Events::new(events, self.drain.clone(), self.observation.clone());
         let upgrade = Upgrade::of(self.parts);
         // Messages over a WebSocket are text.
@@ -147,7 +163,9 @@ impl Exchange<'_> {
         let accepted = self.accept_object(target)?;
         let body = self.sent(target, body).await?;
         let options = options::write(self.query, "CreateOptions")?;
+        self.event(STORE);
         let written = self.registry.create(self.attributes, body, &options).await?;
+        self.event(STORED);
         self.object(StatusCode::CREATED, accepted, target, written.object.bytes, true).await
     }
 
@@ -155,7 +173,9 @@ impl Exchange<'_> {
         let accepted = self.accept_object(target)?;
         let body = self.sent(target, body).await?;
         let options = options::write(self.query, "UpdateOptions")?;
+        self.event(STORE);
         let written = self.registry.update(self.attributes, body, &options).await?;
+        self.event(STORED);
         self.object(code(written.created), accepted, target, written.object.bytes, true).await
     }
 
@@ -163,18 +183,22 @@ impl Exchange<'_> {
         let (patch_type, format) =
             negotiate::patch_format(&self.parts.headers, target.resource.custom, self.types)?;
         let accepted = self.accept_object(target)?;
-        let bytes = body::read(body).await?;
+        let bytes = self.read(body).await?;
         self.observation.sent(&bytes, format);
         let options = options::patch(self.query, patch_type)?;
         let body = Sent { bytes, format };
         let written = self.registry.patch(self.attributes, patch_type, body, &options).await?;
+        self.event("Object stored in database");
         self.object(code(written.created), accepted, target, written.object.bytes, true).await
     }
 
     async fn delete(&self, target: &Target, body: RequestBody) -> Result<Response<Body>, Refusal> {
         let accepted = self.accept_object(target)?;
         let options = self.delete_options(target, body).await?;
-        match self.registry.delete(self.attributes, &options).await? {
+        self.event("About to delete object from database");
+        let deleted = self.registry.delete(self.attributes, &options).await?;
+        self.event("Object deleted from database");
+        match deleted {
             Deleted::Object { object, remains } => {
                 // 202 only if the client requested background deletion in its oldest form.
                 let accepted_only = remains && options.orphan_dependents == Some(false);
@@ -241,7 +265,7 @@ impl Exchange<'_> {
     async fn sent(&self, target: &Target, body: RequestBody) -> Result<Sent, ApiError> {
         let format =
             negotiate::body_format(&self.parts.headers, target.resource.custom, self.types)?;
-        let bytes = body::read(body).await?;
+        let bytes = self.read(body).await?;
         self.observation.sent(&bytes, format);
         Ok(Sent { bytes, format })
     }
@@ -251,7 +275,7 @@ impl Exchange<'_> {
         target: &Target,
         body: RequestBody,
     ) -> Result<setpoint_registry::DeleteOptions, ApiError> {
-        let bytes = body::read(body).await?;
+        let bytes = self.read(body).await?;
         let format = if bytes.is_empty() {
             setpoint_registry::Format::Json
         } else {
@@ -278,6 +302,8 @@ impl Exchange<'_> {
         is_done: bool,
     ) -> Result<Response<Body>, Refusal> {
         self.observation.object(&bytes);
+        self.event(WRITE);
+        let _span = self.sends("SerializeObject");
         let (large, user) = (self.large, &self.attributes.identity.user);
         let bytes = match is_done {
             true => large.count_at_once(user, bytes),
@@ -303,6 +329,8 @@ impl Exchange<'_> {
     ) -> Result<Response<Body>, Refusal> {
         let mut form = self.form(accepted, target);
         let mut list = list;
+        self.event(WRITE);
+        self.observation.writes(self.sends("SerializeObject"));
         let (large, user) = (self.large, &self.attributes.identity.user);
         if self.observation.wants_answer() {
             let json;
@@ -319,6 +347,35 @@ impl Exchange<'_> {
         }
         let list = respond::LargeList { form, list, large, user, is_done };
         Ok(respond::list(self.style, list).await?)
+    }
+
+    async fn read(&self, body: RequestBody) -> Result<Bytes, ApiError> {
+        let bytes = body::read(body).await?;
+        if let Some(span) = &self.span {
+            span.event_with("limitedReadBody succeeded", vec![("len", bytes.len().into())]);
+        }
+        Ok(bytes)
+    }
+
+    /// Something happens to the object.
+    fn event(&self, name: &'static str) {
+        if let Some(span) = &self.span {
+            span.event(name);
+        }
+    }
+
+    /// The span of a read from the watch cache.
+    fn reads(&self, name: &'static str) -> Option<Span> {
+        let span = self.attributes.span(name)?;
+        trace::set_type(&span, self.attributes);
+        Some(span)
+    }
+
+    /// The span of an answer.
+    fn sends(&self, name: &'static str) -> Option<Span> {
+        let span = self.attributes.span(name)?;
+        trace::set_head(&span, self.parts);
+        Some(span)
     }
 
     /// How objects of a resource are written.

@@ -32,6 +32,7 @@ use setpoint_object::label::Selector;
 use setpoint_registry::{
     Attributes, Event, List, ListOptions, Registry, TokenReviewer, WatchStream,
 };
+use setpoint_spans::Tracer;
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -52,6 +53,8 @@ pub(crate) struct Inner {
     pub(crate) authenticators: Arc<Authenticators>,
     pub(crate) extra: Extra,
     pub(crate) observers: Arc<Observers>,
+    /// Traces requests; `None`: nothing is traced.
+    pub(crate) tracer: Option<Tracer>,
     pub(crate) address: Option<String>,
     pub(crate) backends: Backends,
     pub(crate) interceptors: Vec<Arc<dyn Interceptor>>,
@@ -84,6 +87,7 @@ pub struct ApiServerBuilder {
     metrics: Vec<Arc<dyn Metrics>>,
     backends: Vec<Backend>,
     interceptors: Vec<Arc<dyn Interceptor>>,
+    tracer: Option<Tracer>,
     address: Option<String>,
     seed: Option<u64>,
     limits: RequestLimits,
@@ -164,6 +168,14 @@ impl ApiServerBuilder {
         self
     }
 
+    /// Makes spans of requests over HTTP and their stages, of those that the tracer samples. The
+    /// header `traceparent` of users in `system:masters` and `system:monitoring` decides; that of
+    /// others is a link. Somebody has to empty the tracer's queue. Default: none.
+    pub fn tracer(mut self, tracer: Tracer) -> Self {
+        self.tracer = Some(tracer);
+        self
+    }
+
     /// The `host:port` of the server in discovery. Default: the `Host` header of each request.
     pub fn address(mut self, address: impl Into<String>) -> Self {
         self.address = Some(address.into());
@@ -219,6 +231,7 @@ impl ApiServerBuilder {
                     clock: self.registry.clock().clone(),
                 }),
                 registry: self.registry,
+                tracer: self.tracer,
                 address: self.address,
                 backends: Backends::of(self.backends),
                 interceptors: self.interceptors,
@@ -252,6 +265,7 @@ impl ApiServer {
             metrics: Vec::new(),
             backends: Vec::new(),
             interceptors: Vec::new(),
+            tracer: None,
             address: None,
             seed: None,
             limits: RequestLimits::default(),

@@ -13,6 +13,7 @@ mod nodes;
 mod open_api;
 mod service_accounts;
 mod store_options;
+mod trace;
 mod up;
 mod users;
 

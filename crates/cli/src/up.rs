@@ -13,6 +13,7 @@ use crate::nodes::NodeOptions;
 use crate::open_api::OpenApiOptions;
 use crate::service_accounts::ServiceAccountOptions;
 use crate::store_options::{StoreOptions, open_store};
+use crate::trace::TraceOptions;
 use crate::users::UserOptions;
 use anyhow::Context as _;
 use clap::{ArgAction, Args, ValueEnum};
@@ -100,6 +101,8 @@ pub(crate) struct Options {
     users: UserOptions,
     #[command(flatten)]
     audit: AuditOptions,
+    #[command(flatten)]
+    trace: TraceOptions,
     #[command(flatten)]
     nodes: NodeOptions,
     #[command(flatten)]
@@ -276,6 +279,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
 
     let plugins = options.admission.plugins().await?;
     let clock = Clock::wall();
+    let (tracer, exporter) = options.trace.open(&clock).await?.unzip();
     let history = options.history.unwrap_or(setpoint::registry::HISTORY_PERIOD);
     let open = tokio::select! {
         biased;
@@ -333,6 +337,9 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
     };
     if let Some((planes, _)) = &planes {
         plane = Pages::new(planes.clone()).add_to(plane);
+    }
+    if let Some(tracer) = tracer {
+        plane = plane.tracer(tracer);
     }
     let audit = options.audit.open(&clock).await?;
     for (sink, _) in &audit {
@@ -395,6 +402,10 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
     for (_, worker) in audit {
         // Ends after the control plane, so that the last requests are written.
         background.spawn(worker.run(stop_background.clone()));
+    }
+    if let Some(exporter) = exporter {
+        // Ends after the control plane as well.
+        background.spawn(exporter.run(stop_background.clone()));
     }
     if let Some(reloader) = wrapped.reloader {
         background.spawn(reloader.run(stop_background.clone()));

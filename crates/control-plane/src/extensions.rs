@@ -14,6 +14,7 @@ use setpoint_apiserver::{
 use setpoint_registry::{
     Admission, AdmissionPlugins, Authorizer, NodeAuthorizer, Rbac, Registry, RegistryBuilder,
 };
+use setpoint_spans::Tracer;
 use std::fmt;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -44,6 +45,7 @@ pub(crate) struct Extensions {
     pub(crate) aggregator_metrics: Option<AggregatorMetrics>,
     pub(crate) limits: RequestLimits,
     cbor: bool,
+    tracer: Option<Tracer>,
     descriptions: Option<Arc<OpenApiDescriptions>>,
 }
 
@@ -126,6 +128,9 @@ impl Extensions {
         }
         if let Some(descriptions) = self.descriptions {
             builder = builder.open_api_descriptions(descriptions);
+        }
+        if let Some(tracer) = self.tracer {
+            builder = builder.tracer(tracer);
         }
         builder.limits(self.limits).stream_limits(self.stream_limits).cbor(self.cbor)
     }
@@ -225,6 +230,13 @@ impl ControlPlaneBuilder {
     /// Adds an audit sink that receives every request. Default: none.
     pub fn audit(mut self, sink: Arc<dyn AuditSink>) -> Self {
         self.extensions.audit.push(sink);
+        self
+    }
+
+    /// Makes spans of sampled requests over HTTP ([`ApiServerBuilder::tracer`]). Somebody has to
+    /// empty the tracer's queue: an exporter. Default: none.
+    pub fn tracer(mut self, tracer: Tracer) -> Self {
+        self.extensions.tracer = Some(tracer);
         self
     }
 

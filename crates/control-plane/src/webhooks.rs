@@ -8,6 +8,7 @@ use setpoint_object::{GroupVersionResource, Skim};
 use setpoint_registry::{
     Objects, Registry, WeakRegistry, WebhookClient, WebhookClients, WebhookError,
 };
+use setpoint_spans::SpanContext;
 use setpoint_webhook_client::{
     Address, CallError, ResolveError, Service, ServiceResolver, Webhook, Webhooks,
 };
@@ -32,10 +33,13 @@ impl WebhookClient for Client {
         &self,
         review: Bytes,
         timeout: Duration,
+        caller: Option<SpanContext>,
     ) -> BoxFuture<'static, Result<Bytes, WebhookError>> {
         let webhook = self.0.clone();
         async move {
-            webhook.call(review, timeout).await.map_err(|error| match error {
+            let parent = caller.map(|context| context.to_string());
+            let answer = webhook.call(review, timeout, parent.as_deref()).await;
+            answer.map_err(|error| match error {
                 CallError::Config(error) => WebhookError::Config(error.to_string()),
                 error => WebhookError::Call(error.to_string()),
             })

@@ -2,6 +2,8 @@
 
 /// The group whose members may do everything.
 pub const MASTERS: &str = "system:masters";
+/// The group of monitors: they read health and metrics, and have their requests traced.
+pub const MONITORING: &str = "system:monitoring";
 /// The group of all users with valid credentials.
 pub const AUTHENTICATED: &str = "system:authenticated";
 /// The group of clients without credentials.

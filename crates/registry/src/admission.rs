@@ -451,8 +451,9 @@ impl Chain {
         review: &Review<'_>,
         object: &mut Value,
     ) -> Result<(), ApiError> {
-        let begun = Instant::now();
+        let (begun, span) = (Instant::now(), review.attributes.stage("Mutating admission"));
         let outcome = self.mutate_all(review, object).await;
+        drop(span);
         review.inner.figures.steps.ran(review.operation as usize, false, &outcome, begun.elapsed());
         outcome
     }
@@ -512,8 +513,9 @@ impl Chain {
         review: &Review<'_>,
         object: Option<&Value>,
     ) -> Result<(), ApiError> {
-        let begun = Instant::now();
+        let (begun, span) = (Instant::now(), review.attributes.stage("Validating admission"));
         let outcome = self.validate_all(review, object).await;
+        drop(span);
         review.inner.figures.steps.ran(review.operation as usize, true, &outcome, begun.elapsed());
         outcome
     }

@@ -8,6 +8,7 @@ use setpoint_object::users::{
     ANONYMOUS as ANONYMOUS_USER, AUTHENTICATED, MASTERS, UNAUTHENTICATED,
 };
 use setpoint_object::{ApiError, Origin};
+use setpoint_spans::{Span, Trace};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -188,6 +189,8 @@ pub struct Attributes {
     pub dry_run: bool,
     /// The id of the request in logs.
     pub audit_id: String,
+    /// Makes spans of its stages; `None`: it is not traced.
+    pub trace: Option<Trace>,
     /// Warnings and audit annotations that the stages add.
     pub notes: Notes,
 }
@@ -228,6 +231,7 @@ impl Attributes {
             field_selector: String::new(),
             dry_run: false,
             audit_id: String::new(),
+            trace: None,
             notes: Notes::default(),
         }
     }
@@ -245,8 +249,21 @@ impl Attributes {
             user_agent: self.user_agent.clone(),
             dry_run: self.dry_run,
             audit_id: self.audit_id.clone(),
+            trace: self.trace.as_ref().map(Trace::branch),
             ..Self::new(self.identity.clone(), verb, requested)
         }
+    }
+    /// A span in the current one, with the id of the request; `None`: it is not traced.
+    pub fn span(&self, name: &'static str) -> Option<Span> {
+        self.trace.as_ref().map(|trace| self.with_id(trace.child(name)))
+    }
+    /// The same, which is the current one until it ends ([`Trace::stage`]).
+    pub fn stage(&self, name: &'static str) -> Option<Span> {
+        self.trace.as_ref().map(|trace| self.with_id(trace.stage(name)))
+    }
+    fn with_id(&self, span: Span) -> Span {
+        span.set_text("audit-id", &self.audit_id);
+        span
     }
     /// A copy of the request without its notes, for work on another thread.
     pub(crate) fn to_owned(&self) -> Self {

@@ -2,6 +2,7 @@
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use serde_json::Value;
+use setpoint_spans::SpanContext;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,8 @@ pub trait WebhookClients: Debug + Send + Sync {
 /// Calls one webhook.
 pub trait WebhookClient: Debug + Send + Sync {
     /// Posts a review, encoded as JSON, and returns the unchanged body of a successful answer.
-    /// `timeout` covers everything; it is also in the query: `?timeout=10s`.
+    /// `timeout` covers everything; it is also in the query: `?timeout=10s`. `caller` is the span
+    /// of the call, if it is traced: the webhook gets it as its parent.
     ///
     /// # Errors
     ///
@@ -31,6 +33,7 @@ pub trait WebhookClient: Debug + Send + Sync {
         &self,
         review: Bytes,
         timeout: Duration,
+        caller: Option<SpanContext>,
     ) -> BoxFuture<'static, Result<Bytes, WebhookError>>;
 }
 

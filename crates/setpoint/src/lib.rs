@@ -15,6 +15,7 @@
 //! | `webhook` | [`webhook`]: admission, conversion and token review in Rust functions; `Manager::webhooks` | an HTTP server |
 //! | `server` | [`ControlPlane`], [`apiserver`], [`registry`], [`store`] with objects in memory | the API server, `endpoints` |
 //! | `disk` | [`store::DiskStore`] | `server`, redb, zstd |
+//! | `otlp` | spans of requests to a collector: [`otlp::Exporter`] | `server`, `h2` |
 //! | `process-node` | nodes whose pods run as local processes: [`process_node::ProcessNodes`] | `server` |
 //! | `etcd` | [`etcd`] | `server`, `h2` |
 //! | `encryption` | [`encryption`] at rest | `server`, ciphers |
@@ -154,6 +155,8 @@ pub use setpoint_informer as informer;
 #[cfg(feature = "log")]
 pub use setpoint_log as log;
 pub use setpoint_object as object;
+#[cfg(feature = "otlp")]
+pub use setpoint_otlp as otlp;
 #[cfg(feature = "process-node")]
 pub use setpoint_process_node as process_node;
 #[cfg(feature = "server")]
@@ -164,6 +167,8 @@ pub use setpoint_registry::kind;
 pub use setpoint_runtime as runtime;
 #[cfg(feature = "runtime")]
 pub use setpoint_runtime::crd;
+#[cfg(feature = "server")]
+pub use setpoint_spans as spans;
 #[cfg(feature = "server")]
 pub use setpoint_store as store;
 #[cfg(feature = "etcd")]

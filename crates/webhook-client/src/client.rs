@@ -8,7 +8,7 @@ use crate::tasks::Tasks;
 use crate::tls::{self, Identity, Roots, roots, system_roots};
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, USER_AGENT};
-use http::{Method, Request};
+use http::{HeaderValue, Method, Request};
 use http_body_util::Full;
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioTimer;
@@ -136,20 +136,26 @@ impl Webhooks {
 }
 
 impl Webhook {
-    /// Posts a JSON body and returns the body of the answer, which is not empty.
+    /// Posts a JSON body and returns the body of the answer, which is not empty. `traceparent` is
+    /// the value of that header (W3C Trace Context), if the call is traced.
     ///
     /// # Errors
     ///
     /// [`CallError`]. Whether the webhook has seen the request is not known then.
     ///
     /// Dropping the future ends the call.
-    pub async fn call(&self, body: Bytes, timeout: Duration) -> Result<Bytes, CallError> {
+    pub async fn call(
+        &self,
+        body: Bytes,
+        timeout: Duration,
+        traceparent: Option<&str>,
+    ) -> Result<Bytes, CallError> {
         let config = self.config.as_ref().as_ref().map_err(Clone::clone)?;
         if body.len() > REQUEST_BYTES_MAX {
             return Err(CallError::RequestTooLarge(REQUEST_BYTES_MAX));
         }
         let url = config.url_with(timeout);
-        let call = self.inner.call(config, &url, body);
+        let call = self.inner.call(config, &url, body, traceparent);
         match tokio::time::timeout(timeout, call).await {
             Ok(answered) => answered,
             Err(_) => Err(CallError::Timeout { url }),
@@ -163,6 +169,7 @@ impl Inner {
         config: &ClientConfig,
         url: &str,
         body: Bytes,
+        traceparent: Option<&str>,
     ) -> Result<Bytes, CallError> {
         let broken = |cause: String| CallError::Transport { url: url.to_owned(), cause };
         let closed = |error: tokio::sync::AcquireError| broken(error.to_string());
@@ -170,7 +177,7 @@ impl Inner {
         let _at_server = client.calls.acquire().await.map_err(closed)?;
         let _in_sum = self.calls.acquire().await.map_err(closed)?;
         for attempt in 0.. {
-            let request = Request::builder()
+            let mut request = Request::builder()
                 .method(Method::POST)
                 .uri(url)
                 .header(CONTENT_TYPE, "application/json")
@@ -179,6 +186,9 @@ impl Inner {
                 .header(USER_AGENT, AGENT)
                 .body(Full::new(body.clone()))
                 .map_err(|error| broken(error.to_string()))?;
+            if let Some(parent) = traceparent.and_then(|text| HeaderValue::try_from(text).ok()) {
+                request.headers_mut().insert("traceparent", parent);
+            }
             let answer = client.http.request(request).await;
             let answer = answer.map_err(|error| broken(cause(&error)))?;
             let (head, incoming) = answer.into_parts();

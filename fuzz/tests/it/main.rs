@@ -190,3 +190,8 @@ fn protobuf_holds_for_the_corpus_and_its_mutants() {
 fn quantities_hold_for_the_corpus_and_its_mutants() {
     replay("quantity", 300, setpoint_fuzz::quantity::check);
 }
+
+#[test]
+fn parents_of_traces_hold_for_the_corpus_and_its_mutants() {
+    replay("traceparent", 500, setpoint_fuzz::traceparent::check);
+}

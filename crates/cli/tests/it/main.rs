@@ -15,5 +15,6 @@ mod ready_line;
 #[allow(dead_code, reason = "it is that of the library's tests")]
 mod replay;
 mod simulation;
+mod spans;
 mod up;
 mod world;

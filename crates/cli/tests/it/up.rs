@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// A running program, killed if a test ends early.
-struct Program {
+pub(crate) struct Program {
     child: Child,
     out: BufReader<ChildStdout>,
     url: String,
     insecure_url: Option<String>,
-    kubeconfig: PathBuf,
+    pub(crate) kubeconfig: PathBuf,
     dir: tempfile::TempDir,
 }
 
@@ -21,7 +21,7 @@ impl Program {
         Self::start_with(&[])
     }
 
-    fn start_with(options: &[&str]) -> Self {
+    pub(crate) fn start_with(options: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let kubeconfig = dir.path().join("kubeconfig");
         let log = std::fs::File::create(dir.path().join("log")).unwrap();
@@ -57,7 +57,7 @@ impl Program {
     }
 
     /// Sends SIGTERM and waits; returns the exit code and the remaining output.
-    fn stop(&mut self) -> (Option<i32>, String) {
+    pub(crate) fn stop(&mut self) -> (Option<i32>, String) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
         let code = self.child.wait().unwrap().code();

@@ -13,6 +13,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use setpoint_apiserver::{Attributes, Body, BodyError, Conversation, Handler, RequestBody};
 use setpoint_serve::PeerAddress;
+use setpoint_spans::SpanContext;
 use setpoint_webhook_client::{Address, Lane, TransportError};
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,6 +107,11 @@ fn prepare(
     }
     if let Ok(id) = HeaderValue::try_from(&attributes.audit_id) {
         head.insert(headers::AUDIT_ID, id);
+    }
+    if let Some(trace) = &attributes.trace
+        && let Ok(parent) = HeaderValue::try_from(trace.context().to_string())
+    {
+        head.insert(SpanContext::HEADER, parent);
     }
     if let Some(client) = client {
         headers::append_forwarded_for(head, client);

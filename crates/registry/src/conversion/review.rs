@@ -59,7 +59,7 @@ impl Conversion for Review {
     ) -> BoxFuture<'static, Result<Vec<Bytes>, ConversionError>> {
         let uid = uid(&self.rng);
         let review = encode(self.version, &uid, &request);
-        let (call, version) = (self.client.call(review, CALL_TIMEOUT), self.version);
+        let (call, version) = (self.client.call(review, CALL_TIMEOUT, None), self.version);
         Box::pin(async move {
             let answer = call.await.map_err(|error| ConversionError::Call(Box::new(error)))?;
             if answer.len() <= INLINE_BYTES_MAX {

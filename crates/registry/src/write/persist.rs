@@ -172,7 +172,18 @@ impl Write<'_> {
     /// Commits, and records the origin of the change.
     async fn commit_txn(&self, txn: Txn) -> Result<Committed, StoreError> {
         self.at_fence.commit();
-        let committed = self.inner.store.commit(txn).await?;
+        let span = self.attributes.span("Commit");
+        if let Some(span) = &span {
+            span.set_text("group", self.attributes.group());
+            span.set_text("resource", self.attributes.resource());
+            span.set("size", txn.ops.iter().map(op_bytes).sum::<usize>());
+        }
+        let committed = self.inner.store.commit(txn).await;
+        if let (Some(span), Err(_)) = (&span, &committed) {
+            span.fail();
+        }
+        drop(span);
+        let committed = committed?;
         if let (Committed::Done(revision), Some(origin)) = (&committed, &self.attributes.origin) {
             self.inner.origins.note(*revision, origin.clone());
         }
@@ -181,6 +192,13 @@ impl Write<'_> {
     /// The 404 of the target.
     pub(super) fn not_found(&self) -> ApiError {
         not_found(self.target)
+    }
+}
+/// The bytes that an operation stores.
+fn op_bytes(op: &Op) -> usize {
+    match op {
+        Op::Put(_, value) => value.len(),
+        Op::Delete(_) => 0,
     }
 }
 /// The 404 of a target.

@@ -15,6 +15,8 @@ use kube_client::{Client, Config};
 use serde_json::{Value, json};
 use server::{Extension, Mode, text};
 use setpoint::apiserver::{Credentials, Identity};
+use setpoint::object::time::Clock;
+use setpoint::spans::{EndedSpan, Sampling, Tracer};
 use setpoint::{ControlPlane, ControlPlaneBuilder};
 use std::process::Stdio;
 use std::time::Duration;
@@ -371,6 +373,31 @@ async fn failures_have_the_texts_of_the_reference() {
     let refused = refused.trim_start_matches("error trying to reach service: dial tcp ");
     assert!(refused.ends_with(&format!(":{port}: connect: connection refused\n")), "{refused}");
     stage.extension = extension;
+    stage.served.stop().await;
+}
+
+#[tokio::test]
+async fn server_gets_the_trace_of_the_request() {
+    let tracer = Tracer::new(Sampling::NEVER, Clock::wall(), 1);
+    let queue = tracer.queue().clone();
+    let stage = Stage::of(|plane| plane.tracer(tracer)).await;
+    stage.register().await;
+    let trace = "0af7651916cd43dd8448eb211c80319c";
+    let sent = format!("00-{trace}-b7ad6b7169203331-01");
+    let request = Request::get(THINGS).header("user-agent", "test").header("traceparent", &sent);
+    let answer = stage.client.send(request.body(Vec::new().into()).unwrap()).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    drop(answer);
+    let seen = stage.extension.take();
+    let seen = seen.iter().find(|seen| seen.header("user-agent") == "test").unwrap();
+    let seen = seen.header("traceparent");
+    assert!(seen.starts_with(&format!("00-{trace}-")) && seen != sent, "{seen}");
+    let ended = async || queue.take(usize::MAX);
+    let name = "GET /apis/ext.example.com/v1/namespaces/{:namespace}/things";
+    let is_over = |spans: &Vec<EndedSpan>| {
+        spans.iter().any(|span| span.name == name && span.context.to_string() == seen)
+    };
+    until("the span of the request", ended, is_over).await;
     stage.served.stop().await;
 }
 

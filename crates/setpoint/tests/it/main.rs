@@ -47,6 +47,7 @@ mod recordings;
 mod remote;
 mod replay;
 mod request_metrics;
+mod request_spans;
 mod rules;
 mod runtime;
 mod serve;

@@ -22,7 +22,7 @@ fn config(server: &Server, ca: &Ca, path: &str) -> Value {
 }
 
 async fn call(webhooks: &Webhooks, config: &Value) -> Result<String, String> {
-    let answer = webhooks.webhook(config).call("{}".into(), PATIENCE).await;
+    let answer = webhooks.webhook(config).call("{}".into(), PATIENCE, None).await;
     let text = |bytes: bytes::Bytes| String::from_utf8_lossy(&bytes).into_owned();
     answer.map(text).map_err(|error| error.to_string())
 }
@@ -52,6 +52,16 @@ async fn requests_have_the_headers_of_an_api_server_and_reuse_a_connection() {
         call(&webhooks, &changed).await.unwrap();
         assert_eq!(server.n_connections(), 2);
     }
+}
+
+#[tokio::test]
+async fn a_call_in_a_trace_has_its_parent() {
+    let (ca, (webhooks, _)) = (Ca::new(), webhooks());
+    let server = Server::start(&ca, &["127.0.0.1"], "h2").await;
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let webhook = webhooks.webhook(&config(&server, &ca, "/echo"));
+    webhook.call("{}".into(), PATIENCE, Some(parent)).await.unwrap();
+    assert!(server.seen.headers.lock().contains(&format!("traceparent: {parent}")));
 }
 
 #[tokio::test]
@@ -90,7 +100,7 @@ async fn answers_are_decompressed_and_bounded() {
         assert_eq!(error, "the response is larger than 16777216 bytes");
     }
     let webhook = webhooks.webhook(&config(&server, &ca, "/echo"));
-    let error = webhook.call(vec![b' '; (16 << 20) + 1].into(), PATIENCE).await.unwrap_err();
+    let error = webhook.call(vec![b' '; (16 << 20) + 1].into(), PATIENCE, None).await.unwrap_err();
     assert_eq!(error, CallError::RequestTooLarge(16 << 20));
 }
 
@@ -100,7 +110,7 @@ async fn a_silent_server_ends_with_the_timeout() {
     let server = Server::start(&ca, &["127.0.0.1"], "h2").await;
     let config = config(&server, &ca, "/slow");
     let webhook = webhooks.webhook(&config);
-    let error = webhook.call("{}".into(), Duration::from_millis(200)).await.unwrap_err();
+    let error = webhook.call("{}".into(), Duration::from_millis(200), None).await.unwrap_err();
     let url = config["url"].as_str().unwrap();
     assert_eq!(error.to_string(), format!("Post \"{url}?timeout=1s\": context deadline exceeded"));
 }

@@ -205,7 +205,7 @@ pub(super) const FLAGS: &[(&str, Takes, Use)] = &[
     ("tls-private-key-file", Value, Same),
     ("tls-sni-cert-key", Value, Ignored("one certificate is presented to all clients")),
     ("token-auth-file", Value, Same),
-    ("tracing-config-file", Value, Ignored(REMOTE)),
+    ("tracing-config-file", Value, Same),
     ("v", Value, Ignored(LOGS)),
     ("version", Bool, Own),
     ("vmodule", Value, Ignored(LOGS)),

@@ -12,6 +12,7 @@ use serde_json::Value;
 use setpoint_object::status::Status;
 use setpoint_object::{ApiError, Reason};
 use setpoint_schema::patch;
+use setpoint_spans::{Span, SpanKind};
 use std::collections::BTreeMap;
 use tokio::time::Instant;
 
@@ -72,7 +73,9 @@ async fn post(
     }
     let uid = review.inner.uid();
     let sent = subject.review(hook.review_version, &uid, review.revision);
-    let answer = hook.client.call(sent, hook.timeout).await.map_err(|error| {
+    let span = span(hook, review, &uid, is_mutating);
+    let caller = span.as_ref().map(Span::context);
+    let answer = hook.client.call(sent, hook.timeout, caller).await.map_err(|error| {
         Failure::Call(match error {
             WebhookError::Config(text) => format!("could not get REST client: {text}"),
             WebhookError::Call(text) => format!("failed to call webhook: {text}"),
@@ -120,6 +123,21 @@ async fn post(
     patch::operations(&patch).map_err(|error| {
         Failure::Call(format!("received undecodable patch in webhook response: {error}"))
     })
+}
+
+/// The span of a call.
+fn span(hook: &Hook, review: &Review<'_>, uid: &str, is_mutating: bool) -> Option<Span> {
+    let name = if is_mutating { "Call mutating webhook" } else { "Call validating webhook" };
+    let span = review.attributes.trace.as_ref()?.child(name).kind(SpanKind::Client);
+    span.set_text("configuration", &hook.configuration);
+    span.set_text("webhook", &hook.name);
+    let row = review.resource;
+    let (group, version) = (&row.gvk.group, &row.gvk.version);
+    span.set("resource", format!("{group}/{version}, Resource={}", row.resource));
+    span.set_text("subresource", review.attributes.subresource().map_or("", |s| s.as_str()));
+    span.set("operation", OPERATIONS[review.operation as usize]);
+    span.set_text("UID", uid);
+    Some(span)
 }
 
 /// The response of an answer to this review.
