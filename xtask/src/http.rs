@@ -152,8 +152,8 @@ impl Connection {
         Ok(answer)
     }
 
-    /// Reads a stream of lines until the server ends it.
-    pub(crate) fn lines(&self, path: &str, mut each: impl FnMut(&[u8])) -> Result<()> {
+    /// Reads a stream of lines until the server ends it. `None`: it has begun.
+    pub(crate) fn lines(&self, path: &str, mut each: impl FnMut(Option<&[u8]>)) -> Result<()> {
         let mut stream = self.open()?;
         self.request(&mut stream, "GET", path, b"", [JSON, JSON])?;
         let status = line(&mut stream)?;
@@ -161,6 +161,7 @@ impl Connection {
         if !status.contains(" 200 ") {
             bail!("{path}: {status}");
         }
+        each(None);
         let mut rest = Vec::new();
         loop {
             let size = usize::from_str_radix(line(&mut stream)?.trim(), 16)?;
@@ -170,7 +171,7 @@ impl Connection {
                 return Ok(());
             }
             while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-                each(&rest[..end]);
+                each(Some(&rest[..end]));
                 rest.drain(..=end);
             }
             if rest.len() > BODY_BYTES_MAX {

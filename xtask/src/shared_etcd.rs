@@ -171,7 +171,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let differing = rows.iter().filter(|row| !row.problems.is_empty()).count();
     println!("{} objects, {differing} differ", rows.len());
     if args.kind.is_none() {
-        page::write(&rows, &facts, &conformance::version(&apiserver)?)?;
+        let missing = subject::missing(&subjects);
+        page::write(&rows, &facts, &missing, &conformance::version(&apiserver)?)?;
     }
     Ok(())
 }

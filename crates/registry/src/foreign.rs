@@ -9,12 +9,14 @@
 //! | JSON (`--storage-media-type=application/json`, and all custom resources), and a line break, which would break a stream here | the same without the line break; readers do not depend on the order of members |
 //! | protobuf, its default for built-in kinds | the JSON of the same object, as this registry would have written it |
 //! | CBOR, its form of custom resources with the feature gate `CBORServingAndStorage` | the JSON of the same object |
-//! | a version that is not served here (CustomResourceDefinitions in JSON, MutatingAdmissionPolicies in protobuf: `v1beta1`) | the same object in the stored version |
+//! | JSON of a version that is not served here (CustomResourceDefinitions: `v1beta1`) | the same object in the stored version |
+//! | protobuf of such a version (MutatingAdmissionPolicies: `v1beta1`) | the same |
 //! | CBOR or protobuf that is damaged, protobuf of a kind or version that is not known here | a get returns [`StoreError::Unreadable`]; ranges and feeds return [`UNREAD`] |
 //!
 //! A kube-apiserver sets the defaults of what it reads, too, and relies on that: it stores a Job
 //! without the labels that a default copies from its template, and protobuf has no `kind` of the
-//! claims in a StatefulSet. So built-in objects that it wrote get their defaults when they are read.
+//! claims in a StatefulSet. So built-in objects that it wrote get their defaults when they are
+//! read.
 //!
 //! Writes are not converted: kube-apiservers read JSON whatever they write. An object becomes JSON
 //! with its next change.

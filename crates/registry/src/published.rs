@@ -7,10 +7,10 @@
 //!
 //! A kube-apiserver writes the endpoints of the Service `kubernetes` from these keys alone, so a
 //! server without one would lose its endpoint. They have no API.
+use crate::kind::core::endpoints;
 use crate::shared::Registry;
 use crate::stored::store_error;
 use bytes::Bytes;
-use serde_json::json;
 use setpoint_object::ApiError;
 use setpoint_object::keys::PUBLISHED;
 use setpoint_schema::encode::to_bytes;
@@ -30,10 +30,7 @@ impl Registry {
     ///
     /// Those of the store.
     pub async fn publish_address(&self, address: IpAddr) -> Result<(), ApiError> {
-        let endpoints = json!({
-            "apiVersion": "v1", "kind": "Endpoints", "metadata": {},
-            "subsets": [{"addresses": [{"ip": address.to_string()}]}],
-        });
+        let endpoints = endpoints::of_address(address);
         self.write_address(Op::Put(key(address), to_bytes(&endpoints)), Some(LIFETIME)).await
     }
 

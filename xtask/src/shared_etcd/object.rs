@@ -42,8 +42,13 @@ impl Row {
     }
 }
 
-/// The events of a watch.
-type Events = Arc<Mutex<Vec<Vec<u8>>>>;
+/// A watch that has begun, and its events.
+#[derive(Debug, Default)]
+struct Seen {
+    has_begun: bool,
+    events: Vec<Vec<u8>>,
+}
+type Watch = Arc<Mutex<Seen>>;
 
 /// Compares an object in both directions.
 pub(super) fn compare(clients: &mut Clients, subject: &Subject) -> Result<Row> {
@@ -61,7 +66,7 @@ pub(super) fn compare(clients: &mut Clients, subject: &Subject) -> Result<Row> {
 fn one_way(clients: &mut Clients, subject: &Subject, writer: usize, row: &mut Row) -> Result<()> {
     let reader = 1 - writer;
     let way = format!("created by {}", NAMES[writer]);
-    let watches = [watch(clients, 0, subject), watch(clients, 1, subject)];
+    let watches = [watch(clients, 0, subject)?, watch(clients, 1, subject)?];
     let (code, created) = clients.json(writer, "POST", &subject.collection, &subject.object)?;
     if code != 201 {
         row.say(format!("{way}: {code} {}", created["message"].as_str().unwrap_or_default()));
@@ -72,6 +77,9 @@ fn one_way(clients: &mut Clients, subject: &Subject, writer: usize, row: &mut Ro
     same(clients, &path, JSON, &format!("{way}, GET"), row)?;
     same(clients, &path, PROTOBUF, &format!("{way}, GET in protobuf"), row)?;
     same(clients, &subject.collection, JSON, &format!("{way}, LIST"), row)?;
+    if subject.has_scale {
+        same(clients, &format!("{path}/scale"), JSON, &format!("{way}, scale"), row)?;
+    }
     for other in &subject.others {
         let path = format!("{other}/{}", subject.name());
         same(clients, &path, JSON, &format!("{way}, GET {other}"), row)?;
@@ -273,31 +281,34 @@ fn members(original: &Value, ours: &Value, path: &str) -> Option<String> {
     }
 }
 
-/// Opens a watch that collects its events for some seconds.
-fn watch(clients: &Clients, server: usize, subject: &Subject) -> Events {
-    let events = Events::default();
+/// Opens a watch that collects its events for some seconds, and waits until it has begun.
+fn watch(clients: &Clients, server: usize, subject: &Subject) -> Result<Watch> {
+    let watch = Watch::default();
     let connection = Connection::new(&clients.addresses[server]);
     let name = subject.name().replace(':', "%3A");
     let path = format!(
         "{}?watch=1&resourceVersion=0&timeoutSeconds=20&fieldSelector=metadata.name%3D{name}",
         subject.collection
     );
-    let collected = events.clone();
+    let collected = watch.clone();
     // Ends with the watch. What it has not seen then is missing.
     std::thread::spawn(move || {
-        let collect = |line: &[u8]| {
-            if let Ok(mut events) = collected.lock() {
-                events.push(line.to_vec());
+        let collect = |line: Option<&[u8]>| {
+            if let Ok(mut seen) = collected.lock() {
+                seen.has_begun = true;
+                seen.events.extend(line.map(<[u8]>::to_vec));
             }
         };
         let _ = connection.lines(&path, collect);
     });
-    events
+    eventually(|| Ok(watch.lock().is_ok_and(|seen| seen.has_begun).then_some(())))?;
+    Ok(watch)
 }
 
 /// Waits until both watches have seen the end, and compares them.
-fn seen(watches: &[Events; 2], way: &str, row: &mut Row) -> Result<()> {
-    let events = |at: usize| watches[at].lock().map_or_else(|_| Vec::new(), |all| all.clone());
+fn seen(watches: &[Watch; 2], way: &str, row: &mut Row) -> Result<()> {
+    let events =
+        |at: usize| watches[at].lock().map_or_else(|_| Vec::new(), |seen| seen.events.clone());
     let ended = eventually(|| {
         let has_ended = |at: usize| events(at).last().is_some_and(|last| last.starts_with(DELETED));
         Ok((has_ended(0) && has_ended(1)).then_some(()))
@@ -307,19 +318,15 @@ fn seen(watches: &[Events; 2], way: &str, row: &mut Row) -> Result<()> {
         row.say(format!("{way}, WATCH: {} and {} events", both[0].len(), both[1].len()));
         return Ok(());
     }
-    // A watch begins with the object if that is faster.
-    let skip = both[0].len().saturating_sub(both[1].len());
-    let ours_skip = both[1].len().saturating_sub(both[0].len());
-    for (original, ours) in both[0].iter().skip(skip).zip(both[1].iter().skip(ours_skip)) {
+    if both[0].len() != both[1].len() {
+        row.say(format!("{way}, WATCH: {} and {} events", both[0].len(), both[1].len()));
+    }
+    for (original, ours) in both[0].iter().zip(&both[1]) {
         if original == ours {
             continue;
         }
         let parsed = |event: &[u8]| serde_json::from_slice::<Value>(event).unwrap_or_default();
-        let (mut original, mut ours) = (parsed(original), parsed(ours));
-        if skip + ours_skip > 0 {
-            (original["type"], ours["type"]) = (Value::Null, Value::Null);
-        }
-        let difference = members(&original, &ours, "");
+        let difference = members(&parsed(original), &parsed(ours), "");
         let difference = difference.unwrap_or_else(|| "the order of members differs".to_owned());
         row.say(format!("{way}, WATCH: {difference}"));
         break;

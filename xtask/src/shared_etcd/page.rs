@@ -5,6 +5,7 @@ use super::shared::Fact;
 use crate::cargo::root;
 use crate::machine::{date, hardware};
 use anyhow::{Context, Result};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// The page.
@@ -19,7 +20,12 @@ fn reason(row: &Row, problem: &str) -> Option<&'static str> {
 }
 
 /// Writes the page.
-pub(super) fn write(rows: &[Row], facts: &[Fact], version: &str) -> Result<()> {
+pub(super) fn write(
+    rows: &[Row],
+    facts: &[Fact],
+    missing: &BTreeSet<String>,
+    version: &str,
+) -> Result<()> {
     // A build without version stamps shows their template.
     let version = if version.contains('$') { "built from source" } else { version };
     let same = rows.iter().filter(|row| row.problems.is_empty()).count();
@@ -34,7 +40,7 @@ pub(super) fn write(rows: &[Row], facts: &[Fact], version: &str) -> Result<()> {
          Command: `cargo xtask shared-etcd --kube-apiserver PATH --etcd PATH`. {}, {}. \
          kube-apiserver: {version}, of Kubernetes 1.36. Both without the plugins that call webhooks, \
          evaluate policies, count quotas or mount tokens, and without controllers of workloads.\n\n\
-         **{same} of {} objects: no difference.** kube-apiserver stores built-in kinds in protobuf. \
+         **{same} of {} objects: no difference.** kube-apiserver stores most built-in kinds in protobuf. \
          This server stores JSON, which kube-apiserver reads; an object becomes JSON or protobuf with \
          each change by the one or the other. What is stored is read in either form.\n\n\
          ## Both allocate and publish\n\n| | |\n|---|---|\n",
@@ -47,8 +53,14 @@ pub(super) fn write(rows: &[Row], facts: &[Fact], version: &str) -> Result<()> {
     }
     page.push_str(
         "\n## Objects\n\n\
-         The key is in etcd. Then the version and the encoding that each server stores.\n\n\
-         | object | key | kube-apiserver | setpoint | differs |\n|---|---|---|---|---|\n",
+         The key is in etcd. Then the version and the encoding that each server stores.\n\n",
+    );
+    if !missing.is_empty() {
+        let missing = missing.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        writeln!(page, "Served here, and not compared: {missing}.\n")?;
+    }
+    page.push_str(
+        "| object | key | kube-apiserver | setpoint | differs |\n|---|---|---|---|---|\n",
     );
     for row in rows {
         let [original, ours] = &row.stored;

@@ -5,6 +5,7 @@ use crate::validation::bases;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use setpoint_facts::RESOURCES;
+use std::collections::BTreeSet;
 
 /// Definitions whose objects are written: one with two versions, status and scale and defaults;
 /// one of the cluster with nothing of that.
@@ -22,6 +23,7 @@ pub(super) struct Subject {
     /// The paths of its collection in other versions and groups.
     pub(super) others: Vec<String>,
     pub(super) has_status: bool,
+    pub(super) has_scale: bool,
     /// The definition must exist before it.
     pub(super) is_custom: bool,
 }
@@ -72,6 +74,7 @@ pub(super) fn subjects(kind: Option<&str>) -> Result<Vec<Subject>> {
             collection: path(row),
             others: others.map(path).collect(),
             has_status: base.has_status(),
+            has_scale: base.serves("scale"),
             object: base.fixture,
             is_custom: false,
         });
@@ -91,6 +94,7 @@ pub(super) fn subjects(kind: Option<&str>) -> Result<Vec<Subject>> {
             collection: collection(group, version, &plural, is_namespaced),
             others: others.into_iter().collect(),
             has_status: object.get("status").is_some(),
+            has_scale: kind == "Ship" && version == "v1",
             object,
             is_custom: true,
         });
@@ -98,6 +102,14 @@ pub(super) fn subjects(kind: Option<&str>) -> Result<Vec<Subject>> {
     subjects.retain(|subject| kind.is_none_or(|kind| subject.object["kind"] == kind));
     ensure!(!subjects.is_empty(), "no such kind");
     Ok(subjects)
+}
+
+/// The built-in kinds that can be created and watched, and that no object here has.
+pub(super) fn missing(subjects: &[Subject]) -> BTreeSet<String> {
+    let verbs = ["create", "get", "watch"];
+    let rows = RESOURCES.iter().filter(|row| verbs.iter().all(|verb| row.serves(verb)));
+    let is_there = |kind: &str| subjects.iter().any(|subject| subject.object["kind"] == kind);
+    rows.map(|row| row.kind.to_owned()).filter(|kind| !is_there(kind)).collect()
 }
 
 /// Creates the definitions of the custom objects, one at each server, and waits until both serve

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! They are stored beside the two keys of kube-apiserver's bitmaps (`/registry/ranges/serviceips`),
-//! of which only that of node ports is used today ([`super::bitmap`]). With a bitmap alone, writes of
-//! Services would conflict with each other. Requests cannot reach claims. An address's object ([`super::address`]) is written with its
-//! claim.
+//! of which only that of node ports is used today ([`super::bitmap`]). With a bitmap alone, writes
+//! of Services would conflict with each other. Requests cannot reach claims. An address's object
+//! ([`super::address`]) is written with its claim.
 use super::address::{self, NewObject};
 use super::bitmap::Bitmap;
 use super::{Number, ServiceNumbers};
