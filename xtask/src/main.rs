@@ -17,12 +17,15 @@ mod dist;
 mod facts;
 mod fuzz;
 mod ginkgo;
+mod http;
 mod machine;
 mod mutations;
 mod pages;
 mod parts;
 mod patches;
 mod seeds;
+mod servers;
+mod shared_etcd;
 mod started;
 mod suite;
 #[cfg(test)]
@@ -74,6 +77,9 @@ enum Chore {
     /// Sends generated objects to kube-apiserver and to `setpoint up`, compares the answers, and
     /// writes `docs/validation.md`.
     Validation(validation::Args),
+    /// Writes and reads every kind with kube-apiserver and `setpoint up` on one etcd, and writes
+    /// `docs/shared-etcd.md`.
+    SharedEtcd(shared_etcd::Args),
     /// Patches generated objects here and with Kubernetes' libraries, compares the results, and
     /// writes `docs/patches.md`.
     Patches(patches::Args),
@@ -103,6 +109,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Conformance(args) => conformance::run(&args),
         Chore::ControllerRuntime(args) => controller_runtime::run(&args),
         Chore::Validation(args) => validation::run(&args),
+        Chore::SharedEtcd(args) => shared_etcd::run(&args),
         Chore::Patches(args) => patches::run(&args),
         Chore::Seeds(args) => seeds::run(&args),
         Chore::Pages => pages::run(),

@@ -373,7 +373,6 @@ const MODULES: &[(&str, &[&[&str]])] = &[
         &[
             &[
                 "fifo_watch",
-                "foreign",
                 "origins",
                 "request",
                 "service_account",
@@ -387,6 +386,8 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             // The cells that a kind's rows are printed with.
             &["table"],
             &["kind"],
+            // What other programs stored, with the defaults of its kind.
+            &["foreign"],
             // A row has its objects' conversion, and a conversion needs the row.
             // What is counted of conversions wraps them.
             &["catalog", "convert", "conversion", "figures"],
@@ -396,7 +397,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             &["cache"],
             // Plugins look up objects.
             &["shared", "admission"],
-            &["read"],
+            &["read", "published"],
             &["watch"],
             &["write", "bootstrap"],
             &["crd", "type_check", "runtime_config"],

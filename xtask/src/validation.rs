@@ -8,23 +8,21 @@
 //! accepted.
 
 mod answer;
-mod bases;
+pub(crate) mod bases;
 mod change;
-mod http;
 mod page;
 mod places;
 mod random;
-mod servers;
 
 use crate::conformance;
+use crate::http::{Answer, Connection};
+use crate::servers::{Layout, Servers};
 use answer::{Class, Outcome};
 use anyhow::{Context, Result, bail, ensure};
 use bases::{Base, CASES, FIXTURES, Material};
 use change::{Change, Changer, merge_patch};
-use http::{Answer, Connection};
 use random::Random;
 use serde_json::{Value, json};
-use servers::Servers;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -148,7 +146,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     std::fs::create_dir_all(&work).context("make the folder")?;
     let work = work.canonicalize()?;
     println!("logs in {}", work.display());
-    let servers = Servers::start(&apiserver, &args.etcd, &program, &work)?;
+    let servers = Servers::start(&apiserver, &args.etcd, &program, &work, Layout::Apart)?;
     let all = bases::bases(None)?;
     let material = Material::of(&all);
     let wanted = bases::bases(args.kind.as_deref())?;

@@ -7,11 +7,11 @@ use crate::nodes::SimulatedNodes;
 use crate::serve::{PublishedAuthentication, add_front_proxy};
 use crate::source::InProcessSource;
 use crate::webhooks::{Clients, ServedServices};
-use futures::future::OptionFuture;
+use futures::future::{BoxFuture, FutureExt, OptionFuture};
 use kube_client::{Client, Resource};
 use setpoint_apiserver::{ApiServer, Credentials};
 use setpoint_controllers::workload::certificates::Signers;
-use setpoint_controllers::{Selection, ServerIdentity};
+use setpoint_controllers::{PublishedAddresses, Selection, ServerIdentity};
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_object::{ApiError, seed};
 use setpoint_registry::RuntimeConfig;
@@ -20,10 +20,12 @@ use setpoint_registry::{
     EVENT_TTL, HISTORY_PERIOD, NodePorts, Rbac, Registry, RegistryWorker, ServiceAccountTokens,
     ServiceNetworks,
 };
+use setpoint_runtime::BoxError;
 use setpoint_store::{MemoryStore, Store};
 use setpoint_webhook_client::{Identity, ServiceResolver, Webhooks};
+use std::collections::BTreeSet;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -530,6 +532,21 @@ impl ControlPlane {
     }
 }
 
+/// The addresses that servers publish in the store.
+struct Addresses(Registry);
+
+impl PublishedAddresses for Addresses {
+    fn publish(&self, address: IpAddr) -> BoxFuture<'_, Result<(), BoxError>> {
+        async move { Ok(self.0.publish_address(address).await?) }.boxed()
+    }
+    fn withdraw(&self, address: IpAddr) -> BoxFuture<'_, Result<(), BoxError>> {
+        async move { Ok(self.0.withdraw_address(address).await?) }.boxed()
+    }
+    fn all(&self) -> BoxFuture<'_, Result<BTreeSet<IpAddr>, BoxError>> {
+        async move { Ok(self.0.published_addresses().await?) }.boxed()
+    }
+}
+
 /// Publishes a listener from when the server is ready until `stop`.
 async fn identify(server: &ApiServer, stop: &CancellationToken, published: Published) {
     let Published { address, authentication, proxy_ca, leaves } = published;
@@ -537,7 +554,8 @@ async fn identify(server: &ApiServer, stop: &CancellationToken, published: Publi
         return;
     }
     let clock = server.registry().clock().clone();
-    let identity = ServerIdentity::new(server.client(), clock, address);
+    let identity = ServerIdentity::new(server.client(), clock, address)
+        .published(Addresses(server.registry().clone()));
     let leaves = leaves.child_token();
     let members = move || {
         let mut members = authentication.lock().clone();

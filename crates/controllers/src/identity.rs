@@ -12,16 +12,21 @@
 //! | Endpoints and EndpointSlice `default/kubernetes` | the addresses of all servers that live |
 //! | ConfigMap `kube-system/extension-apiserver-authentication` | the CAs of client certificates and of front proxies, and their headers; what other servers have written is kept |
 //!
+//! Beside kube-apiservers the addresses come from [`PublishedAddresses`], which is where they keep
+//! theirs: the endpoints are the same whoever writes them.
+//!
 //! A server that stops removes its Lease and its address. A server that is killed loses its address
 //! after [`ALIVE`], and its Lease after an hour. A loopback address is of no use to others and is
 //! not published as an endpoint; kube-apiserver does not either.
 
 use crate::api::{Api, RequestError};
+use futures::future::BoxFuture;
 use kube_client::Client;
 use serde_json::{Value, json};
 use setpoint_object::cidr::Family;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::{Clock, Timestamp};
+use setpoint_runtime::BoxError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -51,6 +56,16 @@ const AUTHENTICATION: &str = "extension-apiserver-authentication";
 /// What a server publishes about authentication: members of the ConfigMap.
 type Authentication = Box<dyn Fn() -> BTreeMap<String, String> + Send + Sync>;
 
+/// Where all servers of a store publish their addresses. One that is not published again expires.
+pub trait PublishedAddresses: Send + Sync {
+    /// Publishes an address for longer than ten seconds.
+    fn publish(&self, address: IpAddr) -> BoxFuture<'_, Result<(), BoxError>>;
+    /// Removes an address.
+    fn withdraw(&self, address: IpAddr) -> BoxFuture<'_, Result<(), BoxError>>;
+    /// All addresses. Empty: they are not published here, and the Leases count.
+    fn all(&self) -> BoxFuture<'_, Result<BTreeSet<IpAddr>, BoxError>>;
+}
+
 /// Publishes a server. Does nothing until [`ServerIdentity::run`].
 #[must_use]
 pub struct ServerIdentity {
@@ -58,13 +73,21 @@ pub struct ServerIdentity {
     clock: Clock,
     address: SocketAddr,
     authentication: Option<Authentication>,
+    published: Option<Box<dyn PublishedAddresses>>,
 }
 
 impl ServerIdentity {
     /// Creates a publisher for a server that other machines reach at `address`.
     pub fn new(client: Client, clock: Clock, address: SocketAddr) -> Self {
         // The servers write as themselves, not as a controller.
-        Self { api: Api::of_server(client, NAME), clock, address, authentication: None }
+        let api = Api::of_server(client, NAME);
+        Self { api, clock, address, authentication: None, published: None }
+    }
+
+    /// Where other servers publish their addresses, too. Default: nowhere; the Leases count.
+    pub fn published(mut self, addresses: impl PublishedAddresses + 'static) -> Self {
+        self.published = Some(Box::new(addresses));
+        self
     }
 
     /// What extension servers read about authentication here: certificates in PEM
@@ -102,8 +125,12 @@ impl ServerIdentity {
         }
         let removal = async {
             ignore_missing(self.api.delete(&self.lease(), &json!({})).await)?;
-            let alive = self.alive().await?;
-            self.endpoints(&alive).await
+            if let Some(published) = &self.published {
+                published.withdraw(self.address.ip()).await?;
+            }
+            let alive = self.addresses().await?;
+            self.endpoints(&alive).await?;
+            Ok::<_, BoxError>(())
         };
         match tokio::time::timeout(REMOVAL_MAX, Box::pin(removal)).await {
             Ok(Ok(())) => {}
@@ -112,14 +139,32 @@ impl ServerIdentity {
         }
     }
 
-    async fn round(&self) -> Result<(), RequestError> {
+    async fn round(&self) -> Result<(), BoxError> {
         self.renew().await?;
-        let alive = self.alive().await?;
-        self.endpoints(&alive).await?;
-        match &self.authentication {
-            Some(members) => self.publish(&members()).await,
-            None => Ok(()),
+        let own = self.address.ip();
+        if let Some(published) = self.published.as_ref().filter(|_| self.is_endpoint(&own)) {
+            published.publish(own).await?;
         }
+        let alive = self.addresses().await?;
+        self.endpoints(&alive).await?;
+        if let Some(members) = &self.authentication {
+            self.publish(&members()).await?;
+        }
+        Ok(())
+    }
+
+    /// The addresses of the running servers: those that are published, or those of the Leases.
+    async fn addresses(&self) -> Result<BTreeSet<IpAddr>, BoxError> {
+        let alive = self.alive().await?;
+        let Some(published) = &self.published else { return Ok(alive) };
+        let mut all = published.all().await?;
+        all.retain(|ip| self.is_endpoint(ip));
+        Ok(if all.is_empty() { alive } else { all })
+    }
+
+    /// Whether an address can be an endpoint. All are of the family of the Service's address.
+    fn is_endpoint(&self, ip: &IpAddr) -> bool {
+        !ip.is_loopback() && !ip.is_unspecified() && ip.is_ipv6() == self.address.is_ipv6()
     }
 
     /// The path of the server's Lease. Two servers have no common address.
@@ -179,10 +224,7 @@ impl ServerIdentity {
             let options = json!({"preconditions": {"uid": uid}});
             ignore_missing(self.api.delete(&format!("{LEASES}/{name}"), &options).await)?;
         }
-        // All are of the family of the Service's address.
-        alive.retain(|ip| {
-            !ip.is_loopback() && !ip.is_unspecified() && ip.is_ipv6() == self.address.is_ipv6()
-        });
+        alive.retain(|ip| self.is_endpoint(ip));
         Ok(alive)
     }
 

@@ -78,7 +78,7 @@ pub use class_protection::AttributesClassProtection;
 pub use defaults::NamespaceDefaults;
 pub use flow_schemas::FlowSchemas;
 pub use gc::GarbageCollector;
-pub use identity::ServerIdentity;
+pub use identity::{PublishedAddresses, ServerIdentity};
 pub use legacy_tokens::LegacyTokens;
 pub use namespace::NamespaceController;
 pub use protection::ProtectionController;

@@ -29,6 +29,10 @@ pub const SERVICE_CIDRS: &str = "/registry/servicecidrs/";
 /// Prefix of one key per cluster address in use. Next to the keys of kube-apiserver's bitmaps; not
 /// served.
 pub const CLUSTER_ADDRESSES: &str = "/registry/ranges/serviceips/";
+/// Prefix of one key per server that can be reached, as kube-apiservers write them; not served.
+pub const PUBLISHED: &str = "/registry/masterleases/";
+/// The key of kube-apiserver's bitmap of node ports. It exists if there is a kube-apiserver.
+pub const NODE_PORT_BITMAP: &str = "/registry/ranges/servicenodeports";
 /// Prefix of one key per node port in use.
 pub const NODE_PORTS: &str = "/registry/ranges/servicenodeports/";
 

@@ -20,11 +20,16 @@
 //! it takes. So no address is given from a range that is being deleted. Before an address is
 //! refused, the ServiceCIDRs are read.
 //!
+//! A kube-apiserver on the same store knows no claims. It allocates addresses by their objects, and
+//! node ports in a [`bitmap`], which are both compared and written with the claims. When it deletes
+//! a Service, the claims stay: one whose Service is gone, or has the number no more, is taken over.
+//!
 //! At start, and when objects of addresses are missing, claims and objects are repaired: for
 //! Services that were stored before there were claims, or that other programs wrote ([`repair`]).
 //!
 //! Each cluster address is an object too ([`address`]), which is written with the claim.
 mod address;
+mod bitmap;
 mod claims;
 mod network;
 mod node_ports;
@@ -47,8 +52,8 @@ use ranges::Range;
 use serde_json::Value;
 use setpoint_object::cidr::Family;
 use setpoint_object::field;
-use setpoint_store::{At, Compare, Store, StoreError};
-use std::collections::BTreeSet;
+use setpoint_store::{At, Compare, Revision, Store, StoreError};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -149,6 +154,7 @@ impl Allocator {
             store,
             taken: BTreeSet::new(),
             sources: Vec::new(),
+            stale: BTreeMap::new(),
             has_read_ranges: false,
         }
     }
@@ -253,6 +259,8 @@ pub(crate) struct Reservation<'a> {
     taken: BTreeSet<Number>,
     /// The ServiceCIDRs of the taken addresses, as they must be at the commit.
     sources: Vec<Compare>,
+    /// The revisions of claims that are taken over.
+    stale: BTreeMap<Number, Revision>,
     /// The ranges were read for this reservation: they are no guess from before.
     has_read_ranges: bool,
 }
@@ -362,14 +370,24 @@ impl Reservation<'_> {
             has_reloaded = true;
         }
     }
-    /// Takes a number that has no claim, or that this reservation has already.
+    /// Takes a number that has no claim of a Service, or that this reservation has already.
     async fn take(&mut self, number: Number) -> Result<bool, StoreError> {
         if self.taken.contains(&number) {
             return Ok(true);
         }
-        let mut is_free = self.is_absent(&claims::key(number)).await?;
-        if let (true, Number::Address(address)) = (is_free, number) {
-            is_free = self.is_absent(&address::key(address)).await?;
+        let claim = self.store.get(&claims::key(number), At::Latest).await?.value;
+        let mut is_free = match &claim {
+            Some(claim) => claims::is_stale(self.store, number, &claim.value).await?,
+            None => true,
+        };
+        if is_free {
+            is_free = match number {
+                Number::Address(address) => self.is_absent(&address::key(address)).await?,
+                Number::Port(port) => bitmap::is_free(self.store, port).await?,
+            };
+        }
+        if let (true, Some(claim)) = (is_free, claim) {
+            self.stale.insert(number, claim.modified);
         }
         // In use from now on, or before.
         self.allocator.used.lock().insert(number);
@@ -394,13 +412,14 @@ impl Reservation<'_> {
         let mut claims = Claims::default();
         claims.compares.clone_from(&self.sources);
         for number in &self.taken {
-            claims.take(*number, service, birth);
+            claims.take(*number, self.stale.get(number).copied(), service, birth);
         }
         if let Some(old) = old {
             let (before, after) = (ServiceNumbers::of(old), ServiceNumbers::of(service));
             let released = before.0.difference(&after.0).copied();
             claims.release(self.store, released, old).await?;
         }
+        claims.mark_ports(self.store).await?;
         Ok(claims)
     }
     /// The write is committed: keeps the taken numbers and frees the released ones.

@@ -168,7 +168,8 @@ fn row(
         deprecation: (!kind.deprecation.is_empty()).then(|| kind.deprecation.to_owned()),
         tracks_generation: fact.generation,
         storage_version_hash: if stored {
-            storage_version_hash(storage_group, storage_version, fact.kind)
+            let version = kind.former.map_or(storage_version, |former| former.version);
+            storage_version_hash(storage_group, version, fact.kind)
         } else {
             String::new()
         },

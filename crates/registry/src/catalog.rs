@@ -82,10 +82,12 @@ impl Catalog {
     /// The versions that a kube-apiserver stores although they are not served here.
     pub(crate) fn formers(&self) -> Formers {
         let former = |row: &Arc<Resource>| {
+            let api_version =
+                |version: &str| GroupVersion::new(row.storage_group.clone(), version).to_string();
             row.kind.former.map(|former| Former {
                 prefix: row.storage_prefix.clone(),
-                api_version: GroupVersion::new(row.storage_group.clone(), former.version)
-                    .to_string(),
+                api_version: api_version(former.version),
+                same_messages: former.same_messages.then(|| api_version(&row.storage_version)),
                 convert: former.convert,
             })
         };

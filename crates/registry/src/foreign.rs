@@ -10,14 +10,23 @@
 //! | protobuf, its default for built-in kinds | the JSON of the same object, as this registry would have written it |
 //! | CBOR, its form of custom resources with the feature gate `CBORServingAndStorage` | the JSON of the same object |
 //! | JSON of a version that is not served here (CustomResourceDefinitions: `v1beta1`) | the same object in the stored version |
+//! | protobuf of such a version (MutatingAdmissionPolicies: `v1beta1`) | the same |
 //! | CBOR or protobuf that is damaged, protobuf of a kind or version that is not known here | a get returns [`StoreError::Unreadable`]; ranges and feeds return [`UNREAD`] |
+//!
+//! A kube-apiserver sets the defaults of what it reads, too, and relies on that: it stores a Job
+//! without the labels that a default copies from its template, and protobuf has no `kind` of the
+//! claims in a StatefulSet. So built-in objects that it wrote get their defaults when they are
+//! read.
 //!
 //! Writes are not converted: kube-apiservers read JSON whatever they write. An object becomes JSON
 //! with its next change.
+//!
+//! The bitmap of node ports has no API; `allocate` reads and writes it as it is.
+use crate::kind;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use serde_json::Value;
-use setpoint_object::Skim;
+use setpoint_object::{Skim, keys};
 use setpoint_schema::decode::{DecodeError, Format};
 use setpoint_schema::encode::to_bytes;
 use setpoint_schema::{builtin, cbor, decode, protobuf};
@@ -59,16 +68,20 @@ pub(crate) struct Former {
     pub(crate) prefix: Arc<str>,
     /// The `apiVersion` of the stored objects.
     pub(crate) api_version: String,
+    /// The `apiVersion` that is stored here, if its protobuf messages are the same.
+    pub(crate) same_messages: Option<String>,
     /// Converts an object to the stored version.
     pub(crate) convert: fn(&mut Value),
 }
 
+/// The version that a kube-apiserver may have written at a key.
+fn former<'f>(key: &[u8], formers: &'f Formers) -> Option<&'f Former> {
+    formers.iter().find(|former| key.starts_with(former.prefix.as_bytes()))
+}
+
 /// Converts a value of a former version.
 fn convert_former(key: &[u8], value: &mut Bytes, formers: &Formers) -> Result<bool, DecodeError> {
-    let Some(former) = formers.iter().find(|former| key.starts_with(former.prefix.as_bytes()))
-    else {
-        return Ok(false);
-    };
+    let Some(former) = former(key, formers) else { return Ok(false) };
     // A sealed value is not JSON, and a later layer says so.
     let is_former =
         Skim::of(value).is_ok_and(|object| object.api_version == former.api_version.as_str());
@@ -80,10 +93,36 @@ fn convert_former(key: &[u8], value: &mut Bytes, formers: &Formers) -> Result<bo
     Ok(is_former)
 }
 
+/// Completes the JSON of a built-in object that a kube-apiserver wrote. Returns whether it is one.
+fn complete_json(value: &mut Bytes) -> Result<bool, DecodeError> {
+    let is_built_in = Skim::of(value).is_ok_and(|object| {
+        let (group, version) = parts(&object.api_version);
+        builtin::type_schema(group, version, &object.kind).is_some()
+    });
+    if is_built_in {
+        *value = whole(decode::parse(value, Format::Json)?.value)?;
+    }
+    Ok(is_built_in)
+}
+
+/// Group and version of an `apiVersion`.
+fn parts(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
+
 /// Converts a value to this registry's encoding. Returns whether it had to be decoded.
 fn read(key: &[u8], value: &mut Bytes, formers: &Formers) -> Result<bool, DecodeError> {
+    if key == keys::NODE_PORT_BITMAP.as_bytes() {
+        return Ok(false);
+    }
     if value.starts_with(protobuf::MAGIC) {
-        *value = json(value)?;
+        let former = former(key, formers);
+        let names = former
+            .and_then(|former| Some((&*former.api_version, former.same_messages.as_deref()?)));
+        *value = whole(match names {
+            Some((former, present)) => decode::parse_former_protobuf(value, former, present)?,
+            None => decode::parse(value, Format::Protobuf)?.value,
+        })?;
         return Ok(true);
     }
     if value.starts_with(cbor::MAGIC) {
@@ -93,19 +132,21 @@ fn read(key: &[u8], value: &mut Bytes, formers: &Formers) -> Result<bool, Decode
     // Most values need no trimming: the last byte shows that.
     if value.last().is_some_and(u8::is_ascii_whitespace) {
         value.truncate(value.trim_ascii_end().len());
+        // Another program wrote it.
+        return Ok(convert_former(key, value, formers)? | complete_json(value)?);
     }
     convert_former(key, value, formers)
 }
-/// The stored JSON of an object in protobuf.
-fn json(value: &[u8]) -> Result<Bytes, DecodeError> {
-    let mut object = decode::parse(value, Format::Protobuf)?.value;
+/// The stored JSON of an object that a kube-apiserver wrote: in canonical form, with its defaults.
+fn whole(mut object: Value) -> Result<Bytes, DecodeError> {
     let text = |member: &str| object[member].as_str().unwrap_or_default().to_owned();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
-    let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+    let (group, version) = parts(&api_version);
     let schema = builtin::type_schema(group, version, &kind)
         .ok_or_else(|| DecodeError(format!("{kind} of {api_version} is no kind of objects")))?;
-    // The decoder knows declared fields only, so there are no unknown fields to report.
+    // A kube-apiserver writes declared fields only, so there are no unknown fields to report.
     decode::conform(&schema, &kind, &mut object, &mut Vec::new())?;
+    kind::fill_stored(group, version, &kind, &schema, &mut object);
     Ok(to_bytes(&object))
 }
 /// Converts a value that was read by its key.

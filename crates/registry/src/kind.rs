@@ -174,6 +174,8 @@ pub type Convert = fn(&mut Value, from: &str, to: &str) -> bool;
 pub struct FormerVersion {
     /// Its name, such as `v1beta1`.
     pub version: &'static str,
+    /// Its protobuf messages are those of the stored version.
+    pub same_messages: bool,
     /// Converts a stored object to the stored version.
     pub convert: fn(&mut Value),
 }
@@ -290,7 +292,8 @@ pub struct Kind {
     pub storage: Option<(&'static str, &'static str)>,
     /// Converts between its served versions; `None`: it has one.
     pub convert: Option<Convert>,
-    /// The version that a kube-apiserver stores although it is not served here.
+    /// The version that a kube-apiserver stores although it is not served here. Discovery has the
+    /// hash of this one.
     pub former: Option<FormerVersion>,
     /// Objects expire after their last write: the registry's `event_ttl`.
     pub expires: bool,
@@ -528,6 +531,27 @@ pub fn fill_defaults(
     setpoint_schema::default::declared(schema, object);
     if let (Some(row), Some(members)) = (of(group, kind), object.as_object_mut()) {
         (row.default)(members, version);
+    }
+}
+
+/// Completes a built-in object that a kube-apiserver stored: [`fill_defaults`], and what its status
+/// lacks of that of a new object. As [`fill_defaults`], it needs a conformed tree.
+pub(crate) fn fill_stored(
+    group: &str,
+    version: &str,
+    kind: &str,
+    schema: &TypeSchema,
+    object: &mut Value,
+) {
+    fill_defaults(group, version, kind, schema, object);
+    let initial = of(group, kind).and_then(|row| row.status).map_or("", |rule| rule.initial);
+    let Ok(Value::Object(initial)) = serde_json::from_str(initial) else { return };
+    let Some(status) = object.as_object_mut().and_then(|object| object.object_or_new("status"))
+    else {
+        return;
+    };
+    for (name, value) in initial {
+        status.entry(name).or_insert(value);
     }
 }
 

@@ -50,6 +50,7 @@ mod foreign;
 pub mod kind;
 mod node_authorizer;
 mod origins;
+mod published;
 mod rbac;
 mod read;
 pub mod registry;

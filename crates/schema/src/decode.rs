@@ -120,6 +120,20 @@ pub fn parse(body: &[u8], format: Format) -> Result<Decoded, DecodeError> {
     }
 }
 
+/// Decodes protobuf whose `apiVersion` may be `former`: it is taken for `present`, which has the
+/// same messages.
+///
+/// # Errors
+///
+/// As [`parse`].
+pub fn parse_former_protobuf(
+    body: &[u8],
+    former: &str,
+    present: &str,
+) -> Result<Value, DecodeError> {
+    protobuf::parse_as(body, Some((former, present)))
+}
+
 /// `strict decoding error: …`, the sentence by which `fieldValidation=Strict` refuses these
 /// problems.
 pub fn strict_error(problems: &[String]) -> String {

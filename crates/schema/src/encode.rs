@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use setpoint_facts::{DEFINITIONS, Definition, Field, Presence, Type};
 use setpoint_object::encode;
 
+mod elements;
 #[cfg(test)]
 mod tests;
 
@@ -57,9 +58,7 @@ struct Writer<'o, 'v> {
 impl<'v> Writer<'_, 'v> {
     fn value(&mut self, value: &'v Value, ty: &'static Type) {
         match (value, ty) {
-            (Value::Object(members), Type::Ref(index)) => {
-                self.structure(members, &DEFINITIONS[usize::from(*index)]);
-            }
+            (value, Type::Ref(index)) => self.defined(value, &DEFINITIONS[usize::from(*index)]),
             (Value::Object(members), Type::Map(ty)) if is_ordered(ty) => {
                 self.out.push(b'{');
                 // Sorted: `serde_json::Map` is, unless a crate of the program asks for insertion
@@ -88,6 +87,47 @@ impl<'v> Writer<'_, 'v> {
             }
             _ => encode::push(self.out, value),
         }
+    }
+
+    fn defined(&mut self, value: &'v Value, definition: &'static Definition) {
+        match (value, union_of(definition)) {
+            (Value::Object(members), Some(Union::Fields)) => self.owned(members),
+            (Value::Object(members), None) => self.structure(members, definition),
+            (value @ Value::Object(_), Some(Union::Schemas(of))) => self.defined(value, of),
+            (Value::Array(items), Some(Union::Schemas(of))) => {
+                self.out.push(b'[');
+                for (at, item) in items.iter().enumerate() {
+                    if at > 0 {
+                        self.out.push(b',');
+                    }
+                    self.defined(item, of);
+                }
+                self.out.push(b']');
+            }
+            _ => encode::push(self.out, value),
+        }
+    }
+
+    /// Fields with an owner (`fieldsV1`).
+    fn owned(&mut self, members: &Map<String, Value>) {
+        let mut sorted: Vec<_> = members.iter().collect();
+        // They are sorted as texts, which is enough for names of fields.
+        if members.keys().filter(|name| !name.starts_with("f:") && *name != ".").count() > 1 {
+            sorted.sort_by(|(a, _), (b, _)| elements::compare(a, b));
+        }
+        self.out.push(b'{');
+        for (at, (name, value)) in sorted.into_iter().enumerate() {
+            if at > 0 {
+                self.out.push(b',');
+            }
+            encode::push_text(self.out, name);
+            self.out.push(b':');
+            match value {
+                Value::Object(members) => self.owned(members),
+                value => encode::push(self.out, value),
+            }
+        }
+        self.out.push(b'}');
     }
 
     fn structure(&mut self, members: &'v Map<String, Value>, definition: &'static Definition) {
@@ -127,6 +167,30 @@ impl<'v> Writer<'_, 'v> {
         }
         self.out.push(b'}');
         self.members.truncate(first);
+    }
+}
+
+/// A definition without members that has an order.
+enum Union {
+    /// Fields with an owner.
+    Fields,
+    /// A schema, a list of schemas, or something else.
+    Schemas(&'static Definition),
+}
+
+/// Which one a definition is; `None`: it has members, or no order.
+fn union_of(definition: &'static Definition) -> Option<Union> {
+    if !definition.fields.is_empty() {
+        return None;
+    }
+    let (package, name) = definition.name.rsplit_once('.')?;
+    match name {
+        "FieldsV1" => Some(Union::Fields),
+        "JSONSchemaPropsOrArray" | "JSONSchemaPropsOrBool" | "JSONSchemaPropsOrStringArray" => {
+            let schema = setpoint_facts::definition(&format!("{package}.JSONSchemaProps"))?;
+            Some(Union::Schemas(&DEFINITIONS[usize::from(schema)]))
+        }
+        _ => None,
     }
 }
 

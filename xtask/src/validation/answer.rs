@@ -1,6 +1,6 @@
 //! What two servers' answers have in common, and where they differ.
 
-use super::http::Answer;
+use crate::http::Answer;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 

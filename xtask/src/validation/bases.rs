@@ -7,9 +7,9 @@ use setpoint_facts::{DEFINITIONS, Definition, RESOURCES, Resource, Type};
 use std::collections::BTreeMap;
 
 /// The namespace of the objects that are created for real.
-pub(super) const FIXTURES: &str = "fixtures";
+pub(crate) const FIXTURES: &str = "fixtures";
 /// The namespace of the objects that are created as dry runs.
-pub(super) const CASES: &str = "default";
+pub(crate) const CASES: &str = "default";
 
 const FILES: &[&str] = &[
     include_str!("bases/pods.json"),
@@ -36,24 +36,24 @@ const OTHERS: &[(&str, &str)] = &[
 
 /// A valid object.
 #[derive(Debug)]
-pub(super) struct Base {
-    pub(super) resource: &'static Resource,
-    pub(super) ty: Type,
+pub(crate) struct Base {
+    pub(crate) resource: &'static Resource,
+    pub(crate) ty: Type,
     /// What is created as a dry run, changed.
-    pub(super) object: Value,
+    pub(crate) object: Value,
     /// What is created for real; then its updates are dry runs.
-    pub(super) fixture: Value,
+    pub(crate) fixture: Value,
 }
 
 impl Base {
     /// `kind/name`.
-    pub(super) fn title(&self) -> String {
+    pub(crate) fn title(&self) -> String {
         let name = self.object["metadata"]["name"].as_str().unwrap_or("-");
         format!("{}/{name}", self.resource.kind)
     }
 
     /// The path of the collection in a namespace.
-    pub(super) fn path(&self, namespace: &str) -> String {
+    pub(crate) fn path(&self, namespace: &str) -> String {
         let Resource { group, version, resource, namespaced, .. } = self.resource;
         let root = match *group {
             "" => format!("/api/{version}"),
@@ -66,22 +66,22 @@ impl Base {
     }
 
     /// The path of the object that is created for real.
-    pub(super) fn fixture_path(&self) -> String {
+    pub(crate) fn fixture_path(&self) -> String {
         let name = self.fixture["metadata"]["name"].as_str().unwrap_or_default();
         format!("{}/{name}", self.path(FIXTURES))
     }
 
-    pub(super) fn has_status(&self) -> bool {
+    pub(crate) fn has_status(&self) -> bool {
         self.serves("status") && self.fixture.get("status").is_some()
     }
 
-    pub(super) fn serves(&self, subresource: &str) -> bool {
+    pub(crate) fn serves(&self, subresource: &str) -> bool {
         self.resource.subresources.iter().any(|one| one.name == subresource)
     }
 }
 
 /// All bases whose names contain a text.
-pub(super) fn bases(kind: Option<&str>) -> Result<Vec<Base>> {
+pub(crate) fn bases(kind: Option<&str>) -> Result<Vec<Base>> {
     let mut bases = Vec::new();
     for file in FILES {
         for object in serde_json::from_str::<Vec<Value>>(file)? {
@@ -118,13 +118,13 @@ fn base(object: Value) -> Result<Base> {
 
 /// What members have in the bases: a change often takes a value from another place.
 #[derive(Debug, Default)]
-pub(super) struct Material {
+pub(crate) struct Material {
     by_field: BTreeMap<(u16, &'static str), Vec<Value>>,
     by_name: BTreeMap<&'static str, Vec<Value>>,
 }
 
 impl Material {
-    pub(super) fn of(bases: &[Base]) -> Self {
+    pub(crate) fn of(bases: &[Base]) -> Self {
         let mut material = Self::default();
         let add = |all: &mut Vec<Value>, value: &Value| {
             if !all.contains(value) {
@@ -146,12 +146,12 @@ impl Material {
     }
 
     /// Values of a field in the bases.
-    pub(super) fn of_field(&self, field: (u16, &'static str)) -> &[Value] {
+    pub(crate) fn of_field(&self, field: (u16, &'static str)) -> &[Value] {
         self.by_field.get(&field).map_or(&[], Vec::as_slice)
     }
 
     /// Texts of fields with this name.
-    pub(super) fn of_name(&self, name: &str) -> &[Value] {
+    pub(crate) fn of_name(&self, name: &str) -> &[Value] {
         self.by_name.get(name).map_or(&[], Vec::as_slice)
     }
 }

@@ -29,6 +29,25 @@ fn config_map(n: &str) -> Bytes {
 fn packed(json: &[u8]) -> Bytes {
     protobuf::object(json).unwrap().into()
 }
+/// The stored form of an object with its defaults.
+fn completed(mut object: Value) -> Bytes {
+    let text = |member: &str| object[member].as_str().unwrap().to_owned();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let (group, version) = parts(&api_version);
+    let schema = builtin::type_schema(group, version, &kind).unwrap();
+    kind::fill_stored(group, version, &kind, &schema, &mut object);
+    to_bytes(&object)
+}
+/// A value in protobuf with another `apiVersion` in its envelope.
+fn in_version(packed: &[u8], api_version: &str, kind: &str) -> Bytes {
+    let field = |number: u8, text: &str| {
+        [&[number << 3 | 2, u8::try_from(text.len()).unwrap()], text.as_bytes()].concat()
+    };
+    let names = [field(1, api_version), field(2, kind)].concat();
+    let rest = &packed[6 + usize::from(packed[5])..];
+    let length = u8::try_from(names.len()).unwrap();
+    [protobuf::MAGIC, &[0x0a, length], &names, rest].concat().into()
+}
 /// In a valid envelope, but of an unknown kind.
 fn unknown() -> Bytes {
     Bytes::from_static(b"k8s\0\x0a\x0f\x0a\x05x.y/z\x12\x06Strange\x12\0")
@@ -49,7 +68,7 @@ fn values_that_go_encoded_are_read_in_canonical_form() {
         let case: Value = serde_json::from_str(line).unwrap();
         let mut value = Bytes::from(STANDARD.decode(case["protobuf"].as_str().unwrap()).unwrap());
         assert_eq!(read(b"", &mut value, &Formers::default()), Ok(true), "{}", case["kind"]);
-        assert_eq!(value, to_bytes(&case["json"]), "{}", case["kind"]);
+        assert_eq!(value, completed(case["json"].clone()), "{}", case["kind"]);
     }
 }
 
@@ -138,6 +157,78 @@ async fn definitions_of_a_former_version_are_read() {
     commit(&store, KEY, Some(written.clone())).await;
     let read = store.get(KEY.as_bytes(), At::Latest).await.unwrap().value.unwrap().value;
     assert_eq!(read, written);
+}
+
+#[tokio::test]
+async fn mutating_policies_of_a_former_version_are_read() {
+    let store = Arc::new(MemoryStore::default());
+    let reader = ForeignStore::new(store.clone(), bootstrap::catalog().formers());
+    let rows = [
+        ("MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
+        ("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings"),
+    ];
+    for (kind, resource) in rows {
+        let key = format!("/registry/{resource}/a");
+        let object = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
+            "metadata": {"name": "a"}, "spec": {},
+        });
+        let stored = packed(&to_bytes(&object));
+        let former = in_version(&stored, "admissionregistration.k8s.io/v1beta1", kind);
+        commit(&*store, &key, Some(former)).await;
+        let read = reader.get(key.as_bytes(), At::Latest).await.unwrap().value.unwrap().value;
+        assert_eq!(read, completed(object));
+    }
+}
+
+/// What a kube-apiserver stores of an object, and what it answers.
+fn check_complete(stored: &Value, expected: &Value) {
+    let mut value = packed(&to_bytes(stored));
+    assert_eq!(read(b"", &mut value, &Formers::default()), Ok(true));
+    let read: Value = serde_json::from_slice(&value).unwrap();
+    for (pointer, expected) in expected.as_object().unwrap() {
+        assert_eq!(read.pointer(pointer), Some(expected), "{pointer}");
+    }
+}
+
+#[test]
+fn what_a_kube_apiserver_stores_without_its_defaults_gets_them() {
+    let labels = json!({"batch.kubernetes.io/controller-uid": "u", "controller-uid": "u"});
+    check_complete(
+        &json!({
+            "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a"},
+            "spec": {"template": {"metadata": {"labels": labels}, "spec": {"containers": []}}},
+        }),
+        &json!({"/metadata/labels": labels}),
+    );
+    check_complete(
+        &json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "a"}}),
+        &json!({"/status/phase": "Pending"}),
+    );
+    let spec = json!({
+        "serviceName": "s", "selector": {}, "template": {"spec": {"containers": []}},
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}],
+    });
+    check_complete(
+        &json!({
+            "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "a"}, "spec": spec,
+        }),
+        &json!({
+            "/spec/volumeClaimTemplates/0/apiVersion": "v1",
+            "/spec/volumeClaimTemplates/0/kind": "PersistentVolumeClaim",
+            "/spec/volumeClaimTemplates/0/metadata/name": "data",
+        }),
+    );
+}
+
+#[tokio::test]
+async fn the_bitmap_of_node_ports_is_read_as_it_is() {
+    let inner = Arc::new(MemoryStore::default());
+    let store = ForeignStore::new(inner.clone(), Formers::default());
+    let key = keys::NODE_PORT_BITMAP;
+    commit(&*inner, key, Some(unknown())).await;
+    let read = store.get(key.as_bytes(), At::Latest).await.unwrap().value.unwrap();
+    assert_eq!(read.value, unknown());
 }
 
 #[tokio::test]
@@ -269,7 +360,11 @@ proptest! {
         let mut value = packed(&at_rest);
         prop_assert_eq!(read(b"", &mut value, &Formers::default()), Ok(true));
         let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
-        prop_assert_eq!(text(&value), text(&at_rest));
+        prop_assert_eq!(text(&value), text(&completed(object)));
+        // As JSON that a kube-apiserver wrote.
+        let mut line = Bytes::from([&at_rest[..], b"\n"].concat());
+        prop_assert_eq!(read(b"", &mut line, &Formers::default()), Ok(true));
+        prop_assert_eq!(text(&line), text(&value));
     }
 
     #[test]

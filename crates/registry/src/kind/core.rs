@@ -1,7 +1,7 @@
 //! The core group.
 pub(super) mod component_status;
 pub(super) mod config_map;
-pub(super) mod endpoints;
+pub(crate) mod endpoints;
 pub(crate) mod event;
 pub(super) mod limit_range;
 pub(crate) mod namespace;

@@ -1,6 +1,7 @@
 //! Services and their allocated numbers (spec: api-server §12.1).
 use crate::server::{Server, refused};
 use serde_json::{Value, json};
+use setpoint_store::{At, Op, Store as _, Txn};
 use std::time::Duration;
 
 const ALL: &str = "/api/v1/namespaces/default/services";
@@ -347,4 +348,52 @@ async fn addresses_in_another_than_the_canonical_form_are_warned_of() {
     let warnings = warnings.iter().filter(|warning| warning.contains("RFC 5952"));
     let warned: Vec<&str> = warnings.map(|warning| warning.split_once(": ").unwrap().0).collect();
     assert_eq!(warned, places);
+}
+
+/// As Kubernetes 1.36 stores the bitmap of node ports. The least significant bit is 30000.
+fn bitmap(data: &[u8]) -> Vec<u8> {
+    let metadata = b"\x0a\x10\x0a\0\x12\0\x1a\0\x22\0\x2a\0\x32\0\x38\0\x42\0";
+    let length = u8::try_from(data.len()).unwrap();
+    let raw = [&metadata[..], b"\x12\x0b30000-32767\x1a", &[length], data].concat();
+    let names = b"k8s\0\x0a\x15\x0a\x02v1\x12\x0fRangeAllocation\x12";
+    [&names[..], &[u8::try_from(raw.len()).unwrap()], &raw, b"\x1a\0\x22\0"].concat()
+}
+
+#[tokio::test(start_paused = true)]
+async fn node_ports_of_a_kube_apiserver_are_in_use_and_it_sees_ours() {
+    const BITMAP: &[u8] = b"/registry/ranges/servicenodeports";
+    let server = Server::start().await;
+    let ops = vec![Op::Put(BITMAP.into(), bitmap(&[0x01]).into())];
+    server.store.commit(Txn { ops, ..Txn::default() }).await.unwrap();
+    let stored = async || server.store.get(BITMAP, At::Latest).await.unwrap().value.unwrap().value;
+    let at = |port: u16| json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]});
+    let taken = refused(server.create(ALL, service("a", at(30000))).await);
+    assert!(taken.ends_with("30000: provided port is already allocated"), "{taken}");
+    server.create(ALL, service("a", at(30009))).await.unwrap();
+    assert_eq!(stored().await, bitmap(&[0x02, 0x01]));
+    let dry = setpoint_registry::WriteOptions { dry_run: true, ..Default::default() };
+    server.create_with(ALL, service("b", at(30002)), &dry).await.unwrap();
+    assert_eq!(stored().await, bitmap(&[0x02, 0x01]));
+    server.update(&path("a"), service("a", at(30003))).await.unwrap();
+    assert_eq!(stored().await, bitmap(&[0x09]));
+    server.delete(&path("a")).await.unwrap();
+    assert_eq!(stored().await, bitmap(&[0x01]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn numbers_of_a_service_that_another_program_deleted_are_free() {
+    let server = Server::start().await;
+    let spec = json!({
+        "type": "NodePort", "clusterIP": "10.0.0.60", "ports": [{"port": 80, "nodePort": 30060}],
+    });
+    server.create(ALL, service("a", spec.clone())).await.unwrap();
+    let refusal = refused(server.create(ALL, service("b", spec.clone())).await);
+    assert!(refusal.ends_with("provided IP is already allocated"), "{refusal}");
+    // A kube-apiserver removes the Service and the address.
+    let keys = ["/registry/services/specs/default/a", "/registry/ipaddresses/10.0.0.60"];
+    let ops = keys.map(|key| Op::Delete(key.into())).to_vec();
+    server.store.commit(Txn { ops, ..Txn::default() }).await.unwrap();
+    server.create(ALL, service("b", spec.clone())).await.unwrap();
+    let refusal = refused(server.create(ALL, service("c", spec)).await);
+    assert!(refusal.ends_with("provided IP is already allocated"), "{refusal}");
 }

@@ -1,8 +1,13 @@
 //! Several servers over one store: allocated numbers stay unique.
 use crate::server::{Server, refused};
 use serde_json::{Value, json};
-use setpoint_store::{Op, RangeRequest, Store, Txn};
+use setpoint_registry::RegistryBuilder;
+use setpoint_store::memory::MemoryOptions;
+use setpoint_store::{At, MemoryStore, Op, RangeRequest, Store, Txn};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 
@@ -200,4 +205,41 @@ async fn of_two_services_with_the_same_address_the_older_one_gets_the_claim() {
     server.delete(&format!("{SERVICES}/a-younger")).await.unwrap();
     assert_eq!(owner().await, one["metadata"]["uid"]);
     check(&*store).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn published_addresses_are_those_of_kube_apiservers_too_and_expire() {
+    let store = Arc::new(MemoryStore::new(MemoryOptions::default()));
+    let shared = |builder: RegistryBuilder| builder.seed(7).shared(true);
+    let server = Server::configured(store.clone(), store.clone(), shared).await;
+    let registry = &server.registry;
+    let addresses = async || registry.published_addresses().await.unwrap();
+    let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+    // As a kube-apiserver stores it; only the key counts.
+    let ops = vec![Op::Put("/registry/masterleases/10.1.1.1".into(), "k8s\0".into())];
+    store.commit(Txn { ops, ..Txn::default() }).await.unwrap();
+    registry.publish_address(ip("10.1.1.2")).await.unwrap();
+    registry.publish_address(ip("fd00::2")).await.unwrap();
+    assert_eq!(addresses().await, [ip("10.1.1.1"), ip("10.1.1.2"), ip("fd00::2")].into());
+    let stored = store.get(b"/registry/masterleases/10.1.1.2", At::Latest).await.unwrap().value;
+    let stored: Value = serde_json::from_slice(&stored.unwrap().value).unwrap();
+    assert_eq!(stored["kind"], "Endpoints");
+    assert_eq!(stored["subsets"], json!([{"addresses": [{"ip": "10.1.1.2"}]}]));
+    registry.withdraw_address(ip("fd00::2")).await.unwrap();
+    assert_eq!(addresses().await, [ip("10.1.1.1"), ip("10.1.1.2")].into());
+    tokio::time::sleep(Duration::from_secs(16)).await;
+    assert_eq!(addresses().await, [ip("10.1.1.1")].into());
+    // A store of one server needs none.
+    let alone = Server::start().await;
+    alone.registry.publish_address(ip("10.1.1.2")).await.unwrap();
+    assert!(alone.registry.published_addresses().await.unwrap().is_empty());
+    assert!(
+        alone
+            .store
+            .get(b"/registry/masterleases/10.1.1.2", At::Latest)
+            .await
+            .unwrap()
+            .value
+            .is_none()
+    );
 }

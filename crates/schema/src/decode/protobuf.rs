@@ -31,9 +31,14 @@ const MAGIC: &[u8] = b"k8s\0";
 const ONLY: u32 = 1;
 
 pub(super) fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
+    Ok(Decoded { value: parse_as(body, None)?, problems: Vec::new() })
+}
+
+/// Takes the first `apiVersion` for the second one.
+pub(super) fn parse_as(body: &[u8], renamed: Option<(&str, &str)>) -> Result<Value, DecodeError> {
     let budget = RefCell::default();
     let place = Place { depth: 0, budget: &budget };
-    Ok(Decoded { value: object(body, place)?, problems: Vec::new() })
+    object(body, renamed, place)
 }
 
 /// Where the decoder is, and what it may still make.
@@ -60,7 +65,11 @@ impl Place<'_> {
 }
 
 /// An object in its envelope.
-fn object(body: &[u8], place: Place<'_>) -> Result<Value, DecodeError> {
+fn object(
+    body: &[u8],
+    renamed: Option<(&str, &str)>,
+    place: Place<'_>,
+) -> Result<Value, DecodeError> {
     let Some(envelope) = body.strip_prefix(MAGIC) else {
         return Err(DecodeError(
             "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
@@ -87,6 +96,11 @@ fn object(body: &[u8], place: Place<'_>) -> Result<Value, DecodeError> {
             }
             _ => {}
         }
+    }
+    if let Some((former, present)) = renamed
+        && version == former
+    {
+        present.clone_into(&mut version);
     }
     let definition = body_of(&version, &kind).ok_or_else(|| {
         DecodeError(format!(
@@ -294,7 +308,7 @@ fn any(name: &str, bytes: &[u8], place: Place<'_>) -> Result<Value, DecodeError>
             ("JSON" | "FieldsV1" | "RawExtension", 1) => {
                 let raw = scalar.bytes()?;
                 if raw.starts_with(MAGIC) {
-                    return object(raw, place);
+                    return object(raw, None, place);
                 }
                 if !raw.is_empty() {
                     let budget = place.budget.take();

@@ -65,3 +65,35 @@ fn empty_lists_that_are_always_written_are_null() {
         r#"{"kind":"Deployment","apiVersion":"apps/v1","metadata":{},"spec":{"selector":{},"template":{"spec":{"volumes":[],"containers":null}}}}"#
     );
 }
+
+#[test]
+fn schemas_in_schemas_are_ordered() {
+    let schema =
+        r#"{"type":"object","required":["n"],"properties":{"n":{"type":"string","format":"f"}}}"#;
+    let text = |items: &str, more: &str| {
+        format!(
+            concat!(
+                r#"{{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","spec":{{"#,
+                r#""versions":[{{"name":"v1","schema":{{"openAPIV3Schema":{{"items":{},"additionalProperties":{}}}}}}}]}}}}"#
+            ),
+            items, more
+        )
+    };
+    for text in [text(schema, schema), text(&format!("[{schema},{schema}]"), "true")] {
+        let tree: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(std::str::from_utf8(&to_bytes(&tree)).unwrap(), text);
+    }
+}
+
+#[test]
+fn owned_items_are_in_the_order_of_their_keys() {
+    let owned = concat!(
+        r#"{"f:a":{},"f:ports":{".":{},"k:{\"port\":80,\"protocol\":\"TCP\"}":{},"k:{\"port\":80,\"protocol\":\"UDP\"}":{"f:b":{}},"#,
+        r#""k:{\"port\":443,\"protocol\":\"SCTP\"}":{}},"f:set":{"v:9":{},"v:10":{},"v:\"a\"":{},"v:true":{},"i:2":{},"i:10":{}}}"#
+    );
+    let text = format!(
+        r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"managedFields":[{{"fieldsV1":{owned}}}]}}}}"#
+    );
+    let tree: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(std::str::from_utf8(&to_bytes(&tree)).unwrap(), text);
+}

@@ -1,6 +1,8 @@
 //! Admission policies and their bindings, validating and mutating.
 use super::{policy_binding, policy_spec};
-use crate::kind::{Fill, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta, StatusRule};
+use crate::kind::{
+    Fill, FormerVersion, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta, StatusRule,
+};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
@@ -22,8 +24,17 @@ pub(in crate::kind) static VALIDATING: Kind = Kind {
     ..Kind::plain("admissionregistration.k8s.io", super::VALIDATING_POLICY)
 };
 
+/// What Kubernetes 1.36 stores of the mutating kinds, because 1.35 had no `v1`. It has the same
+/// members.
+const V1BETA1: FormerVersion = FormerVersion {
+    version: "v1beta1",
+    same_messages: true,
+    convert: |object| object["apiVersion"] = "admissionregistration.k8s.io/v1".into(),
+};
+
 /// MutatingAdmissionPolicy.
 pub(in crate::kind) static MUTATING: Kind = Kind {
+    former: Some(V1BETA1),
     changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
     qualified_finalizers: false,
     unconditional_update: false,
@@ -47,6 +58,7 @@ pub(in crate::kind) static VALIDATING_BINDING: Kind = Kind {
 
 /// MutatingAdmissionPolicyBinding.
 pub(in crate::kind) static MUTATING_BINDING: Kind = Kind {
+    former: Some(V1BETA1),
     changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
     qualified_finalizers: false,
     unconditional_update: false,

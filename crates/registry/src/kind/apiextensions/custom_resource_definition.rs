@@ -10,7 +10,11 @@ use setpoint_schema::crd;
 
 /// CustomResourceDefinition.
 pub(in crate::kind) static KIND: Kind = Kind {
-    former: Some(FormerVersion { version: "v1beta1", convert: former::convert }),
+    former: Some(FormerVersion {
+        version: "v1beta1",
+        same_messages: false,
+        convert: former::convert,
+    }),
     name_fault: crd::name_fault,
     unconditional_update: false,
     qualified_finalizers: false,

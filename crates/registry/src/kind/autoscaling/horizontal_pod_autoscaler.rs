@@ -1,4 +1,5 @@
 //! Horizontal pod autoscalers, v1 and v2.
+mod annotations;
 mod cells;
 mod convert;
 mod rules;

@@ -2,9 +2,10 @@
 use crate::kind::at::{At, check};
 use crate::kind::{Fill, Kind, Members, MetadataCheck, MetadataChecks, format, list, text};
 use crate::table::cell;
-use serde_json::Value;
+use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
 use setpoint_object::{field, name};
+use std::net::IpAddr;
 
 /// Endpoints.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -19,6 +20,14 @@ pub(in crate::kind) static KIND: Kind = Kind {
     rules: "addresses and ports",
     ..Kind::plain("", "Endpoints")
 };
+
+/// Endpoints with one address and no name: how servers publish themselves.
+pub(crate) fn of_address(address: IpAddr) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Endpoints", "metadata": {},
+        "subsets": [{"addresses": [{"ip": address.to_string()}]}],
+    })
+}
 
 /// Maximum number of endpoints, ports or hosts in a cell; the rest is counted.
 const LISTED_MAX: usize = 3;

@@ -232,9 +232,18 @@ fn convert(event: &mut Value, from: &str, to: &str) -> bool {
     match (from, to) {
         ("v1", "events.k8s.io/v1") => {
             NAMES.iter().for_each(|(core, events)| rename(members, core, events));
+            // Only the core group has empty ones.
+            for name in ["reportingController", "reportingInstance"] {
+                if members.get(name).is_some_and(|value| value == "") {
+                    members.remove(name);
+                }
+            }
         }
         ("events.k8s.io/v1", "v1") => {
             NAMES.iter().for_each(|(core, events)| rename(members, events, core));
+            for name in ["reportingComponent", "reportingInstance"] {
+                members.entry(name).or_insert_with(|| "".into());
+            }
         }
         _ => return false,
     }
@@ -323,13 +332,14 @@ mod tests {
     #[test]
     fn an_event_converts_to_the_other_group_and_back() {
         let core = json!({"involvedObject": {"kind": "Pod"}, "message": "m", "reason": "r", "count": 3,
-            "source": {"component": "c"}, "reportingComponent": "", "eventTime": null, "type": "Normal"});
+            "source": {"component": "c"}, "reportingComponent": "", "reportingInstance": "",
+            "eventTime": null, "type": "Normal"});
         let mut event = core.clone();
         assert!(convert(&mut event, "v1", "events.k8s.io/v1"));
         assert_eq!(
             event,
             json!({"regarding": {"kind": "Pod"}, "note": "m", "reason": "r", "deprecatedCount": 3,
-            "deprecatedSource": {"component": "c"}, "reportingController": "", "eventTime": null, "type": "Normal"})
+            "deprecatedSource": {"component": "c"}, "eventTime": null, "type": "Normal"})
         );
         assert!(convert(&mut event, "events.k8s.io/v1", "v1"));
         assert_eq!(event, core);

@@ -7,10 +7,10 @@
 //! | the other metrics                               | annotation `autoscaling.alpha.kubernetes.io/metrics`   |
 //! | `spec.behavior`                                 | annotation `autoscaling.alpha.kubernetes.io/behavior`  |
 //! | current CPU utilization                         | `status.currentCPUUtilizationPercentage`              |
-//! | the other current metrics                       | annotation `.../current-metrics`                      |
+//! | all current metrics                             | annotation `.../current-metrics`                      |
 //! | `status.conditions`                             | annotation `.../conditions`                           |
+use super::annotations::{self, add_zeros};
 use serde_json::{Map, Value, json};
-use setpoint_object::encode;
 use setpoint_object::meta::ObjectExt as _;
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
@@ -44,32 +44,41 @@ pub(super) fn convert(autoscaler: &mut Value, from: &str, to: &str) -> bool {
     true
 }
 fn to_v1(autoscaler: &mut Value) {
+    // What else has these names is lost.
+    for name in [METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR] {
+        take_annotation(autoscaler, name);
+    }
     let mut annotations = Vec::new();
     if let Some(spec) = autoscaler.get_mut("spec").and_then(Value::as_object_mut) {
-        let (cpu, rest) = split_cpu(take_list(spec, "metrics"), "target");
-        if let Some(cpu) = cpu {
-            spec.insert("targetCPUUtilizationPercentage".to_owned(), cpu);
+        let (cpu, rest): (Vec<_>, Vec<_>) = take_list(spec, "metrics")
+            .into_iter()
+            .partition(|metric| utilization(metric, "target").is_some());
+        if let Some(cpu) = cpu.first().and_then(|metric| utilization(metric, "target")) {
+            spec.insert("targetCPUUtilizationPercentage".to_owned(), cpu.clone());
         }
-        let rest: Vec<_> = rest.iter().map(|metric| flatten(metric, "target", "target")).collect();
-        annotations.push((METRICS, (!rest.is_empty()).then(|| rest.into())));
-        annotations.push((BEHAVIOR, spec.remove("behavior")));
+        let rest: Value = rest.iter().map(|metric| flatten(metric, "target", "target")).collect();
+        annotations.push((METRICS, (rest != json!([])).then(|| annotations::text(&rest))));
+        let behavior = spec.remove("behavior");
+        annotations.push((BEHAVIOR, behavior.as_ref().map(annotations::behavior_text)));
     }
     if let Some(status) = autoscaler.get_mut("status").and_then(Value::as_object_mut) {
-        let (cpu, rest) = split_cpu(take_list(status, "currentMetrics"), "current");
+        let metrics = take_list(status, "currentMetrics");
+        let cpu = metrics.iter().rev().find_map(|metric| utilization(metric, "current"));
         if let Some(cpu) = cpu {
-            status.insert("currentCPUUtilizationPercentage".to_owned(), cpu);
+            status.insert("currentCPUUtilizationPercentage".to_owned(), cpu.clone());
         }
-        let rest: Vec<_> =
-            rest.iter().map(|metric| flatten(metric, "current", "current")).collect();
-        annotations.push((CURRENT_METRICS, (!rest.is_empty()).then(|| rest.into())));
+        // Also those of CPU, whose values are more than a percentage.
+        let all: Value =
+            metrics.iter().map(|metric| flatten(metric, "current", "current")).collect();
+        annotations.push((CURRENT_METRICS, (all != json!([])).then(|| annotations::text(&all))));
         // `v1` always has this number.
         status.entry("currentReplicas").or_insert_with(|| 0.into());
-        let conditions = take_list(status, "conditions");
-        annotations.push((CONDITIONS, (!conditions.is_empty()).then(|| conditions.into())));
+        let conditions = Value::from(take_list(status, "conditions"));
+        let has_conditions = conditions != json!([]);
+        annotations.push((CONDITIONS, has_conditions.then(|| annotations::text(&conditions))));
     }
-    for (name, value) in annotations {
-        if let Some(value) = value {
-            let text = String::from_utf8_lossy(&encode::to_bytes(&value)).into_owned();
+    for (name, text) in annotations {
+        if let Some(text) = text {
             annotations_mut(autoscaler).insert(name.to_owned(), text.into());
         }
     }
@@ -81,25 +90,27 @@ fn to_v2(autoscaler: &mut Value) {
     let current = take_annotation(autoscaler, CURRENT_METRICS);
     let conditions = take_annotation(autoscaler, CONDITIONS);
     if let Some(spec) = autoscaler.get_mut("spec").and_then(Value::as_object_mut) {
-        let mut list = Vec::new();
+        let nested = elements(&metrics).map(|metric| nest(metric, "target", "target"));
+        let mut list: Vec<_> = nested.collect();
         if let Some(cpu) = spec.remove("targetCPUUtilizationPercentage") {
             list.push(cpu_metric(
                 "target",
                 json!({"averageUtilization": cpu, "type": "Utilization"}),
             ));
         }
-        list.extend(elements(&metrics).map(|metric| nest(metric, "target", "target")));
         insert_list(spec, "metrics", list);
-        if let Some(behavior) = behavior {
+        if let Some(behavior) = behavior.and_then(annotations::behavior) {
             spec.insert("behavior".to_owned(), behavior);
         }
     }
     if let Some(status) = autoscaler.get_mut("status").and_then(Value::as_object_mut) {
-        let mut list = Vec::new();
-        if let Some(cpu) = status.remove("currentCPUUtilizationPercentage") {
+        let nested = elements(&current).map(|metric| nest(metric, "current", "current"));
+        let mut list: Vec<_> = nested.collect();
+        let cpu = status.remove("currentCPUUtilizationPercentage");
+        // The annotation has more.
+        if let (None, Some(cpu)) = (&current, cpu) {
             list.push(cpu_metric("current", json!({"averageUtilization": cpu})));
         }
-        list.extend(elements(&current).map(|metric| nest(metric, "current", "current")));
         // `v2` always has this list, and not always this number.
         status.insert("currentMetrics".to_owned(), Value::Null);
         insert_list(status, "currentMetrics", list);
@@ -113,21 +124,11 @@ fn to_v2(autoscaler: &mut Value) {
 fn cpu_metric(side: &str, value: Value) -> Value {
     json!({"type": "Resource", "resource": {"name": "cpu", side: value}})
 }
-/// The utilization of the first CPU metric, and the other metrics.
-fn split_cpu(mut metrics: Vec<Value>, side: &str) -> (Option<Value>, Vec<Value>) {
-    let utilization = |metric: &Value| {
-        let resource = metric.get("resource").filter(|r| r.get("name") == Some(&"cpu".into()))?;
-        let is_plain = metric.get("type") == Some(&"Resource".into());
-        resource.get(side)?.get("averageUtilization").filter(|v| is_plain && !v.is_null()).cloned()
-    };
-    let found = metrics.iter().enumerate().find_map(|(idx, m)| Some((idx, utilization(m)?)));
-    match found {
-        Some((idx, cpu)) => {
-            metrics.remove(idx);
-            (Some(cpu), metrics)
-        }
-        None => (None, metrics),
-    }
+/// The utilization of a CPU metric.
+fn utilization<'m>(metric: &'m Value, side: &str) -> Option<&'m Value> {
+    let resource = metric.get("resource").filter(|r| r.get("name") == Some(&"cpu".into()))?;
+    let is_plain = metric.get("type") == Some(&"Resource".into());
+    resource.get(side)?.get("averageUtilization").filter(|v| is_plain && !v.is_null())
 }
 /// The name of a value in annotations. The average of an Object metric has no prefix.
 fn flat_name(kind: &str, name: &str, prefix: &str, flat: &str) -> String {
@@ -153,6 +154,7 @@ fn flatten(metric: &Value, side: &str, prefix: &str) -> Value {
             source.extend(named.remove("selector").map(|s| (selector.to_owned(), s)));
         }
         rename(source, "describedObject", "target");
+        add_zeros(kind, side, source);
     })
 }
 /// The reverse of [`flatten`].
@@ -167,6 +169,11 @@ fn nest(metric: &Value, side: &str, prefix: &str) -> Value {
             source.insert("metric".to_owned(), named.into());
         }
         let mut values = Map::new();
+        // `v1` cannot leave it out.
+        let is_average = kind == "Object" && source.contains_key("averageValue");
+        if side == "target" && is_average && source.get("targetValue") == Some(&"0".into()) {
+            source.remove("targetValue");
+        }
         for (name, flat) in VALUES {
             let flat = flat_name(kind, name, prefix, flat);
             values.extend(source.remove(&flat).map(|value| (name.to_owned(), value)));
@@ -221,16 +228,15 @@ fn annotations_mut(autoscaler: &mut Value) -> &mut Map<String, Value> {
         _ => unreachable!("it was made an object above"),
     }
 }
-/// Removes an annotation and returns its JSON. Text that is not JSON stays.
+/// Removes an annotation and returns its JSON; `None` if it has none.
 fn take_annotation(autoscaler: &mut Value, name: &str) -> Option<Value> {
     autoscaler.meta()?.get("annotations")?;
     let annotations = annotations_mut(autoscaler);
-    let value = serde_json::from_str(annotations.get(name)?.as_str()?).ok()?;
-    annotations.remove(name);
+    let value = serde_json::from_str(annotations.remove(name)?.as_str()?).ok();
     if annotations.is_empty() {
         autoscaler.set_meta("annotations", Value::Null);
     }
-    Some(value)
+    value
 }
 
 #[cfg(test)]
@@ -242,17 +248,18 @@ mod tests {
         let v2 = json!({
             "metadata": {"name": "a"},
             "spec": {"maxReplicas": 3, "behavior": {"scaleUp": {"stabilizationWindowSeconds": 0}}, "metrics": [
-                {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}},
                 {"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}}},
                 {"type": "Pods", "pods": {"metric": {"name": "p"}, "target": {"type": "AverageValue", "averageValue": "1"}}},
                 {"type": "Object", "object": {"describedObject": {"kind": "Ingress", "name": "i"},
                     "metric": {"name": "r"}, "target": {"type": "Value", "value": "2k"}}},
                 {"type": "External", "external": {"metric": {"name": "q", "selector": {"matchLabels": {"a": "b"}}},
                     "target": {"type": "AverageValue", "averageValue": "30"}}},
+                // This one comes last when it comes back.
+                {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}},
             ]},
             "status": {"currentReplicas": 1, "desiredReplicas": 2,
                 "conditions": [{"type": "AbleToScale", "status": "True"}], "currentMetrics": [
-                {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 5}}},
+                {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 5, "averageValue": "7m"}}},
             ]},
         });
         let mut tree = v2.clone();

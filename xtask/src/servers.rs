@@ -1,6 +1,6 @@
-//! The two servers: kube-apiserver over an etcd, and `setpoint up`.
+//! The two servers of chores that compare: kube-apiserver over an etcd, and `setpoint up`.
 
-use super::http::{Address, Connection, trusting};
+use crate::http::{Address, Connection, trusting};
 use crate::started::Started;
 use anyhow::{Context, Result, bail};
 use std::fs::File;
@@ -19,22 +19,38 @@ const TOKEN: &str = "validation";
 /// How often kube-apiserver is asked whether it is ready, once in a quarter of a second.
 const ASKED_MAX: usize = 480;
 
+/// Where `setpoint up` keeps its objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// In its memory.
+    Apart,
+    /// In the etcd of kube-apiserver. Both are published at these addresses, and limit requests as
+    /// they do by default.
+    Shared,
+}
+
+/// The address that kube-apiserver is published at, and the program's.
+pub(crate) const PUBLISHED: [&str; 2] = ["10.1.1.1", "10.1.1.2"];
+
 /// Two running servers.
 #[derive(Debug)]
-pub(super) struct Servers {
-    pub(super) ours: Address,
-    pub(super) original: Address,
+pub(crate) struct Servers {
+    pub(crate) ours: Address,
+    pub(crate) original: Address,
+    /// The etcd of kube-apiserver.
+    pub(crate) etcd: Address,
     /// Dropped in this order.
     _started: [Started; 3],
 }
 
 impl Servers {
     /// Starts them with empty stores, and waits until both are ready. Logs are in a folder.
-    pub(super) fn start(
+    pub(crate) fn start(
         apiserver: &Path,
         etcd: &Path,
         program: &Path,
         work: &Path,
+        layout: Layout,
     ) -> Result<Self> {
         let file = |name: &str| work.join(name);
         let ports = free_ports::<3>()?;
@@ -58,13 +74,20 @@ impl Servers {
         let port = ports[2].to_string();
         let mut command = Command::new(apiserver);
         command.args(["--etcd-servers", &client, "--bind-address", "127.0.0.1"]);
-        command.args(["--advertise-address", "127.0.0.1", "--secure-port", &port]);
+        command.args(["--secure-port", &port]);
         command.args(["--service-cluster-ip-range", SERVICES, "--allow-privileged=true"]);
-        command.args(["--authorization-mode", "RBAC", "--endpoint-reconciler-type", "none"]);
+        command.args(["--authorization-mode", "RBAC"]);
         command.args(["--disable-admission-plugins", PLUGINS_OFF]);
         command.args(["--service-account-issuer", "https://kubernetes.default.svc.cluster.local"]);
-        command.args(["--enable-priority-and-fairness=false", "--max-requests-inflight=0"]);
-        command.args(["--max-mutating-requests-inflight=0"]);
+        match layout {
+            Layout::Apart => {
+                command.args(["--endpoint-reconciler-type", "none"]);
+                command.args(["--advertise-address", "127.0.0.1"]);
+                command.args(["--enable-priority-and-fairness=false", "--max-requests-inflight=0"]);
+                command.args(["--max-mutating-requests-inflight=0"]);
+            }
+            Layout::Shared => _ = command.args(["--advertise-address", PUBLISHED[0]]),
+        }
         command.arg("--service-account-signing-key-file").arg(&key);
         command.arg("--service-account-key-file").arg(&key);
         command.arg("--token-auth-file").arg(file("tokens.csv"));
@@ -75,9 +98,19 @@ impl Servers {
         command.args(["up", "--secure-port", "0", "--insecure-port", "0"]);
         command.args(["--service-cluster-ip-range", SERVICES]);
         command.args(["--disable-admission-plugins", PLUGINS_OFF]);
-        command.args(["--enable-priority-and-fairness=false", "--max-requests-inflight=10000"]);
         // Without `*`, only the controllers that are named run: none.
-        command.args(["--max-mutating-requests-inflight=10000", "--controllers=-nodelifecycle"]);
+        command.arg("--controllers=-nodelifecycle");
+        match layout {
+            Layout::Apart => {
+                command.arg("--enable-priority-and-fairness=false");
+                command.args(["--max-requests-inflight=10000"]);
+                command.args(["--max-mutating-requests-inflight=10000"]);
+            }
+            Layout::Shared => {
+                command.args(["--etcd-endpoints", &client]);
+                command.args(["--advertise-address", PUBLISHED[1]]);
+            }
+        }
         command.arg("--kubeconfig").arg(file("kubeconfig")).arg("--cert-dir").arg(file("pki"));
         let (setpoint, ready) = Started::ready(&mut command, &file("setpoint.log"))?;
         let insecure = ready.split_whitespace().find_map(|word| word.strip_prefix("insecure="));
@@ -88,7 +121,12 @@ impl Servers {
             token: String::new(),
         };
         let original = wait(&format!("127.0.0.1:{port}"), work)?;
-        Ok(Self { ours, original, _started: [setpoint, apiserver, etcd] })
+        let etcd_at = Address {
+            authority: format!("127.0.0.1:{}", ports[0]),
+            tls: None,
+            token: String::new(),
+        };
+        Ok(Self { ours, original, etcd: etcd_at, _started: [setpoint, apiserver, etcd] })
     }
 }
 

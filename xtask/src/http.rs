@@ -15,30 +15,33 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The longest answer that is read.
 const BODY_BYTES_MAX: usize = 64 << 20;
 
+/// The type of most bodies.
+const JSON: &str = "application/json";
+
 /// The code of a connection that ended without an answer.
 const NO_ANSWER: u16 = 599;
 
 /// Where a server is, and what it asks of its clients.
 #[derive(Clone, Debug)]
-pub(super) struct Address {
+pub(crate) struct Address {
     /// An IP address and a port.
-    pub(super) authority: String,
-    pub(super) tls: Option<Arc<ClientConfig>>,
-    pub(super) token: String,
+    pub(crate) authority: String,
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+    pub(crate) token: String,
 }
 
 /// What a server answered.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Answer {
-    pub(super) code: u16,
+pub(crate) struct Answer {
+    pub(crate) code: u16,
     /// The values of the header `Warning`, in order.
-    pub(super) warnings: Vec<String>,
-    pub(super) body: Vec<u8>,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) body: Vec<u8>,
 }
 
 /// A connection, opened when it is first used and again when the server has closed it.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     to: Address,
     stream: Option<BufReader<Stream>>,
 }
@@ -75,7 +78,7 @@ impl Write for Stream {
 }
 
 /// A client's TLS that trusts the certificates of a file.
-pub(super) fn trusting(file: &Path) -> Result<Arc<ClientConfig>> {
+pub(crate) fn trusting(file: &Path) -> Result<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(file).context("read certificates")? {
         // A file may hold a leaf, too, which is no authority.
@@ -88,7 +91,7 @@ pub(super) fn trusting(file: &Path) -> Result<Arc<ClientConfig>> {
 }
 
 impl Connection {
-    pub(super) fn new(to: &Address) -> Self {
+    pub(crate) fn new(to: &Address) -> Self {
         Self { to: to.clone(), stream: None }
     }
 
@@ -104,10 +107,26 @@ impl Connection {
 
     /// Sends a request. A kept connection that the server has closed is opened again. A server
     /// that takes a request and closes the connection has panicked: the code is [`NO_ANSWER`].
-    pub(super) fn send(&mut self, method: &str, path: &str, body: &[u8]) -> Result<Answer> {
+    pub(crate) fn send(&mut self, method: &str, path: &str, body: &[u8]) -> Result<Answer> {
+        let sent = match method {
+            "PATCH" => "application/merge-patch+json",
+            _ => JSON,
+        };
+        self.send_as(method, path, body, sent, JSON)
+    }
+
+    /// The same with the type of the body and the type of the answer.
+    pub(crate) fn send_as(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: &[u8],
+        sent: &str,
+        accepted: &str,
+    ) -> Result<Answer> {
         let was_open = self.stream.is_some();
-        let answer = match self.once(method, path, body) {
-            Err(_) if was_open => self.once(method, path, body),
+        let answer = match self.once(method, path, body, [sent, accepted]) {
+            Err(_) if was_open => self.once(method, path, body, [sent, accepted]),
             answer => answer,
         };
         answer.or_else(|error| {
@@ -120,18 +139,58 @@ impl Connection {
         })
     }
 
-    fn once(&mut self, method: &str, path: &str, body: &[u8]) -> Result<Answer> {
+    fn once(&mut self, method: &str, path: &str, body: &[u8], types: [&str; 2]) -> Result<Answer> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
             None => self.open()?,
         };
-        let kind = match method {
-            "PATCH" => "application/merge-patch+json",
-            _ => "application/json",
-        };
+        self.request(&mut stream, method, path, body, types)?;
+        let (answer, is_kept) = read(&mut stream)?;
+        if is_kept {
+            self.stream = Some(stream);
+        }
+        Ok(answer)
+    }
+
+    /// Reads a stream of lines until the server ends it. `None`: it has begun.
+    pub(crate) fn lines(&self, path: &str, mut each: impl FnMut(Option<&[u8]>)) -> Result<()> {
+        let mut stream = self.open()?;
+        self.request(&mut stream, "GET", path, b"", [JSON, JSON])?;
+        let status = line(&mut stream)?;
+        while line(&mut stream)?.contains(':') {}
+        if !status.contains(" 200 ") {
+            bail!("{path}: {status}");
+        }
+        each(None);
+        let mut rest = Vec::new();
+        loop {
+            let size = usize::from_str_radix(line(&mut stream)?.trim(), 16)?;
+            rest.extend(exactly(&mut stream, size)?);
+            line(&mut stream)?;
+            if size == 0 {
+                return Ok(());
+            }
+            while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                each(Some(&rest[..end]));
+                rest.drain(..=end);
+            }
+            if rest.len() > BODY_BYTES_MAX {
+                bail!("a line is too long");
+            }
+        }
+    }
+
+    fn request(
+        &self,
+        stream: &mut BufReader<Stream>,
+        method: &str,
+        path: &str,
+        body: &[u8],
+        [sent, accepted]: [&str; 2],
+    ) -> Result<()> {
         let mut request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nAccept: application/json\r\nContent-Type: \
-             {kind}\r\nContent-Length: {}\r\n",
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nAccept: {accepted}\r\nContent-Type: \
+             {sent}\r\nContent-Length: {}\r\n",
             self.to.authority,
             body.len()
         );
@@ -143,11 +202,7 @@ impl Connection {
         bytes.extend_from_slice(body);
         stream.get_mut().write_all(&bytes)?;
         stream.get_mut().flush()?;
-        let (answer, is_kept) = read(&mut stream)?;
-        if is_kept {
-            self.stream = Some(stream);
-        }
-        Ok(answer)
+        Ok(())
     }
 }
 

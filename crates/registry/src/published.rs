@@ -1,0 +1,76 @@
+//! The addresses at which the servers of a shared store can be reached, as kube-apiservers keep
+//! them: a key for each, which expires.
+//!
+//! ```text
+//! /registry/masterleases/10.0.0.5   Endpoints with this address
+//! ```
+//!
+//! A kube-apiserver writes the endpoints of the Service `kubernetes` from these keys alone, so a
+//! server without one would lose its endpoint. They have no API.
+use crate::kind::core::endpoints;
+use crate::shared::Registry;
+use crate::stored::store_error;
+use bytes::Bytes;
+use setpoint_object::ApiError;
+use setpoint_object::keys::PUBLISHED;
+use setpoint_schema::encode::to_bytes;
+use setpoint_store::{Op, RangeRequest, Txn};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// How long an address stays without being published again: 15 s, as kube-apiserver's
+/// `DefaultEndpointReconcilerTTL`.
+const LIFETIME: Duration = Duration::from_secs(15);
+
+impl Registry {
+    /// Publishes the address of a server for 15 seconds. Nothing on a store of one server.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub async fn publish_address(&self, address: IpAddr) -> Result<(), ApiError> {
+        let endpoints = endpoints::of_address(address);
+        self.write_address(Op::Put(key(address), to_bytes(&endpoints)), Some(LIFETIME)).await
+    }
+
+    /// Removes the published address of a server that stops.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub async fn withdraw_address(&self, address: IpAddr) -> Result<(), ApiError> {
+        self.write_address(Op::Delete(key(address)), None).await
+    }
+
+    async fn write_address(&self, op: Op, ttl: Option<Duration>) -> Result<(), ApiError> {
+        if self.inner.is_shared {
+            let txn = Txn { ops: vec![op], ttl, ..Txn::default() };
+            self.inner.store.commit(txn).await.map_err(store_error)?;
+        }
+        Ok(())
+    }
+
+    /// The published addresses of all servers, also of kube-apiservers. None on a store of one
+    /// server.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub async fn published_addresses(&self) -> Result<BTreeSet<IpAddr>, ApiError> {
+        if !self.inner.is_shared {
+            return Ok(BTreeSet::new());
+        }
+        let request = RangeRequest::prefix(Bytes::from_static(PUBLISHED.as_bytes()));
+        let found = self.inner.store.range(request).await.map_err(store_error)?.value;
+        Ok(found.entries.iter().filter_map(|entry| address(&entry.key)).collect())
+    }
+}
+
+fn key(address: IpAddr) -> Bytes {
+    format!("{PUBLISHED}{address}").into()
+}
+
+fn address(key: &[u8]) -> Option<IpAddr> {
+    std::str::from_utf8(key).ok()?.strip_prefix(PUBLISHED)?.parse().ok()
+}
