@@ -98,7 +98,8 @@ mod tests {
 
     #[test]
     fn large_floats_are_read_as_they_were_decoded() {
-        let read = tree(br#"{"a":[12345678901234567000,9223372036854775807],"b":"12345678901234567000"}"#);
+        let read =
+            tree(br#"{"a":[12345678901234567000,9223372036854775807],"b":"12345678901234567000"}"#);
         let expected =
             json!({"a": [12_345_678_901_234_567_000.0, i64::MAX], "b": "12345678901234567000"});
         assert_eq!(read.unwrap(), expected);

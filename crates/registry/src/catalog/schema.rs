@@ -159,7 +159,8 @@ impl Deref for Schema {
             let mut tree: Option<Value> =
                 written.and_then(|text| serde_json::from_slice(&text).ok());
             let source = self.0.source.as_ref();
-            if let Some(tree) = tree.as_mut().filter(|_| source.is_some_and(|(s, _)| s.keeps_all())) {
+            if let Some(tree) = tree.as_mut().filter(|_| source.is_some_and(|(s, _)| s.keeps_all()))
+            {
                 keep_all(tree);
             }
             setpoint_schema::crd::type_schema(tree.as_ref().unwrap_or(&Value::Null))
@@ -270,7 +271,8 @@ mod tests {
             let bytes = Bytes::from(json!({ "spec": spec }).to_string());
             let source = Arc::new(DefinitionSource::new("u", 1, bytes));
             let schema = Schema::of_definition(source, "v1");
-            let mut object = json!({"a": {"x": {"y": 1}}, "l": [{"x": 1}], "n": {"m": {"x": 1}}, "z": 1});
+            let mut object =
+                json!({"a": {"x": {"y": 1}}, "l": [{"x": 1}], "n": {"m": {"x": 1}}, "z": 1});
             schema.prune(&mut object);
             setpoint_schema::default::apply(&schema, &mut object).unwrap();
             object

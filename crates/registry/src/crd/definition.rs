@@ -148,7 +148,8 @@ impl<'de> Visitor<'de> for Part {
             match self.member(&name) {
                 Some(part) => {
                     let value = members.next_value_seed(part)?;
-                    if !part.is_trimmed() || value.as_object().is_some_and(|part| !part.is_empty()) {
+                    if !part.is_trimmed() || value.as_object().is_some_and(|part| !part.is_empty())
+                    {
                         out.insert(name, value);
                     }
                 }
@@ -183,7 +184,8 @@ mod tests {
         expected["spec"]["versions"][0]["schema"] = json!({});
         assert_eq!(definition.object, expected);
         assert_eq!((definition.generation(), definition.is_terminating()), (2, false));
-        let default = json!({"properties": {"status": {"type": "object", "default": {"a": {}}}, "spec": {}}});
+        let default =
+            json!({"properties": {"status": {"type": "object", "default": {"a": {}}}, "spec": {}}});
         let kept = json!({"properties": {"status": {"default": {"a": {}}}}});
         let stored = json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": default}}]}});
         let bytes = Bytes::from(stored.to_string());

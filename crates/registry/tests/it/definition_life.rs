@@ -83,8 +83,7 @@ async fn a_definition_of_a_built_in_kind_takes_none_of_its_objects_along() {
 /// A create drops `status`, so the default is not stored.
 #[tokio::test(start_paused = true)]
 async fn a_default_status_is_served_though_it_is_not_stored() {
-    let properties =
-        json!({"status": {"type": "object", "default": {"phase": "New"}, "properties": {"phase": {"type": "string"}}}});
+    let properties = json!({"status": {"type": "object", "default": {"phase": "New"}, "properties": {"phase": {"type": "string"}}}});
     let server = server(properties, json!({"status": {}})).await;
     let created = server.create(THINGS, thing("a", json!({"status": {"phase": "Sent"}}))).await;
     assert_eq!(created.unwrap().get("status"), None);
@@ -128,14 +127,30 @@ async fn members_that_scale_reads_have_its_types() {
     let server = server(json!({"spec": any, "status": any}), subresources).await;
     let create = |spec: Value| server.create(THINGS, thing("a", json!({ "spec": spec })));
     let spec = |spec: Value| async { refused(create(spec).await) };
-    let error = |why: &str| format!("422 Thing.ex.io \"a\" is invalid: .spec.a.n: Invalid value: {why}");
+    let error =
+        |why: &str| format!("422 Thing.ex.io \"a\" is invalid: .spec.a.n: Invalid value: {why}");
     for (sent, why) in [
-        (json!({"a": {"n": "x"}}), "0: .spec.a.n accessor error: x is of the type string, expected int64"),
-        (json!({"a": {"n": 1.5}}), "0: .spec.a.n accessor error: 1.5 is of the type float64, expected int64"),
-        (json!({"a": {"n": {"b": [1]}}}), "0: .spec.a.n accessor error: map[b:[1]] is of the type map[string]interface {}, expected int64"),
-        (json!({"a": true}), "0: .spec.a.n accessor error: true is of the type bool, expected map[string]interface{}"),
+        (
+            json!({"a": {"n": "x"}}),
+            "0: .spec.a.n accessor error: x is of the type string, expected int64",
+        ),
+        (
+            json!({"a": {"n": 1.5}}),
+            "0: .spec.a.n accessor error: 1.5 is of the type float64, expected int64",
+        ),
+        (
+            json!({"a": {"n": {"b": [1]}}}),
+            "0: .spec.a.n accessor error: map[b:[1]] is of the type map[string]interface {}, expected int64",
+        ),
+        (
+            json!({"a": true}),
+            "0: .spec.a.n accessor error: true is of the type bool, expected map[string]interface{}",
+        ),
         (json!({"a": {"n": -1}}), "-1: should be a non-negative integer"),
-        (json!({"a": {"n": 2_147_483_648_i64}}), "2147483648: should be less than or equal to 2147483647"),
+        (
+            json!({"a": {"n": 2_147_483_648_i64}}),
+            "2147483648: should be less than or equal to 2147483647",
+        ),
     ] {
         assert_eq!(spec(sent).await, error(why));
     }
@@ -162,5 +177,9 @@ async fn an_equal_large_number_is_no_change() {
     let again = server.apply(&path, "one", thing("a", sent)).await.unwrap();
     let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
     assert_eq!((&again["metadata"]["generation"], version(&again)), (&json!(1), version(&applied)));
+    // A null is a value.
+    let patched = server.patch(&path, json!({"spec": {"m": null}})).await.unwrap();
+    assert_eq!(patched["metadata"]["generation"], 2);
+    assert_eq!(patched["spec"].get("m"), None);
     server.stop().await;
 }

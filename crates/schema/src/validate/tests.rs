@@ -275,8 +275,7 @@ fn unchanged_values_are_not_validated_again() {
 #[test]
 fn int32_has_its_bounds() {
     let fits = |value: Value| {
-        let schema =
-            type_schema(&schema(json!({"i": {"type": "integer", "format": "int32"}})));
+        let schema = type_schema(&schema(json!({"i": {"type": "integer", "format": "int32"}})));
         validate(&schema, &json!({"spec": {"i": value}}), None).is_empty()
     };
     assert!(fits(json!(i32::MAX)) && fits(json!(i32::MIN)));

@@ -179,6 +179,9 @@ fn schemas_without_structure_are_reported_until_they_are_repaired() {
             "message": "v", "lastTransitionTime": time})]
     );
     let found = settled(Some(StructureFault::Unsupported("u".to_owned())));
-    assert_eq!((&found[0]["status"], &found[0]["reason"]), (&json!("Unknown"), &json!("StructuralError")));
+    assert_eq!(
+        (&found[0]["status"], &found[0]["reason"]),
+        (&json!("Unknown"), &json!("StructuralError"))
+    );
     assert_eq!(settled(None), [] as [Value; 0]);
 }

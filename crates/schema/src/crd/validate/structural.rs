@@ -359,8 +359,7 @@ mod tests {
     use serde_json::json;
 
     fn fault(preserved: bool, schemas: &[Value]) -> Option<StructureFault> {
-        let version =
-            |schema: &Value| json!({"name": "v1", "schema": {"openAPIV3Schema": schema}});
+        let version = |schema: &Value| json!({"name": "v1", "schema": {"openAPIV3Schema": schema}});
         let versions: Vec<Value> = schemas.iter().map(version).collect();
         let spec = json!({"preserveUnknownFields": preserved, "versions": versions});
         structure_fault(&json!({ "spec": spec }))
