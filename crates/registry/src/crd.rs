@@ -206,8 +206,11 @@ impl Controller {
     }
 
     /// Applies a definition's state in the store.
-    fn replace(&mut self, name: String, definition: Option<Definition>) {
-        if let Some(definition) = &definition {
+    fn replace(&mut self, name: String, mut definition: Option<Definition>) {
+        if let Some(definition) = &mut definition {
+            if self.registry.inner.is_shared {
+                definition.check_structure(self.definitions.get(&name));
+            }
             self.names.take(&definition.object);
         }
         let old = match definition {

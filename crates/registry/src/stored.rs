@@ -58,5 +58,54 @@ pub(crate) fn tree(bytes: &[u8]) -> Result<Value, ApiError> {
     };
     // Checked as a whole, which is faster than text by text.
     let text = std::str::from_utf8(bytes).map_err(|e| undecodable(&e))?;
-    serde_json::from_str(text).map_err(|e| undecodable(&e))
+    let mut tree = serde_json::from_str(text).map_err(|e| undecodable(&e))?;
+    if has_long_number(bytes) {
+        as_decoded(&mut tree);
+    }
+    Ok(tree)
+}
+
+/// Digits of the smallest integer beyond `int64`.
+const LONG_DIGITS: usize = 19;
+/// Whether there may be an integer beyond `int64`: some run of digits is long enough.
+fn has_long_number(text: &[u8]) -> bool {
+    // A run of that length includes one of these positions.
+    let places = (LONG_DIGITS - 1..text.len()).step_by(LONG_DIGITS);
+    places.filter(|at| text[*at].is_ascii_digit()).any(|at| {
+        let is_digit = |byte: &&u8| byte.is_ascii_digit();
+        let before = text[..at].iter().rev().take(LONG_DIGITS).take_while(is_digit).count();
+        let after = text[at..].iter().take(LONG_DIGITS).take_while(is_digit).count();
+        before + after >= LONG_DIGITS
+    })
+}
+/// Integers beyond `int64` are floats, as in a body that is decoded: a large float is written
+/// without a fraction.
+fn as_decoded(tree: &mut Value) {
+    match tree {
+        Value::Number(number) if number.is_u64() && !number.is_i64() => {
+            *tree = number.as_f64().map_or(Value::Null, Value::from);
+        }
+        Value::Array(items) => items.iter_mut().for_each(as_decoded),
+        Value::Object(members) => members.values_mut().for_each(as_decoded),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn large_floats_are_read_as_they_were_decoded() {
+        let read =
+            tree(br#"{"a":[12345678901234567000,9223372036854775807],"b":"12345678901234567000"}"#);
+        let expected =
+            json!({"a": [12_345_678_901_234_567_000.0, i64::MAX], "b": "12345678901234567000"});
+        assert_eq!(read.unwrap(), expected);
+        for n in 0..40 {
+            let text = |digits: usize| " ".repeat(n) + &"7".repeat(digits) + "x";
+            assert!(has_long_number(text(19).as_bytes()) && !has_long_number(text(18).as_bytes()));
+        }
+    }
 }

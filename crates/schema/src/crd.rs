@@ -10,6 +10,6 @@ pub use build::type_schema;
 pub use default::default_definition;
 pub(crate) use validate::rule_path;
 pub use validate::{
-    Approval, approval_of, ca_bundle_valid, condition_is_true, definition_warnings, name_fault,
-    validate_client_config, validate_definition,
+    Approval, StructureFault, approval_of, ca_bundle_valid, condition_is_true, definition_warnings,
+    name_fault, structure_fault, validate_client_config, validate_definition,
 };

@@ -15,10 +15,10 @@ pub struct DefaultsTooLarge;
 
 /// Fills every absent property that has a default, null handling included (spec: crd §4).
 ///
-/// First a `null` of a property that is neither nullable nor has a default is removed. Then a
-/// property that is absent, or `null` and not nullable, gets its default, whose own absent
-/// properties are filled in turn. Parents are never created. Nulls in lists and under
-/// `additionalProperties` stay unless their schema has a default.
+/// First a `null` of a property, or in a map, is removed if it is neither nullable nor has a
+/// default. Then a property that is absent, or `null` and not nullable, gets its default, whose own
+/// absent properties are filled in turn. Parents are never created. Nulls in lists stay unless
+/// their schema has a default.
 ///
 /// # Errors
 /// The defaults take too much memory.
@@ -27,22 +27,16 @@ pub fn apply(schema: &TypeSchema, value: &mut Value) -> Result<(), DefaultsTooLa
     Filler { bytes: 0 }.fill(schema.view(), value)
 }
 
-/// Removes nulls of properties that are neither nullable nor have a default: the step before
-/// defaulting.
+/// Removes nulls of properties and of maps whose schema is neither nullable nor has a default: the
+/// step before defaulting.
 fn drop_nulls(schema: View<'_>, value: &mut Value) {
     match value {
         Value::Object(members) => members.retain(|name, member| {
-            match (schema.property(name), &*member) {
-                (Some(property), Value::Null) => {
-                    return property.nullable || property.default.is_some();
-                }
-                (Some(property), _) => drop_nulls(property, member),
-                (None, _) => {
-                    if let Some(values) = schema.member(name) {
-                        drop_nulls(values, member);
-                    }
-                }
+            let Some(schema) = schema.member(name) else { return true };
+            if member.is_null() {
+                return schema.nullable || schema.default.is_some();
             }
+            drop_nulls(schema, member);
             true
         }),
         Value::Array(items) => {

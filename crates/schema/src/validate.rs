@@ -51,20 +51,39 @@ pub fn validate(schema: &TypeSchema, value: &Value, old: Option<&Value>) -> Vec<
     report.finish()
 }
 
-/// Violations of `status` alone: what a write to `/status` is held to.
+/// Violations of `status` alone, and of lists of unique elements anywhere: what a write to
+/// `/status` is held to.
+///
+/// The API validates the value of `status` on its own: sentences have paths below it, and an error
+/// that belongs to no field is one of `status`.
 pub fn validate_status(
     schema: &TypeSchema,
     value: &Value,
     old: Option<&Value>,
 ) -> Vec<field::Error> {
     let root = schema.view();
-    let (Some(status_schema), Some(status)) = (root.property("status"), value.get("status")) else {
-        return Vec::new();
-    };
-    let old = old.and_then(|old| old.get("status"));
     let mut report = Report::default();
-    openapi::validate_at(status_schema, Formats::Known, "status", status, old, &mut report);
-    report.finish()
+    let mut errors = Vec::new();
+    if let (Some(status_schema), Some(status)) = (root.property("status"), value.get("status")) {
+        let old = old.and_then(|old| old.get("status"));
+        openapi::validate_at(status_schema, Formats::Known, "", status, old, &mut report);
+        errors = report.take();
+        let path = field::Path::new("status");
+        errors.iter_mut().for_each(|error| put_below(&path, error));
+    }
+    lists::validate(root, value, old, &mut report);
+    errors.extend(report.finish());
+    errors
+}
+
+/// Puts an error of a value that was validated on its own below the value's path.
+pub(crate) fn put_below(path: &field::Path, error: &mut field::Error) {
+    let below = error.path.text();
+    error.path = match below.as_str() {
+        "" => path.clone(),
+        below if below.starts_with('[') => field::Path::new(format!("{path}{below}")),
+        below => path.child(below.strip_prefix('.').unwrap_or(below)),
+    };
 }
 
 /// Violations of a default that is no root, types and metadata aside; paths are relative to it.

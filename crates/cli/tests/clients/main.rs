@@ -35,6 +35,7 @@ mod kubectl_terminals;
 mod kubectl_verbs;
 mod managers;
 mod node;
+mod projects;
 mod python;
 mod raw;
 #[path = "../shared/ready_line.rs"]

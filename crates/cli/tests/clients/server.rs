@@ -81,11 +81,13 @@ impl Server {
     }
 
     pub(crate) fn kubectl(&self) -> Kubectl<'_> {
-        Kubectl { server: self, binary: part("SETPOINT_TEST_KUBECTL") }
+        let config = self.kubeconfig();
+        Kubectl { server: self, config, binary: part("SETPOINT_TEST_KUBECTL") }
     }
 
     pub(crate) fn kubectl_old(&self) -> Kubectl<'_> {
-        Kubectl { server: self, binary: part("SETPOINT_TEST_KUBECTL_OLD") }
+        let config = self.kubeconfig();
+        Kubectl { server: self, config, binary: part("SETPOINT_TEST_KUBECTL_OLD") }
     }
 
     /// The server's log.
@@ -137,14 +139,20 @@ pub(crate) fn part(variable: &str) -> PathBuf {
 /// A kubectl with its home in the test's folder.
 pub(crate) struct Kubectl<'a> {
     server: &'a Server,
+    config: PathBuf,
     binary: PathBuf,
 }
 
 impl Kubectl<'_> {
+    /// The same kubectl for another server.
+    pub(crate) fn with_config(self, config: PathBuf) -> Self {
+        Self { config, ..self }
+    }
+
     pub(crate) fn command(&self, line: &str) -> Command {
         let mut command = Command::new(&self.binary);
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        command.env("HOME", self.server.folder.path()).env("KUBECONFIG", self.server.kubeconfig());
+        command.env("HOME", self.server.folder.path()).env("KUBECONFIG", &self.config);
         command.current_dir(self.server.folder.path()).args(words(line));
         command
     }
@@ -169,6 +177,12 @@ impl Kubectl<'_> {
         let both = text(&output.stdout) + &text(&output.stderr);
         assert!(output.status.success(), "kubectl {line}\n{both}\nserver log:\n{}", self.log());
         both
+    }
+
+    /// Runs a command line that may fail; returns its output on both streams.
+    pub(crate) fn any_output(&self, line: &str) -> String {
+        let output = self.output(line);
+        text(&output.stdout) + &text(&output.stderr)
     }
 
     /// Runs a command line that must fail; returns its standard error.

@@ -106,17 +106,22 @@ impl Schema {
         Ok(())
     }
     /// Validates an object with the schema's rules: errors, and warnings. Built-in kinds are
-    /// validated by their kind modules. Rules are counted in `figures`.
+    /// validated by their kind modules. A write to `/status` (`of_status`) is held to the schema of
+    /// the status, and to all rules. Rules are counted in `figures`.
     pub(crate) fn validate(
         &self,
         object: &Value,
         old: Option<&Value>,
+        of_status: bool,
         figures: &Figures,
     ) -> (Vec<field::Error>, Vec<String>) {
         match self.0.language {
             Language::GoTypes => (Vec::new(), Vec::new()),
             Language::OpenApi => {
-                let mut errors = validate::validate(self, object, old);
+                let mut errors = match of_status {
+                    true => validate::validate_status(self, object, old),
+                    false => validate::validate(self, object, old),
+                };
                 if !self.has_rules() {
                     return (errors, Vec::new());
                 }
@@ -151,9 +156,37 @@ impl Deref for Schema {
         self.0.compiled.get_or_init(|| {
             let written =
                 self.0.source.as_ref().and_then(|(source, version)| source.open_api(version));
-            let tree = written.and_then(|text| serde_json::from_slice(&text).ok());
+            let mut tree: Option<Value> =
+                written.and_then(|text| serde_json::from_slice(&text).ok());
+            let source = self.0.source.as_ref();
+            if let Some(tree) = tree.as_mut().filter(|_| source.is_some_and(|(s, _)| s.keeps_all()))
+            {
+                keep_all(tree);
+            }
             setpoint_schema::crd::type_schema(tree.as_ref().unwrap_or(&Value::Null))
         })
+    }
+}
+
+/// Nothing is pruned by a schema of a definition that another server accepted with
+/// `preserveUnknownFields`, and nothing gets a default.
+fn keep_all(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            members.remove("default");
+            for (name, inner) in members.iter_mut() {
+                match (name.as_str(), inner) {
+                    ("properties", Value::Object(properties)) => {
+                        properties.values_mut().for_each(keep_all);
+                    }
+                    ("items" | "additionalProperties", inner) => keep_all(inner),
+                    _ => {}
+                }
+            }
+            members.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
+        }
+        Value::Array(schemas) => schemas.iter_mut().for_each(keep_all),
+        _ => {}
     }
 }
 
@@ -185,6 +218,11 @@ impl DefinitionSource {
     /// `<uid>/<generation>`.
     pub(crate) fn identity(&self) -> String {
         format!("{}/{}", self.uid, self.generation)
+    }
+    /// Whether objects keep what the schemas do not declare.
+    fn keeps_all(&self) -> bool {
+        let bytes = self.bytes.lock().clone();
+        skim::scalar(&bytes, &["spec", "preserveUnknownFields"]).is_some_and(|kept| kept == "true")
     }
     /// `openAPIV3Schema` of a version as it was written: a part of the stored bytes.
     pub(crate) fn open_api(&self, version: &str) -> Option<Bytes> {
@@ -219,5 +257,30 @@ mod tests {
         assert!(schema.0.compiled.get().is_none());
         assert!(schema.view().property("n").is_some() && schema.view().property("kind").is_some());
         assert!(schema.clone().0.compiled.get().is_some());
+    }
+
+    #[test]
+    fn objects_of_definitions_that_preserve_unknown_fields_keep_everything() {
+        let schema = json!({"type": "object", "properties": {
+            "a": {"type": "object", "properties": {"b": {"type": "integer", "default": 1}}},
+            "l": {"type": "array", "items": {"type": "object"}},
+            "n": {"type": "object", "additionalProperties": {"type": "object"}}}});
+        let version = json!({"name": "v1", "schema": {"openAPIV3Schema": schema}});
+        let pruned = |preserves: bool| {
+            let spec = json!({"preserveUnknownFields": preserves, "versions": [version]});
+            let bytes = Bytes::from(json!({ "spec": spec }).to_string());
+            let source = Arc::new(DefinitionSource::new("u", 1, bytes));
+            let schema = Schema::of_definition(source, "v1");
+            let mut object =
+                json!({"a": {"x": {"y": 1}}, "l": [{"x": 1}], "n": {"m": {"x": 1}}, "z": 1});
+            schema.prune(&mut object);
+            setpoint_schema::default::apply(&schema, &mut object).unwrap();
+            object
+        };
+        assert_eq!(
+            pruned(true),
+            json!({"a": {"x": {"y": 1}}, "l": [{"x": 1}], "n": {"m": {"x": 1}}, "z": 1})
+        );
+        assert_eq!(pruned(false), json!({"a": {"b": 1}, "l": [{}], "n": {"m": {}}}));
     }
 }

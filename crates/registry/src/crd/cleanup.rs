@@ -17,11 +17,14 @@ use setpoint_schema::crd::condition_is_true;
 use setpoint_store::{At, RangeRequest, Revision};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Maximum pause before the next check for objects with finalizers.
 ///
 /// Five seconds, as Kubernetes' finalizer controller polls.
 const POLL_PERIOD: Duration = Duration::from_secs(5);
+/// How long objects may remain until the definition reports it: a minute, as in Kubernetes.
+const CHECK_PERIOD: Duration = Duration::from_secs(60);
 /// How long to wait until other servers have seen a deletion: a second; a change takes milliseconds
 /// to reach them.
 const PROPAGATION_DELAY: Duration = Duration::from_secs(1);
@@ -36,13 +39,23 @@ pub(super) fn is_terminating(definition: &Value) -> bool {
 
 /// Removes the objects, then the finalizer. Retries until the definition is no longer waiting.
 pub(super) async fn run(registry: &Registry, name: &str, uid: &str) {
+    let mut begun = Instant::now();
     loop {
         match attempt(registry, name, uid).await {
             Ok(true) => return,
-            Ok(false) => {}
+            Ok(false) if begun.elapsed() < CHECK_PERIOD => {}
+            Ok(false) => {
+                begun = Instant::now();
+                let message =
+                    "could not confirm zero CustomResources remaining: context deadline exceeded";
+                let waiting = condition("True", "InstanceDeletionCheck", message);
+                // Informational, too.
+                _ = change(registry, name, uid, Some(waiting), false).await;
+                tokio::time::sleep(RETRY_PERIOD).await;
+            }
             Err(error) => {
                 tracing::warn!(%error, %name, "remove the objects of a custom resource definition");
-                let message = format!("could not delete instances: {error}");
+                let message = format!("could not issue all deletes: {error}");
                 let failed = condition("True", "InstanceDeletionFailed", &message);
                 // The condition is informational: its write may fail.
                 _ = change(registry, name, uid, Some(failed), false).await;
@@ -59,6 +72,14 @@ fn condition(status: &str, reason: &str, message: &str) -> Value {
 /// One attempt; `true` if nothing is left to do.
 async fn attempt(registry: &Registry, name: &str, uid: &str) -> Result<bool, ApiError> {
     let Some((definition, at)) = terminating(registry, name, uid).await? else { return Ok(true) };
+    // Its objects are those of a built-in kind, which it must not take along.
+    let prefix = row::storage_prefix(&definition.object);
+    if registry.inner.compiled.rows.values().any(|row| row.storage_prefix == prefix) {
+        let message = "instances overlap with built-in resources in storage";
+        let overlapping = condition("False", "OverlappingBuiltInResource", message);
+        change(registry, name, uid, Some(overlapping), true).await?;
+        return Ok(true);
+    }
     if !condition_is_true(&definition.object, "Established") {
         let never = condition("False", "NeverEstablished", "resource was never established");
         change(registry, name, uid, Some(never), true).await?;

@@ -6,6 +6,7 @@ use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use setpoint_object::ApiError;
 use setpoint_object::meta::ObjectExt;
+use setpoint_schema::crd::{StructureFault, structure_fault};
 use setpoint_store::{Revision, is_sealed};
 use std::fmt;
 use std::sync::Arc;
@@ -25,6 +26,8 @@ pub(super) struct Definition {
     pub(super) modified: Revision,
     /// The revision of its creation: the oldest definition gets a name.
     pub(super) created: Revision,
+    /// Why its schemas are not structural. Only a server of another program accepts such ones.
+    pub(super) fault: Option<StructureFault>,
 }
 impl Definition {
     /// Parses stored bytes.
@@ -45,7 +48,17 @@ impl Definition {
         let object = Part::Root.deserialize(&mut input).map_err(|error| {
             ApiError::internal(format_args!("unable to decode the stored object: {error}"))
         })?;
-        Ok(Self { object, bytes, modified, created })
+        Ok(Self { object, bytes, modified, created, fault: None })
+    }
+    /// Checks the schemas, unless `known` is the same generation of the definition.
+    pub(super) fn check_structure(&mut self, known: Option<&Self>) {
+        let is_same = |known: &&Self| {
+            known.object.uid() == self.object.uid() && known.generation() == self.generation()
+        };
+        self.fault = match known.filter(is_same) {
+            Some(known) => known.fault.clone(),
+            None => crate::stored::tree(&self.bytes).ok().as_ref().and_then(structure_fault),
+        };
     }
     /// Increases with every change of the spec.
     pub(super) fn generation(&self) -> i64 {
@@ -67,6 +80,10 @@ enum Part {
     Root,
     Metadata,
     Annotations,
+    /// A schema: only the default of `status`.
+    Schema,
+    Properties,
+    Status,
     Other,
 }
 impl Part {
@@ -77,9 +94,16 @@ impl Part {
             (Self::Metadata, "managedFields") => None,
             (Self::Metadata, "annotations") => Some(Self::Annotations),
             (Self::Annotations, name) if name != APPROVAL => None,
-            (Self::Other, "openAPIV3Schema") => None,
+            (Self::Other, "openAPIV3Schema") => Some(Self::Schema),
+            (Self::Schema, name) => (name == "properties").then_some(Self::Properties),
+            (Self::Properties, name) => (name == "status").then_some(Self::Status),
+            (Self::Status, name) => (name == "default").then_some(Self::Other),
             _ => Some(Self::Other),
         }
+    }
+    /// Whether it is kept only if something of it is.
+    fn is_trimmed(self) -> bool {
+        matches!(self, Self::Schema | Self::Properties | Self::Status)
     }
 }
 impl<'de> DeserializeSeed<'de> for Part {
@@ -123,7 +147,11 @@ impl<'de> Visitor<'de> for Part {
         while let Some(name) = members.next_key::<String>()? {
             match self.member(&name) {
                 Some(part) => {
-                    out.insert(name, members.next_value_seed(part)?);
+                    let value = members.next_value_seed(part)?;
+                    if !part.is_trimmed() || value.as_object().is_some_and(|part| !part.is_empty())
+                    {
+                        out.insert(name, value);
+                    }
                 }
                 None => {
                     members.next_value::<IgnoredAny>()?;
@@ -156,6 +184,13 @@ mod tests {
         expected["spec"]["versions"][0]["schema"] = json!({});
         assert_eq!(definition.object, expected);
         assert_eq!((definition.generation(), definition.is_terminating()), (2, false));
+        let default =
+            json!({"properties": {"status": {"type": "object", "default": {"a": {}}}, "spec": {}}});
+        let kept = json!({"properties": {"status": {"default": {"a": {}}}}});
+        let stored = json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": default}}]}});
+        let bytes = Bytes::from(stored.to_string());
+        let definition = Definition::read(bytes, Revision(2), Revision(1)).unwrap();
+        assert_eq!(definition.object["spec"]["versions"][0]["schema"]["openAPIV3Schema"], kept);
         assert!(Definition::read("nope".into(), Revision(1), Revision(1)).is_err());
     }
 }

@@ -4,7 +4,9 @@ use crate::kind::set_condition;
 use serde_json::{Map, Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
-use setpoint_schema::crd::{Approval, approval_of, ca_bundle_valid, condition_is_true};
+use setpoint_schema::crd::{
+    Approval, StructureFault, approval_of, ca_bundle_valid, condition_is_true,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The accepted names of every group, and the definitions that wait for one.
@@ -73,7 +75,7 @@ impl Names {
                 group.waiting.remove(&(created, name));
                 continue;
             }
-            let status = status(object, &group.used, now);
+            let status = status(object, definition.fault.as_ref(), &group.used, now);
             if object["status"] != status {
                 group.take(&status["acceptedNames"]);
                 group.release(&object["status"]["acceptedNames"]);
@@ -128,7 +130,12 @@ fn group(definition: &Value) -> &str {
 }
 
 /// The status that a definition should have.
-fn status(definition: &Value, used: &Used, now: Timestamp) -> Value {
+fn status(
+    definition: &Value,
+    fault: Option<&StructureFault>,
+    used: &Used,
+    now: Timestamp,
+) -> Value {
     let (accepted, conflict) = names(definition, used);
     let mut shell = json!({"status": definition["status"]});
     if !shell["status"].is_object() {
@@ -136,6 +143,7 @@ fn status(definition: &Value, used: &Used, now: Timestamp) -> Value {
     }
     shell["status"]["acceptedNames"] = Value::Object(accepted);
     conditions(definition, &mut shell, conflict, now);
+    structure_condition(&mut shell, fault, now);
     shell["status"].take()
 }
 
@@ -147,16 +155,7 @@ fn conditions(
     now: Timestamp,
 ) {
     let set = |shell: &mut Value, ty: &str, status: &str, reason: &str, message: &str| {
-        let condition = json!({"type": ty, "status": status, "reason": reason, "message": message});
-        let list = shell["status"]["conditions"].as_array();
-        let present = list.into_iter().flatten().find(|c| c["type"] == ty);
-        // An equal condition keeps its other members.
-        let same = present.is_some_and(|c| {
-            ["status", "reason", "message"].iter().all(|part| c[*part] == condition[*part])
-        });
-        if !same {
-            set_condition(shell, condition, now);
-        }
+        set(shell, [ty, status, reason, message], now);
     };
     let named = conflict.is_none();
     match conflict {
@@ -198,6 +197,38 @@ fn conditions(
                 "protected groups must have approval annotation \"api-approved.kubernetes.io\" with either a URL or a reason starting with \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111: {text:?}"
             );
             set(shell, CONFORMANT, "False", "InvalidAnnotation", &message);
+        }
+    }
+}
+
+/// Sets a condition: type, status, reason and message.
+fn set(shell: &mut Value, [ty, status, reason, message]: [&str; 4], now: Timestamp) {
+    let condition = json!({"type": ty, "status": status, "reason": reason, "message": message});
+    let list = shell["status"]["conditions"].as_array();
+    let present = list.into_iter().flatten().find(|c| c["type"] == ty);
+    // An equal condition keeps its other members.
+    let same = present.is_some_and(|c| {
+        ["status", "reason", "message"].iter().all(|part| c[*part] == condition[*part])
+    });
+    if !same {
+        set_condition(shell, condition, now);
+    }
+}
+
+/// Sets the condition of a definition whose schemas are not structural, or removes it.
+fn structure_condition(shell: &mut Value, fault: Option<&StructureFault>, now: Timestamp) {
+    const NON_STRUCTURAL: &str = "NonStructuralSchema";
+    match fault {
+        Some(StructureFault::Violations(message)) => {
+            set(shell, [NON_STRUCTURAL, "True", "Violations", message], now);
+        }
+        Some(StructureFault::Unsupported(message)) => {
+            set(shell, [NON_STRUCTURAL, "Unknown", "StructuralError", message], now);
+        }
+        None => {
+            if let Some(list) = shell["status"]["conditions"].as_array_mut() {
+                list.retain(|condition| condition["type"] != NON_STRUCTURAL);
+            }
         }
     }
 }

@@ -51,6 +51,13 @@ pub(super) fn storage_row(
     Arc::new(row(definition, storage_version(definition), source, stored))
 }
 
+/// Whether objects of the storage version without `status` are served with a default one.
+pub(super) fn has_status_default(definition: &Value) -> bool {
+    let version = storage_version(definition);
+    let default = version.pointer("/schema/openAPIV3Schema/properties/status/default");
+    default.is_some_and(|default| !default.is_null())
+}
+
 fn storage_version(definition: &Value) -> &Value {
     let stored = versions(definition).iter().find(|version| version["storage"] == true);
     stored.unwrap_or(&Value::Null)

@@ -93,6 +93,8 @@ pub(super) async fn update(
     let since = match same_schema {
         // Writers without fences may exist: none of its objects is assumed to match the schema.
         _ if inner.is_shared => u64::MAX,
+        // A create drops `status` after the defaults were applied.
+        _ if row::has_status_default(&definition.object) => u64::MAX,
         Some(known) if !known.is_overtaken => known.since,
         _ => fence.revision.0,
     };

@@ -8,6 +8,7 @@ use crate::allocate::Claims;
 use crate::kind::{self, Context, NameRule, StatusRule};
 use crate::request::{Body, Object, Written};
 use crate::stored::{store_error, tree};
+use crate::subresource::Subresource;
 use crate::verb::Verb;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -232,7 +233,9 @@ impl Write<'_> {
         old: Option<&Value>,
         errors: &mut field::Errors,
     ) {
-        let (found, warnings) = self.resource.schema.validate(object, old, &self.inner.figures);
+        let of_status = self.target.subresource == Some(Subresource::Status);
+        let schema = &self.resource.schema;
+        let (found, warnings) = schema.validate(object, old, of_status, &self.inner.figures);
         errors.extend(found);
         warnings.into_iter().for_each(|warning| self.attributes.warn(warning));
     }

@@ -3,13 +3,15 @@
 use super::update::Changed;
 use super::{Write, metadata};
 use crate::request::{Body, Object, PatchType, Written};
-use crate::scale::{at, names, paths, put_at, scale_of, scale_with};
+use crate::scale::{names, paths, put_at, scale_of, scale_with};
+use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupKind, GroupVersionKind, field};
 use setpoint_schema::apply::{self, Manager, ScaleMapping, Typing};
 use setpoint_schema::encode::to_bytes;
 use setpoint_schema::node::TypeSchema;
+use setpoint_schema::patch::{go_type, go_value};
 use setpoint_schema::{builtin, decode, patch};
 use std::collections::BTreeSet;
 
@@ -178,20 +180,69 @@ impl Write<'_> {
         let scale = scale_of(self.resource, &object)?;
         Ok(Written { object: Object { bytes: to_bytes(&scale) }, created: written.created })
     }
-    /// Custom resources: validates the replicas field that the definition names.
+    /// Custom resources: validates the fields that the definition names. A write of `status` is
+    /// held to those of the status.
     pub(super) fn validate_scale(&self, object: &Value, errors: &mut field::Errors) {
         let Ok(paths) = paths(self.resource) else { return };
-        let Some(value) = at(object, &paths.spec_replicas) else { return };
-        let Some(replicas) = value.as_i64() else { return };
-        let path = field::Path::new(&*paths.spec_replicas);
-        if replicas < 0 {
-            errors.push(field::Error::invalid(path, value, "should be a non-negative integer"));
-        } else if replicas > i64::from(i32::MAX) {
-            errors.push(field::Error::invalid(
-                path,
-                value,
-                format!("should be less than or equal to {}", i32::MAX),
-            ));
+        if self.target.subresource != Some(Subresource::Status) {
+            check_count(object, &paths.spec_replicas, errors);
         }
+        check_count(object, &paths.status_replicas, errors);
+        if let Some(path) = &paths.label_selector {
+            let is_text = |value: &Value| value.is_string();
+            if let Err(detail) = typed(object, path, is_text, "string") {
+                errors.push(field::Error::invalid(field::Path::new(&**path), &"".into(), detail));
+            }
+        }
+    }
+}
+
+/// Validates a number of replicas.
+fn check_count(object: &Value, path: &str, errors: &mut field::Errors) {
+    let mut push = |value: &Value, detail: String| {
+        errors.push(field::Error::invalid(field::Path::new(path), value, detail));
+    };
+    let value = match typed(object, path, Value::is_i64, "int64") {
+        Ok(Some(value)) => value,
+        Ok(None) => return,
+        Err(detail) => return push(&0.into(), detail),
+    };
+    match value.as_i64() {
+        Some(count) if count < 0 => push(value, "should be a non-negative integer".to_owned()),
+        Some(count) if count > i64::from(i32::MAX) => {
+            push(value, format!("should be less than or equal to {}", i32::MAX));
+        }
+        _ => {}
+    }
+}
+
+/// The value at a path of plain names, if it is there and of a type. The error names Go's types, as
+/// the API does.
+fn typed<'a>(
+    object: &'a Value,
+    path: &str,
+    is: impl Fn(&Value) -> bool,
+    wanted: &str,
+) -> Result<Option<&'a Value>, String> {
+    let fault = |names: &[&str], found: &Value, wanted: &str| {
+        let (at, shown, found) = (names.join("."), go_value(found), go_type(found));
+        format!(".{at} accessor error: {shown} is of the type {found}, expected {wanted}")
+    };
+    let steps: Vec<&str> = names(path).collect();
+    let mut value = object;
+    for (n, name) in steps.iter().enumerate() {
+        match value {
+            Value::Null => return Ok(None),
+            Value::Object(members) => match members.get(*name) {
+                Some(member) => value = member,
+                None => return Ok(None),
+            },
+            other => return Err(fault(&steps[..=n], other, "map[string]interface{}")),
+        }
+    }
+    match value {
+        Value::Null => Ok(None),
+        value if is(value) => Ok(Some(value)),
+        other => Err(fault(&steps, other, wanted)),
     }
 }

@@ -417,8 +417,10 @@ impl Write<'_> {
         }
         self.validate_schema(new, Some(old), errors);
         let is_whole = matches!(self.target.subresource, None | Some(Subresource::Scale));
-        if self.resource.custom && is_whole {
+        if self.resource.custom {
             self.validate_scale(new, errors);
+        }
+        if self.resource.custom && is_whole {
             metadata::warn_of_finalizers(self.attributes, new, Some(old));
         }
         match self.target.subresource.as_ref() {

@@ -118,7 +118,7 @@ async fn status_and_generation() {
     );
     assert_eq!(
         refused(server.patch(&format!("{BIG}/status"), json!({"status": {"phase": 1}})).await),
-        r#"422 Big.ex.io "a" is invalid: status.phase: Invalid value: "integer": status.phase in body must be of type string: "integer""#
+        r#"422 Big.ex.io "a" is invalid: status.phase: Invalid value: "integer": phase in body must be of type string: "integer""#
     );
     server.stop().await;
 }

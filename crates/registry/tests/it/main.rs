@@ -8,6 +8,7 @@ mod conversion_large;
 mod create;
 mod custom;
 mod custom_writes;
+mod definition_life;
 mod definitions;
 mod delete;
 mod dual_stack;

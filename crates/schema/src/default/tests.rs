@@ -42,14 +42,16 @@ fn a_default_object_is_filled_in_turn() {
 }
 
 #[test]
-fn nulls_in_lists_and_maps_stay_unless_a_default_replaces_them() {
+fn nulls_stay_in_lists_and_leave_maps_unless_a_default_replaces_them() {
     check(
         json!({"type": "object", "properties": {
             "l": {"type": "array", "items": {"type": "string"}},
             "m": {"type": "object", "additionalProperties": {"type": "string", "default": "d"}},
+            "n": {"type": "object", "additionalProperties": {"type": "string", "nullable": true}},
+            "t": {"type": "object", "additionalProperties": {"type": "string"}},
             "o": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "integer", "default": 1}}}},
             "p": {"x-kubernetes-preserve-unknown-fields": true}}}),
-        json!({"l": [null], "m": {"k": null}, "o": [{}], "p": null}),
-        json!({"l": [null], "m": {"k": "d"}, "o": [{"a": 1}]}),
+        json!({"l": [null], "m": {"k": null}, "n": {"k": null}, "t": {"k": null, "l": "a"}, "o": [{}], "p": null}),
+        json!({"l": [null], "m": {"k": "d"}, "n": {"k": null}, "t": {"l": "a"}, "o": [{"a": 1}]}),
     );
 }

@@ -12,7 +12,7 @@ pub fn go_value(value: &Value) -> String {
 }
 
 /// The name of a value's Go type after decoding from JSON.
-pub(crate) fn go_type(value: &Value) -> &'static str {
+pub fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "%!s(<nil>)",
         Value::Bool(_) => "bool",

@@ -262,6 +262,11 @@ impl Evaluator<'_> {
             None => path.clone(),
         };
         let is_warning = !rule.uses_old && at.correlation.is_same();
+        // The API binds the old value itself, also where the rule has an optional one.
+        let variables = SelfAndOld {
+            this: Value::json(at.value, decl),
+            old: at.old.map(|old| Value::json(old, decl)),
+        };
         let detail = match self.message(rule, &variables) {
             Ok(message) => message.unwrap_or_else(|| rule.message.clone()),
             Err(text) => {

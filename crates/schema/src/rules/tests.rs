@@ -195,6 +195,34 @@ fn transition_rules_run_where_there_is_an_old_value() {
 }
 
 #[test]
+fn messages_see_the_old_value_itself() {
+    let computed = |optional: bool, rule: &str, message: &str| {
+        number(json!([{"rule": rule, "optionalOldSelf": optional, "messageExpression": message}]))
+    };
+    let spec = object(
+        json!({
+            // Compiles, for the rule has an optional value; does not evaluate.
+            "a": computed(true, "oldSelf.hasValue() && false", "oldSelf.hasValue() ? 'old' : 'new'"),
+            "b": computed(false, "self > oldSelf", "'%d is not beyond %d'.format([self, oldSelf])"),
+        }),
+        json!([]),
+    );
+    created(
+        spec.clone(),
+        json!({"a": 1}),
+        expect!["Invalid spec.a: Invalid value: 1: failed rule: oldSelf.hasValue() && false"],
+    );
+    updated(
+        spec,
+        json!({"a": 2, "b": 2}),
+        json!({"a": 1, "b": 1}),
+        expect![[r#"
+            Invalid spec.a: Invalid value: 1: failed rule: oldSelf.hasValue() && false
+            Invalid spec.b: Invalid value: 1: 1 is not beyond 2"#]],
+    );
+}
+
+#[test]
 fn failures_of_values_that_are_as_they_were_are_warnings() {
     let spec = object(
         json!({

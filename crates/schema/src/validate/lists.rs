@@ -1,11 +1,13 @@
 //! Uniqueness in lists of type `set` and `map`.
+//!
+//! The API reports the first repeat of an element, and none of its further ones.
 use super::report::Report;
 use crate::node::{ListType, View};
 use serde_json::Value;
 use setpoint_object::field::{Error, Path};
-use std::collections::HashSet;
+use std::collections::HashMap;
 
-/// Reports each repeat, unless the old object already had one.
+/// Reports the first repeat of each element, unless the old object already had one.
 pub(super) fn validate(root: View<'_>, value: &Value, old: Option<&Value>, report: &mut Report) {
     let found = report.apart(|report| node(root, value, &mut String::new(), report));
     if found.is_empty() {
@@ -42,7 +44,7 @@ fn node(schema: View<'_>, value: &Value, path: &mut String, report: &mut Report)
             }
         }
         Value::Array(items) => {
-            let mut seen = HashSet::new();
+            let mut seen: HashMap<_, usize> = HashMap::new();
             for (i, item) in items.iter().enumerate() {
                 path.push('[');
                 path.push_str(itoa::Buffer::new().format(i));
@@ -54,9 +56,12 @@ fn node(schema: View<'_>, value: &Value, path: &mut String, report: &mut Report)
                         keys.iter().map(|key| item.get(key.as_ref())).collect(),
                     )),
                 };
-                if let Some(identity) = identity
-                    && !seen.insert(identity)
-                {
+                let is_second = identity.is_some_and(|identity| {
+                    let count = seen.entry(identity).or_default();
+                    *count += 1;
+                    *count == 2
+                });
+                if is_second {
                     let shown = shown(&schema.node().list_type, item);
                     report.push(Error::duplicate(Path::new(&**path), &shown));
                 }

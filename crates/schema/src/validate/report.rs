@@ -56,6 +56,11 @@ impl Report {
         matches
     }
 
+    /// Takes the errors so far, which still count.
+    pub(super) fn take(&mut self) -> Vec<Error> {
+        std::mem::take(&mut self.errors)
+    }
+
     /// Returns only the errors that `check` finds.
     pub(super) fn apart(&mut self, check: impl FnOnce(&mut Self)) -> Vec<Error> {
         let errors = std::mem::take(&mut self.errors);

@@ -87,7 +87,8 @@ fn fits(schema: View<'_>, what: &str, number: &Number, path: &str, report: &mut 
     let is_whole = || number.as_f64().is_some_and(|n| n.fract() == 0.0);
     let fits = match (schema.shape, format) {
         (Shape::Integer, "int32") => {
-            number.as_f64().is_some_and(|n| n.abs() <= f64::from(i32::MAX) + 1.0) && is_whole()
+            let range = f64::from(i32::MIN)..=f64::from(i32::MAX);
+            number.as_f64().is_some_and(|n| range.contains(&n)) && is_whole()
         }
         (Shape::Integer, _) => {
             let is_within = |n: f64| (-INT64_END..INT64_END).contains(&n);
@@ -142,15 +143,16 @@ pub(super) fn check(
     }
 }
 
+/// Reports the first violation of a string, as the API does.
 fn string(v: &Validation, path: &str, text: &str, value: &Value, report: &mut Report) {
     if v.max_length.is_some() || v.min_length.is_some() {
         let length = text.chars().count() as u64;
         if let Some(max) = v.max_length.filter(|max| length > *max) {
-            report.push(Error::too_long(Path::new(path), max as usize));
+            return report.push(Error::too_long(Path::new(path), max as usize));
         }
         if let Some(min) = v.min_length.filter(|min| length < *min) {
             let what = format!("should be at least {min} chars long");
-            report.push(invalid(path, value, &what));
+            return report.push(invalid(path, value, &what));
         }
     }
     if let Some(pattern) = &v.pattern {

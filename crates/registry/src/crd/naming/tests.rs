@@ -3,6 +3,7 @@ use bytes::Bytes;
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
+use setpoint_schema::crd::StructureFault;
 use setpoint_store::Revision;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +19,7 @@ fn definition(created: u64, plural: &str, names: Value) -> Definition {
         bytes: Bytes::new(),
         modified: Revision(created),
         created: Revision(created),
+        fault: None,
     }
 }
 
@@ -155,4 +157,31 @@ fn a_name_that_is_released_goes_to_who_waits_and_nobody_else_is_looked_at() {
     }
     assert_eq!(names.settle(&mut BTreeMap::new(), &BTreeSet::new(), now), Vec::<String>::new());
     assert!(names.groups.is_empty());
+}
+
+#[test]
+fn schemas_without_structure_are_reported_until_they_are_repaired() {
+    let conditions = |definitions: &BTreeMap<String, Definition>| -> Vec<Value> {
+        let list = definitions["as"].object["status"]["conditions"].as_array().unwrap();
+        list.iter().filter(|c| c["type"] == "NonStructuralSchema").cloned().collect()
+    };
+    let mut definitions = all([definition(1, "as", json!({}))]);
+    let mut settled = |fault: Option<StructureFault>| {
+        definitions.get_mut("as").unwrap().fault = fault;
+        settle(&mut definitions, Timestamp::default());
+        conditions(&definitions)
+    };
+    let found = settled(Some(StructureFault::Violations("v".to_owned())));
+    let time = "1970-01-01T00:00:00Z";
+    assert_eq!(
+        found,
+        [json!({"type": "NonStructuralSchema", "status": "True", "reason": "Violations",
+            "message": "v", "lastTransitionTime": time})]
+    );
+    let found = settled(Some(StructureFault::Unsupported("u".to_owned())));
+    assert_eq!(
+        (&found[0]["status"], &found[0]["reason"]),
+        (&json!("Unknown"), &json!("StructuralError"))
+    );
+    assert_eq!(settled(None), [] as [Value; 0]);
 }

@@ -63,12 +63,7 @@ fn check(
     }
     let is_valid = found.is_empty();
     for mut error in found {
-        let below = error.path.text();
-        error.path = match below.as_str() {
-            "" => path.clone(),
-            below if below.starts_with('[') => Path::new(format!("{path}{below}")),
-            below => path.child(below.strip_prefix('.').unwrap_or(below)),
-        };
+        instance::put_below(path, &mut error);
         errors.push(error);
     }
     if is_valid && built.has_rules() {

@@ -3,7 +3,7 @@ use super::schema::is_true;
 use super::text;
 use crate::pattern;
 use serde_json::{Map, Value};
-use setpoint_object::field::{Error, Errors, Path};
+use setpoint_object::field::{Error, Errors, Path, aggregate};
 
 /// The types of a schema.
 pub(super) const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
@@ -51,6 +51,46 @@ pub(super) fn unbuilt(schema: &Value) -> Option<String> {
     let single = ["not", "items", "additionalProperties"].into_iter();
     let single = single.filter_map(|name| schema.get(name)).filter(|inner| inner.is_object());
     lists.chain(single).chain(properties(schema).map(|(_, inner)| inner)).find_map(unbuilt)
+}
+
+/// The most bytes of a [`StructureFault`]'s sentence.
+const FAULT_BYTES_MAX: usize = 32 << 10;
+
+/// Why the schemas of a stored definition are not structural: its condition `NonStructuralSchema`.
+/// The sentence is cut after 32 KiB.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StructureFault {
+    /// Violations of the structural rules.
+    Violations(String),
+    /// A schema has a keyword that a structural schema cannot have.
+    Unsupported(String),
+}
+
+/// Checks the schemas of a stored definition, which another server may have accepted.
+pub fn structure_fault(crd: &Value) -> Option<StructureFault> {
+    let mut errors = Errors::new();
+    if super::preserves_unknown_fields(crd) {
+        let path = Path::new("spec.preserveUnknownFields");
+        errors.push(Error::invalid(path, &Value::Bool(true), "must be false"));
+    }
+    let versions = crd.pointer("/spec/versions").and_then(Value::as_array);
+    for (i, version) in versions.into_iter().flatten().enumerate() {
+        let schema = version.pointer("/schema/openAPIV3Schema");
+        let Some(schema) = schema.filter(|schema| schema.is_object()) else { continue };
+        if let Some(why) = unbuilt(schema) {
+            let name = text(version, "name");
+            let sentence = format!("failed to check validation schema for version {name}: {why}");
+            return Some(StructureFault::Unsupported(cut(sentence)));
+        }
+        let path = Path::new("spec.versions").index(i).child("schema").child("openAPIV3Schema");
+        errors.extend(validate(schema, &path));
+    }
+    (!errors.is_empty()).then(|| StructureFault::Violations(cut(aggregate(&errors))))
+}
+
+fn cut(mut sentence: String) -> String {
+    sentence.truncate(sentence.floor_char_boundary(FAULT_BYTES_MAX));
+    sentence
 }
 
 /// Every violation of the rules below a schema.
@@ -310,5 +350,49 @@ fn nested_complete(
         let outside = outside.and_then(|outside| property(outside, name));
         let step = |path: &Path| path.child("properties").key(name);
         nested_complete(inner, outside, &step(path), &step(value_path), errors);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn fault(preserved: bool, schemas: &[Value]) -> Option<StructureFault> {
+        let version = |schema: &Value| json!({"name": "v1", "schema": {"openAPIV3Schema": schema}});
+        let versions: Vec<Value> = schemas.iter().map(version).collect();
+        let spec = json!({"preserveUnknownFields": preserved, "versions": versions});
+        structure_fault(&json!({ "spec": spec }))
+    }
+
+    #[test]
+    fn stored_definitions_without_structure_have_a_fault() {
+        let good = json!({"type": "object"});
+        assert_eq!(fault(false, &[]), None);
+        assert_eq!(fault(false, &[good.clone(), Value::Null]), None);
+        assert_eq!(
+            fault(true, &[good.clone(), json!({"properties": {"a": {}}})]),
+            Some(StructureFault::Violations(
+                "[spec.preserveUnknownFields: Invalid value: true: must be false, \
+                 spec.versions[1].schema.openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields, \
+                 spec.versions[1].schema.openAPIV3Schema.type: Required value: must not be empty at the root]"
+                    .to_owned()
+            ))
+        );
+        assert_eq!(
+            fault(true, &[json!({"$ref": "#/a"})]),
+            Some(StructureFault::Unsupported(
+                "failed to check validation schema for version v1: OpenAPIV3Schema '$ref' is not supported"
+                    .to_owned()
+            ))
+        );
+        let many: serde_json::Map<String, Value> =
+            (0..10_000).map(|n| (format!("é{n}"), json!({}))).collect();
+        let Some(StructureFault::Violations(sentence)) =
+            fault(false, &[json!({"type": "object", "properties": many})])
+        else {
+            panic!("no violations")
+        };
+        assert!(sentence.len() <= FAULT_BYTES_MAX, "{}", sentence.len());
     }
 }

@@ -1,0 +1,185 @@
+//! Definitions at their end, and beside what they must leave alone (spec: crd §2, §4, §7).
+use crate::definitions::{DEFINITIONS, define, definition};
+use crate::server::{Server, refused};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const THINGS: &str = "/apis/ex.io/v1/namespaces/default/things";
+/// How long a state may take, in time that a test advances.
+const STATE_PATIENCE: Duration = Duration::from_secs(180);
+
+fn thing(name: &str, members: Value) -> Value {
+    let mut thing = json!({"apiVersion": "ex.io/v1", "kind": "Thing", "metadata": {"name": name}});
+    for (name, value) in members.as_object().unwrap() {
+        thing[name] = value.clone();
+    }
+    thing
+}
+
+async fn server(properties: Value, subresources: Value) -> Server {
+    let server = Server::start().await;
+    let mut definition = definition("things", "Thing", properties);
+    definition["spec"]["versions"][0]["subresources"] = subresources;
+    define(&server, definition).await;
+    server
+}
+
+/// Waits for a reason of the condition `Terminating`; `None`: for the removal.
+async fn terminating(server: &Server, path: &str, reason: Option<&str>) {
+    let reached = async {
+        loop {
+            let definition = server.get(path).await.unwrap_or_default();
+            let conditions = definition["status"]["conditions"].as_array();
+            let mut found = conditions.into_iter().flatten().filter(|c| c["type"] == "Terminating");
+            match reason {
+                None if definition.is_null() => return,
+                Some(reason) if found.any(|c| c["reason"] == reason) => return,
+                _ => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+    };
+    tokio::time::timeout(STATE_PATIENCE, reached).await.unwrap_or_else(|_| panic!("{reason:?}"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removal_that_waits_for_a_minute_reports_it() {
+    let server = server(json!({}), Value::Null).await;
+    let held = json!({"metadata": {"name": "a", "finalizers": ["ex.io/hold"]}});
+    server.create(THINGS, thing("a", held)).await.unwrap();
+    let path = format!("{DEFINITIONS}/things.ex.io");
+    server.delete(&path).await.unwrap();
+    for reason in ["InstanceDeletionInProgress", "InstanceDeletionCheck"] {
+        terminating(&server, &path, Some(reason)).await;
+    }
+    // It goes on.
+    terminating(&server, &path, Some("InstanceDeletionInProgress")).await;
+    server.patch(&format!("{THINGS}/a"), json!({"metadata": {"finalizers": null}})).await.unwrap();
+    terminating(&server, &path, None).await;
+    server.stop().await;
+}
+
+/// The prefix of its objects in the store is that of all definitions.
+#[tokio::test(start_paused = true)]
+async fn a_definition_of_a_built_in_kind_takes_none_of_its_objects_along() {
+    let server = server(json!({}), Value::Null).await;
+    let mut overlapping =
+        definition("customresourcedefinitions", "CustomResourceDefinition", json!({}));
+    overlapping["metadata"] = json!({
+        "name": "customresourcedefinitions.apiextensions.k8s.io",
+        "annotations": {"api-approved.kubernetes.io": "unapproved"},
+    });
+    overlapping["spec"]["group"] = "apiextensions.k8s.io".into();
+    overlapping["spec"]["scope"] = "Cluster".into();
+    server.create(DEFINITIONS, overlapping).await.unwrap();
+    let path = format!("{DEFINITIONS}/customresourcedefinitions.apiextensions.k8s.io");
+    server.delete(&path).await.unwrap();
+    terminating(&server, &path, None).await;
+    let kept = server.get(&format!("{DEFINITIONS}/things.ex.io")).await.unwrap();
+    assert_eq!(kept["metadata"].get("deletionTimestamp"), None);
+    server.create(THINGS, thing("a", json!({}))).await.unwrap();
+    server.stop().await;
+}
+
+/// A create drops `status`, so the default is not stored.
+#[tokio::test(start_paused = true)]
+async fn a_default_status_is_served_though_it_is_not_stored() {
+    let properties = json!({"status": {"type": "object", "default": {"phase": "New"}, "properties": {"phase": {"type": "string"}}}});
+    let server = server(properties, json!({"status": {}})).await;
+    let created = server.create(THINGS, thing("a", json!({"status": {"phase": "Sent"}}))).await;
+    assert_eq!(created.unwrap().get("status"), None);
+    let path = format!("{THINGS}/a");
+    assert_eq!(server.get(&path).await.unwrap()["status"], json!({"phase": "New"}));
+    let status = format!("{path}/status");
+    server.patch(&status, json!({"status": {"phase": "Ready"}})).await.unwrap();
+    assert_eq!(server.get(&path).await.unwrap()["status"], json!({"phase": "Ready"}));
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_of_the_status_is_held_to_the_schema_of_the_status() {
+    let numbers = |names: &[&str]| -> Value {
+        let members = names.iter().map(|name| ((*name).to_owned(), json!({"type": "integer"})));
+        json!({"type": "object", "properties": members.collect::<serde_json::Map<_, _>>()})
+    };
+    let properties = json!({"spec": numbers(&["n"]), "status": numbers(&["n", "m"])});
+    let server = server(properties, json!({"status": {}})).await;
+    server.create(THINGS, thing("a", json!({}))).await.unwrap();
+    let status = json!({"status": {"n": "x", "m": 1.5}});
+    assert_eq!(
+        refused(server.patch(&format!("{THINGS}/a/status"), status).await),
+        "422 Thing.ex.io \"a\" is invalid: [\
+         status.m: Invalid value: \"number\": m in body must be of type integer: \"number\", \
+         status: Invalid value: \"\": Checked value must be of type integer (default format) in m, \
+         status.n: Invalid value: \"string\": n in body must be of type integer: \"string\"]"
+    );
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_that_scale_reads_have_its_types() {
+    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let paths = json!({
+        "specReplicasPath": ".spec.a.n",
+        "statusReplicasPath": ".status.n",
+        "labelSelectorPath": ".status.s",
+    });
+    let subresources = json!({"status": {}, "scale": paths});
+    let server = server(json!({"spec": any, "status": any}), subresources).await;
+    let create = |spec: Value| server.create(THINGS, thing("a", json!({ "spec": spec })));
+    let spec = |spec: Value| async { refused(create(spec).await) };
+    let error =
+        |why: &str| format!("422 Thing.ex.io \"a\" is invalid: .spec.a.n: Invalid value: {why}");
+    for (sent, why) in [
+        (
+            json!({"a": {"n": "x"}}),
+            "0: .spec.a.n accessor error: x is of the type string, expected int64",
+        ),
+        (
+            json!({"a": {"n": 1.5}}),
+            "0: .spec.a.n accessor error: 1.5 is of the type float64, expected int64",
+        ),
+        (
+            json!({"a": {"n": {"b": [1]}}}),
+            "0: .spec.a.n accessor error: map[b:[1]] is of the type map[string]interface {}, expected int64",
+        ),
+        (
+            json!({"a": true}),
+            "0: .spec.a.n accessor error: true is of the type bool, expected map[string]interface{}",
+        ),
+        (json!({"a": {"n": -1}}), "-1: should be a non-negative integer"),
+        (
+            json!({"a": {"n": 2_147_483_648_i64}}),
+            "2147483648: should be less than or equal to 2147483647",
+        ),
+    ] {
+        assert_eq!(spec(sent).await, error(why));
+    }
+    create(json!({"a": {"n": 3}})).await.unwrap();
+    let status = format!("{THINGS}/a/status");
+    assert_eq!(
+        refused(server.patch(&status, json!({"status": {"n": -2, "s": {"a": "b"}}})).await),
+        "422 Thing.ex.io \"a\" is invalid: [.status.n: Invalid value: -2: should be a non-negative integer, \
+         .status.s: Invalid value: \"\": .status.s accessor error: map[a:b] is of the type map[string]interface {}, expected string]"
+    );
+    server.patch(&status, json!({"status": {"n": 2, "s": "a=b"}})).await.unwrap();
+    server.stop().await;
+}
+
+/// A float beyond `int64` is stored without a fraction.
+#[tokio::test(start_paused = true)]
+async fn an_equal_large_number_is_no_change() {
+    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let server = server(json!({ "spec": any }), Value::Null).await;
+    let sent = json!({"spec": {"n": 12_345_678_901_234_567_890_u64, "m": null}});
+    server.create(THINGS, thing("a", sent.clone())).await.unwrap();
+    let path = format!("{THINGS}/a");
+    let applied = server.apply(&path, "one", thing("a", sent.clone())).await.unwrap();
+    let again = server.apply(&path, "one", thing("a", sent)).await.unwrap();
+    let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+    assert_eq!((&again["metadata"]["generation"], version(&again)), (&json!(1), version(&applied)));
+    // A null is a value.
+    let patched = server.patch(&path, json!({"spec": {"m": null}})).await.unwrap();
+    assert_eq!(patched["metadata"]["generation"], 2);
+    assert_eq!(patched["spec"].get("m"), None);
+    server.stop().await;
+}
