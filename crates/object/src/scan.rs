@@ -1,8 +1,9 @@
 //! A cursor over JSON text that builds nothing. The base of skims and splices.
 //!
 //! It checks the structure of what it reads: members and separators, and in skipped values, that
-//! brackets balance and strings end. It is not a validator: it does not check the content of skipped
-//! scalars, or UTF-8 in skipped strings. It never panics, never recurses, and takes linear time.
+//! brackets balance and strings end. It is not a validator: it does not check the content of
+//! skipped scalars, or UTF-8 in skipped strings. It never panics, never recurses, and takes linear
+//! time.
 mod block;
 mod lengths;
 mod nesting;

@@ -80,11 +80,6 @@ async fn attempt(registry: &Registry, name: &str, uid: &str) -> Result<bool, Api
         change(registry, name, uid, Some(overlapping), true).await?;
         return Ok(true);
     }
-    if !condition_is_true(&definition.object, "Established") {
-        let never = condition("False", "NeverEstablished", "resource was never established");
-        change(registry, name, uid, Some(never), true).await?;
-        return Ok(true);
-    }
     // Written before creates are refused, so that no object is created after it. A schema change at
     // the same time moves the fence once more.
     let state = State::of(&definition);
@@ -92,8 +87,17 @@ async fn attempt(registry: &Registry, name: &str, uid: &str) -> Result<bool, Api
         fence::establish(&*registry.inner.store, name, &state).await.map_err(store_error)?;
     let Some(fence) = fence else { return Ok(false) };
     let source = definition.source();
-    let stored = row::stored(&definition.object, &source, u64::MAX, fence, Arc::default());
+    let stored = row::stored(&definition.object, &source, u64::MAX, fence.clone(), Arc::default());
     let row = &row::storage_row(&definition.object, &source, stored);
+    // It is served before its status says so: it may have objects although it never was Established.
+    let is_established = condition_is_true(&definition.object, "Established");
+    if !is_established && remaining(registry, row).await?.is_none() {
+        let never = condition("False", "NeverEstablished", "resource was never established");
+        change(registry, name, uid, Some(never), true).await?;
+        // Only the fences of definitions that are served are removed with them.
+        fence::remove(&*registry.inner.store, fence).await.map_err(store_error)?;
+        return Ok(true);
+    }
     let busy =
         condition("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress");
     change(registry, name, uid, Some(busy), false).await?;

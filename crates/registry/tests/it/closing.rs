@@ -9,13 +9,24 @@ use setpoint_registry::{
     Attributes, Body, Catalog, DeleteOptions, Format, ListOptions, Registry, Target, Verb,
     WriteOptions,
 };
-use setpoint_store::{DiskOptions, DiskStore, MemoryStore, RangeRequest, Store};
+use setpoint_store::{
+    Change, DiskOptions, DiskStore, MemoryStore, Op, RangeRequest, Revision, Store, Txn,
+};
 use setpoint_store_etcd::testing::{Cluster, available};
 use setpoint_store_etcd::{EtcdOptions, EtcdStore};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 const CREATES: usize = 12;
+/// The key of the definition.
+const DEFINITION: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/foos.ex.io";
+
+/// Waits until the definition was removed from a store.
+async fn wait_until_gone(store: &dyn Store) {
+    let mut feed = store.changes(DEFINITION.into(), Revision(1)).await.unwrap();
+    let is_gone = |change: &Change| change.value.is_none();
+    while !feed.next().await.unwrap().changes.iter().any(is_gone) {}
+}
 
 /// Creates ConfigMaps in a namespace while it is deleted. Returns how many were created, and how
 /// many were refused because the namespace is terminating.
@@ -96,10 +107,8 @@ async fn race_of_definition(store: impl Store + 'static, seed: u64) -> (usize, u
         let options = WriteOptions::default();
         registry.create(&create, body(&foos), &options).await.unwrap();
         let mut catalogs = registry.catalog_changes();
-        let is_served = |is: bool| {
-            move |catalog: &Arc<Catalog>| catalog.get("ex.io", "v1", "foos").is_some() == is
-        };
-        catalogs.wait_for(is_served(true)).await.unwrap();
+        let is_served = |catalog: &Arc<Catalog>| catalog.get("ex.io", "v1", "foos").is_some();
+        catalogs.wait_for(is_served).await.unwrap();
         let foos = registry.catalog().get("ex.io", "v1", "foos").unwrap().clone();
         let creating = async {
             let (mut n_created, mut n_refused) = (0, 0);
@@ -125,7 +134,7 @@ async fn race_of_definition(store: impl Store + 'static, seed: u64) -> (usize, u
             let target = Target::new(definitions.clone(), "", "foos.ex.io");
             let delete = request(Verb::Delete, target);
             registry.delete(&delete, &DeleteOptions::default()).await.unwrap();
-            catalogs.wait_for(is_served(false)).await.unwrap();
+            wait_until_gone(&*store).await;
         };
         let (counts, ()) = tokio::join!(creating, deleting);
         let left = store.range(RangeRequest::prefix("/registry/ex.io/")).await.unwrap();
@@ -210,4 +219,35 @@ async fn for_seeds_on_etcd(race: impl AsyncFn(EtcdStore, u64) -> (usize, usize))
         options.namespace = format!("/{seed}").into();
         race(EtcdStore::connect(options).await.unwrap(), seed * 4).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_that_came_before_the_first_status_go_with_their_definition() {
+    let store = Arc::new(MemoryStore::default());
+    let mut foos = definition("foos", "Foo", json!({}));
+    foos["apiVersion"] = "apiextensions.k8s.io/v1".into();
+    foos["kind"] = "CustomResourceDefinition".into();
+    foos["metadata"]["uid"] = "u".into();
+    foos["metadata"]["creationTimestamp"] = "2026-11-20T07:00:00Z".into();
+    foos["metadata"]["deletionTimestamp"] = "2026-11-20T07:00:00Z".into();
+    foos["metadata"]["finalizers"] = json!(["customresourcecleanup.apiextensions.k8s.io"]);
+    let foo = json!({
+        "apiVersion": "ex.io/v1", "kind": "Foo",
+        "metadata": {"name": "a", "namespace": "default", "uid": "a"},
+    });
+    let ops = [(DEFINITION, foos), ("/registry/ex.io/foos/default/a", foo)];
+    let ops = ops.map(|(key, object)| Op::Put(key.into(), object.to_string().into()));
+    store.commit(Txn { ops: ops.into(), ..Txn::default() }).await.unwrap();
+    let clock = Clock::starting_at(Timestamp::from_secs(1_795_158_000));
+    let (registry, worker) = Registry::builder(store.clone(), clock).seed(1).build();
+    let stop = CancellationToken::new();
+    let acting = async {
+        registry.wait_ready().await;
+        wait_until_gone(&*store).await;
+        let left = store.range(RangeRequest::prefix("/registry/ex.io/")).await.unwrap();
+        assert!(left.value.entries.is_empty(), "{:?}", left.value.entries);
+        stop.cancel();
+    };
+    let (ended, ()) = tokio::join!(worker.run(stop.clone()), acting);
+    ended.unwrap();
 }
