@@ -89,7 +89,7 @@ async fn attempt(registry: &Registry, name: &str, uid: &str) -> Result<bool, Api
     let source = definition.source();
     let stored = row::stored(&definition.object, &source, u64::MAX, fence.clone(), Arc::default());
     let row = &row::storage_row(&definition.object, &source, stored);
-    // It is served before its status says so: it may have objects although it never was Established.
+    // It is served before its status says so, so it may have objects without being Established.
     let is_established = condition_is_true(&definition.object, "Established");
     if !is_established && remaining(registry, row).await?.is_none() {
         let never = condition("False", "NeverEstablished", "resource was never established");
