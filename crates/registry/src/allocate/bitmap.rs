@@ -16,6 +16,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use prost::Message;
 use serde_json::Value;
 use setpoint_object::encode;
 use setpoint_object::keys::NODE_PORT_BITMAP;
@@ -24,11 +25,30 @@ use setpoint_store::{At, Compare, Op, Revision, Store, StoreError};
 const KEY: Bytes = Bytes::from_static(NODE_PORT_BITMAP.as_bytes());
 /// The first bytes of an object in protobuf.
 const MAGIC: &[u8] = b"k8s\0";
-/// The object in its envelope.
-const RAW: u64 = 2;
-/// Members of the object.
-const RANGE: u64 = 2;
-const DATA: u64 = 3;
+
+/// The envelope of an object in protobuf, with the fields of Kubernetes' `Unknown`.
+#[derive(Clone, PartialEq, Message)]
+struct Envelope {
+    #[prost(bytes = "bytes", optional, tag = "1")]
+    type_meta: Option<Bytes>,
+    #[prost(bytes = "vec", optional, tag = "2")]
+    raw: Option<Vec<u8>>,
+    #[prost(string, optional, tag = "3")]
+    content_encoding: Option<String>,
+    #[prost(string, optional, tag = "4")]
+    content_type: Option<String>,
+}
+
+/// The object in it, with the fields of Kubernetes' `RangeAllocation`.
+#[derive(Clone, PartialEq, Message)]
+struct RangeAllocation {
+    #[prost(bytes = "bytes", optional, tag = "1")]
+    metadata: Option<Bytes>,
+    #[prost(string, optional, tag = "2")]
+    range: Option<String>,
+    #[prost(bytes = "vec", optional, tag = "3")]
+    data: Option<Vec<u8>>,
+}
 
 /// A stored bitmap.
 #[derive(Debug)]
@@ -114,9 +134,8 @@ pub(super) async fn is_free(store: &dyn Store, port: u16) -> Result<bool, StoreE
 fn content(value: &[u8]) -> Option<(u16, Vec<u8>)> {
     let (range, data) = match value.strip_prefix(MAGIC) {
         Some(envelope) => {
-            let raw = field(envelope, RAW)?;
-            let range = String::from_utf8(field(raw, RANGE)?.to_vec()).ok()?;
-            (range, field(raw, DATA).unwrap_or_default().to_vec())
+            let (_, object) = messages(envelope)?;
+            (object.range?, object.data.unwrap_or_default())
         }
         None => {
             let object: Value = serde_json::from_slice(value).ok()?;
@@ -130,97 +149,21 @@ fn content(value: &[u8]) -> Option<(u16, Vec<u8>)> {
 /// A stored bitmap with other bits.
 fn with_data(value: &[u8], data: &[u8]) -> Option<Bytes> {
     if let Some(envelope) = value.strip_prefix(MAGIC) {
-        let raw = replaced(field(envelope, RAW)?, DATA, data)?;
-        return Some([MAGIC, &replaced(envelope, RAW, &raw)?].concat().into());
+        let (mut envelope, mut object) = messages(envelope)?;
+        object.data = Some(data.to_vec());
+        envelope.raw = Some(object.encode_to_vec());
+        return Some([MAGIC, &envelope.encode_to_vec()].concat().into());
     }
     let mut object: Value = serde_json::from_slice(value).ok()?;
     object["data"] = STANDARD.encode(data).into();
     Some(encode::to_bytes(&object))
 }
 
-/// One field of a message in protobuf: its number, where it is, and its content if it has a length.
-struct Wire<'b> {
-    number: u64,
-    whole: &'b [u8],
-    content: Option<&'b [u8]>,
-}
-
-/// The fields of a message; ends early if it is damaged.
-fn fields(mut rest: &[u8]) -> impl Iterator<Item = Option<Wire<'_>>> {
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let next = next_field(rest);
-        rest = next.as_ref().map_or(&[], |(_, rest)| rest);
-        Some(next.map(|(field, _)| field))
-    })
-}
-
-fn next_field(bytes: &[u8]) -> Option<(Wire<'_>, &[u8])> {
-    let (tag, after) = varint(bytes)?;
-    let (content, rest) = match tag & 7 {
-        0 => (None, varint(after)?.1),
-        1 => (None, after.get(8..)?),
-        2 => {
-            let (length, after) = varint(after)?;
-            let (content, rest) = after.split_at_checked(usize::try_from(length).ok()?)?;
-            (Some(content), rest)
-        }
-        5 => (None, after.get(4..)?),
-        _ => return None,
-    };
-    let whole = &bytes[..bytes.len() - rest.len()];
-    Some((Wire { number: tag >> 3, whole, content }, rest))
-}
-
-fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let mut value = 0;
-    for (at, byte) in bytes.iter().enumerate().take(9) {
-        value |= u64::from(byte & 0x7f) << (7 * at);
-        if byte & 0x80 == 0 {
-            return Some((value, &bytes[at + 1..]));
-        }
-    }
-    None
-}
-
-/// The content of a field with a length.
-fn field(message: &[u8], number: u64) -> Option<&[u8]> {
-    fields(message).flatten().filter(|field| field.number == number).find_map(|field| field.content)
-}
-
-/// A message with another content of one field, which comes last if it was absent. `None`: it is
-/// damaged.
-fn replaced(message: &[u8], number: u64, content: &[u8]) -> Option<Vec<u8>> {
-    let put = |out: &mut Vec<u8>| {
-        for mut value in [number << 3 | 2, content.len() as u64] {
-            loop {
-                let [low, ..] = value.to_le_bytes();
-                value >>= 7;
-                if value == 0 {
-                    out.push(low);
-                    break;
-                }
-                out.push(low | 0x80);
-            }
-        }
-        out.extend_from_slice(content);
-    };
-    let (mut out, mut is_put) = (Vec::with_capacity(message.len() + content.len()), false);
-    for field in fields(message) {
-        let field = field?;
-        if field.number != number {
-            out.extend_from_slice(field.whole);
-        } else if !is_put {
-            put(&mut out);
-            is_put = true;
-        }
-    }
-    if !is_put {
-        put(&mut out);
-    }
-    Some(out)
+/// The envelope and the object in it.
+fn messages(envelope: &[u8]) -> Option<(Envelope, RangeAllocation)> {
+    let envelope = Envelope::decode(envelope).ok()?;
+    let object = RangeAllocation::decode(envelope.raw.as_deref()?).ok()?;
+    Some((envelope, object))
 }
 
 #[cfg(test)]
@@ -232,9 +175,11 @@ mod tests {
         let mut raw = b"\x0a\x10\x0a\0\x12\0\x1a\0\x22\0\x2a\0\x32\0\x38\0\x42\0\x12".to_vec();
         raw.push(u8::try_from(range.len()).unwrap());
         raw.extend_from_slice(range.as_bytes());
-        let raw = replaced(&raw, DATA, data).unwrap();
-        let envelope = b"\x0a\x15\x0a\x02v1\x12\x0fRangeAllocation\x1a\0\x22\0";
-        [MAGIC, &replaced(envelope, RAW, &raw).unwrap()].concat().into()
+        raw.extend([0x1a, u8::try_from(data.len()).unwrap()]);
+        raw.extend_from_slice(data);
+        let type_meta = b"\x0a\x15\x0a\x02v1\x12\x0fRangeAllocation";
+        let length = u8::try_from(raw.len()).unwrap();
+        [MAGIC, type_meta, &[0x12, length], &raw, b"\x1a\0\x22\0"].concat().into()
     }
 
     fn bitmap(value: Bytes) -> Bitmap {

@@ -21,6 +21,14 @@ const CREATES: usize = 12;
 /// The key of the definition.
 const DEFINITION: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/foos.ex.io";
 
+/// The definition, whole.
+fn foos() -> Value {
+    let mut foos = definition("foos", "Foo", json!({}));
+    foos["apiVersion"] = "apiextensions.k8s.io/v1".into();
+    foos["kind"] = "CustomResourceDefinition".into();
+    foos
+}
+
 /// Waits until the definition was removed from a store.
 async fn wait_until_gone(store: &dyn Store) {
     let mut feed = store.changes(DEFINITION.into(), Revision(1)).await.unwrap();
@@ -101,11 +109,8 @@ async fn race_of_definition(store: impl Store + 'static, seed: u64) -> (usize, u
             catalog.get("apiextensions.k8s.io", "v1", "customresourcedefinitions").unwrap();
         let request = |verb, target| Attributes::loopback(verb, target);
         let create = request(Verb::Create, Target::new(definitions.clone(), "", ""));
-        let mut foos = definition("foos", "Foo", json!({}));
-        foos["apiVersion"] = "apiextensions.k8s.io/v1".into();
-        foos["kind"] = "CustomResourceDefinition".into();
         let options = WriteOptions::default();
-        registry.create(&create, body(&foos), &options).await.unwrap();
+        registry.create(&create, body(&foos()), &options).await.unwrap();
         let mut catalogs = registry.catalog_changes();
         let is_served = |catalog: &Arc<Catalog>| catalog.get("ex.io", "v1", "foos").is_some();
         catalogs.wait_for(is_served).await.unwrap();
@@ -160,6 +165,36 @@ fn version(object: &[u8]) -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_created_after_the_delete_of_its_namespace() {
+    for_seeds_in_memory(race).await;
+}
+
+#[tokio::test]
+async fn nothing_is_created_after_the_delete_of_its_namespace_on_disk() {
+    for_seeds_on_disk(race).await;
+}
+
+#[tokio::test]
+async fn nothing_is_created_after_the_delete_of_its_namespace_on_etcd() {
+    for_seeds_on_etcd(race).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_left_of_a_deleted_definition() {
+    for_seeds_in_memory(race_of_definition).await;
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_a_deleted_definition_on_disk() {
+    for_seeds_on_disk(race_of_definition).await;
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_a_deleted_definition_on_etcd() {
+    for_seeds_on_etcd(race_of_definition).await;
+}
+
+/// Runs a race in memory with many seeds: creates are accepted in some, and refused in others.
+async fn for_seeds_in_memory(race: impl AsyncFn(MemoryStore, u64) -> (usize, usize)) {
     let (mut n_created, mut n_refused) = (0, 0);
     for seed in 0..60 {
         let counts = race(MemoryStore::default(), seed).await;
@@ -169,43 +204,13 @@ async fn nothing_is_created_after_the_delete_of_its_namespace() {
     assert!(n_created > 50 && n_refused > 50, "both happen: {n_created}, {n_refused}");
 }
 
-#[tokio::test]
-async fn nothing_is_created_after_the_delete_of_its_namespace_on_disk() {
+/// Runs a race on disk with a few seeds.
+async fn for_seeds_on_disk(race: impl AsyncFn(DiskStore, u64) -> (usize, usize)) {
     for seed in 0..6 {
         let folder = tempfile::tempdir().unwrap();
         let store = DiskStore::open(folder.path().join("data"), DiskOptions::default()).unwrap();
         race(store, seed * 4).await;
     }
-}
-
-#[tokio::test]
-async fn nothing_is_created_after_the_delete_of_its_namespace_on_etcd() {
-    for_seeds_on_etcd(async |store, seed| race(store, seed).await).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn nothing_is_left_of_a_deleted_definition() {
-    let (mut n_created, mut n_refused) = (0, 0);
-    for seed in 0..60 {
-        let counts = race_of_definition(MemoryStore::default(), seed).await;
-        n_created += counts.0;
-        n_refused += counts.1;
-    }
-    assert!(n_created > 50 && n_refused > 50, "both happen: {n_created}, {n_refused}");
-}
-
-#[tokio::test]
-async fn nothing_is_left_of_a_deleted_definition_on_disk() {
-    for seed in 0..6 {
-        let folder = tempfile::tempdir().unwrap();
-        let store = DiskStore::open(folder.path().join("data"), DiskOptions::default()).unwrap();
-        race_of_definition(store, seed * 4).await;
-    }
-}
-
-#[tokio::test]
-async fn nothing_is_left_of_a_deleted_definition_on_etcd() {
-    for_seeds_on_etcd(async |store, seed| race_of_definition(store, seed).await).await;
 }
 
 /// Runs a race on etcd with a few seeds, each with a cluster's keys to itself.
@@ -224,9 +229,7 @@ async fn for_seeds_on_etcd(race: impl AsyncFn(EtcdStore, u64) -> (usize, usize))
 #[tokio::test(start_paused = true)]
 async fn objects_that_came_before_the_first_status_go_with_their_definition() {
     let store = Arc::new(MemoryStore::default());
-    let mut foos = definition("foos", "Foo", json!({}));
-    foos["apiVersion"] = "apiextensions.k8s.io/v1".into();
-    foos["kind"] = "CustomResourceDefinition".into();
+    let mut foos = foos();
     foos["metadata"]["uid"] = "u".into();
     foos["metadata"]["creationTimestamp"] = "2026-11-20T07:00:00Z".into();
     foos["metadata"]["deletionTimestamp"] = "2026-11-20T07:00:00Z".into();
