@@ -95,11 +95,12 @@ impl Server {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Its memory in KiB (`VmRSS`).
+    /// Memory that it allocated and that is resident, in KiB (`RssAnon`: pages of the program's
+    /// own file, which are read as its code runs for the first time, are not counted).
     pub(crate) fn resident_kib(&self) -> u64 {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
