@@ -2,11 +2,17 @@
 
 Prints a line for each thing it does, so that a test can follow it.
 """
+import threading
+
 import kopf
+
+PRINTING = threading.Lock()
 
 
 def say(text):
-    print(text, flush=True)
+    # Handlers print from several threads, and print() writes the end of the line on its own.
+    with PRINTING:
+        print(text, flush=True)
 
 
 @kopf.on.startup()
