@@ -410,7 +410,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
     (
         "apiserver",
         &[
-            &["go", "scan", "trace", "version"],
+            &["scan", "trace", "version"],
             &["query", "negotiate", "verb"],
             &["body", "options", "route", "table"],
             // A filter limits how many long lists are written, and both write refusals.

@@ -45,7 +45,6 @@ mod client;
 mod discovery;
 mod extra;
 mod filter;
-mod go;
 mod health;
 mod intercept;
 mod list;

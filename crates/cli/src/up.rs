@@ -25,6 +25,7 @@ use setpoint::object::time::Clock;
 use setpoint::registry::{NodePorts, RuntimeConfig, ServiceNetworks};
 use setpoint::runtime::election::machine_identity;
 use setpoint::runtime::metrics::Metrics;
+use setpoint::spans::SpanMetrics;
 use setpoint::webhook_client::Identity as WebhookIdentity;
 use setpoint::{ControlPlane, Selection, ServeOptions};
 use std::fmt::Display;
@@ -339,6 +340,8 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
         plane = Pages::new(planes.clone()).add_to(plane);
     }
     if let Some(tracer) = tracer {
+        let spans = SpanMetrics::of(tracer.queue().clone());
+        metrics.update(|registry| registry.register_collector(Box::new(spans)));
         plane = plane.tracer(tracer);
     }
     let audit = options.audit.open(&clock).await?;

@@ -11,9 +11,9 @@
 //! if either does; `*` and `?` do not restrict.
 
 use crate::time::Timestamp;
+use jiff::ToSpan as _;
 use jiff::civil::{self, Date};
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
-use jiff::{SignedDuration, ToSpan as _};
 use std::time::Duration;
 
 /// How far ahead a run is searched, in days: five years, as Kubernetes. `30 2` in the fields of
@@ -249,47 +249,11 @@ fn word(text: &str) -> Result<Rule, String> {
     let Some(duration) = text.strip_prefix("@every ") else {
         return Err(format!("unrecognized descriptor: {text}"));
     };
-    let Some(duration) = parse_duration(duration) else {
-        return Err(format!(
-            "failed to parse duration {text}: time: invalid duration {}",
-            crate::field::quote(duration)
-        ));
-    };
+    let nanos = crate::duration::parse(duration)
+        .map_err(|error| format!("failed to parse duration {text}: {error}"))?;
     // A second at least, and whole seconds.
-    let seconds = u64::try_from(duration.as_secs()).unwrap_or_default().max(1);
+    let seconds = u64::try_from(nanos / 1_000_000_000).unwrap_or_default().max(1);
     Ok(Rule::Every(Duration::from_secs(seconds)))
-}
-
-/// Numbers with units, as Go's durations: `1h30m`, `-1.5h`, `0`.
-fn parse_duration(text: &str) -> Option<SignedDuration> {
-    let is_negative = text.starts_with('-');
-    let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if rest == "0" {
-        return Some(SignedDuration::ZERO);
-    }
-    let mut seconds = 0.0;
-    while !rest.is_empty() {
-        let n = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let (number, unit) = rest.split_at(n);
-        let unit_len = unit.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(unit.len());
-        let (unit, after) = unit.split_at(unit_len);
-        let unit_seconds = match unit {
-            "ns" => 1e-9,
-            "us" | "\u{b5}s" | "\u{3bc}s" => 1e-6,
-            "ms" => 1e-3,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            _ => return None,
-        };
-        seconds += number.parse::<f64>().ok()? * unit_seconds;
-        rest = after;
-    }
-    let seconds = if is_negative { -seconds } else { seconds };
-    // Go's durations have 63 bits of nanoseconds.
-    let is_short = seconds.abs() < i64::MAX as f64 / 1e9;
-    let duration = SignedDuration::try_from_secs_f64(seconds).ok();
-    duration.filter(|_| is_short && !text.is_empty())
 }
 
 /// The values of a field as bits, and whether it permits all of them by `*` or `?`.

@@ -33,6 +33,7 @@
 pub mod bounded;
 pub mod cidr;
 pub mod cron;
+pub mod duration;
 pub mod encode;
 pub mod field;
 pub mod field_selector;
@@ -52,6 +53,7 @@ pub mod resource_version;
 pub mod seed;
 pub mod skim;
 pub mod status;
+pub mod taint;
 pub mod time;
 pub mod url;
 pub mod users;

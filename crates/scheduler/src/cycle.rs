@@ -13,7 +13,6 @@
 //! Scores are computed when the filter phase ends. Of several best nodes, the generator of random
 //! numbers chooses one.
 
-use crate::labels::Taint;
 use crate::node::{Node, NodeInfo};
 use crate::plugins::{self, Affinity, PLUGINS, Refusal, Spreading};
 use crate::pod::Pod;
@@ -21,6 +20,7 @@ use crate::preemption::{Candidate, Preemption};
 use crate::view::View;
 use rand::Rng;
 use rand::rngs::SmallRng;
+use setpoint_object::taint::Taint;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -1,5 +1,6 @@
 //! Labels and what selects nodes by them.
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -18,6 +19,11 @@ pub(crate) fn strings(map: &Value) -> Labels {
 /// The items of a list; none if it is not a list.
 pub(crate) fn items(list: &Value) -> &[Value] {
     list.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// The items of a list that have a type's shape.
+pub(crate) fn list_of<T: DeserializeOwned>(list: &Value) -> Vec<T> {
+    items(list).iter().filter_map(|item| T::deserialize(item).ok()).collect()
 }
 
 /// A text; empty if it is none.
@@ -119,61 +125,6 @@ impl Requirement {
     }
 }
 
-/// A taint of a node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Taint {
-    pub(crate) key: String,
-    pub(crate) value: String,
-    pub(crate) effect: String,
-}
-
-impl Taint {
-    pub(crate) fn read(taint: &Value) -> Self {
-        let owned = |member: &str| text(&taint[member]).to_owned();
-        Self { key: owned("key"), value: owned("value"), effect: owned("effect") }
-    }
-
-    /// Whether new pods need to tolerate it.
-    pub(crate) fn forbids(&self) -> bool {
-        matches!(self.effect.as_str(), "NoSchedule" | "NoExecute")
-    }
-}
-
-/// What a pod tolerates.
-#[derive(Debug, Clone)]
-pub(crate) struct Toleration {
-    key: String,
-    operator: String,
-    value: String,
-    pub(crate) effect: String,
-}
-
-impl Toleration {
-    pub(crate) fn read(toleration: &Value) -> Self {
-        let owned = |member: &str| text(&toleration[member]).to_owned();
-        Self {
-            key: owned("key"),
-            operator: owned("operator"),
-            value: owned("value"),
-            effect: owned("effect"),
-        }
-    }
-
-    /// Whether it tolerates a taint. Empty members match everything.
-    pub(crate) fn tolerates(&self, taint: &Taint) -> bool {
-        let numbers = || Some((taint.value.parse::<i64>().ok()?, self.value.parse::<i64>().ok()?));
-        (self.effect.is_empty() || self.effect == taint.effect)
-            && (self.key.is_empty() || self.key == taint.key)
-            && match self.operator.as_str() {
-                "" | "Equal" => self.value == taint.value,
-                "Exists" => true,
-                "Gt" => numbers().is_some_and(|(found, wanted)| found > wanted),
-                "Lt" => numbers().is_some_and(|(found, wanted)| found < wanted),
-                _ => false,
-            }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,20 +156,5 @@ mod tests {
         }
         assert!(matches(json!([{}, expression("zone", "Exists", &[])])));
         assert!(!matches(json!([])));
-    }
-
-    #[test]
-    fn tolerations_match_key_value_and_effect() {
-        let taint = Taint::read(&json!({"key": "k", "value": "5", "effect": "NoSchedule"}));
-        for (toleration, is_match) in [
-            (json!({"operator": "Exists"}), true),
-            (json!({"key": "k", "operator": "Exists", "effect": "NoExecute"}), false),
-            (json!({"key": "k", "value": "5"}), true),
-            (json!({"key": "k", "operator": "Equal", "value": "6"}), false),
-            (json!({"key": "k", "operator": "Gt", "value": "4"}), true),
-            (json!({"key": "other", "operator": "Exists"}), false),
-        ] {
-            assert_eq!(Toleration::read(&toleration).tolerates(&taint), is_match, "{toleration}");
-        }
     }
 }

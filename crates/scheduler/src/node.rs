@@ -1,10 +1,11 @@
 //! Nodes and the pods on them.
 
 use crate::amounts::Amounts;
-use crate::labels::{Labels, Taint, items, strings};
+use crate::labels::{Labels, list_of, strings};
 use crate::pod::{HostPort, Pod};
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::taint::Taint;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ impl Node {
         Self {
             name: node.name().into(),
             labels: strings(&node["metadata"]["labels"]),
-            taints: items(&node["spec"]["taints"]).iter().map(Taint::read).collect(),
+            taints: list_of(&node["spec"]["taints"]),
             is_unschedulable: node["spec"]["unschedulable"] == true,
             pods_max: quantities.get("pods").map_or(0, |quantity| quantity.value()),
             allocatable: Amounts::of(&quantities),

@@ -17,8 +17,8 @@
 //! The order, the weights and the messages are those of kube-scheduler's default profile.
 
 use crate::cycle::Cycle;
-use crate::labels::Taint;
 use crate::node::{Node, NodeInfo, UNSCHEDULABLE};
+use setpoint_object::taint::Taint;
 use smallvec::{SmallVec, smallvec};
 use std::borrow::Cow;
 
@@ -165,6 +165,7 @@ fn node_unschedulable(cycle: &Cycle, node: &Node, _: &NodeInfo) -> Result<(), Re
         key: UNSCHEDULABLE.to_owned(),
         value: String::new(),
         effect: "NoSchedule".to_owned(),
+        time_added: None,
     };
     if node.is_unschedulable && !cycle.tolerates(&taint()) {
         return Err(Refusal::lasting("node(s) were unschedulable"));

@@ -1,10 +1,11 @@
 //! Pods as the scheduler sees them: read once per change of their spec.
 
 use crate::amounts::{self, Amounts};
-use crate::labels::{Labels, NodeSelector, NodeSelectorTerm, Toleration, items, strings, text};
+use crate::labels::{Labels, NodeSelector, NodeSelectorTerm, items, list_of, strings, text};
 use serde_json::Value;
 use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::taint::Toleration;
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::Request;
 use std::sync::Arc;
@@ -296,7 +297,7 @@ impl PodSpec {
                     (weight, NodeSelectorTerm::read(&term["preference"]))
                 })
                 .collect(),
-            tolerations: items(&spec["tolerations"]).iter().map(Toleration::read).collect(),
+            tolerations: list_of(&spec["tolerations"]),
             ports: ports.filter_map(port).collect(),
             affinity: required("podAffinity"),
             anti_affinity: required("podAntiAffinity"),

@@ -39,11 +39,13 @@
 //! ```
 
 mod context;
+mod metrics;
 mod queue;
 mod span;
 mod tracer;
 
 pub use context::{SpanContext, SpanId, TraceId};
+pub use metrics::SpanMetrics;
 pub use queue::{QUEUE_BYTES_MAX, QUEUE_SPANS_MAX, SpanQueue};
 pub use span::{
     ATTRIBUTES_MAX, EVENTS_MAX, EndedSpan, Event, Key, Span, SpanKind, TEXT_BYTES_MAX,

@@ -1,10 +1,10 @@
 //! The deadline of every request except long-running ones: `?timeout=`, at most a minute.
 
 use crate::body::Body;
-use crate::go;
 use crate::query::Query;
 use crate::respond;
 use http::{Response, StatusCode};
+use setpoint_object::duration;
 use setpoint_object::{ApiError, Reason};
 use std::time::Duration;
 
@@ -24,13 +24,13 @@ pub(crate) fn of(query: &Query, long_running: bool) -> Result<Option<Duration>, 
     if text.is_empty() {
         return Ok(Some(DEADLINE_MAX));
     }
-    let asked = go::parse_duration(text).map_err(|error| {
+    let asked = duration::parse(text).map_err(|error| {
         ApiError::bad_request(format!("invalid timeout specified in the request URL - {error}"))
     })?;
-    Ok(Some(match asked.size {
-        _ if asked.negative => Duration::ZERO,
-        Duration::ZERO => DEADLINE_MAX,
-        size => size.min(DEADLINE_MAX),
+    Ok(Some(match u64::try_from(asked) {
+        Ok(0) => DEADLINE_MAX,
+        Ok(nanos) => Duration::from_nanos(nanos).min(DEADLINE_MAX),
+        Err(_) => Duration::ZERO,
     }))
 }
 

@@ -26,62 +26,7 @@ impl Duration {
 
     /// Reads Go's form: `1h30m`, `-1.5s`, `0`. `None` if it is not one or too long.
     pub fn parse(text: &str) -> Option<Self> {
-        let (negative, mut rest) = match text.as_bytes().first()? {
-            b'-' => (true, &text[1..]),
-            b'+' => (false, &text[1..]),
-            _ => (false, text),
-        };
-        if rest == "0" {
-            return Some(Self(0));
-        }
-        if rest.is_empty() {
-            return None;
-        }
-        // The magnitude of the smallest value is one more than that of the largest.
-        let limit = 1u128 << 63;
-        let mut total: u128 = 0;
-        while !rest.is_empty() {
-            let end = rest.find(|c: char| c != '.' && !c.is_ascii_digit())?;
-            let (number, tail) = rest.split_at(end);
-            let (whole, fraction) = match number.split_once('.') {
-                Some((whole, fraction)) if !fraction.contains('.') => (whole, fraction),
-                Some(_) => return None,
-                None => (number, ""),
-            };
-            if whole.is_empty() && fraction.is_empty() {
-                return None;
-            }
-            let end = tail.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(tail.len());
-            let (unit, tail) = tail.split_at(end);
-            let unit: u128 = match unit {
-                "ns" => 1,
-                "us" | "µs" | "μs" => 1_000,
-                "ms" => 1_000_000,
-                "s" => 1_000_000_000,
-                "m" => 60_000_000_000,
-                "h" => 3_600_000_000_000,
-                _ => return None,
-            };
-            let whole: u128 = if whole.is_empty() {
-                0
-            } else {
-                whole.parse().ok().filter(|value| *value <= limit)?
-            };
-            let mut part = whole.checked_mul(unit)?;
-            let mut scale = unit;
-            for digit in fraction.bytes().take(19) {
-                part += scale * u128::from(digit - b'0') / 10;
-                // Digits below a nanosecond are cut off.
-                scale /= 10;
-            }
-            total = total.checked_add(part)?;
-            if total > limit {
-                return None;
-            }
-            rest = tail;
-        }
-        let total = i128::try_from(total).ok()?;
-        i64::try_from(if negative { -total } else { total }).ok().map(Self)
+        setpoint_object::duration::parse(text).ok().map(Self)
     }
 
     /// Reads the format `duration` of a schema: Go's form, or numbers with units up to weeks

@@ -16,7 +16,7 @@
 //! Pods on a node that is not ready are not ready either. Taints with other keys are left alone.
 //! [`super::taint_eviction`] removes the pods.
 
-use super::node_pods::{BY_NODE, NodePod, NodeView, Taint, by_node};
+use super::node_pods::{BY_NODE, NodePod, NodeView, by_node};
 use crate::setup::Setup;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1 as core;
@@ -24,6 +24,7 @@ use kube_core::params::Patch;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint_informer::Event;
+use setpoint_object::taint::Taint;
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::source::Enqueue;

@@ -2,7 +2,8 @@
 
 use super::view::view;
 use k8s_openapi::api::core::v1 as core;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use setpoint_object::taint::{Taint, Toleration};
 
 /// The name of the index of pods by their node.
 pub(super) const BY_NODE: &str = "node";
@@ -48,34 +49,6 @@ pub(crate) struct Condition {
     pub(super) last_heartbeat_time: Option<String>,
 }
 
-/// A toleration of a pod.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Toleration {
-    key: String,
-    operator: String,
-    value: String,
-    effect: String,
-    /// How long the taint is tolerated; `None`: forever. Below zero is zero.
-    pub(super) toleration_seconds: Option<i64>,
-}
-
-impl Toleration {
-    /// Whether it is about a taint. Empty members match everything.
-    pub(super) fn tolerates(&self, taint: &Taint) -> bool {
-        let numbers = || Some((taint.value.parse::<i64>().ok()?, self.value.parse::<i64>().ok()?));
-        (self.effect.is_empty() || self.effect == taint.effect)
-            && (self.key.is_empty() || self.key == taint.key)
-            && match self.operator.as_str() {
-                "" | "Equal" => self.value == taint.value,
-                "Exists" => true,
-                "Gt" => numbers().is_some_and(|(found, wanted)| found > wanted),
-                "Lt" => numbers().is_some_and(|(found, wanted)| found < wanted),
-                _ => false,
-            }
-    }
-}
-
 view! {
     /// A node.
     NodeView of core::Node {
@@ -102,19 +75,6 @@ pub(crate) struct NodeSpec {
 pub(crate) struct NodeStatus {
     /// The conditions.
     pub(super) conditions: Vec<Condition>,
-}
-
-/// A taint of a node.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Taint {
-    pub(super) key: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) value: String,
-    pub(super) effect: String,
-    /// RFC 3339: when a taint that evicts pods was added.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) time_added: Option<String>,
 }
 
 impl NodeView {

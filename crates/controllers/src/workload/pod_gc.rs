@@ -20,6 +20,7 @@ use kube_core::params::Patch;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
+use setpoint_object::taint::Taint;
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::{
     Action, BoxError, Client, Context, Controller, Manager, Reconciler, Request, Watch,
@@ -64,13 +65,6 @@ view! {
 #[serde(default)]
 pub(crate) struct NodeSpec {
     taints: Vec<Taint>,
-}
-
-/// A taint.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct Taint {
-    key: String,
 }
 
 /// `status` of a node.

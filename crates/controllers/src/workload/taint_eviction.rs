@@ -7,13 +7,14 @@
 //! added. Pods get a toleration of five minutes for nodes that are not ready or cannot be reached
 //! from admission.
 
-use super::node_pods::{BY_NODE, NodePod, NodeView, Taint, Toleration, by_node};
+use super::node_pods::{BY_NODE, NodePod, NodeView, by_node};
 use crate::setup::Setup;
 use k8s_openapi::api::core::v1 as core;
 use kube_core::params::{DeleteParams, Patch, Preconditions};
 use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
 use setpoint_object::skim;
+use setpoint_object::taint::{Taint, Toleration};
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::source::Enqueue;
 use setpoint_runtime::{

@@ -256,33 +256,7 @@ fn duration(text: &str) -> bool {
         "w",
     ];
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-    if unsigned == "0" {
-        return true;
-    }
-    let go = {
-        let mut rest = unsigned;
-        let mut parts = 0;
-        loop {
-            let digits = rest.len()
-                - rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
-            let number = &rest[..digits];
-            rest = &rest[digits..];
-            let unit = rest.len()
-                - rest.trim_start_matches(|c: char| !c.is_ascii_digit() && c != '.').len();
-            let valid = number.bytes().any(|b| b.is_ascii_digit())
-                && number.matches('.').count() <= 1
-                && UNITS.contains(&&rest[..unit]);
-            if !valid {
-                break false;
-            }
-            rest = &rest[unit..];
-            parts += 1;
-            if rest.is_empty() {
-                break parts > 0;
-            }
-        }
-    };
-    go || {
+    setpoint_object::duration::parse(text).is_ok() || {
         let trimmed = unsigned.trim();
         let digits = trimmed.len() - trimmed.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let word = trimmed[digits..].trim();

@@ -4,6 +4,7 @@ use crate::api::{Api, RequestError};
 use futures::future::{BoxFuture, FutureExt as _};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
 use serde_json::Value;
+use setpoint_object::duration;
 use setpoint_object::quantity::Quantity;
 use setpoint_object::time::Timestamp;
 use std::collections::BTreeMap;
@@ -249,7 +250,9 @@ fn resource_of(
         None => containers
             .try_fold(0_i64, |sum, container| Some(sum.saturating_add(usage(container)?)))?,
     };
-    let window = pod["window"].as_str().and_then(go_duration).unwrap_or_default();
+    let window = pod["window"].as_str().and_then(|window| duration::parse(window).ok());
+    let window =
+        Duration::from_nanos(window.and_then(|n| u64::try_from(n).ok()).unwrap_or_default());
     let name = pod["metadata"]["name"].as_str()?.to_owned();
     Some((name, PodMetric { milli, at: time(pod), window }))
 }
@@ -266,24 +269,6 @@ pub(super) fn milli(quantity: &str) -> Result<i64, String> {
 
 fn time(item: &Value) -> Timestamp {
     item["timestamp"].as_str().and_then(Timestamp::parse).unwrap_or_default()
-}
-
-/// A duration as Go writes it, for example `1m0.5s`.
-fn go_duration(text: &str) -> Option<Duration> {
-    let mut rest = text;
-    let mut sum = 0.0;
-    while !rest.is_empty() {
-        let n = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, tail) = rest.split_at(n);
-        let number: f64 = number.parse().ok()?;
-        let units = [("ms", 1e-3), ("µs", 1e-6), ("us", 1e-6), ("ns", 1e-9)];
-        let units = units.into_iter().chain([("h", 3600.0), ("m", 60.0), ("s", 1.0)]);
-        let (tail, scale) =
-            units.into_iter().find_map(|(unit, scale)| Some((tail.strip_prefix(unit)?, scale)))?;
-        sum += number * scale;
-        rest = tail;
-    }
-    Duration::try_from_secs_f64(sum).ok()
 }
 
 /// A part of a path or query, percent-encoded.
@@ -321,15 +306,6 @@ mod tests {
         assert_eq!(resource_of(&pod, "memory", Some("a")).unwrap().1.milli, 1_048_576_000);
         assert!(resource_of(&pod, "memory", None).is_none(), "b has none");
         assert!(resource_of(&pod, "cpu", Some("c")).is_none());
-    }
-
-    #[test]
-    fn durations_of_go() {
-        for (text, secs) in [("30s", 30.0), ("1h2m3s", 3723.0), ("1.5s", 1.5), ("15ms", 0.015)] {
-            assert_eq!(go_duration(text), Some(Duration::from_secs_f64(secs)), "{text}");
-        }
-        assert_eq!(go_duration("5"), None);
-        assert_eq!(go_duration("x"), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::workload::view::view;
 use k8s_openapi::api::core::v1 as core;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use setpoint_object::taint::{Taint, Toleration};
 
 /// The tolerations of every daemon pod: key and effect.
 const TOLERATED: [(&str, &str); 6] = [
@@ -33,15 +34,6 @@ view! {
 pub(crate) struct NodeSpec {
     /// The taints.
     pub(crate) taints: Vec<Taint>,
-}
-
-/// A taint.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub(crate) struct Taint {
-    key: String,
-    value: String,
-    effect: String,
 }
 
 impl Node {
@@ -73,15 +65,15 @@ pub(super) fn fit(node: &Node, spec: &Value) -> Fit {
     if !is_chosen {
         return Fit::Away;
     }
+    let tolerations: Vec<Toleration> = spec["tolerations"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|toleration| Toleration::deserialize(toleration).ok())
+        .collect();
     let untolerated = |effect: &str| {
-        node.spec.taints.iter().any(|taint| {
-            taint.effect == effect
-                && !spec["tolerations"]
-                    .as_array()
-                    .into_iter()
-                    .flatten()
-                    .any(|t| tolerates(t, taint))
-        })
+        let mut taints = node.spec.taints.iter().filter(|taint| taint.effect == effect);
+        taints.any(|taint| !tolerations.iter().any(|toleration| toleration.tolerates(taint)))
     };
     match (untolerated("NoExecute"), untolerated("NoSchedule")) {
         (true, _) => Fit::Away,
@@ -130,14 +122,6 @@ fn holds(requirement: &Value, value: Option<&str>) -> bool {
         "Lt" => numbers().is_some_and(|(value, listed)| value < listed),
         _ => false,
     }
-}
-
-fn tolerates(toleration: &Value, taint: &Taint) -> bool {
-    let text = |name: &str| toleration[name].as_str().unwrap_or_default();
-    let is_any = text("operator") == "Exists";
-    (text("effect").is_empty() || text("effect") == taint.effect)
-        && (text("key") == taint.key || (text("key").is_empty() && is_any))
-        && (is_any || text("value") == taint.value)
 }
 
 /// Adds the default tolerations to the spec of a template.
@@ -198,6 +182,9 @@ mod tests {
         assert_eq!(fit_of("NoExecute", &spec), Fit::Run);
         spec = json!({"tolerations": [{"key": "k", "value": "other"}]});
         assert_eq!(fit_of("NoExecute", &spec), Fit::Away);
+        let numbered = json!([{"key": "k", "value": "5", "effect": "NoExecute"}]);
+        spec = json!({"tolerations": [{"key": "k", "operator": "Gt", "value": "4"}]});
+        assert_eq!(fit(&node(&json!({}), &numbered), &spec), Fit::Run);
         let cordoned = json!([{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]);
         spec = json!({});
         add_tolerations(&mut spec);
