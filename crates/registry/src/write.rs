@@ -48,6 +48,7 @@ use crate::catalog::Resource;
 use crate::read::List;
 use crate::request::*;
 use crate::shared::{Inner, Registry};
+pub(crate) use collection::several_deletes;
 use execute::{Connect, Create, Delete, Inline, Patch, Update};
 use retry::AtFence;
 use serde_json::Value;
@@ -133,7 +134,8 @@ impl Registry {
     /// DELETE of a collection. Returns the matching objects as they were.
     ///
     /// # Errors
-    /// The first error other than "not found". Objects before it are deleted by then.
+    /// The first error other than "not found". Objects before it are deleted by then, and up to 31
+    /// after it, since that many deletes are in progress at a time.
     pub async fn delete_collection(
         &self,
         attributes: &Attributes,

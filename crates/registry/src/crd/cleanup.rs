@@ -8,6 +8,7 @@ use crate::request::DeleteOptions;
 use crate::shared::Registry;
 use crate::stored::store_error;
 use crate::verb::Verb;
+use crate::write::several_deletes;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
@@ -136,7 +137,7 @@ async fn delete_all(
         let page = registry.inner.store.range(request.clone()).await.map_err(store_error)?;
         let Some(last) = page.value.entries.last() else { break };
         request.start = [&*last.key, b"\0"].concat().into();
-        for entry in &page.value.entries {
+        let deletes = page.value.entries.iter().map(|entry| async {
             let path = String::from_utf8_lossy(&entry.key[row.storage_prefix.len()..]).into_owned();
             let (namespace, name) = path.split_once('/').unwrap_or(("", &path));
             let target = Target {
@@ -149,11 +150,12 @@ async fn delete_all(
             let options = DeleteOptions { uid, ..DeleteOptions::default() };
             match registry.delete(&loopback(Verb::Delete, target), &options).await {
                 Err(error) if !matches!(error.reason(), Reason::NotFound | Reason::Conflict) => {
-                    return Err(error);
+                    Err(error)
                 }
-                _ => {}
+                _ => Ok(()),
             }
-        }
+        });
+        several_deletes(deletes).await?;
         if page.value.entries.len() < PAGE_OBJECTS_MAX {
             break;
         }

@@ -1,15 +1,21 @@
 //! DELETE of a collection: a list, then a delete of each object (spec: api-server §5.5).
+//!
+//! Several deletes are in progress at a time, so that a store which waits for its disk commits them
+//! together: one after the other, 50,000 of them would outlast the request's deadline.
 use super::execute::{self, Delete};
 use crate::attributes::{Attributes, Target};
-use crate::read::List;
+use crate::read::{List, Listed};
 use crate::request::*;
 use crate::shared::Registry;
+use futures::stream::{FuturesOrdered, StreamExt};
 use setpoint_object::{ApiError, Reason, Skim};
 
 /// Objects per list if the request sets no limit: as kube-apiserver's `deleteCollection` pages.
 const PAGE_OBJECTS_MAX: i64 = 10_000;
+/// Maximum number of deletes in progress for one request.
+const DELETES_MAX: usize = 32;
 
-/// Deletes the matching objects. Stops at the first error other than "not found".
+/// Deletes the matching objects, until an error other than "not found".
 pub(super) async fn delete(
     registry: &Registry,
     attributes: &Attributes,
@@ -26,22 +32,15 @@ pub(super) async fn delete(
     let mut all: Option<List> = None;
     loop {
         let found = registry.list(attributes, &page).await?;
-        for item in &found.items {
-            let mut object = Vec::with_capacity(item.room());
-            item.push_to(&mut object);
-            let skim = Skim::of(&object).map_err(ApiError::internal)?;
-            let one = Target {
-                resource: target.resource.clone(),
-                namespace: skim.namespace.clone().into_owned(),
-                name: skim.name.clone().into_owned(),
-                subresource: None,
-            };
+        let deletes = found.items.iter().map(|item| async {
+            let one = target_of(target, item)?;
             let delete = Delete(options.clone());
             match execute::run(registry, attributes, &one, &write_options, delete).await {
-                Err(error) if error.reason() != Reason::NotFound => return Err(error),
-                _ => {}
+                Err(error) if error.reason() != Reason::NotFound => Err(error),
+                _ => Ok(()),
             }
-        }
+        });
+        several_deletes(deletes).await?;
         let next = found.continue_token.clone();
         match &mut all {
             None => all = Some(found),
@@ -60,4 +59,36 @@ pub(super) async fn delete(
         all.remaining = None;
     }
     Ok(all)
+}
+
+/// The target of an item of a list.
+fn target_of(list: &Target, item: &Listed) -> Result<Target, ApiError> {
+    let mut object = Vec::with_capacity(item.room());
+    item.push_to(&mut object);
+    let skim = Skim::of(&object).map_err(ApiError::internal)?;
+    Ok(Target {
+        resource: list.resource.clone(),
+        namespace: skim.namespace.clone().into_owned(),
+        name: skim.name.clone().into_owned(),
+        subresource: None,
+    })
+}
+
+/// Runs up to [`DELETES_MAX`] deletes at a time. Returns the first error; no delete is started
+/// after one, and those in progress are finished.
+pub(crate) async fn several_deletes<D>(
+    deletes: impl Iterator<Item = D> + Send,
+) -> Result<(), ApiError>
+where
+    D: Future<Output = Result<(), ApiError>> + Send,
+{
+    let (mut first, mut deletes) = (Ok(()), deletes.fuse());
+    let mut running: FuturesOrdered<D> = deletes.by_ref().take(DELETES_MAX).collect();
+    while let Some(result) = running.next().await {
+        first = first.and(result);
+        if first.is_ok() {
+            running.extend(deletes.next());
+        }
+    }
+    first
 }

@@ -129,3 +129,18 @@ async fn a_write_from_an_outdated_cache_equals_one_from_the_store() {
         assert_eq!(patched["data"], json!({"first": n.to_string(), "second": n.to_string()}));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_deletecollection_waits_for_many_commits_at_once() {
+    const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+    let (server, _) = counted().await;
+    for i in 0..64 {
+        let map = json!({"metadata": {"name": format!("c{i}")}});
+        server.create(MAPS, map).await.unwrap();
+    }
+    let started = tokio::time::Instant::now();
+    assert_eq!(server.delete_collection(MAPS).await.unwrap(), 64);
+    // A commit takes a millisecond of virtual time, and 32 are in progress.
+    assert_eq!(started.elapsed(), Duration::from_millis(2));
+    server.stop().await;
+}
