@@ -1,22 +1,24 @@
-//! What the registry counts, for metrics: admission, webhooks, authorization, rules in CEL, and
-//! the objects of each resource.
+//! What the registry counts, for metrics: admission, webhooks, authorization, rules in CEL,
+//! requests to the store, and the objects of each resource.
 //!
 //! # Theory
 //!
-//! Counted in place in atomic numbers, and read on request. Only calls of webhooks, which cross the
-//! network, take a lock. Families have the names, labels and buckets of kube-apiserver.
+//! Counted in place in atomic numbers, and read on request. Requests to the store take a lock of
+//! readers; only calls of webhooks, which cross the network, take one that excludes others. Families have the names, labels and buckets of kube-apiserver.
 //!
 //! Labels are names of plugins, operations and outcomes, and names of webhooks and definitions. The
 //! last two are written by users: beyond [`NAMES_MAX`] series, the rest is counted as `other`.
 
 mod histogram;
+mod store;
 mod webhooks;
 
 pub use histogram::{Distribution, Histogram};
+pub(crate) use store::{MeasuredStore, StoreRequests};
 pub(crate) use webhooks::{Call, Outcome, Webhooks};
 
 use setpoint_object::ApiError;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Maximum series whose labels are names that users choose, in each family.
@@ -64,6 +66,8 @@ pub(crate) struct Figures {
     pub(crate) steps: AdmissionCounts,
     /// Calls of admission and conversion webhooks.
     pub(crate) webhooks: Webhooks,
+    /// Requests to the store.
+    pub(crate) store: Arc<StoreRequests>,
     authorized: [Histogram; 4],
     compiled: Histogram,
     evaluated: Histogram,
@@ -115,6 +119,7 @@ impl Default for Figures {
         Self {
             steps: AdmissionCounts::default(),
             webhooks: Webhooks::default(),
+            store: Arc::default(),
             authorized: std::array::from_fn(|_| Histogram::new(&AUTHORIZATION_SECONDS)),
             compiled: Histogram::new(&CEL_SECONDS),
             evaluated: Histogram::new(&CEL_SECONDS),

@@ -4,7 +4,7 @@ use crate::allocate::{Allocator, NodePorts, ServiceNetworks};
 use crate::authorize::{self, Authorizer};
 use crate::conversion::{ConversionProvider, ConvertedBytes, WebhookConversions};
 use crate::fifo_watch::FifoWatch;
-use crate::figures::Figures;
+use crate::figures::{Figures, MeasuredStore};
 use crate::kind::CompiledKind;
 use crate::origins::Origins;
 use crate::runtime_config::RuntimeConfig;
@@ -211,6 +211,8 @@ impl RegistryBuilder {
             true => Arc::new(foreign::ForeignStore::new(self.store, compiled.formers())),
             false => self.store,
         };
+        let figures = Figures::default();
+        let store = Arc::new(MeasuredStore::new(store, figures.store.clone()));
         let compiled = self.runtime_config.served(compiled);
         let default = || if store.keeps_history() { REPLAYED_REVISIONS } else { 0 };
         let replayed_revisions = self.replayed_revisions.unwrap_or_else(default);
@@ -237,7 +239,7 @@ impl RegistryBuilder {
             event_ttl: self.event_ttl,
             history: self.history,
             origins: Origins::default(),
-            figures: Figures::default(),
+            figures,
             allocator: Allocator::new(self.service_networks, self.node_ports),
             admission: admission::Chain::new(
                 self.plugins,

@@ -1,8 +1,10 @@
 //! What a registry counts, with the numbers of its objects.
 
 use super::{Inner, Registry};
+use crate::catalog::Resource;
 use crate::figures::{Family, Series};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 impl Registry {
     /// What the registry counts, under kube-apiserver's names, with labels and buckets like there.
@@ -20,21 +22,26 @@ impl Registry {
     /// | `authorization_attempts_total`, `authorization_duration_seconds` | `result` |
     /// | `apiserver_cel_compilation_duration_seconds` | |
     /// | `apiserver_cel_evaluation_duration_seconds` | |
+    /// | `etcd_request_duration_seconds`, `etcd_requests_total`, `etcd_request_errors_total` | `operation`, `group`, `resource` |
     /// | `apiserver_storage_objects` | `resource`, with its group |
     /// | `apiserver_resource_objects`, `apiserver_watch_cache_resource_version` | `group`, `resource` |
     pub fn figures(&self) -> Vec<Family> {
         let Inner { figures, admission, .. } = &*self.inner;
-        let mut families = figures.families(admission.counted());
-        families.extend(self.objects_by_resource());
-        families
-    }
-    fn objects_by_resource(&self) -> [Family; 3] {
         let catalog = self.catalog();
         // One row of each resource: its versions have the same objects.
         let mut rows = BTreeMap::new();
         for row in catalog.rows.values().filter(|row| !row.storage_version_hash.is_empty()) {
             rows.entry(row.storage_prefix.clone()).or_insert(row);
         }
+        let mut families = figures.families(admission.counted());
+        families.extend(figures.store.families(|prefix| {
+            let row = rows.get(prefix)?;
+            Some((row.gvk.group.to_string(), row.resource.to_string()))
+        }));
+        families.extend(self.objects_by_resource(rows));
+        families
+    }
+    fn objects_by_resource(&self, rows: BTreeMap<Arc<str>, &Arc<Resource>>) -> [Family; 3] {
         let (mut named, mut grouped, mut newest) = (Vec::new(), Vec::new(), Vec::new());
         for (prefix, row) in rows {
             let (index, revision) = self.inner.cache.resource(&prefix).snapshot();

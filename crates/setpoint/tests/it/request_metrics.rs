@@ -276,6 +276,9 @@ async fn stages_of_requests_are_counted_under_the_names_of_dashboards() {
         assert_eq!(known("apiserver_admission_webhook_request_total", &coded), 1.0);
         let why = format!(r#"{hook},error_type="calling_webhook_error",rejection_code="503""#);
         assert_eq!(known("apiserver_admission_webhook_rejection_count", &why), 1.0);
+        let created = r#"operation="create",group="",resource="configmaps""#;
+        assert_eq!(known("etcd_requests_total", created), 1.0);
+        assert_eq!(known("etcd_request_duration_seconds_count", created), 1.0);
         assert!(known("authentication_attempts", r#"result="success""#) >= 8.0);
         assert!(known("authorization_attempts_total", r#"result="allowed""#) >= 8.0);
         for line in [
