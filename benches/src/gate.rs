@@ -1,4 +1,4 @@
-//! What the gate costs: authorization, tokens, audit, admission.
+//! What the gate costs: authorization, tokens, audit, admission; and spans.
 //!
 //! `cargo xtask bench gate`. Decisions and tokens are measured alone, in a loop. Creates pass the
 //! whole pipeline of a control plane in this process. Each is measured beside one without what is
@@ -30,6 +30,7 @@ use setpoint::object::time::Clock;
 use setpoint::registry::jwt::{KeySet, SigningKey, UnverifiedToken};
 use setpoint::registry::{Admission, Identity, Review};
 use setpoint::serve::ServeOptions;
+use setpoint::spans::{Sampling, Tracer};
 use setpoint::webhook::certificate::Certificate;
 use setpoint::webhook::server::{Listen, WebhookServer};
 use setpoint::webhook::{Call, Change, Refusal, Webhooks};
@@ -74,6 +75,8 @@ struct Sizes {
     rounds: u32,
 }
 
+/// Spans that are taken at once, as an exporter does.
+const SPANS_AT_ONCE: usize = 512;
 /// The group of policies.
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1";
 /// The group of roles.
@@ -104,6 +107,15 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
         format!("{cost:.1} % more"),
         "≤ 5 %",
     );
+    for (rate, what) in [
+        (1_000_000, "a create whose spans are recorded, beside one without a tracer"),
+        (10_000, "a create, one in 100 of which is recorded, beside one without a tracer"),
+        (0, "a create with a tracer that records nothing, beside one without a tracer"),
+    ] {
+        let (plain, traced) = runtime.block_on(creates(sizes, Gate::Traced(rate)))?;
+        let cost = (traced.as_secs_f64() / plain.as_secs_f64() - 1.0) * 100.0;
+        table.row(what, format!("{cost:.1} % more"), "–");
+    }
     for (gate, what) in [
         (Gate::Plugin, "a create with RBAC, three policies and a plugin in process"),
         (Gate::Webhook, "a create with RBAC, three policies and one webhook over loopback"),
@@ -120,7 +132,8 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
         Some("Gate"),
         &format!(
             "{} Command: `cargo xtask bench gate`. Release build; one thread, in process, objects in memory. Medians of {} turns of {} creates. The webhook \
-             and the clients of handshakes run on the same thread as the server, so their costs are in the figures.\n\n{table}",
+             and the clients of handshakes run on the same thread as the server, so their costs are in the figures. Spans are taken from their queue \
+             and dropped: sending them is not in the figures.\n\n{table}",
             results::machine()?,
             sizes.turns,
             sizes.creates
@@ -216,6 +229,8 @@ async fn handshake(rounds: u32) -> anyhow::Result<Duration> {
 enum Gate {
     /// An audit log at level `Metadata` in a file.
     Audit,
+    /// Spans of so many requests in a million, taken from the queue and dropped.
+    Traced(u32),
     /// RBAC, three policies and a plugin in process.
     Plugin,
     /// RBAC, three policies and a validating webhook.
@@ -276,6 +291,7 @@ async fn creates(sizes: Sizes, gate: Gate) -> anyhow::Result<(Duration, Duration
     let plain = ControlPlane::builder().controllers(false).service_accounts(false);
     let gated = ControlPlane::builder().controllers(false).service_accounts(false);
     let mut worker = None;
+    let mut spans = None;
     let gated = match gate {
         Gate::Audit => {
             let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n";
@@ -289,6 +305,11 @@ async fn creates(sizes: Sizes, gate: Gate) -> anyhow::Result<(Duration, Duration
             worker = Some(log);
             gated.audit(sink)
         }
+        Gate::Traced(rate) => {
+            let tracer = Tracer::new(Sampling::per_million(rate), Clock::wall(), 0);
+            spans = Some(tracer.queue().clone());
+            gated.tracer(tracer)
+        }
         Gate::Plugin => gated.rbac().admission(Arc::new(Labelled)),
         Gate::Webhook => gated.rbac(),
     };
@@ -300,6 +321,16 @@ async fn creates(sizes: Sizes, gate: Gate) -> anyhow::Result<(Duration, Duration
     let beside = async {
         if let Some(worker) = worker {
             worker.run(stop.clone()).await;
+        }
+        if let Some(spans) = spans {
+            let taking = async {
+                loop {
+                    spans.has(SPANS_AT_ONCE).await;
+                    drop(spans.take(SPANS_AT_ONCE));
+                }
+            };
+            // Dropping what waits takes nothing.
+            stop.run_until_cancelled(taking).await;
         }
         match server {
             Some(server) => server.run(stop.clone()).await,
@@ -329,7 +360,7 @@ async fn compare(
                 plane_ready(server).await;
             }
             ready.wait_for(|ready| *ready).await?;
-            if gate != Gate::Audit {
+            if matches!(gate, Gate::Plugin | Gate::Webhook) {
                 guard(&servers[1], webhook).await?;
             }
             let mut samples = [Vec::new(), Vec::new()];

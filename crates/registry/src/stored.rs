@@ -97,6 +97,16 @@ mod tests {
     use serde_json::json;
 
     #[test]
+    fn an_unknown_outcome_is_a_timeout() {
+        let error = store_error(StoreError::Unknown("lost".into()));
+        assert_eq!((error.code(), error.reason()), (504, Reason::Timeout));
+        assert_eq!(
+            error.to_string(),
+            "Timeout: request did not complete within requested timeout - context deadline exceeded"
+        );
+    }
+
+    #[test]
     fn large_floats_are_read_as_they_were_decoded() {
         let read =
             tree(br#"{"a":[12345678901234567000,9223372036854775807],"b":"12345678901234567000"}"#);

@@ -29,11 +29,14 @@ pub(crate) async fn catch(handler: impl Future<Output = Response<Body>>) -> Resp
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http_body_util::BodyExt as _;
 
     #[tokio::test]
     async fn a_panic_of_a_handler_is_answered_with_500() {
         let response = catch(async { panic!("on purpose") }).await;
         assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(body, "This request caused apiserver to panic. Look in the logs for details.\n");
         let response = catch(async { respond::plain(StatusCode::OK, "fine") }).await;
         assert_eq!(response.status(), StatusCode::OK);
     }

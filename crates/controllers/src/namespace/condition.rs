@@ -203,6 +203,28 @@ mod tests {
     }
 
     #[test]
+    fn failures_are_listed_in_order() {
+        let mut findings = Findings::default();
+        findings.failures.insert("pods.".into(), "a".into());
+        let text = |findings: &Findings| {
+            describe(findings)
+                .lines()
+                .find(|line| line.contains("ContentFailure"))
+                .unwrap()
+                .to_owned()
+        };
+        assert_eq!(
+            text(&findings),
+            "NamespaceDeletionContentFailure=True ContentDeletionFailed: Failed to delete all resource types, 1 remaining: a"
+        );
+        findings.failures.insert("events.".into(), "b".into());
+        assert_eq!(
+            text(&findings),
+            "NamespaceDeletionContentFailure=True ContentDeletionFailed: Failed to delete all resource types, 2 remaining: [b, a]"
+        );
+    }
+
+    #[test]
     fn remaining_pods_hide_other_content_and_set_the_estimate() {
         let findings = Findings {
             remaining: BTreeMap::from([("pods.".into(), 1)]),

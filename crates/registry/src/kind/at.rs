@@ -94,6 +94,25 @@ pub(super) fn same(a: &Value, b: &Value) -> bool {
     a == b || is_empty(a) && is_empty(b)
 }
 
+/// Whether two values are the same in all their members ([`same`]).
+pub(super) fn same_in_all(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Object(a_members), Value::Object(b_members)) => {
+            let mut names = a_members.keys().chain(b_members.keys());
+            names.all(|name| same_in_all(find_one(a, name), find_one(b, name)))
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_in_all(a, b))
+        }
+        _ => same(a, b),
+    }
+}
+
+/// A member; `null` if it is missing.
+fn find_one<'v>(value: &'v Value, name: &str) -> &'v Value {
+    value.get(name).unwrap_or(&MISSING)
+}
+
 // Walking.
 impl<'v, 'p> At<'v, 'p> {
     fn down<'q>(&'q self, value: &'v Value, step: Step<'q>) -> At<'v, 'q> {

@@ -345,3 +345,21 @@ fn exhausted(mut error: ApiError) -> ApiError {
     details.retry_after_seconds = 1;
     error
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use setpoint_object::GroupResource;
+
+    #[test]
+    fn names_that_are_all_taken_are_a_409_to_be_tried_again() {
+        let taken = ApiError::already_exists(&GroupResource::new("", "pods"), "a-x2b4c");
+        let error = exhausted(taken);
+        assert_eq!(
+            error.to_string(),
+            r#"pods "a-x2b4c" already exists, the server was not able to generate a unique name for the object"#
+        );
+        assert_eq!(error.code(), 409);
+        assert_eq!(error.0.details.unwrap().retry_after_seconds, 1);
+    }
+}

@@ -119,6 +119,15 @@ async fn a_binding_assigns_a_pod_once() {
         refused(again),
         r#"409 Operation cannot be fulfilled on pods/binding "p": pod p is already assigned to node "n""#
     );
+    let gated = json!({"metadata": {"name": "g"}, "spec": {
+        "containers": [{"name": "c", "image": "i"}], "schedulingGates": [{"name": "ex.io/wait"}],
+    }});
+    server.create("/api/v1/namespaces/default/pods", gated).await.unwrap();
+    let early = server.create("/api/v1/namespaces/default/bindings", binding("g", "n")).await;
+    assert_eq!(
+        refused(early),
+        r#"409 Operation cannot be fulfilled on pods/binding "g": pod g has non-empty .spec.schedulingGates"#
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,8 +1,8 @@
 //! FlowSchemas.
-use crate::kind::at::{At, check};
+use crate::kind::at::{At, check, same_in_all};
 use crate::kind::{Fill, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta};
 use crate::table::cell;
-use serde_json::Value;
+use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
 use setpoint_object::{field, name};
 
@@ -14,7 +14,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate_status,
     cells: Some(cells),
     row_order: Some(precedence),
-    rules: "precedence, subjects, rules. Not: the fixed specs of the mandatory ones",
+    rules: "precedence, subjects, rules, the fixed specs of the mandatory ones",
     ..Kind::with_status("flowcontrol.apiserver.k8s.io", "FlowSchema", StatusMeta::Nothing, "{}")
 };
 
@@ -64,7 +64,41 @@ fn validate(schema: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         for rule in spec.each("rules") {
             validate_rule(&rule);
         }
+        let name = at.text_of("metadata.name");
+        if mandatory(name).is_some_and(|fixed| !same_in_all(spec.value, &fixed)) {
+            spec.invalid(format!("spec of '{name}' must equal the fixed value"));
+        }
     });
+}
+/// The spec that a schema of this name has, if it is one of the two that every server has.
+fn mandatory(name: &str) -> Option<Value> {
+    let group = |name: &str| json!({"kind": "Group", "group": {"name": name}});
+    let everything = |subjects: Value| {
+        json!([{
+            "subjects": subjects,
+            "resourceRules": [{
+                "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": true,
+                "namespaces": ["*"],
+            }],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+        }])
+    };
+    match name {
+        "exempt" => Some(json!({
+            "priorityLevelConfiguration": {"name": "exempt"},
+            "matchingPrecedence": 1,
+            "rules": everything(json!([group("system:masters")])),
+        })),
+        "catch-all" => Some(json!({
+            "priorityLevelConfiguration": {"name": "catch-all"},
+            "matchingPrecedence": 10_000,
+            "distinguisherMethod": {"type": "ByUser"},
+            "rules": everything(
+                json!([group("system:unauthenticated"), group("system:authenticated")])
+            ),
+        })),
+        _ => None,
+    }
 }
 fn validate_status(schema: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(schema, old, errors, |at| conditions(&at.get("status")));

@@ -1,9 +1,9 @@
 //! PriorityLevelConfigurations.
 use super::flow_schema::conditions;
-use crate::kind::at::{At, check};
+use crate::kind::at::{At, check, same_in_all};
 use crate::kind::{Fill, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta};
 use crate::table::cell;
-use serde_json::Value;
+use serde_json::{Value, json};
 use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
@@ -14,7 +14,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     validate_status,
     cells: Some(cells),
-    rules: "shares, queues. Not: the fixed specs of the mandatory ones",
+    rules: "shares, queues, the fixed specs of the mandatory ones",
     ..Kind::with_status(
         "flowcontrol.apiserver.k8s.io",
         "PriorityLevelConfiguration",
@@ -78,7 +78,38 @@ fn validate(level: &Value, old: Option<&Value>, errors: &mut field::Errors) {
             }
             _ => kind.choice(&["Exempt", "Limited"]),
         }
+        let name = at.text_of("metadata.name");
+        let Some(fixed) = mandatory(name) else { return };
+        let is_free = |member: &String| name == "exempt" && member == "exempt";
+        let members = |spec: &Value| {
+            let members = spec.as_object().into_iter().flatten();
+            let members = members.filter(|(member, _)| !is_free(member));
+            members.map(|(member, value)| (member.clone(), value.clone())).collect::<Value>()
+        };
+        if !same_in_all(&members(spec.value), &members(&fixed)) {
+            let except = if name == "exempt" { " except the 'spec.exempt' field" } else { "" };
+            spec.invalid(format!("spec of '{name}'{except} must equal the fixed value"));
+        }
     });
+}
+/// The spec that a level of this name has, if it is one of the two that every server has. The
+/// shares of the exempt one are free.
+fn mandatory(name: &str) -> Option<Value> {
+    match name {
+        "exempt" => Some(json!({
+            "type": "Exempt",
+            "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0},
+        })),
+        "catch-all" => Some(json!({
+            "type": "Limited",
+            "limited": {
+                "nominalConcurrencyShares": 5,
+                "limitResponse": {"type": "Reject"},
+                "lendablePercent": 0,
+            },
+        })),
+        _ => None,
+    }
 }
 fn validate_status(level: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(level, old, errors, |at| conditions(&at.get("status")));

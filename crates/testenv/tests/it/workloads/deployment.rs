@@ -1,6 +1,7 @@
 //! Deployments.
 
 use super::cluster::{Rules, ask, cluster, run, settled, until};
+use crate::cluster::{Cluster, condition};
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_runtime::BoxError;
@@ -125,4 +126,41 @@ fn rolling_update_without_unavailable_pods_keeps_its_limits() {
 fn recreated_deployment_never_has_pods_of_two_versions() {
     let rolled = Rolled { strategy: json!({"type": "Recreate"}), surge: 0, unavailable: 4 };
     check(&rolled, &Plans::new().storms(6));
+}
+
+/// The texts that `kubectl rollout status` and `kubectl describe` show.
+#[setpoint_testenv::test(crate = setpoint_testenv)]
+async fn progress_is_told_in_the_texts_of_the_reference(env: &TestEnv) {
+    let cluster = Cluster::start(env, "deployment,replicaset");
+    let progressing = |reason: &'static str| {
+        move |found: &Value| condition(found, "Progressing")["reason"] == reason
+    };
+    let mut web = deployment(1, &json!({"type": "RollingUpdate"}));
+    web["spec"]["progressDeadlineSeconds"] = 60.into();
+    cluster.create(DEPLOYMENTS, &web).await;
+    let begun = cluster.until(WEB, progressing("ReplicaSetUpdated")).await;
+    let sets = cluster.list(SETS).await;
+    let set = sets[0]["metadata"]["name"].as_str().unwrap();
+    let of = |found: &Value| {
+        let held = condition(found, "Progressing");
+        format!("{} {}", held["status"].as_str().unwrap(), held["message"].as_str().unwrap())
+    };
+    assert_eq!(of(&begun), format!("True ReplicaSet \"{set}\" is progressing."));
+    let late = cluster.until(WEB, progressing("ProgressDeadlineExceeded")).await;
+    assert_eq!(of(&late), format!("False ReplicaSet \"{set}\" has timed out progressing."));
+    let available = condition(&late, "Available");
+    assert_eq!(available["reason"], "MinimumReplicasUnavailable");
+    assert_eq!(available["message"], "Deployment does not have minimum availability.");
+
+    let pods = cluster.list("/api/v1/namespaces/default/pods").await;
+    let name = pods[0]["metadata"]["name"].as_str().unwrap();
+    let ready = json!({"status": {
+        "phase": "Running", "conditions": [{"type": "Ready", "status": "True"}],
+    }});
+    cluster.patch(&format!("/api/v1/namespaces/default/pods/{name}/status"), &ready).await;
+    let done = cluster.until(WEB, progressing("NewReplicaSetAvailable")).await;
+    assert_eq!(of(&done), format!("True ReplicaSet \"{set}\" has successfully progressed."));
+    let available = condition(&done, "Available");
+    assert_eq!(available["reason"], "MinimumReplicasAvailable");
+    assert_eq!(available["message"], "Deployment has minimum availability.");
 }

@@ -282,3 +282,52 @@ fn flow_control_and_aggregation() {
         ],
     );
 }
+
+/// The objects of flow control that every server has, as a fresh one creates them.
+#[test]
+fn mandatory_objects_of_flow_control_have_fixed_specs() {
+    let group = "flowcontrol.apiserver.k8s.io";
+    let objects = include_str!("../../../bootstrap/objects.txt");
+    let of = |prefix: &str, name: &str| -> Value {
+        let start = format!("/registry/{prefix}/{name} ");
+        let line = objects.lines().find_map(|line| line.strip_prefix(&*start)).unwrap();
+        json!({"metadata": {"name": name}, "spec": serde_json::from_str::<Value>(line).unwrap()["spec"]})
+    };
+    let errors_of = |object: &Value| {
+        let kind = match object["spec"].get("matchingPrecedence") {
+            Some(_) => "FlowSchema",
+            None => "PriorityLevelConfiguration",
+        };
+        let of_spec = |error: String| {
+            let (start, end) = (error.find("{\"")?, error.rfind('}')?);
+            Some(format!("{}…{}", &error[..start], &error[end + 1..]))
+        };
+        let errors = created((group, "v1", kind), object.clone()).into_iter();
+        errors.map(|error| of_spec(error.clone()).unwrap_or(error)).collect::<Vec<_>>()
+    };
+    for name in ["exempt", "catch-all"] {
+        let fixed = format!("spec: Invalid value: …: spec of '{name}' must equal the fixed value");
+        let mut schema = of("flowschemas", name);
+        assert_eq!(errors_of(&schema), [""; 0]);
+        schema["spec"]["rules"][0]["subjects"][0]["user"] = Value::Null;
+        assert_eq!(errors_of(&schema), [""; 0], "null is like missing");
+        schema["spec"]["rules"][0]["resourceRules"][0]["verbs"] = json!(["get"]);
+        assert_eq!(errors_of(&schema), [fixed]);
+    }
+    let mut level = of("prioritylevelconfigurations", "catch-all");
+    assert_eq!(errors_of(&level), [""; 0]);
+    level["spec"]["limited"]["nominalConcurrencyShares"] = 7.into();
+    let fixed = "spec: Invalid value: …: spec of 'catch-all' must equal the fixed value";
+    assert_eq!(errors_of(&level), [fixed]);
+    let mut level = of("prioritylevelconfigurations", "exempt");
+    level["spec"]["exempt"]["nominalConcurrencyShares"] = 7.into();
+    assert_eq!(errors_of(&level), [""; 0], "its shares are the user's");
+    level["spec"]["limited"] = json!({"limitResponse": {"type": "Reject"}});
+    assert_eq!(
+        errors_of(&level),
+        [
+            "spec.limited: Forbidden: must be nil if the type is not Limited",
+            "spec: Invalid value: …: spec of 'exempt' except the 'spec.exempt' field must equal the fixed value",
+        ]
+    );
+}
