@@ -375,6 +375,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
                 "fifo_watch",
                 "origins",
                 "request",
+                "shard_selector",
                 "service_account",
                 "stored",
                 "verb",

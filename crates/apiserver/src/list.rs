@@ -402,6 +402,11 @@ pub(crate) fn metadata(list: &List, custom: bool) -> String {
         .then(|| format!("\"continue\":{}", json!(list.continue_token)));
     let remaining = list.remaining.map(|n| format!("\"remainingItemCount\":{n}"));
     let revision = Some(format!("\"resourceVersion\":\"{}\"", list.revision));
-    let members = if custom { [token, remaining, revision] } else { [revision, token, remaining] };
+    let shard =
+        list.shard.as_ref().map(|text| format!("\"shardInfo\":{{\"selector\":{}}}", json!(text)));
+    let members = match custom {
+        true => [token, remaining, revision, shard],
+        false => [revision, token, remaining, shard],
+    };
     format!("{{{}}}", members.into_iter().flatten().collect::<Vec<_>>().join(","))
 }

@@ -9,7 +9,7 @@ use setpoint_object::gvk::GroupKind;
 use setpoint_object::label::Selector;
 use setpoint_registry::{
     DeleteOptions, FieldValidation, Format, ListOptions, PatchType, PropagationPolicy,
-    VersionMatch, WriteOptions,
+    ShardSelector, VersionMatch, WriteOptions,
 };
 use setpoint_schema::decode::cbor;
 use std::time::Duration;
@@ -148,9 +148,14 @@ pub(crate) fn list_named(query: &Query, name: &str) -> Result<ListOptions, ApiEr
             ));
         }
     };
+    let shard = match query.text("shardSelector") {
+        "" => None,
+        text => Some(ShardSelector::parse(text)?),
+    };
     Ok(ListOptions {
         labels,
         fields,
+        shard,
         limit,
         continue_token: query.text("continue").to_owned(),
         resource_version: query.text("resourceVersion").to_owned(),

@@ -30,7 +30,7 @@ use setpoint_informer::source::{
 };
 use setpoint_informer::{ClientSource, ListWatch, ResourceType, SourceError};
 use setpoint_object::{GroupVersion, GroupVersionResource};
-use setpoint_registry::{Event, EventKind, List, ListOptions, Listed, VersionMatch};
+use setpoint_registry::{Event, EventKind, List, ListOptions, Listed, ShardSelector, VersionMatch};
 use std::fmt;
 
 /// Maximum number of list items passed on at once, so that a long list does not block other tasks.
@@ -65,6 +65,7 @@ pub struct InProcessSource {
     namespace: Option<String>,
     label_selector: String,
     field_selector: String,
+    shard_selector: String,
     can_stream_list: bool,
 }
 
@@ -75,6 +76,7 @@ impl fmt::Debug for InProcessSource {
             .field("namespace", &self.namespace)
             .field("labels", &self.label_selector)
             .field("fields", &self.field_selector)
+            .field("shard", &self.shard_selector)
             .finish_non_exhaustive()
     }
 }
@@ -108,6 +110,7 @@ impl InProcessSource {
             namespace: namespace.map(str::to_owned),
             label_selector: String::new(),
             field_selector: String::new(),
+            shard_selector: String::new(),
             can_stream_list: true,
         }
     }
@@ -122,6 +125,7 @@ impl InProcessSource {
             namespace: request.selection.namespace.clone(),
             label_selector: request.selection.labels.clone(),
             field_selector: request.selection.fields.clone(),
+            shard_selector: request.selection.shard.clone(),
             can_stream_list: true,
         }
     }
@@ -141,6 +145,13 @@ impl InProcessSource {
     /// Only objects whose fields match, in query form: `spec.nodeName=n1`.
     pub fn fields(mut self, selector: impl Into<String>) -> Self {
         self.field_selector = selector.into();
+        self
+    }
+
+    /// Only the objects of one shard, in query form: [`ShardSelector`]. A wrong one is the error of
+    /// each request.
+    pub fn shard(mut self, selector: impl Into<String>) -> Self {
+        self.shard_selector = selector.into();
         self
     }
 
@@ -183,7 +194,13 @@ impl InProcessSource {
         let namespace = self.namespace.as_deref();
         let source =
             ClientSource::dynamic::<DynamicObject>(self.server.client(), &resource, namespace);
-        Some(source.labels(&self.label_selector).fields(&self.field_selector))
+        let source = source.labels(&self.label_selector).fields(&self.field_selector);
+        Some(source.shard(&self.shard_selector))
+    }
+
+    fn shard_selector(&self) -> Result<Option<ShardSelector>, SourceError> {
+        let text = Some(&*self.shard_selector).filter(|text| !text.is_empty());
+        Ok(text.map(ShardSelector::parse).transpose()?)
     }
 
     async fn page(&self, request: ListRequest) -> Result<List, SourceError> {
@@ -192,6 +209,7 @@ impl InProcessSource {
             continue_token: request.continue_token.unwrap_or_default(),
             resource_version: request.resource_version,
             resource_version_match: request.exact.then_some(VersionMatch::Exact),
+            shard: self.shard_selector()?,
             ..ListOptions::default()
         };
         Ok(self.server.list(self.request(Verb::List), options).await?)
@@ -246,6 +264,7 @@ impl ListWatch for InProcessSource {
                 resource_version_match: initial.then_some(VersionMatch::NotOlderThan),
                 allow_bookmarks: true,
                 send_initial_events: initial.then_some(true),
+                shard: self.shard_selector()?,
                 timeout: Some(request.timeout).filter(|timeout| timeout.as_secs() > 0),
                 ..ListOptions::default()
             };
@@ -264,6 +283,7 @@ impl ListWatch for InProcessSource {
         selection.namespace.clone_from(&self.namespace);
         selection.labels.clone_from(&self.label_selector);
         selection.fields.clone_from(&self.field_selector);
+        selection.shard.clone_from(&self.shard_selector);
         selection
     }
 }

@@ -1,4 +1,5 @@
 //! Bodies, options and answers of requests, without HTTP types.
+use crate::shard_selector::ShardSelector;
 use bytes::Bytes;
 use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::label::Selector;
@@ -93,6 +94,8 @@ pub struct ListOptions {
     pub labels: Selector,
     /// `fieldSelector`.
     pub fields: FieldSelector,
+    /// `shardSelector`.
+    pub shard: Option<ShardSelector>,
     /// Maximum objects of a page; 0 or less: all.
     pub limit: i64,
     /// `continue`; empty on the first page.

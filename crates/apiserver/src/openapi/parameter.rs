@@ -16,6 +16,7 @@ pub(super) const LIST: &[Query] = &[
     ("resourceVersion", "string"),
     ("resourceVersionMatch", "string"),
     ("sendInitialEvents", "boolean"),
+    ("shardSelector", "string"),
     ("timeoutSeconds", "integer"),
     ("watch", "boolean"),
 ];

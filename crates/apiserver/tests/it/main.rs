@@ -13,6 +13,7 @@ mod harness;
 mod large;
 mod openapi;
 mod protobuf;
+mod shards;
 mod sockets;
 mod transforms;
 mod verbs;

@@ -143,6 +143,7 @@ impl<'a> List<'a> {
             items: page.objects,
             continue_token: token.unwrap_or_default(),
             remaining: page.remaining.and_then(|n| i64::try_from(n).ok()),
+            shard: self.scope.shard().cloned(),
         }
     }
 

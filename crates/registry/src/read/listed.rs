@@ -75,4 +75,8 @@ pub struct List {
     pub continue_token: String,
     /// Number of objects after this page, if known.
     pub remaining: Option<i64>,
+    /// The shard that the objects are of, as [`ShardSelector::text`] shows it; `None`: all.
+    ///
+    /// [`ShardSelector::text`]: crate::ShardSelector::text
+    pub shard: Option<Arc<str>>,
 }

@@ -3,11 +3,13 @@ use crate::attributes::Target;
 use crate::cache::{Field, Interest, Item, Term};
 use crate::catalog::Resource;
 use crate::request::ListOptions;
+use crate::shard_selector::{ShardField, ShardSelector};
 use bytes::Bytes;
 use setpoint_object::ApiError;
 use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::keys;
 use setpoint_object::label::{Operator, Selector};
+use setpoint_object::skim;
 use setpoint_store::prefix_end;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,6 +22,7 @@ pub(crate) struct Scope {
     pub(crate) prefix: Bytes,
     labels: Selector,
     fields: Vec<FieldTerm>,
+    shard: Option<ShardSelector>,
     /// The only possible key, if the selectors name the object.
     only: Option<Bytes>,
 }
@@ -54,11 +57,16 @@ impl Scope {
         });
         let fields = fields.collect::<Result<_, ApiError>>()?;
         let only = only_key(&resource, namespace, &options.fields);
-        Ok(Self { resource, prefix, labels: options.labels.clone(), fields, only })
+        let (labels, shard) = (options.labels.clone(), options.shard.clone());
+        Ok(Self { resource, prefix, labels, fields, shard, only })
     }
     /// Whether it covers every object under its prefix.
     pub(crate) fn is_everything(&self) -> bool {
-        self.labels.is_everything() && self.fields.is_empty()
+        self.labels.is_everything() && self.fields.is_empty() && self.shard.is_none()
+    }
+    /// The shard that it is restricted to, as the metadata of a list shows it.
+    pub(crate) fn shard(&self) -> Option<&Arc<str>> {
+        self.shard.as_ref().map(ShardSelector::text)
     }
     /// Whether its prefix is that of the whole resource.
     pub(crate) fn is_whole_resource(&self) -> bool {
@@ -80,6 +88,15 @@ impl Scope {
     }
     /// Whether it selects an object under its prefix.
     pub(crate) fn selects(&self, item: &Item) -> Result<bool, ApiError> {
+        if let Some(shard) = &self.shard {
+            let value = match shard.field() {
+                ShardField::Uid => skim::scalar(&item.value, &["metadata", "uid"]),
+                ShardField::Namespace => Some(self.resource.names(&item.key).0.into()),
+            };
+            if !shard.has(&value.unwrap_or_default()) {
+                return Ok(false);
+            }
+        }
         if !self.labels.is_everything() {
             let labels = item.labels();
             let label =
