@@ -37,6 +37,7 @@ pub mod request_header;
 pub mod resource_version;
 pub mod review;
 pub mod saved;
+pub mod shard_selector;
 pub mod skim;
 pub mod token;
 pub mod traceparent;

@@ -64,6 +64,7 @@ const TARGETS: &[&str] = &[
     "resource_version",
     "review",
     "saved",
+    "shard_selector",
     "skim",
     "token",
     "traceparent",

@@ -162,6 +162,11 @@ fn field_selectors_hold_for_the_corpus_and_its_mutants() {
 }
 
 #[test]
+fn shard_selectors_hold_for_the_corpus_and_its_mutants() {
+    replay("shard_selector", 300, setpoint_fuzz::shard_selector::check);
+}
+
+#[test]
 fn sets_of_fields_hold_for_the_corpus_and_its_mutants() {
     replay("field_set", 200, setpoint_fuzz::field_set::check);
 }
