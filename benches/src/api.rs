@@ -8,6 +8,7 @@
 mod beside;
 mod client;
 mod fan_out;
+mod floods;
 mod large;
 pub(crate) mod load;
 mod payload;
@@ -60,6 +61,8 @@ enum Measure {
     Large,
     /// Small requests during large lists.
     Beside,
+    /// Small requests during floods of other kinds.
+    Floods,
     /// One change to many watchers.
     FanOut,
     /// Resident memory after a load, of this build only.
@@ -203,7 +206,7 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
                     start(&[OsStr::new("--data"), folder.path().as_os_str()])?;
                 small::measure_writes(&program, &endpoint, &mut figures, ", `--data`")?;
             }
-            if wants(Measure::Large) || wants(Measure::Beside) {
+            if wants(Measure::Large) || wants(Measure::Beside) || wants(Measure::Floods) {
                 let (program, endpoint) = start(&[])?;
                 large::fill(&endpoint, args.pods)?;
                 if wants(Measure::Large) {
@@ -211,6 +214,9 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
                 }
                 if wants(Measure::Beside) {
                     beside::measure(&program, &endpoint, &mut figures, args.pods)?;
+                }
+                if wants(Measure::Floods) {
+                    floods::measure(&program, &endpoint, &mut figures)?;
                 }
             }
             if wants(Measure::FanOut) {

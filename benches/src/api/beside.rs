@@ -15,11 +15,11 @@ pub(super) const LOAD: Duration = Duration::from_secs(5);
 /// The pause between two small requests.
 const PAUSE: Duration = Duration::from_millis(2);
 /// Concurrent lists in a flood, each on a separate connection.
-const FLOOD: usize = 32;
+pub(super) const FLOOD: usize = 32;
 /// How long a client waits after a 429.
-const RETRY: Duration = Duration::from_secs(1);
+pub(super) const RETRY: Duration = Duration::from_secs(1);
 /// Goal for the 99th percentile of small requests, in milliseconds.
-const P99_GOAL: f64 = 20.0;
+pub(super) const P99_GOAL: f64 = 20.0;
 
 /// The results of the lists.
 #[derive(Debug, Default)]
@@ -82,7 +82,7 @@ pub(super) fn measure(
 }
 
 /// The 99th percentile of small GETs, in milliseconds.
-fn small_requests(endpoint: &Endpoint) -> anyhow::Result<f64> {
+pub(super) fn small_requests(endpoint: &Endpoint) -> anyhow::Result<f64> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut connection = endpoint.connect().await?;

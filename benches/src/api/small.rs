@@ -55,7 +55,7 @@ impl Load {
 
     /// Method, path, type and body of a connection's `n`th request. `run` distinguishes names of
     /// different loads.
-    fn request(
+    pub(super) fn request(
         self,
         run: &str,
         connection: usize,
