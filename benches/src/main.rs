@@ -81,6 +81,8 @@ enum Command {
     Workqueue(workqueue::Args),
     /// Measure controllers, and write their tables.
     Runtime(runtime::Args),
+    /// Run one controller that writes statuses, and print its results.
+    StatusWrites(runtime::writes::Args),
     /// Measure storage, and write its table.
     Storage(storage::Args),
     /// Measure many control planes in one process, and write their table.
@@ -123,6 +125,7 @@ fn main() -> anyhow::Result<()> {
         }
         Some(Command::Workqueue(args)) => workqueue::measure(&args),
         Some(Command::Runtime(args)) => runtime::measure(&args),
+        Some(Command::StatusWrites(args)) => runtime::writes::run(&args),
         Some(Command::Storage(args)) => storage::measure(&args),
         Some(Command::Planes(args)) => planes::measure(&args),
         Some(Command::Watch(args)) => watch::measure(&args),

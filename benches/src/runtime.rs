@@ -7,6 +7,7 @@
 //! are on one clock.
 
 mod latency;
+pub(crate) mod writes;
 
 use crate::client::Findings;
 use crate::in_process;
@@ -30,6 +31,9 @@ pub(crate) struct Args {
     #[arg(long)]
     dry: bool,
 }
+
+/// How many new objects get a status.
+const NEW_OBJECTS: u64 = 10_000;
 
 /// The heading in the document.
 const HEADING: &str = "Controller runtime";
@@ -105,6 +109,8 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     server.deliveries(&mut latencies)?;
     latency::measure(&server, &mut latencies)?;
     drop(server);
+    let mut writes = Table::with_verdicts();
+    writes::measure(NEW_OBJECTS, args.rounds, &mut writes)?;
 
     let mut all: Vec<Measured> = subjects()
         .into_iter()
@@ -134,7 +140,9 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
          struct that declares `metadata.namespace`, `metadata.resourceVersion` and `spec.nodeName` beside the name. Each controller is a process, they take turns, figures are medians of {} rounds; CPU is the process's own, user and system. \
          One worker runs on one thread, eight on two, for both. Each keeps its cache as it does by default (`Compact` here, typed objects there); \
          kube-runtime lists in one piece, which is the faster for it.\n\n{}\n\n{goals}\n\n\
-         From a write to an API server in the same process, on one thread, one write at a time; both controllers use the same client.\n\n{latencies}",
+         From a write to an API server in the same process, on one thread, one write at a time; both controllers use the same client.\n\n{latencies}\n\n\
+         New objects in a server process of their own, over HTTPS with HTTP/2, created before the controller starts: PodDisruptionBudgets, whose status each \
+         reconcile writes if the cache does not show it. controller-runtime is not measured.\n\n{writes}",
         results::machine()?,
         args.objects,
         args.events,

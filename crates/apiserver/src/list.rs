@@ -402,8 +402,10 @@ pub(crate) fn metadata(list: &List, custom: bool) -> String {
         .then(|| format!("\"continue\":{}", json!(list.continue_token)));
     let remaining = list.remaining.map(|n| format!("\"remainingItemCount\":{n}"));
     let revision = Some(format!("\"resourceVersion\":\"{}\"", list.revision));
-    let shard =
-        list.shard.as_ref().map(|text| format!("\"shardInfo\":{{\"selector\":{}}}", json!(text)));
+    let shard = list
+        .shard
+        .as_ref()
+        .map(|text| format!("\"shardInfo\":{{\"selector\":{}}}", json!(&**text)));
     let members = match custom {
         true => [token, remaining, revision, shard],
         false => [revision, token, remaining, shard],

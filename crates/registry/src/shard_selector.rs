@@ -191,7 +191,7 @@ fn call(args: &[Expr]) -> Result<Call<'_>, String> {
 
 /// The names of a chain of selections.
 fn path_of(expr: &Expr) -> Result<Vec<&str>, String> {
-    let (mut names, mut expr) = (Vec::new(), expr);
+    let (mut names, mut expr): (Vec<&str>, _) = (Vec::new(), expr);
     loop {
         match &expr.kind {
             ExprKind::Ident(name) => {

@@ -233,7 +233,7 @@ impl Store for MeasuredStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use setpoint_store::MemoryStore;
+    use setpoint_store::{MemoryOptions, MemoryStore};
 
     fn put(key: &str) -> Op {
         Op::Put(Bytes::from(key.to_owned()), Bytes::from_static(b"{}"))
@@ -261,7 +261,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn requests_count_by_operation_and_resource() {
         let requests = Arc::new(StoreRequests::default());
-        let store = MeasuredStore::new(Arc::new(MemoryStore::new()), requests.clone());
+        let store = MeasuredStore::new(
+            Arc::new(MemoryStore::new(MemoryOptions::default())),
+            requests.clone(),
+        );
         let key = Bytes::from_static(b"/registry/configmaps/ns/a");
         let absent = vec![Compare::Absent(key.clone())];
         let ops = vec![put("/registry/configmaps/ns/a"), put("/registry/ranges/serviceips")];
@@ -294,7 +297,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn failures_are_counted_and_names_are_bounded() {
         let requests = Arc::new(StoreRequests::default());
-        let store = MeasuredStore::new(Arc::new(MemoryStore::new()), requests.clone());
+        let store = MeasuredStore::new(
+            Arc::new(MemoryStore::new(MemoryOptions::default())),
+            requests.clone(),
+        );
         for idx in 0..=NAMES_MAX {
             store.get(format!("/registry/r{idx}/a").as_bytes(), At::Latest).await.unwrap();
         }

@@ -349,11 +349,12 @@ fn exhausted(mut error: ApiError) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use setpoint_object::GroupResource;
+    use setpoint_object::gvk::GroupResource;
 
     #[test]
     fn names_that_are_all_taken_are_a_409_to_be_tried_again() {
-        let taken = ApiError::already_exists(&GroupResource::new("", "pods"), "a-x2b4c");
+        let resource = GroupResource { group: "".into(), resource: "pods".into() };
+        let taken = ApiError::already_exists(&resource, "a-x2b4c");
         let error = exhausted(taken);
         assert_eq!(
             error.to_string(),

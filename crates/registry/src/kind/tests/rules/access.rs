@@ -1,6 +1,6 @@
 //! Roles, certificates, flow control and aggregation.
-use super::{Name, refuses, refuses_changes, refuses_status};
-use serde_json::json;
+use super::{Name, created, refuses, refuses_changes, refuses_status};
+use serde_json::{Value, json};
 
 #[test]
 fn access() {
