@@ -162,7 +162,8 @@ fn prepare(endpoint: &Endpoint) -> anyhow::Result<()> {
         connection.send(Ask::write("POST", definitions::PATH), definition).await?.ok()?;
         let path = "/api/v1/namespaces/default/podtemplates";
         connection.send(Ask::write("POST", path), template(0)).await?.ok()?;
-        // Served at the latest when the flood of them begins.
+        // The one that is read; there already if other floods were measured.
+        connection.send(Ask::write("POST", CONFIG_MAPS), payload::config_map("small", 0)).await?;
         Ok(())
     })
 }

@@ -1,8 +1,9 @@
 //! The objects of a fresh control plane.
 use crate::server::Server;
+use bytes::Bytes;
 use serde_json::{Value, json};
 use setpoint_registry::{ListOptions, Verb, WriteOptions};
-use setpoint_store::{Op, RangeRequest, Store, Txn};
+use setpoint_store::{At, Op, RangeRequest, Store, Txn};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -150,7 +151,18 @@ async fn flow_control_objects_and_namespaces_come_back_unless_users_take_them_ov
     let path = |name: &str| format!("{schemas}/{name}");
     server.patch(&path("kube-scheduler"), precedence(850)).await.unwrap();
     server.patch(&path("kube-system-service-accounts"), taken).await.unwrap();
-    server.patch(&path("catch-all"), precedence(5000)).await.unwrap();
+    let error = server.patch(&path("catch-all"), precedence(5000)).await.unwrap_err();
+    assert!(
+        error.to_string().ends_with(": spec of 'catch-all' must equal the fixed value"),
+        "{error}"
+    );
+    // Another version of the server may have other specs.
+    let key = Bytes::from_static(b"/registry/flowschemas/catch-all");
+    let stored = server.store.get(&key, At::Latest).await.unwrap().value.unwrap();
+    let mut schema: Value = serde_json::from_slice(&stored.value).unwrap();
+    schema["spec"]["matchingPrecedence"] = 5000.into();
+    let ops = vec![Op::Put(key, schema.to_string().into())];
+    server.store.commit(Txn { ops, ..Txn::default() }).await.unwrap();
     let shares = json!({"spec": {"exempt": {"nominalConcurrencyShares": 7}}});
     server.patch(&format!("{levels}/exempt"), shares).await.unwrap();
     server.delete(&path("probes")).await.unwrap();
