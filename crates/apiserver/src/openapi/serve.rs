@@ -200,7 +200,7 @@ impl Documents {
     /// The served resources of one group version.
     fn rows<'a>(&self, served: &'a Served, group: &'a str, version: &'a str) -> Vec<Row<'a>> {
         let mut rows = row::of_group_version(&served.catalog, group, version);
-        rows.iter_mut().for_each(|row| row.cbor = self.cbor && !row.custom);
+        rows.iter_mut().for_each(|row| row.cbor = self.cbor && !row.has_own_schema());
         rows
     }
 
