@@ -292,7 +292,7 @@ fn members<F: FnOnce(&mut Vec<u8>)>(
 }
 
 /// The encoding of v2.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Encoding {
     Json,
     Protobuf,
