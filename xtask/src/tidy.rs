@@ -373,6 +373,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
         &[
             &[
                 "fifo_watch",
+                "identity",
                 "origins",
                 "request",
                 "shard_selector",
@@ -392,6 +393,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             // A row has its objects' conversion, and a conversion needs the row.
             // What is counted of conversions wraps them.
             &["catalog", "convert", "conversion", "figures"],
+            // A request has the row that it was routed to.
             &["attributes", "scale", "allocate"],
             &["connect", "authorize", "token_review"],
             // Fed by the store. Of kinds it uses only their catalog rows.
@@ -411,7 +413,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
     (
         "apiserver",
         &[
-            &["scan", "trace", "version"],
+            &["indent", "trace", "version"],
             &["query", "negotiate", "verb"],
             &["body", "options", "route", "table"],
             // A filter limits how many long lists are written, and both write refusals.

@@ -46,6 +46,7 @@ mod discovery;
 mod extra;
 mod filter;
 mod health;
+mod indent;
 mod intercept;
 mod list;
 pub mod listen;
@@ -62,7 +63,6 @@ mod resource;
 mod respond;
 mod root;
 mod route;
-mod scan;
 mod server;
 mod streams;
 mod table;
@@ -97,7 +97,7 @@ pub use openapi::{OPEN_API_FILE_BYTES_MAX, OpenApiDescriptions, OpenApiFileError
 pub use server::{ApiServer, ApiServerBuilder, Events};
 pub use setpoint_registry::{Attributes, Identity, Requested, ResourcePath, Subresource, Verb};
 pub use setpoint_serve::Conversation;
-pub use version::{GIT_VERSION, build_info};
+pub use version::{GIT_VERSION, build_info, go_arch};
 
 /// Any error of a transport.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

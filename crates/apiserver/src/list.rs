@@ -21,13 +21,13 @@
 
 use crate::body::BodyError;
 use crate::filter::large::{LARGE_BYTES_MIN, LargeAnswers};
+use crate::indent;
 use crate::negotiate::{Encoding, MetaVersion, Transform};
 use crate::respond::to_yaml;
-use crate::scan;
 use crate::table::{self, IncludeObject, Printer, printable};
 use serde_json::json;
 use setpoint_object::time::Timestamp;
-use setpoint_registry::{List, Listed, Resource};
+use setpoint_registry::{List, Listed, Resource, SchemaLanguage};
 use setpoint_schema::{cbor, protobuf};
 use std::sync::Arc;
 
@@ -74,19 +74,22 @@ impl Form {
     fn envelope(&self, list: &List) -> (String, String) {
         match self.transform {
             Transform::Table(version) => {
-                let (head, tail) = self.printer(version).envelope(&metadata(list, false), true);
+                let (head, tail) =
+                    self.printer(version).envelope(&metadata(list, SchemaLanguage::GoTypes), true);
                 return (head, tail.to_owned());
             }
             Transform::PartialList(version) => {
-                let (head, tail) = table::partial_envelope(&metadata(list, false), version);
+                let (head, tail) =
+                    table::partial_envelope(&metadata(list, SchemaLanguage::GoTypes), version);
                 return (head, tail.to_owned());
             }
             Transform::None | Transform::Partial(_) => {}
         }
         let row = &self.resource;
         let (kind, version) = (json!(&*row.list_kind), json!(row.group_version().to_string()));
-        let metadata = metadata(list, row.custom);
-        if row.custom {
+        let language = row.schema.language();
+        let metadata = metadata(list, language);
+        if language == SchemaLanguage::OpenApi {
             let head = format!("{{\"apiVersion\":{version},\"items\":[");
             (head, format!("],\"kind\":{kind},\"metadata\":{metadata}}}"))
         } else {
@@ -107,8 +110,10 @@ impl Form {
         match self.transform {
             Transform::Table(version) => self.printer(version).row(out, &object()),
             Transform::PartialList(version) => table::partial(out, &object(), version),
-            Transform::None | Transform::Partial(_) if self.resource.custom => item.push_to(out),
-            Transform::None | Transform::Partial(_) => item.push_item_to(out),
+            Transform::None | Transform::Partial(_) => match self.resource.schema.language() {
+                SchemaLanguage::GoTypes => item.push_item_to(out),
+                SchemaLanguage::OpenApi => item.push_to(out),
+            },
         }
     }
 
@@ -134,9 +139,9 @@ impl Form {
                 let mut json = Vec::with_capacity(item.room());
                 self.push_json(&mut json, item);
                 if !is_first {
-                    scan::push_indented(out, b",", ITEM_DEPTH);
+                    indent::push(out, b",", ITEM_DEPTH);
                 }
-                scan::push_indented(out, &json, ITEM_DEPTH);
+                indent::push(out, &json, ITEM_DEPTH);
             }
             _ => {
                 if !is_first {
@@ -261,11 +266,11 @@ impl ListWriter {
                 (yaml.into_bytes(), Vec::new())
             }
             (Encoding::Yaml, _) => yaml_envelope(&head, &tail)?,
-            (_, true) if is_empty => (scan::indent((head + &tail).as_bytes()), Vec::new()),
+            (_, true) if is_empty => (indent::indented((head + &tail).as_bytes()), Vec::new()),
             (_, true) => {
                 let mut indented = (Vec::new(), Vec::new());
-                scan::push_indented(&mut indented.0, head.as_bytes(), 0);
-                scan::push_indented(&mut indented.1, tail.as_bytes(), ITEM_DEPTH);
+                indent::push(&mut indented.0, head.as_bytes(), 0);
+                indent::push(&mut indented.1, tail.as_bytes(), ITEM_DEPTH);
                 indented
             }
             _ => (head.into_bytes(), tail.into_bytes()),
@@ -316,7 +321,8 @@ impl ListWriter {
         slices.push(slice);
         slices.retain(|slice| !slice.is_empty());
         let n_bytes = slices.iter().map(Vec::len).sum();
-        let (head, tail) = encoder.around(&metadata(list, false), n_bytes).map_err(failed)?;
+        let (head, tail) =
+            encoder.around(&metadata(list, SchemaLanguage::GoTypes), n_bytes).map_err(failed)?;
         Ok(Self {
             form: form.clone(),
             large: large.clone(),
@@ -396,9 +402,11 @@ fn yaml_envelope(head: &str, tail: &str) -> Result<(Vec<u8>, Vec<u8>), BodyError
     Ok((yaml.as_bytes()[..start].to_vec(), yaml.as_bytes()[end..].to_vec()))
 }
 
-/// The list's metadata. `custom`: members in alphabetical order, `continue` always present.
-pub(crate) fn metadata(list: &List, custom: bool) -> String {
-    let token = (custom || !list.continue_token.is_empty())
+/// The list's metadata. Of objects without a Go type: members in alphabetical order, `continue`
+/// always present.
+pub(crate) fn metadata(list: &List, language: SchemaLanguage) -> String {
+    let is_sorted = language == SchemaLanguage::OpenApi;
+    let token = (is_sorted || !list.continue_token.is_empty())
         .then(|| format!("\"continue\":{}", json!(list.continue_token)));
     let remaining = list.remaining.map(|n| format!("\"remainingItemCount\":{n}"));
     let revision = Some(format!("\"resourceVersion\":\"{}\"", list.revision));
@@ -406,7 +414,7 @@ pub(crate) fn metadata(list: &List, custom: bool) -> String {
         .shard
         .as_ref()
         .map(|text| format!("\"shardInfo\":{{\"selector\":{}}}", json!(&**text)));
-    let members = match custom {
+    let members = match is_sorted {
         true => [token, remaining, revision, shard],
         false => [revision, token, remaining, shard],
     };

@@ -12,7 +12,7 @@
 use http::{HeaderMap, header};
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Reason};
-use setpoint_registry::{Format, PatchType};
+use setpoint_registry::{Format, PatchType, SchemaLanguage};
 
 /// The encoding of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -99,10 +99,7 @@ pub(crate) enum Endpoint {
     /// A custom resource: accepts partial wildcards.
     Custom,
     /// A watch of either.
-    Watch {
-        /// Whether it is a custom resource.
-        custom: bool,
-    },
+    Watch(SchemaLanguage),
     /// The versions of the core group: no transforms, no protobuf, no CBOR.
     Versions,
     /// The resources of a built-in group version: no transforms, no protobuf.
@@ -160,14 +157,14 @@ impl Endpoint {
                 | Self::Versions
                 | Self::Discovery
                 | Self::Log
-                | Self::Watch { custom: false }
+                | Self::Watch(SchemaLanguage::GoTypes)
         )
     }
 
     /// The media types of the route.
     fn route_types(self, types: Types) -> String {
         match self {
-            Self::Builtin { collection: true, .. } | Self::Watch { .. } => {
+            Self::Builtin { collection: true, .. } | Self::Watch(_) => {
                 format!("{}, {}", types.objects(), types.streams())
             }
             Self::Log => format!("{TEXT}, {}", types.objects()),
@@ -177,7 +174,7 @@ impl Endpoint {
 
     /// Whether the answer has a protobuf form.
     fn has_protobuf(self, transform: Transform) -> bool {
-        let custom = matches!(self, Self::Custom | Self::Watch { custom: true });
+        let custom = matches!(self, Self::Custom | Self::Watch(SchemaLanguage::OpenApi));
         match transform {
             Transform::None => {
                 !custom && !matches!(self, Self::Versions | Self::Discovery | Self::Plain)
@@ -397,13 +394,15 @@ fn content_type(headers: &HeaderMap) -> String {
 /// 415 for anything but JSON, YAML, CBOR if the server has it and, for built-in kinds, protobuf.
 pub(crate) fn body_format(
     headers: &HeaderMap,
-    custom: bool,
+    language: SchemaLanguage,
     types: Types,
 ) -> Result<Format, ApiError> {
     match content_type(headers).as_str() {
         "" | "application/json" => Ok(Format::Json),
         "application/yaml" => Ok(Format::Yaml),
-        "application/vnd.kubernetes.protobuf" if !custom => Ok(Format::Protobuf),
+        "application/vnd.kubernetes.protobuf" if language == SchemaLanguage::GoTypes => {
+            Ok(Format::Protobuf)
+        }
         CBOR if types.cbor => Ok(Format::Cbor),
         // Those of custom resources are named as well: their metadata is in protobuf.
         _ => Err(unknown_format(&types.objects())),
@@ -417,7 +416,7 @@ pub(crate) fn body_format(
 /// 415 for an unknown or missing `Content-Type`, and for strategic merges of custom resources.
 pub(crate) fn patch_format(
     headers: &HeaderMap,
-    custom: bool,
+    language: SchemaLanguage,
     types: Types,
 ) -> Result<(PatchType, Format), ApiError> {
     match content_type(headers).as_str() {
@@ -425,10 +424,10 @@ pub(crate) fn patch_format(
         "application/merge-patch+json" => Ok((PatchType::Merge, Format::Json)),
         "application/apply-patch+yaml" => Ok((PatchType::Apply, Format::Yaml)),
         "application/apply-patch+cbor" if types.cbor => Ok((PatchType::Apply, Format::Cbor)),
-        "application/strategic-merge-patch+json" if !custom => {
+        "application/strategic-merge-patch+json" if language == SchemaLanguage::GoTypes => {
             Ok((PatchType::StrategicMerge, Format::Json))
         }
-        _ if custom => {
+        _ if language == SchemaLanguage::OpenApi => {
             let cbor = if types.cbor { ", application/apply-patch+cbor" } else { "" };
             Err(unknown_format(&format!(
                 "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml{cbor}"

@@ -229,7 +229,7 @@ impl Schema<'_> {
 fn roots(rows: &[Row<'_>]) -> Vec<&'static str> {
     let mut roots: Vec<&'static str> = schema::META_OF_OPERATIONS.to_vec();
     for row in rows {
-        if row.custom {
+        if row.has_own_schema() {
             roots.push(schema::OBJECT_META);
         } else {
             roots.extend(row.definition());
@@ -240,7 +240,7 @@ fn roots(rows: &[Row<'_>]) -> Vec<&'static str> {
     roots
 }
 fn custom_schemas<'a>(rows: &'a [Row<'a>]) -> impl Iterator<Item = (String, Schema<'a>)> {
-    let custom = rows.iter().filter(|row| row.custom).flat_map(custom::definitions);
+    let custom = rows.iter().filter(|row| row.has_own_schema()).flat_map(custom::definitions);
     custom.map(|(name, made)| (name, Schema::Custom(made)))
 }
 fn built_in_schemas<'a>(
@@ -292,7 +292,7 @@ fn members<F: FnOnce(&mut Vec<u8>)>(
 }
 
 /// The encoding of v2.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Encoding {
     Json,
     Protobuf,

@@ -10,7 +10,6 @@ use crate::observe::{ANSWER_BYTES_MAX, Observation};
 use crate::options;
 use crate::query::Query;
 use crate::respond::{self, Style};
-use crate::scan;
 use crate::server::Events;
 use crate::streams::{Agents, PodStream};
 use crate::table::{self, IncludeObject};
@@ -20,6 +19,7 @@ use crate::websocket::Upgrade;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Response, StatusCode};
+use setpoint_object::members;
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, GroupVersion, Status};
 use setpoint_registry::{
@@ -73,8 +73,7 @@ impl Exchange<'_> {
             self.attributes.warn(text.clone());
         }
         if let Some(subresource) = &target.subresource
-            && &*target.resource.gvk.kind == "Pod"
-            && !target.resource.custom
+            && target.resource.kind.has_node_streams
             && self.agents.may_serve(subresource)
             && let Some(response) = Box::pin(self.stream(subresource)).await?
         {
@@ -132,7 +131,7 @@ impl Exchange<'_> {
     }
 
     async fn watch(&self, target: &Target) -> Result<Response<Body>, Refusal> {
-        let endpoint = Endpoint::Watch { custom: target.resource.custom };
+        let endpoint = Endpoint::Watch(target.resource.schema.language());
         let accepted = negotiate(&accept_header(&self.parts.headers), endpoint, self.types)?;
         let include = IncludeObject::of(self.query)?;
         // A name is possible with the deprecated prefix only; it acts as a selector.
@@ -180,8 +179,9 @@ impl Exchange<'_> {
     }
 
     async fn patch(&self, target: &Target, body: RequestBody) -> Result<Response<Body>, Refusal> {
+        let language = target.resource.schema.language();
         let (patch_type, format) =
-            negotiate::patch_format(&self.parts.headers, target.resource.custom, self.types)?;
+            negotiate::patch_format(&self.parts.headers, language, self.types)?;
         let accepted = self.accept_object(target)?;
         let bytes = self.read(body).await?;
         self.observation.sent(&bytes, format);
@@ -246,7 +246,7 @@ impl Exchange<'_> {
     }
 
     fn accept(&self, target: &Target) -> Result<Accepted, ApiError> {
-        let endpoint = if target.resource.custom {
+        let endpoint = if !target.resource.has_go_type() {
             Endpoint::Custom
         } else if target.subresource == Some(Subresource::Log) {
             Endpoint::Log
@@ -263,8 +263,8 @@ impl Exchange<'_> {
     }
 
     async fn sent(&self, target: &Target, body: RequestBody) -> Result<Sent, ApiError> {
-        let format =
-            negotiate::body_format(&self.parts.headers, target.resource.custom, self.types)?;
+        let language = target.resource.schema.language();
+        let format = negotiate::body_format(&self.parts.headers, language, self.types)?;
         let bytes = self.read(body).await?;
         self.observation.sent(&bytes, format);
         Ok(Sent { bytes, format })
@@ -279,7 +279,8 @@ impl Exchange<'_> {
         let format = if bytes.is_empty() {
             setpoint_registry::Format::Json
         } else {
-            negotiate::body_format(&self.parts.headers, target.resource.custom, self.types)?
+            let language = target.resource.schema.language();
+            negotiate::body_format(&self.parts.headers, language, self.types)?
         };
         self.observation.sent(&bytes, format);
         let served = |api_version: &str| {
@@ -408,7 +409,7 @@ fn single(
 ) -> Response<Body> {
     let json = match accepted.transform {
         Transform::None | Transform::PartialList(_) => bytes,
-        _ if scan::member(&bytes, "kind") == Some(b"\"Status\"") => bytes,
+        _ if members::value(&bytes, "kind") == Some(b"\"Status\"") => bytes,
         Transform::Table(version) => {
             let metadata = table::object_metadata(&bytes);
             form.printer(version).table(&bytes, &metadata, true).into()

@@ -3,10 +3,10 @@
 
 use crate::body::{Body, BodyError};
 use crate::filter::large::{LARGE_BYTES_MIN, LargeAnswers};
+use crate::indent;
 use crate::list::{Form, ListWriter};
 use crate::negotiate::{Accepted, Encoding, Endpoint, Types, accept_header, negotiate};
 use crate::query::Query;
-use crate::scan;
 use bytes::{Bytes, BytesMut};
 use futures::Stream;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header};
@@ -72,7 +72,7 @@ pub(crate) fn document(
     let mut media_type = accepted.encoding.media_type();
     let body = match accepted.encoding {
         Encoding::Json if style.pretty || accepted.pretty => {
-            with_newline(scan::indent(&json).into())
+            with_newline(indent::indented(&json).into())
         }
         Encoding::Json => with_newline(json),
         Encoding::Yaml => match to_yaml(&json) {

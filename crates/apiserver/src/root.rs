@@ -12,6 +12,7 @@ use crate::version;
 use http::{HeaderMap, Response, StatusCode};
 use serde_json::{Value, json};
 use setpoint_object::{ApiError, GroupVersion};
+use setpoint_registry::Routes;
 
 /// The sources of the documents.
 #[derive(Debug)]
@@ -75,7 +76,7 @@ impl Root<'_> {
             Route::ApiVersions => Endpoint::Versions,
             Route::ApiResources { group, version } => {
                 let mut rows = self.served.catalog.group_version(group, version);
-                let is_built_in = rows.any(|resource| !resource.custom);
+                let is_built_in = rows.any(|row| row.routes == Routes::Installed);
                 if is_built_in { Endpoint::Discovery } else { Endpoint::Plain }
             }
             _ => Endpoint::Plain,

@@ -6,7 +6,7 @@
 
 use crate::query::decode;
 use setpoint_object::ApiError;
-use setpoint_registry::{Catalog, Resource, ResourcePath, Subresource, Target, Verb};
+use setpoint_registry::{Catalog, Resource, ResourcePath, Routes, Subresource, Target, Verb};
 use std::sync::Arc;
 
 /// The route of a path.
@@ -65,6 +65,14 @@ pub(crate) enum Unrouted {
 }
 
 impl Unrouted {
+    /// The answer to a path that these routes do not have.
+    fn of(routes: Routes) -> Self {
+        match routes {
+            Routes::Installed => Self::no_route(),
+            Routes::Dynamic => Self::Page,
+        }
+    }
+
     fn no_route() -> Self {
         Self::Status(Box::new(ApiError::no_route()))
     }
@@ -124,7 +132,7 @@ fn group_version(
     rest: &[&str],
 ) -> Result<Route, Unrouted> {
     let group = catalog.group(group).ok_or(Unrouted::Page)?;
-    let miss = || if group.custom { Unrouted::Page } else { Unrouted::no_route() };
+    let miss = || Unrouted::of(group.routes);
     let version = group.versions.iter().find(|v| &***v == version).ok_or_else(miss)?;
     let rest = match rest {
         [] | [""] => {
@@ -183,23 +191,19 @@ pub(crate) fn find(
 ) -> Result<Target, Unrouted> {
     let ResourcePath { group, version, resource, namespace, name, subresource } = path;
     let Some(row) = catalog.get(&group, &version, &resource) else {
-        let is_custom = catalog.group(&group).is_none_or(|group| group.custom);
-        return Err(if is_custom { Unrouted::Page } else { Unrouted::no_route() });
+        let routes = catalog.group(&group).map_or(Routes::Dynamic, |group| group.routes);
+        return Err(Unrouted::of(routes));
     };
-    let miss = || if row.custom { Unrouted::Page } else { Unrouted::no_route() };
     // An object's path must match the scope of its resource. The collection of all namespaces has
     // no namespace.
     if scoped != row.scope.is_namespaced() && !(row.scope.is_namespaced() && name.is_empty()) {
-        return Err(miss());
+        return Err(Unrouted::of(row.routes));
     }
     if subresource.as_ref().is_some_and(|name| row.subresource(name).is_none()) {
-        return Err(if row.custom {
-            Unrouted::Status(Box::new(ApiError::not_found(&row.group_resource(), &name)))
-        } else {
-            Unrouted::no_route()
-        });
+        return Err(Unrouted::Status(Box::new(row.no_subresource(&name))));
     }
-    if !name.is_empty() && subresource.is_none() && !has_items(row) && !row.custom {
+    let is_installed = row.routes == Routes::Installed;
+    if !name.is_empty() && subresource.is_none() && !has_items(row) && is_installed {
         return Err(Unrouted::no_route());
     }
     check_name(&name)?;

@@ -3,9 +3,9 @@
 
 use crate::negotiate::MetaVersion;
 use crate::query::Query;
-use crate::scan;
 use serde_json::Value;
 use setpoint_object::field::quote;
+use setpoint_object::members;
 use setpoint_object::time::Timestamp;
 use setpoint_object::{ApiError, Reason, encode};
 use setpoint_registry::table::{Cells, ColumnDefinition, Columns};
@@ -122,7 +122,7 @@ pub(crate) fn partial(out: &mut Vec<u8>, object: &[u8], version: MetaVersion) {
     out.extend_from_slice(b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"");
     out.extend_from_slice(version.api_version().as_bytes());
     out.extend_from_slice(b"\",\"metadata\":");
-    out.extend_from_slice(scan::member(object, "metadata").unwrap_or(b"{}"));
+    out.extend_from_slice(members::value(object, "metadata").unwrap_or(b"{}"));
     out.push(b'}');
 }
 
@@ -140,8 +140,8 @@ pub(crate) fn partial_envelope(metadata: &str, version: MetaVersion) -> (String,
 
 /// The metadata of a single object's Table: its resourceVersion.
 pub(crate) fn object_metadata(object: &[u8]) -> String {
-    let version = scan::member(object, "metadata")
-        .and_then(|metadata| scan::member(metadata, "resourceVersion"))
+    let version = members::value(object, "metadata")
+        .and_then(|metadata| members::value(metadata, "resourceVersion"))
         .and_then(|version| std::str::from_utf8(version).ok());
     version.map_or_else(|| "{}".to_owned(), |version| format!("{{\"resourceVersion\":{version}}}"))
 }

@@ -4,7 +4,7 @@ use crate::query::Query;
 use http::Method;
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Reason};
-use setpoint_registry::{Resource, Target, Verb};
+use setpoint_registry::{Resource, Routes, Target, Verb};
 
 /// The verb of a request on a resource path, served or not. `watch`: the path has the deprecated
 /// `/watch/` prefix.
@@ -51,9 +51,10 @@ pub(crate) fn check(
 ) -> Result<(), NotServed> {
     let row = &*target.resource;
     let named = !target.name.is_empty();
+    let is_installed = row.routes == Routes::Installed;
     let refuse = |verb: &str| Err(NotServed::Status(Box::new(not_allowed(row, verb))));
-    // Built-in routes do not support HEAD.
-    if *method == Method::HEAD && !row.custom {
+    // Installed routes do not support HEAD.
+    if *method == Method::HEAD && is_installed {
         return refuse("get");
     }
     // The deprecated prefix is for watches only.
@@ -69,10 +70,12 @@ pub(crate) fn check(
     }
     let everywhere = row.scope.is_namespaced() && target.namespace.is_empty() && !named;
     match verb {
-        Verb::Create | Verb::DeleteCollection if everywhere && row.custom => Err(NotServed::Page),
+        Verb::Create | Verb::DeleteCollection if everywhere && !is_installed => {
+            Err(NotServed::Page)
+        }
         Verb::Create | Verb::DeleteCollection if everywhere => refuse(verb.as_str()),
         Verb::Create if named => refuse("create"),
-        Verb::Update | Verb::Patch if !named && row.custom => {
+        Verb::Update | Verb::Patch if !named && !is_installed => {
             Err(NotServed::Status(Box::new(ApiError::bad_request("name must be provided"))))
         }
         Verb::Update | Verb::Patch if !named => refuse(verb.as_str()),
@@ -82,7 +85,7 @@ pub(crate) fn check(
 }
 
 fn not_allowed(row: &Resource, verb: &str) -> ApiError {
-    if !row.custom {
+    if row.routes == Routes::Installed {
         return ApiError::method_not_allowed();
     }
     let resource = row.group_resource();

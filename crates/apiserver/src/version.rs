@@ -45,8 +45,8 @@ pub(crate) fn document() -> Value {
     })
 }
 
-/// The architecture as Go names it.
-fn go_arch() -> &'static str {
+/// The architecture of this machine, as Go names it.
+pub fn go_arch() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

@@ -503,25 +503,12 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 
 /// The same, which may be `0s`.
 pub(crate) fn duration_or_zero(text: &str) -> Result<Duration, String> {
-    let (mut sum, mut number) = (0_u64, String::new());
     // A bare number is in seconds.
-    for c in text.chars().chain((!text.ends_with(['h', 'm', 's'])).then_some('s')) {
-        let unit = match c {
-            '0'..='9' => {
-                number.push(c);
-                continue;
-            }
-            'h' => 3600,
-            'm' => 60,
-            's' => 1,
-            _ => return Err("give hours, minutes and seconds: 1h30m".into()),
-        };
-        let n = number.parse::<u64>().map_err(|error| error.to_string())?;
-        let seconds = n.checked_mul(unit).and_then(|seconds| sum.checked_add(seconds));
-        sum = seconds.ok_or("too long")?;
-        number.clear();
-    }
-    Ok(Duration::from_secs(sum))
+    let unit = if text.ends_with(|c: char| c.is_ascii_digit()) { "s" } else { "" };
+    let parsed = setpoint::object::duration::parse(&format!("{text}{unit}"));
+    let nanos = u64::try_from(parsed.map_err(|error| error.to_string())?).ok();
+    let duration = nanos.map(Duration::from_nanos).filter(|found| found.subsec_nanos() == 0);
+    duration.ok_or_else(|| "give hours, minutes and seconds: 1h30m".to_owned())
 }
 
 fn ready_line(url: &str, kubeconfig: &Path, insecure_url: Option<&str>) -> String {

@@ -35,13 +35,11 @@ mod batch;
 mod fifo;
 mod keyed;
 mod queue;
-mod synced;
 
 pub use batch::{Batch, IntoIter};
 pub use fifo::OrderedFifo;
 pub use keyed::DeltaFifo;
-pub use queue::{BATCH_MAX, DELTAS_MAX, DeltaQueue, KnownObjects, QueueClosed, push};
-pub use synced::Synced;
+pub use queue::{BATCH_MAX, DELTAS_MAX, DeltaQueue, KnownObjects, QueueClosed, Synced, push};
 
 pub use crate::key::Keyed;
 

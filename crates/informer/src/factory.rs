@@ -26,15 +26,13 @@
 //! | started         | `start`                                           | `shutdown`, the worker's end, or as below             |
 //! | forgotten       | its last [`InformerLease`] is dropped, and it is not pinned; or it gave up | a request makes a new one |
 
-mod lease;
 mod options;
 mod request;
 mod worker;
 
 pub use crate::source::Selection;
-pub use lease::InformerLease;
 pub use options::{ChooseSource, FactoryOptions, SourceRequest};
-pub use request::InformerRequest;
+pub use request::{InformerLease, InformerRequest};
 
 pub use worker::FactoryWorker;
 

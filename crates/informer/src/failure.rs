@@ -1,6 +1,7 @@
 //! Failures shared by several stages: an informer that has stopped, panics of user functions, and
 //! the text of an error with its causes.
 use crate::key::Key;
+use setpoint_object::panic;
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,7 +35,7 @@ impl Panics {
     }
 
     fn note(&self, what: impl fmt::Display, key: &Key, panic: &(dyn Any + Send)) {
-        let message = panic_message(panic);
+        let message = panic::message(panic);
         tracing::error!(%key, "{what} panicked: {message}");
         if let Some(report) = &self.0 {
             report(Arc::from(format!("{what} panicked for {key}: {message}")));
@@ -49,15 +50,6 @@ pub(crate) fn pass_on_panic(ended: Result<(), tokio::task::JoinError>) {
     {
         std::panic::resume_unwind(panic);
     }
-}
-
-/// The message of a panic, if it has one.
-pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    panic
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("a panic without a message")
 }
 
 /// An error and its causes as one sentence. Skips a cause whose text the error above it already

@@ -16,7 +16,6 @@
 //! index.
 
 mod freshness;
-mod held;
 mod index;
 mod lister;
 mod query;
@@ -41,8 +40,7 @@ use crate::failure::Panics;
 use crate::key::Key;
 use crate::object::{Object, Raw, Untyped};
 use freshness::Announcer;
-use held::Held;
-use index::{Index, Values};
+use index::{Held, Index, Values};
 use parking_lot::RwLock;
 use std::fmt;
 use std::marker::PhantomData;

@@ -20,12 +20,10 @@
 mod arriving;
 mod initial;
 mod live;
-mod resync;
 mod round;
 
 pub use live::{WATCH_GRACE, WATCH_QUIET_TIMEOUT};
-pub use resync::Resync;
-pub use round::{ReflectorState, WATCH_TIMEOUT_MIN};
+pub use round::{ReflectorState, Resync, WATCH_TIMEOUT_MIN};
 
 use crate::backoff::{BACKOFF_MAX, BACKOFF_MIN, Backoff};
 use crate::delta::{DeltaQueue, Keyed};

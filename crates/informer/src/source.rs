@@ -10,7 +10,6 @@ pub mod fault;
 mod frame;
 mod gzip;
 mod list;
-mod part;
 mod query;
 pub mod saved;
 pub mod scripted;
@@ -23,10 +22,9 @@ pub use error::SourceError;
 pub use frame::{FRAME_BYTES_MAX, INITIAL_EVENTS_END, WatchFrame, frames, frames_unchecked};
 pub(crate) use frame::{end_marker, look};
 pub use list::{
-    ITEM_BYTES_MAX, LIST_BODY_BYTES_MAX, LIST_OBJECTS_MAX, LIST_PAGES_MAX, ListEnd, ListPage,
-    ListSplitter, PAGE_SIZE,
+    ITEM_BYTES_MAX, LIST_BODY_BYTES_MAX, LIST_OBJECTS_MAX, LIST_PAGES_MAX, ListEnd, ListHead,
+    ListItem, ListPage, ListPart, ListSplitter, ListStream, PAGE_SIZE,
 };
-pub use part::{ListHead, ListItem, ListPart, ListStream};
 pub use selection::Selection;
 
 use futures::StreamExt;

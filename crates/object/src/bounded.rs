@@ -1,6 +1,6 @@
 //! Maps with a bound.
 
-use lru::LruCache;
+pub use lru::LruCache;
 use std::hash::Hash;
 use std::num::NonZeroUsize;
 

@@ -31,6 +31,22 @@ pub(crate) struct Cursor<'a> {
     ran_out: bool,
 }
 
+/// The byte after the closing quote of the string that starts at `at`; `None`: none starts there,
+/// or it does not end.
+pub fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
+    if bytes.get(at) != Some(&b'"') {
+        return None;
+    }
+    let mut at = at + 1;
+    loop {
+        at += string_bytes_before_stop(bytes.get(at..)?)?;
+        match bytes[at] {
+            b'"' => return Some(at + 1),
+            _ => at += 2,
+        }
+    }
+}
+
 /// A string as written in the text.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RawStr<'a> {
@@ -108,6 +124,10 @@ impl<'a> Cursor<'a> {
         let is_next = self.peek() == Some(byte);
         self.at += usize::from(is_next);
         is_next
+    }
+    /// Continues at a position.
+    pub(crate) fn move_to(&mut self, position: usize) {
+        self.at = position.min(self.bytes.len());
     }
     /// Checks that only white space remains.
     pub(crate) fn end(&mut self) -> Result<(), SkimError> {
@@ -202,6 +222,31 @@ impl<'a> Cursor<'a> {
     pub(crate) fn skip_bytes(&mut self) -> Result<&'a [u8], SkimError> {
         let range = self.skip()?;
         Ok(&self.bytes[range])
+    }
+    /// As [`Cursor::skip`], for a value that may nest deeper than [`DEPTH_MAX`]; `None`: no value.
+    pub(crate) fn skip_unlimited(&mut self) -> Option<Range<usize>> {
+        let mut limited = self.clone();
+        if let Ok(range) = limited.skip() {
+            *self = limited;
+            return Some(range);
+        }
+        self.peek().filter(|byte| matches!(byte, b'{' | b'['))?;
+        let (start, mut depth) = (self.at, 0_usize);
+        loop {
+            match self.bytes.get(self.at)? {
+                b'"' => {
+                    self.at = string_end(self.bytes, self.at)?;
+                    continue;
+                }
+                b'{' | b'[' => depth += 1,
+                b'}' | b']' => depth = depth.checked_sub(1)?,
+                _ => {}
+            }
+            self.at += 1;
+            if depth == 0 {
+                return Some(start..self.at);
+            }
+        }
     }
     /// Skips a number, `true`, `false` or `null`.
     fn skip_scalar(&mut self) -> Result<Range<usize>, SkimError> {

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_keys_the_error_is_told() {
+    async fn without_keys_the_error_is_reported() {
         let keys = Keys::new();
         let soon = Instant::now() + Duration::from_secs(1);
         assert_eq!(keys.first(soon).await.unwrap_err(), "no answer yet");

@@ -2,9 +2,9 @@
 
 use crate::authenticator::User;
 use parking_lot::Mutex;
+use setpoint_object::bounded::Expiring;
 use setpoint_object::time::Timestamp;
 use sha2::{Digest as _, Sha256};
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,12 +12,18 @@ use std::time::Duration;
 /// it is accepted that much longer at most.
 pub const REMEMBERED: Duration = Duration::from_secs(10);
 
-/// Maximum number of tokens that are remembered.
+/// Maximum number of tokens that are remembered: the last used ones.
 const TOKENS_MAX: usize = 4096;
 
 /// The users of verified tokens, by the digests of the tokens.
-#[derive(Debug, Default)]
-pub(crate) struct Remembered(Mutex<HashMap<Digest, (Arc<User>, Timestamp)>>);
+#[derive(Debug)]
+pub(crate) struct Remembered(Mutex<Expiring<Digest, Arc<User>, Timestamp>>);
+
+impl Default for Remembered {
+    fn default() -> Self {
+        Self(Mutex::new(Expiring::new(TOKENS_MAX)))
+    }
+}
 
 /// The SHA-256 of a token, so that no token is kept.
 type Digest = [u8; 32];
@@ -28,19 +34,11 @@ impl Remembered {
     }
 
     pub(crate) fn get(&self, digest: &Digest, now: Timestamp) -> Option<Arc<User>> {
-        let known = self.0.lock();
-        known.get(digest).filter(|(_, until)| now < *until).map(|(user, _)| user.clone())
+        self.0.lock().get(digest, now).cloned()
     }
 
     pub(crate) fn put(&self, digest: Digest, user: Arc<User>, now: Timestamp) {
-        let mut known = self.0.lock();
-        if known.len() >= TOKENS_MAX {
-            known.retain(|_, (_, until)| now < *until);
-        }
-        // As many within ten seconds: the next ones are verified each time.
-        if known.len() < TOKENS_MAX {
-            known.insert(digest, (user, now + REMEMBERED));
-        }
+        self.0.lock().put(digest, user, now + REMEMBERED);
     }
 }
 
@@ -57,10 +55,10 @@ mod tests {
             known.put(Remembered::digest(&n.to_string()), user.clone(), now);
         }
         assert_eq!(known.0.lock().len(), TOKENS_MAX);
-        let first = Remembered::digest("0");
-        assert!(known.get(&first, now + Duration::from_secs(9)).is_some());
-        assert!(known.get(&first, now + REMEMBERED).is_none());
-        known.put(Remembered::digest("x"), user, now + REMEMBERED);
-        assert_eq!(known.0.lock().len(), 1);
+        let (first, last) = ("0", (TOKENS_MAX + 4).to_string());
+        let (first, last) = (Remembered::digest(first), Remembered::digest(&last));
+        assert!(known.get(&first, now).is_none());
+        assert!(known.get(&last, now + Duration::from_secs(9)).is_some());
+        assert!(known.get(&last, now + REMEMBERED).is_none());
     }
 }

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use kube_core::params::Patch;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use setpoint_apiserver::NodeAgent;
+use setpoint_apiserver::{NodeAgent, go_arch};
 use setpoint_informer::Event;
 use setpoint_object::time::Clock;
 use setpoint_runtime::manager::AddError;
@@ -352,7 +352,7 @@ fn node_object(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": name, "labels": {
-            "kubernetes.io/arch": arch(),
+            "kubernetes.io/arch": go_arch(),
             "kubernetes.io/hostname": name,
             "kubernetes.io/os": "linux",
             NODE_LABEL: "true",
@@ -388,19 +388,11 @@ fn node_status(name: &str, now: &str) -> Value {
             condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
         ],
         "nodeInfo": {
-            "architecture": arch(), "operatingSystem": "linux", "machineID": "", "systemUUID": "",
+            "architecture": go_arch(), "operatingSystem": "linux", "machineID": "", "systemUUID": "",
             "bootID": "", "kernelVersion": kernel(), "osImage": "", "kubeProxyVersion": "",
             "containerRuntimeVersion": "process://0.1.0", "kubeletVersion": "v1.36.0-setpoint",
         },
     })
-}
-
-fn arch() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
 }
 
 fn kernel() -> String {

@@ -1,22 +1,16 @@
 //! A request as one value: its user and what it is about. Contains no HTTP types.
 use crate::catalog::Resource;
+use crate::identity::{Identity, Impersonator};
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use parking_lot::Mutex;
-use serde_json::{Value, json};
-use setpoint_object::users::{
-    ANONYMOUS as ANONYMOUS_USER, AUTHENTICATED, MASTERS, UNAUTHENTICATED,
-};
 use setpoint_object::{ApiError, Origin};
 use setpoint_spans::{Span, Trace};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
 use std::time::Duration;
-
-/// The user name of the server itself.
-const LOOPBACK: &str = "system:apiserver";
 
 /// Maximum number of warnings in one answer.
 ///
@@ -28,72 +22,6 @@ pub const WARNINGS_MAX: usize = 1024;
 /// 64: kube-apiserver's own admission adds a handful. The limit protects memory from a plugin that
 /// adds them in a loop.
 pub const AUDIT_ANNOTATIONS_MAX: usize = 64;
-
-/// A user: name, uid, groups and further facts from the authenticator. Cheap to clone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
-    /// User name: `system:admin`.
-    pub user: Arc<str>,
-    /// Distinguishes users that had the same name over time. Empty if the authenticator gives none.
-    pub uid: Arc<str>,
-    /// Groups.
-    pub groups: Arc<[Arc<str>]>,
-    /// Further facts from the authenticator, for authorizers and audit.
-    pub extra: Arc<BTreeMap<String, Vec<String>>>,
-}
-
-impl Identity {
-    /// Creates a user that is a member of `groups`.
-    pub fn new<'a>(user: &str, groups: impl IntoIterator<Item = &'a str>) -> Self {
-        Self {
-            user: user.into(),
-            uid: "".into(),
-            groups: groups.into_iter().map(Arc::from).collect(),
-            extra: Arc::default(),
-        }
-    }
-    /// The server itself: `system:apiserver` in `system:masters`.
-    pub fn loopback() -> Self {
-        Self::new(LOOPBACK, [MASTERS])
-    }
-    /// Whether it is the server itself.
-    pub fn is_loopback(&self) -> bool {
-        &*self.user == LOOPBACK && self.is_in(MASTERS)
-    }
-    /// The administrator: `system:admin` in `system:masters`.
-    pub fn admin() -> Self {
-        Self::new("system:admin", [MASTERS, AUTHENTICATED])
-    }
-    /// A client of a listener without authentication: `system:unsecured` in `system:masters`.
-    pub fn unsecured() -> Self {
-        Self::new("system:unsecured", [MASTERS, AUTHENTICATED])
-    }
-    /// A client without credentials: `system:anonymous` in `system:unauthenticated`.
-    pub fn anonymous() -> Self {
-        // Made once, because every request starts with this identity.
-        static ANONYMOUS: LazyLock<Identity> =
-            LazyLock::new(|| Identity::new(ANONYMOUS_USER, [UNAUTHENTICATED]));
-        ANONYMOUS.clone()
-    }
-    /// The API's `UserInfo`, without empty members.
-    pub fn user_info(&self) -> Value {
-        let mut user = json!({"username": *self.user});
-        if !self.uid.is_empty() {
-            user["uid"] = (*self.uid).into();
-        }
-        if !self.groups.is_empty() {
-            user["groups"] = self.groups.iter().map(|group| &**group).collect();
-        }
-        if !self.extra.is_empty() {
-            user["extra"] = json!(*self.extra);
-        }
-        user
-    }
-    /// Whether the user is a member of `group`.
-    pub fn is_in(&self, group: &str) -> bool {
-        self.groups.iter().any(|g| &**g == group)
-    }
-}
 
 /// The resource that a request is about, with the row that serves it. An empty `name` means the
 /// collection. An empty `namespace` means cluster scope or all namespaces.
@@ -193,16 +121,6 @@ pub struct Attributes {
     pub trace: Option<Trace>,
     /// Warnings and audit annotations that the stages add.
     pub notes: Notes,
-}
-
-/// A user who acts as another one. The audit log has both.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Impersonator {
-    /// The authenticated user.
-    pub identity: Identity,
-    /// The verb that allows it: `impersonate` for everything, or `impersonate:<mode>`, which is
-    /// limited to some verbs and resources.
-    pub verb: Verb,
 }
 
 /// Warnings and audit annotations that the stages of a request add to its answer

@@ -4,8 +4,8 @@
 //! registry. A change of custom resources makes a new [`Catalog`] that holds the same built-in rows
 //! and more.
 use crate::catalog::{
-    Catalog, DefinitionSource, Group, Resource, ScalePaths, Schema, SelectableField,
-    SubresourceRow, storage_version_hash,
+    Catalog, DefinitionSource, Group, Resource, Routes, ScalePaths, ScaleSelector, Schema,
+    SelectableField, SubresourceRow, storage_version_hash,
 };
 use crate::kind::{self, CompiledKind, Kind};
 use crate::subresource::Subresource;
@@ -45,7 +45,7 @@ pub(crate) fn catalog_with(kinds: &[CompiledKind]) -> Arc<Catalog> {
             None => groups.push(Group {
                 name: group.clone(),
                 versions: vec![version.clone()],
-                custom: true,
+                routes: Routes::Dynamic,
             }),
         }
         let former = rows.insert((group, version, row.resource.clone()), Arc::new(row));
@@ -84,7 +84,7 @@ fn compiled_row(compiled: &CompiledKind) -> Resource {
         storage_version: version.as_str().into(),
         storage_prefix: keys::custom_prefix(kind.group, resource).into(),
         versions: vec![gvk.group_version().to_string()],
-        custom: true,
+        routes: Routes::Dynamic,
         status: kind.status,
         source: Some(DefinitionSource::compiled(version, schema).into()),
         columns: Columns::printed(compiled.headings.clone(), kind.cells),
@@ -119,7 +119,7 @@ fn built_in() -> Catalog {
             None => groups.push(Group {
                 name: fact.group.into(),
                 versions: vec![version],
-                custom: false,
+                routes: Routes::Installed,
             }),
         }
         let row = row(fact, kind, schema);
@@ -160,7 +160,7 @@ fn row(
         storage_version: storage_version.into(),
         storage_prefix: keys::built_in_prefix(fact.group, fact.resource).into(),
         versions: served_versions(fact),
-        custom: false,
+        routes: Routes::Installed,
         status: kind.status,
         source: None,
         columns: Columns::built_in(fact.columns, kind.cells),
@@ -197,7 +197,7 @@ fn subresource(fact: &setpoint_facts::Subresource) -> SubresourceRow {
         scale: (fact.name == "scale").then(|| ScalePaths {
             spec_replicas: ".spec.replicas".into(),
             status_replicas: ".status.replicas".into(),
-            label_selector: None,
+            selector: ScaleSelector::Rendered,
         }),
     }
 }

@@ -2,7 +2,7 @@
 //! CRD makes a new table.
 mod schema;
 
-pub use schema::Schema;
+pub use schema::{Schema, SchemaLanguage};
 
 pub(crate) use schema::DefinitionSource;
 
@@ -12,7 +12,9 @@ use crate::subresource::Subresource;
 use crate::verb::Verb;
 use base64::Engine;
 use bytes::Bytes;
-use setpoint_object::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, Scope, keys};
+use setpoint_object::{
+    ApiError, GroupKind, GroupResource, GroupVersion, GroupVersionKind, Scope, keys,
+};
 use setpoint_store::{Compare, Revision};
 use sha2::{Digest, Sha256};
 use std::borrow::Borrow;
@@ -75,8 +77,26 @@ pub struct Group {
     pub name: Arc<str>,
     /// Versions, preferred first.
     pub versions: Vec<Arc<str>>,
-    /// Whether it contains custom resources only.
-    pub custom: bool,
+    /// The routes of its paths. [`Routes::Dynamic`] if it contains custom resources only.
+    pub routes: Routes,
+}
+/// How kube-apiserver routes a resource. It decides the answers to paths and methods that are not
+/// served.
+///
+/// | request                                  | `Installed`         | `Dynamic`                 |
+/// |------------------------------------------|---------------------|---------------------------|
+/// | unknown version, resource or scope       | 404 `Status`        | 404 in plain text         |
+/// | unknown subresource                      | 404 of the path     | 404 of the object         |
+/// | verb that is not served                  | 405                 | 405 that names the verb   |
+/// | HEAD                                     | 405                 | as GET                    |
+/// | the deprecated prefix `watch/`           | documented          | not documented            |
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Routes {
+    /// One route for each path and method: built-in kinds.
+    Installed,
+    /// One handler of all paths, which looks up the resource: custom resources, and kinds that an
+    /// embedder compiled in.
+    Dynamic,
 }
 impl Catalog {
     /// The versions that a kube-apiserver stores although they are not served here.
@@ -145,9 +165,8 @@ pub struct Resource {
     pub storage_prefix: Arc<str>,
     /// Served versions of the kind, as `apiVersion`s: `apps/v1`.
     pub versions: Vec<String>,
-    /// Its type is an OpenAPI schema, not one of the built-in types: a custom resource, or a kind
-    /// that an embedder compiled in.
-    pub custom: bool,
+    /// How its paths are routed.
+    pub routes: Routes,
     /// Which endpoint writes `status`; `None` without a status subresource.
     pub status: Option<StatusRule>,
     /// The definition that the row was made from (custom resources).
@@ -213,6 +232,19 @@ impl Resource {
     /// Its schemas: that of this version, and that of the storage version if it is another one.
     pub(crate) fn schemas(&self) -> impl Iterator<Item = &Schema> {
         [&self.schema].into_iter().chain(self.stored.as_ref().map(|stored| &stored.schema))
+    }
+    /// Whether its type is one of kube-apiserver's Go types. Only these have protobuf and strategic
+    /// merge patches, refuse values of another type, and have zero values for missing fields. Other
+    /// objects are trees that say themselves what they are, and that an OpenAPI schema validates.
+    pub fn has_go_type(&self) -> bool {
+        self.schema.language() == SchemaLanguage::GoTypes
+    }
+    /// The error for a subresource that the row does not have.
+    pub fn no_subresource(&self, name: &str) -> ApiError {
+        match self.routes {
+            Routes::Installed => ApiError::no_route(),
+            Routes::Dynamic => ApiError::not_found(&self.group_resource(), name),
+        }
     }
     /// A subresource by name.
     pub fn subresource(&self, name: &Subresource) -> Option<&SubresourceRow> {
@@ -307,9 +339,18 @@ pub struct ScalePaths {
     pub spec_replicas: Arc<str>,
     /// Observed replicas, under `.status`.
     pub status_replicas: Arc<str>,
-    /// The selector in its text form, under `.spec` or `.status`. Built-in kinds have none: their
-    /// `spec.selector` is rendered.
-    pub label_selector: Option<Arc<str>>,
+    /// The source of the selector in its text form.
+    pub selector: ScaleSelector,
+}
+/// The source of the selector of a `scale` subresource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ScaleSelector {
+    /// The Scale has none.
+    None,
+    /// A text at a path under `.spec` or `.status`.
+    Text(Arc<str>),
+    /// The label selector at `.spec.selector`, which is rendered.
+    Rendered,
 }
 
 /// base64 of the first eight bytes of SHA-256 over `group/version/kind` (spec: api-server §1.2).

@@ -6,18 +6,18 @@ use serde_json::Value;
 use setpoint_object::{ApiError, Reason};
 
 /// Whether a target is a stream to another server.
-pub(crate) fn is_connected(resource: &Resource, target: &Target) -> bool {
-    !resource.custom && target.subresource.as_ref().is_some_and(Subresource::is_connect)
+pub(crate) fn is_connected(target: &Target) -> bool {
+    target.subresource.as_ref().is_some_and(Subresource::is_connect)
 }
 /// The error for a stream to an object without a node agent.
-pub(crate) fn no_agent(resource: &str, name: &str, object: &Value) -> ApiError {
+pub(crate) fn no_agent(resource: &Resource, name: &str, object: &Value) -> ApiError {
     let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
-    if resource == "pods" && node.is_empty() {
+    if resource.kind.has_node_streams && node.is_empty() {
         return ApiError::bad_request(format!("pod {name} does not have a host assigned"));
     }
     ApiError::new(
         503,
         Reason::ServiceUnavailable,
-        format!("no node agent serves {resource} {name:?}"),
+        format!("no node agent serves {} {name:?}", resource.resource),
     )
 }

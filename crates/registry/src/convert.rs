@@ -176,7 +176,7 @@ fn convert(resource: &Resource, tree: &mut Value, target: String) -> Result<bool
         return Ok(false);
     }
     // A tree without `apiVersion` has the requested version.
-    if !resource.custom && !source.is_empty() {
+    if resource.has_go_type() && !source.is_empty() {
         let converts = resource.kind.convert.is_some_and(|f| f(tree, &source, &target));
         if !converts {
             let kind = &resource.gvk.kind;

@@ -66,7 +66,7 @@ pub use check::*;
 pub use compiled::CompiledKind;
 pub use fill::Fill;
 pub(crate) use format::canonical_ip;
-pub(crate) use rows::of;
+pub use rows::of;
 
 pub(crate) use apiextensions::custom_resource_definition::CLEANUP_FINALIZER;
 
@@ -395,6 +395,8 @@ pub struct Kind {
     pub finalizers_in_spec: bool,
 
     // Reads.
+    /// Its subresources that connect are streams of the node in `spec.nodeName` (Pod).
+    pub has_node_streams: bool,
     /// Fields to select by.
     pub selectable: &'static [Selectable],
     /// `metadata.namespace` is a valid field label.
@@ -460,6 +462,7 @@ impl Kind {
             graceful: false,
             begin_termination: None,
             finalizers_in_spec: false,
+            has_node_streams: false,
             selectable: &[],
             selects_namespace: true,
             unknown_label: not_known,
@@ -476,6 +479,11 @@ impl Kind {
         initial: &'static str,
     ) -> Self {
         Self { status: Some(StatusRule::new(meta, initial)), ..Self::plain(group, kind) }
+    }
+    /// Whether the published API says that DELETE returns the last state. It says a Status of kinds
+    /// whose first DELETE only marks the object (Namespace), as kube-apiserver's does.
+    pub fn publishes_deleted(&self) -> bool {
+        self.returns_deleted && self.begin_termination.is_none()
     }
     /// The action of a POST to a subresource, or to the main endpoint (empty).
     pub fn action(&self, subresource: &str) -> Option<Action> {

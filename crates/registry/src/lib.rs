@@ -47,6 +47,7 @@ mod crd;
 mod fifo_watch;
 pub mod figures;
 mod foreign;
+mod identity;
 pub mod kind;
 mod node_authorizer;
 mod origins;
@@ -80,17 +81,17 @@ pub use admission::{
 };
 pub use allocate::{NodePorts, NodePortsError, ServiceNetworkError, ServiceNetworks};
 pub use attributes::{
-    AUDIT_ANNOTATIONS_MAX, Attributes, Identity, Impersonator, Notes, Requested, ResourcePath,
-    Target, WARNINGS_MAX,
+    AUDIT_ANNOTATIONS_MAX, Attributes, Notes, Requested, ResourcePath, Target, WARNINGS_MAX,
 };
 pub use authorize::{AllowAuthenticated, AlwaysDeny, Authorizer, Decision, forbidden, is_health};
 pub use cache::{
     ChangeSignal, MAILBOX_BYTES_MAX, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges,
     StoredObject, VIEW_BYTES_MAX,
 };
-pub use catalog::{Catalog, Resource, SubresourceRow};
+pub use catalog::{Catalog, Resource, Routes, SchemaLanguage, SubresourceRow};
 pub use conversion::{Conversion, ConversionError, ConversionProvider, ConversionRequest};
 pub use crd::compare_versions;
+pub use identity::{Identity, Impersonator};
 pub use node_authorizer::NodeAuthorizer;
 pub use rbac::Rbac;
 pub use read::{List, Listed};

@@ -22,10 +22,11 @@
 mod graph;
 mod references;
 
-use crate::attributes::{Attributes, Identity};
+use crate::attributes::Attributes;
 use crate::authorize::{Authorizer, Decision};
 use crate::cache::{ObjectChange, StoredObject};
 use crate::fifo_watch::FifoWatch;
+use crate::identity::Identity;
 use crate::rbac;
 use crate::shared::Registry;
 use crate::stored::tree;

@@ -89,22 +89,17 @@ impl Registry {
             }
             Some(name) => name,
         };
-        let subresource = resource.subresource(name).ok_or_else(|| {
-            if resource.custom {
-                ApiError::not_found(&resource.group_resource(), &target.name)
-            } else {
-                ApiError::no_route()
-            }
-        })?;
+        let subresource =
+            resource.subresource(name).ok_or_else(|| resource.no_subresource(&target.name))?;
         if !subresource.verbs.contains(&Verb::Get) {
             return Err(ApiError::method_not_allowed());
         }
         // A subresource of the object's own kind returns the object. A node serves the others
         // (`log`, `exec`, …).
-        if subresource.gvk.kind == resource.gvk.kind && !is_connected(resource, target) {
+        if subresource.gvk.kind == resource.gvk.kind && !is_connected(target) {
             return Ok(Object { bytes });
         }
-        Err(no_agent(&resource.resource, &target.name, &crate::stored::tree(&bytes)?))
+        Err(no_agent(resource, &target.name, &crate::stored::tree(&bytes)?))
     }
     /// LIST.
     ///

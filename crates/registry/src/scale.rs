@@ -1,6 +1,6 @@
 //! The `scale` subresource: an `autoscaling/v1 Scale` made from its parent (spec: api-server §5.6,
 //! crd §7).
-use crate::catalog::{Resource, ScalePaths};
+use crate::catalog::{Resource, ScalePaths, ScaleSelector};
 use crate::subresource::Subresource;
 use serde_json::{Value, json};
 use setpoint_object::ApiError;
@@ -15,7 +15,7 @@ pub(crate) fn scale_of(resource: &Resource, object: &Value) -> Result<Value, Api
     let paths = paths(resource)?;
     let replicas = match at(object, &paths.spec_replicas) {
         Some(replicas) => replicas.as_i64().unwrap_or(0),
-        None if resource.custom => {
+        None if !resource.has_go_type() => {
             return Err(ApiError::internal(format_args!(
                 "the spec replicas field {:?} does not exist",
                 paths.spec_replicas
@@ -25,10 +25,12 @@ pub(crate) fn scale_of(resource: &Resource, object: &Value) -> Result<Value, Api
     };
     let mut scale = scale_with(object, replicas);
     let observed = at(object, &paths.status_replicas).and_then(Value::as_i64).unwrap_or(0);
-    let selector = match &paths.label_selector {
-        Some(path) => at(object, path).and_then(Value::as_str).unwrap_or_default().to_owned(),
-        None if resource.custom => String::new(),
-        None => selector_text(&object["spec"]["selector"]),
+    let selector = match &paths.selector {
+        ScaleSelector::None => String::new(),
+        ScaleSelector::Text(path) => {
+            at(object, path).and_then(Value::as_str).unwrap_or_default().to_owned()
+        }
+        ScaleSelector::Rendered => selector_text(&object["spec"]["selector"]),
     };
     let mut status = json!({"replicas": observed});
     if !selector.is_empty() {

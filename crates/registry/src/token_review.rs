@@ -1,6 +1,6 @@
 //! Reviews of tokens. The registry knows no credentials: an implementation of this trait
 //! authenticates.
-use crate::attributes::Identity;
+use crate::identity::Identity;
 use futures::future::BoxFuture;
 use std::fmt::Debug;
 

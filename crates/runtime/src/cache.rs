@@ -32,7 +32,6 @@
 //! program depends only on the types that its code requests.
 
 mod informer;
-mod lease;
 mod lister;
 mod options;
 
@@ -44,8 +43,7 @@ use std::{
 };
 
 use self::informer::Member;
-pub(crate) use self::informer::MemberStatus;
-pub(crate) use self::lease::CacheLease;
+pub(crate) use self::informer::{CacheLease, MemberStatus};
 pub use self::{
     informer::{CacheInformer, CacheRegistration},
     lister::{CacheLister, CacheReadError, NamespaceNotCached},

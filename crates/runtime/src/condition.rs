@@ -84,20 +84,20 @@ pub fn set_condition(
     let is_shorter = conditions.len() < n_before;
     let Some(condition) = conditions.get_mut(at) else { return is_shorter };
     let is_transition = condition.status != status;
-    let is_news = is_transition
+    let has_changed = is_transition
         || condition.reason != reason
         || condition.message != message
         || condition.observed_generation != generation;
     if is_transition {
         condition.last_transition_time = time(now);
     }
-    if is_news {
+    if has_changed {
         condition.status = status.to_owned();
         condition.reason = reason.to_owned();
         condition.message = message;
         condition.observed_generation = generation;
     }
-    is_news || is_shorter
+    has_changed || is_shorter
 }
 
 /// Removes a condition; returns whether it existed.

@@ -16,12 +16,3 @@ pub(crate) fn causes<'a>(
 ) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error: &&'a (dyn Error + 'static)| error.source())
 }
-
-/// The message of a panic, if it is text.
-pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    match (panic.downcast_ref::<&'static str>(), panic.downcast_ref::<String>()) {
-        (Some(text), _) => (*text).to_owned(),
-        (_, Some(text)) => text.clone(),
-        _ => "the panic has no text".to_owned(),
-    }
-}

@@ -19,7 +19,6 @@
 mod explainer;
 mod explanation;
 mod ring;
-mod span;
 mod writer;
 
 pub(crate) use self::{

@@ -27,7 +27,7 @@ pub use json::{
     COPIED_BYTES_MAX, OPERATIONS_MAX, STEPS_MAX, apply_operations, json_patch, operations,
 };
 pub use merge::merge_patch;
-pub use notation::{go_type, go_value};
+pub use notation::{go_type, go_value, json_type};
 pub use strategic::strategic_merge_patch;
 
 use setpoint_object::field;

@@ -165,7 +165,7 @@ impl Store for MemoryStore {
     }
 
     fn commit_each(&self, txns: Vec<Txn>) -> BoxFuture<'_, Vec<Result<Committed, StoreError>>> {
-        // Feeds are told once.
+        // Feeds are notified once.
         let commit = |state: &mut State| txns.into_iter().map(|txn| state.commit(txn)).collect();
         future::lazy(move |_| self.step(commit)).boxed()
     }

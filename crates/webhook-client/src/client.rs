@@ -14,8 +14,8 @@ use hyper_util::client::legacy;
 use hyper_util::rt::TokioTimer;
 use parking_lot::Mutex;
 use serde_json::Value;
+use setpoint_object::bounded::{self, LruCache};
 use setpoint_object::time::Clock;
-use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -61,7 +61,8 @@ struct Inner {
     identity: Option<Identity>,
     clock: Clock,
     tasks: Tasks,
-    pool: Mutex<Pool>,
+    /// Bounded by [`CLIENTS_MAX`].
+    pool: Mutex<LruCache<Key, Arc<HttpClient>>>,
     /// Certificates of the system, read when first needed.
     system_roots: OnceCell<Result<Roots, ConfigError>>,
     calls: Semaphore,
@@ -75,14 +76,7 @@ struct Key {
     ca_bundle: Bytes,
 }
 
-/// HTTPS clients by server.
-#[derive(Debug, Default)]
-struct Pool {
-    clients: HashMap<Key, (Arc<HttpClient>, u64)>,
-    /// Increases with each use.
-    now: u64,
-}
-
+/// A pooled HTTPS client of one server.
 struct HttpClient {
     http: legacy::Client<Connector, Full<Bytes>>,
     calls: Semaphore,
@@ -119,7 +113,7 @@ impl Webhooks {
                 identity,
                 clock,
                 tasks: Tasks::default(),
-                pool: Mutex::default(),
+                pool: Mutex::new(bounded::lru(CLIENTS_MAX)),
                 system_roots: OnceCell::new(),
                 calls: Semaphore::new(CALLS_MAX),
                 room: Semaphore::new(READ_BYTES_MAX / PERMIT_BYTES),
@@ -210,7 +204,7 @@ impl Inner {
     /// The pooled client of a server.
     async fn client(&self, config: &ClientConfig) -> Result<Arc<HttpClient>, CallError> {
         let key = Key { endpoint: config.endpoint.clone(), ca_bundle: config.ca_bundle.clone() };
-        if let Some(found) = self.pool.lock().get(&key) {
+        if let Some(found) = self.pool.lock().get(&key).cloned() {
             return Ok(found);
         }
         let tls = Arc::new(self.tls(config).await?);
@@ -228,7 +222,8 @@ impl Inner {
             .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
             .build(connector);
         let client = HttpClient { http, calls: Semaphore::new(CALLS_PER_SERVER_MAX) };
-        Ok(self.pool.lock().insert(key, Arc::new(client)))
+        // Another call may have been faster.
+        Ok(self.pool.lock().get_or_insert(key, || Arc::new(client)).clone())
     }
 
     async fn tls(&self, config: &ClientConfig) -> Result<rustls::ClientConfig, ConfigError> {
@@ -237,30 +232,6 @@ impl Inner {
             false => roots(&config.ca_bundle)?,
         };
         tls::config(Some(roots), self.identity.as_ref(), &self.clock)
-    }
-}
-
-impl Pool {
-    fn get(&mut self, key: &Key) -> Option<Arc<HttpClient>> {
-        self.now += 1;
-        let (client, used) = self.clients.get_mut(key)?;
-        *used = self.now;
-        Some(client.clone())
-    }
-
-    /// Adds a client, unless another call was faster: returns that one then.
-    fn insert(&mut self, key: Key, client: Arc<HttpClient>) -> Arc<HttpClient> {
-        if let Some(known) = self.get(&key) {
-            return known;
-        }
-        if self.clients.len() >= CLIENTS_MAX {
-            let oldest = self.clients.iter().min_by_key(|(_, (_, used))| *used);
-            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
-                self.clients.remove(&oldest);
-            }
-        }
-        self.clients.insert(key, (client.clone(), self.now));
-        client
     }
 }
 

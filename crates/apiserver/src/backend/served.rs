@@ -2,7 +2,7 @@
 
 use super::{Backend, GROUP_PRIORITY, Table, VERSION_PRIORITY};
 use setpoint_object::GroupVersion;
-use setpoint_registry::catalog::{Catalog, Group};
+use setpoint_registry::catalog::{Catalog, Group, Routes};
 use setpoint_registry::compare_versions;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -165,7 +165,8 @@ fn add(groups: &mut Vec<Group>, group_version: &GroupVersion) {
         Some(group) if group.versions.contains(version) => {}
         Some(group) => group.versions.push(version.clone()),
         None => {
-            groups.push(Group { name: name.clone(), versions: vec![version.clone()], custom: true })
+            let (name, versions) = (name.clone(), vec![version.clone()]);
+            groups.push(Group { name, versions, routes: Routes::Dynamic });
         }
     }
 }

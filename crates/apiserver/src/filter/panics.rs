@@ -12,11 +12,7 @@ pub(crate) async fn catch(handler: impl Future<Output = Response<Body>>) -> Resp
     match AssertUnwindSafe(handler).catch_unwind().await {
         Ok(response) => response,
         Err(panic) => {
-            let what = panic
-                .downcast_ref::<&str>()
-                .copied()
-                .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-                .unwrap_or("not a string");
+            let what = setpoint_object::panic::message(&*panic);
             tracing::error!(panic = what, "a request handler panicked");
             respond::plain(
                 StatusCode::INTERNAL_SERVER_ERROR,

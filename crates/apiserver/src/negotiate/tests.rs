@@ -1,4 +1,5 @@
 use super::*;
+use SchemaLanguage::{GoTypes, OpenApi};
 
 /// Without CBOR.
 const USUAL: Types = Types { cbor: false };
@@ -69,8 +70,8 @@ fn an_unacceptable_form_is_refused_with_the_list_of_forms() {
         Endpoint::Builtin { collection: true, tables: true },
         "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
     );
-    for custom in [true, false] {
-        let watch = Endpoint::Watch { custom };
+    for language in [OpenApi, GoTypes] {
+        let watch = Endpoint::Watch(language);
         refused(
             "application/yaml",
             watch,
@@ -81,7 +82,7 @@ fn an_unacceptable_form_is_refused_with_the_list_of_forms() {
     }
     refused(
         "application/cbor",
-        Endpoint::Watch { custom: false },
+        Endpoint::Watch(GoTypes),
         "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
     );
     refused(
@@ -125,11 +126,11 @@ fn documents_in_json_alone_are_refused_in_other_forms() {
 #[test]
 fn protobuf_is_for_built_in_kinds_and_metadata() {
     let both = "application/vnd.kubernetes.protobuf,application/json";
-    let watch = |custom| Endpoint::Watch { custom };
-    for endpoint in [ITEM, Endpoint::Status, watch(false)] {
+    let watch = Endpoint::Watch;
+    for endpoint in [ITEM, Endpoint::Status, watch(GoTypes)] {
         check(both, endpoint, Encoding::Protobuf, Transform::None);
     }
-    for endpoint in [Endpoint::Custom, Endpoint::Plain, watch(true)] {
+    for endpoint in [Endpoint::Custom, Endpoint::Plain, watch(OpenApi)] {
         check(both, endpoint, Encoding::Json, Transform::None);
     }
     let metadata = |kind: &str| {
@@ -138,7 +139,7 @@ fn protobuf_is_for_built_in_kinds_and_metadata() {
     };
     let (one, list) =
         (Transform::Partial(MetaVersion::V1), Transform::PartialList(MetaVersion::V1));
-    for endpoint in [ITEM, Endpoint::Custom, watch(true)] {
+    for endpoint in [ITEM, Endpoint::Custom, watch(OpenApi)] {
         check(&metadata("PartialObjectMetadata"), endpoint, Encoding::Protobuf, one);
         check(&metadata("PartialObjectMetadataList"), endpoint, Encoding::Protobuf, list);
         let table = Transform::Table(MetaVersion::V1);
@@ -156,18 +157,18 @@ fn headers(content_type: &str) -> HeaderMap {
 
 #[test]
 fn body_encoding_is_the_media_type_before_the_semicolon() {
-    assert_eq!(body_format(&headers(""), false, USUAL).unwrap(), Format::Json);
+    assert_eq!(body_format(&headers(""), GoTypes, USUAL).unwrap(), Format::Json);
     assert_eq!(
-        body_format(&headers("Application/JSON; charset=x"), false, USUAL).unwrap(),
+        body_format(&headers("Application/JSON; charset=x"), GoTypes, USUAL).unwrap(),
         Format::Json
     );
-    assert_eq!(body_format(&headers("application/yaml"), true, USUAL).unwrap(), Format::Yaml);
+    assert_eq!(body_format(&headers("application/yaml"), OpenApi, USUAL).unwrap(), Format::Yaml);
     let protobuf = headers("application/vnd.kubernetes.protobuf");
-    assert_eq!(body_format(&protobuf, false, USUAL).unwrap(), Format::Protobuf);
-    let error = body_format(&protobuf, true, USUAL).unwrap_err();
+    assert_eq!(body_format(&protobuf, GoTypes, USUAL).unwrap(), Format::Protobuf);
+    let error = body_format(&protobuf, OpenApi, USUAL).unwrap_err();
     // Named for the metadata of custom resources.
     assert!(error.0.message.ends_with("application/vnd.kubernetes.protobuf"));
-    let error = body_format(&headers("text/plain"), false, USUAL).unwrap_err();
+    let error = body_format(&headers("text/plain"), GoTypes, USUAL).unwrap_err();
     assert_eq!(error.code(), 415);
     assert_eq!(
         error.0.message,
@@ -179,30 +180,30 @@ fn body_encoding_is_the_media_type_before_the_semicolon() {
 fn bodies_may_be_in_cbor_and_of_patches_only_an_apply() {
     let types = Types { cbor: true };
     let cbor = headers("application/cbor");
-    assert_eq!(body_format(&cbor, false, types).unwrap(), Format::Cbor);
-    assert_eq!(body_format(&cbor, true, types).unwrap(), Format::Cbor);
-    let error = body_format(&headers("application/cbor-seq"), true, types).unwrap_err();
+    assert_eq!(body_format(&cbor, GoTypes, types).unwrap(), Format::Cbor);
+    assert_eq!(body_format(&cbor, OpenApi, types).unwrap(), Format::Cbor);
+    let error = body_format(&headers("application/cbor-seq"), OpenApi, types).unwrap_err();
     assert!(error.0.message.ends_with("application/vnd.kubernetes.protobuf, application/cbor"));
     let apply = headers("application/apply-patch+cbor");
-    assert_eq!(patch_format(&apply, true, types).unwrap(), (PatchType::Apply, Format::Cbor));
+    assert_eq!(patch_format(&apply, OpenApi, types).unwrap(), (PatchType::Apply, Format::Cbor));
     let merge = headers("application/merge-patch+cbor");
-    let error = patch_format(&merge, false, types).unwrap_err();
+    let error = patch_format(&merge, GoTypes, types).unwrap_err();
     assert_eq!(error.0.message, "415: Unsupported Media Type");
-    let error = patch_format(&merge, true, types).unwrap_err();
+    let error = patch_format(&merge, OpenApi, types).unwrap_err();
     assert!(
         error.0.message.ends_with("application/apply-patch+yaml, application/apply-patch+cbor")
     );
-    assert!(patch_format(&apply, false, USUAL).is_err());
-    assert!(body_format(&cbor, false, USUAL).is_err());
+    assert!(patch_format(&apply, GoTypes, USUAL).is_err());
+    assert!(body_format(&cbor, GoTypes, USUAL).is_err());
 }
 
 #[test]
 fn strategic_merge_is_refused_for_custom_resources_only() {
     let strategic = headers("application/strategic-merge-patch+json");
-    assert_eq!(patch_format(&strategic, false, USUAL).unwrap().0, PatchType::StrategicMerge);
-    let error = patch_format(&strategic, true, USUAL).unwrap_err();
+    assert_eq!(patch_format(&strategic, GoTypes, USUAL).unwrap().0, PatchType::StrategicMerge);
+    let error = patch_format(&strategic, OpenApi, USUAL).unwrap_err();
     assert_eq!(error.reason(), Reason::UnsupportedMediaType);
-    let error = patch_format(&headers(""), false, USUAL).unwrap_err();
+    let error = patch_format(&headers(""), GoTypes, USUAL).unwrap_err();
     assert_eq!(error.0.message, "415: Unsupported Media Type");
     assert_eq!(error.0.details, Some(Details::default()));
 }
@@ -212,7 +213,7 @@ fn cbor_has_everything_but_tables_and_most_of_discovery() {
     let types = Types { cbor: true };
     let accepted = |accept: &str, endpoint| negotiate(accept, endpoint, types);
     let encoding = |accept: &str, endpoint| accepted(accept, endpoint).unwrap().encoding;
-    let watches = [Endpoint::Watch { custom: false }, Endpoint::Watch { custom: true }];
+    let watches = [Endpoint::Watch(GoTypes), Endpoint::Watch(OpenApi)];
     let others = [ITEM, Endpoint::Custom, Endpoint::Status, Endpoint::Log, Endpoint::Discovery];
     for endpoint in watches.into_iter().chain(others) {
         assert_eq!(

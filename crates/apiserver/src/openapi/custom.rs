@@ -3,9 +3,9 @@
 use super::row::{Kind, Row};
 use super::schema::{LIST_META, OBJECT_META, gvk, with_extras};
 use super::{Dialect, name, write_value};
-use crate::scan;
 use memchr::memmem;
 use serde_json::{Map, Value, json};
+use setpoint_object::members;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -72,11 +72,11 @@ fn push_as_written(out: &mut Vec<u8>, row: &Row<'_>) -> Option<()> {
     fn read(schema: &[u8]) -> Option<(Members<'_>, Members<'_>)> {
         let slice = |range| Cow::Borrowed(&schema[range]);
         let (mut root, mut properties) = (Members::default(), Members::default());
-        let mut members = scan::members(schema);
+        let mut members = members::of(schema);
         while let Some((name, value)) = members.name() {
             if &schema[name.clone()] == b"properties" && schema.get(value) == Some(&b'{') {
                 let inner = &schema[value..];
-                let mut of_inner = scan::members(inner);
+                let mut of_inner = members::of(inner);
                 for member in &mut of_inner {
                     let part = |range: Range<usize>| Cow::Borrowed(&inner[range]);
                     properties.insert(part(member.name), part(member.value));
@@ -141,7 +141,7 @@ fn is_complete(schema: &[u8]) -> bool {
             b'{' => says_types.push(false),
             b'}' => _ = says_types.pop(),
             b'"' => {
-                let Some(end) = scan::string_end(schema, at) else { return false };
+                let Some(end) = members::string_end(schema, at) else { return false };
                 let text = &schema[at + 1..end - 1];
                 if schema.get(end) == Some(&b':') {
                     if text == b"anyOf" || text == b"allOf" {
@@ -357,6 +357,7 @@ fn is_nullable(schema: &Map<String, Value>) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use setpoint_registry::SchemaLanguage;
 
     fn row(schema: &Value) -> Row<'static> {
         let kind = Kind { group: "ex.io", version: "v1", kind: "Widget" };
@@ -367,7 +368,9 @@ mod tests {
             namespaced: true,
             verbs: Vec::new(),
             subresources: Vec::new(),
-            custom: true,
+            language: SchemaLanguage::OpenApi,
+            has_watch_paths: false,
+            returns_deleted: false,
             cbor: false,
             open_api: Some(schema.to_string().into()),
             selectable: vec!["spec.color"],

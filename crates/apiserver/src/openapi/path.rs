@@ -4,6 +4,7 @@ use super::row::{Kind, Row, Sub};
 use super::template::Templates;
 use super::{Dialect, name, parameter, schema, write_value};
 use serde_json::{Map, Value, json};
+use setpoint_registry::SchemaLanguage;
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
@@ -20,26 +21,6 @@ const CBOR_APPLY_PATCH: &str = "application/apply-patch+cbor";
 
 /// Subresources that connect to a node, a Service or a pod instead of reading or writing an object.
 const CONNECT: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
-
-/// Kinds whose DELETE returns the object's last state instead of a Status (spec: api-server §5).
-const RETURNED_WHEN_DELETED: [&str; 16] = [
-    "CSIDriver",
-    "CSINode",
-    "DeviceClass",
-    "PersistentVolume",
-    "PersistentVolumeClaim",
-    "Pod",
-    "PodTemplate",
-    "ResourceClaim",
-    "ResourceClaimTemplate",
-    "ResourceQuota",
-    "ResourceSlice",
-    "Service",
-    "ServiceAccount",
-    "StorageClass",
-    "VolumeAttachment",
-    "VolumeAttributesClass",
-];
 
 /// One path, built when it is written.
 #[derive(Debug)]
@@ -125,8 +106,7 @@ pub(super) fn all<'a>(rows: &'a [Row<'a>], dialect: Dialect) -> Vec<(String, Pat
         for sub in &row.subresources {
             add(format!("{root}{item}/{}", sub.name), Place::Sub(sub));
         }
-        // The deprecated prefix; custom resources do not have it.
-        if row.serves("watch") && !row.custom {
+        if row.has_watch_paths {
             add(format!("{root}/watch{collection}"), Place::WatchCollection);
             add(format!("{root}/watch{item}"), Place::WatchItem);
             if row.namespaced {
@@ -235,11 +215,7 @@ impl<'a> Path<'a> {
         let name = match action {
             Action::List => self.row.schema_name(&list),
             Action::Watch | Action::WatchList => Some(schema::WATCH_EVENT.to_owned()),
-            Action::Delete
-                if !self.row.custom && RETURNED_WHEN_DELETED.contains(&self.row.kind.kind) =>
-            {
-                self.row.schema_name(&self.row.kind)
-            }
+            Action::Delete if self.row.returns_deleted => self.row.schema_name(&self.row.kind),
             Action::Delete | Action::DeleteCollection => Some(schema::STATUS.to_owned()),
             Action::Connect => return Some(json!({"type": "string"})),
             Action::Get | Action::Post | Action::Put | Action::Patch => {
@@ -280,10 +256,10 @@ impl<'a> Path<'a> {
     }
 
     fn answer_types(&self, action: Action) -> Vec<&'static str> {
-        let mut types = match (action, self.row.custom) {
+        let mut types = match (action, self.row.language) {
             (Action::Connect, _) => return vec!["*/*"],
-            (_, false) => vec![JSON, YAML, PROTOBUF],
-            (_, true) => return vec![JSON, YAML],
+            (_, SchemaLanguage::GoTypes) => vec![JSON, YAML, PROTOBUF],
+            (_, SchemaLanguage::OpenApi) => return vec![JSON, YAML],
         };
         types.extend(self.row.cbor.then_some(CBOR));
         if matches!(action, Action::List | Action::Watch | Action::WatchList) {
@@ -294,15 +270,15 @@ impl<'a> Path<'a> {
     }
 
     fn body_types(&self, action: Action) -> Vec<&'static str> {
-        match (action, self.row.custom) {
-            (Action::Patch, false) => {
+        match (action, self.row.language) {
+            (Action::Patch, SchemaLanguage::GoTypes) => {
                 let mut types = vec![JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH];
                 types.extend(self.row.cbor.then_some(CBOR_APPLY_PATCH));
                 types
             }
-            (Action::Patch, true) => vec![JSON_PATCH, MERGE_PATCH, APPLY_PATCH],
-            (_, false) => vec!["*/*"],
-            (_, true) => vec![JSON, YAML],
+            (Action::Patch, SchemaLanguage::OpenApi) => vec![JSON_PATCH, MERGE_PATCH, APPLY_PATCH],
+            (_, SchemaLanguage::GoTypes) => vec!["*/*"],
+            (_, SchemaLanguage::OpenApi) => vec![JSON, YAML],
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::schema;
 use bytes::Bytes;
-use setpoint_registry::{Catalog, Resource};
+use setpoint_registry::{Catalog, Resource, Routes, SchemaLanguage, Verb};
 
 /// A group, version and kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -21,7 +21,12 @@ pub(super) struct Row<'a> {
     pub(super) namespaced: bool,
     pub(super) verbs: Vec<&'a str>,
     pub(super) subresources: Vec<Sub<'a>>,
-    pub(super) custom: bool,
+    /// The language of its schema: built-in definitions describe Go types.
+    pub(super) language: SchemaLanguage,
+    /// It has paths with the deprecated prefix `watch/`.
+    pub(super) has_watch_paths: bool,
+    /// DELETE returns the last state of the object, not a Status.
+    pub(super) returns_deleted: bool,
     /// Its documents name CBOR among the media types.
     pub(super) cbor: bool,
     /// `openAPIV3Schema` as written, in JSON. Parsed when its document is built: all of them as
@@ -59,14 +64,20 @@ impl<'a> Row<'a> {
                     verbs: sub.verbs.iter().map(|verb| verb.as_str()).collect(),
                 })
                 .collect(),
-            custom: row.custom,
+            language: row.schema.language(),
+            has_watch_paths: row.routes == Routes::Installed && row.serves(&Verb::Watch),
+            returns_deleted: row.kind.publishes_deleted(),
             cbor: false,
             open_api: row.open_api(),
-            selectable: match row.custom {
-                true => row.selectable.iter().map(|field| &*field.label).collect(),
-                false => Vec::new(),
+            selectable: match row.schema.language() {
+                SchemaLanguage::GoTypes => Vec::new(),
+                SchemaLanguage::OpenApi => row.selectable.iter().map(|f| &*f.label).collect(),
             },
         }
+    }
+    /// Whether its type is published from its own OpenAPI schema.
+    pub(super) fn has_own_schema(&self) -> bool {
+        self.language == SchemaLanguage::OpenApi
     }
     pub(super) fn serves(&self, verb: &str) -> bool {
         self.verbs.contains(&verb)
@@ -81,7 +92,9 @@ impl<'a> Row<'a> {
     }
     /// The schema name of one of its kinds: its own, its list's or a subresource's.
     pub(super) fn schema_name(&self, kind: &Kind<'_>) -> Option<String> {
-        if self.custom && (kind.group, kind.version) == (self.kind.group, self.kind.version) {
+        if self.has_own_schema()
+            && (kind.group, kind.version) == (self.kind.group, self.kind.version)
+        {
             return Some(super::name::reversed(kind));
         }
         schema::of_kind(kind).map(str::to_owned)

@@ -14,6 +14,7 @@ use crate::respond::{self, Style};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use parking_lot::Mutex;
+use setpoint_object::bounded::{self, LruCache};
 use setpoint_object::time::Timestamp;
 use sha2::{Digest as _, Sha512};
 use std::collections::{BTreeMap, BTreeSet};
@@ -103,7 +104,7 @@ impl Snapshot {
 }
 
 /// The form of a cached entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Form {
     V3,
     V2(Encoding),
@@ -122,40 +123,38 @@ impl Content {
     }
 }
 /// Documents and parts of documents, at most [`CACHE_BYTES_MAX`] in total.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct DocumentCache {
-    /// By form and key; with the ETag and the time of last use.
-    contents: BTreeMap<(Form, String), (String, u64, Content)>,
+    /// By form and key; with the ETag. Bounded in bytes.
+    contents: LruCache<(Form, String), (String, Content)>,
     bytes: usize,
-    n_uses: u64,
     /// The whole v2 document, while it is being sent to a client.
     whole: BTreeMap<Encoding, (String, Weak<Vec<u8>>)>,
 }
+impl Default for DocumentCache {
+    fn default() -> Self {
+        Self { contents: bounded::lru(usize::MAX), bytes: 0, whole: BTreeMap::new() }
+    }
+}
 impl DocumentCache {
     fn get(&mut self, form: Form, key: &str, etag: &str) -> Option<Content> {
-        self.n_uses += 1;
-        let (known, used, content) = self.contents.get_mut(&(form, key.to_owned()))?;
-        if known != etag {
-            return None;
-        }
-        *used = self.n_uses;
-        Some(content.clone())
+        let key = (form, key.to_owned());
+        // One with another ETag is not used.
+        self.contents.peek(&key).filter(|(known, _)| known == etag)?;
+        self.contents.get(&key).map(|(_, content)| content.clone())
     }
     fn put(&mut self, form: Form, key: &str, etag: &str, content: Content) {
         if content.len() > CACHE_BYTES_MAX {
             return;
         }
         self.bytes += content.len();
-        let entry = (etag.to_owned(), self.n_uses, content);
-        if let Some((_, _, old)) = self.contents.insert((form, key.to_owned()), entry) {
+        let entry = (etag.to_owned(), content);
+        if let Some((_, old)) = self.contents.put((form, key.to_owned()), entry) {
             self.bytes -= old.len();
         }
         while self.bytes > CACHE_BYTES_MAX {
-            let oldest = self.contents.iter().min_by_key(|(_, (_, used, _))| *used);
-            let Some(oldest) = oldest.map(|(key, _)| key.clone()) else { return };
-            if let Some((_, _, old)) = self.contents.remove(&oldest) {
-                self.bytes -= old.len();
-            }
+            let Some((_, (_, old))) = self.contents.pop_lru() else { return };
+            self.bytes -= old.len();
         }
     }
 }
@@ -200,7 +199,7 @@ impl Documents {
     /// The served resources of one group version.
     fn rows<'a>(&self, served: &'a Served, group: &'a str, version: &'a str) -> Vec<Row<'a>> {
         let mut rows = row::of_group_version(&served.catalog, group, version);
-        rows.iter_mut().for_each(|row| row.cbor = self.cbor && !row.custom);
+        rows.iter_mut().for_each(|row| row.cbor = self.cbor && !row.has_own_schema());
         rows
     }
 
@@ -541,7 +540,7 @@ mod tests {
         assert!(!has(&mut cache, "e") && has(&mut cache, "d"));
         assert_eq!(
             cache.bytes,
-            cache.contents.values().map(|(_, _, content)| content.len()).sum::<usize>()
+            cache.contents.iter().map(|(_, (_, content))| content.len()).sum::<usize>()
         );
     }
 

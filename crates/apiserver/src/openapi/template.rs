@@ -58,7 +58,9 @@ impl<'a> Templates<'a> {
         // Names as they are in JSON.
         let is_plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric());
         let has_names = is_plain(row.kind.kind) && is_plain(&row.list_kind);
-        if !row.custom || path.dialect != Dialect::V3 || !has_names {
+        // A template is shared by rows that differ in their names only.
+        let is_usual = row.has_own_schema() && !row.returns_deleted;
+        if !is_usual || path.dialect != Dialect::V3 || !has_names {
             return false;
         }
         let place = match path.place {
@@ -134,6 +136,7 @@ impl Template {
 mod tests {
     use super::*;
     use crate::openapi::path;
+    use setpoint_registry::SchemaLanguage;
 
     fn row<'a>(kind: &'a str, resource: &'a str, namespaced: bool) -> Row<'a> {
         let kind = Kind { group: "a-b.example.io", version: "v1beta1", kind };
@@ -147,7 +150,9 @@ mod tests {
             namespaced,
             verbs,
             subresources: vec![sub("scale", scale), sub("status", kind)],
-            custom: true,
+            language: SchemaLanguage::OpenApi,
+            has_watch_paths: false,
+            returns_deleted: false,
             cbor: false,
             open_api: None,
             selectable: Vec::new(),

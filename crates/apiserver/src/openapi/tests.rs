@@ -1,5 +1,6 @@
 use super::row::{Kind, Sub};
 use super::*;
+use setpoint_registry::{SchemaLanguage, kind};
 
 fn v3_of(rows: &[Row<'_>], used: &[&'static str]) -> Bytes {
     super::v3_of(rows, used, None).flatten().collect()
@@ -36,7 +37,9 @@ fn builtin() -> Vec<Row<'static>> {
                     }
                 })
                 .collect(),
-            custom: false,
+            language: SchemaLanguage::GoTypes,
+            has_watch_paths: row.serves("watch"),
+            returns_deleted: kind::of(row.group, row.kind).is_some_and(|k| k.publishes_deleted()),
             cbor: false,
             open_api: None,
             selectable: Vec::new(),
@@ -198,7 +201,9 @@ fn widget(open_api: &Value) -> Row<'static> {
             "watch",
         ],
         subresources: vec![Sub { name: "status", kind, verbs: vec!["get", "patch", "update"] }],
-        custom: true,
+        language: SchemaLanguage::OpenApi,
+        has_watch_paths: false,
+        returns_deleted: false,
         cbor: false,
         open_api: Some(open_api.to_string().into()),
         selectable: vec!["spec.color"],

@@ -88,12 +88,12 @@ pub(super) fn run(orders: Orders, work: impl AsyncFnOnce(Clock)) -> io::Result<(
 /// Tells how much time of the machine has passed, until the other side has ended.
 #[expect(clippy::disallowed_methods, reason = "virtual time follows that of the machine")]
 fn pass(ticks: &mpsc::Sender<Duration>, ended: &Receiver<()>) {
-    let mut told = std::time::Instant::now();
+    let mut sent = std::time::Instant::now();
     while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(TICK) {
         let now = std::time::Instant::now();
-        // If the last one still waits, this one is told with the next.
-        if ticks.try_send(now - told).is_ok() {
-            told = now;
+        // If the last one still waits, this one is sent with the next.
+        if ticks.try_send(now - sent).is_ok() {
+            sent = now;
         }
     }
 }

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_expressions_are_told_in_the_words_of_the_reference() {
+    fn wrong_expressions_are_reported_in_the_words_of_the_reference() {
         let error = |text| MatchConditions::compile(text).map(drop).unwrap_err();
         assert_eq!(error("request.user"), "must evaluate to bool but got string");
         assert_eq!(

@@ -1,7 +1,8 @@
-//! Requests for informers.
-use super::{InformerFactory, InformerLease, Selection};
+//! Requests for informers, and leases of them.
+use super::{InformerFactory, Selection};
 use crate::informer::{Cacheable, SharedInformer, SharedInformerBuilder};
 use std::fmt;
+use std::ops::Deref;
 
 /// A request for an informer of one type: its objects, how to build it if it is new, and how long
 /// it is needed.
@@ -61,5 +62,41 @@ impl<'a, K: Cacheable> InformerRequest<'a, K> {
         let build = build.unwrap_or_else(|| Box::new(|builder| builder));
         let (informer, number) = factory.find(dynamic_type, selection, false, build);
         InformerLease::new(informer, factory, number)
+    }
+}
+
+/// A lease of an informer: when its last lease is dropped and it is not pinned, it is stopped and
+/// forgotten. A later request makes a new one with an empty cache, which must be started.
+///
+/// Derefs to the informer. A clone of the informer keeps its cache readable, but not running.
+pub struct InformerLease<K> {
+    informer: SharedInformer<K>,
+    factory: InformerFactory,
+    number: u64,
+}
+
+impl<K> InformerLease<K> {
+    pub(super) fn new(informer: SharedInformer<K>, factory: InformerFactory, number: u64) -> Self {
+        Self { informer, factory, number }
+    }
+}
+
+impl<K> Deref for InformerLease<K> {
+    type Target = SharedInformer<K>;
+
+    fn deref(&self) -> &SharedInformer<K> {
+        &self.informer
+    }
+}
+
+impl<K> fmt::Debug for InformerLease<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("InformerLease").field(&self.informer).finish()
+    }
+}
+
+impl<K> Drop for InformerLease<K> {
+    fn drop(&mut self) {
+        self.factory.release(self.number);
     }
 }

@@ -3,7 +3,6 @@ use super::queue::{Queue, Replaced, Taken};
 use super::walk::Walk;
 use super::{HANDLER_PANIC_PAUSE, Handler, HandlerOptions};
 use crate::event::Event;
-use crate::failure::panic_message;
 use crate::indexer::{Snapshot, free};
 use crate::key::Key;
 use crate::metrics::Metrics;
@@ -11,6 +10,7 @@ use crate::object::Object;
 use crate::slices::turn;
 use futures::FutureExt;
 use parking_lot::Mutex;
+use setpoint_object::panic;
 use std::any::Any;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -313,7 +313,7 @@ impl<K> Subject<K> {
             Self::Object(object) => object.key(),
             Self::Key(key) => key,
         };
-        let message = panic_message(panic);
+        let message = panic::message(panic);
         tracing::error!(%key, "an event handler panicked, and its event is skipped: {message}");
     }
 }

@@ -9,7 +9,7 @@
 //!
 //! An object that the cache holds in the same version keeps its place in memory and its index
 //! values.
-use super::held::Held;
+use super::index::Held;
 use super::index::{Index, IndexError, Posting, Values, values_of};
 use super::snapshot::{ObjectCursor, Snapshot};
 use super::tree::{Builder, Teardown};

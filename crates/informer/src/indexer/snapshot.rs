@@ -1,5 +1,5 @@
 //! A cache at one moment.
-use super::held::Held;
+use super::index::Held;
 use super::index::{Index, Looked};
 use super::tree::{Cursor, Iter, KeyRef, Tree};
 use super::{NAMESPACE_INDEX, State};

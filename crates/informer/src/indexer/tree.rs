@@ -24,12 +24,11 @@ mod cursor;
 mod iter;
 mod leaf;
 mod node;
-mod teardown;
 
 pub(crate) use builder::Builder;
 pub(crate) use cursor::Cursor;
 pub(crate) use iter::Iter;
-pub(crate) use teardown::Teardown;
+pub(crate) use node::Teardown;
 
 use crate::key::{self, Key, SEPARATOR};
 use branch::Branch;

@@ -1,6 +1,6 @@
 //! The outer loop: rounds, and the waits between them.
 use super::{RETRY_AFTER_MAX, Reflector, ReflectorError};
-use crate::delta::Keyed;
+use crate::delta::{self, Delta, DeltaQueue, Keyed, QueueClosed};
 use crate::intake::ObjectError;
 use crate::source::{SourceError, WatchRequest};
 use crate::transform::TransformError;
@@ -87,7 +87,7 @@ impl<T: Keyed> Reflector<T> {
             Ok(watch) => watch,
             Err(ended) => return ended,
         };
-        let ticks = super::resync::ticks(self.resync.clone(), self.queue.clone());
+        let ticks = ticks(self.resync.clone(), self.queue.clone());
         tokio::select! {
             biased;
             ended = self.live(watch) => ended,
@@ -151,5 +151,29 @@ impl<T: Keyed> Reflector<T> {
     pub(super) fn reached_next(&mut self) {
         std::mem::swap(&mut self.state.resource_version, &mut self.next_version);
         self.observer.reached(&self.state.resource_version);
+    }
+}
+
+/// When a reflector queues resyncs (REF-40 to REF-42).
+pub struct Resync {
+    /// The time between two checks of `is_due`; zero is never.
+    pub period: Duration,
+    /// Whether a handler wants a resync now.
+    pub is_due: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
+/// Queues a resync in each period in which a handler wants one. Runs during a watch phase (REF-42).
+pub(super) async fn ticks<T: Keyed>(
+    resync: Option<Arc<Resync>>,
+    queue: Arc<dyn DeltaQueue<T>>,
+) -> QueueClosed {
+    let Some(resync) = resync else { return std::future::pending().await };
+    loop {
+        sleep(resync.period).await;
+        if (resync.is_due)()
+            && let Err(closed) = delta::push(&*queue, Delta::SyncAll).await
+        {
+            return closed;
+        }
     }
 }

@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::Value;
 use setpoint_object::ApiError;
-use std::collections::{BTreeMap, HashMap};
+use setpoint_object::bounded::{self, LruCache};
 use tokio::time::Instant;
 
 /// Buckets per limit if the configuration has no `cacheSize`: as in kube-apiserver.
@@ -34,21 +34,12 @@ struct Limit {
     qps: f64,
     /// Tokens of a full bucket.
     burst: f64,
-    n_max: usize,
-    buckets: Mutex<Buckets>,
-}
-#[derive(Debug, Default)]
-struct Buckets {
-    by_key: HashMap<String, Bucket>,
-    /// Keys by last use.
-    by_use: BTreeMap<u64, String>,
-    n_uses: u64,
+    buckets: Mutex<LruCache<String, Bucket>>,
 }
 #[derive(Debug)]
 struct Bucket {
     tokens: f64,
     at: Instant,
-    used: u64,
 }
 
 impl EventRateLimit {
@@ -77,7 +68,7 @@ impl EventRateLimit {
                     .max(1),
             };
             let (qps, burst) = (positive("qps")? as f64, positive("burst")? as f64);
-            Ok(Limit { of, qps, burst, n_max, buckets: Mutex::default() })
+            Ok(Limit { of, qps, burst, buckets: Mutex::new(bounded::lru(n_max)) })
         };
         let limits: Result<_, String> = limits.iter().enumerate().map(limit).collect();
         Ok(Self { limits: limits? })
@@ -125,24 +116,14 @@ impl Limit {
     /// Takes a token from the bucket of a key.
     fn take(&self, key: &str, now: Instant) -> bool {
         let mut buckets = self.buckets.lock();
-        let buckets = &mut *buckets;
-        buckets.n_uses += 1;
-        let used = buckets.n_uses;
-        let new = || Bucket { tokens: self.burst, at: now, used };
-        let bucket = buckets.by_key.entry(key.to_owned()).or_insert_with(new);
-        buckets.by_use.remove(&bucket.used);
-        buckets.by_use.insert(used, key.to_owned());
+        let new = || Bucket { tokens: self.burst, at: now };
+        let bucket = buckets.get_or_insert_mut(key.to_owned(), new);
         let elapsed = now.saturating_duration_since(bucket.at).as_secs_f64();
         bucket.tokens = (bucket.tokens + elapsed * self.qps).min(self.burst);
-        (bucket.at, bucket.used) = (now, used);
+        bucket.at = now;
         let is_taken = bucket.tokens >= 1.0;
         if is_taken {
             bucket.tokens -= 1.0;
-        }
-        if buckets.by_key.len() > self.n_max
-            && let Some((_, oldest)) = buckets.by_use.pop_first()
-        {
-            buckets.by_key.remove(&oldest);
         }
         is_taken
     }
@@ -165,8 +146,7 @@ mod tests {
         assert!(limit.take("a", now) && limit.take("a", now) && !limit.take("a", now));
         assert!(limit.take("a", now + Duration::from_secs(1)));
         assert!(limit.take("b", now) && limit.take("c", now));
-        assert_eq!(limit.buckets.lock().by_key.len(), 2);
-        assert_eq!(limit.buckets.lock().by_use.len(), 2);
+        assert_eq!(limit.buckets.lock().len(), 2);
         // The bucket of `a` was dropped, so it is full again.
         assert!(limit.take("a", now) && limit.take("a", now) && !limit.take("a", now));
     }

@@ -1,7 +1,8 @@
 //! Questions of expressions for the authorizer.
 use super::Review;
-use crate::attributes::{Attributes, Identity, Requested, ResourcePath};
+use crate::attributes::{Attributes, Requested, ResourcePath};
 use crate::authorize::Decision;
+use crate::identity::Identity;
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use parking_lot::Mutex;

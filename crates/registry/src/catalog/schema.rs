@@ -19,13 +19,13 @@ pub struct Schema(Arc<Lazy>);
 #[derive(Debug)]
 struct Lazy {
     compiled: OnceLock<TypeSchema>,
-    language: Language,
+    language: SchemaLanguage,
     /// The definition and the version's name.
     source: Option<(Arc<DefinitionSource>, Box<str>)>,
 }
 /// The language of a schema. Both define types; they differ in their rules for objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Language {
+pub enum SchemaLanguage {
     /// The types of the built-in kinds: values of another type are refused; validation is code.
     GoTypes,
     /// `openAPIV3Schema`: undeclared fields are pruned; validation rules are part of it.
@@ -35,16 +35,20 @@ impl Schema {
     /// The schema of one version of a definition.
     pub(crate) fn of_definition(source: Arc<DefinitionSource>, version: &str) -> Self {
         let source = Some((source, version.into()));
-        let language = Language::OpenApi;
+        let language = SchemaLanguage::OpenApi;
         Self(Arc::new(Lazy { compiled: OnceLock::new(), language, source }))
     }
     /// The schema of a compiled-in kind that has an `openAPIV3Schema`.
     pub(crate) fn open_api(schema: TypeSchema) -> Self {
-        let (compiled, language) = (OnceLock::from(schema), Language::OpenApi);
+        let (compiled, language) = (OnceLock::from(schema), SchemaLanguage::OpenApi);
         Self(Arc::new(Lazy { compiled, language, source: None }))
     }
 }
 impl Schema {
+    /// Its language.
+    pub fn language(&self) -> SchemaLanguage {
+        self.0.language
+    }
     /// Whether it is not compiled yet and compilation takes long.
     pub(crate) fn compiles_slowly(&self) -> bool {
         let source = self.0.source.as_ref().filter(|_| self.0.compiled.get().is_none());
@@ -53,7 +57,7 @@ impl Schema {
     /// Whether defaulting or validating an object of this type may take long, even for a small
     /// object.
     pub(crate) fn is_costly(&self) -> bool {
-        let has_rules = self.0.language == Language::OpenApi;
+        let has_rules = self.0.language == SchemaLanguage::OpenApi;
         has_rules && (self.compiles_slowly() || self.has_costly_validation())
     }
 }
@@ -84,9 +88,9 @@ impl Schema {
         problems: &mut Vec<String>,
     ) -> Result<(), DecodeError> {
         match self.0.language {
-            Language::GoTypes => decode::conform_changed(self, kind, value, before, problems),
+            SchemaLanguage::GoTypes => decode::conform_changed(self, kind, value, before, problems),
             // Its schema may have changed since.
-            Language::OpenApi => decode::conform_custom(self, value, problems),
+            SchemaLanguage::OpenApi => decode::conform_custom(self, value, problems),
         }
     }
     /// Fills in the declared defaults.
@@ -96,8 +100,8 @@ impl Schema {
     /// 413: the defaults of items exceed the size limit.
     pub(crate) fn fill_defaults(&self, value: &mut Value) -> Result<(), ApiError> {
         match self.0.language {
-            Language::GoTypes => default::declared(self, value),
-            Language::OpenApi => {
+            SchemaLanguage::GoTypes => default::declared(self, value),
+            SchemaLanguage::OpenApi => {
                 default::apply(self, value).map_err(|why| {
                     ApiError::new(413, Reason::RequestEntityTooLarge, why.to_string())
                 })?;
@@ -116,8 +120,8 @@ impl Schema {
         figures: &Figures,
     ) -> (Vec<field::Error>, Vec<String>) {
         match self.0.language {
-            Language::GoTypes => (Vec::new(), Vec::new()),
-            Language::OpenApi => {
+            SchemaLanguage::GoTypes => (Vec::new(), Vec::new()),
+            SchemaLanguage::OpenApi => {
                 let mut errors = match of_status {
                     true => validate::validate_status(self, object, old),
                     false => validate::validate(self, object, old),
@@ -138,7 +142,7 @@ impl Schema {
     }
     /// Drops undeclared fields from an object that was written in another version.
     pub(crate) fn prune(&self, object: &mut Value) {
-        if self.0.language == Language::OpenApi {
+        if self.0.language == SchemaLanguage::OpenApi {
             prune::prune(self, object);
         }
     }
@@ -146,7 +150,7 @@ impl Schema {
 /// The schema of a built-in type.
 impl From<TypeSchema> for Schema {
     fn from(schema: TypeSchema) -> Self {
-        let (compiled, language) = (OnceLock::from(schema), Language::GoTypes);
+        let (compiled, language) = (OnceLock::from(schema), SchemaLanguage::GoTypes);
         Self(Arc::new(Lazy { compiled, language, source: None }))
     }
 }

@@ -1,7 +1,7 @@
 //! The versions of a definition as rows.
 use crate::catalog::{
-    DefinitionSource, Fence, Resource, ScalePaths, Schema, SelectableField, Stored, SubresourceRow,
-    storage_version_hash,
+    DefinitionSource, Fence, Resource, Routes, ScalePaths, ScaleSelector, Schema, SelectableField,
+    Stored, SubresourceRow, storage_version_hash,
 };
 use crate::conversion::Webhook;
 use crate::kind::{self, StatusRule};
@@ -131,7 +131,7 @@ fn row(
         storage_version: storage_version.into(),
         storage_prefix: storage_prefix(definition),
         versions: served.map(|version| format!("{group}/{}", text(version, "name"))).collect(),
-        custom: true,
+        routes: Routes::Dynamic,
         status: (!version["subresources"]["status"].is_null()).then_some(StatusRule::CUSTOM),
         source: Some(source.clone()),
         columns: Columns::custom(&version["additionalPrinterColumns"]),
@@ -166,10 +166,10 @@ fn subresources(gvk: &GroupVersionKind, declared: &Value) -> Vec<SubresourceRow>
             scale: Some(ScalePaths {
                 spec_replicas: text(scale, "specReplicasPath").into(),
                 status_replicas: text(scale, "statusReplicasPath").into(),
-                label_selector: scale["labelSelectorPath"]
-                    .as_str()
-                    .filter(|path| !path.is_empty())
-                    .map(Arc::from),
+                selector: match text(scale, "labelSelectorPath") {
+                    "" => ScaleSelector::None,
+                    path => ScaleSelector::Text(path.into()),
+                },
             }),
         });
     }

@@ -1,7 +1,7 @@
 //! The served rows of definitions, and the catalog made from them.
 use super::fence::{self, State};
 use super::{Definition, row};
-use crate::catalog::{Catalog, DefinitionSource, Fence, Group, Resource};
+use crate::catalog::{Catalog, DefinitionSource, Fence, Group, Resource, Routes};
 use crate::shared::Inner;
 use serde_json::Value;
 use setpoint_schema::crd::condition_is_true;
@@ -145,7 +145,7 @@ pub(super) fn catalog(
                 versions.retain(|version| !group.versions.contains(version));
                 group.versions.append(&mut versions);
             }
-            None => groups.push(Group { name, versions, custom: true }),
+            None => groups.push(Group { name, versions, routes: Routes::Dynamic }),
         }
     }
     Catalog { generation, groups, rows }

@@ -73,7 +73,7 @@ static ROWS: [&Kind; 67] = [
 ];
 
 /// The row of a built-in kind.
-pub(crate) fn of(group: &str, kind: &str) -> Option<&'static Kind> {
+pub fn of(group: &str, kind: &str) -> Option<&'static Kind> {
     ROWS.into_iter().find(|row| row.kind == kind && row.group == group)
 }
 

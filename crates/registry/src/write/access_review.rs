@@ -1,7 +1,8 @@
 //! Reviews: questions to the authorizers and about the user, which are answered and not stored.
 use super::{Write, review_selector};
-use crate::attributes::{Attributes, Identity, Requested, ResourcePath};
+use crate::attributes::{Attributes, Requested, ResourcePath};
 use crate::authorize::Decision;
+use crate::identity::Identity;
 use crate::kind::{Reviewed, text};
 use crate::request::{Body, Object, Written};
 use crate::subresource::Subresource;

@@ -6,6 +6,7 @@ use crate::request::{Body, FieldValidation, Format};
 use serde_json::Value;
 use setpoint_object::{ApiError, GroupVersion, GroupVersionKind};
 use setpoint_schema::node::TypeSchema;
+use setpoint_schema::patch::json_type;
 use setpoint_schema::{builtin, decode};
 use std::fmt::Write as _;
 
@@ -16,7 +17,7 @@ impl Write<'_> {
     /// Decodes a body of the resource's own kind and fills in defaults.
     pub(super) fn decode(&self, body: &Body) -> Result<Value, ApiError> {
         let gvk = &self.resource.gvk;
-        let schema = (!self.resource.custom).then_some(&*self.resource.schema);
+        let schema = self.resource.has_go_type().then_some(&*self.resource.schema);
         let (mut value, mut problems) = self.parse(gvk, body, schema)?;
         self.check_kind(gvk, &mut value, body)?;
         let n_known = problems.len();
@@ -25,7 +26,7 @@ impl Write<'_> {
         if body.format == Format::Cbor {
             // Known before. Those of custom resources are not reported, as there.
             problems.truncate(n_known);
-        } else if !self.resource.custom {
+        } else if self.resource.has_go_type() {
             order_problems(&self.resource.schema, body, &mut problems);
         }
         if let Some(error) = (self.resource.kind.unreadable)(&value) {
@@ -110,7 +111,7 @@ impl Write<'_> {
         let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default();
         let version = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
         let expected = gvk.group_version();
-        if self.resource.custom {
+        if !self.resource.has_go_type() {
             let text = || String::from_utf8_lossy(&body.bytes).into_owned();
             for (missing, member) in [(kind.is_empty(), "Kind"), (version.is_empty(), "apiVersion")]
             {
@@ -254,17 +255,6 @@ pub(super) fn cannot_be_handled(
         "{} in version \"{}\" cannot be handled as a {kind}: {error}",
         gvk.kind, gvk.version
     ))
-}
-/// The name of a JSON type in Go's decoder.
-fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 /// The body as an error shows it: as text if it starts like an object, otherwise its first bytes in
 /// hex.

@@ -10,12 +10,12 @@ use setpoint_object::ApiError;
 impl Write<'_> {
     /// Whether the target is a stream to another server, for any method.
     pub(super) fn is_connect(&self) -> bool {
-        is_connected(self.resource, self.target)
+        is_connected(self.target)
     }
     /// The answer for requests that need another server (spec: api-server §5.6).
     pub(super) async fn connect(&self) -> Result<Written, ApiError> {
         let object = self.connected().await?;
-        Err(no_agent(&self.resource.resource, &self.target.name, &object))
+        Err(no_agent(self.resource, &self.target.name, &object))
     }
     /// The object that a stream is about, once admission has let it pass.
     pub(super) async fn connected(&self) -> Result<Value, ApiError> {
@@ -24,7 +24,7 @@ impl Write<'_> {
         }
         let subresource = self.target.subresource.as_ref();
         let is_unknown = subresource.is_none_or(|sub| self.resource.subresource(sub).is_none());
-        if self.resource.custom || is_unknown || !self.is_connect() {
+        if is_unknown || !self.is_connect() {
             return Err(ApiError::no_route());
         }
         let found = self.inner.live(&self.key(&self.target.name)).await?;

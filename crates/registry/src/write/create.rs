@@ -203,7 +203,7 @@ impl Write<'_> {
         (self.resource.kind.prepare)(&self.context(), object, None);
     }
     fn validate_create(&self, object: &Value, errors: &mut field::Errors) {
-        if self.resource.custom {
+        if !self.resource.has_go_type() {
             self.validate_kind(object, errors);
             metadata::validate(self.resource, object, errors);
             self.validate_schema(object, None, errors);

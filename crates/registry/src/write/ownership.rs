@@ -47,7 +47,7 @@ impl Write<'_> {
                 schema: &self.resource.schema,
                 kind: &self.resource.gvk.kind,
                 reset: &reset,
-                custom: self.resource.custom,
+                custom: !self.resource.has_go_type(),
                 versions: &self.resource.versions,
             },
             &Manager {

@@ -13,7 +13,7 @@ use setpoint_store::Revision;
 impl Write<'_> {
     /// Any patch of an object or a subresource.
     pub(super) async fn patch(&self, kind: PatchType, body: &Body) -> Result<Written, ApiError> {
-        if self.resource.custom && kind == PatchType::StrategicMerge {
+        if kind == PatchType::StrategicMerge && !self.resource.has_go_type() {
             return Err(ApiError::new(
                 415,
                 Reason::UnsupportedMediaType,
@@ -62,7 +62,7 @@ impl Write<'_> {
         }
         for member in ["apiVersion", "kind"] {
             if object.get(member) != stored.get(member) {
-                if self.resource.custom {
+                if !self.resource.has_go_type() {
                     let was = stored.get(member).and_then(Value::as_str).unwrap_or_default();
                     let now = object.get(member).unwrap_or(&Value::Null);
                     let must = format!("must be {was}");

@@ -2,6 +2,7 @@
 //! api-server §5.6, crd §7).
 use super::update::Changed;
 use super::{Write, metadata};
+use crate::catalog::ScaleSelector;
 use crate::request::{Body, Object, PatchType, Written};
 use crate::scale::{names, paths, put_at, scale_of, scale_with};
 use crate::subresource::Subresource;
@@ -84,7 +85,7 @@ impl Write<'_> {
     /// about to set.
     fn present_scale(&self, stored: &Value) -> Result<Value, ApiError> {
         match scale_of(self.resource, stored) {
-            Err(_) if self.resource.custom => Ok(scale_with(stored, 0)),
+            Err(_) if !self.resource.has_go_type() => Ok(scale_with(stored, 0)),
             result => result,
         }
     }
@@ -163,7 +164,7 @@ impl Write<'_> {
     }
     fn check_replicas(&self, scale: &Value) -> Result<(), ApiError> {
         match scale["spec"].get("replicas").and_then(Value::as_i64) {
-            Some(replicas) if replicas < 0 && !self.resource.custom => {
+            Some(replicas) if replicas < 0 && self.resource.has_go_type() => {
                 let error = field::Error::invalid(
                     field::Path::new("spec.replicas"),
                     &replicas.into(),
@@ -188,7 +189,7 @@ impl Write<'_> {
             check_count(object, &paths.spec_replicas, errors);
         }
         check_count(object, &paths.status_replicas, errors);
-        if let Some(path) = &paths.label_selector {
+        if let ScaleSelector::Text(path) = &paths.selector {
             let is_text = |value: &Value| value.is_string();
             if let Err(detail) = typed(object, path, is_text, "string") {
                 errors.push(field::Error::invalid(field::Path::new(&**path), &"".into(), detail));

@@ -373,11 +373,12 @@ impl Write<'_> {
         }
     }
     fn spec_differs(&self, new: &Value, old: &Value, ignore_status: bool) -> bool {
-        let empty = match self.resource.custom {
-            true => diff::Empty::IsAValue,
-            false => diff::Empty::IsMissing,
+        let is_typed = self.resource.has_go_type();
+        let empty = match is_typed {
+            true => diff::Empty::IsMissing,
+            false => diff::Empty::IsAValue,
         };
-        diff::spec_differs(old, new, ignore_status || !self.resource.custom, empty)
+        diff::spec_differs(old, new, ignore_status || is_typed, empty)
     }
     fn step_generation(&self, new: &mut Value, old: &Value, ignore_status: bool) {
         if !self.resource.tracks_generation || !self.resource.kind.steps_generation {
@@ -399,7 +400,8 @@ impl Write<'_> {
         // A second check of the metadata follows the rules.
         let mut checks_after: &[MetadataCheck] = &[];
         let mut has_changed = false;
-        if errors.is_empty() && self.resource.custom {
+        let is_typed = self.resource.has_go_type();
+        if errors.is_empty() && !is_typed {
             self.validate_kind(new, errors);
         } else {
             if self.target.subresource.is_none() {
@@ -417,11 +419,11 @@ impl Write<'_> {
         }
         self.validate_schema(new, Some(old), errors);
         let is_whole = matches!(self.target.subresource, None | Some(Subresource::Scale));
-        if self.resource.custom {
+        if !is_typed {
             self.validate_scale(new, errors);
-        }
-        if self.resource.custom && is_whole {
-            metadata::warn_of_finalizers(self.attributes, new, Some(old));
+            if is_whole {
+                metadata::warn_of_finalizers(self.attributes, new, Some(old));
+            }
         }
         match self.target.subresource.as_ref() {
             None | Some(Subresource::Scale) => {

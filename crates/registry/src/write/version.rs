@@ -21,7 +21,7 @@ impl Write<'_> {
     pub(super) fn is_storage_version(&self, stored: &Value) -> bool {
         let mut now = self.resource.group_version();
         now.version = self.resource.storage_version.clone();
-        !self.resource.custom || stored["apiVersion"] == *now.to_string()
+        self.resource.has_go_type() || stored["apiVersion"] == *now.to_string()
     }
     /// A stored tree in the request's version; it may have an earlier storage version. `at` is its
     /// key and revision if it is stored as it is.

@@ -2,7 +2,7 @@
 use crate::server::{Server, refused};
 use futures::StreamExt;
 use serde_json::{Value, json};
-use setpoint_registry::{EventKind, ListOptions, Verb, WatchStream};
+use setpoint_registry::{EventKind, ListOptions, Routes, Verb, WatchStream};
 
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const FOOS: &str = "/apis/ex.io/v1/namespaces/default/foos";
@@ -99,7 +99,7 @@ async fn a_new_definition_is_established_and_its_first_object_accepted() {
         verbs,
         ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
     );
-    assert!(catalog.group("ex.io").unwrap().custom);
+    assert_eq!(catalog.group("ex.io").unwrap().routes, Routes::Dynamic);
     server.stop().await;
 }
 

@@ -100,8 +100,8 @@ proptest! {
                 set_condition(conditions, name, holds, reason, "", Some(generation), at(now))
             };
             let before = conditions.clone();
-            let is_news = set(&mut conditions, now);
-            prop_assert_eq!(is_news, conditions != before);
+            let has_changed = set(&mut conditions, now);
+            prop_assert_eq!(has_changed, conditions != before);
             let after = conditions.clone();
             prop_assert!(!set(&mut conditions, now + 1000));
             prop_assert_eq!(&conditions, &after);

@@ -8,7 +8,7 @@ use std::{
 
 use futures::FutureExt;
 use setpoint_informer::InformerStatus;
-use setpoint_object::time::Clock;
+use setpoint_object::{panic, time::Clock};
 use tokio::{
     sync::oneshot,
     task::{JoinError, JoinSet},
@@ -26,7 +26,7 @@ use crate::{
     cache::MemberStatus,
     client::Client,
     context::CommonContext,
-    error::{BoxError, panic_message},
+    error::BoxError,
     events::EventRecorder,
     fence::Fence,
     request::RequestKey,
@@ -153,7 +153,7 @@ impl<R: RequestKey> BoundController<R> {
             match ended {
                 Some(Ok(Err(error))) => _ = failure.get_or_insert(error),
                 Some(Err(error)) if error.is_panic() => {
-                    let message = panic_message(&*error.into_panic());
+                    let message = panic::message(&*error.into_panic()).to_owned();
                     failure.get_or_insert(ControllerError::Panic { name: name.clone(), message });
                 }
                 Some(_) => {}
@@ -263,7 +263,7 @@ impl<R: RequestKey> Started<R> {
                 }
             };
             let ended = AssertUnwindSafe(life).catch_unwind().await.unwrap_or_else(|panic| {
-                Err(ReconcilePanic { message: panic_message(&*panic) }.into())
+                Err(ReconcilePanic { message: panic::message(&*panic).to_owned() }.into())
             });
             ended.map_err(|source| ControllerError::Source { name, of: failing, source })
         });
@@ -328,7 +328,7 @@ impl<R: RequestKey> Started<R> {
 
     /// A panic outside of user functions, which are caught: in `Drop` only.
     fn panicked(&self, error: JoinError) -> ControllerError {
-        let message = panic_message(&*error.into_panic());
+        let message = panic::message(&*error.into_panic()).to_owned();
         let source = ReconcilePanic { message }.into();
         ControllerError::Source { name: self.name.clone(), of: "a source".to_owned(), source }
     }

@@ -16,6 +16,7 @@ use std::{
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use setpoint_object::panic;
 use setpoint_workqueue::{AddOptions, Item, RestingItem, WorkQueue};
 use tokio::{
     task::coop::consume_budget,
@@ -31,7 +32,7 @@ use super::{
 };
 use crate::{
     context::{CommonContext, Context, PassInfo},
-    error::{BoxError, chain, panic_message},
+    error::{BoxError, chain},
     events::ObjectReference,
     explain::Explainer,
     fence::Fence,
@@ -289,7 +290,7 @@ impl<R: RequestKey> Worker<R> {
         match ended {
             Ok(Ok(action)) => Outcome::Ok(action),
             Ok(Err(error)) => Outcome::Error(error.into()),
-            Err(panic) => Outcome::Panic(panic_message(&*panic)),
+            Err(panic) => Outcome::Panic(panic::message(&*panic).to_owned()),
         }
     }
 }

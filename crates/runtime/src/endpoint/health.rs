@@ -16,9 +16,10 @@ use futures::{
 };
 use http::{Method, Request, Response, StatusCode};
 use parking_lot::Mutex;
+use setpoint_object::panic;
 
 use super::{Endpoint, HEALTHZ_PATH, READYZ_PATH, serve::text};
-use crate::error::{BoxError, chain, panic_message};
+use crate::error::{BoxError, chain};
 
 /// The time-out of one check: 5 s. The kubelet's probes time out earlier.
 pub const CHECK_MAX: Duration = Duration::from_secs(5);
@@ -80,7 +81,7 @@ impl Check {
         match tokio::time::timeout(CHECK_MAX, check).await {
             Ok(Ok(Ok(()))) => Ok(()),
             Ok(Ok(Err(error))) => Err(chain(&*error)),
-            Ok(Err(panic)) => Err(format!("it panicked: {}", panic_message(&*panic))),
+            Ok(Err(panic)) => Err(format!("it panicked: {}", panic::message(&*panic))),
             Err(_) => Err(format!("it timed out after {CHECK_MAX:?}")),
         }
     }

@@ -9,6 +9,7 @@ use futures::{FutureExt, future::BoxFuture};
 use http::{Request, Response, StatusCode, header};
 use http_body::Body;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use setpoint_object::panic;
 use setpoint_serve::{Limits, Received, Server};
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -17,7 +18,7 @@ use super::{
     BearerAuth, CONNECTIONS_MAX, DRAIN_MAX, Endpoint, EndpointError, HEAD_MAX, HEALTHZ_PATH,
     IDLE_MAX, METRICS_PATH, READYZ_PATH, REQUEST_BODY_BYTES_MAX,
 };
-use crate::error::{BoxError, panic_message};
+use crate::error::BoxError;
 
 /// How much of an unread body is read: 256 KiB, as Go's server.
 const LEFTOVER_BYTES_MAX: usize = 256 * 1024;
@@ -153,7 +154,7 @@ impl Routes {
         // Both the call and its future may panic.
         let answer = AssertUnwindSafe(async { handler(request).await }).catch_unwind().await;
         answer.unwrap_or_else(|panic| {
-            tracing::error!(path, panic = panic_message(&*panic), "a handler panicked");
+            tracing::error!(path, panic = panic::message(&*panic), "a handler panicked");
             text(StatusCode::INTERNAL_SERVER_ERROR, "internal server error\n")
         })
     }

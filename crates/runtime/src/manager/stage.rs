@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, future::Future, sync::Arc};
 
+use setpoint_object::panic;
 use tokio::{
     sync::oneshot,
     task::{Id, JoinError, JoinSet},
@@ -12,11 +13,8 @@ use super::{
     ManagerError,
     roster::{Member, Roster},
 };
+use crate::error::{BoxError, chain};
 use crate::runnable::Start;
-use crate::{
-    error::panic_message,
-    error::{BoxError, chain},
-};
 
 /// The tasks of one stage, their names, and the token that stops them.
 pub(super) struct Stage {
@@ -99,9 +97,10 @@ impl Stage {
         match ended {
             Ok((_, Ok(()))) => Ok(()),
             Ok((_, Err(source))) => Err(ManagerError::Member { name, source }),
-            Err(error) if error.is_panic() => {
-                Err(ManagerError::Panic { name, message: panic_message(&*error.into_panic()) })
-            }
+            Err(error) if error.is_panic() => Err(ManagerError::Panic {
+                name,
+                message: panic::message(&*error.into_panic()).to_owned(),
+            }),
             Err(_cancelled) => Ok(()),
         }
     }

@@ -21,9 +21,12 @@ pub(super) struct Ownership {
 impl Ownership {
     pub(super) fn new(me: Arc<str>, mut own: Vec<Members>, claims: Vec<Claim>) -> Self {
         own.dedup();
-        let is_heard = |claim: &Claim| !own.iter().any(|mine| claim.is_apart_from(&me, mine));
-        let claims =
-            if own.is_empty() { Vec::new() } else { claims.into_iter().filter(is_heard).collect() };
+        let may_overlap = |claim: &Claim| !own.iter().any(|mine| claim.is_apart_from(&me, mine));
+        let claims = if own.is_empty() {
+            Vec::new()
+        } else {
+            claims.into_iter().filter(may_overlap).collect()
+        };
         Self { me, own, claims }
     }
 

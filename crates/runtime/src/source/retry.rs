@@ -10,9 +10,8 @@ use std::{
 
 use parking_lot::Mutex;
 use setpoint_informer::{Event, Key};
+use setpoint_object::panic;
 use setpoint_workqueue::{Exponential, WorkQueue};
-
-use crate::error::panic_message;
 
 /// How many objects of a watch may have events that wait for a retry.
 ///
@@ -68,7 +67,7 @@ impl<K> Panics<K> {
     }
 
     fn note(&self, what: &str, key: &Key, panic: &(dyn Any + Send)) {
-        let message = panic_message(panic);
+        let message = panic::message(panic);
         self.n.fetch_add(1, Ordering::Relaxed);
         tracing::error!(%key, "{what} panicked: {message}");
         *self.last.lock() = Some(format!("{what} panicked for {key}: {message}"));

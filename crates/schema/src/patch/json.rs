@@ -1,5 +1,6 @@
 //! JSON patch (RFC 6902) with the reference's liberties.
 
+use super::notation::json_type;
 use super::rejected;
 use crate::decode::{Format, JSON_DEPTH_MAX, note, parse};
 use serde_json::Value;
@@ -183,17 +184,6 @@ fn depth(value: &Value, steps: &mut usize) -> usize {
             1 + members.values().map(|member| depth(member, steps)).max().unwrap_or_default()
         }
         _ => 0,
-    }
-}
-
-fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
     }
 }
 

@@ -24,6 +24,18 @@ pub fn go_type(value: &Value) -> &'static str {
     }
 }
 
+/// The name of a value's JSON type, as errors of Go's decoder have it.
+pub fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
 /// The name of a value's Go kind.
 pub(super) fn go_kind(value: &Value) -> &'static str {
     match value {

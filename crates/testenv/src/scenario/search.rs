@@ -3,7 +3,7 @@
 use super::play::{self, Played};
 use super::{Failing, Plan, Plans, Scenario, fault};
 use serde_json::json;
-use std::any::Any;
+use setpoint_object::panic;
 use std::io::Write as _;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
@@ -137,7 +137,7 @@ fn why<S: Scenario>(scenario: &S, plan: Plan, clean: &Played) -> Option<String> 
     match played {
         Ok((Some(difference), _)) => Some(difference),
         Ok((None, played)) => fault(scenario, &played, clean),
-        Err(panic) => Some(text(&*panic)),
+        Err(panic) => Some(panic::message(&*panic).to_owned()),
     }
 }
 
@@ -152,12 +152,6 @@ fn from_of(text: &str, test: &str) -> Option<u64> {
 
 fn parse(name: &str, text: &str) -> u64 {
     text.parse().unwrap_or_else(|error| panic!("{name} is {text:?}: {error}"))
-}
-
-/// The message of a panic.
-fn text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned()
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ fn criteria_count_in_the_order_of_the_reference() {
         pod("old", "n", "Running", Some(5000), 100_000),
         restarted,
         pod("crowded", "m", "Running", Some(5000), 100_000),
-        pod("lately-ready", "n", "Running", Some(5), 100_000),
+        pod("just-ready", "n", "Running", Some(5), 100_000),
         cheap,
         pod("unready", "n", "Running", None, 100_000),
         pod("unknown", "n", "Unknown", None, 100_000),
@@ -60,7 +60,7 @@ fn criteria_count_in_the_order_of_the_reference() {
         "unready",
         "cheap",
         "crowded",
-        "lately-ready",
+        "just-ready",
         "restarted",
         "old",
     ];

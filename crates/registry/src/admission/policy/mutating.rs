@@ -233,7 +233,7 @@ impl Mutating<'_> {
         } else {
             let mut merged = object.clone();
             let merge = match is_own {
-                true => patch::merge(&row.schema, row.custom, &mut merged, made),
+                true => patch::merge(&row.schema, !row.has_go_type(), &mut merged, made),
                 false => match builtin::type_schema(&kind.group, &kind.version, &kind.kind) {
                     Some(schema) => patch::merge(&schema, false, &mut merged, made),
                     None => Err(format!("the kind {} has no schema", kind.kind)),
@@ -249,7 +249,7 @@ impl Mutating<'_> {
             true => decode_own(row, &mut patched)?,
             false => decode_other(&kind, &mut patched)?,
         };
-        if is_json_patch && !(is_own && row.custom) && !problems.is_empty() {
+        if is_json_patch && (!is_own || row.has_go_type()) && !problems.is_empty() {
             return Err(ApiError::internal(format_args!(
                 "strict decoding error: {}",
                 problems.join(", ")

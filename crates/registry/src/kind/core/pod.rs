@@ -22,6 +22,7 @@ use std::collections::{HashMap, VecDeque};
 pub(in crate::kind) static KIND: Kind = Kind {
     changed_metadata: MetadataChecks::before(&[MetadataCheck::Change, MetadataCheck::Whole]),
     returns_deleted: true,
+    has_node_streams: true,
     graceful: true,
     default,
     prepare,

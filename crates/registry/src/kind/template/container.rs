@@ -68,7 +68,7 @@ pub(super) fn init_containers(at: &At<'_, '_>, pod: &Pod<'_>, is_pod: bool) {
 }
 
 /// Members that an ephemeral container does not have, in the order of their declaration. A list
-/// without items counts, an object without members only where it can be told from none.
+/// without items counts, an object without members only where it differs from none.
 const NOT_EPHEMERAL: [&str; 9] = [
     "ports",
     "resources",

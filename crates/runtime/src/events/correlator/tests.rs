@@ -41,12 +41,12 @@ impl Correlator {
 #[track_caller]
 fn check<'a>(
     api: EventApi,
-    told_at: impl IntoIterator<Item = (&'a str, String, u64)>,
+    emitted_at: impl IntoIterator<Item = (&'a str, String, u64)>,
     expect: Expect,
 ) {
     let mut correlator = Correlator::new(api);
     let mut output = Vec::new();
-    for (name, message, at) in told_at {
+    for (name, message, at) in emitted_at {
         let write = correlator.one(emitted(name, &message, at));
         output.push(write.as_ref().map_or("nothing".to_owned(), say));
     }
@@ -170,11 +170,11 @@ fn events_that_differ_in_related_object_or_action_are_different() {
 fn ev_series_is_written_every_half_hour_and_after_six_minutes_of_silence() {
     let mut correlator = Correlator::new(EventApi::New);
     let mut output = Vec::new();
-    let mut told_at = vec![0, 1];
-    told_at.extend((1..=8).map(|n| n * 300));
-    let mut told_at = told_at.into_iter().peekable();
+    let mut emitted_at = vec![0, 1];
+    emitted_at.extend((1..=8).map(|n| n * 300));
+    let mut emitted_at = emitted_at.into_iter().peekable();
     for now in 0..4000 {
-        while told_at.next_if(|at| *at == now).is_some() {
+        while emitted_at.next_if(|at| *at == now).is_some() {
             let write = correlator.one(emitted("a", "x", now));
             output.extend(write.map(|write| format!("{now} {}", say(&write))));
         }
@@ -194,9 +194,9 @@ fn ev_series_is_written_every_half_hour_and_after_six_minutes_of_silence() {
 
 #[test]
 fn last_count_of_a_series_is_written_at_the_end_and_at_its_eviction() {
-    let at_end = |n_told: usize| {
+    let at_end = |n_emitted: usize| {
         let mut correlator = Correlator::new(EventApi::New);
-        (0..n_told).for_each(|_| _ = correlator.take(emitted("a", "x", 1)));
+        (0..n_emitted).for_each(|_| _ = correlator.take(emitted("a", "x", 1)));
         correlator.end(Timestamp::from_secs(2)).iter().map(say).collect::<Vec<_>>()
     };
     assert!(at_end(1).is_empty() && at_end(2).is_empty());
@@ -320,9 +320,9 @@ proptest! {
             }
         }
         correlator.end(Timestamp::from_secs(now)).iter().for_each(&mut write);
-        let n_told = 3 * passed.len() as u32;
+        let n_emitted = 3 * passed.len() as u32;
         if is_new {
-            prop_assert_eq!(counts.values().sum::<u32>(), n_told);
+            prop_assert_eq!(counts.values().sum::<u32>(), n_emitted);
         }
         // The burst, its refill, and the last write of each series.
         prop_assert!(n_writes <= 25 + now / 300 + counts.len() as u64 + now / 360);

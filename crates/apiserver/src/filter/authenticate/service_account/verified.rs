@@ -2,32 +2,29 @@
 
 use super::claims::Token;
 use parking_lot::Mutex;
+use setpoint_object::bounded::Expiring;
 use setpoint_object::time::Timestamp;
 use sha2::{Digest as _, Sha256};
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The age of a generation. A token is in one or two of them: its signature is checked again after
-/// ten seconds at most, as in the reference.
-const GENERATION: Duration = Duration::from_secs(5);
+/// How long a token is remembered: its signature is checked again after ten seconds, as in the
+/// reference.
+const REMEMBERED: Duration = Duration::from_secs(10);
 
-/// Maximum number of tokens of a generation. Further ones are not remembered.
+/// Maximum number of tokens that are remembered: the last used ones.
 ///
-/// 4,096: more than the pods of most clusters. Each has some hundred bytes.
-const TOKENS_MAX: usize = 4096;
+/// 8,192: more than the pods of most clusters. Each has some hundred bytes.
+const TOKENS_MAX: usize = 8192;
 
-type Digests = HashMap<[u8; 32], Arc<Token>>;
+/// Claims of verified tokens, by digest. Tokens themselves are not stored.
+#[derive(Debug)]
+pub(super) struct Verified(Mutex<Expiring<[u8; 32], Arc<Token>, Timestamp>>);
 
-/// Claims of verified tokens, by digest. Tokens themselves are not kept.
-#[derive(Debug, Default)]
-pub(super) struct Verified(Mutex<Generations>);
-
-#[derive(Debug, Default)]
-struct Generations {
-    present: Digests,
-    former: Digests,
-    began: Timestamp,
+impl Default for Verified {
+    fn default() -> Self {
+        Self(Mutex::new(Expiring::new(TOKENS_MAX)))
+    }
 }
 
 impl Verified {
@@ -37,39 +34,11 @@ impl Verified {
     }
 
     pub(super) fn get(&self, digest: &[u8; 32], now: Timestamp) -> Option<Arc<Token>> {
-        let mut generations = self.0.lock();
-        let dropped = generations.advance(now);
-        let found = generations.present.get(digest).or_else(|| generations.former.get(digest));
-        let found = found.cloned();
-        drop(generations);
-        drop(dropped);
-        found
+        self.0.lock().get(digest, now).cloned()
     }
 
     pub(super) fn put(&self, digest: [u8; 32], token: Arc<Token>, now: Timestamp) {
-        let mut generations = self.0.lock();
-        let dropped = generations.advance(now);
-        if generations.present.len() < TOKENS_MAX {
-            generations.present.insert(digest, token);
-        }
-        drop(generations);
-        drop(dropped);
-    }
-}
-
-impl Generations {
-    /// Begins a generation if the present one is old. Returns what is no longer known.
-    fn advance(&mut self, now: Timestamp) -> [Digests; 2] {
-        let age = now.since(self.began);
-        if age < GENERATION {
-            return [Digests::new(), Digests::new()];
-        }
-        self.began = now;
-        let former = std::mem::take(&mut self.present);
-        if age < 2 * GENERATION {
-            return [std::mem::replace(&mut self.former, former), Digests::new()];
-        }
-        [std::mem::take(&mut self.former), former]
+        self.0.lock().put(digest, token, now + REMEMBERED);
     }
 }
 
@@ -84,17 +53,12 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_known_for_some_seconds_and_at_most_ten() {
-        for start in 1000..1005 {
-            let verified = Verified::default();
-            let at = Timestamp::from_secs;
-            // A generation begins at 1000.
-            assert!(verified.get(&[0; 32], at(1000)).is_none());
-            verified.put([1; 32], token(), at(start));
-            let last = (start..1100).take_while(|now| verified.get(&[1; 32], at(*now)).is_some());
-            let known = last.last().unwrap() - start;
-            assert!((4..10).contains(&known), "{known}");
-        }
+    fn tokens_are_known_for_less_than_ten_seconds() {
+        let (verified, at) = (Verified::default(), Timestamp::from_secs);
+        assert!(verified.get(&[1; 32], at(1000)).is_none());
+        verified.put([1; 32], token(), at(1000));
+        assert!(verified.get(&[1; 32], at(1009)).is_some());
+        assert!(verified.get(&[1; 32], at(1010)).is_none());
     }
 
     #[test]
@@ -104,6 +68,6 @@ mod tests {
             let digest = Verified::digest(&n.to_string());
             verified.put(digest, token(), Timestamp::from_secs(1000));
         }
-        assert_eq!(verified.0.lock().present.len(), TOKENS_MAX);
+        assert_eq!(verified.0.lock().len(), TOKENS_MAX);
     }
 }
