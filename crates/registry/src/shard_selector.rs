@@ -23,8 +23,6 @@ use std::hash::Hasher as _;
 use std::sync::Arc;
 
 /// Beyond the last hash: 2⁶⁴.
-const END: u128 = 1 << 64;
-/// The same, as it is written.
 const END_TEXT: &str = "0x10000000000000000";
 /// The longest text, bytes. A range has about 80.
 const TEXT_BYTES_MAX: usize = 64 << 10;
@@ -267,6 +265,8 @@ fn kind_of(kind: &ExprKind) -> &'static str {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    const END: u128 = 1 << 64;
 
     fn range(field: &str, start: &str, end: &str) -> String {
         format!("shardRange(object.metadata.{field}, '{start}', '{end}')")

@@ -11,7 +11,8 @@
 //!   (bounded)  (optional)
 //! ```
 //!
-//! Over TLS and HTTP/2, all that a connection writes in one poll is sent to the socket at once.
+//! A connection that moves large bodies has turns of half a megabyte, so that a small request on
+//! another one does not wait long. Over TLS and HTTP/2, all that a connection writes in one poll is sent to the socket at once.
 //!
 //! A peer that does nothing costs bounded time and a bounded number of slots:
 //!
@@ -73,6 +74,7 @@ mod server;
 mod slots;
 mod tasks;
 mod timeouts;
+mod turn;
 
 pub use connection::{ConnectionError, Protocol, serve_connection};
 pub use conversation::Conversation;

@@ -23,6 +23,7 @@
 use crate::connection::Protocol;
 use crate::limits::{Limits, STALL_MAX};
 use crate::linger::Linger;
+use crate::turn::Turn;
 use parking_lot::Mutex;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -160,7 +161,13 @@ impl Timeouts {
 
     /// Wraps `io` to observe its reads and writes.
     pub(crate) fn watch<I>(&self, io: I) -> Timed<I> {
-        Timed { io, timeouts: self.clone(), is_shut_down: false, linger: None }
+        Timed {
+            io,
+            timeouts: self.clone(),
+            turn: Turn::default(),
+            is_shut_down: false,
+            linger: None,
+        }
     }
 
     /// Records whether the peer accepted the data that was ready.
@@ -225,19 +232,27 @@ impl Drop for RequestGuard {
     }
 }
 
-/// A stream that reports its reads and writes to [`Timeouts`].
+/// A stream that reports its reads and writes to [`Timeouts`] and its task's [`Turn`].
 #[derive(Debug)]
 pub(crate) struct Timed<I> {
     io: I,
     timeouts: Timeouts,
+    turn: Turn,
     /// The write side is closed.
     is_shut_down: bool,
     linger: Option<Linger>,
 }
 
 impl<I> Timed<I> {
-    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn wrote(
+        &mut self,
+        written: Poll<io::Result<usize>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
         self.timeouts.0.lock().has_written(&written);
+        if let Poll::Ready(Ok(n_bytes)) = &written {
+            self.turn.moved(*n_bytes, cx);
+        }
         written
     }
 }
@@ -253,6 +268,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Timed<I> {
         let n_bytes = buf.filled().len() - n_before;
         if n_bytes > 0 {
             self.timeouts.0.lock().has_read(n_bytes);
+            self.turn.moved(n_bytes, cx);
         }
         read
     }
@@ -265,7 +281,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Timed<I> {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, buf);
-        self.wrote(written)
+        self.wrote(written, cx)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -294,7 +310,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Timed<I> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
-        self.wrote(written)
+        self.wrote(written, cx)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -37,7 +37,10 @@ const OPERATIONS: [&str; 5] = ["get", "list", "create", "update", "delete"];
 /// Counts of requests, by key prefix of the resource. At most [`NAMES_MAX`] prefixes; requests for
 /// further ones are not counted until a reader has forgotten those without a resource.
 #[derive(Debug, Default)]
-pub(crate) struct StoreRequests(RwLock<BTreeMap<Box<str>, Arc<[OnceLock<Counts>; 5]>>>);
+pub(crate) struct StoreRequests(RwLock<BTreeMap<Box<str>, Arc<Operations>>>);
+
+/// The requests of one resource, by operation.
+type Operations = [OnceLock<Counts>; 5];
 
 /// The requests of one operation.
 #[derive(Debug)]
@@ -53,7 +56,7 @@ impl Counts {
 }
 
 impl StoreRequests {
-    fn of(&self, prefix: &str) -> Option<Arc<[OnceLock<Counts>; 5]>> {
+    fn of(&self, prefix: &str) -> Option<Arc<Operations>> {
         if let Some(counts) = self.0.read().get(prefix) {
             return Some(counts.clone());
         }
