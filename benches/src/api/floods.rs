@@ -12,7 +12,6 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 /// Elements of the lists that are merged.
 const ELEMENTS: usize = 20_000;
