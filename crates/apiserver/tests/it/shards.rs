@@ -71,8 +71,8 @@ async fn shards_divide_a_list(server: Server) {
 
 async fn a_shard_of_custom_objects_has_its_members_in_order(server: Server) {
     custom::define(&server).await;
-    let foo = json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": "f"}});
-    let answer = server.post("/apis/ex.io/v1/namespaces/default/foos", foo).await;
+    let object = json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": "f"}});
+    let answer = server.post("/apis/ex.io/v1/namespaces/default/foos", object).await;
     assert_eq!(answer.code, 201, "{}", answer.text());
     let namespaces = HALVES.map(|half| half.replace("uid", "namespace"));
     let mut n_found = 0;
