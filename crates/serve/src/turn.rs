@@ -42,12 +42,15 @@ impl Turn {
 mod tests {
     use super::*;
     use std::future::poll_fn;
+    use tokio::task::JoinSet;
 
     /// What one poll of a task returns.
     async fn in_a_task<T: Send + 'static>(
         mut poll: impl FnMut(&mut Context<'_>) -> T + Send + 'static,
     ) -> T {
-        tokio::spawn(poll_fn(move |cx| Poll::Ready(poll(cx)))).await.unwrap()
+        let mut tasks = JoinSet::new();
+        tasks.spawn(poll_fn(move |cx| Poll::Ready(poll(cx))));
+        tasks.join_next().await.unwrap().unwrap()
     }
 
     #[tokio::test]
