@@ -7,6 +7,7 @@
 
 mod beside;
 mod client;
+mod collection;
 mod fan_out;
 mod floods;
 mod large;
@@ -61,6 +62,8 @@ enum Measure {
     Large,
     /// Small requests during large lists.
     Beside,
+    /// One request that deletes many objects, in memory and with a data folder.
+    Collection,
     /// Small requests during floods of other kinds.
     Floods,
     /// One change to many watchers.
@@ -205,6 +208,14 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
                 let (program, endpoint) =
                     start(&[OsStr::new("--data"), folder.path().as_os_str()])?;
                 small::measure_writes(&program, &endpoint, &mut figures, ", `--data`")?;
+            }
+            if wants(Measure::Collection) {
+                let (_program, endpoint) = start(&[])?;
+                collection::measure(&endpoint, &mut figures, "")?;
+                let folder = tempfile::tempdir()?;
+                let (_program, endpoint) =
+                    start(&[OsStr::new("--data"), folder.path().as_os_str()])?;
+                collection::measure(&endpoint, &mut figures, ", `--data`")?;
             }
             if wants(Measure::Large) || wants(Measure::Beside) || wants(Measure::Floods) {
                 let (program, endpoint) = start(&[])?;
