@@ -4,7 +4,8 @@
 //! # Theory
 //!
 //! Counted in place in atomic numbers, and read on request. Requests to the store take a lock of
-//! readers; only calls of webhooks, which cross the network, take one that excludes others. Families have the names, labels and buckets of kube-apiserver.
+//! readers; only calls of webhooks, which cross the network, take one that excludes others.
+//! Families have the names, labels and buckets of kube-apiserver.
 //!
 //! Labels are names of plugins, operations and outcomes, and names of webhooks and definitions. The
 //! last two are written by users: beyond [`NAMES_MAX`] series, the rest is counted as `other`.
