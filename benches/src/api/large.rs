@@ -1,7 +1,7 @@
 //! Lists of many Pods, one after the other.
 
 use super::client::{Ask, Connection, Endpoint};
-use super::payload::{PODS, listed_pod, status_patch};
+use super::payload::{CONFIG_MAPS, PODS, config_map, listed_pod, status_patch};
 use super::{Figures, Goal, Unit};
 use crate::process::Program;
 use anyhow::ensure;
@@ -9,6 +9,8 @@ use bytes::Bytes;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
+/// The Pods of all namespaces.
+pub(super) const ALL_PODS: &str = "/api/v1/pods";
 /// Number of reads of each list in a turn.
 const READS: u32 = 10;
 /// Connections that create the objects.
@@ -45,7 +47,11 @@ impl Form {
 
     /// The request for all Pods.
     pub(super) fn ask(self) -> Ask<'static> {
-        Ask { accept: self.accept, gzip: self.gzip, ..Ask::get("/api/v1/pods") }
+        self.ask_for(ALL_PODS)
+    }
+
+    fn ask_for(self, path: &str) -> Ask<'_> {
+        Ask { accept: self.accept, gzip: self.gzip, ..Ask::get(path) }
     }
 }
 
@@ -63,17 +69,19 @@ pub(super) struct Read {
 }
 
 impl Form {
-    /// Reads the list once, and then [`READS`] times for the figures. `cpu` is the server's.
+    /// Reads the list at a path once, and then [`READS`] times for the figures. `cpu` is the
+    /// server's.
     pub(super) async fn read(
         self,
         connection: &mut Connection,
+        path: &str,
         cpu: impl Fn() -> anyhow::Result<Duration>,
     ) -> anyhow::Result<Read> {
-        connection.send(self.ask(), Bytes::new()).await?.ok()?;
+        connection.send(self.ask_for(path), Bytes::new()).await?.ok()?;
         let before = cpu()?;
         let (mut whole, mut first, mut n_bytes) = (Vec::new(), Vec::new(), 0);
         for _ in 0..READS {
-            let answer = connection.send(self.ask(), Bytes::new()).await?.ok()?;
+            let answer = connection.send(self.ask_for(path), Bytes::new()).await?.ok()?;
             whole.push(answer.whole);
             first.push(answer.first);
             n_bytes = answer.n_bytes;
@@ -89,6 +97,25 @@ fn median(mut figures: Vec<Duration>) -> Duration {
 
 fn millis(figure: Duration) -> f64 {
     figure.as_secs_f64() * 1e3
+}
+
+/// Creates ConfigMaps of 1 KiB.
+pub(super) fn fill_config_maps(endpoint: &Endpoint, n_objects: usize) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut tasks = JoinSet::new();
+        for filler in 0..N_FILLERS {
+            let mut connection = endpoint.connect().await?;
+            tasks.spawn(async move {
+                for n in (filler..n_objects).step_by(N_FILLERS) {
+                    let body = config_map(&format!("listed-{n}"), n as u64);
+                    connection.send(Ask::write("POST", CONFIG_MAPS), body).await?.ok()?;
+                }
+                anyhow::Ok(())
+            });
+        }
+        tasks.join_all().await.into_iter().collect()
+    })
 }
 
 /// Creates Pods with a status.
@@ -125,7 +152,7 @@ pub(super) fn measure(
         let mut connection = endpoint.connect().await?;
         for form in [Form::JSON, Form::GZIP, Form::TABLE, Form::YAML, Form::PROTOBUF] {
             let Read { whole, first, cpu, n_bytes } =
-                form.read(&mut connection, || program.cpu()).await?;
+                form.read(&mut connection, ALL_PODS, || program.cpu()).await?;
             ensure!(n_bytes > n_pods, "{n_bytes} bytes for {n_pods} Pods");
             let name = format!("LIST of {n_pods} Pods, {}", form.name);
             let [whole_goal, cpu_goal, first_goal] = form.goals;

@@ -4,9 +4,10 @@
 //! kube-apiserver and etcd together. Client and server share the cores.
 
 use super::client::{Ask, Connection, Endpoint};
+use super::fan_out::Crowd;
 use super::large::{self, Form};
 use super::small::{self, Load};
-use super::{CONTROLLERS, fan_out, payload};
+use super::{CONTROLLERS, payload};
 use crate::definitions::{self, definition};
 use crate::originals::{Fsync, Process, server};
 use crate::process::{Program, cpu, memory_kib};
@@ -325,6 +326,10 @@ fn requests(kind: Kind, server: &Server, measures: &mut Measures) -> anyhow::Res
             Load::StatusPatch,
             Load::Ruled(1),
             Load::Ruled(20),
+            Load::CreateProtobuf,
+            Load::GetProtobuf,
+            Load::UpdateProtobuf,
+            Load::GetGzip,
         ];
         let mut drive = async |load: Load, n: usize, beside: &str, run: &str| {
             let driven = load.drive(&mut connections[..n], run, || server.cpu()).await?;
@@ -431,15 +436,30 @@ fn large(
                 true => Goal { p50: Some(0.06), cpu: Some(0.04), ..Goal::default() },
                 false => Goal::default(),
             };
-            let read = form.read(&mut connection, cpu).await?;
+            let read = form.read(&mut connection, large::ALL_PODS, cpu).await?;
             let name = format!("LIST of {n_pods} Pods, {}", form.name);
             measures.add(kind, &name, goal, Figure::of(read.whole).with_cpu(read.cpu));
         }
         anyhow::Ok(())
     })?;
-    let each = fan_out::deliver(endpoint, cpu)?;
-    let name = format!("delivery of a change of 1 KiB to one of {} watchers", fan_out::WATCHERS);
-    let goal = Goal { cpu: Some(6e-6), ..Goal::default() };
-    measures.add(kind, &name, goal, Figure::default().with_cpu(each));
+    large::fill_config_maps(endpoint, n_pods)?;
+    runtime.block_on(async {
+        let mut connection = endpoint.connect().await?;
+        for form in [Form::JSON, Form::GZIP, Form::PROTOBUF] {
+            let read = form.read(&mut connection, payload::CONFIG_MAPS, cpu).await?;
+            let name = format!("LIST of {n_pods} ConfigMaps, {}", form.name);
+            measures.add(kind, &name, Goal::default(), Figure::of(read.whole).with_cpu(read.cpu));
+        }
+        anyhow::Ok(())
+    })?;
+    for crowd in [Crowd::FEW, Crowd::MANY] {
+        let delivered = crowd.deliver(endpoint, cpu)?;
+        let name = format!("delivery of a change of 1 KiB to one of {} watchers", crowd.watchers);
+        let goal = match crowd.watchers == Crowd::MANY.watchers {
+            true => Goal { cpu: Some(6e-6), ..Goal::default() },
+            false => Goal::default(),
+        };
+        measures.add(kind, &name, goal, Figure::of(delivered.took).with_cpu(delivered.cpu));
+    }
     Ok(())
 }

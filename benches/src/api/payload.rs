@@ -37,6 +37,28 @@ pub(super) fn config_map(name: &str, n: u64) -> Bytes {
     .into()
 }
 
+/// The same ConfigMap in protobuf, as typed clients send it.
+pub(super) fn config_map_protobuf(name: &str, n: u64) -> Bytes {
+    let data = [("n", n.to_string()), ("payload", "x".repeat(1024))].map(|(key, value)| {
+        field(2, &[field(1, key.as_bytes()), field(2, value.as_bytes())].concat())
+    });
+    let config_map = [field(1, &field(1, name.as_bytes())), data.concat()].concat();
+    let type_meta = [field(1, b"v1"), field(2, b"ConfigMap")].concat();
+    [&b"k8s\0"[..], &field(1, &type_meta), &field(2, &config_map)].concat().into()
+}
+
+/// A field of protobuf's wire type 2: its number below 16, the length, the bytes.
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let (mut out, mut length) = (vec![number << 3 | 2], bytes.len());
+    while length > 0x7f {
+        out.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    out.push(length as u8);
+    out.extend_from_slice(bytes);
+    out
+}
+
 /// A Pod of 4 KB with the content of a Deployment's Pod, except for an owner: the garbage collector
 /// would delete it because the owner does not exist.
 pub(super) fn pod(name: &str) -> Bytes {

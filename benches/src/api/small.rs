@@ -2,13 +2,15 @@
 
 use super::client::{Ask, Connection, Endpoint};
 use super::payload::{
-    CONFIG_MAPS, PODS, applied, config_map, pod, ruled, rules_path, status_patch,
+    CONFIG_MAPS, PODS, applied, config_map, config_map_protobuf, pod, ruled, rules_path,
+    status_patch,
 };
 use super::{Figures, Goal, Unit};
 use crate::process::Program;
 use bytes::Bytes;
 use std::time::{Duration, Instant};
 
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const N_CONNECTIONS: usize = 16;
 /// Duration of each load.
 const LOAD: Duration = Duration::from_secs(3);
@@ -25,6 +27,12 @@ pub(super) enum Load {
     PodCreate,
     StatusPatch,
     Delete,
+    /// Bodies and answers in protobuf.
+    CreateProtobuf,
+    GetProtobuf,
+    UpdateProtobuf,
+    /// The client takes gzip, as client-go says of every request.
+    GetGzip,
     /// The create of a custom object whose definition has this many CEL rules.
     Ruled(usize),
 }
@@ -39,6 +47,10 @@ impl Load {
             Self::PodCreate => "create of a Pod (4 KB)",
             Self::StatusPatch => "status merge patch of a Pod (4 KB)",
             Self::Delete => "delete of a ConfigMap",
+            Self::CreateProtobuf => "create of a ConfigMap (1 KiB) in protobuf",
+            Self::GetProtobuf => "get of a ConfigMap in protobuf",
+            Self::UpdateProtobuf => "update of a ConfigMap in protobuf",
+            Self::GetGzip => "get of a ConfigMap, gzip accepted",
             Self::Ruled(1) => "create of a custom object with a CEL rule",
             Self::Ruled(_) => "create of a custom object with 20 CEL rules",
         }
@@ -49,7 +61,7 @@ impl Load {
             Self::Create | Self::Get | Self::Update | Self::PodCreate | Self::StatusPatch => {
                 Goal::Share(SHARE)
             }
-            Self::Apply | Self::Delete | Self::Ruled(_) => Goal::None,
+            _ => Goal::None,
         }
     }
 
@@ -66,7 +78,16 @@ impl Load {
         let new = format!("{run}-{connection}-{n}");
         match self {
             Self::Create => ("POST", CONFIG_MAPS.to_owned(), json, config_map(&new, n)),
-            Self::Get => ("GET", format!("{CONFIG_MAPS}/{own}"), json, Bytes::new()),
+            Self::CreateProtobuf => {
+                ("POST", CONFIG_MAPS.to_owned(), PROTOBUF, config_map_protobuf(&new, n))
+            }
+            Self::UpdateProtobuf => {
+                let body = config_map_protobuf(&own, n + 1);
+                ("PUT", format!("{CONFIG_MAPS}/{own}"), PROTOBUF, body)
+            }
+            Self::Get | Self::GetProtobuf | Self::GetGzip => {
+                ("GET", format!("{CONFIG_MAPS}/{own}"), json, Bytes::new())
+            }
             Self::Update => ("PUT", format!("{CONFIG_MAPS}/{own}"), json, config_map(&own, n + 1)),
             Self::Apply => (
                 "PATCH",
@@ -85,6 +106,14 @@ impl Load {
             Self::Delete => {
                 ("DELETE", format!("{CONFIG_MAPS}/create-{connection}-{n}"), json, Bytes::new())
             }
+        }
+    }
+
+    /// The type of its answers.
+    fn accept(self) -> &'static str {
+        match self {
+            Self::CreateProtobuf | Self::GetProtobuf | Self::UpdateProtobuf => PROTOBUF,
+            _ => "application/json",
         }
     }
 
@@ -184,7 +213,8 @@ impl Load {
                     break;
                 }
                 let (method, path, content_type, body) = self.request(run, number, n);
-                let ask = Ask { content_type, ..Ask::write(method, &path) };
+                let (accept, gzip) = (self.accept(), matches!(self, Self::GetGzip));
+                let ask = Ask { content_type, accept, gzip, ..Ask::write(method, &path) };
                 let answer = connection.send(ask, body).await?;
                 if matches!(self, Self::Delete) && answer.status == 404 {
                     // No objects remain.
