@@ -79,7 +79,8 @@ impl Load {
         match self {
             Self::Create => ("POST", CONFIG_MAPS.to_owned(), json, config_map(&new, n)),
             Self::CreateProtobuf => {
-                ("POST", CONFIG_MAPS.to_owned(), PROTOBUF, config_map_protobuf(&new, n))
+                let body = config_map_protobuf(&format!("protobuf-{new}"), n);
+                ("POST", CONFIG_MAPS.to_owned(), PROTOBUF, body)
             }
             Self::UpdateProtobuf => {
                 let body = config_map_protobuf(&own, n + 1);
