@@ -10,6 +10,8 @@ use crate::leftover::Received;
 use crate::limits::HANDSHAKE_MAX;
 use crate::limits::Limits;
 use crate::slots::{Slot, Slots};
+#[cfg(feature = "tls")]
+use crate::tls::Configs;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
@@ -18,6 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+#[cfg(feature = "tls")]
+use tokio_rustls::LazyConfigAcceptor;
 use tokio_util::sync::CancellationToken;
 
 /// Pause after the system refused to accept (out of file descriptors), so that the server does not
@@ -55,6 +59,9 @@ impl Server {
 
     /// Serves over TLS; HTTP/2 if negotiated. A verified client certificate is in the extensions of
     /// each request as a [`PeerCertificate`](crate::tls::PeerCertificate).
+    ///
+    /// A client that prefers AES gets the first of the configuration's cipher suites that it knows,
+    /// in the configuration's order; any other client gets its own preference, as from Go's servers.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, config: Arc<rustls::ServerConfig>) -> Self {
         self.tls = Some(config);
@@ -126,7 +133,7 @@ impl Server {
             limits: Arc::new(self.limits.clone()),
             has_plain_http2: self.has_plain_http2,
             #[cfg(feature = "tls")]
-            tls: self.tls.clone().map(tokio_rustls::TlsAcceptor::from),
+            tls: self.tls.clone().map(Configs::new),
         }
     }
 }
@@ -141,7 +148,7 @@ struct Acceptor {
     limits: Arc<Limits>,
     has_plain_http2: bool,
     #[cfg(feature = "tls")]
-    tls: Option<tokio_rustls::TlsAcceptor>,
+    tls: Option<Configs>,
 }
 
 impl Acceptor {
@@ -168,11 +175,16 @@ impl Acceptor {
             answer(request)
         };
         #[cfg(feature = "tls")]
-        if let Some(acceptor) = &self.tls {
+        if let Some(configs) = &self.tls {
+            let handshake = async {
+                let hello = LazyConfigAcceptor::new(Default::default(), stream).await?;
+                let config = configs.for_client(&hello.client_hello());
+                hello.into_stream(config).await
+            };
             let handshake_max = self.limits.of_peer(HANDSHAKE_MAX);
             let stream = tokio::select! {
                 // Cancel safe: the connection ends with it.
-                stream = tokio::time::timeout(handshake_max, acceptor.accept(stream)) => {
+                stream = tokio::time::timeout(handshake_max, handshake) => {
                     stream.map_err(|_| ConnectionError::Handshake)??
                 }
                 () = stop.cancelled() => return Ok(()),

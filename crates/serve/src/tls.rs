@@ -2,10 +2,11 @@
 
 use crate::certificate::CurrentCertificate;
 use crate::connection::Protocol;
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::{ServerConnection, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::server::{ClientHello, ServerConnection, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::time_provider::TimeProvider;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{CipherSuite, RootCertStore, ServerConfig};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,51 @@ pub enum TlsError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerCertificate(pub Arc<[CertificateDer<'static>]>);
 
+/// The algorithms of servers: ring's, with AES-128 before AES-256, which is slower.
+///
+/// The order of Go's servers, kube-apiserver among them. A server uses it for clients that prefer
+/// AES, as [`Server::tls`](crate::Server::tls) says.
+pub fn crypto_provider() -> CryptoProvider {
+    let mut provider = ring::default_provider();
+    // Stable: suites of the same kind stay in ring's order.
+    // Stable: the others stay in ring's order.
+    provider.cipher_suites.sort_by_key(|suite| !name(suite.suite()).contains("_AES_128_"));
+    provider
+}
+
+/// The name of a cipher suite; empty for an unknown one.
+fn name(suite: CipherSuite) -> &'static str {
+    suite.as_str().unwrap_or_default()
+}
+
+/// A configuration in two orders of cipher suites.
+#[derive(Debug, Clone)]
+pub(crate) struct Configs {
+    /// The client's order.
+    of_client: Arc<ServerConfig>,
+    /// The server's order.
+    of_server: Arc<ServerConfig>,
+}
+
+impl Configs {
+    pub(crate) fn new(config: Arc<ServerConfig>) -> Self {
+        let mut of_server = ServerConfig::clone(&config);
+        of_server.ignore_client_order = true;
+        Self { of_client: config, of_server: Arc::new(of_server) }
+    }
+
+    /// The one for a client. The server's order is for clients whose first suite is AES. A client
+    /// without instructions for AES has ChaCha20 first, and gets it.
+    pub(crate) fn for_client(&self, hello: &ClientHello<'_>) -> Arc<ServerConfig> {
+        // Some clients send a reserved value first, so that servers ignore unknown ones.
+        let first = hello.cipher_suites().iter().find_map(|suite| suite.as_str());
+        match first.is_some_and(|first| first.contains("_AES_")) {
+            true => self.of_server.clone(),
+            false => self.of_client.clone(),
+        }
+    }
+}
+
 /// TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1, with the certificate that is current at each handshake.
 /// With `roots`, a client certificate is required.
 ///
@@ -38,7 +84,7 @@ pub fn server_config(
     roots: Option<Vec<CertificateDer<'static>>>,
     clock: Arc<dyn TimeProvider>,
 ) -> Result<ServerConfig, TlsError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(crypto_provider());
     let builder = ServerConfig::builder_with_details(provider.clone(), clock)
         .with_safe_default_protocol_versions()?;
     let builder = match roots {
@@ -85,3 +131,6 @@ impl<F> fmt::Debug for TlsClock<F> {
         f.write_str("TlsClock")
     }
 }
+
+#[cfg(test)]
+mod tests;

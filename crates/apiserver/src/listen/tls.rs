@@ -11,6 +11,7 @@ use rustls::time_provider::TimeProvider;
 use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
 use setpoint_object::time::Clock;
 use setpoint_serve::certificate::CurrentCertificate;
+use setpoint_serve::tls::crypto_provider;
 use std::sync::Arc;
 
 /// The certificate of a listener, read at each handshake, and the authorities of client
@@ -64,7 +65,7 @@ impl Tls {
         clock: Clock,
         has_clients: bool,
     ) -> Result<rustls::ServerConfig, PkiError> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(crypto_provider());
         let builder =
             rustls::ServerConfig::builder_with_details(provider.clone(), Arc::new(TlsClock(clock)))
                 .with_safe_default_protocol_versions()?;
