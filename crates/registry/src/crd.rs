@@ -38,7 +38,7 @@ mod serve;
 pub use row::compare_versions;
 
 use crate::attributes::{Attributes, Target};
-use crate::request::{Body, Format, WriteOptions};
+use crate::request::{Body, Format, PatchType, WriteOptions};
 use crate::shared::Registry;
 use crate::subresource::Subresource;
 use crate::verb::Verb;
@@ -46,10 +46,10 @@ use bytes::Bytes;
 use definition::Definition;
 use feed::{CrdEvent, Feed};
 use naming::Names;
-use serde_json::Value;
+use serde_json::{Value, json};
 use serve::{Changes, Served};
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::{ApiError, Reason, encode, keys};
+use setpoint_object::{ApiError, Reason, Skim, encode, keys};
 use setpoint_store::{RangeRequest, Revision, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -161,7 +161,11 @@ impl Controller {
                 biased;
                 // Cancel safe: changes that a dropped `next` has taken come with the next call.
                 events = feed.next() => match events {
-                    Some(events) => events.iter().for_each(|event| self.take(event)),
+                    Some(events) => for event in &events {
+                        self.take(event);
+                        // A definition may be large, and many may change at once.
+                        tokio::task::yield_now().await;
+                    },
                     None => return Ok(()),
                 },
                 // Cancel safe: a dropped `join_next` has taken nothing.
@@ -197,6 +201,7 @@ impl Controller {
             if !is_known || self.unwritten.contains(&name) {
                 let definition = Definition::read(kv.value, kv.modified, kv.created)?;
                 self.replace(name, Some(definition));
+                tokio::task::yield_now().await;
             }
         }
         gone.into_iter().for_each(|name| self.replace(name, None));
@@ -283,7 +288,7 @@ impl Controller {
         let mut settled = true;
         for name in self.unwritten.clone() {
             let written = match self.definitions.get(&name) {
-                Some(definition) => write_status(&self.registry, definition).await,
+                Some(definition) => write_status(&self.registry, definition).await.map(drop),
                 None => Ok(()),
             };
             match written {
@@ -346,28 +351,39 @@ fn loopback(verb: Verb, target: Target) -> Attributes {
 }
 
 /// Writes a definition's status through the write path, unless the definition has changed since it
-/// was read.
-async fn write_status(registry: &Registry, definition: &Definition) -> Result<(), ApiError> {
-    let mut object = crate::stored::tree(&definition.bytes)?;
-    object["status"] = definition.object["status"].clone();
-    object.set_meta("resourceVersion", definition.modified.to_string().into());
-    update(registry, object, "status").await.map(|_| ())
+/// was read. Returns its new resourceVersion.
+async fn write_status(registry: &Registry, definition: &Definition) -> Result<String, ApiError> {
+    let (name, at) = (definition.object.name(), definition.modified.to_string());
+    let status = &definition.object["status"];
+    replace(registry, name, &at, "/status", status, Subresource::of("status")).await
 }
 
-/// PUT of a definition, or of its status. Returns the answer as a tree.
-async fn update(registry: &Registry, object: Value, subresource: &str) -> Result<Value, ApiError> {
+/// Replaces one member of a definition, unless the definition has changed since a resourceVersion.
+/// Returns the new one.
+///
+/// A patch: a large definition is neither parsed nor encoded on this thread.
+async fn replace(
+    registry: &Registry,
+    name: &str,
+    resource_version: &str,
+    path: &str,
+    value: &Value,
+    subresource: Option<Subresource>,
+) -> Result<String, ApiError> {
     let catalog = registry.catalog();
     let resource = catalog
         .get("apiextensions.k8s.io", "v1", "customresourcedefinitions")
         .ok_or_else(|| ApiError::internal("customresourcedefinitions are not served"))?;
-    let target = Target {
-        resource: resource.clone(),
-        namespace: String::new(),
-        name: object.name().to_owned(),
-        subresource: Subresource::of(subresource),
-    };
-    let body = Body { bytes: encode::to_bytes(&object), format: Format::Json };
+    let target =
+        Target { subresource, ..Target::new(resource.clone(), String::new(), name.to_owned()) };
+    let patch = json!([
+        {"op": "add", "path": "/metadata/resourceVersion", "value": resource_version},
+        {"op": "add", "path": path, "value": value},
+    ]);
+    let body = Body { bytes: encode::to_bytes(&patch), format: Format::Json };
+    let attributes = loopback(Verb::Patch, target);
     let written =
-        registry.update(&loopback(Verb::Update, target), body, &WriteOptions::default()).await?;
-    crate::stored::tree(&written.object.bytes)
+        registry.patch(&attributes, PatchType::Json, body, &WriteOptions::default()).await?;
+    let skim = Skim::of(&written.object.bytes).map_err(ApiError::internal)?;
+    Ok(skim.resource_version.into_owned())
 }

@@ -1,6 +1,6 @@
 //! Deletes the objects of a terminating definition before the definition is removed.
 use super::fence::{self, State};
-use super::{Definition, RETRY_PERIOD, loopback, row, update};
+use super::{Definition, RETRY_PERIOD, loopback, replace, row, write_status};
 use crate::attributes::Target;
 use crate::catalog::Resource;
 use crate::kind::{CLEANUP_FINALIZER, set_condition};
@@ -206,25 +206,24 @@ async fn change(
     loop {
         let key = format!("{}{name}", super::PREFIX);
         let Some(found) = registry.inner.live(key.as_bytes()).await? else { return Ok(()) };
-        let mut object = crate::stored::tree(&found.value)?;
-        if !is_terminating(&object) || object.uid() != uid {
+        let mut definition = Definition::read(found.value, found.modified, found.created)?;
+        let object = &mut definition.object;
+        if !is_terminating(object) || object.uid() != uid {
             return Ok(());
         }
         if let Some(condition) = &condition {
-            set_condition(&mut object, condition.clone(), registry.inner.clock.now());
+            set_condition(object, condition.clone(), registry.inner.clock.now());
         }
-        object.set_meta("resourceVersion", found.modified.to_string().into());
-        let written = match update(registry, object, "status").await {
-            Ok(written) if release => {
-                let mut object = written;
-                let others: Vec<String> = object
+        let written = match write_status(registry, &definition).await {
+            Ok(resource_version) if release => {
+                let others: Vec<&str> = definition
+                    .object
                     .finalizers()
                     .into_iter()
                     .filter(|finalizer| *finalizer != CLEANUP_FINALIZER)
-                    .map(str::to_owned)
                     .collect();
-                object.set_meta("finalizers", others.into());
-                update(registry, object, "").await
+                let (path, others) = ("/metadata/finalizers", others.into());
+                replace(registry, name, &resource_version, path, &others, None).await
             }
             written => written,
         };

@@ -196,7 +196,7 @@ async fn nothing_is_left_of_a_deleted_definition_on_etcd() {
 /// Runs a race in memory with many seeds: creates are accepted in some, and refused in others.
 async fn for_seeds_in_memory(race: impl AsyncFn(MemoryStore, u64) -> (usize, usize)) {
     let (mut n_created, mut n_refused) = (0, 0);
-    for seed in 0..60 {
+    for seed in 0..80 {
         let counts = race(MemoryStore::default(), seed).await;
         n_created += counts.0;
         n_refused += counts.1;
