@@ -10,6 +10,7 @@ mod client;
 mod collection;
 mod fan_out;
 mod floods;
+mod held;
 mod large;
 pub(crate) mod load;
 mod payload;
@@ -68,6 +69,8 @@ enum Measure {
     Floods,
     /// One change to many watchers.
     FanOut,
+    /// How long each kind of request holds a thread, of this build only.
+    Held,
     /// Resident memory after a load, of this build only.
     Resident,
 }
@@ -239,6 +242,10 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     if wants(Measure::Resident) {
         figures.build = 0;
         resident::measure(&mut figures, args.pods)?;
+    }
+    if wants(Measure::Held) {
+        figures.build = 0;
+        held::measure(&mut figures, args.pods)?;
     }
     let table = figures.table(args.before.is_some());
     println!("{table}");

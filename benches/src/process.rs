@@ -3,6 +3,7 @@
 use crate::table::{Samples, Table};
 use anyhow::{Context, ensure};
 use nix::sys::signal::{Signal, kill};
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
 use std::ffi::OsStr;
@@ -124,6 +125,12 @@ pub(crate) fn cpu(process: u32) -> anyhow::Result<Duration> {
     let ticks = rest.split_ascii_whitespace().skip(11).take(2);
     let ticks = ticks.map(str::parse::<u32>).sum::<Result<u32, _>>()?;
     Ok(TICK * ticks)
+}
+
+/// CPU time of the calling thread so far, user and system. More exact than its usage of resources,
+/// which the kernel may count in ticks.
+pub(crate) fn thread_cpu() -> anyhow::Result<Duration> {
+    Ok(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into())
 }
 
 /// A figure of a process's memory, in KiB: `VmRSS`, what is resident, or `VmHWM`, the most so far.

@@ -2,7 +2,7 @@
 //! at once. The lists are in `beside`.
 
 use super::beside::{FLOOD, P99_GOAL, RETRY, small_requests};
-use super::client::{Ask, Endpoint};
+use super::client::{Answer, Ask, Connection, Endpoint};
 use super::payload::{self, CONFIG_MAPS, PODS};
 use super::small::Load;
 use super::{Figures, Goal, Unit};
@@ -22,9 +22,12 @@ const N_RULES: usize = 20;
 /// The Pod whose environment is patched.
 const LARGE: &str = "/api/v1/namespaces/default/podtemplates/large";
 
+/// The group of large definitions.
+pub(super) const LARGE_GROUP: &str = "flood.io";
+
 /// What is sent again and again.
 #[derive(Debug, Clone)]
-enum Flood {
+pub(super) enum Flood {
     /// A small request.
     Small(Load),
     /// A request with one body.
@@ -35,7 +38,7 @@ enum Flood {
 
 /// A request with one body.
 #[derive(Debug, Clone)]
-struct Same {
+pub(super) struct Same {
     name: &'static str,
     method: &'static str,
     path: String,
@@ -44,8 +47,16 @@ struct Same {
     body: Bytes,
 }
 
+impl Same {
+    pub(super) async fn send(&self, connection: &mut Connection) -> anyhow::Result<Answer> {
+        let Self { method, path, content_type, accept, body, .. } = self;
+        let ask = Ask { method, path, content_type, accept, gzip: false };
+        connection.send(ask, body.clone()).await
+    }
+}
+
 impl Flood {
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         match self {
             Self::Small(load) => load.name().to_owned(),
             Self::Same(same) => same.name.to_owned(),
@@ -55,7 +66,7 @@ impl Flood {
 }
 
 /// All floods.
-fn floods() -> Vec<Flood> {
+pub(super) fn floods() -> Vec<Flood> {
     let json = "application/json";
     let get = |name, path: &str, accept| {
         let (method, body) = ("GET", Bytes::new());
@@ -110,7 +121,7 @@ fn floods() -> Vec<Flood> {
             "POST",
             format!("{}?dryRun=All", definitions::PATH),
             json,
-            large_definition(),
+            large_definition("larges"),
         ),
     ];
     let smalls =
@@ -153,7 +164,7 @@ pub(super) fn measure(
 }
 
 /// Creates what the floods change.
-fn prepare(endpoint: &Endpoint) -> anyhow::Result<()> {
+pub(super) fn prepare(endpoint: &Endpoint) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut connection = endpoint.connect().await?;
@@ -190,11 +201,7 @@ async fn one(
                 let ask = Ask { content_type, ..Ask::write(method, &path) };
                 connection.send(ask, body).await?.status
             }
-            Flood::Same(same) => {
-                let Same { method, path, content_type, accept, body, .. } = &**same;
-                let ask = Ask { method, path, content_type, accept, gzip: false };
-                connection.send(ask, body.clone()).await?.status
-            }
+            Flood::Same(same) => same.send(&mut connection).await?.status,
             Flood::Watches => {
                 let ask = Ask::get("/api/v1/pods?watch=true&resourceVersion=0");
                 let response = connection.begin(ask, Bytes::new()).await?;
@@ -286,8 +293,8 @@ fn aliases() -> Bytes {
     text.into()
 }
 
-/// A definition with many properties that have patterns and rules.
-fn large_definition() -> Bytes {
+/// A definition with many properties that have patterns.
+pub(super) fn large_definition(plural: &str) -> Bytes {
     let property = json!({
         "type": "string", "maxLength": 64, "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$",
         "description": "one of many ".repeat(8),
@@ -297,5 +304,5 @@ fn large_definition() -> Bytes {
     let schema = json!({"type": "object", "properties": {
         "spec": {"type": "object", "properties": properties},
     }});
-    definitions::definition("flood.io", "larges", "Large", schema).to_string().into()
+    definitions::definition(LARGE_GROUP, plural, "Large", schema).to_string().into()
 }

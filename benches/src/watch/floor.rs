@@ -1,12 +1,11 @@
 //! The lower bound of a fan-out over HTTPS: a bare loop that writes the same bytes to as many TLS
 //! connections.
 
+use crate::process::thread_cpu;
 use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kube_client::config::Kubeconfig;
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike as _;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -96,12 +95,6 @@ async fn read(address: SocketAddr, n_connections: usize, n_bytes: usize) -> anyh
         ended??;
     }
     Ok(())
-}
-
-fn thread_cpu() -> anyhow::Result<Duration> {
-    let usage = getrusage(UsageWho::RUSAGE_THREAD)?;
-    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
-    Ok(Duration::from_micros(micros.try_into()?))
 }
 
 /// Uses the administrator's certificate, because any certificate will do.
