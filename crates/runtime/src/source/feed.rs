@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures::{FutureExt, future::BoxFuture};
-use setpoint_informer::{Cacheable, Event, HandlerOptions, Key, Stopped};
+use setpoint_informer::{Cacheable, Event, HandlerOptions, Key, Stopped, informer::Slices};
 use setpoint_workqueue::WorkQueue;
 
 use super::{
@@ -33,6 +33,9 @@ pub(crate) struct Target<R> {
     /// Where to queue events whose handler panicked.
     pub(crate) retries: Retries,
 }
+
+/// Chooses keys.
+pub(crate) type Only<'a, R> = dyn Fn(&R) -> bool + Send + Sync + 'a;
 
 /// A watched type with its informers, type-erased.
 pub(crate) trait Feed<R>: Send + Sync {
@@ -64,8 +67,9 @@ pub(crate) trait Feed<R>: Send + Sync {
     /// The panics of user functions, and the events they affected.
     fn panics(&self) -> PanicStatus;
 
-    /// Adds the keys of all cached objects, filtered by `only`.
-    fn requeue(&self, target: &Target<R>, only: &dyn Fn(&R) -> bool);
+    /// Adds the keys of all cached objects, filtered by `only`, in slices. Cancel safe: a dropped
+    /// future adds no more.
+    fn requeue<'a>(&'a self, target: Target<R>, only: &'a Only<'a, R>) -> BoxFuture<'a, ()>;
 }
 
 /// A watched type without an informer yet.
@@ -121,14 +125,17 @@ impl<K: Cacheable, R: RequestKey> Rule<K, R> {
         }
     }
 
-    fn handle(&self, event: Event<K>, keys: &Enqueue<'_, R>, target: &Target<R>) {
+    /// Returns whether the event is done: it does not wait for a retry.
+    fn handle(&self, event: Event<K>, keys: &Enqueue<'_, R>, target: &Target<R>) -> bool {
         let handled = self.panics.catch("an event handler", event.key(), || {
             self.handler.handle(&event, keys);
         });
         let key = event.key().clone();
-        if handled.is_none() && self.panics.keep(event) {
+        let is_done = handled.is_some() || !self.panics.keep(event);
+        if !is_done {
             target.retries.add_rate_limited((target.source, key));
         }
+        is_done
     }
 }
 
@@ -188,27 +195,33 @@ impl<K: Cacheable, R: RequestKey> Feed<R> for WatchFeed<K, R> {
         self.informer.add_handler(handler, HandlerOptions::default())
     }
 
-    fn requeue(&self, target: &Target<R>, only: &dyn Fn(&R) -> bool) {
-        let keys = Enqueue::new(&target.queue, target.low_priority, Cause::HandOver, Some(only));
-        for lister in self.informer.lister().listers() {
-            for object in lister.snapshot().iter() {
-                // As for the initial list of a new handler.
-                let event = Event::Added { object, in_initial_list: true };
-                self.rule.apply(event, &keys, target);
+    fn requeue<'a>(&'a self, target: Target<R>, only: &'a Only<'a, R>) -> BoxFuture<'a, ()> {
+        let requeue = async move {
+            let (low, cause) = (target.low_priority, Cause::HandOver);
+            let mut slices = Slices::default();
+            for lister in self.informer.lister().listers() {
+                for object in lister.snapshot().iter() {
+                    // As for the initial list of a new handler.
+                    let event = Event::Added { object, in_initial_list: true };
+                    let keys = Enqueue::new(&target.queue, low, cause, Some(only));
+                    self.rule.apply(event, &keys, &target);
+                    slices.next().await;
+                }
             }
-        }
+        };
+        requeue.boxed()
     }
 
     fn retry(&self, target: &Target<R>, key: &Key) {
         let events = self.rule.panics.take(key);
-        let n_before = self.rule.panics.status().n;
+        let mut are_done = true;
         for event in events {
             let priority = priority_of(&event, target.low_priority);
             let cause = Cause::of_event(target.source, &event);
             let keys = Enqueue::new(&target.queue, priority, cause, None);
-            self.rule.handle(event, &keys, target);
+            are_done &= self.rule.handle(event, &keys, target);
         }
-        if self.rule.panics.status().n == n_before {
+        if are_done {
             target.retries.forget(&(target.source, key.clone()));
         }
     }
