@@ -11,7 +11,11 @@
 mod cause;
 mod outcome;
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -33,7 +37,8 @@ use crate::request::{Request, RequestKey};
 pub const NOTES_MAX: usize = 32;
 
 /// The maximum number of writes of one resource in one namespace that a pass records individually:
-/// 32. Beyond it, the pass waits for every cache of the resource.
+/// 32. Beyond it, the pass waits for every cache of the resource. Of the objects that are gone, the
+/// last are recorded: a cache that shows the last deletions shows the earlier ones.
 const WRITES_MAX: usize = 32;
 
 /// The record of one pass: start, reads, writes, end.
@@ -94,6 +99,9 @@ pub(crate) struct Writes {
     /// [`WRITES_MAX`].
     objects: Vec<WrittenObject>,
     has_more: bool,
+    /// The last objects, with their uids, of which the server said that they are gone. Such an
+    /// answer has no version.
+    gone: VecDeque<(Request, Arc<str>)>,
 }
 
 /// An object after a write.
@@ -105,6 +113,11 @@ struct WrittenObject {
 }
 
 impl Writes {
+    /// The last objects that are gone, with their uids.
+    pub(crate) fn gone(&self) -> impl Iterator<Item = &(Request, Arc<str>)> {
+        self.gone.iter()
+    }
+
     /// The newest version that a cache of the matching objects will show, given the objects it
     /// holds now. A write after which an object no longer matches counts too: the object leaves the
     /// cache.
@@ -257,6 +270,27 @@ impl Pass {
         }
     }
 
+    /// Records an object's version after one of several writes that share a note.
+    pub(crate) fn note_version(
+        &self,
+        resource: &Arc<str>,
+        key: &Request,
+        version: &str,
+        json: &Bytes,
+    ) {
+        if let Ok(version) = version.parse() {
+            self.noted.lock().written.add(resource, key, version, json);
+        }
+    }
+
+    /// Records that a write left no object with this uid. Ignored if the uid is empty: then no
+    /// cache has the object.
+    pub(crate) fn note_gone(&self, resource: &Arc<str>, key: &Request, uid: Arc<str>) {
+        if !uid.is_empty() {
+            self.noted.lock().written.add_gone(resource, key, uid);
+        }
+    }
+
     /// The notes in order of the first of each, how many more there were, and the end of the pass,
     /// if it has ended.
     pub(crate) fn recorded(&self) -> (Vec<Note>, u32, Option<(Instant, PassOutcome)>) {
@@ -289,6 +323,14 @@ impl Noted {
 }
 
 impl Written {
+    fn add_gone(&mut self, resource: &Arc<str>, key: &Request, uid: Arc<str>) {
+        let writes = self.0.entry((resource.clone(), key.namespace.clone())).or_default();
+        if writes.gone.len() >= WRITES_MAX {
+            writes.gone.pop_front();
+        }
+        writes.gone.push_back((key.clone(), uid));
+    }
+
     fn add(&mut self, resource: &Arc<str>, key: &Request, version: u64, json: &Bytes) {
         let writes = self.0.entry((resource.clone(), key.namespace.clone())).or_default();
         writes.newest = version.max(writes.newest);

@@ -1,11 +1,14 @@
 //! Deletes one object, or all that match.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use kube_core::params::{DeleteParams, ListParams};
-use setpoint_informer::Cacheable;
+use serde_json::value::RawValue;
+use setpoint_informer::{Cacheable, informer::Slices};
 use setpoint_object::{Skim, skim};
 
-use super::{Api, ClientError, WriteOutcome, live::is_absent, own_writes::is_gone};
+use super::{Api, ClientError, OWN_WRITES_MAX, WriteOutcome, live::is_absent, own_writes::is_gone};
 use crate::request::Request;
 
 impl<K: Cacheable> Api<K> {
@@ -26,22 +29,30 @@ impl<K: Cacheable> Api<K> {
         let was_dry_run =
             self.client.options.is_dry_run || params.dry_run || matches!(answer, Ok((_, true)));
         let answer = answer.map(|(body, _)| body);
-        if !was_dry_run {
-            self.note_deleted(key, &answer);
-        }
+        let left = if was_dry_run { Left::Unknown } else { self.note_deleted(key, &answer) };
+        let body = answer.as_ref().ok().cloned();
         let answer = match answer {
             Err(error) if error.is_not_found() => Ok(()),
             answer => answer.map(drop),
         };
         if let Some(pass) = self.client.pass() {
-            pass.note_written(&self.resource, key, "delete", None, WriteOutcome::of(&answer));
+            let written = match &left {
+                Left::Marked(version) => Some(&**version).zip(body.as_ref()),
+                Left::Gone(_) | Left::Unknown => None,
+            };
+            let outcome = WriteOutcome::of(&answer);
+            pass.note_written(&self.resource, key, "delete", written, outcome);
+            if let Left::Gone(uid) = left {
+                pass.note_gone(&self.resource, key, uid);
+            }
         }
         answer
     }
 
     /// Deletes all objects that `which` selects. Without a namespace: in all namespaces.
     ///
-    /// One request, but not atomic: if it fails, some objects may be deleted.
+    /// One request, but not atomic: if it fails, some objects may be deleted. Reads of own writes
+    /// wait for the last [`OWN_WRITES_MAX`] objects of the answer.
     ///
     /// # Errors
     ///
@@ -56,39 +67,83 @@ impl<K: Cacheable> Api<K> {
         let path = self.path(&call, namespace)?;
         let request = path.delete_collection(&self.delete_params(params), which);
         let verb = call.verb;
-        let answer = self.send(call, request).await.map(drop);
+        let answer = self.send_and_look(call, request).await;
+        let was_dry_run =
+            self.client.options.is_dry_run || params.dry_run || matches!(answer, Ok((_, true)));
+        let answer = answer.map(|(body, _)| body);
         if let Some(pass) = self.client.pass() {
             let all = Request::new(namespace.unwrap_or_default(), "");
             pass.note_written(&self.resource, &all, verb, None, WriteOutcome::of(&answer));
         }
-        answer
+        let body = answer?;
+        if !was_dry_run {
+            self.note_all_deleted(&body).await;
+        }
+        Ok(())
     }
 
-    /// Remembers the result of a deletion: an object marked for deletion, or none.
-    fn note_deleted(&self, key: &Request, answer: &Result<Bytes, ClientError>) {
-        let own = &self.client.own;
-        let gone = |uid: Option<&str>| match uid {
-            Some(uid) => own.note_gone(&self.resource, key, uid),
-            None => {
-                let cached = self.cached_uid(key).unwrap_or_default();
-                own.note_gone(&self.resource, key, &cached);
+    /// Remembers the results of the deletions in the answer, if it is a list.
+    async fn note_all_deleted(&self, body: &Bytes) {
+        #[derive(serde::Deserialize)]
+        struct List<'a> {
+            #[serde(default, borrow)]
+            items: Option<Vec<&'a RawValue>>,
+        }
+        let list = serde_json::from_slice::<List<'_>>(body).ok();
+        let items = list.and_then(|list| list.items).unwrap_or_default();
+        let n_skipped = items.len().saturating_sub(OWN_WRITES_MAX);
+        let mut slices = Slices::default();
+        for item in &items[n_skipped..] {
+            let item = body.slice_ref(item.get().as_bytes());
+            if let Ok(object) = Skim::of(&item) {
+                let key = Request::new(&*object.namespace, &*object.name);
+                let left = self.note_object(&key, &item, &object);
+                if let Some(pass) = self.client.pass() {
+                    match left {
+                        Left::Marked(version) => {
+                            pass.note_version(&self.resource, &key, &version, &item);
+                        }
+                        Left::Gone(uid) => pass.note_gone(&self.resource, &key, uid),
+                        Left::Unknown => {}
+                    }
+                }
             }
-        };
+            slices.next().await;
+        }
+    }
+
+    /// Remembers the result of a deletion.
+    fn note_deleted(&self, key: &Request, answer: &Result<Bytes, ClientError>) -> Left {
         match answer {
             Ok(body) => match Skim::of(body) {
                 Ok(object) if object.kind != "Status" && !object.uid.is_empty() => {
-                    // The answer has the object as marked for deletion, or its last state.
-                    if !object.deletion_timestamp.is_empty() && !is_gone(body) {
-                        own.note_answer(&self.resource, key, body);
-                    } else {
-                        gone(Some(&object.uid));
-                    }
+                    self.note_object(key, body, &object)
                 }
-                _ => gone(skim::scalar(body, &["details", "uid"]).as_deref()),
+                _ => self.note_gone(key, skim::scalar(body, &["details", "uid"]).as_deref()),
             },
-            Err(error) if is_absent(error) => gone(None),
-            Err(_) => {}
+            Err(error) if is_absent(error) => self.note_gone(key, None),
+            Err(_) => Left::Unknown,
         }
+    }
+
+    /// Remembers the object in the answer to its deletion: as marked for deletion, or its last
+    /// state.
+    fn note_object(&self, key: &Request, body: &[u8], object: &Skim<'_>) -> Left {
+        if object.deletion_timestamp.is_empty() || is_gone(body) {
+            return self.note_gone(key, Some(&object.uid));
+        }
+        self.client.own.note_answer(&self.resource, key, body);
+        Left::Marked(object.resource_version.to_string())
+    }
+
+    /// Remembers that the object with this uid is gone; without a uid, that of the cache.
+    fn note_gone(&self, key: &Request, uid: Option<&str>) -> Left {
+        let uid = match uid {
+            Some(uid) => uid.into(),
+            None => self.cached_uid(key).unwrap_or_default(),
+        };
+        self.client.own.note_gone(&self.resource, key, &uid);
+        Left::Gone(uid)
     }
 
     fn delete_params(&self, params: &DeleteParams) -> DeleteParams {
@@ -96,4 +151,14 @@ impl<K: Cacheable> Api<K> {
         params.dry_run |= self.client.options.is_dry_run;
         params
     }
+}
+
+/// What a deletion left.
+enum Left {
+    /// The object, marked for deletion, at this version.
+    Marked(String),
+    /// Nothing: the object with this uid is gone. The uid is empty if it is unknown.
+    Gone(Arc<str>),
+    /// The server did not say.
+    Unknown,
 }

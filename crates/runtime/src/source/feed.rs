@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     cache::{CacheInformer, CacheLease, CacheRegistration, MemberStatus},
-    client::Client,
+    client::{Client, shown_gone},
     explain::{Seen, find_seen},
     pass::{Cause, Writes},
     predicate::{Predicate, Seen as SeenEvent},
@@ -161,17 +161,32 @@ impl<K: Cacheable, R: RequestKey> Feed<R> for WatchFeed<K, R> {
             return None;
         }
         let version = match selection.is_whole() {
-            true => writes.newest,
-            false => writes
-                .newest_of(|json| selection.matches(json), |key| lister.object(key).is_some())?,
+            true => Some(writes.newest),
+            false => {
+                writes.newest_of(|json| selection.matches(json), |key| lister.object(key).is_some())
+            }
         };
-        let reached = lister.resource_version();
-        if reached.parse::<u64>().is_ok_and(|reached| reached >= version) {
+        let reached = lister.resource_version().parse::<u64>().ok();
+        let is_missing = |version: &u64| reached.is_none_or(|reached| reached < *version);
+        let version = version.filter(|version| *version > 0 && is_missing(version));
+        // Before it has the version, it may not have the object yet that is gone by now.
+        let holds = |key: &Key, uid: &str| lister.object(key).is_some_and(|held| held.uid() == uid);
+        let gone: Vec<_> = writes
+            .gone()
+            .filter(|(key, uid)| version.is_some() || holds(key, uid))
+            .cloned()
+            .collect();
+        if version.is_none() && gone.is_empty() {
             return None;
         }
+        // A cache that stops, or whose versions are not ordered, will never show it.
         let shown = async move {
-            // A cache that stops, or whose versions are not ordered, will never show it.
-            _ = lister.at_least(&version.to_string()).await;
+            if let Some(version) = version {
+                _ = lister.at_least(&version.to_string()).await;
+            }
+            for (key, uid) in &gone {
+                _ = shown_gone(&lister, key, uid).await;
+            }
         };
         Some(shown.boxed())
     }

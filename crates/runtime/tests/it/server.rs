@@ -61,6 +61,7 @@ struct State {
 }
 
 /// A parsed path of the API.
+#[derive(Clone)]
 struct Path {
     /// Without a namespace: a watch of all namespaces.
     resource: String,
@@ -296,6 +297,18 @@ impl Server {
                 }
                 state.store(&path.resource, &path.namespace, &path.name, object)
             }
+            Method::DELETE if path.name.is_empty() => {
+                let items = state.select(path).into_iter().map(|object| {
+                    let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+                    let of = Path { name, ..path.clone() };
+                    let key = (of.resource.clone(), of.namespace.clone(), of.name.clone());
+                    state.delete(&of);
+                    // The object while it has finalizers; otherwise its last state.
+                    state.objects.get(&key).cloned().unwrap_or(object)
+                });
+                let items: Vec<_> = items.collect();
+                json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items})
+            }
             Method::DELETE => {
                 let object = state.objects.get(&key).ok_or_else(missing)?;
                 let demanded = &body["preconditions"];
@@ -305,8 +318,13 @@ impl Server {
                 if differs("uid") || differs("resourceVersion") {
                     return Err(ApiError::conflict(&resource, &path.name, "a precondition failed"));
                 }
+                let uid = object["metadata"]["uid"].clone();
                 state.delete(path);
-                json!({"kind": "Status", "apiVersion": "v1", "status": "Success"})
+                // The object while it has finalizers.
+                state.objects.get(&key).cloned().unwrap_or_else(|| {
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Success",
+                        "details": {"uid": uid}})
+                })
             }
             _ => return Err(ApiError::method_not_allowed()),
         };
