@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use super::{ManagerBuilder, ManagerHandle};
 use crate::{
     client::layer::layered,
-    endpoint::{CertificateCollector, Certificates, Check, Endpoint, Health, METRICS_PATH, Probe},
+    endpoint::{Certificates, Check, Endpoint, Health, METRICS_PATH, Probe},
     error::BoxError,
     metrics::{CountRequests, Metrics},
     runnable::Runnable,
@@ -101,7 +101,6 @@ impl Served {
         }
 
         let metrics = manager.metrics();
-        let mut certificates: Vec<Certificates> = Vec::new();
         for (_, endpoint, what) in &mut self.endpoints {
             if what.health {
                 self.health.serve_at(endpoint);
@@ -113,12 +112,9 @@ impl Served {
                     async move { answer }
                 });
             }
-            certificates.extend(endpoint.certificates().cloned());
-        }
-        if !certificates.is_empty() {
-            metrics.update(|registry| {
-                registry.register_collector(Box::new(CertificateCollector(certificates)));
-            });
+            if let Some(reads) = endpoint.certificates().map(Certificates::reads) {
+                metrics.add_certificate_reads(reads.clone());
+            }
         }
         self
     }
