@@ -195,6 +195,8 @@ impl Cache {
         factory_options.resync_spread = SYNC_SPREAD;
         factory_options.decoded_bytes = options.decoded_bytes;
         factory_options.backoff = options.backoff;
+        factory_options.watch_quiet_timeout = options.watch_quiet_timeout;
+        factory_options.on_error.clone_from(&options.on_error);
         factory_options.give_up_after = options.give_up_after;
         factory_options.seed = Some(seed);
         if let Some((registry, name)) = &options.metrics {

@@ -217,6 +217,11 @@ impl Server {
         self.0.state.lock().is_mute = true;
     }
 
+    /// Sends all events to watches again. Open watches do not get what was not sent.
+    pub(crate) fn unmute_watches(&self) {
+        self.0.state.lock().is_mute = false;
+    }
+
     /// Sends a bookmark of the current version to every watch of a resource.
     pub(crate) fn bookmark(&self, resource: &str) {
         let mut state = self.0.state.lock();
