@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use bytes::Bytes;
+
 use super::{ManagerBuilder, ManagerHandle};
 use crate::{
     client::layer::layered,
@@ -107,10 +109,7 @@ impl Served {
             }
             if what.metrics {
                 let metrics = metrics.clone();
-                endpoint.reserved(METRICS_PATH, move |request| {
-                    let answer = metrics.respond(&request);
-                    async move { answer }
-                });
+                endpoint.reserved(METRICS_PATH, move |request| scrape(metrics.clone(), request));
             }
             if let Some(reads) = endpoint.certificates().map(Certificates::reads) {
                 metrics.add_certificate_reads(reads.clone());
@@ -123,6 +122,20 @@ impl Served {
     pub(super) fn start(self) -> impl Iterator<Item = (&'static str, Runnable)> {
         self.health.start();
         self.endpoints.into_iter().map(|(name, endpoint, _)| (name, endpoint.into_runnable()))
+    }
+}
+
+/// Answers a scrape on a blocking thread, because it formats all series at once.
+async fn scrape(metrics: Metrics, request: http::Request<Bytes>) -> http::Response<Bytes> {
+    match tokio::task::spawn_blocking(move || metrics.respond(&request)).await {
+        Ok(answer) => answer,
+        // The endpoint answers panics of handlers.
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => {
+            let mut answer = http::Response::new(Bytes::from_static(b"stopping\n"));
+            *answer.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+            answer
+        }
     }
 }
 
