@@ -164,21 +164,21 @@ async fn reads_writes_retries_timers_and_errors_are_explained() {
           because one of configmaps was deleted at version 3; 2 additions became this pass
           attempt 1 after 0ns in the queue
           read configmaps default/a from the cache
-          failed for good: it is gone; it took 0ns
+          failed, not retried before the next change: it is gone; it took 0ns
         config default/a at 2026-01-01T00:01:00.012000Z
           because the previous pass asked for a requeue after a delay
           attempt 1 after 0ns in the queue
           read configmaps default/a from the cache, 2 times
           read configmaps default/a from the server
           patch configmaps default/a: now 2
-          succeeded, to come back after 60s; it took 2ms
+          succeeded, requeued after 60s; it took 2ms
         config default/a at 2026-01-01T00:00:00.010000Z
           because one of configmaps was updated at version 2; 2 additions became this pass
           attempt 3 after 0ns in the queue
           read configmaps default/a from the cache, 2 times
           read configmaps default/a from the server
           patch configmaps default/a: now 2
-          succeeded, to come back after 60s; it took 2ms
+          succeeded, requeued after 60s; it took 2ms
         config default/a at 2026-01-01T00:00:00.008000Z
           because the previous pass asked for a retry
           attempt 2 after 0ns in the queue

@@ -134,3 +134,22 @@ fn successor_of_a_version_is_the_next_number() {
         assert_eq!(successor(before), after);
     }
 }
+
+#[test]
+fn errors_of_lists_name_no_object() {
+    let resource = Arc::<str>::from("pods");
+    let behind = |object: &str, wanted: &str| ClientError::Behind {
+        resource: resource.clone(),
+        object: object.to_owned(),
+        wanted: wanted.to_owned(),
+        waited: OWN_WRITE_WAIT_MAX,
+    };
+    assert_eq!(
+        behind("", "as it was written").to_string(),
+        "read pods from the cache: after 5s it does not show this client's writes"
+    );
+    assert_eq!(
+        behind("default/a", "gone").to_string(),
+        "read pods default/a from the cache: the object is not gone after 5s"
+    );
+}
