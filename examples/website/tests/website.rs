@@ -54,7 +54,7 @@ impl Scenario for Hello {
 
     async fn drive(&self, env: &TestEnv, _world: &()) {
         env.install(&Website::crd()).await.expect("the definition is served");
-        user(env).await.expect("make a client for the user");
+        user(env).await.expect("do what the user does");
     }
 }
 
