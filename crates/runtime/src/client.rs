@@ -45,7 +45,10 @@ use self::{
     own_writes::OwnWrites,
     warnings::Warnings,
 };
-pub(crate) use self::{merge_from::difference, own_writes::gone as shown_gone};
+pub(crate) use self::{
+    merge_from::difference,
+    own_writes::{gone as shown_gone, holds},
+};
 pub use crate::pass::{NOTES_MAX, Note, NoteKind, ReadFrom, WriteOutcome};
 use crate::{
     cache::Cache,

@@ -39,7 +39,7 @@ pub const NOTES_MAX: usize = 32;
 /// The maximum number of writes of one resource in one namespace that a pass records individually:
 /// 32. Beyond it, the pass waits for every cache of the resource. Of the objects that are gone, the
 /// last are recorded: a cache that shows the last deletions shows the earlier ones.
-const WRITES_MAX: usize = 32;
+pub(crate) const WRITES_MAX: usize = 32;
 
 /// The record of one pass: start, reads, writes, end.
 #[derive(Debug)]
@@ -99,9 +99,17 @@ pub(crate) struct Writes {
     /// [`WRITES_MAX`].
     objects: Vec<WrittenObject>,
     has_more: bool,
-    /// The last objects, with their uids, of which the server said that they are gone. Such an
-    /// answer has no version.
-    gone: VecDeque<(Request, Arc<str>)>,
+    /// The last objects that were deleted.
+    gone: VecDeque<GoneObject>,
+}
+
+/// An object that a cache is not to show after a deletion. The answer has no version to wait for.
+#[derive(Debug, Clone)]
+pub(crate) struct GoneObject {
+    pub(crate) key: Request,
+    pub(crate) uid: Arc<str>,
+    /// It may be there at a later version: marked for deletion.
+    pub(crate) up_to: Option<Arc<str>>,
 }
 
 /// An object after a write.
@@ -113,8 +121,8 @@ struct WrittenObject {
 }
 
 impl Writes {
-    /// The last objects that are gone, with their uids.
-    pub(crate) fn gone(&self) -> impl Iterator<Item = &(Request, Arc<str>)> {
+    /// The last objects that were deleted.
+    pub(crate) fn gone(&self) -> impl Iterator<Item = &GoneObject> {
         self.gone.iter()
     }
 
@@ -270,24 +278,18 @@ impl Pass {
         }
     }
 
-    /// Records an object's version after one of several writes that share a note.
-    pub(crate) fn note_version(
+    /// Records that a write left no object with this uid; with `up_to`: none at this version or an
+    /// earlier one. Ignored if the uid is empty: then no cache has the object.
+    pub(crate) fn note_gone(
         &self,
         resource: &Arc<str>,
         key: &Request,
-        version: &str,
-        json: &Bytes,
+        uid: Arc<str>,
+        up_to: Option<Arc<str>>,
     ) {
-        if let Ok(version) = version.parse() {
-            self.noted.lock().written.add(resource, key, version, json);
-        }
-    }
-
-    /// Records that a write left no object with this uid. Ignored if the uid is empty: then no
-    /// cache has the object.
-    pub(crate) fn note_gone(&self, resource: &Arc<str>, key: &Request, uid: Arc<str>) {
         if !uid.is_empty() {
-            self.noted.lock().written.add_gone(resource, key, uid);
+            let gone = GoneObject { key: key.clone(), uid, up_to };
+            self.noted.lock().written.add_gone(resource, gone);
         }
     }
 
@@ -323,12 +325,12 @@ impl Noted {
 }
 
 impl Written {
-    fn add_gone(&mut self, resource: &Arc<str>, key: &Request, uid: Arc<str>) {
-        let writes = self.0.entry((resource.clone(), key.namespace.clone())).or_default();
+    fn add_gone(&mut self, resource: &Arc<str>, gone: GoneObject) {
+        let writes = self.0.entry((resource.clone(), gone.key.namespace.clone())).or_default();
         if writes.gone.len() >= WRITES_MAX {
             writes.gone.pop_front();
         }
-        writes.gone.push_back((key.clone(), uid));
+        writes.gone.push_back(gone);
     }
 
     fn add(&mut self, resource: &Arc<str>, key: &Request, version: u64, json: &Bytes) {

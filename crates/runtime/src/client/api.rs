@@ -189,7 +189,7 @@ impl<K: Resource> Api<K> {
             let written = version.as_deref().zip(answer.as_ref().ok());
             pass.note_written(&self.resource, &key, verb, written, outcome);
             if let Some(uid) = gone {
-                pass.note_gone(&self.resource, &key, uid);
+                pass.note_gone(&self.resource, &key, uid, None);
             }
         }
         answer

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use kube_core::params::{DeleteParams, ListParams};
 use serde_json::value::RawValue;
-use setpoint_informer::{Cacheable, informer::Slices};
+use setpoint_informer::Cacheable;
 use setpoint_object::{Skim, skim};
 
-use super::{Api, ClientError, OWN_WRITES_MAX, WriteOutcome, live::is_absent, own_writes::is_gone};
-use crate::request::Request;
+use super::{Api, ClientError, WriteOutcome, live::is_absent, own_writes::is_gone};
+use crate::{
+    pass::{Pass, WRITES_MAX},
+    request::Request,
+};
 
 impl<K: Cacheable> Api<K> {
     /// Deletes an object. With finalizers or a grace period, it may still exist afterwards.
@@ -43,7 +46,7 @@ impl<K: Cacheable> Api<K> {
             let outcome = WriteOutcome::of(&answer);
             pass.note_written(&self.resource, key, "delete", written, outcome);
             if let Left::Gone(uid) = left {
-                pass.note_gone(&self.resource, key, uid);
+                pass.note_gone(&self.resource, key, uid, None);
             }
         }
         answer
@@ -52,7 +55,7 @@ impl<K: Cacheable> Api<K> {
     /// Deletes all objects that `which` selects. Without a namespace: in all namespaces.
     ///
     /// One request, but not atomic: if it fails, some objects may be deleted. Reads of own writes
-    /// wait for the last [`OWN_WRITES_MAX`] objects of the answer.
+    /// do not wait for it.
     ///
     /// # Errors
     ///
@@ -76,14 +79,15 @@ impl<K: Cacheable> Api<K> {
             pass.note_written(&self.resource, &all, verb, None, WriteOutcome::of(&answer));
         }
         let body = answer?;
-        if !was_dry_run {
-            self.note_all_deleted(&body).await;
+        if let Some(pass) = self.client.pass().filter(|_| !was_dry_run) {
+            self.note_all_deleted(pass, &body);
         }
         Ok(())
     }
 
-    /// Remembers the results of the deletions in the answer, if it is a list.
-    async fn note_all_deleted(&self, body: &Bytes) {
+    /// Records the last of the deleted objects for the pass, if the answer is a list. It has their
+    /// states before or after the deletion, which leaves a newer version or none.
+    fn note_all_deleted(&self, pass: &Pass, body: &[u8]) {
         #[derive(serde::Deserialize)]
         struct List<'a> {
             #[serde(default, borrow)]
@@ -91,24 +95,15 @@ impl<K: Cacheable> Api<K> {
         }
         let list = serde_json::from_slice::<List<'_>>(body).ok();
         let items = list.and_then(|list| list.items).unwrap_or_default();
-        let n_skipped = items.len().saturating_sub(OWN_WRITES_MAX);
-        let mut slices = Slices::default();
-        for item in &items[n_skipped..] {
-            let item = body.slice_ref(item.get().as_bytes());
-            if let Ok(object) = Skim::of(&item) {
+        for item in &items[items.len().saturating_sub(WRITES_MAX)..] {
+            let Ok(object) = Skim::of(item.get().as_bytes()) else { continue };
+            // A second deletion may change nothing.
+            if object.deletion_timestamp.is_empty() {
                 let key = Request::new(&*object.namespace, &*object.name);
-                let left = self.note_object(&key, &item, &object);
-                if let Some(pass) = self.client.pass() {
-                    match left {
-                        Left::Marked(version) => {
-                            pass.note_version(&self.resource, &key, &version, &item);
-                        }
-                        Left::Gone(uid) => pass.note_gone(&self.resource, &key, uid),
-                        Left::Unknown => {}
-                    }
-                }
+                let (uid, version) =
+                    (Arc::from(&*object.uid), Arc::from(&*object.resource_version));
+                pass.note_gone(&self.resource, &key, uid, Some(version));
             }
-            slices.next().await;
         }
     }
 
@@ -117,23 +112,18 @@ impl<K: Cacheable> Api<K> {
         match answer {
             Ok(body) => match Skim::of(body) {
                 Ok(object) if object.kind != "Status" && !object.uid.is_empty() => {
-                    self.note_object(key, body, &object)
+                    // The answer has the object as marked for deletion, or its last state.
+                    if object.deletion_timestamp.is_empty() || is_gone(body) {
+                        return self.note_gone(key, Some(&object.uid));
+                    }
+                    self.client.own.note_answer(&self.resource, key, body);
+                    Left::Marked(object.resource_version.to_string())
                 }
                 _ => self.note_gone(key, skim::scalar(body, &["details", "uid"]).as_deref()),
             },
             Err(error) if is_absent(error) => self.note_gone(key, None),
             Err(_) => Left::Unknown,
         }
-    }
-
-    /// Remembers the object in the answer to its deletion: as marked for deletion, or its last
-    /// state.
-    fn note_object(&self, key: &Request, body: &[u8], object: &Skim<'_>) -> Left {
-        if object.deletion_timestamp.is_empty() || is_gone(body) {
-            return self.note_gone(key, Some(&object.uid));
-        }
-        self.client.own.note_answer(&self.resource, key, body);
-        Left::Marked(object.resource_version.to_string())
     }
 
     /// Remembers that the object with this uid is gone; without a uid, that of the cache.

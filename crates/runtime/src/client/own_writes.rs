@@ -322,7 +322,7 @@ impl<K: Cacheable> Api<K> {
                         if let Some(version) = after {
                             lister.at_least_for(key, version).await?;
                         }
-                        gone(&lister, key, uid).await
+                        gone(&lister, key, uid, None).await
                     }
                 }
             };
@@ -396,7 +396,7 @@ impl<K: Cacheable> Api<K> {
             }
             for (key, uid, _) in &deleted {
                 if let Ok(holding) = informer.of_namespace(&key.namespace) {
-                    gone(&holding.lister(), key, uid).await?;
+                    gone(&holding.lister(), key, uid, None).await?;
                 }
             }
             Ok(())
@@ -432,20 +432,30 @@ impl<K: Cacheable> Api<K> {
     }
 }
 
-/// Waits until the cache does not have the object with this uid. Each change of the cache wakes it.
+/// Waits until the cache does not [hold](holds) the object. Each change of the cache wakes it.
 pub(crate) async fn gone<K>(
     lister: &Lister<K>,
     key: &Request,
     uid: &str,
+    up_to: Option<&str>,
 ) -> Result<(), AtLeastError> {
     loop {
         // Read before the object, so that no later change is missed.
         let version = lister.resource_version();
-        if lister.object(key).is_none_or(|held| !uid.is_empty() && held.uid() != uid) {
+        if !holds(lister, key, uid, up_to) {
             return Ok(());
         }
         lister.at_least(&successor(&version)).await?;
     }
+}
+
+/// Whether the cache has the object with this uid, or any if it is empty; with `up_to`: at this
+/// version or an earlier one.
+pub(crate) fn holds<K>(lister: &Lister<K>, key: &Request, uid: &str, up_to: Option<&str>) -> bool {
+    lister.object(key).is_some_and(|held| {
+        (uid.is_empty() || held.uid() == uid)
+            && up_to.is_none_or(|up_to| !is_newer(held.resource_version(), up_to))
+    })
 }
 
 /// The next decimal number; the text itself if it is not a number.

@@ -326,7 +326,7 @@ impl<R: RequestKey> ControllerBuilder<R> {
         self
     }
 
-    /// After a pass that wrote, holds its key back until the caches that this controller watches
+    /// After a pass that wrote or deleted, holds its key back until the caches that this controller watches
     /// show the writes, for at most this time. Default: 250 ms. Zero: never.
     ///
     /// So the next pass over the key reads its own writes, and their events lead to one pass

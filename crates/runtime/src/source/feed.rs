@@ -16,9 +16,9 @@ use super::{
 };
 use crate::{
     cache::{CacheInformer, CacheLease, CacheRegistration, MemberStatus},
-    client::{Client, shown_gone},
+    client::{Client, holds, shown_gone},
     explain::{Seen, find_seen},
-    pass::{Cause, Writes},
+    pass::{Cause, GoneObject, Writes},
     predicate::{Predicate, Seen as SeenEvent},
     request::RequestKey,
 };
@@ -170,12 +170,10 @@ impl<K: Cacheable, R: RequestKey> Feed<R> for WatchFeed<K, R> {
         let is_missing = |version: &u64| reached.is_none_or(|reached| reached < *version);
         let version = version.filter(|version| *version > 0 && is_missing(version));
         // Before it has the version, it may not have the object yet that is gone by now.
-        let holds = |key: &Key, uid: &str| lister.object(key).is_some_and(|held| held.uid() == uid);
-        let gone: Vec<_> = writes
-            .gone()
-            .filter(|(key, uid)| version.is_some() || holds(key, uid))
-            .cloned()
-            .collect();
+        let is_awaited = |gone: &&GoneObject| {
+            version.is_some() || holds(&lister, &gone.key, &gone.uid, gone.up_to.as_deref())
+        };
+        let gone: Vec<_> = writes.gone().filter(is_awaited).cloned().collect();
         if version.is_none() && gone.is_empty() {
             return None;
         }
@@ -184,8 +182,8 @@ impl<K: Cacheable, R: RequestKey> Feed<R> for WatchFeed<K, R> {
             if let Some(version) = version {
                 _ = lister.at_least(&version.to_string()).await;
             }
-            for (key, uid) in &gone {
-                _ = shown_gone(&lister, key, uid).await;
+            for GoneObject { key, uid, up_to } in &gone {
+                _ = shown_gone(&lister, key, uid, up_to.as_deref()).await;
             }
         };
         Some(shown.boxed())

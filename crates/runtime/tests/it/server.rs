@@ -303,15 +303,11 @@ impl Server {
                 state.store(&path.resource, &path.namespace, &path.name, object)
             }
             Method::DELETE if path.name.is_empty() => {
-                let items = state.select(path).into_iter().map(|object| {
+                let items = state.select(path);
+                for object in &items {
                     let name = object["metadata"]["name"].as_str().unwrap().to_owned();
-                    let of = Path { name, ..path.clone() };
-                    let key = (of.resource.clone(), of.namespace.clone(), of.name.clone());
-                    state.delete(&of);
-                    // The object while it has finalizers; otherwise its last state.
-                    state.objects.get(&key).cloned().unwrap_or(object)
-                });
-                let items: Vec<_> = items.collect();
+                    state.delete(&Path { name, ..path.clone() });
+                }
                 json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items})
             }
             Method::DELETE => {
