@@ -446,8 +446,8 @@ impl Cache {
     }
 
     /// Declares an index with its function's type, until the type is no longer cached. Returns
-    /// whether the same function was declared before. Rejects a different function under the same name, also one over another Rust type of
-    /// the resource, because the types share its indexes.
+    /// whether the same function was declared before. Rejects a different function under the same
+    /// name, also one over another Rust type of the resource, because the types share its indexes.
     pub(crate) fn declare_index<K: Cacheable>(
         &self,
         dynamic_type: &K::DynamicType,

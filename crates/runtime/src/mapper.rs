@@ -262,7 +262,7 @@ impl Part {
 /// Whether the server has answered, and does not serve aggregated discovery, or not to this user.
 fn is_unsupported(error: &kube_client::Error) -> bool {
     match error {
-        kube_client::Error::Api(status) => matches!(status.code, 403 | 404 | 405 | 406),
+        kube_client::Error::Api(status) => matches!(status.code, 403..=406),
         // The answer is of another type.
         kube_client::Error::SerdeError(_) | kube_client::Error::Discovery(_) => true,
         _ => false,

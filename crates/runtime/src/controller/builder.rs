@@ -205,8 +205,8 @@ impl<R: RequestKey> ControllerBuilder<R> {
         self.channel_of(keys, |key| vec![key])
     }
 
-    /// [`channel`](Self::channel) of other values; `map` returns their keys. If it panics, the value
-    /// is lost: see the [module](crate::source).
+    /// [`channel`](Self::channel) of other values; `map` returns their keys. If it panics, the
+    /// value is lost: see the [module](crate::source).
     pub fn channel_of<T: Send + 'static>(
         mut self,
         receiver: mpsc::Receiver<T>,
@@ -326,8 +326,8 @@ impl<R: RequestKey> ControllerBuilder<R> {
         self
     }
 
-    /// After a pass that wrote or deleted, holds its key back until the caches that this controller watches
-    /// show the writes, for at most this time. Default: 250 ms. Zero: never.
+    /// After a pass that wrote or deleted, holds its key back until the caches that this controller
+    /// watches show it, for at most this time. Default: 250 ms. Zero: never.
     ///
     /// So the next pass over the key reads its own writes, and their events lead to one pass
     /// instead of one each. The worker reconciles other keys meanwhile. Caches that will never show

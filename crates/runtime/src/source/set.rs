@@ -119,8 +119,8 @@ pub struct SourceStatus {
     pub last_panic: Option<String>,
     /// Objects with events that wait for a retry.
     pub retrying: usize,
-    /// Events dropped after a panic, because [too many](super::RETRIED_OBJECTS_MAX) were waiting. For
-    /// a channel: values whose map panicked.
+    /// Events dropped after a panic, because [too many](super::RETRIED_OBJECTS_MAX) were waiting.
+    /// For a channel: values whose map panicked.
     pub lost: u64,
 }
 
