@@ -230,7 +230,7 @@ fn page(rows: &BTreeMap<String, String>) -> Result<String> {
         | build | `dev` is not optimized, so that fewer plays fit into the time |\n\
         | crashes | plays in which the process dies at one of its writes: before and after each of them |\n\
         | storms | plays with faults by their seed, from seed 0 on |\n\
-        | failed | plays that ended otherwise than without faults, broke a rule of the scenario on the way, or did not end; \
+        | failed | plays whose final state differs from that without faults, that broke a rule of the scenario on the way, or did not end; \
         `PLAN='…' cargo test --release -p PACKAGE TEST -- --exact --nocapture` repeats one |\n\n\
         | controllers | test | date | build | crashes | storms | minutes | failed |\n|---|---|---|---|---|---|---|---|\n"
         .to_owned();

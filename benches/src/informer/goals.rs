@@ -69,28 +69,28 @@ fn times_less(
         return;
     };
     let ratio = theirs / ours;
-    let told = goal.map_or("–".to_owned(), |goal| format!("≥ {goal}×"));
-    table.judged(what, format!("{ratio:.1}×"), &told, goal.map(|goal| ratio >= goal));
+    let label = goal.map_or("–".to_owned(), |goal| format!("≥ {goal}×"));
+    table.judged(what, format!("{ratio:.1}×"), &label, goal.map(|goal| ratio >= goal));
 }
 
 fn sync(runs: &Runs, table: &mut Table) {
     let compact = name("compact", false);
-    for (peer, told) in [
+    for (peer, label) in [
         (runs::GO, "client-go by LIST"),
         (runs::GO_STREAM, "client-go by streamed list"),
         (runs::KUBE, "kube-runtime by LIST"),
         (runs::KUBE_STREAM, "kube-runtime by streamed list"),
     ] {
-        let what = format!("initial sync, `Compact`: CPU less than {told}");
+        let what = format!("initial sync, `Compact`: CPU less than {label}");
         times_less(runs, table, &what, (&compact, peer), sync_cpu, Some(10.0));
-        let what = format!("initial sync, `Compact`: wall time less than {told}");
+        let what = format!("initial sync, `Compact`: wall time less than {label}");
         times_less(runs, table, &what, (&compact, peer), sync_wall, None);
     }
-    for (peer, told) in [(runs::GO, "client-go"), (runs::KUBE, "kube-runtime")] {
-        let what = format!("initial sync, `Compact`, both by LIST: CPU less than {told}");
+    for (peer, label) in [(runs::GO, "client-go"), (runs::KUBE, "kube-runtime")] {
+        let what = format!("initial sync, `Compact`, both by LIST: CPU less than {label}");
         times_less(runs, table, &what, (runs::COMPACT_LIST, peer), sync_cpu, Some(10.0));
     }
-    for (own, floor, told) in [
+    for (own, floor, label) in [
         (&*compact, runs::FLOOR_STREAM, "streamed list"),
         (runs::COMPACT_LIST, runs::FLOOR_LIST, "LIST"),
     ] {
@@ -100,7 +100,7 @@ fn sync(runs: &Runs, table: &mut Table) {
             {
                 let ratio = own / floor;
                 table.judged(
-                    &format!("initial sync, `Compact`, {told}: {unit} against reading the bytes and finding the ends"),
+                    &format!("initial sync, `Compact`, {label}: {unit} against reading the bytes and finding the ends"),
                     format!("{ratio:.1}×"),
                     "≤ 3×",
                     Some(ratio <= 3.0),
@@ -109,8 +109,8 @@ fn sync(runs: &Runs, table: &mut Table) {
         }
     }
     let decoded = name("decoded", false);
-    for (peer, told) in [(runs::KUBE, "LIST"), (runs::KUBE_STREAM, "streamed list")] {
-        let what = format!("initial sync, `Decoded`: CPU less than kube-runtime by {told}");
+    for (peer, label) in [(runs::KUBE, "LIST"), (runs::KUBE_STREAM, "streamed list")] {
+        let what = format!("initial sync, `Decoded`: CPU less than kube-runtime by {label}");
         times_less(runs, table, &what, (&decoded, peer), sync_cpu, Some(1.5));
     }
     let what = "initial sync, `Decoded`, both pruned: CPU less than kube-runtime by LIST";
@@ -183,12 +183,12 @@ fn peak(runs: &Runs, table: &mut Table) {
 }
 
 fn events(runs: &Runs, table: &mut Table) {
-    for (peer, told, goal) in
+    for (peer, label, goal) in
         [(runs::GO, "client-go", Some(10.0)), (runs::KUBE, "kube-runtime", Some(10.0))]
     {
         for policy in POLICIES {
             let what =
-                format!("events per CPU-second, `{}`: more than {told}", runs::title(policy));
+                format!("events per CPU-second, `{}`: more than {label}", runs::title(policy));
             let goal = goal.filter(|_| policy == "compact");
             times_less(runs, table, &what, (&name(policy, false), peer), event_cpu, goal);
         }
@@ -201,14 +201,14 @@ fn reads(runs: &Runs, table: &mut Table) {
     let all: Reads = |f| f.reads_of_all;
     let decoded = runs.median(&reader("decoded"), |f| f.reads_of_few.map_or(0, |r| r[0]) as f64);
     for policy in POLICIES {
-        for (reads, told, is_goal) in [
+        for (reads, label, is_goal) in [
             (few, "a warm working set of 64 objects", policy == "compact"),
             (all, "all objects in turn: nothing is warm", false),
         ] {
             let of =
                 |n: usize| runs.median(&reader(policy), |f| reads(f).map_or(0, |r| r[n]) as f64);
             let (Some(p50), Some(p99)) = (of(0), of(1)) else { continue };
-            let what = format!("{}, {told}", reader(policy));
+            let what = format!("{}, {label}", reader(policy));
             let mut figure = format!("{:.2} µs (p99 {:.2} µs)", p50 / 1e3, p99 / 1e3);
             match decoded {
                 Some(decoded) if is_goal => {
@@ -232,12 +232,12 @@ fn sizes(runs: &Runs, table: &mut Table) {
         costs.iter().map(|(_, cost)| *cost).reduce(f64::min),
         costs.iter().map(|(_, cost)| *cost).reduce(f64::max),
     ) {
-        let told: Vec<String> =
+        let label: Vec<String> =
             costs.iter().map(|(size, cost)| format!("{:.1} µs at {size}", cost * 1e6)).collect();
         let ratio = most / least;
         table.judged(
             "CPU per event by number of objects, `Compact`",
-            format!("{}: {ratio:.2}×", told.join(", ")),
+            format!("{}: {ratio:.2}×", label.join(", ")),
             "flat within 1.3×",
             Some(ratio <= 1.3),
         );

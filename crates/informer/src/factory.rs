@@ -31,7 +31,7 @@ mod request;
 mod worker;
 
 pub use crate::source::Selection;
-pub use options::{ChooseSource, FactoryOptions, SourceRequest};
+pub use options::{ChooseSource, FactoryOptions, OnError, SourceRequest};
 pub use request::{InformerLease, InformerRequest};
 
 pub use worker::FactoryWorker;

@@ -25,7 +25,7 @@ mod intake;
 mod processor;
 mod worker;
 
-pub use crate::slices::OBJECTS_PER_POLL_MAX;
+pub use crate::slices::{OBJECTS_PER_POLL_MAX, Slices};
 pub use board::ErrorHandler;
 pub use builder::SharedInformerBuilder;
 pub use worker::InformerWorker;

@@ -10,12 +10,12 @@ use std::task::Poll;
 pub const OBJECTS_PER_POLL_MAX: usize = 64;
 
 /// Counts steps, and yields to other tasks after each slice of [`OBJECTS_PER_POLL_MAX`].
-#[derive(Default)]
-pub(crate) struct Slices(usize);
+#[derive(Debug, Default)]
+pub struct Slices(usize);
 
 impl Slices {
-    /// To be called after each step.
-    pub(crate) async fn next(&mut self) {
+    /// To be called after each step. Cancel safe.
+    pub async fn next(&mut self) {
         self.0 += 1;
         if self.0.is_multiple_of(OBJECTS_PER_POLL_MAX) {
             turn().await;

@@ -104,8 +104,8 @@ struct Informers {
     /// The resource of each compile-time type that was asked for, as [`ResourceType`] displays it.
     /// Bounded by the number of types in the program's code.
     names: HashMap<TypeId, Arc<str>>,
-    /// The function type of each declared index. Bounded by the number of indexes in the program's
-    /// code.
+    /// The function type of each declared index of the cached types. Bounded by the number of
+    /// indexes in the program's code.
     indexes: HashMap<(ResourceType, Arc<str>), TypeId>,
     /// The number of the last request.
     last_number: u64,
@@ -195,6 +195,8 @@ impl Cache {
         factory_options.resync_spread = SYNC_SPREAD;
         factory_options.decoded_bytes = options.decoded_bytes;
         factory_options.backoff = options.backoff;
+        factory_options.watch_quiet_timeout = options.watch_quiet_timeout;
+        factory_options.on_error.clone_from(&options.on_error);
         factory_options.give_up_after = options.give_up_after;
         factory_options.seed = Some(seed);
         if let Some((registry, name)) = &options.metrics {
@@ -377,7 +379,9 @@ impl Cache {
         let removed: Vec<_> = {
             let mut informers = self.informers.lock();
             informers.found.clear();
-            informers.by_id.extract_if(|(_, of), _| *of == resource).collect()
+            let removed = informers.by_id.extract_if(|(_, of), _| *of == resource).collect();
+            informers.forget_indexes(&resource);
+            removed
         };
         // Drop without the lock, because destructors may request informers.
         !removed.is_empty()
@@ -441,9 +445,9 @@ impl Cache {
         Ok(lists)
     }
 
-    /// Declares an index with its function's type. Returns whether the same function was declared
-    /// before. Rejects a different function under the same name, also one over another Rust type of
-    /// the resource, because the types share its indexes.
+    /// Declares an index with its function's type, until the type is no longer cached. Returns
+    /// whether the same function was declared before. Rejects a different function under the same
+    /// name, also one over another Rust type of the resource, because the types share its indexes.
     pub(crate) fn declare_index<K: Cacheable>(
         &self,
         dynamic_type: &K::DynamicType,
@@ -460,6 +464,16 @@ impl Cache {
             Entry::Occupied(occupied) if *occupied.get() == function => Ok(true),
             Entry::Occupied(_) => Err("it is already declared with another function".to_owned()),
         }
+    }
+
+    /// Takes back a declaration whose function was refused by an informer.
+    pub(crate) fn forget_index<K: Cacheable>(
+        &self,
+        dynamic_type: &K::DynamicType,
+        name: &Arc<str>,
+    ) {
+        let index = (ResourceType::of::<K>(dynamic_type), name.clone());
+        self.informers.lock().indexes.remove(&index);
     }
 
     /// The name of a type's resource, as [`ResourceType`] displays it. Shared among the calls of a
@@ -494,6 +508,13 @@ impl Cache {
 }
 
 impl Informers {
+    /// Forgets the declared indexes of a resource, if no type of it is cached any more.
+    fn forget_indexes(&mut self, resource: &ResourceType) {
+        if !self.by_id.keys().any(|(_, of)| of == resource) {
+            self.indexes.retain(|(of, _), _| of != resource);
+        }
+    }
+
     /// The informer requested by this type, or by another type of its resource.
     fn find<K: Cacheable>(&self, id: &Id) -> Option<CacheInformer<K>> {
         if let Some(cached) = self.by_id.get(id) {

@@ -25,7 +25,6 @@ use kube_core::metadata::PartialObjectMeta;
 use setpoint_informer::Cacheable;
 use setpoint_object::{ApiError, Reason, Status};
 
-pub(crate) use self::merge_from::difference;
 pub use self::{
     api::Api,
     apply::{Apply, ApplyError},
@@ -45,6 +44,10 @@ use self::{
     options::WriteOptions,
     own_writes::OwnWrites,
     warnings::Warnings,
+};
+pub(crate) use self::{
+    merge_from::difference,
+    own_writes::{gone as shown_gone, holds},
 };
 pub use crate::pass::{NOTES_MAX, Note, NoteKind, ReadFrom, WriteOutcome};
 use crate::{

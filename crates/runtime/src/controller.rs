@@ -175,7 +175,8 @@ impl ControllerHandle {
         self.view.levels()
     }
 
-    /// The status of its watches: which have synced, and the errors of the others.
+    /// The status of its watches, which have synced and the errors of the others, and then of its
+    /// channels.
     pub fn sources(&self) -> Vec<SourceStatus> {
         self.view.sources()
     }

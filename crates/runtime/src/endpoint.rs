@@ -40,6 +40,7 @@ use std::{
 
 use bytes::Bytes;
 
+pub(crate) use self::health::Probe;
 use self::serve::Routes;
 pub use self::{
     bearer::BearerAuth,
@@ -48,7 +49,6 @@ pub use self::{
     health::{CHECK_MAX, CHECKS_MAX, Check, Health, HealthError},
     review::{REVIEW_CACHE_MAX, REVIEWS_MAX},
 };
-pub(crate) use self::{certificate::CertificateCollector, health::Probe};
 use crate::runnable::Runnable;
 
 /// The maximum number of connections of one endpoint; more wait to be accepted.

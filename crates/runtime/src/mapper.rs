@@ -182,7 +182,7 @@ impl Mapper {
         // It is never closed.
         let _permit = self.0.discovery.acquire().await;
         let is_filled = self.0.state.lock().is_filled;
-        if !is_filled && self.fill().await {
+        if !is_filled && self.fill(&part).await? {
             self.0.state.lock().answered.insert(part.clone(), Instant::now());
         }
         let is_due = {
@@ -208,21 +208,25 @@ impl Mapper {
     }
 
     /// Discovers all groups, once; returns whether the server supports that. Otherwise groups are
-    /// discovered one by one.
-    async fn fill(&self) -> bool {
+    /// discovered one by one. An error is about `part`, the first that was looked up.
+    async fn fill(&self, part: &Part) -> Result<bool, MapperError> {
         let all = Discovery::new(self.0.client.clone()).run_aggregated().await;
+        let all = match all {
+            Err(error) if !is_unsupported(&error) => return Err(part.failed(error)),
+            all => all,
+        };
         let mut state = self.0.state.lock();
         state.is_filled = true;
         match all {
             // A server without support may answer with an empty list.
             Ok(all) if all.has_group(ApiGroup::CORE_GROUP) => {
                 all.groups().for_each(|group| state.take_in(group, true));
-                true
+                Ok(true)
             }
-            Ok(_) => false,
+            Ok(_) => Ok(false),
             Err(error) => {
                 tracing::debug!(%error, "no aggregated discovery: groups are discovered one by one");
-                false
+                Ok(false)
             }
         }
     }
@@ -243,11 +247,25 @@ impl Mapper {
             Err(kube_client::Error::Discovery(
                 DiscoveryError::MissingApiGroup(_) | DiscoveryError::EmptyApiGroup(_),
             )) => Ok(None),
-            Err(source) => {
-                let (group, version, source) = (group.clone(), version.clone(), Box::new(source));
-                Err(MapperError::Discover { group, version, source })
-            }
+            Err(error) => Err(part.failed(error)),
         }
+    }
+}
+
+impl Part {
+    fn failed(&self, error: kube_client::Error) -> MapperError {
+        let (group, version) = (self.group.clone(), self.version.clone());
+        MapperError::Discover { group, version, source: Box::new(error) }
+    }
+}
+
+/// Whether the server has answered, and does not serve aggregated discovery, or not to this user.
+fn is_unsupported(error: &kube_client::Error) -> bool {
+    match error {
+        kube_client::Error::Api(status) => matches!(status.code, 403..=406),
+        // The answer is of another type.
+        kube_client::Error::SerdeError(_) | kube_client::Error::Discovery(_) => true,
+        _ => false,
     }
 }
 

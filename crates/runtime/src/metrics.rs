@@ -14,12 +14,13 @@
 //! | requests to the API server | `rest_client_requests_total`                                                  |
 //! | the election              | `leader_election_master_status`, `leader_election_slowpath_total`              |
 //! | events                    | `setpoint_events_lost_total`                                                   |
-//! | certificates of endpoints | `certwatcher_read_certificate_total`, `…_errors_total`                         |
+//! | certificates of endpoints, and others by [`Metrics::add_certificate_reads`] | `certwatcher_read_certificate_total`, `…_errors_total` |
 //! | the program               | metrics registered through [`Metrics::update`]                                 |
 //!
 //! Labels are names of controllers, informers, resources, codes and causes. Their number is bounded
 //! by the program's code. Names of objects are never labels.
 
+mod certificates;
 pub(crate) mod family;
 mod informers;
 mod queues;
@@ -34,19 +35,24 @@ use parking_lot::Mutex;
 pub use prometheus_client;
 use prometheus_client::registry::Registry;
 
-pub(crate) use self::{
-    family::Durations,
-    informers::{InformerCollector, InformerFigures},
-};
+use self::certificates::CertificateCollector;
 pub use self::{
+    certificates::CertificateReads,
     family::RECONCILE_SECONDS,
     queues::{QueueCollector, QueueMetrics},
     requests::{CountRequests, Counted},
 };
+pub(crate) use self::{
+    family::Durations,
+    informers::{InformerCollector, InformerFigures},
+};
 
 /// The metrics of one manager. Cheap to clone; outlives the manager.
 #[derive(Clone, Default)]
-pub struct Metrics(Arc<Mutex<Registry>>);
+pub struct Metrics {
+    registry: Arc<Mutex<Registry>>,
+    certificates: CertificateCollector,
+}
 
 impl Metrics {
     /// Without metrics.
@@ -65,14 +71,23 @@ impl Metrics {
     /// assert!(metrics.prometheus().contains("\npages_printed_total 1\n"));
     /// ```
     pub fn update<T>(&self, update: impl FnOnce(&mut Registry) -> T) -> T {
-        update(&mut self.0.lock())
+        update(&mut self.registry.lock())
+    }
+
+    /// Adds the reads of a server's certificate to `certwatcher_read_certificate_total` and
+    /// `…_errors_total`. Adding the same again changes nothing.
+    pub fn add_certificate_reads(&self, reads: CertificateReads) {
+        if self.certificates.add(reads) {
+            let certificates = Box::new(self.certificates.clone());
+            self.registry.lock().register_collector(certificates);
+        }
     }
 
     /// All metrics as OpenMetrics 1.0 text.
     pub fn openmetrics(&self) -> String {
         let mut text = String::new();
         // Writing to a string does not fail, and no metric here returns an error.
-        if prometheus_client::encoding::text::encode(&mut text, &self.0.lock()).is_err() {
+        if prometheus_client::encoding::text::encode(&mut text, &self.registry.lock()).is_err() {
             tracing::error!("a metric could not be written");
         }
         text

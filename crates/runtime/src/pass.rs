@@ -11,7 +11,11 @@
 mod cause;
 mod outcome;
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -33,8 +37,9 @@ use crate::request::{Request, RequestKey};
 pub const NOTES_MAX: usize = 32;
 
 /// The maximum number of writes of one resource in one namespace that a pass records individually:
-/// 32. Beyond it, the pass waits for every cache of the resource.
-const WRITES_MAX: usize = 32;
+/// 32. Beyond it, the pass waits for every cache of the resource. Of the objects that are gone, the
+/// last are recorded: a cache that shows the last deletions shows the earlier ones.
+pub(crate) const WRITES_MAX: usize = 32;
 
 /// The record of one pass: start, reads, writes, end.
 #[derive(Debug)]
@@ -94,6 +99,17 @@ pub(crate) struct Writes {
     /// [`WRITES_MAX`].
     objects: Vec<WrittenObject>,
     has_more: bool,
+    /// The last objects that were deleted.
+    gone: VecDeque<GoneObject>,
+}
+
+/// An object that a cache is not to show after a deletion. The answer has no version to wait for.
+#[derive(Debug, Clone)]
+pub(crate) struct GoneObject {
+    pub(crate) key: Request,
+    pub(crate) uid: Arc<str>,
+    /// It may be there at a later version: marked for deletion.
+    pub(crate) up_to: Option<Arc<str>>,
 }
 
 /// An object after a write.
@@ -105,6 +121,11 @@ struct WrittenObject {
 }
 
 impl Writes {
+    /// The last objects that were deleted.
+    pub(crate) fn gone(&self) -> impl Iterator<Item = &GoneObject> {
+        self.gone.iter()
+    }
+
     /// The newest version that a cache of the matching objects will show, given the objects it
     /// holds now. A write after which an object no longer matches counts too: the object leaves the
     /// cache.
@@ -257,6 +278,21 @@ impl Pass {
         }
     }
 
+    /// Records that a write left no object with this uid; with `up_to`: none at this version or an
+    /// earlier one. Ignored if the uid is empty: then no cache has the object.
+    pub(crate) fn note_gone(
+        &self,
+        resource: &Arc<str>,
+        key: &Request,
+        uid: Arc<str>,
+        up_to: Option<Arc<str>>,
+    ) {
+        if !uid.is_empty() {
+            let gone = GoneObject { key: key.clone(), uid, up_to };
+            self.noted.lock().written.add_gone(resource, gone);
+        }
+    }
+
     /// The notes in order of the first of each, how many more there were, and the end of the pass,
     /// if it has ended.
     pub(crate) fn recorded(&self) -> (Vec<Note>, u32, Option<(Instant, PassOutcome)>) {
@@ -289,6 +325,14 @@ impl Noted {
 }
 
 impl Written {
+    fn add_gone(&mut self, resource: &Arc<str>, gone: GoneObject) {
+        let writes = self.0.entry((resource.clone(), gone.key.namespace.clone())).or_default();
+        if writes.gone.len() >= WRITES_MAX {
+            writes.gone.pop_front();
+        }
+        writes.gone.push_back(gone);
+    }
+
     fn add(&mut self, resource: &Arc<str>, key: &Request, version: u64, json: &Bytes) {
         let writes = self.0.entry((resource.clone(), key.namespace.clone())).or_default();
         writes.newest = version.max(writes.newest);

@@ -76,6 +76,7 @@
 //!   among the last refused keys.
 
 mod gate;
+mod hand_over;
 mod member;
 mod options;
 mod ownership;

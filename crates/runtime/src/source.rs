@@ -8,14 +8,17 @@
 //! | a channel                                                  | at once                                            | a map function               |
 //! | a custom [`Source`], or a function ([`source_fn`])         | its start has returned                             | a [`KeySink`]                |
 //!
-//! If a user's function panics, no event is lost:
+//! If a user's function panics, no event of a watch is lost:
 //!
-//! | function                           | the event                                                                          |
-//! |------------------------------------|-------------------------------------------------------------------------------------|
-//! | a predicate, or a filter           | passes: the object's own key, or the keys that the handler adds, are queued         |
-//! | an event handler, or a map         | is handled again after a second, and then with back-off; others are not delayed     |
+//! | function                              | the event or value                                                                  |
+//! |---------------------------------------|-------------------------------------------------------------------------------------|
+//! | a predicate, or a filter              | passes: the object's own key, or the keys that the handler adds, are queued         |
+//! | an event handler, or a map of a watch | is handled again after a second, and then with back-off; others are not delayed     |
+//! | a map of a channel                    | is lost, because the map took it: logged and counted                                |
+//! | the start or run of a custom source   | fails the controller, and so the manager                                            |
 //!
-//! [`SourceStatus`] counts panics and holds the last message.
+//! [`SourceStatus`] counts panics and holds the last message. Up to [`RETRIED_OBJECTS_MAX`] objects
+//! of a watch wait for a retry, with up to four events each: beyond that, events are lost.
 //!
 //! All sources of a controller start together. Its workers start when all have synced. After that,
 //! watches can be added and removed: [`Watches`]. When the controller ends, its handlers are
@@ -30,8 +33,8 @@ mod watch;
 mod watches;
 
 pub(crate) use self::{
-    external::{Channel, DynSource, External},
-    feed::Unbound,
+    external::{Channel, ChannelState, DynSource, External},
+    feed::{Only, Unbound},
     handler::{Mapped, MappedByIndex, MappedObjects, MappedWith, Owner},
     retry::Retries,
     set::{Awaited, LaggingCache, Sources},

@@ -26,6 +26,9 @@ use crate::WebhookMetrics;
 /// The name of the manager's member, and of its readiness check.
 const NAME: &str = "webhooks";
 
+/// The name of the readiness check of certificates that the program issues.
+const CERTIFICATES: &str = "webhook-certificates";
+
 /// Why a manager cannot serve webhooks.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -113,7 +116,8 @@ pub trait ManagerWebhooks {
 
     /// [`webhooks_with`](Self::webhooks_with), with certificates that the program issues, renews
     /// and writes into the configurations that API servers read. Call it before the manager runs:
-    /// it reads or makes the Secret at once.
+    /// it reads or makes the Secret at once. If a configuration had another CA, the check
+    /// `webhook-certificates` of `/readyz` fails for [`WebhookCertificates::PROPAGATION`].
     ///
     /// # Errors
     ///
@@ -165,10 +169,11 @@ impl ManagerWebhooks for Manager {
     ) -> Result<ServedWebhooks, ManagerWebhooksError> {
         let (client, clock) = (self.client().kube().clone(), self.clock().clone());
         let keeper = CertificateKeeper::start(client, clock, certificates).await?;
-        let current = keeper.current();
+        let (current, is_known) = (keeper.current(), keeper.is_known());
         let controller = keeper.controller()?;
         let served =
             self.webhooks_with(webhooks, |builder| server(builder.certificate_of(current))).await?;
+        self.health().readyz(CERTIFICATES, is_known)?;
         self.add(controller)?;
         Ok(served)
     }

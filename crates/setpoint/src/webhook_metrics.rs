@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use setpoint_runtime::metrics::{
-    Metrics,
+    CertificateReads, Metrics,
     prometheus_client::{
         encoding::EncodeLabelSet,
         metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -32,8 +32,7 @@ pub struct WebhookMetrics {
     in_flight: Family<Webhook, Gauge>,
     latency: Family<Webhook, Histogram, fn() -> Histogram>,
     panics: Family<Webhook, Counter>,
-    certificates: Counter,
-    certificate_errors: Counter,
+    certificates: CertificateReads,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -55,14 +54,14 @@ impl Webhook {
 
 impl WebhookMetrics {
     /// Registers the metrics. Registering twice in the same [`Metrics`] produces duplicate series.
+    /// Reads of certificates are counted together with those of a manager's endpoints.
     pub fn register(metrics: &Metrics) -> Arc<Self> {
         let new = Self {
             requests: Family::default(),
             in_flight: Family::default(),
             latency: Family::new_with_constructor(|| Histogram::new(LATENCY_SECONDS)),
             panics: Family::default(),
-            certificates: Counter::default(),
-            certificate_errors: Counter::default(),
+            certificates: CertificateReads::default(),
         };
         metrics.update(|registry| {
             registry.register(
@@ -85,17 +84,8 @@ impl WebhookMetrics {
                 "Panics of webhooks' handlers",
                 new.panics.clone(),
             );
-            registry.register(
-                "certwatcher_read_certificate",
-                "How often the certificate was read",
-                new.certificates.clone(),
-            );
-            registry.register(
-                "certwatcher_read_certificate_errors",
-                "How often the certificate could not be read",
-                new.certificate_errors.clone(),
-            );
         });
+        metrics.add_certificate_reads(new.certificates.clone());
         Arc::new(new)
     }
 }
@@ -132,10 +122,10 @@ impl setpoint_webhook::Metrics for WebhookMetrics {
     }
 
     fn certificate_read(&self) {
-        self.certificates.inc();
+        self.certificates.add_read();
     }
 
     fn certificate_read_failed(&self) {
-        self.certificate_errors.inc();
+        self.certificates.add_error();
     }
 }

@@ -3,12 +3,12 @@
 //! # Theory
 //!
 //! A level-triggered controller must converge: wherever it is stopped and whatever faults it meets,
-//! the objects must reach the same final state as without. [`check`] verifies that.
+//! the objects must reach the same final state as without faults. [`check`] verifies that.
 //!
 //! | step | action |
 //! |---|---|
 //! | 1 | The scenario is played twice without faults. Both plays must make the same requests; otherwise the scenario is not deterministic and cannot be replayed. |
-//! | 2 | The scenario is played with each [`Plan`]: the process dies at its n-th write and restarts a second later; requests and watches meet faults; the store fails; clocks differ. Plans in which the store fails are played twice, as the first one. |
+//! | 2 | The scenario is played with each [`Plan`]: the process is killed at its n-th write and restarts a second later; requests and watches meet faults; the store fails; clocks differ. Plans in which the store fails are played twice, as the first one. |
 //! | 3 | Every play must end in time, with the same objects as the first, and become quiet: a process that keeps sending requests has a loop without back-off. |
 //!
 //! A play is a function of its plan. A failure prints the plan; the environment variable `PLAN`
@@ -185,11 +185,14 @@ impl Drop for Failing {
 fn fault<S: Scenario>(scenario: &S, played: &Played, clean: &Played) -> Option<String> {
     let differences = state::differences(&clean.objects, &played.objects);
     if !differences.is_empty() {
-        return Some(format!("objects ended otherwise:\n{}", differences.join("\n")));
+        return Some(format!(
+            "the final objects differ from those without faults:\n{}",
+            differences.join("\n")
+        ));
     }
     if played.outside != clean.outside {
         return Some(format!(
-            "the outside ended as\n{:#}\nrather than\n{:#}",
+            "the outside state is\n{:#}\ninstead of\n{:#}",
             played.outside, clean.outside
         ));
     }

@@ -18,7 +18,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// A longer wait pauses for this part of its time, so that a virtual day takes some hundred polls.
 const PAUSE_PARTS: u32 = 20;
 
-/// Tells that objects have changed. A clone has seen what the original has.
+/// Notifies of changed objects. A clone has seen what the original has.
 #[derive(Debug, Clone)]
 pub struct Changes(watch::Receiver<u64>);
 
@@ -82,7 +82,7 @@ impl TestEnv {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {
     /// # let env = setpoint_testenv::TestEnv::start().await.unwrap();
     /// let client = env.client();
-    /// let version = env.eventually("the server tells its version", async || {
+    /// let version = env.eventually("the server's version", async || {
     ///     client.apiserver_version().await.ok()
     /// }).await;
     /// assert_eq!(version.major, "1");

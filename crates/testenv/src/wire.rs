@@ -4,7 +4,7 @@
 //! | a request may | a watch may also |
 //! |---|---|
 //! | be refused: 500, 429 with `Retry-After`, a write 409 | end after some frames |
-//! | not reach the server | break in the middle |
+//! | not reach the server | break in the middle of a frame |
 //! | be carried out while its response is lost | expire: `410 Gone` |
 //! | meet the [`Crash`] of its process | be slow |
 //!
@@ -158,7 +158,7 @@ impl Wire {
     }
 
     /// Stops injecting faults.
-    pub fn heal(&self) {
+    pub fn stop_faults(&self) {
         self.shared.state.lock().faults_left = 0;
     }
 
@@ -178,7 +178,7 @@ impl Wire {
 
     /// Kills the process: nothing that it started continues.
     async fn die<T>(&self) -> T {
-        self.trace.line(format_args!("{} dies", self.who));
+        self.trace.line(format_args!("{} is killed", self.who));
         self.shared.state.lock().life += 1;
         self.shared.crashed.notify_one();
         pending().await

@@ -76,11 +76,11 @@ impl Scenario for Photos {
 
     async fn drive(&self, env: &TestEnv, service: &Service) {
         env.install(&Bucket::crd()).await.expect("the definition is served");
-        let buckets = user(env, service).await.expect("users are served");
+        let buckets = user(env, service).await.expect("make a client for the user");
         let other = Bucket::new("music", BucketSpec { secret: "storage".into() });
-        buckets.create(&PostParams::default(), &other).await.expect("users are served");
+        buckets.create(&PostParams::default(), &other).await.expect("create a bucket");
         env.until(&buckets, "music", has_condition("Ready", "True")).await;
-        buckets.delete("photos", &DeleteParams::default()).await.expect("users are served");
+        buckets.delete("photos", &DeleteParams::default()).await.expect("delete a bucket");
         env.until(&buckets, "photos", gone()).await;
     }
 

@@ -21,7 +21,7 @@ async fn user(env: &TestEnv) -> Result<(), BoxError> {
     assert_eq!(deployment.and_then(|deployment| deployment.spec.replicas), Some(2));
     env.until(&sites, "hello", has_condition("Ready", "False")).await;
 
-    // No kubelet is here: the test says what it would say.
+    // There is no kubelet, so the test writes the status.
     let status = json!({"status": {"replicas": 2, "readyReplicas": 2}});
     deployments.patch_status("hello", &PatchParams::default(), &Patch::Merge(status)).await?;
     env.until(&sites, "hello", has_condition("Ready", "True")).await;
@@ -54,7 +54,7 @@ impl Scenario for Hello {
 
     async fn drive(&self, env: &TestEnv, _world: &()) {
         env.install(&Website::crd()).await.expect("the definition is served");
-        user(env).await.expect("users are served");
+        user(env).await.expect("do what the user does");
     }
 }
 

@@ -19,7 +19,7 @@ fn text(packages: &[Package], version: &str, date: &str, hardware: &str) -> Stri
         "# controller-runtime's own suites\n\n\
          The tests of controller-runtime {version}, unchanged, with `KUBEBUILDER_ASSETS` from `setpoint envtest install`. Written by\n\
          `cargo xtask controller-runtime --source PATH`, which takes a checkout with the test program of each package in its folder\n\
-         (`go test -c`). How the binaries differ from the originals: [in envtest's place](envtest.md).\n\n\
+         (`go test -c`). How the binaries differ from the originals: [as a replacement for envtest](envtest.md).\n\n\
          {date}, {hardware}. The packages run one after another. A start is one of an API server with its etcd; suites that need none have 0.\n\
          A package with a failure runs once more with `SETPOINT_CONTROLLERS=none`, which leaves the controllers of a kube-apiserver alone.\n",
     );

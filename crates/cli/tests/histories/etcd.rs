@@ -153,7 +153,7 @@ async fn history(slot: usize, n: u64, servers: Vec<Arc<Server>>, truth: EtcdStor
         log.end(&keys)
     };
     let is_seen = cast.see((0..NAMESPACES).map(last).collect()).await;
-    assert!(is_seen, "a watcher waits for what is not told: {log:?}");
+    assert!(is_seen, "a watcher did not receive an event: {log:?}");
     // So that lists of the slot's next history stay short.
     for namespace in 0..NAMESPACES {
         cast.person().clear(namespace).await;

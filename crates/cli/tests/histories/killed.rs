@@ -72,7 +72,7 @@ async fn history(slot: usize, n: u64, server: Arc<Server>) -> (Arc<Place>, Arc<R
         last.push(closing.expect("the history closes in time"));
     }
     let is_seen = cast.see(last.clone()).await;
-    assert!(is_seen, "a watcher waits for what is not told: {last:?}");
+    assert!(is_seen, "a watcher did not receive an event: {last:?}");
     (place, record)
 }
 

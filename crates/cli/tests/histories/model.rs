@@ -224,7 +224,7 @@ pub(crate) fn resolve(history: &mut [Timed<Call>]) -> Result<(), String> {
 /// known before.
 fn revisions_follow_time(history: &[Timed<Call>]) -> Result<(), String> {
     // The highest revision known from responses at each moment.
-    let mut told: Vec<(u64, u64)> = history
+    let mut delivered: Vec<(u64, u64)> = history
         .iter()
         .filter_map(|timed| match timed.call {
             Call::Read { revision, .. } | Call::Write { revision, .. } => {
@@ -233,21 +233,21 @@ fn revisions_follow_time(history: &[Timed<Call>]) -> Result<(), String> {
             _ => None,
         })
         .collect();
-    told.sort_unstable();
+    delivered.sort_unstable();
     let mut highest = 0;
-    for (_, revision) in &mut told {
+    for (_, revision) in &mut delivered {
         highest = highest.max(*revision);
         *revision = highest;
     }
     for timed in history {
-        let before = told.partition_point(|(ended, _)| *ended < timed.began);
-        let highest = before.checked_sub(1).map_or(0, |at| told[at].1);
+        let before = delivered.partition_point(|(ended, _)| *ended < timed.began);
+        let highest = before.checked_sub(1).map_or(0, |at| delivered[at].1);
         match timed.call {
             Call::Write { revision: Some(revision), .. } if revision <= highest => {
-                return Err(format!("{highest} was told before {timed:?}"));
+                return Err(format!("{highest} was delivered before {timed:?}"));
             }
             Call::Read { revision: Some(revision), .. } if revision < highest => {
-                return Err(format!("{highest} was told before {timed:?}"));
+                return Err(format!("{highest} was delivered before {timed:?}"));
             }
             _ => {}
         }

@@ -196,7 +196,7 @@ impl World {
                 ended.unwrap();
             }
         });
-        watched.await.map_err(|_| format!("a watcher waits for what is not told: {log:?}"))?;
+        watched.await.map_err(|_| format!("a watcher did not receive an event: {log:?}"))?;
         for started in &self.servers {
             started.server.stop().await;
         }

@@ -111,7 +111,7 @@ async fn live(seed: u64) {
         let pause = [0, 0, 1, 5, 50, 500, 20_000][rng.random_range(0..7)];
         tokio::time::sleep(Duration::from_millis(pause)).await;
     }
-    wire.heal();
+    wire.stop_faults();
     tokio::time::sleep(QUIET).await;
 
     let text = std::fs::read_to_string(&registry).unwrap_or_else(|_| "{}".into());

@@ -82,7 +82,7 @@ fn crash_at_any_write_does_not_change_the_final_state() {
         for crash in [Crash::Before(n), Crash::After(n)] {
             let played =
                 play(Play { crash: Some(crash), events: Events::MayBeLost, ..Play::clean(1) });
-            assert!(played.trace.contains("controller dies"), "{crash:?} did not happen");
+            assert!(played.trace.contains("controller is killed"), "{crash:?} did not happen");
             if let Some(fault) = fault(&played, &clean) {
                 panic!("{}\n{crash:?}: {fault}", played.trace);
             }

@@ -2,6 +2,7 @@
 use crate::informer::{Cacheable, SharedInformer, SharedInformerBuilder};
 use crate::metrics::MetricsRegistry;
 use crate::policy::CachePolicy;
+use crate::reflector::ReflectorError;
 use crate::resource_type::ResourceType;
 use crate::source::{ClientSource, ListWatch, Selection};
 use crate::transform::Transform;
@@ -18,6 +19,9 @@ use std::time::Duration;
 /// Chooses the source of an informer; see [`FactoryOptions::source`].
 pub type ChooseSource =
     Arc<dyn Fn(&SourceRequest, Arc<dyn ListWatch>) -> Arc<dyn ListWatch> + Send + Sync>;
+
+/// Handles a failure of the informer of a type; see [`FactoryOptions::on_error`].
+pub type OnError = Arc<dyn Fn(&ResourceType, &ReflectorError) + Send + Sync>;
 
 /// The resource and selection of an informer.
 #[derive(Debug, Clone)]
@@ -67,6 +71,12 @@ pub struct FactoryOptions {
     pub transform: Option<Transform>,
     /// The first and the longest wait between failures; `None` is client-go's.
     pub backoff: Option<(Duration, Duration)>,
+    /// How long a watch may bring nothing before another one is opened; zero turns it off. `None`
+    /// is [`WATCH_QUIET_TIMEOUT`](crate::reflector::WATCH_QUIET_TIMEOUT), 90 s. See
+    /// [`SharedInformerBuilder::watch_quiet_timeout`].
+    pub watch_quiet_timeout: Option<Duration>,
+    /// Called with every failure of an informer; see [`SharedInformerBuilder::on_error`].
+    pub on_error: Option<OnError>,
     /// Stops informers whose type has been refused for this long; see
     /// [`SharedInformerBuilder::give_up_after`]. `None` is never.
     pub give_up_after: Option<Duration>,
@@ -89,6 +99,7 @@ impl fmt::Debug for FactoryOptions {
             .field("policy", &self.policy)
             .field("prune", &self.prune)
             .field("transforms", &self.transform.is_some())
+            .field("watch_quiet_timeout", &self.watch_quiet_timeout)
             .field("give_up_after", &self.give_up_after)
             .finish_non_exhaustive()
     }
@@ -141,6 +152,13 @@ impl FactoryOptions {
         }
         if let Some((min, max)) = self.backoff {
             builder = builder.backoff(min, max);
+        }
+        if let Some(timeout) = self.watch_quiet_timeout {
+            builder = builder.watch_quiet_timeout(timeout);
+        }
+        if let Some(handle) = self.on_error.clone() {
+            let of = resource_type.clone();
+            builder = builder.on_error(move |error| handle(&of, error));
         }
         if let Some(prune) = self.prune.clone() {
             builder = builder.prune(prune);

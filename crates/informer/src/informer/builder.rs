@@ -24,6 +24,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
+/// The longest quiet timeout: a day. A watch ends earlier by its own timeout.
+const QUIET_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Builds a [`SharedInformer`] and the worker that runs it.
 #[must_use]
 pub struct SharedInformerBuilder<K> {
@@ -159,6 +162,18 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
     /// Objects per page of all lists (REF-1 d). Default: by REF-1.
     pub fn page_size(mut self, page_size: u32) -> Self {
         self.reflector.page_size = Some(page_size);
+        self
+    }
+
+    /// How long a watch may bring nothing, not even a bookmark, before another one is opened, and
+    /// how long a request for a watch may wait for its answer. Zero turns it off: a watch then ends
+    /// by its own timeout. Default:
+    /// [`WATCH_QUIET_TIMEOUT`](crate::reflector::WATCH_QUIET_TIMEOUT), 90 s.
+    ///
+    /// Servers send a bookmark every minute or so. A shorter time opens many watches for nothing.
+    pub fn watch_quiet_timeout(mut self, timeout: Duration) -> Self {
+        let timeout = timeout.min(QUIET_TIMEOUT_MAX);
+        self.reflector.watch_quiet_timeout = (!timeout.is_zero()).then_some(timeout);
         self
     }
 

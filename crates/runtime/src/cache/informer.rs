@@ -326,6 +326,7 @@ impl<K> Drop for CacheLease<K> {
         if cached.n_leases == 0 && !cached.is_pinned {
             let removed = informers.by_id.remove(&self.id);
             informers.found.clear();
+            informers.forget_indexes(&self.id.1);
             drop(informers);
             drop(removed);
         }

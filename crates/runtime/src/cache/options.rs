@@ -5,8 +5,8 @@ use std::{any::TypeId, collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use kube_core::ClusterResourceScope;
 use setpoint_informer::{
-    CachePolicy, Cacheable, ListWatch, MetricsRegistry, ResourceType,
-    factory::{ChooseSource, Selection, SourceRequest},
+    CachePolicy, Cacheable, ListWatch, MetricsRegistry, ReflectorError, ResourceType,
+    factory::{ChooseSource, OnError, Selection, SourceRequest},
     source::saved::SavedLists,
     transform::Transform,
 };
@@ -74,6 +74,8 @@ pub struct CacheOptions {
     pub(super) shard: String,
     pub(super) decoded_bytes: Option<usize>,
     pub(super) backoff: Option<(Duration, Duration)>,
+    pub(super) watch_quiet_timeout: Option<Duration>,
+    pub(super) on_error: Option<OnError>,
     pub(super) give_up_after: Option<Duration>,
     pub(super) source: Option<ChooseSource>,
     pub(super) saved: Option<SavedLists>,
@@ -212,6 +214,34 @@ impl CacheOptions {
     /// The minimum and maximum back-off of an informer after failures. Default: client-go's.
     pub fn backoff(mut self, min: Duration, max: Duration) -> Self {
         self.backoff = Some((min, max));
+        self
+    }
+
+    /// How long a watch may bring nothing, not even a bookmark, before another one is opened, and
+    /// how long a request for a watch may wait for its answer: a connection that died silently is
+    /// found after this time and at most a quarter more. Zero turns it off. Default:
+    /// [`WATCH_QUIET_TIMEOUT`](setpoint_informer::reflector::WATCH_QUIET_TIMEOUT), 90 s.
+    ///
+    /// Servers send a bookmark every minute or so. A shorter time opens many watches for nothing.
+    pub fn watch_quiet_timeout(mut self, timeout: Duration) -> Self {
+        self.watch_quiet_timeout = Some(timeout);
+        self
+    }
+
+    /// Calls `handler` with every failure of an informer to list or watch its type, in addition to
+    /// the log and the informer's status. Must return fast. Default: nothing is called.
+    ///
+    /// ```
+    /// # use setpoint_runtime::CacheOptions;
+    /// let options = CacheOptions::new().on_error(|resource, error| {
+    ///     eprintln!("{resource}: {error}");
+    /// });
+    /// ```
+    pub fn on_error(
+        mut self,
+        handler: impl Fn(&ResourceType, &ReflectorError) + Send + Sync + 'static,
+    ) -> Self {
+        self.on_error = Some(Arc::new(handler));
         self
     }
 
@@ -401,6 +431,7 @@ impl fmt::Debug for CacheOptions {
             .field("config", &self.config)
             .field("namespaces", &self.namespaces)
             .field("by_type", &self.by_type)
+            .field("watch_quiet_timeout", &self.watch_quiet_timeout)
             .field("give_up_after", &self.give_up_after)
             .finish_non_exhaustive()
     }

@@ -168,7 +168,7 @@ impl<K: Resource> Api<K> {
         let was_dry_run = self.client.options.is_dry_run || matches!(answer, Ok((_, true)));
         let answer = answer.map(|(body, _)| body);
         let mut key = key.clone();
-        let mut version = None;
+        let (mut version, mut gone) = (None, None);
         // A dry run has no version to wait for.
         if let Ok(body) = &answer
             && !was_dry_run
@@ -181,13 +181,16 @@ impl<K: Resource> Api<K> {
             if *name != *key.name || *namespace != *key.namespace {
                 key = Request::new(&*namespace, &*name);
             }
-            self.client.own.note_answer(&self.resource, &key, body);
+            gone = self.client.own.note_answer(&self.resource, &key, body);
             version = Some(head.resource_version(body));
         }
         if let Some(pass) = self.client.pass() {
             let outcome = WriteOutcome::of(&answer);
             let written = version.as_deref().zip(answer.as_ref().ok());
             pass.note_written(&self.resource, &key, verb, written, outcome);
+            if let Some(uid) = gone {
+                pass.note_gone(&self.resource, &key, uid, None);
+            }
         }
         answer
     }

@@ -150,19 +150,19 @@ pub enum ClientError {
         resource: Arc<str>,
     },
     /// The cache does not show a write yet that the read waits for: retry later.
-    #[error("read {resource} {object} from the cache: the object is not {wanted} after {waited:?}")]
+    #[error("read {}", behind(.resource, .object, .wanted, *.waited))]
     Behind {
         /// The resource, with its group.
         resource: Arc<str>,
         /// The object's key; empty for a list.
         object: String,
-        /// What the read waits for.
+        /// What the read waits for; `as it was written` for a list.
         wanted: String,
         /// How long it has waited.
         waited: Duration,
     },
     /// The versions cannot be compared, or the cache has stopped.
-    #[error("read {resource} {object} from the cache, as it was written")]
+    #[error("read {}", unordered(.resource, .object))]
     Unordered {
         /// The resource, with its group.
         resource: Arc<str>,
@@ -175,6 +175,24 @@ pub enum ClientError {
     /// A cached object cannot be decoded as its type.
     #[error("read from the cache")]
     CachedDecode(#[from] DecodeError),
+}
+
+fn behind(resource: &str, object: &str, wanted: &str, waited: Duration) -> String {
+    match object {
+        "" => format!(
+            "{resource} from the cache: after {waited:?} it does not show this client's writes"
+        ),
+        _ => format!(
+            "{resource} {object} from the cache: the object is not {wanted} after {waited:?}"
+        ),
+    }
+}
+
+fn unordered(resource: &str, object: &str) -> String {
+    match object {
+        "" => format!("{resource} from the cache, with this client's writes"),
+        _ => format!("{resource} {object} from the cache, as it was written"),
+    }
 }
 
 impl ClientError {

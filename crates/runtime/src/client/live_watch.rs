@@ -8,6 +8,7 @@ use setpoint_informer::{
     Cacheable, ClientSource, RetryWatcher,
     retry_watcher::{Change, RetryWatcherError},
 };
+use setpoint_object::seed;
 
 use super::{Api, Call, ClientError, api::decode};
 
@@ -63,7 +64,7 @@ pub struct LiveWatch<K: Cacheable> {
     api: Api<K>,
     namespace: Option<Arc<str>>,
     params: ListParams,
-    seed: u64,
+    seed: Option<u64>,
     // State.
     stage: Stage<K>,
 }
@@ -80,30 +81,36 @@ enum Stage<K> {
 impl<K: Cacheable> Api<K> {
     /// Watches the objects that `params` select. The existing ones come first, as
     /// [`LiveEvent::Added`], unless `params` set a resourceVersion to start after. Without a
-    /// namespace: all namespaces. Sends no request yet. `seed` randomizes the time-outs of its
-    /// requests.
-    pub fn watch_live(
-        &self,
-        namespace: Option<&str>,
-        params: &ListParams,
-        seed: u64,
-    ) -> LiveWatch<K> {
+    /// namespace: all namespaces. Sends no request yet.
+    pub fn watch_live(&self, namespace: Option<&str>, params: &ListParams) -> LiveWatch<K> {
         LiveWatch {
             api: self.clone(),
             namespace: namespace.map(Arc::from),
             params: params.clone(),
-            seed,
+            seed: None,
             stage: Stage::List,
         }
     }
 }
 
 impl<K: Cacheable> LiveWatch<K> {
+    /// The seed of the random time-outs of its requests, for a simulation. Default: the operating
+    /// system's entropy.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
     /// The next event; `None` after an error. Cancel safe: a dropped call loses nothing.
     ///
     /// # Errors
     ///
     /// The watch cannot continue: see [`LiveWatchError`].
+    ///
+    /// # Panics
+    ///
+    /// If there is no seed and the operating system provides no randomness.
     pub async fn next(&mut self) -> Option<Result<LiveEvent<K>, LiveWatchError>> {
         loop {
             let failed = match &mut self.stage {
@@ -167,7 +174,8 @@ impl<K: Cacheable> LiveWatch<K> {
                 .labels(params.label_selector.clone().unwrap_or_default())
                 .fields(params.field_selector.clone().unwrap_or_default())
                 .metadata_only(K::metadata_api());
-        RetryWatcher::new(Arc::new(source), resource_version, self.seed)
+        let seed = self.seed.unwrap_or_else(seed::from_entropy);
+        RetryWatcher::new(Arc::new(source), resource_version, seed)
             .map(|watch| Stage::Watch(Box::new(watch)))
             .map_err(|source| LiveWatchError::Watch { call: self.call(), source: Box::new(source) })
     }

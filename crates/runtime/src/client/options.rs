@@ -1,6 +1,6 @@
 //! Options of writes: field manager, field validation, dry run.
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 use http::Uri;
 use kube_core::{
@@ -8,7 +8,10 @@ use kube_core::{
     params::{PatchParams, PostParams, ValidationDirective},
 };
 
-use super::{Api, Client, layer::query_value};
+use super::{
+    Api, Client,
+    layer::{query_value, set_query},
+};
 
 /// What the server does about unknown and repeated fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -93,29 +96,9 @@ impl WriteOptions {
     /// Sets the field validation, which [`PostParams`] lacks.
     pub(super) fn validate<B>(&self, mut request: http::Request<B>) -> http::Request<B> {
         if let Some(validation) = self.field_validation {
-            add_query(&mut request, "fieldValidation", validation.as_str());
+            set_query(&mut request, "fieldValidation", validation.as_str());
         }
         request
-    }
-}
-
-/// Adds a parameter, whose text needs no escapes, to a request's query.
-pub(super) fn add_query<B>(request: &mut http::Request<B>, name: &str, value: &str) {
-    let uri = request.uri();
-    let separator = match uri.query() {
-        None => "?",
-        Some("") => "",
-        Some(query) if query.ends_with('&') => "",
-        Some(_) => "&",
-    };
-    let path: Cow<'_, str> = uri.path_and_query().map_or("/".into(), |path| path.as_str().into());
-    let mut parts = uri.clone().into_parts();
-    // A valid path stays valid with a longer query.
-    if let Ok(path) = format!("{path}{separator}{name}={value}").parse() {
-        parts.path_and_query = Some(path);
-        if let Ok(uri) = Uri::from_parts(parts) {
-            *request.uri_mut() = uri;
-        }
     }
 }
 
@@ -166,24 +149,5 @@ impl<K: Resource> Api<K> {
     #[must_use]
     pub fn field_validation(&self, validation: FieldValidation) -> Self {
         Self { client: self.client.field_validation(validation), ..self.clone() }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parameter_is_added_to_any_query() {
-        for (before, after) in [
-            ("/api/v1/pods", "/api/v1/pods?a=b"),
-            ("/api/v1/pods?", "/api/v1/pods?a=b"),
-            ("/api/v1/pods?&x=y", "/api/v1/pods?&x=y&a=b"),
-            ("https://host:1/api?x=y", "https://host:1/api?x=y&a=b"),
-        ] {
-            let mut request = http::Request::get(before).body(()).unwrap();
-            add_query(&mut request, "a", "b");
-            assert_eq!(request.uri().to_string(), after);
-        }
     }
 }

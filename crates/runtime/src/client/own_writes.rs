@@ -13,6 +13,10 @@
 //! | an object at a version      | has the object at this or a later version, or has reached the version as a whole     |
 //! | no object                   | has none, or one with another uid                                                    |
 //!
+//! Answers may arrive in another order than the server wrote. A record is only replaced by a newer
+//! version. That an object is gone stays recorded until a newer version of an object with another
+//! uid is written.
+//!
 //! The record holds the last write of [`OWN_WRITES_MAX`] objects. For older ones it keeps the
 //! newest version per type and namespace, so that a read may wait too long but never too short.
 //! Namespaces are separate because a cache of one does not see the versions of another (CCH-4).
@@ -85,11 +89,46 @@ pub(crate) enum OwnWrite {
     Gone { uid: Arc<str>, after: Option<Arc<str>> },
 }
 
+impl OwnWrite {
+    /// The record after this one and a further answer, which may be older. `uid` is that of the
+    /// object in the answer, and may be empty.
+    fn joined(&self, answer: Self, uid: &str) -> Self {
+        match (self, answer) {
+            (Self::Version(known), Self::Version(version)) if !is_newer(&version, known) => {
+                self.clone()
+            }
+            (Self::Version(known), Self::Gone { after: Some(after), .. })
+                if is_newer(known, &after) =>
+            {
+                self.clone()
+            }
+            // An object that is gone never comes back; one of its name has another uid.
+            (Self::Gone { uid: gone, after }, Self::Version(version))
+                if !uid.is_empty() && **gone == *uid =>
+            {
+                let after = after.clone().into_iter().fold(version, newest_of);
+                Self::Gone { uid: gone.clone(), after: Some(after) }
+            }
+            (Self::Gone { after: Some(after), .. }, Self::Version(version))
+                if !is_newer(&version, after) =>
+            {
+                self.clone()
+            }
+            (_, answer) => answer,
+        }
+    }
+}
+
 impl State {
-    fn set(&mut self, id: (Arc<str>, Request), write: OwnWrite) {
+    /// Records an answer; `uid` is that of its object, and may be empty.
+    fn set(&mut self, id: (Arc<str>, Request), answer: OwnWrite, uid: &str) {
+        self.note_newest(&id, &answer);
+        let write = match self.by_key.get(&id) {
+            Some((_, known)) => known.joined(answer, uid),
+            None => answer,
+        };
         let turn = self.next_turn;
         self.next_turn += 1;
-        self.note_newest(&id, &write);
         self.note_deleted(&id, matches!(write, OwnWrite::Gone { .. }));
         self.by_age.insert(turn, id.clone());
         if let Some((earlier, _)) = self.by_key.insert(id, (turn, write)) {
@@ -157,20 +196,26 @@ fn is_newer(version: &str, than: &str) -> bool {
 
 impl OwnWrites {
     /// Records the answer to a write: an object, which may be gone with this write, or something
-    /// else.
-    pub(super) fn note_answer(&self, resource: &Arc<str>, key: &Request, answer: &[u8]) {
-        let Ok(head) = Head::of(answer) else { return };
+    /// else. Returns the uid of an object that is gone.
+    pub(super) fn note_answer(
+        &self,
+        resource: &Arc<str>,
+        key: &Request,
+        answer: &[u8],
+    ) -> Option<Arc<str>> {
+        let head = Head::of(answer).ok()?;
         let version = head.resource_version(answer);
-        if resource_version::has_order(&version) {
-            let id = (resource.clone(), key.clone());
-            let write = if is_gone(answer) {
-                let after = Some(Arc::from(&*version));
-                OwnWrite::Gone { uid: head.uid(answer).into(), after }
-            } else {
-                OwnWrite::Version(Arc::from(&*version))
-            };
-            self.0.lock().set(id, write);
+        if !resource_version::has_order(&version) {
+            return None;
         }
+        let (uid, version) = (Arc::<str>::from(head.uid(answer)), Arc::from(&*version));
+        let gone = is_gone(answer).then(|| uid.clone());
+        let write = match &gone {
+            Some(uid) => OwnWrite::Gone { uid: uid.clone(), after: Some(version) },
+            None => OwnWrite::Version(version),
+        };
+        self.0.lock().set((resource.clone(), key.clone()), write, &uid);
+        gone
     }
 
     /// Records that the object with this uid is gone; any object if the uid is empty.
@@ -182,7 +227,7 @@ impl OwnWrites {
             Some((_, OwnWrite::Gone { after, .. })) => after.clone(),
             None => None,
         };
-        state.set(id, OwnWrite::Gone { uid: uid.into(), after });
+        state.set(id, OwnWrite::Gone { uid: uid.into(), after }, uid);
     }
 
     fn of(&self, resource: &Arc<str>, key: &Request) -> Option<OwnWrite> {
@@ -277,7 +322,7 @@ impl<K: Cacheable> Api<K> {
                         if let Some(version) = after {
                             lister.at_least_for(key, version).await?;
                         }
-                        gone(&lister, key, uid).await
+                        gone(&lister, key, uid, None).await
                     }
                 }
             };
@@ -351,7 +396,7 @@ impl<K: Cacheable> Api<K> {
             }
             for (key, uid, _) in &deleted {
                 if let Ok(holding) = informer.of_namespace(&key.namespace) {
-                    gone(&holding.lister(), key, uid).await?;
+                    gone(&holding.lister(), key, uid, None).await?;
                 }
             }
             Ok(())
@@ -387,16 +432,30 @@ impl<K: Cacheable> Api<K> {
     }
 }
 
-/// Waits until the cache does not have the object with this uid. Each change of the cache wakes it.
-async fn gone<K>(lister: &Lister<K>, key: &Request, uid: &str) -> Result<(), AtLeastError> {
+/// Waits until the cache does not [hold](holds) the object. Each change of the cache wakes it.
+pub(crate) async fn gone<K>(
+    lister: &Lister<K>,
+    key: &Request,
+    uid: &str,
+    up_to: Option<&str>,
+) -> Result<(), AtLeastError> {
     loop {
         // Read before the object, so that no later change is missed.
         let version = lister.resource_version();
-        if lister.object(key).is_none_or(|held| !uid.is_empty() && held.uid() != uid) {
+        if !holds(lister, key, uid, up_to) {
             return Ok(());
         }
         lister.at_least(&successor(&version)).await?;
     }
+}
+
+/// Whether the cache has the object with this uid, or any if it is empty; with `up_to`: at this
+/// version or an earlier one.
+pub(crate) fn holds<K>(lister: &Lister<K>, key: &Request, uid: &str, up_to: Option<&str>) -> bool {
+    lister.object(key).is_some_and(|held| {
+        (uid.is_empty() || held.uid() == uid)
+            && up_to.is_none_or(|up_to| !is_newer(held.resource_version(), up_to))
+    })
 }
 
 /// The next decimal number; the text itself if it is not a number.

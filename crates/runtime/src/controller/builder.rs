@@ -205,13 +205,15 @@ impl<R: RequestKey> ControllerBuilder<R> {
         self.channel_of(keys, |key| vec![key])
     }
 
-    /// [`channel`](Self::channel) of other values; `map` returns their keys.
+    /// [`channel`](Self::channel) of other values; `map` returns their keys. If it panics, the
+    /// value is lost: see the [module](crate::source).
     pub fn channel_of<T: Send + 'static>(
-        self,
+        mut self,
         receiver: mpsc::Receiver<T>,
         map: impl Fn(T) -> Vec<R> + Send + 'static,
     ) -> Self {
-        self.source(Channel { receiver, map })
+        self.external.push(Box::new(Channel::new(receiver, map)));
+        self
     }
 
     /// Keys from a custom [`Source`], or a function, [`source_fn`](crate::source::source_fn).
@@ -324,8 +326,8 @@ impl<R: RequestKey> ControllerBuilder<R> {
         self
     }
 
-    /// After a pass that wrote, holds its key back until the caches that this controller watches
-    /// show the writes, for at most this time. Default: 250 ms. Zero: never.
+    /// After a pass that wrote or deleted, holds its key back until the caches that this controller
+    /// watches show it, for at most this time. Default: 250 ms. Zero: never.
     ///
     /// So the next pass over the key reads its own writes, and their events lead to one pass
     /// instead of one each. The worker reconciles other keys meanwhile. Caches that will never show

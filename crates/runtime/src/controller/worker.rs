@@ -486,7 +486,10 @@ impl<R: RequestKey> Worker<R> {
         let (key, counters) = (item.key(), &self.shared.counters);
         if is_terminal(&**error) {
             count(&counters.terminal);
-            tracing::error!(error = chain(&**error), "reconcile failed for good");
+            tracing::error!(
+                error = chain(&**error),
+                "reconcile failed: not retried before the next change"
+            );
             return;
         }
         let attempt = self.queue.num_requeues(key).saturating_add(1);

@@ -335,7 +335,12 @@ impl LeaderElector {
         };
         let new_holder = holder(&lease);
         if **self.shared.holder.borrow() != *new_holder {
-            tracing::info!(lease = %self.shared.lease_name, leader = new_holder, "another process became leader");
+            let lease = &self.shared.lease_name;
+            if new_holder.is_empty() {
+                tracing::info!(%lease, "the lease is free");
+            } else if *new_holder != *self.shared.identity {
+                tracing::info!(%lease, leader = new_holder, "another process became leader");
+            }
             self.shared.holder.send_replace(new_holder.into());
         }
         self.observed = Some(Observed { lease, changed });

@@ -43,10 +43,9 @@ pub enum OptionsError {
         #[source]
         source: std::io::Error,
     },
-    /// The name of a group of replicas is not a DNS label, or too long for the names of its Leases.
-    #[error(
-        "the group {group:?} must be lower-case letters, digits and '-' between them, at most 46"
-    )]
+    /// The name of a group of replicas is empty, not a DNS label, or too long for the names of its
+    /// Leases.
+    #[error("the group {group:?} must be 1 to 46 lower-case letters, digits and '-' between them")]
     Group {
         /// The group.
         group: String,
@@ -89,11 +88,19 @@ pub enum Loss {
         within: Duration,
     },
     /// Another process wrote the record.
-    #[error("it is held by {holder:?}")]
+    #[error("{}", held_by(.holder))]
     Taken {
         /// The current holder; empty for none.
         holder: String,
     },
+}
+
+fn held_by(holder: &str) -> String {
+    if holder.is_empty() {
+        "nobody holds it".to_owned()
+    } else {
+        format!("it is held by {holder:?}")
+    }
 }
 
 /// A leader that should have ended already: LE-16.

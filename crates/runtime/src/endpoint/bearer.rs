@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc};
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header, request::Parts};
 use ring::digest::{SHA256, digest};
+use setpoint_object::seed;
 
 use super::{
     review::{Attributes, Reviewer},
@@ -42,8 +43,15 @@ impl BearerAuth {
     /// fails on the way, or is answered with 429 or 5xx, is retried, up to five tries in all, 500
     /// ms after the first and half as long again each time.
     ///
-    /// `seed` is the seed of the jitter on these delays.
-    pub fn reviewed(client: kube_client::Client, seed: u64) -> Self {
+    /// # Panics
+    ///
+    /// If the operating system provides no randomness, for the jitter on these delays.
+    pub fn reviewed(client: kube_client::Client) -> Self {
+        Self::reviewed_seeded(client, seed::from_entropy())
+    }
+
+    /// [`reviewed`](Self::reviewed) with a seed of the jitter, for a simulation.
+    pub fn reviewed_seeded(client: kube_client::Client, seed: u64) -> Self {
         Self(Method::Reviewed(Arc::new(Reviewer::new(client, seed))))
     }
 

@@ -3,18 +3,10 @@
 use std::{
     fmt,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
-use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, NoLabelSet},
-    metrics::MetricType,
-};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
 use rustls::{
     ServerConfig,
@@ -31,6 +23,7 @@ use setpoint_serve::{
 use tokio_util::sync::CancellationToken;
 
 use super::CertificateError;
+use crate::metrics::CertificateReads;
 
 /// How often the files are read: 10 s, as controller-runtime's certificate watcher.
 pub const RELOAD_PERIOD: Duration = POLL_INTERVAL;
@@ -61,8 +54,7 @@ struct Inner {
 
     // State.
     current: CurrentCertificate,
-    n_reads: AtomicU64,
-    n_errors: AtomicU64,
+    reads: CertificateReads,
 }
 
 /// How often certificates were read: the values of `certwatcher_read_certificate_total` and
@@ -94,7 +86,9 @@ impl Certificates {
     fn followed(files: CertificateFiles, clock: Clock) -> Result<Self, CertificateError> {
         let watcher = CertificateWatcher::open(files)?;
         let current = watcher.current();
-        Ok(Self::new(Some(watcher), clock, current, 1))
+        let certificates = Self::new(Some(watcher), clock, current);
+        certificates.0.reads.add_read();
+        Ok(certificates)
     }
 
     /// Reads the files `tls.crt` and `tls.key` of a directory. If neither exists, uses a
@@ -131,30 +125,21 @@ impl Certificates {
         let certificate = params.self_signed(&key)?;
         let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
         let certificate = Certificate::from_der(vec![certificate.der().clone()], key)?;
-        Ok(Self::new(None, clock, CurrentCertificate::new(certificate), 0))
+        Ok(Self::new(None, clock, CurrentCertificate::new(certificate)))
     }
 
-    fn new(
-        watcher: Option<CertificateWatcher>,
-        clock: Clock,
-        current: CurrentCertificate,
-        n_reads: u64,
-    ) -> Self {
-        Self(Arc::new(Inner {
-            watcher,
-            clock,
-            current,
-            n_reads: AtomicU64::new(n_reads),
-            n_errors: AtomicU64::new(0),
-        }))
+    fn new(watcher: Option<CertificateWatcher>, clock: Clock, current: CurrentCertificate) -> Self {
+        Self(Arc::new(Inner { watcher, clock, current, reads: CertificateReads::default() }))
     }
 
     /// How often files were read.
     pub fn stats(&self) -> CertificateStats {
-        CertificateStats {
-            reads: self.0.n_reads.load(Ordering::Relaxed),
-            errors: self.0.n_errors.load(Ordering::Relaxed),
-        }
+        CertificateStats { reads: self.0.reads.reads(), errors: self.0.reads.errors() }
+    }
+
+    /// The counters of [`stats`](Self::stats).
+    pub(crate) fn reads(&self) -> &CertificateReads {
+        &self.0.reads
     }
 
     /// The current certificate, in DER.
@@ -180,9 +165,9 @@ impl Certificates {
     pub(super) async fn keep_fresh(self, stop: CancellationToken) {
         let Some(watcher) = &self.0.watcher else { return };
         let count = |read: &Result<_, _>| {
-            self.0.n_reads.fetch_add(1, Ordering::Relaxed);
+            self.0.reads.add_read();
             if read.is_err() {
-                self.0.n_errors.fetch_add(1, Ordering::Relaxed);
+                self.0.reads.add_error();
             }
         };
         watcher.run(stop, count).await;
@@ -210,28 +195,5 @@ impl fmt::Debug for Certificates {
             .field("file", &self.0.watcher.as_ref().map(|watcher| &watcher.files().certificate))
             .field("stats", &self.stats())
             .finish()
-    }
-}
-
-/// Writes `certwatcher_read_certificate_total` and `…_errors_total`, over all endpoints of a
-/// manager.
-#[derive(Debug)]
-pub(crate) struct CertificateCollector(pub(crate) Vec<Certificates>);
-
-impl Collector for CertificateCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (mut reads, mut errors) = (0, 0);
-        for stats in self.0.iter().map(Certificates::stats) {
-            reads += stats.reads;
-            errors += stats.errors;
-        }
-        for (name, help, count) in [
-            ("certwatcher_read_certificate", "Reads of certificates", reads),
-            ("certwatcher_read_certificate_errors", "Reads of certificates that failed", errors),
-        ] {
-            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            metric.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
-        }
-        Ok(())
     }
 }

@@ -83,13 +83,13 @@ impl fmt::Display for Explanation {
             None => f.write_str("\n  still running")?,
             Some(PassOutcome::Success) => f.write_str("\n  succeeded")?,
             Some(PassOutcome::RequeueAfter(delay)) => {
-                write!(f, "\n  succeeded, to come back after {delay:?}")?;
+                write!(f, "\n  succeeded, requeued after {delay:?}")?;
             }
-            Some(PassOutcome::Requeue) => {
-                f.write_str("\n  succeeded, to come back with back-off")?
-            }
+            Some(PassOutcome::Requeue) => f.write_str("\n  succeeded, requeued with back-off")?,
             Some(PassOutcome::Error(error)) => write!(f, "\n  failed: {error}")?,
-            Some(PassOutcome::Terminal(error)) => write!(f, "\n  failed for good: {error}")?,
+            Some(PassOutcome::Terminal(error)) => {
+                write!(f, "\n  failed, not retried before the next change: {error}")?
+            }
             Some(PassOutcome::Panic(message)) => write!(f, "\n  panicked: {message}")?,
             Some(PassOutcome::Timeout) => f.write_str("\n  timed out")?,
             Some(PassOutcome::Dropped) => f.write_str("\n  dropped before it had ended")?,

@@ -113,13 +113,12 @@ impl ManagerBuilder {
     /// [`ManagerError::LeadershipLost`](crate::ManagerError::LeadershipLost). At a stop, the
     /// election ends after everything that it guards, so
     /// [`release_on_stop`](ElectionOptions::release_on_stop) is safe and the next leader need not
-    /// wait.
+    /// wait. Without an [`identity`](ElectionOptions::identity), the candidate has
+    /// [`machine_identity`](crate::election::machine_identity).
     ///
     /// # Errors
     ///
     /// The options are invalid, or name no namespace and this process runs in no pod.
-    ///
-    /// [`machine_identity`]: crate::election::machine_identity
     pub fn leader_election(
         mut self,
         options: impl Into<ElectionOptions>,

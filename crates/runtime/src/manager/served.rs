@@ -2,10 +2,12 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use bytes::Bytes;
+
 use super::{ManagerBuilder, ManagerHandle};
 use crate::{
     client::layer::layered,
-    endpoint::{CertificateCollector, Certificates, Check, Endpoint, Health, METRICS_PATH, Probe},
+    endpoint::{Certificates, Check, Endpoint, Health, METRICS_PATH, Probe},
     error::BoxError,
     metrics::{CountRequests, Metrics},
     runnable::Runnable,
@@ -101,24 +103,17 @@ impl Served {
         }
 
         let metrics = manager.metrics();
-        let mut certificates: Vec<Certificates> = Vec::new();
         for (_, endpoint, what) in &mut self.endpoints {
             if what.health {
                 self.health.serve_at(endpoint);
             }
             if what.metrics {
                 let metrics = metrics.clone();
-                endpoint.reserved(METRICS_PATH, move |request| {
-                    let answer = metrics.respond(&request);
-                    async move { answer }
-                });
+                endpoint.reserved(METRICS_PATH, move |request| scrape(metrics.clone(), request));
             }
-            certificates.extend(endpoint.certificates().cloned());
-        }
-        if !certificates.is_empty() {
-            metrics.update(|registry| {
-                registry.register_collector(Box::new(CertificateCollector(certificates)));
-            });
+            if let Some(reads) = endpoint.certificates().map(Certificates::reads) {
+                metrics.add_certificate_reads(reads.clone());
+            }
         }
         self
     }
@@ -127,6 +122,20 @@ impl Served {
     pub(super) fn start(self) -> impl Iterator<Item = (&'static str, Runnable)> {
         self.health.start();
         self.endpoints.into_iter().map(|(name, endpoint, _)| (name, endpoint.into_runnable()))
+    }
+}
+
+/// Answers a scrape on a blocking thread, because it formats all series at once.
+async fn scrape(metrics: Metrics, request: http::Request<Bytes>) -> http::Response<Bytes> {
+    match tokio::task::spawn_blocking(move || metrics.respond(&request)).await {
+        Ok(answer) => answer,
+        // The endpoint answers panics of handlers.
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => {
+            let mut answer = http::Response::new(Bytes::from_static(b"stopping\n"));
+            *answer.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+            answer
+        }
     }
 }
 

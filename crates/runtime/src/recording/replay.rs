@@ -51,7 +51,7 @@ pub enum RecordingError {
     Damaged {
         /// Counted from 1.
         line: u64,
-        /// RecordedEvent is wrong with it.
+        /// The problem.
         what: String,
     },
     /// A line, or the recording, is too large.

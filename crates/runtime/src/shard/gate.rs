@@ -3,18 +3,19 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
+use setpoint_informer::informer::Slices;
 use setpoint_object::time::Clock;
 use setpoint_workqueue::{AddOptions, WorkQueue};
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{Member, Sharded, member::Requeue, state::State};
+use super::{Member, Sharded, hand_over::HandOvers, state::State};
 use crate::{
     client::Client,
     fence::{Deadline, Fence, Fenced},
     pass::Cause,
     request::RequestKey,
-    source::Sources,
+    source::{Only, Sources},
 };
 
 /// How many refused keys of other replicas are remembered, in case this replica becomes their
@@ -60,14 +61,24 @@ impl<R: RequestKey> Gate<R> {
         keys.push_back((now, key));
     }
 
-    /// Takes the remembered keys that match.
-    pub(crate) fn take(&self, is_wanted: &dyn Fn(&R) -> bool) -> Vec<R> {
+    /// Queues the remembered keys that match, and forgets them. For a single caller.
+    async fn requeue(&self, only: &Only<'_, R>, queue: &WorkQueue<R>) {
+        let all = std::mem::take(&mut *self.keys.lock());
+        let (mut rest, mut slices) = (VecDeque::new(), Slices::default());
+        for (at, key) in all {
+            if only(&key) {
+                queue.add_with(key, AddOptions::default().tag(Cause::HandOver.tag()));
+            } else {
+                rest.push_back((at, key));
+            }
+            slices.next().await;
+        }
         let mut keys = self.keys.lock();
-        let (wanted, rest) =
-            std::mem::take(&mut *keys).into_iter().partition(|(_, key)| is_wanted(key));
+        // Those that were refused meanwhile are the newest.
+        rest.append(&mut keys);
+        let n_too_many = rest.len().saturating_sub(REFUSED_KEYS_MAX);
+        rest.drain(..n_too_many);
         *keys = rest;
-        let wanted: VecDeque<(Instant, R)> = wanted;
-        wanted.into_iter().map(|(_, key)| key).collect()
     }
 }
 
@@ -113,7 +124,8 @@ pub(crate) struct Attached<R> {
 }
 
 impl<R: RequestKey> Attached<R> {
-    /// Joins the group. Gained keys are queued from the sources' caches.
+    /// Joins the group. Gained keys are queued from the sources' caches, in slices, so that the
+    /// renewal of the Lease does not wait for them.
     pub(crate) fn start(
         sharded: Sharded,
         (client, clock, seed): (&Client, Clock, u64),
@@ -123,20 +135,31 @@ impl<R: RequestKey> Attached<R> {
         let state = sharded.state.clone();
         let patience = sharded.options.timings.lease * PATIENCE_LEASES;
         let gate = Arc::new(Gate::new(state.clone(), patience));
-        let requeue: Requeue = Box::new({
-            let gate = gate.clone();
-            move |is_gained| {
-                let only = |key: &R| is_gained(&key.to_string());
-                sources.requeue(&only);
-                for key in gate.take(&only) {
-                    queue.add_with(key, AddOptions::default().tag(Cause::HandOver.tag()));
+        let hand_overs = Arc::new(HandOvers::new(state.clone()));
+        let kube = client.kube().clone();
+        let member = Member::new(sharded, kube, clock, seed, hand_overs.clone());
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        tasks.spawn({
+            let (member, gate) = (member.run(stop.clone()), gate.clone());
+            let hand_over = async move {
+                loop {
+                    let is_gained = hand_overs.next().await;
+                    let only = move |key: &R| is_gained(&key.to_string());
+                    sources.requeue(&only).await;
+                    gate.requeue(&only, &queue).await;
+                }
+            };
+            // One task: if a key's function panics, the Lease expires, and others take over.
+            async move {
+                tokio::select! {
+                    biased;
+                    () = member => {}
+                    // Dropped with the member: its keys are others' then.
+                    () = hand_over => {}
                 }
             }
         });
-        let member = Member::new(sharded, client.kube().clone(), clock, seed, requeue);
-        let stop = CancellationToken::new();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(member.run(stop.clone()));
         let client = client.fenced(state.deadline.clone());
         Self { gate, client, member: tasks, stop }
     }

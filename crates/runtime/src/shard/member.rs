@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     MEMBERS_MAX, Sharded,
+    hand_over::HandOvers,
     options::ShardOptions,
     ownership::Ownership,
     promise::{Members, Promise, seed_of},
@@ -27,9 +28,6 @@ use crate::{
 /// The label that selects the Leases of a group.
 const GROUP_LABEL: &str = "shard.setpoint.dev/group";
 
-/// Queues the keys that the function accepts.
-pub(crate) type Requeue = Box<dyn Fn(&dyn Fn(&str) -> bool) + Send>;
-
 /// A member of a group; runs beside its controller's workers.
 pub(crate) struct Member {
     // Helpers.
@@ -37,7 +35,7 @@ pub(crate) struct Member {
     clock: Clock,
     informer: SharedInformer<Lease>,
     informer_worker: Option<InformerWorker>,
-    requeue: Requeue,
+    hand_overs: Arc<HandOvers>,
 
     // Inputs.
     options: ShardOptions,
@@ -94,7 +92,7 @@ impl Member {
         client: kube_client::Client,
         clock: Clock,
         seed: u64,
-        requeue: Requeue,
+        hand_overs: Arc<HandOvers>,
     ) -> Self {
         let Sharded { options, namespace, state } = sharded;
         let source = ClientSource::namespaced::<Lease>(client.clone(), &namespace)
@@ -109,7 +107,7 @@ impl Member {
             clock,
             informer,
             informer_worker: Some(informer_worker),
-            requeue,
+            hand_overs,
             me: options.identity.as_str().into(),
             lease_name: format!("{}-{:016x}", options.group, seed_of(&options.identity)),
             options,
@@ -351,7 +349,7 @@ impl Member {
         let before = self.state.set(ownership);
         if gains {
             let now = self.state.ownership();
-            (self.requeue)(&|key| now.owns(key) && !before.owns(key));
+            self.hand_overs.add(Box::new(move |key| now.owns(key) && !before.owns(key)));
         }
     }
 
@@ -395,7 +393,7 @@ impl Member {
         }
         if self.state.take_missed() {
             let now = self.state.ownership();
-            (self.requeue)(&|key| now.owns(key));
+            self.hand_overs.add(Box::new(move |key| now.owns(key)));
         }
         Ok(())
     }

@@ -92,10 +92,7 @@ impl Sharded {
             let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
             text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
         };
-        if options.group.is_empty() {
-            return Err(OptionsError::NoName);
-        }
-        if options.group.len() > GROUP_BYTES_MAX || !is_label(&options.group) {
+        if !(1..=GROUP_BYTES_MAX).contains(&options.group.len()) || !is_label(&options.group) {
             return Err(OptionsError::Group { group: options.group });
         }
         if options.identity.is_empty() || options.identity.len() > IDENTITY_BYTES_MAX {

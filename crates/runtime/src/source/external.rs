@@ -1,11 +1,21 @@
 //! Sources other than watches.
 
-use std::{fmt, future::Future, hash::Hash, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    hash::Hash,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::{FutureExt, future::BoxFuture};
 use setpoint_workqueue::{AddOptions, Tag, WorkQueue};
 use tokio::sync::mpsc;
 
+use super::{SourceStatus, retry::PanicCounts};
 use crate::{error::BoxError, pass::Cause, request::RequestKey};
 
 /// A source of keys other than a watched type: a message queue, a poll of a device, a timer.
@@ -109,6 +119,11 @@ pub(crate) trait DynSource<R>: Send {
     fn name(&self) -> String;
 
     fn start(self: Box<Self>, keys: KeySink<R>) -> BoxFuture<'static, Result<SourceRun, BoxError>>;
+
+    /// Its status, if it is a channel.
+    fn channel(&self) -> Option<Arc<ChannelState>> {
+        None
+    }
 }
 
 pub(crate) struct External<S>(pub(crate) S);
@@ -178,29 +193,74 @@ impl<R> fmt::Debug for KeySink<R> {
     }
 }
 
-/// Adds the keys that `map` returns for each received value.
-pub(crate) struct Channel<T, F> {
-    pub(crate) receiver: mpsc::Receiver<T>,
-    pub(crate) map: F,
+/// The name of every channel.
+const CHANNEL: &str = "a channel";
+
+/// What a channel has done so far.
+#[derive(Debug, Default)]
+pub(crate) struct ChannelState {
+    has_started: AtomicBool,
+    has_ended: AtomicBool,
+    panics: PanicCounts,
 }
 
-impl<T, R, F> Source<R> for Channel<T, F>
+impl ChannelState {
+    pub(super) fn status(&self) -> SourceStatus {
+        let panics = self.panics.status();
+        SourceStatus {
+            resource: CHANNEL.to_owned(),
+            has_synced: self.has_started.load(Ordering::Relaxed),
+            has_stopped: self.has_ended.load(Ordering::Relaxed),
+            degraded: None,
+            panics: panics.n,
+            last_panic: panics.last,
+            retrying: 0,
+            lost: panics.n_lost,
+        }
+    }
+}
+
+/// Adds the keys that `map` returns for each received value. If `map` panics, the value is lost.
+pub(crate) struct Channel<T, F> {
+    receiver: mpsc::Receiver<T>,
+    map: F,
+    state: Arc<ChannelState>,
+}
+
+impl<T, F> Channel<T, F> {
+    pub(crate) fn new(receiver: mpsc::Receiver<T>, map: F) -> Self {
+        Self { receiver, map, state: Arc::default() }
+    }
+}
+
+impl<T, R, F> DynSource<R> for Channel<T, F>
 where
     T: Send + 'static,
     R: RequestKey,
     F: Fn(T) -> Vec<R> + Send + 'static,
 {
     fn name(&self) -> String {
-        "a channel".to_owned()
+        CHANNEL.to_owned()
     }
 
-    async fn start(self, keys: KeySink<R>) -> Result<SourceRun, BoxError> {
-        let Self { mut receiver, map } = self;
-        Ok(SourceRun::new(async move {
+    fn start(self: Box<Self>, keys: KeySink<R>) -> BoxFuture<'static, Result<SourceRun, BoxError>> {
+        let Self { mut receiver, map, state } = *self;
+        state.has_started.store(true, Ordering::Relaxed);
+        let run = SourceRun::new(async move {
             while let Some(received) = receiver.recv().await {
-                map(received).into_iter().for_each(|key| keys.add(key));
+                let mapped = state.panics.catch("the map", &CHANNEL, || map(received));
+                if mapped.is_none() {
+                    state.panics.lose();
+                }
+                mapped.into_iter().flatten().for_each(|key| keys.add(key));
             }
+            state.has_ended.store(true, Ordering::Relaxed);
             Ok(())
-        }))
+        });
+        std::future::ready(Ok(run)).boxed()
+    }
+
+    fn channel(&self) -> Option<Arc<ChannelState>> {
+        Some(self.state.clone())
     }
 }

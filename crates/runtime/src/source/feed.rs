@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures::{FutureExt, future::BoxFuture};
-use setpoint_informer::{Cacheable, Event, HandlerOptions, Key, Stopped};
+use setpoint_informer::{Cacheable, Event, HandlerOptions, Key, Stopped, informer::Slices};
 use setpoint_workqueue::WorkQueue;
 
 use super::{
@@ -16,9 +16,9 @@ use super::{
 };
 use crate::{
     cache::{CacheInformer, CacheLease, CacheRegistration, MemberStatus},
-    client::Client,
+    client::{Client, holds, shown_gone},
     explain::{Seen, find_seen},
-    pass::{Cause, Writes},
+    pass::{Cause, GoneObject, Writes},
     predicate::{Predicate, Seen as SeenEvent},
     request::RequestKey,
 };
@@ -33,6 +33,9 @@ pub(crate) struct Target<R> {
     /// Where to queue events whose handler panicked.
     pub(crate) retries: Retries,
 }
+
+/// Chooses keys.
+pub(crate) type Only<'a, R> = dyn Fn(&R) -> bool + Send + Sync + 'a;
 
 /// A watched type with its informers, type-erased.
 pub(crate) trait Feed<R>: Send + Sync {
@@ -64,8 +67,9 @@ pub(crate) trait Feed<R>: Send + Sync {
     /// The panics of user functions, and the events they affected.
     fn panics(&self) -> PanicStatus;
 
-    /// Adds the keys of all cached objects, filtered by `only`.
-    fn requeue(&self, target: &Target<R>, only: &dyn Fn(&R) -> bool);
+    /// Adds the keys of all cached objects, filtered by `only`, in slices. Cancel safe: a dropped
+    /// future adds no more.
+    fn requeue<'a>(&'a self, target: Target<R>, only: &'a Only<'a, R>) -> BoxFuture<'a, ()>;
 }
 
 /// A watched type without an informer yet.
@@ -121,14 +125,17 @@ impl<K: Cacheable, R: RequestKey> Rule<K, R> {
         }
     }
 
-    fn handle(&self, event: Event<K>, keys: &Enqueue<'_, R>, target: &Target<R>) {
+    /// Returns whether the event is done: it does not wait for a retry.
+    fn handle(&self, event: Event<K>, keys: &Enqueue<'_, R>, target: &Target<R>) -> bool {
         let handled = self.panics.catch("an event handler", event.key(), || {
             self.handler.handle(&event, keys);
         });
         let key = event.key().clone();
-        if handled.is_none() && self.panics.keep(event) {
+        let is_done = handled.is_some() || !self.panics.keep(event);
+        if !is_done {
             target.retries.add_rate_limited((target.source, key));
         }
+        is_done
     }
 }
 
@@ -154,17 +161,30 @@ impl<K: Cacheable, R: RequestKey> Feed<R> for WatchFeed<K, R> {
             return None;
         }
         let version = match selection.is_whole() {
-            true => writes.newest,
-            false => writes
-                .newest_of(|json| selection.matches(json), |key| lister.object(key).is_some())?,
+            true => Some(writes.newest),
+            false => {
+                writes.newest_of(|json| selection.matches(json), |key| lister.object(key).is_some())
+            }
         };
-        let reached = lister.resource_version();
-        if reached.parse::<u64>().is_ok_and(|reached| reached >= version) {
+        let reached = lister.resource_version().parse::<u64>().ok();
+        let is_missing = |version: &u64| reached.is_none_or(|reached| reached < *version);
+        let version = version.filter(|version| *version > 0 && is_missing(version));
+        // Before it has the version, it may not have the object yet that is gone by now.
+        let is_awaited = |gone: &&GoneObject| {
+            version.is_some() || holds(&lister, &gone.key, &gone.uid, gone.up_to.as_deref())
+        };
+        let gone: Vec<_> = writes.gone().filter(is_awaited).cloned().collect();
+        if version.is_none() && gone.is_empty() {
             return None;
         }
+        // A cache that stops, or whose versions are not ordered, will never show it.
         let shown = async move {
-            // A cache that stops, or whose versions are not ordered, will never show it.
-            _ = lister.at_least(&version.to_string()).await;
+            if let Some(version) = version {
+                _ = lister.at_least(&version.to_string()).await;
+            }
+            for GoneObject { key, uid, up_to } in &gone {
+                _ = shown_gone(&lister, key, uid, up_to.as_deref()).await;
+            }
         };
         Some(shown.boxed())
     }
@@ -188,27 +208,33 @@ impl<K: Cacheable, R: RequestKey> Feed<R> for WatchFeed<K, R> {
         self.informer.add_handler(handler, HandlerOptions::default())
     }
 
-    fn requeue(&self, target: &Target<R>, only: &dyn Fn(&R) -> bool) {
-        let keys = Enqueue::new(&target.queue, target.low_priority, Cause::HandOver, Some(only));
-        for lister in self.informer.lister().listers() {
-            for object in lister.snapshot().iter() {
-                // As for the initial list of a new handler.
-                let event = Event::Added { object, in_initial_list: true };
-                self.rule.apply(event, &keys, target);
+    fn requeue<'a>(&'a self, target: Target<R>, only: &'a Only<'a, R>) -> BoxFuture<'a, ()> {
+        let requeue = async move {
+            let (low, cause) = (target.low_priority, Cause::HandOver);
+            let mut slices = Slices::default();
+            for lister in self.informer.lister().listers() {
+                for object in lister.snapshot().iter() {
+                    // As for the initial list of a new handler.
+                    let event = Event::Added { object, in_initial_list: true };
+                    let keys = Enqueue::new(&target.queue, low, cause, Some(only));
+                    self.rule.apply(event, &keys, &target);
+                    slices.next().await;
+                }
             }
-        }
+        };
+        requeue.boxed()
     }
 
     fn retry(&self, target: &Target<R>, key: &Key) {
         let events = self.rule.panics.take(key);
-        let n_before = self.rule.panics.status().n;
+        let mut are_done = true;
         for event in events {
             let priority = priority_of(&event, target.low_priority);
             let cause = Cause::of_event(target.source, &event);
             let keys = Enqueue::new(&target.queue, priority, cause, None);
-            self.rule.handle(event, &keys, target);
+            are_done &= self.rule.handle(event, &keys, target);
         }
-        if self.rule.panics.status().n == n_before {
+        if are_done {
             target.retries.forget(&(target.source, key.clone()));
         }
     }

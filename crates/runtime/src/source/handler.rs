@@ -7,7 +7,7 @@ use setpoint_informer::{Cacheable, Event, Object, ResourceType, Tombstone};
 use setpoint_object::{GroupKind, GroupVersion};
 use setpoint_workqueue::{AddOptions, Tag, WorkQueue};
 
-use super::IndexRefused;
+use super::{IndexRefused, Only};
 use crate::{
     cache::CacheLister,
     client::Client,
@@ -168,7 +168,7 @@ pub struct Enqueue<'a, R> {
     priority: i32,
     cause: Cause,
     /// Other keys are skipped.
-    only: Option<&'a dyn Fn(&R) -> bool>,
+    only: Option<&'a Only<'a, R>>,
 }
 
 impl<'a, R: Clone + Eq + Hash + Send + 'static> Enqueue<'a, R> {
@@ -176,7 +176,7 @@ impl<'a, R: Clone + Eq + Hash + Send + 'static> Enqueue<'a, R> {
         queue: &'a WorkQueue<R>,
         priority: i32,
         cause: Cause,
-        only: Option<&'a dyn Fn(&R) -> bool>,
+        only: Option<&'a Only<'a, R>>,
     ) -> Self {
         Self { queue, priority, cause, only }
     }

@@ -1,8 +1,8 @@
 //! Retries of events whose handler panicked.
 
 use std::{
-    any::Any,
     collections::BTreeMap,
+    fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
@@ -34,13 +34,57 @@ pub(super) fn retries() -> Retries {
     }
 }
 
-/// The panics of one watch's functions, and the events to retry.
-#[derive(Debug)]
-pub(super) struct Panics<K> {
+/// How many events of one object may wait for a retry. 4: an update, a deletion, and two of objects
+/// that have taken its place. If there are more, the oldest is dropped, logged and counted.
+const EVENTS_MAX: usize = 4;
+
+/// The panics of one source's functions, and the events or values that they lost.
+#[derive(Debug, Default)]
+pub(super) struct PanicCounts {
     n: AtomicU64,
     n_lost: AtomicU64,
     last: Mutex<Option<String>>,
-    /// Events by object, at most two each: a deletion, and the latest event after it.
+}
+
+impl PanicCounts {
+    /// Runs a user function. A panic is counted and logged, and returns `None`.
+    pub(super) fn catch<T>(
+        &self,
+        what: &str,
+        of: &dyn fmt::Display,
+        f: impl FnOnce() -> T,
+    ) -> Option<T> {
+        let panic = match catch_unwind(AssertUnwindSafe(f)) {
+            Ok(returned) => return Some(returned),
+            Err(panic) => panic,
+        };
+        let message = panic::message(&*panic);
+        self.n.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(%of, "{what} panicked: {message}");
+        *self.last.lock() = Some(format!("{what} panicked for {of}: {message}"));
+        None
+    }
+
+    /// Counts an event or a value as lost.
+    pub(super) fn lose(&self) {
+        self.n_lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn status(&self) -> PanicStatus {
+        PanicStatus {
+            n: self.n.load(Ordering::Relaxed),
+            n_lost: self.n_lost.load(Ordering::Relaxed),
+            last: self.last.lock().clone(),
+            n_waiting: 0,
+        }
+    }
+}
+
+/// The panics of one watch's functions, and the events to retry.
+#[derive(Debug)]
+pub(super) struct Panics<K> {
+    counts: PanicCounts,
+    /// Events by object, in order; see [`merge`].
     waiting: Mutex<BTreeMap<Key, Vec<Event<K>>>>,
 }
 
@@ -55,22 +99,14 @@ pub(crate) struct PanicStatus {
 
 impl<K> Default for Panics<K> {
     fn default() -> Self {
-        let (n, n_lost) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { n, n_lost, last: Mutex::default(), waiting: Mutex::default() }
+        Self { counts: PanicCounts::default(), waiting: Mutex::default() }
     }
 }
 
 impl<K> Panics<K> {
     /// Runs a user function. A panic is counted and logged, and returns `None`.
     pub(super) fn catch<T>(&self, what: &str, key: &Key, f: impl FnOnce() -> T) -> Option<T> {
-        catch_unwind(AssertUnwindSafe(f)).map_err(|panic| self.note(what, key, &*panic)).ok()
-    }
-
-    fn note(&self, what: &str, key: &Key, panic: &(dyn Any + Send)) {
-        let message = panic::message(panic);
-        self.n.fetch_add(1, Ordering::Relaxed);
-        tracing::error!(%key, "{what} panicked: {message}");
-        *self.last.lock() = Some(format!("{what} panicked for {key}: {message}"));
+        self.counts.catch(what, key, f)
     }
 
     /// Stores an event for a retry. Returns false if there is no room.
@@ -79,11 +115,16 @@ impl<K> Panics<K> {
         let mut waiting = self.waiting.lock();
         if waiting.len() >= RETRIED_OBJECTS_MAX && !waiting.contains_key(&key) {
             drop(waiting);
-            self.n_lost.fetch_add(1, Ordering::Relaxed);
+            self.counts.lose();
             tracing::error!(%key, "too many events wait for a retry: this event is dropped");
             return false;
         }
-        merge(waiting.entry(key).or_default(), event);
+        let oldest = merge(waiting.entry(key.clone()).or_default(), event);
+        drop(waiting);
+        if oldest.is_some() {
+            self.counts.lose();
+            tracing::error!(%key, "too many events of this object wait for a retry: the oldest is dropped");
+        }
         true
     }
 
@@ -93,18 +134,23 @@ impl<K> Panics<K> {
     }
 
     pub(super) fn status(&self) -> PanicStatus {
-        PanicStatus {
-            n: self.n.load(Ordering::Relaxed),
-            n_lost: self.n_lost.load(Ordering::Relaxed),
-            last: self.last.lock().clone(),
-            n_waiting: self.waiting.lock().len(),
-        }
+        PanicStatus { n_waiting: self.waiting.lock().len(), ..self.counts.status() }
     }
 }
 
-/// Merges an event into the stored ones of its object, as a handler's queue does, but keeps a
-/// deletion that is followed by a new object.
-fn merge<K>(waiting: &mut Vec<Event<K>>, event: Event<K>) {
+/// Merges an event into the stored ones of its object. No state is lost that the handler has seen,
+/// so that a map is called with each:
+///
+/// | newest waiting | arriving  | becomes                                           |
+/// |----------------|-----------|---------------------------------------------------|
+/// | `Added a`      | `a→b`     | `Added b`                                         |
+/// | `Added a`      | `Deleted` | `Deleted`                                         |
+/// | `Updated a→b`  | `b→c`     | `Updated a→c`                                     |
+/// | `Deleted`      | `Deleted` | the later, unless only the earlier has an object  |
+/// | any other      | any other | both                                              |
+///
+/// Returns the oldest if there are too many.
+fn merge<K>(waiting: &mut Vec<Event<K>>, event: Event<K>) -> Option<Event<K>> {
     let event = match (waiting.pop(), event) {
         (None, event) => event,
         (Some(Event::Updated { old, .. }), Event::Updated { new, .. }) => {
@@ -113,16 +159,16 @@ fn merge<K>(waiting: &mut Vec<Event<K>>, event: Event<K>) {
         (Some(Event::Added { in_initial_list, .. }), Event::Updated { new, .. }) => {
             Event::Added { object: new, in_initial_list }
         }
+        (Some(Event::Added { .. }), event) => event,
         (Some(deleted @ Event::Deleted { .. }), event @ Event::Deleted { .. }) => {
             // The later one has no object if the deletion was missed.
             if event.object().is_some() { event } else { deleted }
         }
-        (Some(deleted @ Event::Deleted { .. }), event) => {
-            waiting.clear();
-            waiting.push(deleted);
+        (Some(last), event) => {
+            waiting.push(last);
             event
         }
-        (Some(_), event) => event,
     };
     waiting.push(event);
+    (waiting.len() > EVENTS_MAX).then(|| waiting.remove(0))
 }

@@ -8,8 +8,8 @@ use setpoint_workqueue::WorkQueue;
 use tokio::sync::Notify;
 
 use super::{
-    DynSource, IndexRefused, KeySink, Retries, Unbound, WatchError,
-    feed::{Binding, Feed, Hold, Target},
+    ChannelState, DynSource, IndexRefused, KeySink, Retries, Unbound, WatchError,
+    feed::{Binding, Feed, Hold, Only, Target},
     retry,
 };
 use crate::{
@@ -37,6 +37,8 @@ pub(crate) struct Sources<R> {
     n_built: usize,
 
     // State.
+    /// The channels; they are added when the controller is built.
+    channels: Vec<Arc<ChannelState>>,
     state: Mutex<State<R>>,
     /// Events to retry.
     retries: Retries,
@@ -94,28 +96,31 @@ pub(crate) struct LaggingCache {
     pub(crate) registration: Option<CacheRegistration>,
 }
 
-/// The status of one watch of a controller.
+/// The status of one watch or channel of a controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SourceStatus {
-    /// The watched resource.
+    /// The watched resource; `a channel` for a channel.
     pub resource: String,
-    /// Whether its handler got all objects of the initial list.
+    /// Whether its handler got all objects of the initial list. For a channel: whether it has
+    /// started.
     pub has_synced: bool,
     /// Whether its informer has ended: it gave up, was removed from the cache, or its owner stopped
     /// it. No more events arrive. For a type cached by namespace: at least one namespace has ended.
+    /// For a channel: all its senders were dropped.
     pub has_stopped: bool,
     /// The last failure of its informer with its causes, if the cache is not up to date. For a type
     /// cached by namespace: the first failing namespace with its failure, and how many others fail.
     pub degraded: Option<String>,
-    /// How often its predicates, the controller's filters and its event handler have panicked: see
-    /// the [module](crate::source).
+    /// How often its predicates, the controller's filters and its event handler or map have
+    /// panicked: see the [module](crate::source).
     pub panics: u64,
-    /// The last of these panics: the function, the object and the message.
+    /// The last of these panics: the function, the object if it is a watch, and the message.
     pub last_panic: Option<String>,
     /// Objects with events that wait for a retry.
     pub retrying: usize,
     /// Events dropped after a panic, because [too many](super::RETRIED_OBJECTS_MAX) were waiting.
+    /// For a channel: values whose map panicked.
     pub lost: u64,
 }
 
@@ -128,6 +133,7 @@ impl<R: RequestKey> Sources<R> {
         external: Vec<Box<dyn DynSource<R>>>,
     ) -> Self {
         let n_built = unbound.len();
+        let channels = external.iter().filter_map(|source| source.channel()).collect();
         let state = State {
             phase: Phase::Created,
             next: n_built,
@@ -141,6 +147,7 @@ impl<R: RequestKey> Sources<R> {
             low_priority,
             filters: filters.into(),
             n_built,
+            channels,
             state: Mutex::new(state),
             retries: retry::retries(),
             added: Notify::new(),
@@ -385,14 +392,15 @@ impl<R: RequestKey> Sources<R> {
         lagging
     }
 
-    /// Adds the keys of all cached objects of the watches, filtered by `only`.
-    pub(crate) fn requeue(&self, only: &dyn Fn(&R) -> bool) {
+    /// Adds the keys of all cached objects of the watches, filtered by `only`, in slices. Cancel
+    /// safe: a dropped future adds no more.
+    pub(crate) async fn requeue(&self, only: &Only<'_, R>) {
         let feeds: Vec<_> = {
             let state = self.state.lock();
             state.watches.iter().map(|watched| (watched.number, watched.feed.clone())).collect()
         };
         for (number, feed) in feeds {
-            feed.requeue(&self.target(number), only);
+            feed.requeue(self.target(number), only).await;
         }
     }
 
@@ -405,9 +413,11 @@ impl<R: RequestKey> Sources<R> {
         Some(WatchedSource { resource, find_seen })
     }
 
-    /// The status of each watch.
+    /// The status of each watch, and then of each channel.
     pub(crate) fn statuses(&self) -> Vec<SourceStatus> {
-        self.state.lock().watches.iter().map(Watched::status).collect()
+        let mut statuses: Vec<_> = self.state.lock().watches.iter().map(Watched::status).collect();
+        statuses.extend(self.channels.iter().map(|channel| channel.status()));
+        statuses
     }
 
     /// The status of one watch, if it exists.

@@ -213,10 +213,14 @@ impl<K: Cacheable> Watch<K> {
                 };
                 let mut members = informer.informers().map(|(_, informer)| informer);
                 let added = known.and_then(|is_known| {
-                    members.try_for_each(|informer| match (index.add)(informer) {
+                    let added = members.try_for_each(|informer| match (index.add)(informer) {
                         Err(AddIndexError::Exists(_)) if is_known => Ok(()),
                         added => added.map_err(|error| chain(&error)),
-                    })
+                    });
+                    if added.is_err() && !is_known && !is_own {
+                        cache.forget_index::<K>(&dynamic_type, &index.name);
+                    }
+                    added
                 });
                 added.map_err(|reason| IndexRefused {
                     resource: informer.resource_type().to_string(),

@@ -82,12 +82,14 @@ impl<R: RequestKey> Watches<R> {
     }
 
     /// Queues, at the low priority, every key that the watched objects lead to and that `only`
-    /// accepts, as at a restart. Takes time proportional to the number of cached objects.
-    pub fn requeue(&self, only: impl Fn(&R) -> bool) {
-        self.0.requeue(&only);
+    /// accepts, as at a restart. Takes time proportional to the number of cached objects, in slices
+    /// of [`OBJECTS_PER_POLL_MAX`](setpoint_informer::informer::OBJECTS_PER_POLL_MAX). Cancel safe:
+    /// a dropped future queues no more.
+    pub async fn requeue(&self, only: impl Fn(&R) -> bool + Send + Sync) {
+        self.0.requeue(&only).await;
     }
 
-    /// The status of each watch, those of the builder first.
+    /// The status of each watch, those of the builder first, and then of each channel.
     pub fn statuses(&self) -> Vec<SourceStatus> {
         self.0.statuses()
     }

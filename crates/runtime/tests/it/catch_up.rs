@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use expect_test::expect;
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube_core::params::{DeleteParams, ListParams};
 use serde_json::json;
 use setpoint_informer::{ClientSource, SharedInformer};
 use setpoint_runtime::{
@@ -153,4 +154,62 @@ async fn stopping_does_not_wait_for_held_back_keys() {
     running.stop().await.unwrap();
     assert_eq!(begun.elapsed(), Duration::ZERO);
     assert_eq!(handle.queue().resting, 0);
+}
+
+/// Deletes what the pass sees, as often as it sees it unmarked.
+fn deleter(trace: &Trace, all: bool) -> impl Reconciler<Request> + use<> {
+    let (trace, begun) = (trace.clone(), Instant::now());
+    move |request: Request, context: Context| {
+        let trace = trace.clone();
+        async move {
+            let api = context.client().api::<ConfigMap>();
+            let seen = match api.get(&request)? {
+                None => "absent",
+                Some(object) if object.metadata.deletion_timestamp.is_some() => "marked",
+                Some(_) if all => {
+                    let which = ListParams::default();
+                    api.delete_collection(Some("default"), &DeleteParams::default(), &which)
+                        .await?;
+                    "deletes all"
+                }
+                Some(_) => {
+                    api.delete(&request, &DeleteParams::default()).await?;
+                    "deletes"
+                }
+            };
+            trace.record(format!("{seen} at {:?}", begun.elapsed()));
+            Ok::<_, BoxError>(Action::await_change())
+        }
+    }
+}
+
+/// The passes over an object whose key is added again before the watch shows its deletion.
+async fn deleted(finalizers: &[&str], all: bool) -> String {
+    let (server, trace) = (server(), Trace::default());
+    let mut object = config_map("a");
+    object["metadata"]["finalizers"] = json!(finalizers);
+    server.put(MAPS, object);
+    server.delay_watches(Duration::from_millis(20));
+    let (keys, channel) = mpsc::channel(8);
+    let controller = controller().channel(channel).build(deleter(&trace, all)).unwrap();
+    let (running, handle) = run(&server, controller);
+    settle().await;
+    keys.send(Request::new("default", "a")).await.unwrap();
+    pass(Duration::from_millis(100)).await;
+    assert_eq!(handle.stats().catch_up_timeouts, 0);
+    running.stop().await.unwrap();
+    trace.take()
+}
+
+#[tokio::test(start_paused = true)]
+async fn next_pass_does_not_see_the_object_that_the_pass_deleted() {
+    expect!["deletes at 0ns · absent at 20ms"].assert_eq(&deleted(&[], false).await);
+    expect!["deletes all at 0ns · absent at 20ms"].assert_eq(&deleted(&[], true).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn next_pass_sees_that_the_object_with_finalizers_is_marked() {
+    let finalizers = ["a.b/c"];
+    expect!["deletes at 0ns · marked at 20ms"].assert_eq(&deleted(&finalizers, false).await);
+    expect!["deletes all at 0ns · marked at 20ms"].assert_eq(&deleted(&finalizers, true).await);
 }

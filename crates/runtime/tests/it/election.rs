@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use expect_test::expect;
 use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::{
@@ -11,7 +12,12 @@ use setpoint_runtime::{
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::{link::Link, server::Server, stall::Stall, world::pass};
+use crate::{
+    link::Link,
+    server::Server,
+    stall::Stall,
+    world::{Lines, pass},
+};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/leases";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/main";
@@ -115,6 +121,38 @@ async fn le_14_clean_stop_hands_over_in_under_a_second() {
         record(&server),
         json!({"holderIdentity": "two", "leaseDurationSeconds": 15, "leaseTransitions": 1})
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_of_the_holder_are_logged_as_what_they_are() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(move || writer.clone())
+        .with_target(false)
+        .with_ansi(false)
+        .without_time()
+        .finish();
+    let _default = tracing::subscriber::set_default(subscriber);
+    let server = Server::new(&[LEASES]);
+    let mut one = start(&server, options("one").release_on_stop(true));
+    one.elected_after().await;
+    one.stop.cancel();
+    one.ended().await.unwrap();
+    let two = start(&server, options("two"));
+    two.elected_after().await;
+    let _three = start(&server, options("three"));
+    pass(SECOND).await;
+    expect![[r#"
+        INFO became leader lease=default/main identity=one
+        INFO the lease is free lease=default/main
+        INFO released lease=default/main
+        INFO became leader lease=default/main identity=two
+        INFO another process became leader lease=default/main leader="two"
+    "#]]
+    .assert_eq(&lines.text().replace(" INFO", "INFO"));
+    let free = Loss::Taken { holder: String::new() };
+    assert_eq!(free.to_string(), "nobody holds it");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,6 @@
 //! Explanations of a running controller's passes.
 
 use std::{
-    io,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -12,7 +11,6 @@ use std::{
 use expect_test::expect;
 use http::Method;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint_runtime::{
     Action, BoxError, CacheOptions, Context, Controller, ControllerBuilder, ControllerHandle,
@@ -24,7 +22,7 @@ use tracing_subscriber::fmt::format::FmtSpan;
 
 use crate::{
     server::Server,
-    world::{CONFIG_MAPS, EVENTS, PODS, Running, builder, config_map, pass, run, settle},
+    world::{CONFIG_MAPS, EVENTS, Lines, PODS, Running, builder, config_map, pass, run, settle},
 };
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -166,21 +164,21 @@ async fn reads_writes_retries_timers_and_errors_are_explained() {
           because one of configmaps was deleted at version 3; 2 additions became this pass
           attempt 1 after 0ns in the queue
           read configmaps default/a from the cache
-          failed for good: it is gone; it took 0ns
+          failed, not retried before the next change: it is gone; it took 0ns
         config default/a at 2026-01-01T00:01:00.012000Z
           because the previous pass asked for a requeue after a delay
           attempt 1 after 0ns in the queue
           read configmaps default/a from the cache, 2 times
           read configmaps default/a from the server
           patch configmaps default/a: now 2
-          succeeded, to come back after 60s; it took 2ms
+          succeeded, requeued after 60s; it took 2ms
         config default/a at 2026-01-01T00:00:00.010000Z
           because one of configmaps was updated at version 2; 2 additions became this pass
           attempt 3 after 0ns in the queue
           read configmaps default/a from the cache, 2 times
           read configmaps default/a from the server
           patch configmaps default/a: now 2
-          succeeded, to come back after 60s; it took 2ms
+          succeeded, requeued after 60s; it took 2ms
         config default/a at 2026-01-01T00:00:00.008000Z
           because the previous pass asked for a retry
           attempt 2 after 0ns in the queue
@@ -277,21 +275,6 @@ async fn ring_is_bounded_and_can_be_turned_off() {
     }
 }
 
-/// The output of a subscriber.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn span_of_a_pass_has_the_same_text() {
     let lines = Lines::default();
@@ -311,7 +294,7 @@ async fn span_of_a_pass_has_the_same_text() {
     let (running, _handle) = run(&server, controller().build(read).unwrap());
     settle().await;
     running.stop().await.unwrap();
-    let text = String::from_utf8(lines.0.lock().clone()).unwrap();
+    let text = lines.text();
     let mut spans = text
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap())

@@ -125,3 +125,38 @@ async fn index_can_be_declared_again_only_with_the_same_function() {
 fn of_maps_named(name: &str) -> ControllerBuilder {
     Controller::builder(name).for_(maps())
 }
+
+#[tokio::test(start_paused = true)]
+async fn declaration_ends_with_the_cache_and_with_a_refusal() {
+    let (server, trace) = (server(), Trace::default());
+    server.put(MAPS, naming("a", "p"));
+    let mut manager = builder(&server).build();
+    let handle = manager.add(build(of_pods(), &trace)).unwrap();
+    let cache = manager.client().cache().clone();
+    let running = Running::start(manager);
+    settle().await;
+    let declare = |watch: Watch<ConfigMap>| handle.watch(watch, |_| Vec::<Request>::new());
+    let by_name = |map: &ConfigMap| map.metadata.name.iter().cloned().collect::<Vec<_>>();
+
+    let first = declare(maps()).unwrap();
+    settle().await;
+    assert!(declare(Watch::new().index("pods", by_name)).is_err(), "another function");
+    assert!(first.remove());
+    let second = declare(Watch::new().index("pods", by_name)).unwrap();
+    settle().await;
+    assert!(cache.remove::<ConfigMap>());
+    let third = declare(maps()).unwrap();
+    settle().await;
+
+    // Refused, because the name is taken, and refused again.
+    cache.known::<ConfigMap>(&()).unwrap().add_index("names", by_name).unwrap();
+    for _ in 0..2 {
+        assert!(declare(Watch::new().index("names", by_name)).is_err());
+    }
+    assert!(second.remove() && third.remove());
+    running.stop().await.unwrap();
+}
+
+fn of_pods() -> ControllerBuilder {
+    Controller::builder("pods").for_(Watch::<Pod>::new())
+}

@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
+use expect_test::expect;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube_core::{ApiResource, DynamicObject, metadata::PartialObjectMeta};
 use serde_json::json;
+use setpoint_informer::ResourceType;
 use setpoint_runtime::{
     Action, BoxError, CacheOptions, ClientError, Context, Controller, ControllerState, Request,
     Watch,
     cache::{ByType, CacheConfig, Namespaces},
 };
+
+use tokio::time::Instant;
 
 use crate::{
     controller::chain,
@@ -48,6 +52,55 @@ async fn cch_1_rules_of_one_type_apply_to_that_type_only() {
     assert!(map.metadata.annotations.clone().unwrap_or_default().is_empty(), "{map:?}");
     let pod = pods.lister().get("b", "x").unwrap().unwrap();
     assert_eq!(pod.metadata.annotations.as_ref().unwrap()["long"], "text");
+    running.stop().await.unwrap();
+}
+
+/// How long a change stays unknown that a watch did not bring before it fell silent.
+async fn silence(options: CacheOptions) -> Duration {
+    let server = Server::new(&[CONFIG_MAPS, EVENTS]);
+    let manager = builder(&server).cache(options).build();
+    let maps = manager.cache().informer::<ConfigMap>();
+    let running = Running::start(manager);
+    settle().await;
+    server.bookmark(CONFIG_MAPS);
+    settle().await;
+    server.mute_watches();
+    server.put(MAPS, config_map("a"));
+    settle().await;
+    server.unmute_watches();
+    let begun = Instant::now();
+    while maps.lister().is_empty() {
+        pass(Duration::from_secs(1)).await;
+    }
+    running.stop().await.unwrap();
+    begun.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn watch_that_fell_silent_is_replaced_after_the_time_of_the_options() {
+    let second = Duration::from_secs(1);
+    let within = |took: Duration, timeout: Duration| {
+        assert!(took + second >= timeout && took <= timeout * 5 / 4 + second, "{took:?}");
+    };
+    within(silence(CacheOptions::new()).await, 90 * second);
+    within(silence(CacheOptions::new().watch_quiet_timeout(20 * second)).await, 20 * second);
+    let off = silence(CacheOptions::new().watch_quiet_timeout(Duration::ZERO)).await;
+    assert!(off >= 300 * second, "{off:?}: the watch's own timeout");
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_of_all_caches_are_handled() {
+    let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
+    server.forbid(CONFIG_MAPS);
+    let sink = trace.clone();
+    let options = CacheOptions::new().on_error(move |resource: &ResourceType, error| {
+        sink.record(format!("{resource}: {error}"));
+    });
+    let manager = builder(&server).cache(options).build();
+    manager.cache().informer_unawaited::<ConfigMap>(&());
+    let running = Running::start(manager);
+    settle().await;
+    expect!["configmaps: failed to list configmaps"].assert_eq(&trace.take());
     running.stop().await.unwrap();
 }
 

@@ -422,7 +422,8 @@ async fn cch_4_a_watch_of_several_namespaces_is_added_and_removed_with_all_its_i
         assert!(watch.synced().await);
         settle().await;
         assert_eq!(sorted(&trace.take()), "a/p · b/p");
-        handle.watches::<Request>().unwrap().requeue(|key: &Request| *key.namespace == *"b");
+        let watches = handle.watches::<Request>().unwrap();
+        watches.requeue(|key: &Request| *key.namespace == *"b").await;
         settle().await;
         assert_eq!(trace.take(), "b/p");
         assert_eq!(server.watchers(PODS), 2);

@@ -3,13 +3,14 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
 
 use expect_test::expect;
 use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
 use setpoint_informer::Event;
 use setpoint_runtime::{
     Action, BoxError, Context, Controller, ControllerBuilder, Predicate, Request, Watch,
@@ -121,5 +122,101 @@ async fn object_deleted_before_its_event_was_mapped_is_still_delivered() {
     assert_eq!((handle.sources()[0].panics, handle.sources()[0].retrying), (2, 1));
     pass(Duration::from_secs(2)).await;
     expect!["a"].assert_eq(&trace.take());
+    running.stop().await.unwrap();
+}
+
+/// The owner that an object's label names, as a key.
+fn owner_of(object: &ConfigMap) -> Option<Request> {
+    let owner = object.metadata.labels.as_ref()?.get("owner")?;
+    Some(Request::new("default", owner.as_str()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn owner_before_an_update_is_mapped_when_update_and_deletion_wait_for_a_retry() {
+    let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
+    let is_broken = Arc::new(AtomicBool::new(false));
+    let map = {
+        let is_broken = is_broken.clone();
+        move |event: &Event<ConfigMap>| {
+            assert!(!is_broken.load(Ordering::SeqCst), "not yet");
+            let old = match event {
+                Event::Updated { old, .. } => owner_of(&old.get().unwrap()),
+                _ => None,
+            };
+            let new = event.object().and_then(|object| owner_of(&object.get().unwrap()));
+            old.into_iter().chain(new).collect()
+        }
+    };
+    let controller = Controller::builder("config").watches(Watch::<ConfigMap>::new(), map);
+    let (running, handle) = run(&server, controller.build(namer(&trace)).unwrap());
+    settle().await;
+    let of = |owner: &str| {
+        let mut object = config_map("x");
+        object["metadata"]["labels"] = json!({"owner": owner});
+        object
+    };
+    server.put(MAPS, of("a"));
+    settle().await;
+    expect!["a"].assert_eq(&trace.take());
+
+    is_broken.store(true, Ordering::SeqCst);
+    server.put(MAPS, of("b"));
+    settle().await;
+    server.delete(&format!("{MAPS}/x"));
+    settle().await;
+    is_broken.store(false, Ordering::SeqCst);
+    pass(Duration::from_secs(4)).await;
+    expect!["a · b"].assert_eq(&trace.take());
+    assert_eq!((handle.sources()[0].retrying, handle.sources()[0].lost), (0, 0));
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_that_take_a_place_in_turn_keep_a_bounded_number_of_events() {
+    let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
+    let map = |_: &Event<ConfigMap>| -> Vec<Request> { panic!("never") };
+    let controller = Controller::builder("config").watches(Watch::<ConfigMap>::new(), map);
+    let (running, handle) = run(&server, controller.build(namer(&trace)).unwrap());
+    settle().await;
+    for _ in 0..5 {
+        server.put(MAPS, config_map("a"));
+        settle().await;
+        server.delete(&format!("{MAPS}/a"));
+        settle().await;
+    }
+    let source = &handle.sources()[0];
+    assert_eq!((source.panics, source.retrying, source.lost), (10, 1, 1));
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn value_of_a_channel_is_lost_if_its_map_panics_and_the_next_is_mapped() {
+    let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
+    let (values, received) = tokio::sync::mpsc::channel(4);
+    let controller = Controller::builder("config")
+        .for_(Watch::<ConfigMap>::new())
+        .channel_of(received, |value: u32| vec![Request::cluster(format!("{}", 12 / value))])
+        .build(namer(&trace))
+        .unwrap();
+    let (running, handle) = run(&server, controller);
+    settle().await;
+    for value in [4, 0, 3] {
+        values.send(value).await.unwrap();
+    }
+    settle().await;
+    expect!["3 · 4"].assert_eq(&trace.take());
+    let channel = &handle.sources()[1];
+    assert_eq!(
+        (&*channel.resource, channel.has_synced, channel.has_stopped),
+        ("a channel", true, false)
+    );
+    assert_eq!((channel.panics, channel.retrying, channel.lost), (1, 0, 1));
+    assert_eq!(
+        channel.last_panic.as_deref(),
+        Some("the map panicked for a channel: attempt to divide by zero")
+    );
+    drop(values);
+    settle().await;
+    assert!(handle.sources()[1].has_stopped);
     running.stop().await.unwrap();
 }

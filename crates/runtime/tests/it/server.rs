@@ -61,6 +61,7 @@ struct State {
 }
 
 /// A parsed path of the API.
+#[derive(Clone)]
 struct Path {
     /// Without a namespace: a watch of all namespaces.
     resource: String,
@@ -216,6 +217,11 @@ impl Server {
         self.0.state.lock().is_mute = true;
     }
 
+    /// Sends all events to watches again. Open watches do not get what was not sent.
+    pub(crate) fn unmute_watches(&self) {
+        self.0.state.lock().is_mute = false;
+    }
+
     /// Sends a bookmark of the current version to every watch of a resource.
     pub(crate) fn bookmark(&self, resource: &str) {
         let mut state = self.0.state.lock();
@@ -296,6 +302,14 @@ impl Server {
                 }
                 state.store(&path.resource, &path.namespace, &path.name, object)
             }
+            Method::DELETE if path.name.is_empty() => {
+                let items = state.select(path);
+                for object in &items {
+                    let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+                    state.delete(&Path { name, ..path.clone() });
+                }
+                json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items})
+            }
             Method::DELETE => {
                 let object = state.objects.get(&key).ok_or_else(missing)?;
                 let demanded = &body["preconditions"];
@@ -305,8 +319,13 @@ impl Server {
                 if differs("uid") || differs("resourceVersion") {
                     return Err(ApiError::conflict(&resource, &path.name, "a precondition failed"));
                 }
+                let uid = object["metadata"]["uid"].clone();
                 state.delete(path);
-                json!({"kind": "Status", "apiVersion": "v1", "status": "Success"})
+                // The object while it has finalizers.
+                state.objects.get(&key).cloned().unwrap_or_else(|| {
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Success",
+                        "details": {"uid": uid}})
+                })
             }
             _ => return Err(ApiError::method_not_allowed()),
         };

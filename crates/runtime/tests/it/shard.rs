@@ -221,3 +221,12 @@ async fn deletion_that_a_crashed_owner_did_not_handle_reaches_the_next_owner() {
     pass(30 * SECOND).await;
     assert!(begun(&passes, crashed).contains(&("a".to_owned(), of_b)));
 }
+
+#[test]
+fn group_without_a_name_is_an_error_about_the_group() {
+    let refused = Sharded::new(ShardOptions::new("", "a").namespace("default")).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        r#"the group "" must be 1 to 46 lower-case letters, digits and '-' between them"#
+    );
+}

@@ -4,7 +4,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -12,7 +12,7 @@ use std::{
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube_core::PartialObjectMeta;
 use serde_json::{Value, json};
-use setpoint_informer::{ClientSource, Event, SharedInformer};
+use setpoint_informer::{ClientSource, Event, SharedInformer, informer::OBJECTS_PER_POLL_MAX};
 use setpoint_runtime::{
     Action, BoxError, Context, Controller, ControllerBuilder, ControllerState, Predicate, Request,
     Watch,
@@ -485,9 +485,32 @@ async fn requeue_adds_every_matching_key_of_the_caches() {
     let (running, _) = run(&server, controller);
     settle().await;
     trace.take();
-    watches.requeue(|key| &*key.name != "b");
+    watches.requeue(|key| &*key.name != "b").await;
     settle().await;
     assert_eq!(trace.take(), "default/a · default/c · pod/p");
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn requeue_takes_a_bounded_number_of_objects_per_poll() {
+    let (server, trace) = (server(), Trace::default());
+    for n in 0..3 * OBJECTS_PER_POLL_MAX {
+        server.put(MAPS, config_map(&n.to_string()));
+    }
+    let controller = of_maps().build(seer(&trace)).unwrap();
+    let watches = controller.watches();
+    let (running, _) = run(&server, controller);
+    settle().await;
+    let n_asked = AtomicUsize::new(0);
+    let mut requeue = std::pin::pin!(watches.requeue(|_| {
+        n_asked.fetch_add(1, Ordering::Relaxed);
+        false
+    }));
+    for n_slices in 1..=3 {
+        assert!(futures::poll!(&mut requeue).is_pending());
+        assert_eq!(n_asked.load(Ordering::Relaxed), n_slices * OBJECTS_PER_POLL_MAX);
+    }
+    assert!(futures::poll!(&mut requeue).is_ready());
     running.stop().await.unwrap();
 }
 

@@ -7,7 +7,7 @@
 //! | renewal | after two thirds of the validity, or for other names, by whichever replica sees it first |
 //! | bundle | the new CA and the one before, so that servers accept the certificates of all replicas meanwhile |
 //! | configurations | every webhook's `caBundle`; written again if somebody removes it |
-//! | use | [`WebhookCertificates::PROPAGATION`] after the bundle was written, because API servers follow with a delay |
+//! | use | [`WebhookCertificates::PROPAGATION`] after the bundle was written, because API servers follow with a delay. A program that starts has no other certificate: it uses it at once, and is not ready for that time if a configuration had another bundle |
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -22,12 +22,15 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint_informer::Event;
 use setpoint_object::time::{Clock, Timestamp};
-use setpoint_runtime::{Action, BoxError, BuildError, Controller, Request as Key, Watch};
+use setpoint_runtime::{
+    Action, BoxError, BuildError, Controller, Request as Key, Watch, endpoint::Check,
+};
 use setpoint_webhook::certificate::{
     Certificate, CertificateError, CurrentCertificate, IssueError, Issued,
 };
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// How often the Secret is read.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -184,6 +187,9 @@ pub(super) struct CertificateKeeper {
     current: CurrentCertificate,
     /// The certificate that is served.
     served: Mutex<Stored>,
+    /// Until then, API servers may know only another bundle. `None`: the one that is there was
+    /// there before, or there was none.
+    unknown_until: Option<Instant>,
 }
 
 impl CertificateKeeper {
@@ -196,9 +202,21 @@ impl CertificateKeeper {
         let stored = stored(&client, &clock, &options).await?;
         let current = CurrentCertificate::new(certificate(&stored, &options)?);
         let served = Mutex::new(stored.clone());
-        let keeper = Self { client, clock, options, current, served };
-        keeper.inject(&stored.bundle).await?;
+        let mut keeper = Self { client, clock, options, current, served, unknown_until: None };
+        if keeper.inject(&stored.bundle).await? {
+            keeper.unknown_until = Some(Instant::now() + WebhookCertificates::PROPAGATION);
+        }
         Ok(keeper)
+    }
+
+    /// Whether API servers know the bundle of the first certificate.
+    pub(super) fn is_known(&self) -> Check {
+        let unknown_until = self.unknown_until;
+        Check::new(move || {
+            let is_unknown = unknown_until.is_some_and(|until| Instant::now() < until);
+            let message = "API servers may not have the CA of the webhooks' certificate yet";
+            async move { if is_unknown { Err(message.into()) } else { Ok(()) } }
+        })
     }
 
     pub(super) fn current(&self) -> CurrentCertificate {
@@ -246,15 +264,18 @@ impl CertificateKeeper {
         Ok(())
     }
 
-    /// Writes the bundle into the configurations that exist and have another.
-    async fn inject(&self, bundle: &str) -> Result<(), WebhookCertificatesError> {
+    /// Writes the bundle into the configurations that exist and have another, or none. Returns
+    /// whether one had another.
+    async fn inject(&self, bundle: &str) -> Result<bool, WebhookCertificatesError> {
         let bundle = base64(bundle);
+        let mut has_replaced = false;
         for path in self.options.paths() {
             let Some(object) = get(&self.client, &path).await? else { continue };
             let patch = patch(&object, &bundle);
             if patch.is_empty() {
                 continue;
             }
+            has_replaced |= has_other_bundle(&object, &bundle);
             let version = &object["metadata"]["resourceVersion"];
             let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": version});
             let patch = Value::Array([test].into_iter().chain(patch).collect());
@@ -265,12 +286,22 @@ impl CertificateKeeper {
                 sent => _ = sent.map_err(Box::new)?,
             }
         }
-        Ok(())
+        Ok(has_replaced)
     }
 }
 
 const JSON: &str = "application/json";
 const JSON_PATCH: &str = "application/json-patch+json";
+
+/// Whether a webhook of a configuration, or the conversion of a definition, has another bundle.
+fn has_other_bundle(object: &Value, bundle: &str) -> bool {
+    let webhooks = object["webhooks"].as_array().into_iter().flatten();
+    let configs = webhooks.map(|webhook| &webhook["clientConfig"]);
+    let mut configs = configs.chain([&object["spec"]["conversion"]["webhook"]["clientConfig"]]);
+    configs.any(|config| {
+        config["caBundle"].as_str().is_some_and(|had| !had.is_empty() && had != bundle)
+    })
+}
 
 /// What makes all webhooks of a configuration, or the conversion of a definition, have the bundle.
 fn patch(object: &Value, bundle: &str) -> Vec<Value> {

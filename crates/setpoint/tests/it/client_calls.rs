@@ -504,7 +504,7 @@ async fn cli_10_live_watch_starts_with_existing_objects_and_continues() {
         maps.create(&map(&format!("m{n}"), "1")).await.unwrap();
     }
     let params = ListParams::default().labels("of").limit(2);
-    let mut watch = maps.watch_live(Some("default"), &params, 1);
+    let mut watch = maps.watch_live(Some("default"), &params).seed(1);
     let mut events = Vec::new();
     for step in 0..8 {
         match step {

@@ -10,6 +10,7 @@ use setpoint::runtime::{
     mapper::{MAPPER_ASK_AGAIN, Mapper, MapperError},
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tower::util::MapRequestLayer;
 
 /// The requests to the server, in order.
@@ -117,4 +118,33 @@ async fn clu_4_unreachable_server_is_an_error() {
         assert!(matches!(error, MapperError::Discover { .. }), "{error:?}");
         assert_eq!(error.to_string(), "discover samplecrd.k8s.io/v1");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn clu_4_aggregated_discovery_is_tried_again_after_a_failed_request() {
+    with_person(async |person| {
+        let requests = Requests::default();
+        let is_off = Arc::new(AtomicBool::new(true));
+        let switch = is_off.clone();
+        let behind = requests.noting(person.client.clone(), false);
+        let through = tower::service_fn(move |request: http::Request<Body>| {
+            let (behind, is_off) = (behind.clone(), switch.load(Ordering::SeqCst));
+            async move {
+                if is_off {
+                    return Err(std::io::Error::other("it is off"));
+                }
+                behind.send(request).await.map_err(std::io::Error::other)
+            }
+        });
+        let client = Client::new(through, "default");
+        let mapper = Mapper::new(client);
+        let pod = GroupVersionKind::gvk("", "v1", "Pod");
+        let error = mapper.resolve(&pod).await.unwrap_err();
+        assert!(matches!(error, MapperError::Discover { .. }), "{error:?}");
+        is_off.store(false, Ordering::SeqCst);
+        mapper.resolve(&pod).await.unwrap();
+        mapper.resolve_preferred("apps", "Deployment").await.unwrap();
+        assert_eq!(requests.take(), ["/apis", "/api"], "everything at once");
+    })
+    .await;
 }

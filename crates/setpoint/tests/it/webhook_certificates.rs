@@ -7,10 +7,13 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 use setpoint::object::time::{Clock, Timestamp};
 use setpoint::prelude::*;
+use setpoint::runtime::endpoint::Endpoint;
 use setpoint::webhook::server::Listen;
 use setpoint::webhook::{Call, Refusal, Webhooks};
 use setpoint::{ControlPlane, WebhookCertificates};
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 const CONFIGURATION: &str =
@@ -158,6 +161,54 @@ async fn a_server_calls_the_webhook_with_its_certificate() {
             stop.cancel();
         };
         tokio::join!(running, acting).0.unwrap();
+    })
+    .await;
+}
+
+/// The code of the probe of a check.
+async fn probe(address: std::net::SocketAddr) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request =
+        "GET /readyz/webhook-certificates HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer.split(' ').nth(1).unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_program_with_a_new_ca_is_not_ready_before_servers_know_it() {
+    with_person_of(ControlPlane::builder().build(), async |person| {
+        let collection = CONFIGURATION.rsplit_once('/').unwrap().0;
+        let service = json!({"service": {"namespace": "default", "name": "colors"}});
+        post(&person, collection, configuration(service)).await;
+        // The first program: nobody knows another CA.
+        for codes in [["200", "200"], ["500", "200"]] {
+            let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            let address = endpoint.address();
+            let mut manager = Manager::builder(person.client.clone()).health(endpoint).build();
+            let certificates = WebhookCertificates::new("default", "certificate")
+                .service("colors")
+                .mutating("colors");
+            let disabled = |server: setpoint::webhook::server::WebhookServerBuilder| {
+                server.listen(Listen::Disabled)
+            };
+            let webhooks = Webhooks::builder().mutate(color);
+            manager.webhooks_with_certificates(webhooks, certificates, disabled).await.unwrap();
+            let stop = CancellationToken::new();
+            let running = manager.run(stop.clone());
+            let acting = async {
+                assert_eq!(probe(address).await, codes[0]);
+                tokio::time::pause();
+                tokio::time::advance(WebhookCertificates::PROPAGATION).await;
+                tokio::time::resume();
+                assert_eq!(probe(address).await, codes[1]);
+                stop.cancel();
+            };
+            tokio::join!(running, acting).0.unwrap();
+            // The next program makes a CA of its own.
+            person.request("DELETE", SECRET, "application/json", &Value::Null).await.unwrap();
+        }
     })
     .await;
 }

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use setpoint::{
     WebhookMetrics,
     prelude::*,
+    runtime::endpoint::{Certificates, Endpoint},
     webhook::{Call, Change, Refusal, Webhooks, server},
 };
 
@@ -61,6 +62,27 @@ async fn webhooks_run_in_a_manager_and_are_counted_in_its_metrics() {
         };
         let (ran, ()) = tokio::join!(manager.run(stop.clone()), asking);
         ran.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn reads_of_certificates_are_one_family_for_endpoints_and_webhooks() {
+    with_person(async |person| {
+        let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let endpoint = endpoint.tls(Certificates::self_signed(Clock::wall()).unwrap());
+        let manager = Manager::builder(person.client.clone()).serve_metrics(endpoint).build();
+        let metrics = manager.metrics();
+        let of_webhooks = WebhookMetrics::register(&metrics);
+        setpoint::webhook::Metrics::certificate_read(&*of_webhooks);
+        let text = metrics.prometheus();
+        for (name, count) in [
+            ("certwatcher_read_certificate_total", 1),
+            ("certwatcher_read_certificate_errors_total", 0),
+        ] {
+            assert_eq!(text.matches(&format!("# TYPE {name} counter\n")).count(), 1, "{text}");
+            assert_eq!(text.matches(&format!("\n{name} {count}\n")).count(), 1, "{text}");
+        }
     })
     .await;
 }

@@ -98,7 +98,7 @@ pub(super) fn play<S: Scenario>(scenario: &S, plan: Plan, is_shown: bool) -> Pla
             store.set_faults(faults);
             scenario.drive(&env, &world).await;
             store.set_faults(Faults::default());
-            process.wire.heal();
+            process.wire.stop_faults();
             let n_requests = process.wire.n_requests();
             tokio::time::sleep(AFTERWARDS).await;
             let n_afterwards = process.wire.n_requests() - n_requests;

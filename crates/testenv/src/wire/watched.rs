@@ -21,6 +21,8 @@ struct Watched {
     frames: BodyDataStream<Body>,
     /// Number of frames so far.
     n: u32,
+    /// Half of a frame was passed on: the stream breaks next.
+    is_broken: bool,
 }
 
 /// Passes the frames of a response on, with its fate's fault.
@@ -31,7 +33,8 @@ pub(super) fn pass(
     fate: Fate,
 ) -> Response<Passed> {
     let (parts, body) = answer.into_parts();
-    let watched = Watched { wire, line, fate, frames: body.into_data_stream(), n: 0 };
+    let watched =
+        Watched { wire, line, fate, frames: body.into_data_stream(), n: 0, is_broken: false };
     let frames = futures::stream::unfold(Some(watched), |watched| async {
         let mut watched = watched?;
         let frame = watched.next().await?;
@@ -43,18 +46,24 @@ pub(super) fn pass(
 
 impl Watched {
     async fn next(&mut self) -> Option<Result<Bytes, super::BoxError>> {
+        if self.is_broken {
+            return Some(Err("connection reset by peer".into()));
+        }
         match self.fate {
             Fate::Ends(n) if n == self.n => return None,
             Fate::Expires(n) if n == self.n => return Some(Ok(Bytes::from_static(EXPIRED))),
             Fate::Slow(pause) => tokio::time::sleep(pause).await,
             _ => {}
         }
-        let frame = self.frames.next().await?;
+        let mut frame = self.frames.next().await?;
         if self.wire.is_dead() {
             return pending().await;
         }
-        if matches!(self.fate, Fate::Breaks(n) if n == self.n) {
-            return Some(Err("connection reset by peer".into()));
+        if let Ok(frame) = &mut frame
+            && matches!(self.fate, Fate::Breaks(n) if n == self.n)
+        {
+            self.is_broken = true;
+            frame.truncate(frame.len() / 2);
         }
         self.n += 1;
         if let Ok(frame) = &frame {
@@ -62,5 +71,38 @@ impl Watched {
             self.wire.trace.line(format_args!("{}: {}", self.line, text.trim_end()));
         }
         Some(frame.map_err(super::BoxError::from))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Trace;
+    use http_body_util::Full;
+    use kube_client::Client;
+
+    #[tokio::test]
+    async fn stream_breaks_in_the_middle_of_a_frame() {
+        let unused = tower::service_fn(|_| async {
+            Ok::<_, std::io::Error>(Response::new(Full::new(Bytes::new())))
+        });
+        let wire = Wire::clean(Client::new(unused, "default"), "it", Trace::default());
+        let frames = ["{\"a\":1}\n", "{\"b\":2}\n", "{\"c\":3}\n"]
+            .map(|frame| Ok::<_, std::io::Error>(Frame::data(Bytes::from(frame))));
+        let body = Body::wrap_body(StreamBody::new(futures::stream::iter(frames)));
+        let passed = pass(wire, Response::new(body), "it".into(), Fate::Breaks(1)).into_body();
+        let passed: Vec<_> = passed
+            .into_data_stream()
+            .map(|frame| frame.map_err(|error| error.to_string()))
+            .collect()
+            .await;
+        assert_eq!(
+            passed,
+            [
+                Ok(Bytes::from("{\"a\":1}\n")),
+                Ok(Bytes::from("{\"b\"")),
+                Err("connection reset by peer".to_owned()),
+            ]
+        );
     }
 }

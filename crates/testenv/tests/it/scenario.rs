@@ -56,7 +56,7 @@ fn declarative_controller_reaches_the_same_state_with_every_plan() {
 fn controller_that_loses_track_of_its_objects_is_found_by_a_crash() {
     let fault = fault_of(Style::Forgetful, Plans::new().crashes());
     assert!(fault.contains("left over: /registry/secrets/default/copy-*"), "{fault}");
-    assert!(fault.contains("process dies"), "the trace is shown: {fault}");
+    assert!(fault.contains("process is killed"), "the trace is shown: {fault}");
 }
 
 #[test]

@@ -86,9 +86,10 @@ impl Each for ValidateFields {
         mut inner: S,
         mut request: Request<Body>,
     ) -> Result<Response<Body>, BoxError> {
-        let is_read = ApiCall::of(&request)
+        let is_validated = ApiCall::of(&request)
             .is_some_and(|call| matches!(call.verb, Verb::Create | Verb::Update | Verb::Patch));
-        if is_read && query::value(request.uri(), "fieldValidation").is_none_or(str::is_empty) {
+        if is_validated && query::value(request.uri(), "fieldValidation").is_none_or(str::is_empty)
+        {
             query::set(&mut request, "fieldValidation", self.0.as_str());
         }
         pass_on(&mut inner, request).await

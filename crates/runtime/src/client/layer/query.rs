@@ -12,7 +12,7 @@ pub(crate) fn value<'a>(uri: &'a Uri, name: &str) -> Option<&'a str> {
 }
 
 /// Sets or replaces a parameter.
-pub(super) fn set<B>(request: &mut Request<B>, name: &str, value: &str) {
+pub(crate) fn set<B>(request: &mut Request<B>, name: &str, value: &str) {
     let query = request.uri().query().unwrap_or_default().to_owned();
     let mut parameters: Vec<&str> = query
         .split('&')
@@ -24,7 +24,7 @@ pub(super) fn set<B>(request: &mut Request<B>, name: &str, value: &str) {
     replace(request, &path);
 }
 
-/// Replaces the path of a request and keeps its query.
+/// Replaces the path and the query of a request.
 pub(super) fn replace<B>(request: &mut Request<B>, path: &str) {
     let mut parts = request.uri().clone().into_parts();
     if let Ok(path) = path.parse() {
@@ -46,4 +46,24 @@ fn escaped(value: &str) -> String {
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameter_is_added_to_any_query_or_replaced() {
+        for (before, after) in [
+            ("/api/v1/pods", "/api/v1/pods?a=b%20c"),
+            ("/api/v1/pods?", "/api/v1/pods?a=b%20c"),
+            ("/api/v1/pods?&x=y", "/api/v1/pods?x=y&a=b%20c"),
+            ("/api/v1/pods?a=d&x=y", "/api/v1/pods?x=y&a=b%20c"),
+            ("https://host:1/api?x=y", "https://host:1/api?x=y&a=b%20c"),
+        ] {
+            let mut request = Request::get(before).body(()).unwrap();
+            set(&mut request, "a", "b c");
+            assert_eq!(request.uri().to_string(), after);
+        }
+    }
 }

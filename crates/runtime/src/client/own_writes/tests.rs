@@ -30,6 +30,34 @@ fn last_write_of_each_object_is_recorded() {
 }
 
 #[test]
+fn answers_in_another_order_than_the_writes_do_not_go_back() {
+    let (own, pods) = (OwnWrites::default(), Arc::from("pods"));
+    let note = |uid: &str, version: u64, is_gone: bool| {
+        let mark = if is_gone { r#","deletionTimestamp":"2026-01-01T00:00:00Z""# } else { "" };
+        let object =
+            format!(r#"{{"metadata":{{"uid":"{uid}","resourceVersion":"{version}"{mark}}}}}"#);
+        own.note_answer(&pods, &key(0), object.as_bytes());
+        own.of(&pods, &key(0))
+    };
+    let gone = |uid: &str, after: &str| {
+        Some(OwnWrite::Gone { uid: uid.into(), after: Some(after.into()) })
+    };
+    assert_eq!(note("u", 7, false), version("7"));
+    assert_eq!(note("u", 6, false), version("7"), "an older version");
+    assert_eq!(note("u", 6, true), version("7"), "gone before that version");
+    assert_eq!(note("u", 9, true), gone("u", "9"));
+    assert_eq!(note("u", 8, false), gone("u", "9"), "it is gone since");
+    assert_eq!(note("old", 8, false), gone("u", "9"), "another object before it");
+    assert_eq!(note("new", 10, false), version("10"), "an object in its place");
+
+    // The answer to a delete has no version.
+    own.note_gone(&pods, &key(0), "new");
+    assert_eq!(note("new", 12, false), gone("new", "12"), "written before it was deleted");
+    assert_eq!(note("newer", 13, false), version("13"));
+    assert_eq!(own.deleted(&pods), []);
+}
+
+#[test]
 fn object_without_finalizers_is_gone_with_the_write() {
     let object = |meta: &str| is_gone(format!(r#"{{"metadata":{{{meta}}}}}"#).as_bytes());
     assert!(!object(r#""resourceVersion":"7""#));
@@ -105,4 +133,23 @@ fn successor_of_a_version_is_the_next_number() {
     ] {
         assert_eq!(successor(before), after);
     }
+}
+
+#[test]
+fn errors_of_lists_name_no_object() {
+    let resource = Arc::<str>::from("pods");
+    let behind = |object: &str, wanted: &str| ClientError::Behind {
+        resource: resource.clone(),
+        object: object.to_owned(),
+        wanted: wanted.to_owned(),
+        waited: OWN_WRITE_WAIT_MAX,
+    };
+    assert_eq!(
+        behind("", "as it was written").to_string(),
+        "read pods from the cache: after 5s it does not show this client's writes"
+    );
+    assert_eq!(
+        behind("default/a", "gone").to_string(),
+        "read pods default/a from the cache: the object is not gone after 5s"
+    );
 }

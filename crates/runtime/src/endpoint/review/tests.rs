@@ -62,7 +62,7 @@ fn auth(api: &Arc<Api>) -> BearerAuth {
             Ok::<_, Infallible>(http::Response::builder().status(code).body(body).unwrap())
         }
     });
-    BearerAuth::reviewed(kube_client::Client::new(service, "default"), 1)
+    BearerAuth::reviewed_seeded(kube_client::Client::new(service, "default"), 1)
 }
 
 async fn admit(auth: &BearerAuth, method: &str, path: &str, token: &str) -> StatusCode {

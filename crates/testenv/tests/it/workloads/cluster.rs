@@ -5,9 +5,10 @@ use crate::storms::observer::at_every_change;
 use http::Request;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_controllers::{Selection, Setup, WorkloadControllers};
 use setpoint_runtime::BoxError;
-use setpoint_testenv::{Life, TestEnv};
+use setpoint_testenv::{Life, Plans, Scenario, TestEnv, scenario};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,6 +69,42 @@ pub(crate) async fn cluster(env: &TestEnv, rules: &Rules, users: impl Future<Out
         () = observe(env, rules) => {}
         () = kubelet(env) => {}
         () = users => {}
+    }
+}
+
+/// What users do in a [`cluster`] with some workload controllers.
+pub(super) trait Workload {
+    /// The controllers, by kube-controller-manager's names.
+    const CONTROLLERS: &str;
+
+    /// What users do; it sets the rules for the pods.
+    async fn users(&self, env: &TestEnv, rules: &Rules);
+}
+
+/// Checks a workload with plans.
+pub(super) fn check<W: Workload>(workload: &W, plans: &Plans) {
+    scenario::check(&InCluster(workload), plans);
+}
+
+struct InCluster<'a, W>(&'a W);
+
+impl<W: Workload> Scenario for InCluster<'_, W> {
+    type World = Rules;
+
+    fn world(&self) -> Rules {
+        Rules::new()
+    }
+
+    fn control_plane(&self, builder: ControlPlaneBuilder) -> ControlPlaneBuilder {
+        builder.controllers(false)
+    }
+
+    async fn live(&self, life: Life, _: Rules) -> Result<(), BoxError> {
+        run(life, W::CONTROLLERS).await
+    }
+
+    async fn drive(&self, env: &TestEnv, rules: &Rules) {
+        cluster(env, rules, self.0.users(env, rules)).await;
     }
 }
 

@@ -1,11 +1,8 @@
 //! DaemonSets.
 
-use super::cluster::{PODS, Rules, ask, cluster, run, settled, until};
+use super::cluster::{PODS, Rules, Workload, ask, check, settled, until};
 use serde_json::{Value, json};
-use setpoint_control_plane::ControlPlaneBuilder;
-use setpoint_runtime::BoxError;
-use setpoint_testenv::scenario::check;
-use setpoint_testenv::{Life, Plans, Scenario, TestEnv};
+use setpoint_testenv::{Plans, TestEnv};
 
 const SETS: &str = "/apis/apps/v1/namespaces/default/daemonsets";
 const AGENT: &str = "/apis/apps/v1/namespaces/default/daemonsets/agent";
@@ -16,26 +13,6 @@ struct OnNodes {
     rolling: Value,
     surge: usize,
     unavailable: usize,
-}
-
-impl Scenario for OnNodes {
-    type World = Rules;
-
-    fn world(&self) -> Rules {
-        Rules::new()
-    }
-
-    fn control_plane(&self, builder: ControlPlaneBuilder) -> ControlPlaneBuilder {
-        builder.controllers(false)
-    }
-
-    async fn live(&self, life: Life, _: Rules) -> Result<(), BoxError> {
-        run(life, "daemonset").await
-    }
-
-    async fn drive(&self, env: &TestEnv, rules: &Rules) {
-        cluster(env, rules, self.users(env, rules)).await;
-    }
 }
 
 fn is_ready(n: i64) -> impl Fn(&Value) -> bool {
@@ -56,7 +33,9 @@ async fn add_node(env: &TestEnv, name: &str) {
     ask(env, "PATCH", &format!("{NODES}/{name}"), &json!({"spec": {"taints": null}})).await;
 }
 
-impl OnNodes {
+impl Workload for OnNodes {
+    const CONTROLLERS: &str = "daemonset";
+
     async fn users(&self, env: &TestEnv, rules: &Rules) {
         for name in ["n1", "n2", "n3"] {
             add_node(env, name).await;

@@ -1,12 +1,9 @@
 //! Deployments.
 
-use super::cluster::{Rules, ask, cluster, run, settled, until};
+use super::cluster::{Rules, Workload, ask, check, settled, until};
 use crate::cluster::{Cluster, condition};
 use serde_json::{Value, json};
-use setpoint_control_plane::ControlPlaneBuilder;
-use setpoint_runtime::BoxError;
-use setpoint_testenv::scenario::check;
-use setpoint_testenv::{Life, Plans, Scenario, TestEnv};
+use setpoint_testenv::{Plans, TestEnv};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const SETS: &str = "/apis/apps/v1/namespaces/default/replicasets";
@@ -50,27 +47,9 @@ struct Rolled {
     unavailable: usize,
 }
 
-impl Scenario for Rolled {
-    type World = Rules;
+impl Workload for Rolled {
+    const CONTROLLERS: &str = "deployment,replicaset";
 
-    fn world(&self) -> Rules {
-        Rules::new()
-    }
-
-    fn control_plane(&self, builder: ControlPlaneBuilder) -> ControlPlaneBuilder {
-        builder.controllers(false)
-    }
-
-    async fn live(&self, life: Life, _: Rules) -> Result<(), BoxError> {
-        run(life, "deployment,replicaset").await
-    }
-
-    async fn drive(&self, env: &TestEnv, rules: &Rules) {
-        cluster(env, rules, self.users(env, rules)).await;
-    }
-}
-
-impl Rolled {
     async fn users(&self, env: &TestEnv, rules: &Rules) {
         rules.set(4 + self.surge, 0);
         ask(env, "POST", DEPLOYMENTS, &deployment(4, &self.strategy)).await;

@@ -1,11 +1,8 @@
 //! StatefulSets.
 
-use super::cluster::{PODS, Rules, ask, cluster, run, settled, until};
+use super::cluster::{PODS, Rules, Workload, ask, check, settled, until};
 use serde_json::{Value, json};
-use setpoint_control_plane::ControlPlaneBuilder;
-use setpoint_runtime::BoxError;
-use setpoint_testenv::scenario::check;
-use setpoint_testenv::{Life, Plans, Scenario, TestEnv};
+use setpoint_testenv::{Plans, TestEnv};
 
 const SETS: &str = "/apis/apps/v1/namespaces/default/statefulsets";
 const DB: &str = "/apis/apps/v1/namespaces/default/statefulsets/db";
@@ -15,26 +12,6 @@ const REVISIONS: &str = "/apis/apps/v1/namespaces/default/controllerrevisions";
 /// A set that is created, rolled, partly rolled, scaled and rolled back.
 struct Numbered {
     policy: &'static str,
-}
-
-impl Scenario for Numbered {
-    type World = Rules;
-
-    fn world(&self) -> Rules {
-        Rules::new()
-    }
-
-    fn control_plane(&self, builder: ControlPlaneBuilder) -> ControlPlaneBuilder {
-        builder.controllers(false)
-    }
-
-    async fn live(&self, life: Life, _: Rules) -> Result<(), BoxError> {
-        run(life, "statefulset").await
-    }
-
-    async fn drive(&self, env: &TestEnv, rules: &Rules) {
-        cluster(env, rules, self.users(env, rules)).await;
-    }
 }
 
 fn is_ready(n: i64) -> impl Fn(&Value) -> bool {
@@ -57,7 +34,9 @@ async fn image_of(env: &TestEnv, pod: &str) -> Value {
     pod["spec"]["containers"][0]["image"].clone()
 }
 
-impl Numbered {
+impl Workload for Numbered {
+    const CONTROLLERS: &str = "statefulset";
+
     async fn users(&self, env: &TestEnv, rules: &Rules) {
         let claim = json!({
             "metadata": {"name": "data"},
