@@ -22,7 +22,7 @@ use std::time::Duration;
 /// 1024, at which client-go warns of a slow handler. A relist, a resync and the objects that a new
 /// handler finds wait as one walk between two states of the cache, of which a queue has at most
 /// two. So a handler that never returns holds at most this many notifications, four states of the
-/// cache, and two notifications of each object before, between and after the walks.
+/// cache, and three notifications of each object before, between and after the walks.
 pub const HANDLER_QUEUE_MAX: usize = 1024;
 
 /// The pause after a panic of a handler (SHI-8): 1 s, as client-go.
@@ -57,6 +57,10 @@ pub struct HandlerOptions {
     /// period has no resyncs.
     pub resync: Option<Duration>,
     /// The number of pending notifications above which they are merged by key.
+    ///
+    /// A handler that gets merged notifications ends in the same state as with all of them. It does
+    /// not see states that came and went meanwhile, which readers of the cache may have seen: the
+    /// `b` of an update from `a` to `c`, or an object that was added and deleted.
     pub queue_max: usize,
 }
 

@@ -24,7 +24,7 @@
 //!   *queued* from the three states of a held key (in flight, returning, dirty).
 //! - **Nothing added is lost.** After every `add`, `add_after` or `add_rate_limited`, the key is in
 //!   a state that leads to a later hand-out, unless the queue is shut down.
-//! - ****An add without a delay replaces a delay.** A plain `add` consumes the key's waiting entry,
+//! - **An add without a delay replaces a delay.** A plain `add` consumes the key's waiting entry,
 //!   and a delay for a key that is already queued or dirty is ignored: a pass of work reads the
 //!   current state and decides again when to come back. client-go keeps both and hands the key out
 //!   twice (kubernetes/kubernetes#126027).
@@ -61,8 +61,9 @@
 //! Constructors spawn nothing, and there is no task for delays. One of the workers that wait in
 //! [`WorkQueue::get`] sleeps until the earliest due time. When it gets a key or is dropped, another
 //! one takes over. Keys that have fallen due are moved at the next call of `get`, `try_get`, `len`,
-//! `waiting`, `stats` or `cancel_delayed`. All time is tokio time: it stands still when a test
-//! pauses it.
+//! `waiting`, `stats` or `cancel_delayed`, the earliest first and at most 4,096 each time the lock
+//! is taken. A `get` moves one such part, so if more fall due together, a high priority counts from
+//! the call that moves its key. All time is tokio time: it stands still when a test pauses it.
 //!
 //! # Shutdown
 //!

@@ -138,7 +138,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
     /// held stays so.
     pub fn cancel_delayed(&self, key: &K) -> bool {
         let hash = self.shared.hash(key);
-        self.shared.step(|state| state.cancel_delayed(key, hash))
+        self.shared.step_when_fired(|state| state.cancel_delayed(key, hash))
     }
 
     /// Waits for the next key. `None` once the queue is shut down and empty.
@@ -153,7 +153,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
     pub fn try_get(&self) -> Option<Item<'_, K>> {
         match self.shared.take() {
             Taken::Key(handed) => Some(Item::new(&self.shared, handed)),
-            Taken::ShutDown | Taken::Nothing => None,
+            Taken::ShutDown | Taken::Nothing { .. } => None,
         }
     }
 
@@ -161,7 +161,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
     ///
     /// With [`priorities`](Builder::priorities), dirty keys count too, as in controller-runtime.
     pub fn len(&self) -> usize {
-        self.shared.step(State::len)
+        self.shared.step_when_fired(State::len)
     }
 
     /// Whether no key is ready to be handed out.
@@ -171,7 +171,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
 
     /// Number of keys that wait for their due time.
     pub fn waiting(&self) -> usize {
-        self.shared.step(State::waiting)
+        self.shared.step_when_fired(State::waiting)
     }
 
     /// The current gauges. Takes time proportional to the keys in flight and the groups, not to all
@@ -179,20 +179,20 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
     pub fn stats(&self) -> Stats {
         let limited = self.shared.limiter.len();
         let now = self.shared.aged_now();
-        Stats { limited, ..self.shared.step(|state| state.stats(now)) }
+        Stats { limited, ..self.shared.step_when_fired(|state| state.stats(now)) }
     }
 
     /// The number of ready keys per priority, the highest first. Empty without
     /// [`priorities`](Builder::priorities).
     pub fn levels(&self) -> Vec<LevelStats> {
         let now = self.shared.aged_now();
-        self.shared.step(|state| state.levels(now))
+        self.shared.step_when_fired(|state| state.levels(now))
     }
 
     /// The state of `key`; `None` if it is absent.
     pub fn entry(&self, key: &K) -> Option<Entry<K>> {
         let hash = self.shared.hash(key);
-        let mut entry = self.shared.step(|state| state.entry(key, hash))?;
+        let mut entry = self.shared.step_when_fired(|state| state.entry(key, hash))?;
         entry.requeues = self.shared.limiter.num_requeues(key);
         Some(entry)
     }
@@ -200,7 +200,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
     /// The state of up to `n_max` keys, in no particular order. Holds the queue's lock meanwhile,
     /// so choose a small `n_max`.
     pub fn entries(&self, n_max: usize) -> Vec<Entry<K>> {
-        let mut entries = self.shared.step(|state| state.entries(n_max));
+        let mut entries = self.shared.step_when_fired(|state| state.entries(n_max));
         for entry in &mut entries {
             entry.requeues = self.shared.limiter.num_requeues(&entry.key);
         }

@@ -35,7 +35,8 @@ impl<P, H> FilteringHandler<P, H> {
         Self { admits, handler }
     }
 
-    fn pass<K>(&self, event: Event<K>) -> Option<Event<K>>
+    /// What the inner handler gets.
+    pub(super) fn pass<K>(&self, event: Event<K>) -> Option<Event<K>>
     where
         P: Fn(&Object<K>) -> bool,
     {

@@ -21,12 +21,19 @@ pub(super) const WALKS_MAX: usize = 2;
 /// | `Added a`      | `a→b`     | `Added b`, in place                         |
 /// | `Added a`      | `Deleted` | nothing: the handler gets neither           |
 /// | `Updated a→b`  | `b→c`     | `Updated a→c`, in place                     |
-/// | `Updated a→b`  | `Deleted` | `Deleted`, in place                         |
+/// | `Updated a→b`  | `Deleted` | both: the deletion waits at the end         |
 /// | `Deleted`      | `Added`   | both: the new one waits at the end          |
 /// | `Deleted`      | `Deleted` | the earlier, unless it is a tombstone (FIFO-2) |
 ///
-/// A handler that folds the merged notifications gets the state that it would get from all of them.
-/// Once the queue is full, at most two notifications of a key are added to it.
+/// A handler that folds the merged notifications gets the state that it would get from all of them,
+/// also if it folds old and new states, as [`FilteringHandler`](super::FilteringHandler) does: each
+/// notification starts from the state that the one before led to. So an update is not merged into
+/// the deletion after it, which would hide the state that the handler saw last. Once the queue is
+/// full, at most three notifications of a key are added to it: an update, a deletion and an
+/// addition.
+///
+/// A state that came and went while the handler was behind is not shown to it, and so neither is an
+/// object that was added and deleted meanwhile: the names of such objects have no bound.
 ///
 /// A relist, a resync and the objects that a new handler finds wait as one [`Walk`], which makes
 /// its events when they are taken. Notifications are not merged across a walk.
@@ -330,7 +337,6 @@ fn merge<K>(waiting: Event<K>, arriving: Event<K>) -> Merged<K> {
             return Merged::Nothing(object.key().clone());
         }
         (Event::Updated { old, .. }, Event::Updated { new, .. }) => Event::Updated { old, new },
-        (Event::Updated { .. }, arriving @ Event::Deleted { .. }) => arriving,
         (waiting @ Event::Deleted { tombstone: Tombstone::Final(_) }, Event::Deleted { .. }) => {
             waiting
         }

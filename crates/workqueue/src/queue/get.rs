@@ -55,7 +55,7 @@ impl<'q, K: Clone + Eq + Hash + Send + 'static> Future for Get<'q, K> {
                     return Poll::Ready(Some(Item::new(shared, handed)));
                 }
                 Taken::ShutDown => return Poll::Ready(None),
-                Taken::Nothing => {}
+                Taken::Nothing { .. } => {}
             }
         }
         match ready!(self.poll_wait(cx)) {

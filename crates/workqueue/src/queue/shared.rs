@@ -91,6 +91,21 @@ impl<K, L: Lock<State<K>>> Shared<K, L> {
         seen
     }
 
+    /// Moves all keys that have fallen due, then runs one step, so that a reader counts none of them
+    /// as waiting. Releases the lock in between.
+    pub(super) fn step_when_fired<T>(&self, step: impl FnOnce(&mut State<K>) -> T) -> T {
+        let mut step = Some(step);
+        loop {
+            let seen = self.step(|state| {
+                let step = if state.fire() { None } else { step.take() };
+                step.map(|step| step(state))
+            });
+            if let Some(seen) = seen {
+                return seen;
+            }
+        }
+    }
+
     /// Whether this hand-out counts against the worker's budget: one of [`TURNS`], to save time.
     #[inline]
     pub(super) fn is_turn(&self) -> bool {
@@ -198,10 +213,14 @@ impl<K: Clone + Eq + Hash, L: Lock<State<K>>> Shared<K, L> {
 
     #[inline(always)]
     pub(super) fn take(&self) -> Taken<K> {
-        let now = self.aged_now();
-        let (taken, queued_for) = self.step(|state| state.take(now));
-        self.report_hand_out(queued_for);
-        taken
+        loop {
+            let now = self.aged_now();
+            let (taken, queued_for) = self.step(|state| state.take(now));
+            if !matches!(taken, Taken::Nothing { is_more_due: true }) {
+                self.report_hand_out(queued_for);
+                return taken;
+            }
+        }
     }
 
     /// Waits for the next key. `None` once the queue is shut down and empty.
@@ -215,7 +234,8 @@ impl<K: Clone + Eq + Hash, L: Lock<State<K>>> Shared<K, L> {
             match taken {
                 Taken::Key(handed) => return Some(handed),
                 Taken::ShutDown => return None,
-                Taken::Nothing => {}
+                Taken::Nothing { is_more_due: true } => continue,
+                Taken::Nothing { is_more_due: false } => {}
             }
             let notified = poll_fn(|cx| {
                 match self.step(|state| state.workers().is_notified(waiter, cx.waker())) {

@@ -73,6 +73,21 @@ fn shutdown_ends_after_the_last_blocked_key() {
     );
 }
 
+/// The search of all groups for each raised key took minutes here, under the queue's lock.
+#[test]
+fn keys_of_many_groups_are_raised() {
+    const N_GROUPS: u32 = 200_000;
+    let queue = WorkQueue::builder().priorities(Priorities::Strict).groups(Group::of).build();
+    (0..N_GROUPS).for_each(|key: u32| queue.add(key));
+    let raised = || (0..N_GROUPS).rev().filter(|key| key % 4 != 0);
+    raised().for_each(|key| queue.add_with(key, AddOptions::default().priority(1)));
+    let rest = (0..N_GROUPS).filter(|key| key % 4 == 0);
+    for key in raised().chain(rest) {
+        assert_eq!(queue.try_get().map(|item| *item.key()), Some(key));
+    }
+    assert!(queue.is_empty());
+}
+
 proptest! {
     /// Whatever the storm of one tenant, no key waits for more than one key of each other tenant at
     /// a time.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "an unwrap that fails is a failed test")]
 
 mod concurrency;
+mod due;
 mod groups;
 mod inspect;
 mod limiter;

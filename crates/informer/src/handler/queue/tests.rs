@@ -1,5 +1,7 @@
 use super::*;
+use crate::handler::FilteringHandler;
 use crate::indexer::Indexer;
+use crate::object::Object;
 use crate::testing::object;
 use k8s_openapi::api::core::v1::ConfigMap;
 use proptest::prelude::*;
@@ -57,8 +59,43 @@ fn full_queue_merges_by_key_according_to_the_table() {
     assert_eq!(fill(1, vec![added("a", 1), updated("a", 1, 2)]), ["+ns/a@2"]);
     assert!(fill(1, vec![added("a", 1), deleted("a", 1)]).is_empty());
     assert_eq!(fill(1, vec![updated("a", 1, 2), updated("a", 2, 3)]), ["ns/a@1>ns/a@3"]);
-    assert_eq!(fill(1, vec![updated("a", 1, 2), deleted("a", 2)]), ["-\"ns/a\""]);
+    let changed_and_deleted = fill(1, vec![updated("a", 1, 2), deleted("a", 2)]);
+    assert_eq!(changed_and_deleted, ["ns/a@1>ns/a@2", "-\"ns/a\""]);
     assert_eq!(fill(1, vec![deleted("a", 1), added("a", 2)]), ["-\"ns/a\"", "+ns/a@2"]);
+}
+
+#[test]
+fn full_queue_adds_at_most_an_update_a_deletion_and_an_addition_of_a_key() {
+    let mut queue = Queue::new(1);
+    queue.push(updated("b", 1, 2));
+    queue.push(updated("a", 1, 2));
+    queue.push(updated("a", 2, 3));
+    for version in 3..1_000 {
+        queue.push(deleted("a", version));
+        assert!(queue.len() <= 1 + 2, "{}", queue.len());
+        queue.push(added("a", version + 1));
+        queue.push(updated("a", version + 1, version + 2));
+        assert!(queue.len() <= 1 + 3, "{}", queue.len());
+    }
+    assert!(queue.ring.len() <= 2 * 4 + IDLE_CAPACITY_MAX + 1, "{}", queue.ring.len());
+    let expected = ["ns/b@1>ns/b@2", "ns/a@1>ns/a@3", "-\"ns/a\"", "+ns/a@1001"];
+    assert_eq!(drain(&mut queue), expected);
+}
+
+/// An object stopped matching and was deleted while its handler was behind. The deletion alone has
+/// the last state, which does not match, so the inner handler kept the object for ever.
+#[test]
+fn evt_10_filtered_object_that_stopped_matching_and_was_deleted_is_gone() {
+    let mut queue = Queue::new(1);
+    queue.push(updated("b", 1, 2));
+    queue.push(updated("a", 1, 2));
+    queue.push(deleted("a", 2));
+    let filter = FilteringHandler::new(|object: &Object<ConfigMap>| is_odd(object), ());
+    let passed: Vec<String> = std::iter::from_fn(|| pop(&mut queue))
+        .filter_map(|event| filter.pass(event))
+        .map(|event| show(&event))
+        .collect();
+    assert_eq!(passed, ["-\"ns/b\"", "-\"ns/a\""]);
 }
 
 #[test]
@@ -94,8 +131,12 @@ fn shi_9_initial_additions_are_counted_through_merges() {
     assert_eq!(queue.initial(), 0);
 }
 
-/// The folded state of a handler: the version of each key. Fails on an update or deletion of an
-/// unknown key.
+fn is_odd(object: &Object<ConfigMap>) -> bool {
+    object.resource_version().parse::<u64>().unwrap() % 2 == 1
+}
+
+/// The folded state of a handler: the version of each key. Fails on an event that does not start
+/// from that version.
 #[derive(Default, Debug, PartialEq)]
 struct FoldedState(std::collections::BTreeMap<Key, String>);
 
@@ -111,8 +152,10 @@ impl FoldedState {
                 let known = self.0.insert(key, new.resource_version().to_owned());
                 assert_eq!(known.as_deref(), Some(old.resource_version()), "{}", show(event));
             }
-            Event::Deleted { .. } => {
-                assert!(self.0.remove(&key).is_some(), "unknown: {}", show(event));
+            Event::Deleted { tombstone } => {
+                let known = self.0.remove(&key);
+                let last = tombstone.object().map(Object::resource_version);
+                assert_eq!(known.as_deref(), last, "{}", show(event));
             }
         }
     }
@@ -156,7 +199,8 @@ fn positions_of_keys_are_indexed_only_when_events_may_merge() {
 
 proptest! {
     /// Invariant 2 and the queue's table: with any merging, the handler gets well-formed sequences,
-    /// its folded state is the same as without merging, and the queue stays within its limit.
+    /// its folded state is the same as without merging, also that of the objects that a filter
+    /// admits, and the queue stays within its limit.
     #[test]
     fn invariant_2_merging_preserves_the_folded_state(
         queue_max in 1_usize..5,
@@ -165,6 +209,8 @@ proptest! {
         let mut server: std::collections::BTreeMap<u8, u64> = Default::default();
         let mut queue = Queue::new(queue_max);
         let (mut folded, mut expected) = (FoldedState::default(), FoldedState::default());
+        let (mut filtered, mut expected_filtered) = <(FoldedState, FoldedState)>::default();
+        let filter = FilteringHandler::new(|object: &Object<ConfigMap>| is_odd(object), ());
         for (version, (key, delete, n_taken)) in steps.into_iter().enumerate() {
             let (name, version) = (key.to_string(), version as u64 + 1);
             let event = match (server.get(&key).copied(), delete) {
@@ -174,17 +220,23 @@ proptest! {
                 (Some(old), false) => { server.insert(key, version); updated(&name, old, version) }
             };
             expected.apply(&event);
+            filter.pass(event.clone()).iter().for_each(|event| expected_filtered.apply(event));
             queue.push(event);
-            prop_assert!(queue.len() <= queue_max + 2 * 4);
+            prop_assert!(queue.len() <= queue_max + 3 * 4);
             let mut taken = Vec::new();
             queue.take(n_taken, &mut taken);
             prop_assert!(taken.len() <= n_taken);
-            taken.iter().for_each(|event| folded.apply(event));
+            for event in taken {
+                folded.apply(&event);
+                filter.pass(event).iter().for_each(|event| filtered.apply(event));
+            }
         }
         while let Some(event) = pop(&mut queue) {
             folded.apply(&event);
+            filter.pass(event).iter().for_each(|event| filtered.apply(event));
         }
         prop_assert_eq!(folded, expected);
+        prop_assert_eq!(filtered, expected_filtered);
     }
 }
 

@@ -25,8 +25,10 @@ pub(super) struct Level {
     free: Vec<FlowIdx>,
     /// The flow that was found last. Without groups it is always the same.
     last: FlowIdx,
-    /// Flows that can be served, in the order of the round.
+    /// Flows that can be served, in the order of the round, and *idle* flows: those whose last key
+    /// was raised while other flows were before them.
     round: VecDeque<FlowIdx>,
+    n_idle: usize,
     /// Number of keys in the flows.
     pub(super) n_ready: usize,
     /// Number of dirty keys that return to this level.
@@ -73,6 +75,8 @@ impl Level {
         if flow.turn == Turn::None {
             flow.turn = Turn::InRound;
             self.round.push_back(at);
+        } else if flow.is_empty() {
+            self.n_idle -= 1;
         }
         flow.weight = weight;
         flow.push(place);
@@ -85,9 +89,35 @@ impl Level {
         let flow = &mut self.flows[at as usize];
         flow.mark_stale(is_live);
         self.n_ready -= 1;
-        if flow.is_empty() {
-            self.leave_round(at);
+        if !flow.is_empty() {
+            return;
         }
+        if flow.turn == Turn::InRound {
+            // Found when its turn comes: a search of the round for each raised key would be
+            // quadratic in the number of groups.
+            if self.round.front() != Some(&at) {
+                self.n_idle += 1;
+                if self.n_idle > FLOWS_MIN + self.round.len() / 2 {
+                    self.sweep();
+                }
+                return;
+            }
+            self.round.pop_front();
+        }
+        self.release(at);
+        self.compact_if_sparse();
+    }
+
+    /// Removes the idle flows from the round: a level that starves does not come to them.
+    #[cold]
+    fn sweep(&mut self) {
+        let flows = &self.flows;
+        let is_idle = |at: &FlowIdx| flows[*at as usize].is_empty();
+        let idle: Vec<FlowIdx> = self.round.iter().copied().filter(is_idle).collect();
+        self.round.retain(|at| !is_idle(at));
+        self.n_idle = 0;
+        idle.into_iter().for_each(|at| self.release(at));
+        self.compact_if_sparse();
     }
 
     /// The key to serve next. Removes flows that cannot be served from the round.
@@ -97,8 +127,15 @@ impl Level {
         ranks: &[Rank],
         may_serve: impl Fn(u64) -> bool,
     ) -> Option<Place> {
-        while let Some(at) = self.round.front() {
-            let flow = &mut self.flows[*at as usize];
+        while let Some(at) = self.round.front().copied() {
+            let flow = &mut self.flows[at as usize];
+            if flow.is_empty() {
+                self.n_idle -= 1;
+                self.round.pop_front();
+                self.release(at);
+                self.compact_if_sparse();
+                continue;
+            }
             if flow.group.is_some_and(|group| !may_serve(group)) {
                 flow.turn = Turn::Blocked;
                 self.round.pop_front();
@@ -124,19 +161,16 @@ impl Level {
         }
         flow.deficit -= 1;
         if flow.is_empty() {
-            self.leave_round(at);
+            self.round.pop_front();
+            self.release(at);
+            self.compact_if_sparse();
         } else if flow.deficit == 0 {
             self.round.rotate_left(1);
         }
     }
 
-    /// Handles a flow without keys.
-    fn leave_round(&mut self, at: FlowIdx) {
-        if self.round.front() == Some(&at) {
-            self.round.pop_front();
-        } else {
-            self.round.retain(|other| *other != at);
-        }
+    /// Ends the turn of a flow without keys that is not in the round, and frees it if there are many.
+    fn release(&mut self, at: FlowIdx) {
         let flow = &mut self.flows[at as usize];
         if self.by_group.len() > FLOWS_MIN {
             if let Some(group) = flow.group {
@@ -144,11 +178,15 @@ impl Level {
             }
             *flow = Flow::default();
             self.free.push(at);
-            if self.free.len() > FLOWS_MIN + self.flows.len() / 4 * 3 {
-                self.compact();
-            }
         } else {
             flow.end_turn();
+        }
+    }
+
+    /// Changes the indices of flows.
+    fn compact_if_sparse(&mut self) {
+        if self.free.len() > FLOWS_MIN + self.flows.len() / 4 * 3 {
+            self.compact();
         }
     }
 
@@ -190,5 +228,56 @@ impl Level {
     /// All entries, including stale ones.
     pub(super) fn places(&self) -> impl Iterator<Item = Place> {
         self.flows.iter().flat_map(Flow::places)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const N_GROUPS: u64 = 10_000;
+
+    fn rank(seq: u64) -> Rank {
+        Rank { priority: 0, weight: 1, group: seq, seq }
+    }
+
+    /// A level that starves: its keys are raised and it is never served.
+    #[test]
+    fn level_whose_keys_are_all_raised_has_a_bounded_round() {
+        let mut level = Level::default();
+        level.push(Place { seq: 0, idx: 0 }, 0, 1);
+        for group in 1..N_GROUPS {
+            level.push(Place { seq: group, idx: 1 }, group, 1);
+            level.mark_stale(group, |_| false);
+            assert!(level.round.len() <= 2 * FLOWS_MIN + 3, "{}", level.round.len());
+            assert!(level.flows.len() <= 8 * FLOWS_MIN, "{}", level.flows.len());
+        }
+        assert_eq!(level.n_ready, 1);
+        let ranks = [rank(0), rank(N_GROUPS)];
+        assert_eq!(level.front(&ranks, |_| true), Some(Place { seq: 0, idx: 0 }));
+    }
+
+    /// Idle flows come back with a new key, are passed over, or are freed; the others take turns.
+    #[test]
+    fn idle_flows_are_passed_over_and_come_back() {
+        let mut level = Level::default();
+        let mut ranks: Vec<Rank> = (0..200).map(rank).collect();
+        (0..200).for_each(|seq| level.push(Place { seq, idx: seq as u32 }, seq, 1));
+        // All but every third key move to another level; the first of them comes back.
+        for seq in (0..200).filter(|seq| seq % 3 != 0) {
+            ranks[seq as usize].seq = 1_000;
+            level.mark_stale(seq, |place| ranks[place.idx as usize].seq == place.seq);
+        }
+        ranks[1].seq = 500;
+        level.push(Place { seq: 500, idx: 1 }, 1, 1);
+        let mut served = Vec::new();
+        while let Some(place) = level.front(&ranks, |_| true) {
+            served.push(place.idx);
+            level.take(place);
+        }
+        let expected = (0..200).filter(|idx| idx % 3 == 0 || *idx == 1);
+        served.sort_unstable();
+        assert_eq!(served, Vec::from_iter(expected));
+        assert_eq!((level.n_ready, level.n_idle, level.round.len()), (0, 0, 0));
     }
 }

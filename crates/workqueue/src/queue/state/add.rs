@@ -156,9 +156,9 @@ impl<K: Clone + Eq + Hash> State<K> {
         }
     }
 
+    /// To be called when no key is due: a key that has fallen due no longer waits, even if nothing
+    /// has moved it yet.
     pub(in crate::queue) fn cancel_delayed(&mut self, key: &K, hash: u32) -> bool {
-        // A key that has fallen due no longer waits, even if nothing has moved it yet.
-        self.fire();
         let Some(idx) = self.keys.find(key, hash) else { return false };
         match self.keys.slot(idx).stage {
             Stage::Waiting => {

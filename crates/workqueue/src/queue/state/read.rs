@@ -45,13 +45,11 @@ impl<K> State<K> {
 
     /// With priorities, dirty keys count too.
     pub(in crate::queue) fn len(&mut self) -> usize {
-        self.fire();
         let has_priorities = self.ready.lanes().is_some_and(|lanes| lanes.has_priorities());
         self.ready.len() + if has_priorities { self.n_dirty } else { 0 }
     }
 
     pub(in crate::queue) fn waiting(&mut self) -> usize {
-        self.fire();
         self.n_waiting
     }
 
@@ -60,7 +58,6 @@ impl<K> State<K> {
     }
 
     pub(in crate::queue) fn stats(&mut self, now: Option<Moment>) -> Stats {
-        self.fire();
         let held = self.ages.as_ref().zip(now).map(|(ages, now)| ages.held(now));
         let (unfinished, longest_running) = held.unwrap_or_default();
         let oldest = self.ready.oldest().and_then(|idx| self.age(idx, now));
@@ -78,7 +75,6 @@ impl<K> State<K> {
     }
 
     pub(in crate::queue) fn levels(&mut self, now: Option<Moment>) -> Vec<LevelStats> {
-        self.fire();
         let ages = self.ages.as_ref();
         let age = |idx| ages.zip(now).map(|(ages, now)| ages.since(idx).age(now));
         match &self.ready {
@@ -116,13 +112,11 @@ impl<K: Clone + Eq + Hash> State<K> {
     }
 
     pub(in crate::queue) fn entry(&mut self, key: &K, hash: u32) -> Option<Entry<K>> {
-        self.fire();
         let now = self.epoch.now();
         self.keys.find(key, hash).and_then(|idx| self.describe(idx, now))
     }
 
     pub(in crate::queue) fn entries(&mut self, n_max: usize) -> Vec<Entry<K>> {
-        self.fire();
         let now = self.epoch.now();
         self.keys.indices().filter_map(|idx| self.describe(idx, now)).take(n_max).collect()
     }
