@@ -167,8 +167,8 @@ impl<K: Cacheable> LiveWatch<K> {
                 .labels(params.label_selector.clone().unwrap_or_default())
                 .fields(params.field_selector.clone().unwrap_or_default())
                 .metadata_only(K::metadata_api());
-        RetryWatcher::new(Arc::new(source), resource_version, self.seed)
-            .map(|watch| Stage::Watch(Box::new(watch)))
+        RetryWatcher::new(Arc::new(source), resource_version)
+            .map(|watch| Stage::Watch(Box::new(watch.seed(self.seed))))
             .map_err(|source| LiveWatchError::Watch { call: self.call(), source: Box::new(source) })
     }
 
