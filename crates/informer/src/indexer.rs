@@ -218,7 +218,7 @@ impl<K> Indexer<K> {
         self.pack_held(&object);
         let moves_version = self.moves_version();
         let old = Arc::make_mut(&mut self.state.write()).put(object, values, moves_version);
-        old.iter().for_each(Object::left);
+        old.iter().for_each(Object::on_removed);
         Ok(old.map(Object::into_type))
     }
 
@@ -226,7 +226,7 @@ impl<K> Indexer<K> {
     /// (IDX-10).
     pub fn remove(&mut self, key: &Key, resource_version: &str) -> Option<Object<K>> {
         let old = Arc::make_mut(&mut self.state.write()).take(key, resource_version);
-        old.iter().for_each(Object::left);
+        old.iter().for_each(Object::on_removed);
         old.map(Object::into_type)
     }
 

@@ -95,10 +95,10 @@ impl MetricsRegistry {
     ) -> Option<ReservedMetrics> {
         let pair: Pair = (informer.into(), resource.clone());
         let mut taken = self.0.taken.lock();
-        if let Some(was_said) = taken.get_mut(&pair) {
-            let was_said = std::mem::replace(was_said, true);
+        if let Some(was_logged) = taken.get_mut(&pair) {
+            let was_logged = std::mem::replace(was_logged, true);
             drop(taken);
-            if !was_said {
+            if !was_logged {
                 let (informer, resource) = (&pair.0, &pair.1.resource);
                 tracing::warn!(%informer, %resource, "a second informer of this name has no metrics");
             }

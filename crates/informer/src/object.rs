@@ -67,7 +67,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if let Some(pool) = &self.pool {
-            pool.left(self);
+            pool.on_removed(self);
         }
     }
 }
@@ -184,10 +184,10 @@ impl<K> Object<K> {
         &self.0
     }
 
-    /// The object has left the cache, so it is not read there again.
-    pub(crate) fn left(&self) {
+    /// Must be called when the object has left the cache: drops its decoded values.
+    pub(crate) fn on_removed(&self) {
         if let Some(pool) = &self.0.pool {
-            pool.left(&self.0);
+            pool.on_removed(&self.0);
         }
     }
 }

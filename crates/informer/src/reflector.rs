@@ -94,7 +94,7 @@ pub enum ReflectorError {
         resource: String,
     },
     /// A streamed list did not end (REF-13).
-    #[error("the initial events of {resource} did not end: {timeout:?} went by")]
+    #[error("the initial events of {resource} did not end within {timeout:?}")]
     InitialEvents {
         /// The resource.
         resource: String,

@@ -30,7 +30,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use rand::Rng;
 use rand::rngs::SmallRng;
-use setpoint_object::Skim;
+use setpoint_object::{Skim, seed};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,6 +111,11 @@ pub struct RetryWatcher {
     is_over: bool,
 }
 
+/// The random numbers of one watcher.
+fn rng(seed: u64) -> SmallRng {
+    backoff::rng(seed, 11)
+}
+
 struct OpenWatch {
     frames: WatchStream,
     deadline: Instant,
@@ -129,30 +134,34 @@ impl fmt::Debug for RetryWatcher {
 }
 
 impl RetryWatcher {
-    /// A watch of all changes after a version. `seed` draws the timeouts of watches. Sends no
-    /// request.
+    /// A watch of all changes after a version. Sends no request.
     ///
     /// # Errors
     /// [`RetryWatcherError::Start`] for `""` and `"0"`.
     pub fn new(
         source: Arc<dyn ListWatch>,
         resource_version: impl Into<String>,
-        seed: u64,
     ) -> Result<Self, RetryWatcherError> {
         let resource_version = resource_version.into();
         if matches!(&*resource_version, "" | "0") {
             return Err(RetryWatcherError::Start(resource_version));
         }
-        let rng = backoff::rng(seed, 11);
         Ok(Self {
             source,
-            rng,
+            rng: rng(seed::from_entropy()),
             resource_version,
             watch: None,
             has_bookmarks: false,
             next_try: None,
             is_over: false,
         })
+    }
+
+    /// Sets the seed of the random timeouts of watches. Default: from the operating system's
+    /// entropy.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.rng = rng(seed);
+        self
     }
 
     /// The version of the last change or bookmark, from which it continues.

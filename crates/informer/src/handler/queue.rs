@@ -313,12 +313,19 @@ impl<K> Queue<K> {
     }
 }
 
-/// The entries and states that a walk has replaced.
+/// The entries and states that a walk has replaced, to be freed in slices.
 pub(crate) struct Replaced<K> {
-    #[expect(dead_code, reason = "only dropped")]
     events: Vec<Slot<K>>,
-    #[expect(dead_code, reason = "only dropped")]
     states: Option<[Snapshot<K>; 2]>,
+}
+
+impl<K> Replaced<K> {
+    /// The entries, to be dropped one by one, and the states, for [`free`](crate::indexer::free).
+    pub(crate) fn into_parts(
+        self,
+    ) -> (impl Iterator<Item = impl Sized>, impl IntoIterator<Item = Snapshot<K>>) {
+        (self.events.into_iter(), self.states.into_iter().flatten())
+    }
 }
 
 enum Merged<K> {

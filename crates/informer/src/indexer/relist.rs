@@ -71,7 +71,7 @@ impl Relist {
             (Some(held), _) => self.unchanged(held),
             (None, before) => match (values_of(functions, &object), before) {
                 (Ok(values), before) => {
-                    before.iter().for_each(|before| before.object.left());
+                    before.iter().for_each(|before| before.object.on_removed());
                     (object, values)
                 }
                 (Err(error), None) => {

@@ -78,7 +78,7 @@ impl<K> Indexer<K> {
         };
         let written: Vec<_> = indexed.into_iter().map(write).collect();
         drop(guard);
-        written.iter().flatten().flatten().for_each(Object::left);
+        written.iter().flatten().flatten().for_each(Object::on_removed);
         written
     }
 }

@@ -129,7 +129,7 @@ async fn relist(shared: &Shared, items: Vec<Raw>, resource_version: &str) -> App
 
 /// Reports the outcome, and frees what is no longer needed.
 async fn finish(shared: &Shared, applied: Applied) {
-    let Applied { rejected, became_synced, unused, .. } = applied;
+    let Applied { rejected, became_synced, unused: mut states, replaced } = applied;
     for error in rejected {
         shared.board.skipped(Arc::new(ReflectorError::Object {
             resource: shared.resource_type.to_string(),
@@ -139,5 +139,15 @@ async fn finish(shared: &Shared, applied: Applied) {
     if became_synced {
         shared.board.synced();
     }
-    free(unused).await;
+    let mut slices = Slices::default();
+    for replaced in replaced {
+        let (entries, of_walks) = replaced.into_parts();
+        states.extend(of_walks);
+        for entry in entries {
+            drop(entry);
+            slices.next().await;
+        }
+    }
+    // All handles of a state together: only the last one frees it.
+    free(states).await;
 }

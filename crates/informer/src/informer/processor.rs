@@ -68,8 +68,8 @@ pub(crate) struct Applied {
     pub(crate) became_synced: bool,
     /// States of the cache that are no longer needed, to be freed without the lock.
     pub(crate) unused: Vec<Snapshot<Untyped>>,
-    /// Entries that walks replaced in queues of handlers, to be dropped without the lock.
-    replaced: Vec<Option<Replaced<Untyped>>>,
+    /// Entries that walks replaced in queues of handlers, to be freed without the lock.
+    pub(crate) replaced: Vec<Replaced<Untyped>>,
 }
 
 impl Processor {
@@ -416,7 +416,7 @@ impl Place {
         applied: &mut Applied,
     ) {
         self.has_events = true;
-        applied.replaced.push(self.listener.push_walk(old, new, self.is_due, in_initial_list));
+        applied.replaced.extend(self.listener.push_walk(old, new, self.is_due, in_initial_list));
     }
 
     /// SHI-20: a period shorter than the check period is raised to it; without a check period there

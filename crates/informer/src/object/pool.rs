@@ -98,7 +98,7 @@ impl Pool {
     }
 
     /// The object has left the cache or is dropped: drops its values.
-    pub(crate) fn left(&self, inner: &Inner) {
+    pub(crate) fn on_removed(&self, inner: &Inner) {
         if !inner.decoded().is_empty() {
             let gone = self.decoded.lock().leave(inner);
             drop(gone);

@@ -9,8 +9,8 @@ use setpoint_informer::source::scripted::{Answer, Script, Step};
 use setpoint_informer::source::{ListPage, WatchFrame};
 use setpoint_informer::{Event, HandlerOptions, Object};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -216,6 +216,67 @@ async fn other_tasks_run_during_a_large_relist() {
     assert_eq!(*folded.lock(), cached);
     let by_index = running.informer.lister().objects_by_index("first", "o000").unwrap();
     assert_eq!(by_index.len(), 899, "a tenth and one of a thousand were deleted");
+    running.end().await;
+}
+
+/// The queue of a blocked handler joins two relists. The state between them had a second owner
+/// while it was freed, so it was freed in one piece afterwards.
+#[tokio::test(start_paused = true)]
+async fn state_that_a_blocked_handler_skips_is_freed_in_slices() {
+    const N: usize = 5_000;
+    let named = |list: usize| (0..N).map(move |n| (list * N + n, 1));
+    let script = Script::new([
+        list("10", named(1)),
+        broken_watch(),
+        list("20", named(2)),
+        broken_watch(),
+        list("30", named(3)),
+    ]);
+    let (began, n_transformed) = (Arc::new(Notify::new()), AtomicUsize::new(0));
+    let begins = began.clone();
+    let builder = builder(&script).transform(move |object| {
+        if n_transformed.fetch_add(1, Relaxed) == 2 * N {
+            // The third list.
+            begins.notify_one();
+        }
+        Ok(object)
+    });
+    struct Stuck(tokio::sync::watch::Receiver<bool>);
+    impl setpoint_informer::Handler<ConfigMap> for Stuck {
+        async fn handle(&mut self, _: Event<ConfigMap>) {
+            self.0.wait_for(|released| *released).await.unwrap();
+        }
+    }
+    let (release, released) = tokio::sync::watch::channel(false);
+    let running = Running::start_with(builder, |informer| {
+        informer.add_handler(Stuck(released), HandlerOptions::default()).unwrap();
+    });
+    let lister = running.informer.lister();
+    while &*lister.resource_version() != "20" {
+        pass(1).await;
+    }
+    let mut names: Vec<Weak<str>> =
+        lister.snapshot().iter().map(|object| Arc::downgrade(&object.key().name)).collect();
+    assert_eq!(names.len(), N);
+    began.notified().await;
+    // A task on the same thread, which runs as often as the one that frees.
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let (mut most, mut n_turns) = (0, 0);
+        while !names.is_empty() && n_turns < 10_000 {
+            turn().await;
+            n_turns += 1;
+            let n_before = names.len();
+            names.retain(|name| name.strong_count() > 0);
+            most = most.max(n_before - names.len());
+        }
+        (names.len(), most)
+    });
+    let (n_alive, most) = tasks.join_next().await.unwrap().unwrap();
+    assert_eq!(n_alive, 0, "freed");
+    // Each task may have a second poll between two turns, because it woke itself.
+    assert!(most <= 2 * OBJECTS_PER_POLL_MAX, "{most} objects in one poll");
+    release.send_replace(true);
     running.end().await;
 }
 

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use setpoint_informer::retry_watcher::{
     Change, RETRY_WAIT_MIN, RetryWatcherError, until, until_with_sync,
 };
-use setpoint_informer::source::scripted::{Answer, Script, Step};
+use setpoint_informer::source::scripted::{Answer, Asked, Script, Step};
 use setpoint_informer::source::{ConsistencyDetector, Difference, WatchFrame};
 use setpoint_informer::{Event, Lister, RetryWatcher, SharedInformer, SourceError};
 use setpoint_object::{ApiError, Reason};
@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 fn watcher(script: &Script) -> RetryWatcher {
-    RetryWatcher::new(Arc::new(script.clone()), "5", 1).unwrap()
+    RetryWatcher::new(Arc::new(script.clone()), "5").unwrap().seed(1)
 }
 
 fn watch(steps: impl IntoIterator<Item = Step>) -> Answer {
@@ -42,9 +42,26 @@ fn short(change: Option<Result<Change, RetryWatcherError>>) -> String {
 #[test]
 fn fac_8_start_without_a_definite_version_is_rejected() {
     for version in ["", "0"] {
-        let refused = RetryWatcher::new(Arc::new(Script::new([])), version, 0);
+        let refused = RetryWatcher::new(Arc::new(Script::new([])), version);
         assert!(matches!(refused, Err(RetryWatcherError::Start(_))));
     }
+}
+
+/// Processes whose watches broke together do not open the next ones together for ever.
+#[tokio::test(start_paused = true)]
+async fn timeouts_of_watchers_without_a_seed_differ() {
+    let timeouts = async || {
+        let script = Script::new((0..4).map(|_| watch([])));
+        let mut watcher = RetryWatcher::new(Arc::new(script.clone()), "5").unwrap();
+        let end = tokio::time::timeout(Duration::from_secs(60), watcher.next()).await;
+        assert!(end.is_err(), "the fifth watch hangs");
+        let timeout = |asked| match asked {
+            Asked::Watch(_, request) => request.timeout,
+            _ => panic!("it never lists"),
+        };
+        script.asked().into_iter().map(timeout).collect::<Vec<Duration>>()
+    };
+    assert_ne!(timeouts().await, timeouts().await);
 }
 
 #[tokio::test(start_paused = true)]

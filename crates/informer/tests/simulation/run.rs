@@ -14,11 +14,10 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use setpoint_informer::intake::ObjectError;
 use setpoint_informer::reflector::{ReflectorError, ReflectorOptions};
-use setpoint_informer::transform::{TransformError, pruned};
+use setpoint_informer::transform::TransformError;
 use setpoint_informer::{
     CachePolicy, HandlerOptions, Object, SharedInformer, SharedInformerBuilder, Snapshot,
 };
-use setpoint_object::Prune;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -91,12 +90,12 @@ struct Run {
     reading: Arc<AtomicUsize>,
 }
 
-/// Fails for poisoned objects, and prunes the others.
+/// Fails for poisoned objects.
 fn transform(object: Bytes) -> Result<Bytes, TransformError> {
     if object.windows(8).any(|window| window == b"\"poison\"") {
         return Err(TransformError("poisoned".to_owned()));
     }
-    pruned(object, &Prune::managed_fields())
+    Ok(object)
 }
 
 /// Counts the reported objects that were skipped. The failure of an index function must be reported

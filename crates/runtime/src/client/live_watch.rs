@@ -8,7 +8,6 @@ use setpoint_informer::{
     Cacheable, ClientSource, RetryWatcher,
     retry_watcher::{Change, RetryWatcherError},
 };
-use setpoint_object::seed;
 
 use super::{Api, Call, ClientError, api::decode};
 
@@ -174,9 +173,12 @@ impl<K: Cacheable> LiveWatch<K> {
                 .labels(params.label_selector.clone().unwrap_or_default())
                 .fields(params.field_selector.clone().unwrap_or_default())
                 .metadata_only(K::metadata_api());
-        let seed = self.seed.unwrap_or_else(seed::from_entropy);
-        RetryWatcher::new(Arc::new(source), resource_version, seed)
-            .map(|watch| Stage::Watch(Box::new(watch)))
+        let seeded = |watch: RetryWatcher| match self.seed {
+            Some(seed) => watch.seed(seed),
+            None => watch,
+        };
+        RetryWatcher::new(Arc::new(source), resource_version)
+            .map(|watch| Stage::Watch(Box::new(seeded(watch))))
             .map_err(|source| LiveWatchError::Watch { call: self.call(), source: Box::new(source) })
     }
 

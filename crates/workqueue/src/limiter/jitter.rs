@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::{LimiterError, RateLimiter};
 
-/// The delay of another limiter plus a uniform random part of it, from a seed, so that keys that
-/// failed together retry at different times.
+/// The delay of another limiter plus a uniform random part of it, so that keys that failed together
+/// retry at different times.
 ///
 /// Never less than the inner delay. To cap it, wrap it: `MaxWait::new(Jitter::new(…)?, max)`.
 #[derive(Debug)]
@@ -20,17 +20,23 @@ pub struct Jitter<L> {
 }
 
 impl<L> Jitter<L> {
-    /// Adds up to `fraction` of the delay of `inner`: 0.2 is up to a fifth more. The same seed
-    /// gives the same delays.
+    /// Adds up to `fraction` of the delay of `inner`: 0.2 is up to a fifth more.
     ///
     /// # Errors
     ///
     /// `fraction` is negative or not finite.
-    pub fn new(inner: L, fraction: f64, seed: u64) -> Result<Self, LimiterError> {
+    pub fn new(inner: L, fraction: f64) -> Result<Self, LimiterError> {
         if !(fraction.is_finite() && fraction >= 0.0) {
             return Err(LimiterError::Jitter { fraction });
         }
-        Ok(Self { inner, fraction, rng: Mutex::new(SmallRng::seed_from_u64(seed)) })
+        Ok(Self { inner, fraction, rng: Mutex::new(SmallRng::from_os_rng()) })
+    }
+
+    /// Sets the seed of the random parts: the same seed gives the same delays. Default: from the
+    /// operating system's entropy.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.rng = Mutex::new(SmallRng::seed_from_u64(seed));
+        self
     }
 
     fn spread(&self, delay: Duration) -> Duration {

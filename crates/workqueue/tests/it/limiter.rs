@@ -142,7 +142,7 @@ async fn error_sets_the_delay() {
     };
     let usual = Exponential::new(ms(5), Duration::from_secs(1)).unwrap();
     let seeing = MaxWait::new(
-        Jitter::new(MaxOf::both(ByError::new(usual, pace), FastSlow::new(ms(1), ms(1), 0)), 0.0, 1)
+        Jitter::new(MaxOf::both(ByError::new(usual, pace), FastSlow::new(ms(1), ms(1), 0)), 0.0)
             .unwrap(),
         ms(400),
     );
@@ -178,7 +178,7 @@ fn invalid_parameters_are_refused() {
         Bucket::new(f64::NAN, 1).map(drop),
         Bucket::new(1.0, 0).map(drop),
         MaxOf::<u8>::new(Vec::new()).map(drop),
-        Jitter::new((), -0.1, 1).map(drop),
+        Jitter::new((), -0.1).map(drop),
     ];
     let errors: Vec<String> = errors
         .into_iter()
@@ -195,11 +195,22 @@ fn invalid_parameters_are_refused() {
     .assert_eq(&errors.join("\n"));
 }
 
+#[test]
+fn jitter_without_a_seed_differs_between_queues() {
+    let now = Instant::now();
+    let delays = || {
+        let second = Duration::from_secs(1);
+        let jitter = Jitter::new(FastSlow::new(second, second, 0), 1.0).unwrap();
+        [(); 4].map(|()| jitter.when(&"a", now))
+    };
+    assert_ne!(delays(), delays());
+}
+
 proptest! {
     /// RL-10.
     #[test]
     fn jitter_adds_up_to_its_fraction_and_depends_on_its_seed_only(seed: u64, fraction in 0.0..2.0_f64) {
-        let make = || Jitter::new(FastSlow::new(Duration::from_secs(1), Duration::from_secs(1), 0), fraction, seed).unwrap();
+        let make = || Jitter::new(FastSlow::new(Duration::from_secs(1), Duration::from_secs(1), 0), fraction).unwrap().seed(seed);
         let (one, other) = (make(), make());
         let now = Instant::now();
         for _ in 0..20 {
