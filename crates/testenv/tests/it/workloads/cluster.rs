@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_controllers::{Selection, Setup, WorkloadControllers};
 use setpoint_runtime::BoxError;
-use setpoint_testenv::{Life, Plans, Scenario, TestEnv, scenario};
+use setpoint_testenv::{Life, Scenario, TestEnv};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,14 +81,10 @@ pub(super) trait Workload {
     async fn users(&self, env: &TestEnv, rules: &Rules);
 }
 
-/// Checks a workload with plans.
-pub(super) fn check<W: Workload>(workload: &W, plans: &Plans) {
-    scenario::check(&InCluster(workload), plans);
-}
+/// The scenario of a workload.
+pub(super) struct InCluster<W>(pub(super) W);
 
-struct InCluster<'a, W>(&'a W);
-
-impl<W: Workload> Scenario for InCluster<'_, W> {
+impl<W: Workload> Scenario for InCluster<W> {
     type World = Rules;
 
     fn world(&self) -> Rules {

@@ -1,7 +1,8 @@
 //! DaemonSets.
 
-use super::cluster::{PODS, Rules, Workload, ask, check, settled, until};
+use super::cluster::{InCluster, PODS, Rules, Workload, ask, settled, until};
 use serde_json::{Value, json};
+use setpoint_testenv::scenario::check;
 use setpoint_testenv::{Plans, TestEnv};
 
 const SETS: &str = "/apis/apps/v1/namespaces/default/daemonsets";
@@ -80,11 +81,11 @@ impl Workload for OnNodes {
 #[test]
 fn daemon_set_keeps_nodes_available_with_every_plan() {
     let rolling = json!({"maxUnavailable": 1, "maxSurge": 0});
-    check(&OnNodes { rolling, surge: 0, unavailable: 1 }, &Plans::new().storms(6));
+    check(&InCluster(OnNodes { rolling, surge: 0, unavailable: 1 }), &Plans::new().storms(6));
 }
 
 #[test]
 fn daemon_set_with_surge_keeps_all_nodes_available() {
     let rolling = json!({"maxUnavailable": 0, "maxSurge": 1});
-    check(&OnNodes { rolling, surge: 1, unavailable: 0 }, &Plans::new().storms(6));
+    check(&InCluster(OnNodes { rolling, surge: 1, unavailable: 0 }), &Plans::new().storms(6));
 }

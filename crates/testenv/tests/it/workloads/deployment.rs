@@ -1,8 +1,9 @@
 //! Deployments.
 
-use super::cluster::{Rules, Workload, ask, check, settled, until};
+use super::cluster::{InCluster, Rules, Workload, ask, settled, until};
 use crate::cluster::{Cluster, condition};
 use serde_json::{Value, json};
+use setpoint_testenv::scenario::check;
 use setpoint_testenv::{Plans, TestEnv};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
@@ -90,7 +91,7 @@ fn rolling_update_keeps_its_limits_with_every_plan() {
     let strategy =
         json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}});
     let rolled = Rolled { strategy, surge: 1, unavailable: 1 };
-    check(&rolled, &Plans::new().storms(9));
+    check(&InCluster(rolled), &Plans::new().storms(9));
 }
 
 #[test]
@@ -98,13 +99,13 @@ fn rolling_update_without_unavailable_pods_keeps_its_limits() {
     let strategy =
         json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 2, "maxUnavailable": 0}});
     let rolled = Rolled { strategy, surge: 2, unavailable: 0 };
-    check(&rolled, &Plans::new().storms(6));
+    check(&InCluster(rolled), &Plans::new().storms(6));
 }
 
 #[test]
 fn recreated_deployment_never_has_pods_of_two_versions() {
     let rolled = Rolled { strategy: json!({"type": "Recreate"}), surge: 0, unavailable: 4 };
-    check(&rolled, &Plans::new().storms(6));
+    check(&InCluster(rolled), &Plans::new().storms(6));
 }
 
 /// The texts that `kubectl rollout status` and `kubectl describe` show.

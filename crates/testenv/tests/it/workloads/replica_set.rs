@@ -1,7 +1,8 @@
 //! ReplicaSets and ReplicationControllers.
 
-use super::cluster::{PODS, Rules, Workload, active_pods, ask, check, settled, until};
+use super::cluster::{InCluster, PODS, Rules, Workload, active_pods, ask, settled, until};
 use serde_json::{Value, json};
+use setpoint_testenv::scenario::check;
 use setpoint_testenv::{Plans, TestEnv};
 
 const SETS: &str = "/apis/apps/v1/namespaces/default/replicasets";
@@ -81,7 +82,7 @@ impl Workload for Scaled {
 
 #[test]
 fn replica_set_keeps_its_number_with_every_plan() {
-    check(&Scaled, &Plans::new().storms(12));
+    check(&InCluster(Scaled), &Plans::new().storms(12));
 }
 
 /// A ReplicationController.
@@ -109,5 +110,5 @@ impl Workload for Classic {
 
 #[test]
 fn replication_controller_keeps_its_number_with_every_plan() {
-    check(&Classic, &Plans::new().storms(9));
+    check(&InCluster(Classic), &Plans::new().storms(9));
 }

@@ -1,7 +1,8 @@
 //! StatefulSets.
 
-use super::cluster::{PODS, Rules, Workload, ask, check, settled, until};
+use super::cluster::{InCluster, PODS, Rules, Workload, ask, settled, until};
 use serde_json::{Value, json};
+use setpoint_testenv::scenario::check;
 use setpoint_testenv::{Plans, TestEnv};
 
 const SETS: &str = "/apis/apps/v1/namespaces/default/statefulsets";
@@ -115,10 +116,10 @@ impl Workload for Numbered {
 
 #[test]
 fn ordered_set_has_its_numbers_with_every_plan() {
-    check(&Numbered { policy: "OrderedReady" }, &Plans::new().storms(6));
+    check(&InCluster(Numbered { policy: "OrderedReady" }), &Plans::new().storms(6));
 }
 
 #[test]
 fn parallel_set_has_its_numbers_with_every_plan() {
-    check(&Numbered { policy: "Parallel" }, &Plans::new().storms(6));
+    check(&InCluster(Numbered { policy: "Parallel" }), &Plans::new().storms(6));
 }
