@@ -191,6 +191,8 @@ async fn terminating(
     let found = registry.inner.store.get(key.as_bytes(), At::Latest).await.map_err(store_error)?;
     let Some(kv) = found.value else { return Ok(None) };
     let definition = Definition::read(kv.value, kv.modified, kv.created)?;
+    // It may be large, and over a store in memory nothing else waits.
+    tokio::task::yield_now().await;
     let is_same = is_terminating(&definition.object) && definition.object.uid() == uid;
     Ok(is_same.then_some((definition, found.revision)))
 }
@@ -207,6 +209,7 @@ async fn change(
         let key = format!("{}{name}", super::PREFIX);
         let Some(found) = registry.inner.live(key.as_bytes()).await? else { return Ok(()) };
         let mut definition = Definition::read(found.value, found.modified, found.created)?;
+        tokio::task::yield_now().await;
         let object = &mut definition.object;
         if !is_terminating(object) || object.uid() != uid {
             return Ok(());
