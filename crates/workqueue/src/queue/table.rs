@@ -6,8 +6,10 @@
 //! that the upper bits of its hash select, and ends at the first empty word. A word holds the index
 //! of a slot and, in the remaining bits, the lower bits of the hash. So slots of other keys are
 //! rarely read, and a search waits for memory once. A table with separate control bytes and entries
-//! waits twice, while the lock is held. `benches/RESULTS.md` measures the table only as a part of
-//! the whole queue (1M distinct keys).
+//! waits twice, while the lock is held. With hashbrown's table instead, and without the prefetching
+//! that it does not allow, 1M distinct keys take 228 ns each instead of 152, and 1M timers 378 ns
+//! instead of 238 to add and 59 bytes instead of 48. With a short queue there is no difference. The
+//! figures are in `benches/RESULTS.md`.
 //!
 //! At most five of eight words are in use. A removed word becomes empty if the next word is empty,
 //! and a tombstone otherwise. Tombstones count as used until the table is rebuilt.

@@ -6,8 +6,11 @@
 //! nothing else happens under the lock while it loads. So if no worker waits for a key, adds are
 //! deferred, up to [`DEFERRED_MAX`], and looked up together, which loads their words together.
 //! Every other access to the state applies the deferred adds first ([`State::apply_deferred`]), so
-//! deferral has no visible effect. `benches/RESULTS.md` measures it only as a part of the whole
-//! queue (1M distinct keys).
+//! deferral has no visible effect.
+//!
+//! Without it, 1M timers take 243 ns each to add instead of 138, and 1M distinct keys 159 ns instead
+//! of 148. With a short queue there is no difference. `benches/RESULTS.md` has the figures, also
+//! without prefetching.
 
 use std::{hash::Hash, mem};
 
