@@ -35,7 +35,7 @@ pub enum Cells {
     /// A printer of a built-in kind: (object, now) → cells in heading order.
     Builtin(Printer),
     /// The name, then JSONPaths; the cells of a path that does not parse are empty.
-    Paths(Vec<Option<JsonPath>>),
+    Paths(Vec<JsonPath>),
 }
 /// One heading, as in a Table's `columnDefinitions`.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]

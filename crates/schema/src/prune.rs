@@ -2,8 +2,8 @@
 //!
 //! `apiVersion`, `kind` and `metadata` are never touched at the root and in embedded resources.
 //! Below a node with `x-kubernetes-preserve-unknown-fields` undeclared fields stay, while declared
-//! ones are pruned by their own schema. Below `additionalProperties: true` direct keys stay, but
-//! nested objects lose their fields.
+//! ones are pruned by their own schema. Below `additionalProperties: true` or `false` direct keys
+//! stay, but nested objects lose their fields.
 use crate::node::{TypeSchema, View};
 use serde_json::{Map, Value};
 
@@ -73,7 +73,10 @@ impl Pruner {
                 continue;
             }
             let declared = schema.and_then(|s| s.member(name));
-            let any = schema.is_some_and(|s| s.additional_any);
+            // Validation refuses what is forbidden.
+            let any = schema.is_some_and(|s| {
+                s.additional_any || s.validation.as_ref().is_some_and(|v| v.additional_forbidden)
+            });
             if declared.is_some() || (any && !preserve) {
                 self.enter(base, name);
                 self.node(declared, false, member);

@@ -125,6 +125,8 @@ fn push_as_written(out: &mut Vec<u8>, row: &Row<'_>) -> Option<()> {
 /// Whether [`complete`] would change nothing below the root: no embedded resources, and each
 /// int-or-string has its types. May return false negatives. One pass.
 fn is_complete(schema: &[u8]) -> bool {
+    const TYPES: &[u8] = br#"[{"type":"integer"},{"type":"string"}]"#;
+    const FIRST_TYPES: &[u8] = br#"[{"anyOf":[{"type":"integer"},{"type":"string"}]"#;
     let has = |text: &str| memmem::find(schema, text.as_bytes()).is_some();
     if has(EMBEDDED) {
         return false;
@@ -144,7 +146,10 @@ fn is_complete(schema: &[u8]) -> bool {
                 let Some(end) = members::string_end(schema, at) else { return false };
                 let text = &schema[at + 1..end - 1];
                 if schema.get(end) == Some(&b':') {
-                    if text == b"anyOf" || text == b"allOf" {
+                    let value = &schema[end + 1..];
+                    if text == b"anyOf" && value.starts_with(TYPES)
+                        || text == b"allOf" && value.starts_with(FIRST_TYPES)
+                    {
                         says_types.last_mut().into_iter().for_each(|says| *says = true);
                     } else if text == INT_OR_STRING.as_bytes() && says_types.last() != Some(&true) {
                         return false;
@@ -290,14 +295,33 @@ fn complete(schema: Value, depth: usize) -> Map<String, Value> {
             _ => {}
         }
     }
-    if is(&schema, INT_OR_STRING) && !schema.contains_key("anyOf") && !schema.contains_key("allOf")
-    {
-        schema.insert("anyOf".to_owned(), json!([{"type": "integer"}, {"type": "string"}]));
+    if is(&schema, INT_OR_STRING) {
+        add_types(&mut schema);
     }
-    if is(&schema, EMBEDDED) && depth > 0 {
+    if is(&schema, EMBEDDED) {
         embed(&mut schema, Dialect::V3);
     }
     schema
+}
+
+/// Adds the two types of int-or-string, unless `anyOf` or the first of `allOf` has them. They become
+/// `anyOf`, or the first of `allOf` if there is an `anyOf` already.
+fn add_types(schema: &mut Map<String, Value>) {
+    let types = || json!([{"type": "integer"}, {"type": "string"}]);
+    let any_of = schema.get("anyOf").filter(|any_of| any_of.get(0).is_some());
+    let first = schema.get("allOf").and_then(|all_of| all_of.get(0)?.get("anyOf"));
+    if any_of == Some(&types()) || first == Some(&types()) {
+        return;
+    }
+    if any_of.is_none() {
+        schema.insert("anyOf".to_owned(), types());
+        return;
+    }
+    let mut all_of = vec![json!({"anyOf": types()})];
+    if let Some(Value::Array(written)) = schema.remove("allOf") {
+        all_of.extend(written);
+    }
+    schema.insert("allOf".to_owned(), all_of.into());
 }
 
 /// v2: the part that old clients understand. They know neither combinations nor null, and would
@@ -339,12 +363,15 @@ fn simplified(schema: Value, depth: usize) -> Map<String, Value> {
             schema.remove("required");
         }
     }
+    if schema.get("additionalProperties").and_then(Value::as_object).is_some_and(is_nullable) {
+        schema.remove("required");
+    }
     for key in ["items", "additionalProperties"] {
         if let Some(below) = schema.get_mut(key).filter(|below| below.is_object()) {
             *below = simplified(below.take(), depth + 1).into();
         }
     }
-    if is(&schema, EMBEDDED) && depth > 0 && !preserves {
+    if is(&schema, EMBEDDED) && !preserves {
         embed(&mut schema, Dialect::V2);
     }
     schema
@@ -393,6 +420,57 @@ mod tests {
         let port = json!({INT_OR_STRING: true});
         assert_eq!(as_written(&json!({"properties": {"port": port}})), None);
         assert_eq!(as_written(&json!({"properties": {"a": {EMBEDDED: true}}})), None);
+    }
+
+    /// As the reference publishes it.
+    #[test]
+    fn int_or_string_keeps_its_other_rules() {
+        let v3 = |schema: &Value| Value::Object(complete(schema.clone(), 0));
+        let types = json!([{"type": "integer"}, {"type": "string"}]);
+        let pattern = json!([{"pattern": "^x"}]);
+        for (written, published) in [
+            (json!({}), json!({"anyOf": types})),
+            (json!({"allOf": pattern}), json!({"allOf": pattern, "anyOf": types})),
+            (json!({"anyOf": pattern}), json!({"allOf": [{"anyOf": types}], "anyOf": pattern})),
+            (
+                json!({"allOf": pattern, "anyOf": pattern}),
+                json!({"allOf": [{"anyOf": types}, {"pattern": "^x"}], "anyOf": pattern}),
+            ),
+            (json!({"anyOf": types}), json!({"anyOf": types})),
+            (json!({"allOf": [{"anyOf": types}]}), json!({"allOf": [{"anyOf": types}]})),
+        ] {
+            let with = |mut schema: Value| {
+                schema[INT_OR_STRING] = true.into();
+                schema
+            };
+            let root = json!({"properties": {"a": with(written.clone())}});
+            let expected = json!({"properties": {"a": with(published)}});
+            assert_eq!(v3(&root), expected);
+            if let Some(copied) = as_written(&root) {
+                assert_eq!(copied["properties"]["a"], expected["properties"]["a"], "{written}");
+            }
+        }
+    }
+
+    #[test]
+    fn embedded_root_must_contain_its_type() {
+        let schema = json!({EMBEDDED: true, "type": "object", "required": ["spec"],
+            "properties": {"spec": {"type": "object"}}});
+        for dialect in [Dialect::V2, Dialect::V3] {
+            let required = &kind(&row(&schema), dialect)["required"];
+            assert_eq!(required, &json!(["spec", "kind", "apiVersion"]));
+        }
+    }
+
+    /// v2 cannot say that a value may be null, so it cannot say what is required, either.
+    #[test]
+    fn v2_requires_nothing_beside_nullable_additional_properties() {
+        let schema = |nullable: bool| {
+            let additional = json!({"type": "string", "nullable": nullable});
+            json!({"type": "object", "required": ["q"], "additionalProperties": additional})
+        };
+        assert_eq!(simplified(schema(true), 1).get("required"), None);
+        assert_eq!(simplified(schema(false), 1)["required"], json!(["q"]));
     }
 
     fn schema() -> impl Strategy<Value = Value> {

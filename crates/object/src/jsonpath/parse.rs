@@ -1,62 +1,74 @@
 //! The grammar of the dialect.
-use super::{Comparison, Filter, JsonPath, JsonPathError, Operand, PATH_BYTES_MAX, Step};
+use super::{Comparison, Filter, JsonPath, JsonPathError, Operand, PATH_BYTES_MAX, Step, fail};
 use serde_json::Value;
 
-/// Maximum nesting of filters in filters.
-const FILTER_DEPTH_MAX: usize = 8;
-
 type Parsed<T> = Result<T, JsonPathError>;
-fn fail<T>(what: impl Into<String>) -> Parsed<T> {
-    Err(JsonPathError(what.into()))
-}
 
 pub(super) fn parse(text: &str) -> Parsed<JsonPath> {
     if text.len() > PATH_BYTES_MAX {
         return fail(format!("the path is longer than {PATH_BYTES_MAX} bytes"));
     }
-    let text = text.trim();
-    let inner = match text.strip_prefix('{') {
+    let inner = match text.trim().strip_prefix('{') {
         Some(rest) => match rest.strip_suffix('}') {
             Some(inner) => inner.trim(),
             None => return fail("unclosed action"),
         },
         None => text,
     };
-    path(inner.strip_prefix(['$', '@']).unwrap_or(inner), 0)
+    // A path of templates may start with a name.
+    let starts_with_name = inner.starts_with(|c: char| c.is_alphabetic() || c == '_');
+    if starts_with_name {
+        let (mut steps, rest) = (Vec::new(), inner);
+        let rest = member(rest, &mut steps)?;
+        return path(rest, steps);
+    }
+    path(inner, Vec::new())
 }
 
-fn path(text: &str, depth: usize) -> Parsed<JsonPath> {
-    if depth > FILTER_DEPTH_MAX {
-        return fail("filters nest too deep");
-    }
-    let (mut steps, mut rest) = (Vec::new(), text);
-    while !rest.is_empty() {
-        if let Some(after) = rest.strip_prefix("..") {
+fn path(text: &str, mut steps: Vec<Step>) -> Parsed<JsonPath> {
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let after = &rest[first.len_utf8()..];
+        rest = if let Some(after) = rest.strip_prefix("[?(") {
+            filter(after, &mut steps)?
+        } else if let Some(after) = rest.strip_prefix("..") {
+            if steps.last() == Some(&Step::Descendants) {
+                return fail("invalid multiple recursive descent");
+            }
             steps.push(Step::Descendants);
-            rest = after;
-            if !rest.starts_with('[') {
-                rest = member(rest, &mut steps)?;
+            match after.starts_with(is_alphanumeric) {
+                true => member(after, &mut steps)?,
+                false => after,
             }
-        } else if let Some(after) = rest.strip_prefix('.') {
-            // A lone dot is the value itself.
-            if after.is_empty() || after.starts_with('[') {
-                rest = after;
-            } else {
-                rest = member(after, &mut steps)?;
-            }
-        } else if let Some(after) = rest.strip_prefix('[') {
-            let len = bracket_len(after)?;
-            steps.push(bracket(after[..len].trim(), depth)?);
-            rest = &after[len + 1..];
-        } else if steps.is_empty() {
-            rest = member(rest, &mut steps)?;
         } else {
-            return fail(format!("unexpected text {rest:?}"));
-        }
+            match first {
+                ' ' | '@' | '$' => after,
+                // The end of the action. What follows is text.
+                '}' => break,
+                '.' => member(after, &mut steps)?,
+                '[' => bracket(after, &mut steps)?,
+                '"' | '\'' => {
+                    let (text, after) = quoted(after, first)?;
+                    steps.push(Step::Literal(text.into()));
+                    after
+                }
+                '+' | '-' => number(rest, &mut steps)?,
+                c if c.is_numeric() => number(rest, &mut steps)?,
+                c if is_alphanumeric(c) => word(rest, &mut steps),
+                c => return fail(format!("unrecognized character in action: {c:?}")),
+            }
+        };
     }
     Ok(JsonPath { steps })
 }
-/// Parses a member's name, with escapes, up to the next dot or bracket.
+fn is_alphanumeric(c: char) -> bool {
+    c == '_' || c.is_alphanumeric()
+}
+/// Whether a name ends before this character.
+fn is_terminator(c: char) -> bool {
+    " \t\r\n.,[]$@{}".contains(c)
+}
+/// Parses a member's name, with escapes. A name may be empty: no member has that name.
 fn member<'a>(text: &'a str, steps: &mut Vec<Step>) -> Parsed<&'a str> {
     let mut name = String::new();
     let mut chars = text.char_indices();
@@ -64,152 +76,172 @@ fn member<'a>(text: &'a str, steps: &mut Vec<Step>) -> Parsed<&'a str> {
     while let Some((at, c)) = chars.next() {
         match c {
             '\\' => match chars.next() {
+                Some((_, '\\')) => {}
                 Some((_, c)) => name.push(c),
                 None => return fail("a backslash at the end"),
             },
-            '.' | '[' => {
+            c if is_terminator(c) => {
                 end = at;
                 break;
-            }
-            ' ' | '\t' | '\n' | '\r' | '{' | '}' | ']' | '(' | ')' | '"' | '\'' | '|' | ',' => {
-                return fail(format!("unexpected character {c:?}"));
             }
             c => name.push(c),
         }
     }
     match name.as_str() {
-        "" => return fail("a name is missing"),
         "*" => steps.push(Step::Wildcard),
-        _ => steps.push(Step::Members(vec![name])),
+        _ => steps.push(Step::Member(name)),
     }
     Ok(&text[end..])
 }
-/// The position of the closing bracket, ignoring quotes and inner brackets.
-fn bracket_len(text: &str) -> Parsed<usize> {
-    let (mut depth, mut quote, mut is_escaped) = (0_usize, None, false);
+/// A bare word: `true` and `false` are values.
+fn word<'a>(text: &'a str, steps: &mut Vec<Step>) -> &'a str {
+    let (word, rest) = text.split_at(text.find(is_terminator).unwrap_or(text.len()));
+    steps.push(match word {
+        "true" => Step::Literal(true.into()),
+        "false" => Step::Literal(false.into()),
+        _ => Step::Word(word.to_owned()),
+    });
+    rest
+}
+fn number<'a>(text: &'a str, steps: &mut Vec<Step>) -> Parsed<&'a str> {
+    let signs = usize::from(text.starts_with(['+', '-']));
+    let digits = text[signs..].find(|c: char| c != '.' && !c.is_numeric());
+    let (number, rest) = text.split_at(digits.map_or(text.len(), |len| signs + len));
+    let value = match (number.parse::<i64>(), number.parse::<f64>()) {
+        (Ok(whole), _) => whole.into(),
+        (_, Ok(float)) => Value::from(float),
+        _ => return fail(format!("cannot parse number {number}")),
+    };
+    steps.push(Step::Literal(value));
+    Ok(rest)
+}
+/// What is between brackets, up to the first closing one, also if that is in quotes.
+fn bracket<'a>(text: &'a str, steps: &mut Vec<Step>) -> Parsed<&'a str> {
+    let Some((inner, rest)) = text.split_once(']').filter(|(inner, _)| !inner.contains('\n'))
+    else {
+        return fail("unterminated array");
+    };
+    if inner.contains(',') {
+        let paths = inner.split(',').map(|part| {
+            let mut steps = Vec::new();
+            key_or_index(part.trim_matches(' '), &mut steps)?;
+            Ok(JsonPath { steps })
+        });
+        steps.push(Step::Union(paths.collect::<Parsed<_>>()?));
+    } else {
+        key_or_index(inner, steps)?;
+    }
+    Ok(rest)
+}
+fn key_or_index(inner: &str, steps: &mut Vec<Step>) -> Parsed<()> {
+    let key = inner.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
+    if let Some(key) = key.filter(|key| !key.contains('\'')) {
+        // The key is a path of its own, so its dots separate members.
+        steps.append(&mut path(&format!(".{key}"), Vec::new())?.steps);
+        return Ok(());
+    }
+    let invalid = || JsonPathError(format!("invalid array index {inner}"));
+    let number = |text: &str| -> Parsed<Option<i64>> {
+        let is_number = text.strip_prefix('-').unwrap_or(text).bytes().all(|c| c.is_ascii_digit());
+        match text {
+            "" => Ok(None),
+            _ if is_number => text.parse().map(Some).map_err(|_| invalid()),
+            _ => Err(invalid()),
+        }
+    };
+    let parts: Vec<&str> = match inner {
+        "*" => vec!["", ""],
+        _ => inner.split(':').collect(),
+    };
+    steps.push(match *parts {
+        [one] => Step::Element(number(one)?.unwrap_or(0)),
+        [start, end] => Step::Slice { start: number(start)?, end: number(end)?, step: 1 },
+        [start, end, step] => Step::Slice {
+            start: number(start)?,
+            end: number(end)?,
+            step: number(step)?.unwrap_or(1),
+        },
+        _ => return Err(invalid()),
+    });
+    Ok(())
+}
+/// A filter up to its closing parenthesis, which must be outside the first quotes.
+fn filter<'a>(text: &'a str, steps: &mut Vec<Step>) -> Parsed<&'a str> {
+    let (mut quote, mut is_closed, mut before) = (None, false, '\0');
+    let mut end = None;
     for (at, c) in text.char_indices() {
-        match (quote, c) {
-            _ if is_escaped => is_escaped = false,
-            (_, '\\') => is_escaped = true,
-            (Some(open), c) if open == c => quote = None,
-            (Some(_), _) => {}
-            (None, '"' | '\'') => quote = Some(c),
-            (None, '[') => depth += 1,
-            (None, ']') if depth == 0 => return Ok(at),
-            (None, ']') => depth -= 1,
+        match c {
+            '\n' => break,
+            '"' | '\'' => match quote {
+                None => quote = Some(c),
+                Some(open) => is_closed |= before != '\\' && open == c,
+            },
+            ')' if quote.is_some() == is_closed => {
+                end = Some(at);
+                break;
+            }
             _ => {}
         }
+        before = c;
     }
-    fail("unterminated array")
-}
-fn bracket(inner: &str, depth: usize) -> Parsed<Step> {
-    if inner == "*" {
-        return Ok(Step::Wildcard);
-    }
-    if let Some(filter) = inner.strip_prefix("?(").and_then(|rest| rest.strip_suffix(')')) {
-        return filter_of(filter.trim(), depth).map(|filter| Step::Filter(Box::new(filter)));
-    }
-    if inner.starts_with(['"', '\'']) {
-        let names = split_outside_quotes(inner, ',').into_iter().map(|part| unquote(part.trim()));
-        return names.collect::<Parsed<_>>().map(Step::Members);
-    }
-    let number = |text: &str| match text.trim().parse::<i64>() {
-        Ok(number) => Ok(number),
-        Err(_) => fail(format!("invalid array index {inner}")),
+    let Some(end) = end else { return fail("unterminated filter") };
+    let (inner, rest) = (&text[..end], &text[end + 1..]);
+    let Some(rest) = rest.strip_prefix(']') else { return fail("unclosed array expect ]") };
+    let filter = match compared(inner) {
+        None => Filter { left: operand(inner)?, test: None },
+        Some((left, comparison, right)) => {
+            Filter { left: operand(left)?, test: Some((comparison, operand(right)?)) }
+        }
     };
-    if inner.contains(':') {
-        let parts: Vec<_> = inner.split(':').map(str::trim).collect();
-        let part = |idx: usize| match parts.get(idx) {
-            None | Some(&"") => Ok(None),
-            Some(text) => number(text).map(Some),
-        };
-        let step = part(2)?.unwrap_or(1);
-        if parts.len() > 3 || step < 1 {
-            return fail(format!("invalid array index {inner}"));
-        }
-        return Ok(Step::Slice { start: part(0)?, end: part(1)?, step });
-    }
-    inner.split(',').map(number).collect::<Parsed<_>>().map(Step::Elements)
+    steps.push(Step::Filter(Box::new(filter)));
+    Ok(rest)
 }
-fn filter_of(text: &str, depth: usize) -> Parsed<Filter> {
-    const SIGNS: [(&str, Comparison); 6] = [
-        ("==", Comparison::Equal),
-        ("!=", Comparison::NotEqual),
-        ("<=", Comparison::LessOrEqual),
-        (">=", Comparison::GreaterOrEqual),
-        ("<", Comparison::Less),
-        (">", Comparison::Greater),
-    ];
-    let is_outside = outside(text);
-    let places = text.char_indices().filter(|(at, _)| is_outside(*at));
-    for (at, _) in places {
-        if let Some((sign, comparison)) =
-            SIGNS.iter().find(|(sign, _)| text[at..].starts_with(sign))
-        {
-            let (left, right) = (&text[..at], &text[at + sign.len()..]);
-            let left = operand(left.trim(), depth)?;
-            return Ok(Filter { left, test: Some((*comparison, operand(right.trim(), depth)?)) });
+fn operand(text: &str) -> Parsed<Operand> {
+    let mut parsed = path(text, Vec::new())?;
+    match parsed.steps.pop_if(|step| matches!(step, Step::Literal(_))) {
+        Some(Step::Literal(value)) if parsed.steps.is_empty() => Ok(Operand::Literal(value)),
+        popped => {
+            parsed.steps.extend(popped);
+            Ok(Operand::Path(parsed))
         }
     }
-    Ok(Filter { left: operand(text, depth)?, test: None })
 }
-fn operand(text: &str, depth: usize) -> Parsed<Operand> {
-    if let Some(rest) = text.strip_prefix(['@', '$']) {
-        return path(rest, depth + 1).map(Operand::Path);
-    }
-    if text.starts_with(['"', '\'']) {
-        return unquote(text).map(|text| Operand::Literal(Value::String(text)));
-    }
-    match serde_json::from_str::<Value>(text) {
-        Ok(value @ (Value::Number(_) | Value::Bool(_) | Value::Null)) => {
-            Ok(Operand::Literal(value))
-        }
-        _ => fail(format!("unrecognized operand {text:?} in a filter")),
-    }
-}
-fn unquote(text: &str) -> Parsed<String> {
-    let mut chars = text.chars();
-    let (Some(open @ ('"' | '\'')), Some(close)) = (chars.next(), chars.next_back()) else {
-        return fail(format!("{text} is not quoted"));
+/// The sides of a comparison and its operator, the first sequence of `!`, `<`, `=` and `>`.
+fn compared(text: &str) -> Option<(&str, Comparison, &str)> {
+    const SIGNS: [char; 4] = ['!', '<', '=', '>'];
+    let start = text.find(SIGNS).filter(|start| *start > 0)?;
+    let len = text[start..].find(|c| !SIGNS.contains(&c)).unwrap_or(text.len() - start);
+    // A right side must follow: if there is none, the last sign is one.
+    let end = if start + len < text.len() { start + len } else { start + len - 1 };
+    let comparison = match &text[start..end] {
+        "==" => Comparison::Equal,
+        "!=" => Comparison::NotEqual,
+        "<=" => Comparison::LessOrEqual,
+        ">=" => Comparison::GreaterOrEqual,
+        "<" => Comparison::Less,
+        ">" => Comparison::Greater,
+        "" => return None,
+        _ => Comparison::Unknown,
     };
+    Some((&text[..start], comparison, &text[end..]))
+}
+/// A text up to its closing quote, with Go's escapes, and what follows.
+fn quoted(text: &str, quote: char) -> Parsed<(String, &str)> {
     let mut out = String::new();
-    while let Some(c) = chars.next() {
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
         match c {
-            '\\' => out.extend(chars.next()),
-            c if c == open => return fail(format!("unexpected quote in {text}")),
+            '\n' => break,
+            '\\' => out.push(match chars.next() {
+                Some((_, c @ ('\\' | '"' | '\''))) if c == quote || c == '\\' => c,
+                Some((_, 'n')) => '\n',
+                Some((_, 't')) => '\t',
+                Some((_, 'r')) => '\r',
+                _ => return fail("invalid escape in a quoted string"),
+            }),
+            c if c == quote => return Ok((out, &text[at + 1..])),
             c => out.push(c),
         }
     }
-    if open == close { Ok(out) } else { fail("unterminated quoted string") }
-}
-fn split_outside_quotes(text: &str, separator: char) -> Vec<&str> {
-    let is_outside = outside(text);
-    let (mut parts, mut start) = (Vec::new(), 0);
-    for (at, c) in text.char_indices() {
-        if c == separator && is_outside(at) {
-            parts.push(&text[start..at]);
-            start = at + c.len_utf8();
-        }
-    }
-    parts.push(&text[start..]);
-    parts
-}
-/// Returns a function that reports whether a position is outside quotes and brackets.
-fn outside(text: &str) -> impl Fn(usize) -> bool {
-    let mut inside = vec![false; text.len()];
-    let (mut quote, mut depth, mut is_escaped) = (None, 0_usize, false);
-    for (at, c) in text.char_indices() {
-        inside[at] = quote.is_some() || depth > 0;
-        match (quote, c) {
-            _ if is_escaped => is_escaped = false,
-            (_, '\\') => is_escaped = true,
-            (Some(open), c) if open == c => quote = None,
-            (Some(_), _) => {}
-            (None, '"' | '\'') => quote = Some(c),
-            (None, '[' | '(') => depth += 1,
-            (None, ']' | ')') => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    move |at| !inside[at]
+    fail("unterminated quoted string")
 }

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 use setpoint_object::field;
 use setpoint_object::meta::ObjectExt as _;
+use setpoint_schema::patch::go_type;
 
 /// Objects that are checked before yielding: about a millisecond.
 const SLICE_OBJECTS: usize = 32;
@@ -90,6 +91,11 @@ fn object(target: &Target<'_>, sent: &[u8], converted: &[u8]) -> Result<Value, F
     Ok(converted)
 }
 
+/// The name of a value's Go type, as the reference's texts have it.
+fn type_of(value: &Value) -> &'static str {
+    if value.is_null() { "<nil>" } else { go_type(value) }
+}
+
 /// The original metadata with the labels and annotations of the answer.
 fn merge_metadata(
     mut merged: Map<String, Value>,
@@ -102,20 +108,25 @@ fn merge_metadata(
             continue;
         };
         let Some(entries) = now.as_object() else {
-            return Err(Fault::Metadata(format!("invalid metadata.{member} in converted object")));
-        };
-        if let Some((key, _)) = entries.iter().find(|(_, value)| !value.is_string()) {
             return Err(Fault::Metadata(format!(
-                "metadata.{member}[{key}] must be a string in converted object"
+                "invalid metadata.{member} of type {} in converted object",
+                type_of(&now)
+            )));
+        };
+        if let Some((key, value)) = entries.iter().find(|(_, value)| !value.is_string()) {
+            return Err(Fault::Metadata(format!(
+                "metadata.{member}[{key}] must be a string, but is {} in converted object",
+                type_of(value)
             )));
         }
         if merged.get(member) == Some(&now) {
             continue;
         }
-        let path = field::Path::new("metadata").child(member);
+        let path = |member: &str| field::Path::new("metadata").child(member);
         match member {
-            "labels" => validate_labels(Some(&now), &path, &mut errors),
-            _ => validate_annotations(Some(&now), &path, &mut errors),
+            "labels" => validate_labels(Some(&now), &path(member), &mut errors),
+            // The reference calls them so here.
+            _ => validate_annotations(Some(&now), &path("annotation"), &mut errors),
         }
         merged.insert(member.to_owned(), now);
     }

@@ -457,15 +457,62 @@ fn custom_columns() {
         column("date", ".spec.when"),
         column("date", ".spec.bad"),
         column("string", ".spec.absent"),
-        column("string", ".spec["),
     ]));
     let cells = Value::from(columns.row(&object, NOW)).to_string();
-    expect![[r#"["x","text","{\"a\":[1]}","3",3,2,null,2.5,true,"6y337d","<invalid>",null,null]"#]]
+    expect![[r#"["x","text","{\"a\":[1]}","3",3,2,null,2.5,true,"6y337d","<invalid>",null]"#]]
         .assert_eq(&cells);
     assert_eq!(
         columns.definitions[1].description,
         "Custom resource definition column (in JSONPath format): .spec.s"
     );
+}
+
+/// As the reference prints them: Go's `fmt.Fprint`, and `json.Marshal` for objects and lists.
+#[test]
+fn string_columns_print_values_as_the_reference_does() {
+    let object = json!({"metadata": {"name": "x"}, "spec": {
+        "null": null, "list": [null, {"b": "<b>&", "a": 1e21}], "float": 123_456_789.5,
+        "plain": 999_999.5, "small": 0.000_000_01, "whole": 9_007_199_254_740_993_i64, "no": false,
+    }});
+    let column = |ty: &str, path: &str| json!({"name": path, "type": ty, "jsonPath": path});
+    let columns = Columns::custom(&json!([
+        column("string", ".spec.null"),
+        column("string", ".spec.list[0]"),
+        column("integer", ".spec.null"),
+        column("string", ".spec.list"),
+        column("string", ".spec.float"),
+        column("string", ".spec.plain"),
+        column("string", ".spec.small"),
+        column("string", ".spec.whole"),
+        column("integer", ".spec.whole"),
+        column("number", ".spec.whole"),
+        column("number", ".spec.float"),
+        column("string", ".spec.no"),
+        column("string", ".spec.list[0:9]"),
+    ]));
+    let cells = columns.row(&object, NOW);
+    let mut shown = Vec::new();
+    setpoint_object::encode::push(&mut shown, &Value::from(cells));
+    expect![[r#"["x","\u003cno value\u003e","\u003cno value\u003e",null,"[null,{\"a\":1e+21,\"b\":\"\\u003cb\\u003e\\u0026\"}]","1.234567895e+08","999999.5","1e-08","9007199254740993",9007199254740993,9007199254740992,123456789.5,"false",null]"#]]
+        .assert_eq(&String::from_utf8(shown).unwrap());
+}
+
+/// Name and the columns before the path stay.
+#[test]
+fn path_that_cannot_be_parsed_ends_the_columns() {
+    let column = |path: &str| json!({"name": path, "type": "string", "jsonPath": path});
+    for (paths, names) in [
+        (&[".a", ".spec[", ".c"][..], &["Name", ".a"][..]),
+        (&[".spec[", ".c"], &["Name"]),
+        (&[".a[?(@.b[?(@.c)])]"], &["Name"]),
+        (&[".a b", ".a[?(@.b==c)]"], &["Name", ".a b", ".a[?(@.b==c)]"]),
+    ] {
+        let columns = Columns::custom(&paths.iter().map(|path| column(path)).collect());
+        let shown: Vec<&str> = columns.definitions.iter().map(|d| d.name.as_str()).collect();
+        assert_eq!(shown, names);
+        let cells = columns.row(&json!({"metadata": {"name": "x"}, "a": {"b": 1}}), NOW);
+        assert_eq!(cells.len(), names.len());
+    }
 }
 
 #[test]

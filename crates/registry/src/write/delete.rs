@@ -7,9 +7,9 @@ use crate::allocate::Claims;
 use crate::request::{DeleteOptions, Deleted, PropagationPolicy};
 use crate::stored::tree;
 use serde_json::{Value, json};
+use setpoint_object::ApiError;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{ApiError, GroupResource};
 use setpoint_schema::encode::to_bytes;
 use setpoint_store::{KeyValue, Revision};
 use std::time::Duration;
@@ -132,32 +132,33 @@ impl Write<'_> {
         revision: Revision,
         options: &DeleteOptions,
     ) -> Result<(), ApiError> {
-        // Kubernetes puts the kind where other errors have the resource.
-        let kind = GroupResource {
-            group: self.resource.gvk.group.clone(),
-            resource: self.resource.gvk.kind.clone(),
-        };
-        if let Some(uid) = options.uid.as_deref().filter(|uid| *uid != object.uid()) {
-            return Err(ApiError::conflict(
-                &kind,
-                &self.target.name,
-                &format!(
-                    "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
-                    object.uid()
-                ),
-            ));
-        }
         let stored = revision.to_string();
-        if let Some(version) = options.resource_version.as_deref().filter(|v| *v != stored) {
-            return Err(ApiError::conflict(
-                &kind,
-                &self.target.name,
-                &format!(
-                    "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({stored}). The object might have been modified"
-                ),
-            ));
+        let wanted = [
+            ("UID", options.uid.as_deref(), object.uid()),
+            ("ResourceVersion", options.resource_version.as_deref(), stored.as_str()),
+        ];
+        let failed = wanted
+            .into_iter()
+            .find_map(|(what, wanted, is)| Some((what, wanted.filter(|w| *w != is)?, is)));
+        let Some((what, wanted, is)) = failed else { return Ok(()) };
+        let mut of = self.resource.group_resource();
+        let why = match (self.resource.kind.begin_termination, what) {
+            // Kinds whose deletion has a first step check it before the store does.
+            (Some(_), _) => format!(
+                "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {is}"
+            ),
+            (None, "UID") => format!(
+                "the UID in the precondition ({wanted}) does not match the UID in record ({is}). The object might have been deleted and then recreated"
+            ),
+            (None, _) => format!(
+                "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({is}). The object might have been modified"
+            ),
+        };
+        if self.resource.kind.begin_termination.is_none() {
+            // Kubernetes puts the kind where other errors have the resource.
+            of.resource = self.resource.gvk.kind.clone();
         }
-        Ok(())
+        Err(ApiError::conflict(&of, &self.target.name, &why))
     }
     fn warn_of_orphans(&self, options: &DeleteOptions) {
         let is_default = options.propagation.is_none() && options.orphan_dependents.is_none();
@@ -172,7 +173,10 @@ impl Write<'_> {
             if object.deletion_timestamp().is_empty() {
                 let mut marked = object.clone();
                 marked.set_meta("deletionTimestamp", self.now.rfc3339().into());
-                if let Some(finalizers) = self.finalizers(object, options) {
+                // A definition gets those of the garbage collector from its second delete only.
+                if self.resource.kind.finalizers_in_spec
+                    && let Some(finalizers) = self.finalizers(object, options)
+                {
                     marked.set_meta("finalizers", finalizers.into());
                 }
                 begin_termination(&self.context(), &mut marked);

@@ -4,7 +4,7 @@ use super::update::Changed;
 use super::{Write, metadata};
 use crate::catalog::ScaleSelector;
 use crate::request::{Body, Object, PatchType, Written};
-use crate::scale::{names, paths, put_at, scale_of, scale_with};
+use crate::scale::{names, number_at, parts, paths, put_at, scale_of, text_at};
 use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
@@ -12,9 +12,12 @@ use setpoint_object::{ApiError, GroupKind, GroupVersionKind, field};
 use setpoint_schema::apply::{self, Manager, ScaleMapping, Typing};
 use setpoint_schema::encode::to_bytes;
 use setpoint_schema::node::TypeSchema;
-use setpoint_schema::patch::{go_type, go_value};
 use setpoint_schema::{builtin, decode, patch};
 use std::collections::BTreeSet;
+
+/// The replicas in the Scale of a custom resource without the replicas field, for a patch. If they
+/// are still these after it, the patch has not set them. The smallest that a Scale can have.
+const UNSET: i64 = i32::MIN as i64;
 
 fn scale_schema() -> Result<TypeSchema, ApiError> {
     builtin::type_schema("autoscaling", "v1", "Scale")
@@ -81,13 +84,14 @@ impl Write<'_> {
             .await?;
         self.scale_answer(written)
     }
-    /// The Scale of a stored object. A custom resource may lack the replicas field that a write is
-    /// about to set.
+    /// The Scale of a stored object. If a custom resource lacks the replicas field, which the write
+    /// must set, they are [`UNSET`].
     fn present_scale(&self, stored: &Value) -> Result<Value, ApiError> {
-        match scale_of(self.resource, stored) {
-            Err(_) if !self.resource.has_go_type() => Ok(scale_with(stored, 0)),
-            result => result,
+        let (mut scale, is_found) = parts(self.resource, stored)?;
+        if !is_found && !self.resource.has_go_type() {
+            scale["spec"]["replicas"] = UNSET.into();
         }
+        Ok(scale)
     }
     /// The parent with the replicas of a Scale. The Scale's resourceVersion is a precondition.
     fn scaled(&self, stored: &Value, mut scale: Value) -> Result<Changed, ApiError> {
@@ -156,6 +160,12 @@ impl Write<'_> {
         self.check_replicas(&scale)?;
         let mut object = stored.clone();
         let replicas = scale["spec"].get("replicas").cloned().unwrap_or_else(|| 0.into());
+        if replicas == UNSET && !self.resource.has_go_type() {
+            return Err(ApiError::bad_request(format!(
+                "the spec replicas field {:?} cannot be empty",
+                paths.spec_replicas
+            )));
+        }
         put_at(&mut object, &paths.spec_replicas, replicas);
         let entries = mapping.to_parent(owned, metadata::member_of(&scale, "managedFields"));
         object.set_meta("managedFields", entries.unwrap_or(Value::Null));
@@ -189,11 +199,10 @@ impl Write<'_> {
             check_count(object, &paths.spec_replicas, errors);
         }
         check_count(object, &paths.status_replicas, errors);
-        if let ScaleSelector::Text(path) = &paths.selector {
-            let is_text = |value: &Value| value.is_string();
-            if let Err(detail) = typed(object, path, is_text, "string") {
-                errors.push(field::Error::invalid(field::Path::new(&**path), &"".into(), detail));
-            }
+        if let ScaleSelector::Text(path) = &paths.selector
+            && let Err(detail) = text_at(object, path)
+        {
+            errors.push(field::Error::invalid(field::Path::new(&**path), &"".into(), detail));
         }
     }
 }
@@ -203,47 +212,14 @@ fn check_count(object: &Value, path: &str, errors: &mut field::Errors) {
     let mut push = |value: &Value, detail: String| {
         errors.push(field::Error::invalid(field::Path::new(path), value, detail));
     };
-    let value = match typed(object, path, Value::is_i64, "int64") {
-        Ok(Some(value)) => value,
-        Ok(None) => return,
-        Err(detail) => return push(&0.into(), detail),
-    };
-    match value.as_i64() {
-        Some(count) if count < 0 => push(value, "should be a non-negative integer".to_owned()),
-        Some(count) if count > i64::from(i32::MAX) => {
-            push(value, format!("should be less than or equal to {}", i32::MAX));
+    match number_at(object, path) {
+        Ok(Some(count)) if count < 0 => {
+            push(&count.into(), "should be a non-negative integer".to_owned());
         }
-        _ => {}
-    }
-}
-
-/// The value at a path of plain names, if it is there and of a type. The error names Go's types, as
-/// the API does.
-fn typed<'a>(
-    object: &'a Value,
-    path: &str,
-    is: impl Fn(&Value) -> bool,
-    wanted: &str,
-) -> Result<Option<&'a Value>, String> {
-    let fault = |names: &[&str], found: &Value, wanted: &str| {
-        let (at, shown, found) = (names.join("."), go_value(found), go_type(found));
-        format!(".{at} accessor error: {shown} is of the type {found}, expected {wanted}")
-    };
-    let steps: Vec<&str> = names(path).collect();
-    let mut value = object;
-    for (n, name) in steps.iter().enumerate() {
-        match value {
-            Value::Null => return Ok(None),
-            Value::Object(members) => match members.get(*name) {
-                Some(member) => value = member,
-                None => return Ok(None),
-            },
-            other => return Err(fault(&steps[..=n], other, "map[string]interface{}")),
+        Ok(Some(count)) if count > i64::from(i32::MAX) => {
+            push(&count.into(), format!("should be less than or equal to {}", i32::MAX));
         }
-    }
-    match value {
-        Value::Null => Ok(None),
-        value if is(value) => Ok(Some(value)),
-        other => Err(fault(&steps, other, wanted)),
+        Ok(_) => {}
+        Err(detail) => push(&0.into(), detail),
     }
 }

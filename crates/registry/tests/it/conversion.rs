@@ -484,7 +484,7 @@ async fn an_answer_may_change_no_metadata_but_labels_and_annotations() {
     let (server, state) = serving().await;
     let prefix = "500 conversion webhook for ex.io/v1, Kind=Foo";
     type Spoil = fn(&mut Value);
-    let spoils: [(Spoil, &str); 8] = [
+    let spoils: [(Spoil, &str); 11] = [
         (
             |o| o["kind"] = "Bar".into(),
             "returned invalid object at index 0: invalid kind (expected Foo, received Bar)",
@@ -511,7 +511,19 @@ async fn an_answer_may_change_no_metadata_but_labels_and_annotations() {
         ),
         (
             |o| o["metadata"]["labels"] = json!({"n": 1}),
-            "returned invalid metadata: metadata.labels[n] must be a string in converted object",
+            "returned invalid metadata: metadata.labels[n] must be a string, but is int64 in converted object",
+        ),
+        (
+            |o| o["metadata"]["annotations"] = json!({"n": null}),
+            "returned invalid metadata: metadata.annotations[n] must be a string, but is <nil> in converted object",
+        ),
+        (
+            |o| o["metadata"]["labels"] = json!(["x"]),
+            "returned invalid metadata: invalid metadata.labels of type []interface {} in converted object",
+        ),
+        (
+            |o| o["metadata"]["annotations"] = json!({"?": "x"}),
+            "returned invalid metadata: metadata.annotation: Invalid value: \"?\": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
         ),
         (
             |o| o["metadata"]["labels"] = json!({"?": "x"}),

@@ -2,6 +2,7 @@
 use crate::definitions::{DEFINITIONS, define, definition};
 use crate::server::{Server, refused};
 use serde_json::{Value, json};
+use setpoint_registry::{DeleteOptions, PropagationPolicy};
 use std::time::Duration;
 
 const THINGS: &str = "/apis/ex.io/v1/namespaces/default/things";
@@ -55,6 +56,26 @@ async fn a_removal_that_waits_for_a_minute_reports_it() {
     terminating(&server, &path, Some("InstanceDeletionInProgress")).await;
     server.patch(&format!("{THINGS}/a"), json!({"metadata": {"finalizers": null}})).await.unwrap();
     terminating(&server, &path, None).await;
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_delete_adds_only_the_finalizer_of_the_cleanup() {
+    const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+    let server = server(json!({}), Value::Null).await;
+    let held = json!({"metadata": {"name": "a", "finalizers": ["ex.io/hold"]}});
+    server.create(THINGS, thing("a", held)).await.unwrap();
+    let path = format!("{DEFINITIONS}/things.ex.io");
+    let finalizers = json!({"metadata": {"finalizers": ["orphan", "ex.io/x"]}});
+    server.patch(&path, finalizers).await.unwrap();
+    let options = DeleteOptions {
+        propagation: Some(PropagationPolicy::Foreground),
+        ..DeleteOptions::default()
+    };
+    let first = server.delete_with(&path, &options).await.unwrap().unwrap();
+    assert_eq!(first["metadata"]["finalizers"], json!(["orphan", "ex.io/x", CLEANUP]));
+    let second = server.delete_with(&path, &options).await.unwrap().unwrap();
+    assert_eq!(second["metadata"]["finalizers"], json!(["ex.io/x", CLEANUP, "foregroundDeletion"]));
     server.stop().await;
 }
 
@@ -162,6 +183,69 @@ async fn members_that_scale_reads_have_its_types() {
          .status.s: Invalid value: \"\": .status.s accessor error: map[a:b] is of the type map[string]interface {}, expected string]"
     );
     server.patch(&status, json!({"status": {"n": 2, "s": "a=b"}})).await.unwrap();
+    server.stop().await;
+}
+
+/// The objects are older than the definition's subresource. The definition's own checks of a write
+/// would refuse them.
+#[tokio::test(start_paused = true)]
+async fn members_of_another_type_have_no_scale() {
+    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let server = server(json!({"spec": any, "status": any}), Value::Null).await;
+    let objects = [
+        (
+            "text",
+            json!({"n": "x"}),
+            json!({}),
+            ".spec.n accessor error: x is of the type string, expected int64",
+        ),
+        (
+            "float",
+            json!({"n": 1.5}),
+            json!({}),
+            ".spec.n accessor error: 1.5 is of the type float64, expected int64",
+        ),
+        (
+            "null",
+            json!({"n": null}),
+            json!({}),
+            ".spec.n accessor error: <nil> is of the type <nil>, expected int64",
+        ),
+        (
+            "status",
+            json!({"n": 1}),
+            json!({"n": "y"}),
+            ".status.n accessor error: y is of the type string, expected int64",
+        ),
+        (
+            "selector",
+            json!({"n": 1}),
+            json!({"s": 5}),
+            ".status.s accessor error: 5 is of the type int64, expected string",
+        ),
+    ];
+    for (name, spec, status, _) in &objects {
+        let sent = thing(name, json!({"spec": spec, "status": status}));
+        server.create(THINGS, sent).await.unwrap();
+    }
+    let definition = format!("{DEFINITIONS}/things.ex.io");
+    let scale = json!({
+        "specReplicasPath": ".spec.n",
+        "statusReplicasPath": ".status.n",
+        "labelSelectorPath": ".status.s",
+    });
+    let mut changed = server.get(&definition).await.unwrap();
+    changed["spec"]["versions"][0]["subresources"] = json!({"status": {}, "scale": scale});
+    server.update(&definition, changed).await.unwrap();
+    for (name, _, _, why) in &objects {
+        let path = format!("{THINGS}/{name}/scale");
+        while matches!(server.get(&path).await, Err(error) if error.code() == 404) {
+            tokio::task::yield_now().await;
+        }
+        let expected = format!("500 {why}");
+        assert_eq!(refused(server.get(&path).await), expected);
+        assert_eq!(refused(server.patch(&path, json!({"spec": {"replicas": 2}})).await), expected);
+    }
     server.stop().await;
 }
 

@@ -1,4 +1,5 @@
 //! DELETE (spec: api-server §5.5, §11).
+use crate::definitions::{DEFINITIONS, define, definition};
 use crate::server::{Server, refused};
 use serde_json::{Value, json};
 use setpoint_registry::{DeleteOptions, PropagationPolicy};
@@ -57,6 +58,43 @@ async fn preconditions_name_the_kind() {
             version.as_str().unwrap()
         )
     );
+}
+
+/// Their deletion has a first step of its own, which checks them before the store does.
+#[tokio::test(start_paused = true)]
+async fn preconditions_of_namespaces_and_definitions_name_the_resource() {
+    let server = Server::start().await;
+    let namespace = json!({"metadata": {"name": "n"}});
+    server.create("/api/v1/namespaces", namespace).await.unwrap();
+    define(&server, definition("foos", "Foo", json!({}))).await;
+    let definition = format!("{DEFINITIONS}/foos.ex.io");
+    for (path, named) in [
+        ("/api/v1/namespaces/n", r#"namespaces "n""#),
+        (&*definition, r#"customresourcedefinitions.apiextensions.k8s.io "foos.ex.io""#),
+    ] {
+        let stored = server.get(path).await.unwrap();
+        let meta = |member: &str| stored["metadata"][member].as_str().unwrap().to_owned();
+        let options = DeleteOptions { uid: Some("u".to_owned()), ..DeleteOptions::default() };
+        let error = server.delete_with(path, &options).await.unwrap_err();
+        assert_eq!(
+            error.0.message,
+            format!(
+                "Operation cannot be fulfilled on {named}: Precondition failed: UID in precondition: u, UID in object meta: {}",
+                meta("uid")
+            )
+        );
+        assert!(named.starts_with(&error.0.details.unwrap().kind));
+        let options =
+            DeleteOptions { resource_version: Some("1".to_owned()), ..DeleteOptions::default() };
+        assert_eq!(
+            refused(server.delete_with(path, &options).await),
+            format!(
+                "409 Operation cannot be fulfilled on {named}: Precondition failed: ResourceVersion in precondition: 1, ResourceVersion in object meta: {}",
+                meta("resourceVersion")
+            )
+        );
+    }
+    server.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

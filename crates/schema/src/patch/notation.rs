@@ -46,7 +46,7 @@ pub(super) fn go_kind(value: &Value) -> &'static str {
 }
 
 /// A number as Go prints it with `%v`: floats in the shortest form, with an exponent below 1e-4 and
-/// from 1e21 on.
+/// from 1e6 on.
 pub(crate) fn go_number(number: &serde_json::Number) -> String {
     match number.as_f64().filter(|_| number.is_f64()) {
         None => number.to_string(),
@@ -56,7 +56,7 @@ pub(crate) fn go_number(number: &serde_json::Number) -> String {
 
 fn go_float(float: f64) -> String {
     let magnitude = float.abs();
-    if magnitude != 0.0 && !(1e-4..1e21).contains(&magnitude) {
+    if magnitude != 0.0 && !(1e-4..1e6).contains(&magnitude) {
         let text = format!("{float:e}");
         let Some((digits, exponent)) = text.split_once('e') else { return text };
         let (sign, exponent) = match exponent.strip_prefix('-') {

@@ -556,6 +556,10 @@ fn undecodable_results_have_causes_only() {
 
 #[test]
 fn values_print_as_go_prints_them() {
-    let value = json!({"b": [1, 2.5, "x", null, true], "a": {"f": 1e21, "s": 0.00001}});
-    expect!["map[a:map[f:1e+21 s:1e-05] b:[1 2.5 x <nil> true]]"].assert_eq(&go_value(&value));
+    let value = json!({
+        "b": [1, 2.5, "x", null, true],
+        "a": {"f": 1e21, "m": 1234567.5, "n": 999999.5, "s": 0.00001},
+    });
+    expect!["map[a:map[f:1e+21 m:1.2345675e+06 n:999999.5 s:1e-05] b:[1 2.5 x <nil> true]]"]
+        .assert_eq(&go_value(&value));
 }

@@ -47,6 +47,17 @@ fn additional_properties_true_keeps_direct_keys_only() {
     );
 }
 
+/// They are refused, not dropped.
+#[test]
+fn additional_properties_false_keeps_direct_keys_only() {
+    check(
+        json!({"type": "object", "properties": {"m": {"type": "object", "additionalProperties": false}}}),
+        json!({"m": {"a": 1, "b": {"c": 1}}}),
+        json!({"m": {"a": 1, "b": {}}}),
+        &["m.b.c"],
+    );
+}
+
 #[test]
 fn embedded_resources_keep_type_and_metadata() {
     check(

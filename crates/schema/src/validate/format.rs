@@ -121,17 +121,28 @@ fn email(text: &str) -> bool {
     })
 }
 
+/// One label, with a hyphen after its first character at most; or several, where the last has
+/// letters only, at least two. As the reference's expression has it.
 fn hostname(text: &str) -> bool {
-    let text = text.strip_suffix('.').unwrap_or(text);
-    !text.is_empty()
-        && text.len() <= 253
-        && text.split('.').all(|label| {
-            !label.is_empty()
-                && label.chars().count() <= 63
-                && label.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_')
-                && !label.starts_with('-')
-                && !label.ends_with('-')
-        })
+    let letter = |c: char| c.is_alphabetic();
+    let of_label = |c: char| c.is_alphabetic() || c.is_ascii_digit() || "$+<=>^`|~".contains(c);
+    let is_label = |label: &str, inner: &dyn Fn(char) -> bool| {
+        label.starts_with(of_label) && label.len() <= 63 && label.chars().all(inner)
+    };
+    match text.rsplit_once('.') {
+        None => {
+            let Some(first) = text.chars().next() else { return false };
+            let rest = &text[first.len_utf8()..];
+            is_label(text, &|_| true)
+                && rest.strip_prefix('-').unwrap_or(rest).chars().all(of_label)
+        }
+        Some((labels, last)) => {
+            let is_last = last.chars().count() >= 2 && last.len() <= 63 && last.chars().all(letter);
+            let inner = |c: char| of_label(c) || c == '-';
+            let is_other = |label: &str| is_label(label, &inner) && label.ends_with(of_label);
+            is_last && text.len() <= 255 && labels.split('.').all(is_other)
+        }
+    }
 }
 
 fn cidr(text: &str) -> bool {
@@ -275,7 +286,13 @@ mod tests {
             ("bsonobjectid", "507f1f77bcf86cd799439011", "507f"),
             ("uri", "https://a/b", "a b"),
             ("email", "a@b.c", "a@"),
-            ("hostname", "a.b-c", "-a"),
+            ("hostname", "a-b.example", "-a"),
+            ("hostname", "a", "a.b"),
+            ("hostname", "a-bc", "ab-c"),
+            ("hostname", "1.xy", "x.y1"),
+            ("hostname", "a.b.cd", "a..cd"),
+            ("hostname", "é.com", "a_b.com"),
+            ("hostname", "a-", "a-.com"),
             ("ipv4", "1.2.3.4", "1.2.3"),
             ("ipv6", "::1", "1.2.3.4"),
             ("cidr", "10.0.0.0/8", "10.0.0.0/33"),

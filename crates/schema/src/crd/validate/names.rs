@@ -4,6 +4,7 @@ use serde_json::Value;
 use setpoint_object::field::{Error, Errors, Path};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::name;
+use setpoint_object::url::Url;
 
 /// What is wrong with a definition's name besides its form: it is made of plural and group.
 pub fn name_fault(crd: &Value, given: &str) -> Option<String> {
@@ -73,9 +74,9 @@ const APPROVAL_SEE: &str = "see https://github.com/kubernetes/enhancements/pull/
 pub enum Approval {
     /// The group is nobody's.
     NotNeeded,
-    /// There is no annotation.
+    /// There is no annotation, or an empty one.
     Missing,
-    /// A URL.
+    /// A URL with a scheme and a host.
     Approved(String),
     /// A reason that starts with `unapproved`.
     Unapproved(String),
@@ -94,10 +95,11 @@ pub fn approval_of(crd: &Value) -> Approval {
     }
     let annotation = crd.meta().and_then(|meta| meta.get("annotations")?.get(APPROVAL)?.as_str());
     let Some(annotation) = annotation else { return Approval::Missing };
-    let is_url = annotation
-        .split_once("://")
-        .is_some_and(|(scheme, rest)| !scheme.is_empty() && !rest.is_empty());
-    if annotation.starts_with("unapproved") {
+    let is_url = Url::parse_request(annotation)
+        .is_ok_and(|url| !url.scheme.is_empty() && !url.host.is_empty());
+    if annotation.is_empty() {
+        Approval::Missing
+    } else if annotation.starts_with("unapproved") {
         Approval::Unapproved(annotation.to_owned())
     } else if is_url {
         Approval::Approved(annotation.to_owned())

@@ -1,4 +1,4 @@
-use super::{name_fault, validate_definition};
+use super::{Approval, approval_of, name_fault, validate_definition};
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 use setpoint_object::field::{Error, Path};
@@ -127,8 +127,15 @@ fn protected_groups_need_approval() {
             r#"metadata.annotations[api-approved.kubernetes.io]: Invalid value: "blah": protected groups must have approval annotation "api-approved.kubernetes.io" with either a URL or a reason starting with "unapproved", see https://github.com/kubernetes/enhancements/pull/1111"#
         ]],
     );
-    check(&protected(Some("unapproved, test")), expect![""]);
-    check(&protected(Some("https://x/1")), expect![""]);
+    for approved in ["unapproved, test", "unapprovedx", "https://x/1", "https://x", "x://y"] {
+        check(&protected(Some(approved)), expect![""]);
+    }
+    // No scheme, no host, or no URL.
+    for text in ["https:///x", "//x/y", "http://a b", "foo bar://x", "http://[::1", "/x", "x:y"] {
+        let definition = changed(&protected(Some(text)));
+        assert_eq!(approval_of(&definition), Approval::Invalid(text.to_owned()));
+    }
+    assert_eq!(approval_of(&changed(&protected(Some("")))), Approval::Missing);
 }
 
 #[test]
