@@ -9,11 +9,10 @@
 //! twice the number of waiting keys, plus [`STALE_MIN`].
 //!
 //! The lock must be held for a short time however many keys wait. So new entries go to a heap of at
-//! most [`RUN_LEN`]. A full heap is sorted and becomes a *run*, and a second heap orders the runs by
-//! their first entries. Only the removal of stale entries looks at all entries at once. With many
-//! entries, this is also faster than one heap, which is read all over memory: runs are read in
-//! sequence. The last eighth of a run goes back to the heap, so that entries that are due late
-//! do not keep many short runs.
+//! most [`RUN_LEN`]. A full heap is sorted and becomes a *run*, and a second heap orders the runs
+//! by their first entries. Only the removal of stale entries looks at all entries at once. A run is
+//! read in sequence, while one large heap would be read all over memory. The last eighth of a run
+//! goes back to the heap, so that entries that are due late do not keep many short runs.
 
 use std::{
     cmp::{Ordering, Reverse},

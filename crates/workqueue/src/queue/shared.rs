@@ -91,8 +91,8 @@ impl<K, L: Lock<State<K>>> Shared<K, L> {
         seen
     }
 
-    /// Moves all keys that have fallen due, then runs one step, so that a reader counts none of them
-    /// as waiting. Releases the lock in between.
+    /// Moves all keys that have fallen due, then runs one step, so that a reader counts none of
+    /// them as waiting. Releases the lock in between.
     pub(super) fn step_when_fired<T>(&self, step: impl FnOnce(&mut State<K>) -> T) -> T {
         let mut step = Some(step);
         loop {

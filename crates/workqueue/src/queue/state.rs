@@ -421,8 +421,8 @@ impl<K: Clone> State<K> {
         self.n_prefetched -= 1;
     }
 
-    /// Takes a key for a waiter. If there is none and no more are due, parks the waiter, and returns
-    /// until when if it is the timekeeper.
+    /// Takes a key for a waiter. If there is none and no more are due, parks the waiter, and
+    /// returns until when if it is the timekeeper.
     pub(super) fn take_or_park(
         &mut self,
         waiter: WaiterIdx,

@@ -169,7 +169,7 @@ impl Level {
         }
     }
 
-    /// Ends the turn of a flow without keys that is not in the round, and frees it if there are many.
+    /// Ends the turn of a flow without keys that is not in the round. Frees it if there are many.
     fn release(&mut self, at: FlowIdx) {
         let flow = &mut self.flows[at as usize];
         if self.by_group.len() > FLOWS_MIN {

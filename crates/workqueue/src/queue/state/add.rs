@@ -8,9 +8,9 @@
 //! Every other access to the state applies the deferred adds first ([`State::apply_deferred`]), so
 //! deferral has no visible effect.
 //!
-//! Without it, 1M timers take 243 ns each to add instead of 138, and 1M distinct keys 159 ns instead
-//! of 148. With a short queue there is no difference. `benches/RESULTS.md` has the figures, also
-//! without prefetching.
+//! Without it, 1M timers take 243 ns each to add instead of 138, and 1M distinct keys 159 ns
+//! instead of 148. With a short queue there is no difference. `benches/RESULTS.md` has the figures,
+//! also without prefetching.
 
 use std::{hash::Hash, mem};
 
