@@ -325,7 +325,7 @@ pub(crate) fn negotiate(
         if encoding == Encoding::Protobuf && !endpoint.has_protobuf(transform) {
             return None;
         }
-        let pretty = matches!(clause.param("pretty"), Some("1" | "true"));
+        let pretty = clause.param("pretty") == Some("1");
         Some(Accepted { encoding, pretty, transform })
     });
     met.ok_or_else(|| {

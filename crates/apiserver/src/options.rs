@@ -8,10 +8,11 @@ use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::gvk::GroupKind;
 use setpoint_object::label::Selector;
 use setpoint_registry::{
-    DeleteOptions, FieldValidation, Format, ListOptions, PatchType, PropagationPolicy,
+    DeleteOptions, FieldValidation, Format, ListOptions, PatchType, RawDeleteOptions,
     ShardSelector, VersionMatch, WriteOptions,
 };
 use setpoint_schema::decode::cbor;
+use setpoint_schema::patch::json_type;
 use std::time::Duration;
 
 /// Maximum length of a field manager in bytes; longer ones are refused with 422.
@@ -101,23 +102,14 @@ fn dry_run(values: &[&str], errors: &mut field::Errors) -> bool {
     !values.is_empty()
 }
 
-/// Options of list, watch and deletecollection. A negative `timeoutSeconds` closes a watch at once
-/// (zero duration). With zero or none, the registry chooses the duration (`None`).
+/// Options of list, watch and deletecollection. They are checked as those of a watch if `watch` is
+/// set, whatever the verb. A negative `timeoutSeconds` closes a watch at once (zero duration). With
+/// zero or none, the registry chooses the duration (`None`).
 ///
 /// # Errors
 ///
 /// 400 for selectors and integers that do not parse, 422 on `ListOptions`.
 pub(crate) fn list(query: &Query) -> Result<ListOptions, ApiError> {
-    list_named(query, "")
-}
-
-/// As [`list`], for a collection narrowed to one name (empty: all), as the deprecated
-/// `/watch/.../{name}` path does.
-///
-/// # Errors
-///
-/// As [`list`].
-pub(crate) fn list_named(query: &Query, name: &str) -> Result<ListOptions, ApiError> {
     let timeout = match query.integer("timeoutSeconds")? {
         None | Some(0) => None,
         Some(seconds) => Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
@@ -127,58 +119,59 @@ pub(crate) fn list_named(query: &Query, name: &str) -> Result<ListOptions, ApiEr
         "" => Selector::everything(),
         text => Selector::parse(text).map_err(|error| ApiError::bad_request(error.0))?,
     };
-    let mut fields = query.text("fieldSelector").to_owned();
-    if !name.is_empty() {
-        let comma = if fields.is_empty() { "" } else { "," };
-        fields = format!("{fields}{comma}metadata.name={name}");
-    }
-    let fields = FieldSelector::parse(&fields).map_err(|error| ApiError::bad_request(error.0))?;
-    let resource_version_match = match query.text("resourceVersionMatch") {
-        "" => None,
-        "Exact" => Some(VersionMatch::Exact),
-        "NotOlderThan" => Some(VersionMatch::NotOlderThan),
-        other => {
-            return Err(invalid(
-                "ListOptions",
-                &[field::Error::not_supported(
-                    Path::new("resourceVersionMatch"),
-                    &other.into(),
-                    &["Exact", "NotOlderThan", ""],
-                )],
-            ));
-        }
+    let fields = FieldSelector::parse(query.text("fieldSelector"))
+        .map_err(|error| ApiError::bad_request(error.0))?;
+    let options = ListOptions {
+        labels,
+        fields,
+        shard: None,
+        limit,
+        continue_token: query.text("continue").to_owned(),
+        resource_version: query.text("resourceVersion").to_owned(),
+        resource_version_match: match query.text("resourceVersionMatch") {
+            "" => None,
+            word => Some(VersionMatch::from(word)),
+        },
+        allow_bookmarks: query.flag("allowWatchBookmarks").unwrap_or(false),
+        send_initial_events: query.flag("sendInitialEvents"),
+        timeout,
     };
+    options.validate(query.flag("watch").unwrap_or(false))?;
     let shard = match query.text("shardSelector") {
         "" => None,
         text => Some(ShardSelector::parse(text)?),
     };
-    Ok(ListOptions {
-        labels,
-        fields,
-        shard,
-        limit,
-        continue_token: query.text("continue").to_owned(),
-        resource_version: query.text("resourceVersion").to_owned(),
-        resource_version_match,
-        allow_bookmarks: query.flag("allowWatchBookmarks").unwrap_or(false),
-        send_initial_events: query.flag("sendInitialEvents"),
-        timeout,
-    })
+    Ok(ListOptions { shard, ..options })
 }
 
-/// The options of a delete before validation.
-#[derive(Debug, Default)]
-struct RawDelete {
-    dry_run: Vec<String>,
-    grace_period_seconds: Option<i64>,
-    propagation: Option<String>,
-    orphan_dependents: Option<bool>,
-    uid: Option<String>,
-    resource_version: Option<String>,
+/// Options of a watch below the deprecated `/watch/` path, of one object if `name` is not empty.
+/// Without the parameter `watch` they are those of a list: which state to read and where to go on
+/// is ignored.
+///
+/// # Errors
+///
+/// As [`list`]; 400 for a field selector that requires another name or none.
+pub(crate) fn watch_path(query: &Query, name: &str) -> Result<ListOptions, ApiError> {
+    let mut options = list(query)?;
+    if !query.flag("watch").unwrap_or(false) {
+        options.resource_version_match = None;
+        options.continue_token = String::new();
+    }
+    if name.is_empty() {
+        return Ok(options);
+    }
+    if options.fields.is_everything() {
+        options.fields = FieldSelector::name(name);
+    } else if options.fields.requires_name() != Some(name) {
+        return Err(ApiError::bad_request(
+            "fieldSelector metadata.name doesn't match requested name",
+        ));
+    }
+    Ok(options)
 }
 
-/// Options of delete and deletecollection: the body if there is one, otherwise the query. `served`
-/// returns whether a group version is served, because a body may name any of them.
+/// Options of delete and deletecollection: the body if there is one, otherwise the query. A body may
+/// name any group version.
 ///
 /// # Errors
 ///
@@ -187,74 +180,48 @@ pub(crate) fn delete(
     query: &Query,
     body: &[u8],
     format: Format,
-    served: impl Fn(&str) -> bool,
 ) -> Result<DeleteOptions, ApiError> {
     let raw = if body.is_empty() {
-        RawDelete {
+        RawDeleteOptions {
             dry_run: query.all("dryRun").map(str::to_owned).collect(),
             grace_period_seconds: query.integer("gracePeriodSeconds")?,
             propagation: query.get("propagationPolicy").map(str::to_owned),
             orphan_dependents: query.flag("orphanDependents"),
-            ..RawDelete::default()
+            ..RawDeleteOptions::default()
         }
     } else {
-        delete_body(body, format, served)?
+        delete_body(body, format)?
     };
-    let mut errors = field::Errors::new();
-    let path = || Path::new("propagationPolicy");
-    if let (Some(policy), Some(_)) = (&raw.propagation, raw.orphan_dependents) {
-        errors.push(field::Error::invalid(
-            path(),
-            &policy.as_str().into(),
-            "orphanDependents and deletionPropagation cannot be both set",
-        ));
-    }
-    let propagation = match raw.propagation.as_deref() {
-        None => None,
-        Some("Orphan") => Some(PropagationPolicy::Orphan),
-        Some("Background") => Some(PropagationPolicy::Background),
-        Some("Foreground") => Some(PropagationPolicy::Foreground),
-        Some(other) => {
-            errors.push(field::Error::not_supported(
-                path(),
-                &other.into(),
-                &["Foreground", "Background", "Orphan", "nil"],
-            ));
-            None
-        }
-    };
-    let dry_run = dry_run(&raw.dry_run.iter().map(String::as_str).collect::<Vec<_>>(), &mut errors);
-    if !errors.is_empty() {
-        return Err(invalid("DeleteOptions", &errors));
-    }
-    Ok(DeleteOptions {
-        dry_run,
-        grace_period_seconds: raw.grace_period_seconds,
-        propagation,
-        orphan_dependents: raw.orphan_dependents,
-        uid: raw.uid,
-        resource_version: raw.resource_version,
-    })
+    raw.validate()?;
+    Ok(raw.into_options())
 }
 
-fn delete_body(
-    body: &[u8],
-    format: Format,
-    served: impl Fn(&str) -> bool,
-) -> Result<RawDelete, ApiError> {
+fn delete_body(body: &[u8], format: Format) -> Result<RawDeleteOptions, ApiError> {
     if format == Format::Cbor {
-        return delete_members(&delete_cbor(body)?, served);
+        return delete_members(&delete_cbor(body)?, body);
     }
-    let decoded = setpoint_schema::decode::parse(body, format).map_err(|error| {
+    let unread = |error: &str| {
         ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
-    })?;
+    };
+    let decoded =
+        setpoint_schema::decode::parse(body, format).map_err(|error| unread(&error.to_string()))?;
     let value = decoded.value;
-    if !value.is_object() {
-        return Err(ApiError::bad_request(
-            "couldn't get version/kind; json parse error: json: cannot unmarshal into Go value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }",
-        ));
+    // `null`, and YAML without a document, are options without members.
+    if !value.is_object() && !value.is_null() {
+        return Err(unread(&format!(
+            "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+            json_type(&value)
+        )));
     }
-    delete_members(&value, served)
+    for name in ["kind", "apiVersion"] {
+        if let Some(value) = value.get(name).filter(|v| !v.is_string() && !v.is_null()) {
+            return Err(unread(&format!(
+                "json: cannot unmarshal {} into Go struct field .{name} of type string",
+                json_type(value)
+            )));
+        }
+    }
+    delete_members(&value, body)
 }
 
 /// A body in CBOR, of any type.
@@ -272,58 +239,84 @@ fn delete_cbor(body: &[u8]) -> Result<Value, ApiError> {
     }
 }
 
-fn delete_members(value: &Value, served: impl Fn(&str) -> bool) -> Result<RawDelete, ApiError> {
+fn delete_members(value: &Value, body: &[u8]) -> Result<RawDeleteOptions, ApiError> {
     let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
-    let (kind, version) = (text("kind"), text("apiVersion"));
-    if (!kind.is_empty() && kind != "DeleteOptions") || (!version.is_empty() && !served(version)) {
-        let kind = if kind.is_empty() { "DeleteOptions" } else { kind };
-        let version = if version.is_empty() { "v1" } else { version };
-        return Err(ApiError::bad_request(format!(
-            "no kind {kind:?} is registered for version {version:?} in scheme \"k8s.io/apimachinery/pkg/runtime/scheme.go:110\"",
-        )));
-    }
+    check_delete_kind(text("kind"), text("apiVersion"), body).map_err(ApiError::bad_request)?;
     let member = |name: &str| value.get(name).filter(|value| !value.is_null());
     let wrong = |value: &Value, field: &str, ty: &str| {
-        let shape = match value {
-            Value::Null => "null",
-            Value::Bool(_) => "bool",
-            Value::Number(_) => "number",
-            Value::String(_) => "string",
-            Value::Array(_) => "array",
-            Value::Object(_) => "object",
-        };
+        let mut shape = json_type(value).to_owned();
+        if ty == "int64" && value.is_number() {
+            shape = format!("{shape} {value}");
+        }
+        let of = if field.contains('.') { "Preconditions" } else { "DeleteOptions" };
         ApiError::bad_request(format!(
-            "json: cannot unmarshal {shape} into Go struct field DeleteOptions.{field} of type {ty}"
+            "json: cannot unmarshal {shape} into Go struct field {of}.{field} of type {ty}"
         ))
     };
-    let string = |value: &Value, field: &str| {
-        value.as_str().map(str::to_owned).ok_or_else(|| wrong(value, field, "string"))
+    let string = |value: &Value, field: &str, ty: &str| {
+        value.as_str().map(str::to_owned).ok_or_else(|| wrong(value, field, ty))
     };
-    let precondition = |name: &str| {
-        let value = member("preconditions").and_then(|p| p.get(name)).filter(|v| !v.is_null());
-        value.map(|value| string(value, &format!("preconditions.{name}"))).transpose()
+    let preconditions = match member("preconditions") {
+        Some(other) if !other.is_object() => {
+            return Err(wrong(other, "preconditions", "v1.Preconditions"));
+        }
+        preconditions => preconditions,
+    };
+    let precondition = |name: &str, ty: &str| {
+        let value = preconditions.and_then(|p| p.get(name)).filter(|v| !v.is_null());
+        value.map(|value| string(value, &format!("preconditions.{name}"), ty)).transpose()
     };
     let dry_run = match member("dryRun") {
         None => Vec::new(),
-        Some(Value::Array(values)) => {
-            values.iter().map(|value| string(value, "dryRun")).collect::<Result<_, _>>()?
-        }
+        Some(Value::Array(values)) => values
+            .iter()
+            .map(|value| string(value, "dryRun", "string"))
+            .collect::<Result<_, _>>()?,
         Some(other) => return Err(wrong(other, "dryRun", "[]string")),
     };
-    Ok(RawDelete {
+    Ok(RawDeleteOptions {
         dry_run,
         grace_period_seconds: member("gracePeriodSeconds")
             .map(|v| v.as_i64().ok_or_else(|| wrong(v, "gracePeriodSeconds", "int64")))
             .transpose()?,
         propagation: member("propagationPolicy")
-            .map(|v| string(v, "propagationPolicy"))
+            .map(|v| string(v, "propagationPolicy", "v1.DeletionPropagation"))
             .transpose()?,
         orphan_dependents: member("orphanDependents")
             .map(|v| v.as_bool().ok_or_else(|| wrong(v, "orphanDependents", "bool")))
             .transpose()?,
-        uid: precondition("uid")?,
-        resource_version: precondition("resourceVersion")?,
+        uid: precondition("uid", "types.UID")?,
+        resource_version: precondition("resourceVersion", "string")?,
     })
+}
+
+/// Checks the kind of a body: options of any version, or of none.
+fn check_delete_kind(kind: &str, version: &str, body: &[u8]) -> Result<(), String> {
+    const UNVERSIONED: [&str; 5] =
+        ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"];
+    let version = match version.split_once('/') {
+        _ if matches!(version, "" | "/" | "meta.k8s.io/") => "meta.k8s.io/v1",
+        Some((_, rest)) if rest.contains('/') => {
+            return Err(format!("unexpected GroupVersion string: {version}"));
+        }
+        Some((_, "")) => {
+            let text = String::from_utf8_lossy(body);
+            return Err(format!("Object 'apiVersion' is missing in '{text}'"));
+        }
+        Some(("", version)) => version,
+        _ => version,
+    };
+    if matches!(kind, "" | "DeleteOptions") {
+        return Ok(());
+    }
+    if UNVERSIONED.contains(&kind) {
+        return Err(format!("converting (v1.{kind}) to (v1.DeleteOptions): unknown conversion"));
+    }
+    Err(format!(
+        "no kind {} is registered for version {} in scheme \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\"",
+        field::quote(kind),
+        field::quote(version),
+    ))
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ use parking_lot::Mutex;
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Origin, Reason};
 use setpoint_registry::{
-    Attributes, Catalog, Identity, Impersonator, Requested, ResourcePath, is_health,
+    Attributes, Catalog, Identity, Impersonator, Requested, ResourcePath, Routes, is_health,
 };
 use setpoint_spans::Tracer;
 use std::pin::pin;
@@ -178,6 +178,11 @@ impl Inner {
             None => verb::of_path(&parts.method),
         };
         let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
+        // Rights to a selection do not count below the deprecated prefix.
+        let selector = |name: &str| match watch {
+            true => String::new(),
+            false => query.text(name).to_owned(),
+        };
         let origin = match parts.extensions.get::<Origin>() {
             Some(origin) => Some(origin.clone()),
             None => header(Origin::HEADER).and_then(Origin::parse),
@@ -185,8 +190,8 @@ impl Inner {
         let attributes = Attributes {
             origin: origin.map(Arc::new),
             user_agent: header("user-agent").unwrap_or_default().to_owned(),
-            label_selector: query.text("labelSelector").to_owned(),
-            field_selector: query.text("fieldSelector").to_owned(),
+            label_selector: selector("labelSelector"),
+            field_selector: selector("fieldSelector"),
             dry_run: query.get("dryRun").is_some(),
             audit_id: audit_id.to_str().unwrap_or_default().to_owned(),
             ..Attributes::new(Identity::anonymous(), verb, requested)
@@ -383,7 +388,6 @@ impl Inner {
         }
         let exchange = Exchange {
             registry: &self.registry,
-            catalog: &catalog,
             parts,
             query: &query,
             style,
@@ -505,7 +509,7 @@ impl Inner {
             };
             return health.respond(endpoint, check.as_deref(), query);
         }
-        if parts.method != Method::GET {
+        if parts.method != Method::GET && !self.has_every_method(route) {
             return respond::error(&ApiError::method_not_allowed(), &parts.headers, style);
         }
         if let Route::OpenApi(path) = route {
@@ -531,6 +535,19 @@ impl Inner {
         let site = root::Root { served, aggregated, extra, address, types: *types };
         site.respond(route, &parts.headers, style)
             .unwrap_or_else(|error| respond::error(&error, &parts.headers, style))
+    }
+
+    /// Whether a document is the answer to every method, as the reference's handlers without routes
+    /// give it. Who may use other methods than GET is a matter of authorization.
+    fn has_every_method(&self, route: &Route) -> bool {
+        match route {
+            Route::Root | Route::ApiGroups | Route::ApiGroup(_) | Route::OpenApi(_) => true,
+            Route::ApiResources { group, .. } => {
+                let catalog = self.registry.catalog();
+                catalog.group(group).is_some_and(|group| group.routes == Routes::Dynamic)
+            }
+            _ => false,
+        }
     }
 }
 

@@ -21,9 +21,9 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 use setpoint_object::members;
 use setpoint_object::status::Details;
-use setpoint_object::{ApiError, GroupVersion, Status};
+use setpoint_object::{ApiError, Status};
 use setpoint_registry::{
-    Attributes, Body as Sent, Catalog, Deleted, List, Registry, Subresource, Target, Verb,
+    Attributes, Body as Sent, Deleted, List, Registry, Subresource, Target, Verb,
 };
 use setpoint_spans::Span;
 use std::sync::Arc;
@@ -39,7 +39,6 @@ const WRITE: &str = "About to write a response";
 pub(crate) struct Exchange<'a> {
     // Helpers.
     pub(crate) registry: &'a Registry,
-    pub(crate) catalog: &'a Arc<Catalog>,
     pub(crate) drain: &'a CancellationToken,
     // Inputs.
     pub(crate) parts: &'a Parts,
@@ -108,7 +107,7 @@ impl Exchange<'_> {
     }
 
     async fn get(&self, target: &Target) -> Result<Response<Body>, Refusal> {
-        let accepted = self.accept_object(target)?;
+        let accepted = self.accept(target)?;
         if self.query.flag("export") == Some(true) {
             return Err(Refusal(ApiError::bad_request(
                 "the export parameter, deprecated since v1.14, is no longer supported",
@@ -118,15 +117,17 @@ impl Exchange<'_> {
         let span = self.reads("cacher.Get");
         let object = self.registry.get(self.attributes, version).await?;
         drop(span);
+        self.check_object(accepted, target)?;
         self.object(StatusCode::OK, accepted, target, object.bytes, false).await
     }
 
     async fn list(&self, target: &Target) -> Result<Response<Body>, Refusal> {
-        let accepted = self.accept_list(target)?;
+        let accepted = self.accept(target)?;
         let options = options::list(self.query)?;
         let span = self.reads("cacher.GetList");
         let list = self.registry.list(self.attributes, &options).await?;
         drop(span);
+        self.check_list(accepted, target)?;
         self.whole_list(accepted, target, list, false).await
     }
 
@@ -134,8 +135,7 @@ impl Exchange<'_> {
         let endpoint = Endpoint::Watch(target.resource.schema.language());
         let accepted = negotiate(&accept_header(&self.parts.headers), endpoint, self.types)?;
         let include = IncludeObject::of(self.query)?;
-        // A name is possible with the deprecated prefix only; it acts as a selector.
-        let options = options::list_named(self.query, &target.name)?;
+        let options = options::watch_path(self.query, &target.name)?;
         let span = self.reads("cacher.Watch");
         let events = self.registry.watch(self.attributes, &options).await?;
         drop(span);
@@ -225,24 +225,45 @@ impl Exchange<'_> {
         self.whole_list(accepted, target, list, true).await
     }
 
-    /// The form of a single object.
+    /// The form of the answer to a write of an object: refused before the write, so that a bad form
+    /// costs none.
     fn accept_object(&self, target: &Target) -> Result<Accepted, ApiError> {
         let accepted = self.accept(target)?;
+        self.check_object(accepted, target)?;
+        Ok(accepted)
+    }
+
+    /// The form of the answer to a write of a collection.
+    fn accept_list(&self, target: &Target) -> Result<Accepted, ApiError> {
+        let accepted = self.accept(target)?;
+        self.check_list(accepted, target)?;
+        Ok(accepted)
+    }
+
+    /// Checks that a single object has this form. A read does so once it has found the object.
+    fn check_object(&self, accepted: Accepted, target: &Target) -> Result<(), ApiError> {
         if matches!(accepted.transform, Transform::PartialList(_)) {
             let kind = &target.resource.gvk.kind;
             return Err(table::wrong_shape("PartialObjectMetadataList", false, kind));
         }
-        Ok(accepted)
+        self.check_rows(accepted)
     }
 
-    /// The form of a list.
-    fn accept_list(&self, target: &Target) -> Result<Accepted, ApiError> {
-        let accepted = self.accept(target)?;
+    /// Checks that a list has this form.
+    fn check_list(&self, accepted: Accepted, target: &Target) -> Result<(), ApiError> {
         if matches!(accepted.transform, Transform::Partial(_)) {
             let kind = &target.resource.list_kind;
             return Err(table::wrong_shape("PartialObjectMetadata", true, kind));
         }
-        Ok(accepted)
+        self.check_rows(accepted)
+    }
+
+    /// Checks what the rows of a table are to include.
+    fn check_rows(&self, accepted: Accepted) -> Result<(), ApiError> {
+        if matches!(accepted.transform, Transform::Table(_)) {
+            IncludeObject::of(self.query)?;
+        }
+        Ok(())
     }
 
     fn accept(&self, target: &Target) -> Result<Accepted, ApiError> {
@@ -254,12 +275,7 @@ impl Exchange<'_> {
             let collection = self.attributes.verb == Verb::List;
             Endpoint::Builtin { collection, tables: has_tables(target) }
         };
-        let accepted = negotiate(&accept_header(&self.parts.headers), endpoint, self.types)?;
-        // Checked before the operation, so that a bad value costs no write.
-        if matches!(accepted.transform, Transform::Table(_)) {
-            IncludeObject::of(self.query)?;
-        }
-        Ok(accepted)
+        negotiate(&accept_header(&self.parts.headers), endpoint, self.types)
     }
 
     async fn sent(&self, target: &Target, body: RequestBody) -> Result<Sent, ApiError> {
@@ -283,12 +299,7 @@ impl Exchange<'_> {
             negotiate::body_format(&self.parts.headers, language, self.types)?
         };
         self.observation.sent(&bytes, format);
-        let served = |api_version: &str| {
-            GroupVersion::parse(api_version).is_some_and(|gv| {
-                self.catalog.group(&gv.group).is_some_and(|g| g.versions.contains(&gv.version))
-            })
-        };
-        options::delete(self.query, &bytes, format, served)
+        options::delete(self.query, &bytes, format)
     }
 
     /// Answers with one object, transformed. A `Status` is never transformed. Trees of large

@@ -41,15 +41,14 @@ pub(crate) struct Style {
 }
 
 impl Style {
-    /// From headers and query. `?pretty=false` has the highest precedence, then `?pretty=true`,
-    /// then the user agents of terminals and browsers.
+    /// From headers and query. A value of `?pretty=` decides; only those that Go's `ParseBool` takes
+    /// for true indent. Without one, the user agents of terminals and browsers do.
     pub(crate) fn of(headers: &HeaderMap, query: &Query) -> Self {
         let agent =
             headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
-        let pretty = match query.get("pretty") {
-            Some("true" | "1") => true,
-            Some("false" | "0") => false,
-            _ => ["curl", "Wget", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix)),
+        let pretty = match query.text("pretty") {
+            "" => ["curl", "Wget", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix)),
+            value => matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"),
         };
         // Only the bare token counts: `gzip;q=0.5` does not.
         let gzip = headers
@@ -434,6 +433,15 @@ mod tests {
         assert!(style(&[("user-agent", "curl/8.5.0")], "").pretty);
         assert!(!style(&[("user-agent", "curl/8.5.0")], "pretty=false").pretty);
         assert!(style(&[("user-agent", "kubectl/v1.32")], "pretty=1").pretty);
+        for value in ["true", "True", "TRUE", "T", "t"] {
+            assert!(style(&[], &format!("pretty={value}")).pretty, "{value}");
+        }
+        // Not a boolean: false, for curl too. An empty value is none.
+        for value in ["yes", "tRUE", "f", "False"] {
+            let query = format!("pretty={value}");
+            assert!(!style(&[("user-agent", "curl/8.5.0")], &query).pretty, "{value}");
+        }
+        assert!(style(&[("user-agent", "curl/8.5.0")], "pretty").pretty);
         assert!(!style(&[("user-agent", "kubectl/v1.32")], "").pretty);
     }
 

@@ -6,6 +6,7 @@
 
 use crate::query::decode;
 use setpoint_object::ApiError;
+use setpoint_object::field::quote;
 use setpoint_registry::{Catalog, Resource, ResourcePath, Routes, Subresource, Target, Verb};
 use std::sync::Arc;
 
@@ -121,6 +122,9 @@ fn health(endpoint: &str, check: &[&str]) -> Result<Route, Unrouted> {
         "livez" => "livez",
         _ => "readyz",
     };
+    if check == [""] {
+        return Err(Unrouted::Page);
+    }
     let check = Some(check.join("/")).filter(|check| !check.is_empty());
     Ok(Route::Health { endpoint, check })
 }
@@ -272,6 +276,7 @@ fn check_name(name: &str) -> Result<(), Unrouted> {
         _ => return Ok(()),
     };
     Err(Unrouted::Status(Box::new(ApiError::bad_request(format!(
-        "Name parameter invalid: {name:?}: {why}"
+        "Name parameter invalid: {}: {why}",
+        quote(name)
     )))))
 }

@@ -6,11 +6,11 @@ use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Reason};
 use setpoint_registry::{Resource, Routes, Target, Verb};
 
-/// The verb of a request on a resource path, served or not. `watch`: the path has the deprecated
-/// `/watch/` prefix.
+/// The verb of a request on a resource path, served or not; empty for other methods than those of
+/// verbs. `watch`: the path has the deprecated `/watch/` prefix, which is the verb of every method.
 pub(crate) fn of_resource(method: &Method, named: bool, watch: bool, query: &Query) -> Verb {
     match *method {
-        Method::GET | Method::HEAD if watch => Verb::Watch,
+        _ if watch => Verb::Watch,
         Method::GET | Method::HEAD if named => Verb::Get,
         Method::GET | Method::HEAD if query.flag("watch").unwrap_or(false) => Verb::Watch,
         Method::GET | Method::HEAD => Verb::List,
@@ -19,7 +19,7 @@ pub(crate) fn of_resource(method: &Method, named: bool, watch: bool, query: &Que
         Method::PATCH => Verb::Patch,
         Method::DELETE if named => Verb::Delete,
         Method::DELETE => Verb::DeleteCollection,
-        _ => of_path(method),
+        _ => Verb::from(""),
     }
 }
 
@@ -57,8 +57,8 @@ pub(crate) fn check(
     if *method == Method::HEAD && is_installed {
         return refuse("get");
     }
-    // The deprecated prefix is for watches only.
-    if watch && *verb != Verb::Watch {
+    // Installed routes have the deprecated prefix for GET only.
+    if watch && is_installed && *method != Method::GET {
         return refuse("watch");
     }
     if let Verb::Other(method) = verb {
@@ -100,4 +100,30 @@ fn not_allowed(row: &Resource, verb: &str) -> ApiError {
         ..Details::default()
     });
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verb_follows_method_name_and_prefix() {
+        let none = Query::parse("");
+        let of = |method, named, watch| of_resource(&method, named, watch, &none).to_string();
+        for (method, named, collection) in [
+            (Method::GET, "get", "list"),
+            (Method::HEAD, "get", "list"),
+            (Method::POST, "create", "create"),
+            (Method::PUT, "update", "update"),
+            (Method::PATCH, "patch", "patch"),
+            (Method::DELETE, "delete", "deletecollection"),
+            (Method::OPTIONS, "", ""),
+            (Method::TRACE, "", ""),
+        ] {
+            assert_eq!(of(method.clone(), true, false), named, "{method}");
+            assert_eq!(of(method.clone(), false, false), collection, "{method}");
+            assert_eq!(of(method.clone(), true, true), "watch", "{method}");
+        }
+        assert_eq!(of_path(&Method::OPTIONS).as_str(), "options");
+    }
 }

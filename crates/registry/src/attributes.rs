@@ -4,7 +4,8 @@ use crate::identity::{Identity, Impersonator};
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use parking_lot::Mutex;
-use setpoint_object::{ApiError, Origin};
+use setpoint_object::field_selector::{FieldSelector, Term};
+use setpoint_object::{ApiError, Origin, name};
 use setpoint_spans::{Span, Trace};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -121,6 +122,21 @@ pub struct Attributes {
     pub trace: Option<Trace>,
     /// Warnings and audit annotations that the stages add.
     pub notes: Notes,
+}
+
+/// The name that a field selector requires; of several, which match nothing, the first in order.
+/// `None`: it requires none, or no object can have that name, or it cannot be parsed.
+fn required_name(selector: &str) -> Option<&str> {
+    if !selector.contains("metadata.name") {
+        return None;
+    }
+    let parsed = FieldSelector::parse(selector).ok()?;
+    let requires_name = |term: &&Term| !term.negated && term.path == "metadata.name";
+    let names = parsed.terms().iter().filter(requires_name).map(|term| term.value.as_str());
+    let required = names.min()?;
+    // A name with escapes is not a part of the text. It counts for nothing here.
+    let at = selector.find(required)?;
+    name::path_segment(required).is_empty().then(|| &selector[at..at + required.len()])
 }
 
 /// Warnings and audit annotations that the stages of a request add to its answer
@@ -288,8 +304,8 @@ impl Attributes {
             false => namespace,
         }
     }
-    /// The object's name; empty for collections and for paths. A list or watch whose only field
-    /// selector is `metadata.name=x` is about `x`, so that a user who may read one object may watch
+    /// The object's name; empty for collections and for paths. A list or watch whose field selector
+    /// has a term `metadata.name=x` is about `x`, so that a user who may read one object may watch
     /// it.
     pub fn name(&self) -> &str {
         let name = match &self.requested {
@@ -298,9 +314,7 @@ impl Attributes {
             Requested::Path(_) => return "",
         };
         if name.is_empty() && matches!(self.verb, Verb::List | Verb::Watch) {
-            let selected = self.field_selector.strip_prefix("metadata.name=").unwrap_or_default();
-            let selected = selected.strip_prefix('=').unwrap_or(selected);
-            return if selected.contains([',', '\\', '=']) { "" } else { selected };
+            return required_name(&self.field_selector).unwrap_or_default();
         }
         name
     }
@@ -353,5 +367,49 @@ impl Attributes {
         let owned =
             |(key, value): &(Cow<'_, str>, Cow<'_, str>)| (key.to_string(), value.to_string());
         annotations.iter().map(owned).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name_of(verb: Verb, selector: &str) -> String {
+        let path = ResourcePath { resource: "configmaps".to_owned(), ..ResourcePath::default() };
+        let request = Attributes {
+            field_selector: selector.to_owned(),
+            ..Attributes::new(Identity::anonymous(), verb, Requested::Unrouted(path))
+        };
+        request.name().to_owned()
+    }
+
+    /// Rights to one object may allow a list of it: no other selector may name it.
+    #[test]
+    fn list_that_requires_a_name_is_about_that_object() {
+        for (selector, name) in [
+            ("metadata.name=x", "x"),
+            ("metadata.name==x", "x"),
+            ("metadata.name=x,metadata.namespace=default", "x"),
+            ("metadata.namespace=default,metadata.name=x", "x"),
+            (",metadata.name=x,", "x"),
+            // Matches nothing: the reference takes the first in the order of their text.
+            ("metadata.name=y,metadata.name=x", "x"),
+            ("metadata.name!=x", ""),
+            ("metadata.name!=a,metadata.name=x", "x"),
+            ("metadata.name=", ""),
+            ("metadata.name=..", ""),
+            ("metadata.name=a/b", ""),
+            ("metadata.name=a%b", ""),
+            (" metadata.name=x", ""),
+            ("spec.metadata.name=x", ""),
+            ("metadata.name=x,a", ""),
+            (r"metadata.name=x,a=\z", ""),
+            ("a=metadata.name", ""),
+            ("", ""),
+        ] {
+            assert_eq!(name_of(Verb::List, selector), name, "{selector}");
+            assert_eq!(name_of(Verb::Watch, selector), name, "{selector}");
+        }
+        assert_eq!(name_of(Verb::DeleteCollection, "metadata.name=x"), "");
     }
 }

@@ -33,6 +33,7 @@ use crate::shared::Registry;
 use crate::stored::{NOT_ENCRYPTING, read_error, unreadable};
 use crate::subresource::Subresource;
 use crate::verb::Verb;
+use setpoint_object::field::quote;
 use setpoint_object::{ApiError, encode, name};
 use setpoint_schema::encode::to_bytes;
 use setpoint_store::At;
@@ -55,7 +56,7 @@ impl Registry {
         let resource = &*target.resource;
         self.inner.compile(resource).await?;
         if let Some(fault) = name::path_segment(&target.name).first() {
-            let text = format!("Name parameter invalid: \"{}\": {fault}", target.name);
+            let text = format!("Name parameter invalid: {}: {fault}", quote(&target.name));
             return Err(ApiError::bad_request(text));
         }
         let asked = options::parse_revision(resource_version).map_err(ApiError::unclassified)?;

@@ -79,12 +79,33 @@ pub struct DeleteOptions {
     pub resource_version: Option<String>,
 }
 /// `resourceVersionMatch`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VersionMatch {
     /// The state at exactly this version.
     Exact,
     /// The state at this version or a later one.
     NotOlderThan,
+    /// Any other word: it is refused, together with what else is wrong with the options.
+    Other(Box<str>),
+}
+impl VersionMatch {
+    /// The word in the query.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Exact => "Exact",
+            Self::NotOlderThan => "NotOlderThan",
+            Self::Other(word) => word,
+        }
+    }
+}
+impl From<&str> for VersionMatch {
+    fn from(word: &str) -> Self {
+        match word {
+            "Exact" => Self::Exact,
+            "NotOlderThan" => Self::NotOlderThan,
+            other => Self::Other(other.into()),
+        }
+    }
 }
 /// Options of list and watch. The API server parses the query; the registry checks the combinations
 /// (spec: api-server §6, §7).

@@ -145,6 +145,7 @@ pub(crate) fn options(text: &str) -> ListOptions {
             "continue" => options.continue_token = value.to_owned(),
             "exact" => options.resource_version_match = Some(crate::VersionMatch::Exact),
             "fresh" => options.resource_version_match = Some(crate::VersionMatch::NotOlderThan),
+            "match" => options.resource_version_match = Some(value.into()),
             "initial" => options.send_initial_events = Some(true),
             "silent" => options.send_initial_events = Some(false),
             "bookmarks" => options.allow_bookmarks = true,

@@ -35,6 +35,7 @@ mod ownership;
 mod param_access;
 mod patch;
 mod persist;
+mod registered;
 mod retry;
 mod review_selector;
 mod scale;

@@ -1,11 +1,10 @@
-//! The deadline of every request except long-running ones: `?timeout=`, at most a minute.
+//! The deadline of every request except long-running ones: a positive `?timeout=`, at most a minute.
 
 use crate::body::Body;
 use crate::query::Query;
 use crate::respond;
 use http::{Response, StatusCode};
-use setpoint_object::duration;
-use setpoint_object::{ApiError, Reason};
+use setpoint_object::{ApiError, duration};
 use std::time::Duration;
 
 /// Maximum duration of an ordinary request, as on the reference server.
@@ -28,9 +27,8 @@ pub(crate) fn of(query: &Query, long_running: bool) -> Result<Option<Duration>, 
         ApiError::bad_request(format!("invalid timeout specified in the request URL - {error}"))
     })?;
     Ok(Some(match u64::try_from(asked) {
-        Ok(0) => DEADLINE_MAX,
+        Ok(0) | Err(_) => DEADLINE_MAX,
         Ok(nanos) => Duration::from_nanos(nanos).min(DEADLINE_MAX),
-        Err(_) => Duration::ZERO,
     }))
 }
 
@@ -46,17 +44,13 @@ pub(crate) async fn within(
 
 /// The answer after the timeout: the only `Status` that is sent as text, without kind and version.
 pub(crate) fn expired() -> Response<Body> {
-    let message = "Timeout: request did not complete within the allotted timeout";
-    let error = ApiError::new(504, Reason::Timeout, message);
-    let body = serde_json::json!({
-        "metadata": {},
-        "status": "Failure",
-        "message": error.0.message,
-        "reason": "Timeout",
-        "details": {},
-        "code": 504,
-    });
-    respond::text(StatusCode::GATEWAY_TIMEOUT, body.to_string())
+    const BODY: &str = concat!(
+        r#"{"metadata":{},"status":"Failure","#,
+        r#""message":"Timeout: request did not complete within the allotted timeout","#,
+        r#""reason":"Timeout","details":{},"code":504}"#,
+        "\n",
+    );
+    respond::text(StatusCode::GATEWAY_TIMEOUT, BODY)
 }
 
 #[cfg(test)]
@@ -68,6 +62,7 @@ mod tests {
         let of = |text: &str| super::of(&Query::parse(text), false).unwrap();
         assert_eq!(of(""), Some(DEADLINE_MAX));
         assert_eq!(of("timeout=0s"), Some(DEADLINE_MAX));
+        assert_eq!(of("timeout=-5s"), Some(DEADLINE_MAX));
         assert_eq!(of("timeout=5s"), Some(Duration::from_secs(5)));
         assert_eq!(of("timeout=2h"), Some(DEADLINE_MAX));
         assert_eq!(super::of(&Query::parse("timeout=foo"), true).unwrap(), None);
@@ -88,5 +83,12 @@ mod tests {
         let response = expired();
         assert_eq!(response.status(), 504);
         assert_eq!(response.headers()["content-type"], "text/plain; charset=utf-8");
+        let text = "Timeout: request did not complete within the allotted timeout";
+        assert_eq!(
+            std::str::from_utf8(response.body().as_bytes().unwrap()).unwrap(),
+            format!(
+                "{{\"metadata\":{{}},\"status\":\"Failure\",\"message\":\"{text}\",\"reason\":\"Timeout\",\"details\":{{}},\"code\":504}}\n"
+            )
+        );
     }
 }

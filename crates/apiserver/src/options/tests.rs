@@ -1,4 +1,5 @@
 use super::*;
+use setpoint_registry::PropagationPolicy;
 
 fn message<T: std::fmt::Debug>(result: Result<T, ApiError>) -> (u16, String) {
     let error = result.unwrap_err();
@@ -92,12 +93,18 @@ fn list_options_are_read_and_refused() {
     refused(
         list(&Query::parse("resourceVersionMatch=Foo")),
         422,
-        r#"ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Unsupported value: "Foo": supported values: "Exact", "NotOlderThan", """#,
+        r#"ListOptions.meta.k8s.io "" is invalid: [resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided, resourceVersionMatch: Unsupported value: "Foo": supported values: "Exact", "NotOlderThan", ""]"#,
+    );
+    // A deletecollection with the parameter `watch`, too.
+    refused(
+        list(&Query::parse("watch=1&resourceVersionMatch=Exact")),
+        422,
+        r#"ListOptions.meta.k8s.io "" is invalid: [resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided, resourceVersionMatch: Unsupported value: "Exact": supported values: "NotOlderThan"]"#,
     );
 }
 
 fn delete_with(query: &str, body: &str) -> Result<DeleteOptions, ApiError> {
-    delete(&Query::parse(query), body.as_bytes(), Format::Json, |gv| gv == "v1" || gv == "apps/v1")
+    delete(&Query::parse(query), body.as_bytes(), Format::Json)
 }
 
 #[test]
@@ -137,9 +144,77 @@ fn bad_delete_options_are_refused() {
         400,
         "couldn't get version/kind; json parse error: unexpected end of JSON input",
     );
-    refused(
-        delete_with("", r#"{"kind":"Foo","apiVersion":"v1"}"#),
-        400,
-        r#"no kind "Foo" is registered for version "v1" in scheme "k8s.io/apimachinery/pkg/runtime/scheme.go:110""#,
-    );
+    let struct_text = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+    for (body, shape) in [("[]", "array"), (r#""x""#, "string"), ("1", "number"), ("true", "bool")]
+    {
+        let text = format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {shape} into Go value of type {struct_text}"
+        );
+        refused(delete_with("", body), 400, &text);
+    }
+    let register = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27";
+    let unregistered = |version: &str| {
+        format!(r#"no kind "Foo" is registered for version "{version}" in scheme "{register}""#)
+    };
+    let wrong = "json: cannot unmarshal";
+    for (body, text) in [
+        (r#"{"kind":"Foo","apiVersion":"v1"}"#, unregistered("v1")),
+        (r#"{"kind":"Foo"}"#, unregistered("meta.k8s.io/v1")),
+        (
+            r#"{"kind":"Status","apiVersion":"v9"}"#,
+            "converting (v1.Status) to (v1.DeleteOptions): unknown conversion".to_owned(),
+        ),
+        (r#"{"apiVersion":"a/b/c"}"#, "unexpected GroupVersion string: a/b/c".to_owned()),
+        (
+            r#"{"apiVersion":"apps/"}"#,
+            r#"Object 'apiVersion' is missing in '{"apiVersion":"apps/"}'"#.to_owned(),
+        ),
+        (
+            r#"{"kind":1}"#,
+            format!(
+                "couldn't get version/kind; json parse error: {wrong} number into Go struct field .kind of type string"
+            ),
+        ),
+        (
+            r#"{"preconditions":[]}"#,
+            format!(
+                "{wrong} array into Go struct field DeleteOptions.preconditions of type v1.Preconditions"
+            ),
+        ),
+        (
+            r#"{"preconditions":{"uid":1}}"#,
+            format!(
+                "{wrong} number into Go struct field Preconditions.preconditions.uid of type types.UID"
+            ),
+        ),
+        (
+            r#"{"gracePeriodSeconds":1.5}"#,
+            format!(
+                "{wrong} number 1.5 into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
+            ),
+        ),
+        (
+            r#"{"propagationPolicy":1}"#,
+            format!(
+                "{wrong} number into Go struct field DeleteOptions.propagationPolicy of type v1.DeletionPropagation"
+            ),
+        ),
+    ] {
+        refused(delete_with("", body), 400, &text);
+    }
+}
+
+#[test]
+fn delete_body_may_have_any_version_or_no_members() {
+    for body in [
+        "null",
+        "{}",
+        r#"{"kind":null,"preconditions":null}"#,
+        r#"{"apiVersion":"v9","kind":"DeleteOptions"}"#,
+        r#"{"apiVersion":"/"}"#,
+        r#"{"apiVersion":"nope.io/v1"}"#,
+    ] {
+        let options = delete_with("dryRun=All", body).unwrap();
+        assert!(!options.dry_run, "{body}: the query is not read");
+    }
 }

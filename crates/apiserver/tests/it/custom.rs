@@ -100,6 +100,9 @@ async fn paths_and_methods_are_refused_with_their_own_messages(server: Server) {
         r#"create is not supported on resources of kind "foos.ex.io""#,
     );
     assert_eq!(status["details"], json!({"group": "ex.io", "kind": "foos"}));
+    let options = server.send(request("OPTIONS", FOOS, "")).await;
+    let text = r#" is not supported on resources of kind "foos.ex.io""#;
+    options.check_status(405, "MethodNotAllowed", text);
     server.put(FOOS, foo("a")).await.check_status(400, "BadRequest", "name must be provided");
     let status = server.get(&format!("{FOOS}/a/status")).await.check_status(
         404,

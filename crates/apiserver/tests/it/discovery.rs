@@ -12,6 +12,7 @@ crate::cases! {
     group_order_is_the_reference_servers
     unknown_paths_are_answered_as_clients_expect
     methods_that_are_not_served_are_405
+    documents_without_routes_have_every_method
     discovery_is_refused_in_unknown_forms
 }
 
@@ -199,10 +200,17 @@ async fn methods_that_are_not_served_are_405(server: Server) {
         ("DELETE", "/api/v1/configmaps"),
         ("POST", "/api/v1/namespaces/default/configmaps/x"),
         ("PUT", "/api/v1/namespaces/default/configmaps"),
-        ("POST", "/apis"),
+        ("POST", "/api"),
+        ("POST", "/apis/apps/v1"),
+        ("HEAD", "/version"),
+        ("OPTIONS", "/api/v1/namespaces"),
         ("POST", "/api/v1/watch/namespaces/default/configmaps"),
     ] {
         let answer = server.send(request(method, path, "")).await;
+        if method == "HEAD" {
+            assert_eq!((answer.code, answer.body.len()), (405, 0), "{path}");
+            continue;
+        }
         let status = answer.check_status(
             405,
             "MethodNotAllowed",
@@ -211,6 +219,22 @@ async fn methods_that_are_not_served_are_405(server: Server) {
         assert_eq!(status["details"], serde_json::json!({}), "{method} {path}");
     }
     assert_eq!(server.send(request("HEAD", "/api/v1/namespaces", "")).await.code, 405);
+}
+
+async fn documents_without_routes_have_every_method(server: Server) {
+    for path in ["/", "/apis", "/apis/apps", "/openapi/v2", "/openapi/v3", "/healthz"] {
+        let expected = server.get(path).await;
+        assert_eq!(expected.code, 200, "{path}");
+        for method in ["POST", "DELETE", "OPTIONS"] {
+            let answer = server.send(request(method, path, "")).await;
+            assert_eq!((answer.code, answer.body), (200, expected.body.clone()), "{method} {path}");
+        }
+        assert_eq!(server.send(request("HEAD", path, "")).await.code, 200, "HEAD {path}");
+    }
+    for path in ["/healthz/", "/livez/", "/readyz/"] {
+        let answer = server.get(path).await;
+        assert_eq!((answer.code, answer.text().as_str()), (404, "404 page not found\n"), "{path}");
+    }
 }
 
 async fn discovery_is_refused_in_unknown_forms(server: Server) {

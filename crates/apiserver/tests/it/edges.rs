@@ -12,6 +12,10 @@ crate::cases! {
     selectors_at_their_edges
     watches_of_unusual_requests
     a_failure_is_written_in_the_accepted_form
+    object_is_looked_up_before_its_form_is_refused
+    deprecated_watch_paths_have_options_of_their_own
+    body_without_a_document_has_no_members
+    patches_do_not_change_the_kind
 }
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -174,4 +178,107 @@ async fn a_failure_is_written_in_the_accepted_form(server: Server) {
     let missing = server.accept(&format!("{MAPS}/none"), table).await;
     assert_eq!(missing.code, 404);
     assert!(missing.text().starts_with("{\n  \"kind\": \"Status\""), "{}", missing.text());
+}
+
+async fn object_is_looked_up_before_its_form_is_refused(server: Server) {
+    server.post(MAPS, config_map("a", "1")).await;
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let partials = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    for accept in [table, partials] {
+        let missing = server.accept(&format!("{MAPS}/none?includeObject=foo"), accept).await;
+        missing.check_status(404, "NotFound", r#"configmaps "none" not found"#);
+    }
+    assert_eq!(server.accept(&format!("{MAPS}/a?includeObject=foo"), table).await.code, 400);
+    assert_eq!(server.accept(&format!("{MAPS}/a"), partials).await.code, 406);
+    let list = server.accept(&format!("{MAPS}?includeObject=foo&limit=x"), table).await;
+    list.check_status(400, "BadRequest", r#"strconv.ParseInt: parsing "x": invalid syntax"#);
+}
+
+async fn deprecated_watch_paths_have_options_of_their_own(server: Server) {
+    server.post(MAPS, config_map("a", "1")).await;
+    let one = "/api/v1/watch/namespaces/default/configmaps/a";
+    for selector in ["metadata.name%3Db", "metadata.namespace%3Ddefault", "metadata.name!%3Db"] {
+        let refused = server.get(&format!("{one}?fieldSelector={selector}")).await;
+        let text = "fieldSelector metadata.name doesn't match requested name";
+        refused.check_status(400, "BadRequest", text);
+    }
+    for selector in ["", "metadata.name%3Da", "metadata.namespace%3Ddefault,metadata.name%3Da"] {
+        let mut watch = server.watch(&format!("{one}?fieldSelector={selector}")).await;
+        assert_eq!(watch.event().await, ("ADDED".into(), "a".into()), "{selector}");
+    }
+    // Without `watch`, they are checked as those of a list.
+    let all = "/api/v1/watch/namespaces/default/configmaps";
+    let initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+    let refused = server.get(&format!("{all}?{initial}")).await;
+    refused.check_status(
+        422,
+        "Invalid",
+        r#"ListOptions.meta.k8s.io "" is invalid: [resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided, sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list]"#,
+    );
+    for options in ["continue=x", &format!("watch=1&{initial}")] {
+        let mut watch = server.watch(&format!("{all}?{options}")).await;
+        assert_eq!(watch.event().await, ("ADDED".into(), "a".into()), "{options}");
+    }
+}
+
+async fn body_without_a_document_has_no_members(server: Server) {
+    let text = r#"ConfigMap "" is invalid: metadata.name: Required value: name or generateName is required"#;
+    for (content_type, body) in [
+        ("application/json", "null"),
+        ("application/yaml", ""),
+        ("application/yaml", "# nothing\n"),
+        ("application/yaml", "---\n"),
+        ("application/yaml", "~"),
+    ] {
+        server.post(MAPS, config_map("a", "1")).await;
+        let sent = |method: &str, path: &str| {
+            let mut request = request(method, path, body);
+            request.headers_mut().insert("content-type", content_type.parse().unwrap());
+            request
+        };
+        server.send(sent("POST", MAPS)).await.check_status(422, "Invalid", text);
+        let deleted = server.send(sent("DELETE", &format!("{MAPS}/a"))).await;
+        assert_eq!(deleted.code, 200, "{content_type} {body:?}: {}", deleted.text());
+    }
+}
+
+async fn patches_do_not_change_the_kind(server: Server) {
+    server.post(MAPS, config_map("a", "1")).await;
+    let patch = |form: &str, body: &str| {
+        let mut request = request("PATCH", &format!("{MAPS}/a"), body);
+        let form = format!("application/{form}-patch+json");
+        request.headers_mut().insert("content-type", form.parse().unwrap());
+        request
+    };
+    for body in [r#"{"kind":"Foo"}"#, r#"{"apiVersion":"v9"}"#, r#"{"kind":null}"#] {
+        let patched = server.send(patch("strategic-merge", body)).await;
+        assert_eq!(patched.code, 200, "{body}: {}", patched.text());
+        assert_eq!(patched.json()["kind"], "ConfigMap");
+    }
+    for body in [r#"{"kind":null}"#, r#"{"kind":""}"#] {
+        let patched = server.send(patch("merge", body)).await;
+        assert_eq!((patched.code, &patched.json()["kind"]), (200, &json!("ConfigMap")), "{body}");
+    }
+    for (body, fault) in [
+        (
+            r#"{"kind":"Foo"}"#,
+            r#": no kind "Foo" is registered for version "v1" in scheme "pkg/api/legacyscheme/scheme.go:30""#,
+        ),
+        (r#"{"kind":"Pod"}"#, ": converting (v1.Pod) to (core.ConfigMap): unknown conversion"),
+        (
+            r#"{"kind":1}"#,
+            ": couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind of type string",
+        ),
+        (r#"{"apiVersion":"a/b/c"}"#, ": unexpected GroupVersion string: a/b/c"),
+    ] {
+        let refused = server.send(patch("merge", body)).await;
+        let message = refused.json()["message"].as_str().unwrap_or_default().to_owned();
+        assert_eq!(refused.code, 422, "{message}");
+        assert!(message.ends_with(fault), "{message}");
+    }
+    server.send(patch("merge", r#"{"apiVersion":null}"#)).await.check_status(
+        400,
+        "BadRequest",
+        "the name of the object (a based on URL) was undeterminable: name must be provided",
+    );
 }

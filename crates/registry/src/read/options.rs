@@ -27,25 +27,7 @@ pub(crate) enum WatchStart {
 impl WatchStart {
     /// Checks the options of a watch.
     pub(crate) fn of(options: &ListOptions) -> Result<Self, ApiError> {
-        let mut errors = Errors::new();
-        let mut forbid =
-            |name: &str, why: &str| errors.push(Error::forbidden(Path::new(name), why));
-        let version_match = options.resource_version_match;
-        match (options.send_initial_events, version_match) {
-            (Some(_), Some(VersionMatch::NotOlderThan)) | (None, None) => {}
-            (Some(_), _) => forbid(
-                "resourceVersionMatch",
-                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            ),
-            (None, Some(_)) => forbid(
-                "resourceVersionMatch",
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            ),
-        }
-        if !options.continue_token.is_empty() {
-            forbid("continue", "continue is forbidden for watch");
-        }
-        refuse(errors)?;
+        options.validate(true)?;
         let revision = match options.resource_version.as_str() {
             "" => None,
             text => Some(parse_revision(text).map_err(ApiError::unclassified)?),
@@ -78,38 +60,14 @@ pub(super) enum ListAt {
 impl ListAt {
     /// Checks the options of a list, except the content of the continue token.
     pub(super) fn of(options: &ListOptions) -> Result<Self, ApiError> {
-        let mut errors = Errors::new();
-        let mut forbid =
-            |name: &str, why: &str| errors.push(Error::forbidden(Path::new(name), why));
+        options.validate(false)?;
         let text = options.resource_version.as_str();
-        if options.send_initial_events.is_some() {
-            forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
-        }
-        if let Some(version_match) = options.resource_version_match {
-            let name = "resourceVersionMatch";
-            if text.is_empty() {
-                forbid(
-                    name,
-                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
-                );
-            }
-            if !options.continue_token.is_empty() {
-                forbid(name, "resourceVersionMatch is forbidden when continue is provided");
-            }
-            if version_match == VersionMatch::Exact && text == "0" {
-                forbid(
-                    name,
-                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
-                );
-            }
-        }
-        refuse(errors)?;
         if !options.continue_token.is_empty() {
             return Ok(Self::Continue);
         }
         let revision = parse_revision(text)
             .map_err(|fault| ApiError::bad_request(format!("invalid resource version: {fault}")))?;
-        Ok(match (text, options.resource_version_match) {
+        Ok(match (text, &options.resource_version_match) {
             ("", _) => Self::Newest,
             _ if revision == 0 => Self::Any,
             (_, Some(VersionMatch::Exact)) => Self::Exactly(revision),
@@ -127,10 +85,86 @@ pub(super) fn parse_revision(text: &str) -> Result<u64, String> {
     parse_resource_version(text)
         .map_err(|fault| format!("resourceVersion: Invalid value: {}: {fault}", quote(text)))
 }
-fn refuse(errors: Errors) -> Result<(), ApiError> {
-    if errors.is_empty() {
-        return Ok(());
+/// The rules of `resourceVersionMatch` and `sendInitialEvents`, in the order of the reference.
+impl ListOptions {
+    /// Checks the options that say which state is read, as those of a list or of a watch.
+    ///
+    /// # Errors
+    ///
+    /// 422 on `ListOptions`, with a cause for each violation.
+    pub fn validate(&self, watch: bool) -> Result<(), ApiError> {
+        let mut errors = Errors::new();
+        match watch {
+            true => self.validate_watch(&mut errors),
+            false => self.validate_list(&mut errors),
+        }
+        if errors.is_empty() {
+            return Ok(());
+        }
+        let kind = GroupKind { group: "meta.k8s.io".into(), kind: "ListOptions".into() };
+        Err(ApiError::invalid(&kind, "", &errors))
     }
-    let kind = GroupKind { group: "meta.k8s.io".into(), kind: "ListOptions".into() };
-    Err(ApiError::invalid(&kind, "", &errors))
+    fn validate_list(&self, errors: &mut Errors) {
+        if let Some(word) = &self.resource_version_match {
+            if self.resource_version.is_empty() {
+                errors.push(forbidden(
+                    MATCH,
+                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                ));
+            }
+            if !self.continue_token.is_empty() {
+                errors.push(forbidden(MATCH, NO_CONTINUE));
+            }
+            if matches!(word, VersionMatch::Other(_)) {
+                errors.push(unsupported(word, &["Exact", "NotOlderThan", ""]));
+            }
+            if *word == VersionMatch::Exact && self.resource_version == "0" {
+                errors.push(forbidden(
+                    MATCH,
+                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+                ));
+            }
+        }
+        if self.send_initial_events.is_some() {
+            errors.push(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+        }
+    }
+    fn validate_watch(&self, errors: &mut Errors) {
+        let asks_for_initial = self.send_initial_events.is_some();
+        if asks_for_initial && self.resource_version_match != Some(VersionMatch::NotOlderThan) {
+            errors.push(forbidden(
+                MATCH,
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ));
+        }
+        match &self.resource_version_match {
+            Some(word) => {
+                if !asks_for_initial {
+                    errors.push(forbidden(
+                        MATCH,
+                        "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                    ));
+                }
+                if *word != VersionMatch::NotOlderThan {
+                    errors.push(unsupported(word, &["NotOlderThan"]));
+                }
+            }
+            // A watch from any or the newest state is one with its initial events.
+            None if !asks_for_initial && matches!(&*self.resource_version, "" | "0") => {}
+            None => return,
+        }
+        if !self.continue_token.is_empty() {
+            errors.push(forbidden(MATCH, NO_CONTINUE));
+        }
+    }
+}
+
+const MATCH: &str = "resourceVersionMatch";
+const NO_CONTINUE: &str = "resourceVersionMatch is forbidden when continue is provided";
+
+fn forbidden(name: &str, why: &str) -> Error {
+    Error::forbidden(Path::new(name), why)
+}
+fn unsupported(word: &VersionMatch, supported: &[&str]) -> Error {
+    Error::not_supported(Path::new(MATCH), &word.as_str().into(), supported)
 }

@@ -79,6 +79,8 @@ async fn invalid_options_are_refused() {
         ("rv=0 exact", 422, invalid(r#"resourceVersionMatch: Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0""#)),
         ("exact continue=x", 422, invalid("[resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided, resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided]")),
         ("initial", 422, invalid("sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list")),
+        ("match=Foo", 422, invalid(r#"[resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided, resourceVersionMatch: Unsupported value: "Foo": supported values: "Exact", "NotOlderThan", ""]"#)),
+        ("rv=0 exact continue=x initial", 422, invalid(r#"[resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided, resourceVersionMatch: Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0", sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list]"#)),
         ("rv=foo", 400, r#"invalid resource version: resourceVersion: Invalid value: "foo": strconv.ParseUint: parsing "foo": invalid syntax"#.to_owned()),
         ("continue=? rv=3", 400, "invalid continue token: continue key is not valid: illegal base64 data at input byte 0".to_owned()),
         ("continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6NCwic3RhcnQiOiJhIn0 rv=3", 400, "specifying resource version is not allowed when using continue".to_owned()),

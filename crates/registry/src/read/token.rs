@@ -50,15 +50,14 @@ impl Token {
             let version = quote(&wire.v);
             return Err(fault(format!("server does not recognize this encoded version {version}")));
         }
-        let revision = match wire.rv {
-            NEWEST => None,
-            rv => match u64::try_from(rv) {
-                Ok(rv) if rv > 0 => Some(rv),
-                _ => {
-                    let why = "incorrect encoded start resourceVersion (version meta.k8s.io/v1)";
-                    return Err(fault(why.to_owned()));
-                }
-            },
+        let revision = match u64::try_from(wire.rv) {
+            Ok(0) => {
+                let why = "incorrect encoded start resourceVersion (version meta.k8s.io/v1)";
+                return Err(fault(why.to_owned()));
+            }
+            Ok(rv) => Some(rv),
+            // Any negative one, as for the reference.
+            Err(_) => None,
         };
         if wire.start.is_empty() {
             return Err(fault("encoded start key empty (version meta.k8s.io/v1)".to_owned()));
@@ -96,7 +95,9 @@ mod tests {
         );
         assert_eq!(Token::decode(&token.encode()), Ok(token));
         let newest = Token { revision: None, start: "a\0".to_owned() };
-        assert_eq!(Token::decode(&newest.encode()), Ok(newest));
+        assert_eq!(Token::decode(&newest.encode()), Ok(newest.clone()));
+        let negative = r#"{"v":"meta.k8s.io/v1","rv":-2,"start":"a\u0000"}"#;
+        assert_eq!(Token::decode(&BASE64_URL_SAFE_NO_PAD.encode(negative)), Ok(newest));
     }
 
     #[test]

@@ -151,6 +151,21 @@ async fn invalid_options_are_refused_before_the_stream() {
             r#"ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"#,
         ),
         (
+            "exact continue=x",
+            422,
+            r#"ListOptions.meta.k8s.io "" is invalid: [resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided, resourceVersionMatch: Unsupported value: "Exact": supported values: "NotOlderThan", resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided]"#,
+        ),
+        (
+            "match=Foo initial",
+            422,
+            r#"ListOptions.meta.k8s.io "" is invalid: [resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan, resourceVersionMatch: Unsupported value: "Foo": supported values: "NotOlderThan"]"#,
+        ),
+        (
+            "continue=x",
+            422,
+            r#"ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided"#,
+        ),
+        (
             "fields=a=b",
             400,
             r#""a" is not a known field selector: only "metadata.name", "metadata.namespace""#,

@@ -17,14 +17,14 @@ impl Write<'_> {
     pub(super) async fn bind(&self, body: &Body) -> Result<Written, ApiError> {
         let own = &self.resource.gvk;
         let subresource = self.resource.subresource(&Subresource::Binding);
-        let binding = self.decode_as(subresource.map_or(own, |row| &row.gvk), body)?;
+        let binding = self.decode_as(subresource.map_or(own, |row| &row.gvk), &[], body)?;
+        super::metadata::check_namespace(self.target, &binding)?;
         let mut name = self.target.name.clone();
         if name.is_empty() {
             name = binding.name().to_owned();
         } else if binding.name() != name {
             return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
         }
-        super::metadata::set_namespace(self.target, &mut binding.clone())?;
         if binding["target"]["name"].as_str().unwrap_or_default().is_empty() {
             return Err(ApiError::unclassified("target.name: Required value"));
         }

@@ -1,16 +1,18 @@
 //! Decodes a request body into a complete tree of the endpoint's kind, with types checked and
 //! defaults filled in (spec: api-server §5.2).
 use super::Write;
+use super::registered::{is_registered, scheme};
 use crate::catalog::Resource;
 use crate::request::{Body, FieldValidation, Format};
-use serde_json::Value;
-use setpoint_object::{ApiError, GroupVersion, GroupVersionKind};
+use serde_json::{Map, Value};
+use setpoint_object::field::quote;
+use setpoint_object::{ApiError, GroupVersion, GroupVersionKind, encode};
 use setpoint_schema::node::TypeSchema;
 use setpoint_schema::patch::json_type;
 use setpoint_schema::{builtin, decode};
 use std::fmt::Write as _;
 
-/// Maximum bytes that an error shows of a body without a leading `{`.
+/// Maximum bytes that an error shows of a body.
 const EXCERPT_BYTES_MAX: usize = 30;
 
 impl Write<'_> {
@@ -36,19 +38,17 @@ impl Write<'_> {
         self.default(&mut value)?;
         Ok(value)
     }
-    /// Decodes a body of another built-in kind (`Scale`, `Binding`, `Eviction`).
-    pub(super) fn decode_as(&self, gvk: &GroupVersionKind, body: &Body) -> Result<Value, ApiError> {
+    /// Decodes a body of another built-in kind (`Scale`, `Binding`, `Eviction`). `also`: further
+    /// versions of it that are accepted, with the same fields.
+    pub(super) fn decode_as(
+        &self,
+        gvk: &GroupVersionKind,
+        also: &[&str],
+        body: &Body,
+    ) -> Result<Value, ApiError> {
         let schema = builtin::type_schema(&gvk.group, &gvk.version, &gvk.kind);
         let (mut value, mut problems) = self.parse(gvk, body, schema.as_ref())?;
-        let version = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-        let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default();
-        let (group, _) = version.split_once('/').unwrap_or(("", version));
-        if !kind.is_empty() && kind != &*gvk.kind || !version.is_empty() && group != &*gvk.group {
-            let found = GroupVersion::parse(version)
-                .unwrap_or_else(|| GroupVersion::new(group, version))
-                .kind(kind);
-            return Err(unconvertible(&found, gvk));
-        }
+        check_go_kind(gvk, also, &value, body)?;
         name_kind(gvk, &mut value);
         if let Some(schema) = schema {
             decode::conform(&schema, &gvk.kind, &mut value, &mut problems)
@@ -68,16 +68,16 @@ impl Write<'_> {
         if body.format == Format::Cbor {
             return self.parse_cbor(gvk, body, schema);
         }
-        let unrecognized = |error: &str| {
-            let step = match body.format {
-                Format::Protobuf => "",
-                _ => "couldn't get version/kind; json parse error: ",
-            };
+        let unknown = |error: &str| {
             ApiError::bad_request(format!(
-                "the object provided is unrecognized (must be of type {}): {step}{error} ({})",
+                "the object provided is unrecognized (must be of type {}): {error} ({})",
                 gvk.kind,
                 excerpt(&body.bytes),
             ))
+        };
+        let unrecognized = |error: &str| match body.format {
+            Format::Protobuf => unknown(error),
+            _ => unknown(&format!("couldn't get version/kind; json parse error: {error}")),
         };
         let decoded =
             decode::parse(&body.bytes, body.format).map_err(|e| unrecognized(&e.to_string()))?;
@@ -93,8 +93,14 @@ impl Write<'_> {
                         )));
                     }
                 }
+                let version = type_of(&decoded.value).0;
+                if version.matches('/').count() > 1 {
+                    return Err(unknown(&format!("unexpected GroupVersion string: {version}")));
+                }
                 return Ok((decoded.value, decoded.problems));
             }
+            // `null`, and YAML without a document.
+            Value::Null => return Ok((Value::Object(Map::new()), decoded.problems)),
             other => json_type(other),
         };
         Err(unrecognized(&format!(
@@ -108,10 +114,9 @@ impl Write<'_> {
         value: &mut Value,
         body: &Body,
     ) -> Result<(), ApiError> {
-        let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default();
-        let version = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-        let expected = gvk.group_version();
         if !self.resource.has_go_type() {
+            let (version, kind) = type_of(value);
+            let expected = gvk.group_version();
             let text = || String::from_utf8_lossy(&body.bytes).into_owned();
             for (missing, member) in [(kind.is_empty(), "Kind"), (version.is_empty(), "apiVersion")]
             {
@@ -131,37 +136,9 @@ impl Write<'_> {
                 Err(wrong_version(version, &expected))
             };
         }
-        let matches_kind = kind.is_empty() || kind == &*gvk.kind;
-        let matches_version = version.is_empty() || is_group_version(version, &expected);
-        if matches_kind && matches_version {
-            name_kind(gvk, value);
-            return Ok(());
-        }
-        let found = if version.is_empty() {
-            expected.clone()
-        } else {
-            GroupVersion::parse(version).unwrap_or_else(|| GroupVersion::new("", version))
-        };
-        let found_kind = if kind.is_empty() { gvk.kind.clone() } else { kind.into() };
-        let is_known = setpoint_facts::RESOURCES.iter().any(|r| {
-            *r.group == *found.group && *r.version == *found.version && *r.kind == *found_kind
-        });
-        let found = found.kind(found_kind);
-        Err(if !is_known {
-            cannot_be_handled(
-                &found,
-                &gvk.kind,
-                &format!(
-                    "no kind \"{}\" is registered for version \"{}\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
-                    found.kind,
-                    found.group_version()
-                ),
-            )
-        } else if !matches_version {
-            wrong_version(version, &expected)
-        } else {
-            unconvertible(&found, gvk)
-        })
+        check_go_kind(gvk, &[], value, body)?;
+        name_kind(gvk, value);
+        Ok(())
     }
     /// Converts a tree to the schema: checks types, makes scalars canonical, drops unknown fields
     /// and reports them.
@@ -217,32 +194,92 @@ pub(super) fn name_kind(gvk: &GroupVersionKind, value: &mut Value) {
         members.insert("kind".into(), Value::from(&*gvk.kind));
     }
 }
-fn is_group_version(text: &str, gv: &GroupVersion) -> bool {
-    if gv.group.is_empty() {
-        return text == &*gv.version;
+/// `apiVersion` and `kind` of a tree, empty if missing.
+fn type_of(value: &Value) -> (&str, &str) {
+    let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
+    (text("apiVersion"), text("kind"))
+}
+/// Checks the kind of a body of a built-in kind. As in the reference, it is decoded before its
+/// version is compared.
+fn check_go_kind(
+    gvk: &GroupVersionKind,
+    also: &[&str],
+    value: &Value,
+    body: &Body,
+) -> Result<(), ApiError> {
+    let found = find_go_kind(gvk, value);
+    if let Some(error) = go_kind_fault(gvk, &found, &body.bytes) {
+        return Err(cannot_be_handled(&found, &gvk.kind, &error));
     }
-    text.split_once('/').is_some_and(|(g, v)| g == &*gv.group && v == &*gv.version)
+    let (version, expected) = (found.group_version().to_string(), gvk.group_version());
+    if version == expected.to_string() || also.contains(&version.as_str()) {
+        return Ok(());
+    }
+    Err(wrong_version(&version, &expected))
+}
+/// The kind that a tree names. What it leaves out is that of the endpoint.
+fn find_go_kind(gvk: &GroupVersionKind, value: &Value) -> GroupVersionKind {
+    let (version, kind) = type_of(value);
+    let version = match version.split_once('/') {
+        _ if matches!(version, "" | "/") => gvk.group_version(),
+        Some((group, "")) if group == &*gvk.group => gvk.group_version(),
+        Some((group, version)) => GroupVersion::new(group, version),
+        None => GroupVersion::new("", version),
+    };
+    version.kind(if kind.is_empty() { &*gvk.kind } else { kind })
+}
+/// Why the reference's decoder cannot make a body of this kind an object of the endpoint's.
+fn go_kind_fault(gvk: &GroupVersionKind, found: &GroupVersionKind, body: &[u8]) -> Option<String> {
+    if found.version.is_empty() {
+        let text = String::from_utf8_lossy(body);
+        return Some(format!("Object 'apiVersion' is missing in '{text}'"));
+    }
+    if !is_registered(found, &gvk.group) {
+        let (kind, version) = (quote(&found.kind), quote(&found.group_version().to_string()));
+        return Some(format!(
+            "no kind {kind} is registered for version {version} in scheme \"{}\"",
+            scheme(&gvk.group)
+        ));
+    }
+    (found.kind != gvk.kind).then(|| unconvertible(found, gvk))
+}
+/// Checks the kind of the result of a patch that is decoded: what is left out is no change.
+///
+/// # Errors
+///
+/// The text of the decoder.
+pub(super) fn check_patched_kind(gvk: &GroupVersionKind, object: &Value) -> Result<(), String> {
+    for name in ["apiVersion", "kind"] {
+        if let Some(value) = object.get(name).filter(|v| !v.is_string() && !v.is_null()) {
+            return Err(format!(
+                "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go struct field .{name} of type string",
+                json_type(value)
+            ));
+        }
+    }
+    let version = type_of(object).0;
+    if version.matches('/').count() > 1 {
+        return Err(format!("unexpected GroupVersion string: {version}"));
+    }
+    let fault = go_kind_fault(gvk, &find_go_kind(gvk, object), &encode::to_bytes(object));
+    fault.map_or(Ok(()), Err)
 }
 fn wrong_version(found: &str, expected: &GroupVersion) -> ApiError {
     ApiError::bad_request(format!(
         "the API version in the data ({found}) does not match the expected API version ({expected})"
     ))
 }
-fn unconvertible(found: &GroupVersionKind, expected: &GroupVersionKind) -> ApiError {
+fn unconvertible(found: &GroupVersionKind, expected: &GroupVersionKind) -> String {
     let package = |group: &str| match group.split('.').next() {
         None | Some("") => "core".to_owned(),
         Some(first) => first.to_owned(),
     };
-    cannot_be_handled(
-        found,
-        &expected.kind,
-        &format!(
-            "converting ({}.{}) to ({}.{}): unknown conversion",
-            found.version,
-            found.kind,
-            package(&expected.group),
-            expected.kind
-        ),
+    format!(
+        "converting ({}.{}) to ({}.{}): unknown conversion",
+        found.version,
+        found.kind,
+        package(&expected.group),
+        expected.kind
     )
 }
 /// 400: a body that decodes, but not to this type.
@@ -256,24 +293,26 @@ pub(super) fn cannot_be_handled(
         gvk.kind, gvk.version
     ))
 }
-/// The body as an error shows it: as text if it starts like an object, otherwise its first bytes in
-/// hex.
+/// The first bytes of a body as an error shows them: as text if it starts like an object, otherwise
+/// in hex.
 fn excerpt(body: &[u8]) -> String {
     if body.is_empty() {
         return "<empty>".to_owned();
     }
+    let first = &body[..body.len().min(EXCERPT_BYTES_MAX)];
+    let mut text = String::new();
     if body.starts_with(b"{") {
-        return String::from_utf8_lossy(body).into_owned();
-    }
-    let mut hex = String::new();
-    for byte in body.iter().take(EXCERPT_BYTES_MAX) {
-        // Writing to a String cannot fail.
-        let _ = write!(hex, "{byte:02x}");
+        text.push_str(&String::from_utf8_lossy(first));
+    } else {
+        for byte in first {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+        }
     }
     if body.len() > EXCERPT_BYTES_MAX {
-        hex.push_str(" ...");
+        text.push_str(" ...");
     }
-    hex
+    text
 }
 /// The format of a patch body that is a whole object.
 pub(super) const APPLY_FORMAT: Format = Format::Yaml;

@@ -1,54 +1,94 @@
 //! `pods/eviction`: a delete that checks disruption budgets first (spec: api-server §5.6).
 use super::Write;
 use super::binding::success;
+use super::metadata::set_namespace;
 use super::persist::Outcome;
 use super::update::Changed;
 use crate::admission::Operation;
 use crate::allocate::Claims;
 use crate::attributes::Target;
+use crate::delete_options::RawDeleteOptions;
 use crate::kind::core::pod::actions::{is_over, note_eviction};
 use crate::kind::policy::pod_disruption_budget::charge::{charge, in_progress, spares_unready};
-use crate::request::{Body, DeleteOptions, PropagationPolicy, WriteOptions, Written};
+use crate::request::{Body, DeleteOptions, WriteOptions, Written};
 use crate::stored::tree;
 use crate::subresource::Subresource;
 use crate::table::cell::condition_is_true;
 use serde_json::Value;
 use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::{ApiError, GroupVersionKind, Reason, Scope, keys};
+use setpoint_object::{ApiError, GroupKind, GroupVersionKind, Reason, Scope, field, keys};
 use setpoint_schema::encode::to_bytes;
 use setpoint_store::{KeyValue, RangeRequest};
 
 /// How often a budget that changes during the request is read again: as kube-apiserver's
 /// `EvictionsRetry` steps.
 const ATTEMPTS_MAX: usize = 20;
+/// An option of deletes that an eviction cannot have.
+const IGNORE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 impl Write<'_> {
     /// POST of an Eviction.
     pub(super) async fn evict(&self, body: &Body) -> Result<Written, ApiError> {
-        let eviction = self.decode_as(&GroupVersionKind::new("policy", "v1", "Eviction"), body)?;
-        if !eviction.name().is_empty() && eviction.name() != self.target.name {
+        let kind = GroupVersionKind::new("policy", "v1", "Eviction");
+        let mut eviction = self.decode_as(&kind, &["policy/v1beta1"], body)?;
+        set_namespace(self.target, &mut eviction)?;
+        if eviction.name() != self.target.name {
             return Err(ApiError::bad_request(
                 "name in URL does not match name in Eviction object",
             ));
         }
-        let options = delete_options(&eviction["deleteOptions"], self.options.dry_run);
+        if eviction["deleteOptions"][IGNORE] == true {
+            let error = field::Error::invalid(
+                field::Path::new("deleteOptions").child(IGNORE),
+                &true.into(),
+                "can not be set for pod eviction, try after removing the option",
+            );
+            let kind = GroupKind { group: kind.group, kind: kind.kind };
+            return Err(ApiError::invalid(&kind, &self.target.name, &[error]));
+        }
         // The body may request a dry run too.
+        let options = self.eviction_options(&eviction)?.into_options();
         let write_options = WriteOptions { dry_run: options.dry_run, ..self.options.clone() };
         let write = Write { options: &write_options, ..*self };
         // Admission sees the eviction; the writes that follow are its parts.
         let eviction = write.admit(Operation::Create, &self.target.name, eviction).await?;
-        let options = delete_options(&eviction["deleteOptions"], options.dry_run);
+        let options = self.eviction_options(&eviction)?;
+        let validity = options.validate();
+        let options = options.into_options();
         let write = Write { is_reviewed: false, ..write };
         for _ in 0..ATTEMPTS_MAX {
-            if let Some(evicted) = write.attempt_eviction(&options).await? {
+            if let Some(evicted) = write.attempt_eviction(&options, &validity).await? {
                 return Ok(evicted);
             }
         }
         Err(ApiError::stale(&self.resource.group_resource(), &self.target.name))
     }
-    /// One attempt. `None`: the pod has changed; a budget may cover it now.
-    async fn attempt_eviction(&self, asked: &DeleteOptions) -> Result<Option<Written>, ApiError> {
+    /// The options of the delete. The request and the body may ask for a dry run, in the same way.
+    fn eviction_options(&self, eviction: &Value) -> Result<RawDeleteOptions, ApiError> {
+        let mut options = delete_options(&eviction["deleteOptions"]);
+        if !self.options.dry_run {
+            return Ok(options);
+        }
+        match options.dry_run.as_slice() {
+            [] => options.dry_run = vec!["All".to_owned()],
+            [one] if one == "All" => {}
+            other => {
+                return Err(ApiError::unclassified(format!(
+                    "Non-matching dry-run options in request and content: [All] and [{}]",
+                    other.join(" ")
+                )));
+            }
+        }
+        Ok(options)
+    }
+    /// One attempt. `None`: the pod has changed; a budget may cover it now. `validity` of the
+    /// options: the delete checks it, after the budget.
+    async fn attempt_eviction(
+        &self,
+        asked: &DeleteOptions,
+        validity: &Result<(), ApiError>,
+    ) -> Result<Option<Written>, ApiError> {
         let (pod, found) = self.stored_target().await?;
         self.check_preconditions(&pod, found.modified, asked)?;
         // The decision holds for this state of the pod only.
@@ -61,29 +101,39 @@ impl Write<'_> {
             error.reason() == Reason::Conflict && asked.resource_version.is_none()
         };
         if is_over(&pod) {
-            return self.mark_and_delete(asked.clone()).await.map(Some);
+            return self.mark_and_delete(asked.clone(), validity).await.map(Some);
         }
         if pod["status"]["phase"] == "Pending" {
-            return match self.mark_and_delete(pinned()).await {
+            return match self.mark_and_delete(pinned(), validity).await {
                 Err(error) if has_moved(&error) => Ok(None),
                 ended => ended.map(Some),
             };
         }
         if let Some(budget) = self.budget_of(&pod).await? {
-            let present = tree(&budget.value)?;
+            let mut present = tree(&budget.value)?;
             if !condition_is_true(&pod, "Ready") && spares_unready(&present) {
-                return match self.mark_and_delete(pinned()).await {
+                return match self.mark_and_delete(pinned(), validity).await {
                     Err(error) if has_moved(&error) => Err(in_progress(present.name())),
                     ended => ended.map(Some),
                 };
             }
-            self.take_from(budget, &pod).await?;
+            if validity.is_ok() {
+                self.take_from(budget, &pod).await?;
+            } else {
+                // Only what the budget allows: the delete is refused.
+                charge(&mut present, pod.name(), self.now)?;
+            }
         }
-        self.mark_and_delete(asked.clone()).await.map(Some)
+        self.mark_and_delete(asked.clone(), validity).await.map(Some)
     }
     /// Adds the disruption condition to the pod's status and deletes the pod. The status update
     /// checks the preconditions, because they hold for the state before it.
-    async fn mark_and_delete(&self, mut options: DeleteOptions) -> Result<Written, ApiError> {
+    async fn mark_and_delete(
+        &self,
+        mut options: DeleteOptions,
+        validity: &Result<(), ApiError>,
+    ) -> Result<Written, ApiError> {
+        validity.clone()?;
         if !options.dry_run {
             let marked = Target { subresource: Some(Subresource::Status), ..self.target.clone() };
             let write = Write { target: &marked, ..*self };
@@ -155,17 +205,13 @@ impl Write<'_> {
         ))
     }
 }
-fn delete_options(options: &Value, dry_run: bool) -> DeleteOptions {
+fn delete_options(options: &Value) -> RawDeleteOptions {
     let text = |value: &Value| value.as_str().map(str::to_owned);
-    DeleteOptions {
-        dry_run: dry_run || options["dryRun"].as_array().is_some_and(|d| !d.is_empty()),
+    let dry_run = options["dryRun"].as_array().map(Vec::as_slice).unwrap_or_default();
+    RawDeleteOptions {
+        dry_run: dry_run.iter().filter_map(text).collect(),
         grace_period_seconds: options["gracePeriodSeconds"].as_i64(),
-        propagation: match options["propagationPolicy"].as_str() {
-            Some("Orphan") => Some(PropagationPolicy::Orphan),
-            Some("Foreground") => Some(PropagationPolicy::Foreground),
-            Some("Background") => Some(PropagationPolicy::Background),
-            _ => None,
-        },
+        propagation: text(&options["propagationPolicy"]),
         orphan_dependents: options["orphanDependents"].as_bool(),
         uid: text(&options["preconditions"]["uid"]),
         resource_version: text(&options["preconditions"]["resourceVersion"]),

@@ -9,8 +9,8 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, encode, field, name};
 use std::collections::HashSet;
 
-/// Maximum number of repeated owners' uids in a warning: a header has no room for more.
-const UIDS_SHOWN_MAX: usize = 64;
+/// Bytes of repeated owners' uids after which a warning names no more: those of all warnings.
+const UIDS_BYTES_MAX: usize = 4096;
 /// Maximum number of reported extra controllers: each report shows all owners.
 const CONTROLLERS_SHOWN_MAX: usize = 4;
 /// Finalizers without a domain that Kubernetes itself uses.
@@ -76,28 +76,31 @@ pub(super) fn deduplicate_owners(attributes: &Attributes, object: &mut Value) {
     else {
         return;
     };
-    let mut uids: Vec<String> = Vec::new();
+    let mut uids = String::new();
+    let mut is_repeated = false;
     let mut unique: Vec<Value> = Vec::with_capacity(owners.len());
     let mut seen: HashSet<Bytes> = HashSet::with_capacity(owners.len());
     for owner in owners.drain(..) {
         if !seen.insert(encode::to_bytes(&owner)) {
-            let uid = owner["uid"].as_str().unwrap_or_default();
-            if uids.len() < UIDS_SHOWN_MAX && !uids.iter().any(|u| u == uid) {
-                uids.push(uid.to_owned());
+            // As often as it is repeated.
+            if uids.len() < UIDS_BYTES_MAX {
+                let comma = if is_repeated { ", " } else { "" };
+                uids.push_str(comma);
+                uids.push_str(owner["uid"].as_str().unwrap_or_default());
             }
+            is_repeated = true;
         } else {
             unique.push(owner);
         }
     }
     *owners = unique;
-    if !uids.is_empty() {
+    if is_repeated {
         let when = match attributes.verb {
             Verb::Patch => " after mutating admission happens",
             _ => "",
         };
         attributes.warn(format!(
-            ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
-            uids.join(", ")
+            ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {uids}"
         ));
     }
 }

@@ -1,12 +1,13 @@
 //! PATCH: changes the stored object in the request's version (spec: patch §1).
+use super::body::{check_patched_kind, name_kind};
 use super::update::Changed;
 use super::{Write, metadata};
 use crate::catalog::Resource;
 use crate::request::{Body, FieldValidation, PatchType, Written};
 use crate::subresource::Subresource;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::{ApiError, Reason, encode, field};
+use setpoint_object::{ApiError, GroupVersionKind, Reason, encode, field};
 use setpoint_schema::{decode, patch};
 use setpoint_store::Revision;
 
@@ -60,22 +61,10 @@ impl Write<'_> {
                 &mut problems,
             )?,
         }
-        for member in ["apiVersion", "kind"] {
-            if object.get(member) != stored.get(member) {
-                if !self.resource.has_go_type() {
-                    let was = stored.get(member).and_then(Value::as_str).unwrap_or_default();
-                    let now = object.get(member).unwrap_or(&Value::Null);
-                    let must = format!("must be {was}");
-                    let error = field::Error::invalid(field::Path::new(member), now, must);
-                    return Err(self.invalid(stored, &[error]));
-                }
-                let error = format!(
-                    "the {member} of the object may not change from {} to {}",
-                    stored.get(member).unwrap_or(&Value::Null),
-                    object.get(member).unwrap_or(&Value::Null)
-                );
-                return Err(undecodable(&object, &error));
-            }
+        if self.resource.has_go_type() {
+            self.settle_kind(&self.resource.gvk, kind, &mut object)?;
+        } else {
+            self.check_custom_kind(&object, stored)?;
         }
         let refuse = |object: &Value, error: &str| match kind {
             // For this patch type, errors show the patch.
@@ -103,6 +92,47 @@ impl Write<'_> {
         }
         self.report(&self.resource.gvk, &problems)?;
         Ok(object)
+    }
+    /// Custom resources keep their kind.
+    fn check_custom_kind(&self, object: &Value, stored: &Value) -> Result<(), ApiError> {
+        for member in ["apiVersion", "kind"] {
+            if object.get(member) != stored.get(member) {
+                let was = stored.get(member).and_then(Value::as_str).unwrap_or_default();
+                let now = object.get(member).unwrap_or(&Value::Null);
+                let must = format!("must be {was}");
+                let error = field::Error::invalid(field::Path::new(member), now, must);
+                return Err(self.invalid(stored, &[error]));
+            }
+        }
+        Ok(())
+    }
+    /// The result of a patch of a built-in kind keeps its kind: a strategic merge patch, which is
+    /// merged into the decoded object, cannot change it; the result of others is decoded.
+    pub(super) fn settle_kind(
+        &self,
+        gvk: &GroupVersionKind,
+        kind: PatchType,
+        object: &mut Value,
+    ) -> Result<(), ApiError> {
+        let is_text = |object: &Value, name: &str| object.get(name).is_none_or(Value::is_string);
+        if kind == PatchType::StrategicMerge {
+            if is_text(object, "kind") && is_text(object, "apiVersion") {
+                name_kind(gvk, object);
+            }
+            return Ok(());
+        }
+        check_patched_kind(gvk, object).map_err(|error| undecodable(object, &error))?;
+        if object.get("apiVersion").and_then(Value::as_str).is_none_or(str::is_empty) {
+            // The reference then decodes a form without any of the members.
+            let members = object.as_object().into_iter().flat_map(Map::keys);
+            let unknown = members.filter(|name| !matches!(name.as_str(), "apiVersion" | "kind"));
+            let problems: Vec<_> =
+                unknown.map(|name| format!("unknown field \"{name}\"")).collect();
+            self.report(gvk, &problems)?;
+            return metadata::check_body_name(self.target, &Value::Null);
+        }
+        name_kind(gvk, object);
+        Ok(())
     }
     fn settle_patched(&self, object: &mut Value) -> Result<(), ApiError> {
         metadata::set_namespace(self.target, object)?;

@@ -31,7 +31,7 @@ impl Write<'_> {
     /// PUT of a Scale.
     pub(super) async fn replace_scale(&self, body: &Body) -> Result<Written, ApiError> {
         paths(self.resource)?;
-        let scale = self.decode_as(&scale_kind(), body)?;
+        let scale = self.decode_as(&scale_kind(), &[], body)?;
         metadata::check_body_name(self.target, &scale)?;
         metadata::set_namespace(self.target, &mut scale.clone())?;
         let write = *self;
@@ -75,6 +75,7 @@ impl Write<'_> {
                         &mut problems,
                     )?,
                 }
+                write.settle_kind(&scale_kind(), kind, &mut scale)?;
                 decode::conform(&schema, "Scale", &mut scale, &mut problems)
                     .map_err(|e| super::patch::undecodable(&scale, &e.to_string()))?;
                 write.report(&scale_kind(), &problems)?;

@@ -35,7 +35,7 @@ impl Write<'_> {
         let gvk = &row.ok_or_else(ApiError::no_route)?.gvk;
         let kind = GroupKind { group: gvk.group.clone(), kind: gvk.kind.clone() };
         let name = &self.target.name;
-        let mut request = self.decode_as(gvk, body)?;
+        let mut request = self.decode_as(gvk, &[], body)?;
         check_namespace(self.target, &request)?;
         if !request.name().is_empty() && request.name() != name {
             let mut errors = field::Errors::default();

@@ -81,7 +81,32 @@ async fn refusals_of_a_create() {
         (
             CONFIG_MAPS,
             json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "b"}}),
-            "400 the API version in the data (apps/v1) does not match the expected API version (v1)".to_owned(),
+            r#"400 Deployment in version "v1" cannot be handled as a ConfigMap: converting (v1.Deployment) to (core.ConfigMap): unknown conversion"#.to_owned(),
+        ),
+        (
+            CONFIG_MAPS,
+            json!({"kind": "ConfigMapList", "apiVersion": "v1"}),
+            r#"400 ConfigMapList in version "v1" cannot be handled as a ConfigMap: converting (v1.ConfigMapList) to (core.ConfigMap): unknown conversion"#.to_owned(),
+        ),
+        (
+            CONFIG_MAPS,
+            json!({"kind": "Foo", "apiVersion": "ex.io/v1"}),
+            r#"400 Foo in version "v1" cannot be handled as a ConfigMap: no kind "Foo" is registered for version "ex.io/v1" in scheme "pkg/api/legacyscheme/scheme.go:30""#.to_owned(),
+        ),
+        (
+            "/apis/apps/v1/namespaces/default/deployments",
+            json!({"apiVersion": "apps/v1beta1", "metadata": {"name": "d"}}),
+            "400 the API version in the data (apps/v1beta1) does not match the expected API version (apps/v1)".to_owned(),
+        ),
+        (
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+            json!({"kind": "ConfigMap", "apiVersion": "v1"}),
+            r#"400 ConfigMap in version "v1" cannot be handled as a CustomResourceDefinition: no kind "ConfigMap" is registered for version "v1" in scheme "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55""#.to_owned(),
+        ),
+        (
+            CONFIG_MAPS,
+            json!({"apiVersion": "a/b/c", "kind": "ConfigMap"}),
+            r#"400 the object provided is unrecognized (must be of type ConfigMap): unexpected GroupVersion string: a/b/c ({"apiVersion":"a/b/c","kind":" ...)"#.to_owned(),
         ),
         (
             CONFIG_MAPS,
@@ -129,6 +154,12 @@ async fn refusals_of_a_create() {
         refused(broken),
         "400 the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json parse error: unexpected end of JSON input ({)"
     );
+    for nothing in ["null", " null "] {
+        assert_eq!(
+            refused(server.create_text(CONFIG_MAPS, nothing).await),
+            r#"422 ConfigMap "" is invalid: metadata.name: Required value: name or generateName is required"#
+        );
+    }
     let empty = server.create_text(CONFIG_MAPS, "").await;
     assert!(refused(empty).ends_with("unexpected end of JSON input (<empty>)"));
 }
@@ -137,13 +168,13 @@ async fn refusals_of_a_create() {
 async fn repeated_owners_are_removed_and_only_one_may_be_the_controller() {
     let server = Server::start().await;
     let owner = |kind: &str, controller: bool| json!({"apiVersion": "v1", "kind": kind, "name": "o", "uid": "u", "controller": controller});
-    let sent = json!({"metadata": {"name": "a", "ownerReferences": [owner("A", false), owner("A", false)]}});
+    let sent = json!({"metadata": {"name": "a", "ownerReferences": [owner("A", false), owner("A", false), owner("A", false)]}});
     let stored = server.create(CONFIG_MAPS, sent).await.unwrap();
     assert_eq!(stored["metadata"]["ownerReferences"].as_array().unwrap().len(), 1);
     assert_eq!(
         server.warnings(),
         [
-            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: u"
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: u, u"
         ]
     );
     let sent =

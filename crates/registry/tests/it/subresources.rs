@@ -223,6 +223,135 @@ async fn an_eviction_that_must_not_happen_changes_nothing() {
     assert_eq!(server.revision().await, before, "nothing was written");
 }
 
+/// The reference charges the budget and marks the pod before it refuses the options.
+#[tokio::test(start_paused = true)]
+async fn eviction_options_are_validated_like_those_of_a_delete() {
+    let server = with_guarded_pod().await;
+    let path = &format!("{POD}/eviction");
+    let before = server.revision().await;
+    let with = |options: Value| json!({"metadata": {"name": "p"}, "deleteOptions": options});
+    for (options, expected) in [
+        (
+            json!({"propagationPolicy": "zz", "dryRun": ["foo"]}),
+            r#"422 DeleteOptions.meta.k8s.io "" is invalid: [propagationPolicy: Unsupported value: "zz": supported values: "Foreground", "Background", "Orphan", "nil", dryRun: Unsupported value: ["foo"]: supported values: "All"]"#,
+        ),
+        (
+            json!({"propagationPolicy": "Orphan", "orphanDependents": true}),
+            r#"422 DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Invalid value: "Orphan": orphanDependents and deletionPropagation cannot be both set"#,
+        ),
+        (
+            json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true}),
+            r#"422 Eviction.policy "p" is invalid: deleteOptions.ignoreStoreReadErrorWithClusterBreakingPotential: Invalid value: true: can not be set for pod eviction, try after removing the option"#,
+        ),
+    ] {
+        assert_eq!(refused(server.create(path, with(options)).await), expected);
+    }
+    assert_eq!(server.revision().await, before, "nothing was written");
+    let exhausted = json!({"status": {"disruptionsAllowed": 0}});
+    server.patch(&format!("{BUDGETS}/b/status"), exhausted).await.unwrap();
+    let refusal = refused(server.create(path, with(json!({"propagationPolicy": "zz"}))).await);
+    assert!(refusal.starts_with("429 Cannot evict pod"), "the budget is asked first: {refusal}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_and_body_of_an_eviction_ask_for_the_same_dry_run() {
+    let server = with_pod().await;
+    let path = &format!("{POD}/eviction");
+    let dry = WriteOptions { dry_run: true, ..WriteOptions::default() };
+    let with =
+        |values: Value| json!({"metadata": {"name": "p"}, "deleteOptions": {"dryRun": values}});
+    for (values, expected) in [
+        (json!(["All"]), None),
+        (json!([]), None),
+        (
+            json!(["All", "All"]),
+            Some("500 Non-matching dry-run options in request and content: [All] and [All All]"),
+        ),
+        (
+            json!(["foo"]),
+            Some("500 Non-matching dry-run options in request and content: [All] and [foo]"),
+        ),
+    ] {
+        let evicted = server.create_with(path, with(values), &dry).await;
+        match expected {
+            None => assert_eq!(evicted.unwrap()["code"], 201),
+            Some(expected) => assert_eq!(refused(evicted), expected),
+        }
+    }
+    assert!(server.get(POD).await.is_ok(), "nothing was deleted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_of_subresources_name_their_object() {
+    let server = with_pod().await;
+    let evict = &format!("{POD}/eviction");
+    let bind = &format!("{POD}/binding");
+    let namespace =
+        "400 the namespace of the provided object does not match the namespace sent on the request";
+    let eviction = "400 name in URL does not match name in Eviction object";
+    for (path, metadata, expected) in [
+        (evict, json!({}), eviction),
+        (evict, json!({"name": "q"}), eviction),
+        (evict, json!({"name": "p", "namespace": "other"}), namespace),
+        (evict, json!({"name": "q", "namespace": "other"}), namespace),
+        (bind, json!({"name": "q", "namespace": "other"}), namespace),
+        (bind, json!({}), "400 name in URL does not match name in Binding object"),
+    ] {
+        let body = json!({"metadata": metadata});
+        assert_eq!(refused(server.create(path, body.clone()).await), expected, "{path} {body}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_of_subresources_have_a_registered_version() {
+    let server = with_pod().await;
+    let unknown = |kind: &str, version: &str, as_a: &str| {
+        let last = version.rsplit('/').next().unwrap();
+        format!(
+            r#"400 {kind} in version "{last}" cannot be handled as a {as_a}: no kind "{kind}" is registered for version "{version}" in scheme "pkg/api/legacyscheme/scheme.go:30""#
+        )
+    };
+    let evict = &format!("{POD}/eviction");
+    let bind = &format!("{POD}/binding");
+    let body = |version: &str, kind: &str| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "p"}, "target": {"name": "n"}});
+    for (path, version, kind, expected) in [
+        (evict, "policy/v7", "Eviction", unknown("Eviction", "policy/v7", "Eviction")),
+        (evict, "policy/v7", "", unknown("Eviction", "policy/v7", "Eviction")),
+        (evict, "apps/v1", "Eviction", unknown("Eviction", "apps/v1", "Eviction")),
+        (evict, "policy/v1", "Binding", unknown("Binding", "policy/v1", "Eviction")),
+        (bind, "v9", "Binding", unknown("Binding", "v9", "Binding")),
+        (
+            evict,
+            "v1",
+            "Pod",
+            "400 Pod in version \"v1\" cannot be handled as a Eviction: converting (v1.Pod) to (policy.Eviction): unknown conversion".to_owned(),
+        ),
+    ] {
+        let refusal = refused(server.create(path, body(version, kind)).await);
+        assert_eq!(refusal, expected, "{path} {version} {kind}");
+    }
+    let dry = WriteOptions { dry_run: true, ..WriteOptions::default() };
+    for version in ["policy/v1", "policy/v1beta1", ""] {
+        let eviction = json!({"apiVersion": version, "metadata": {"name": "p"}});
+        assert_eq!(server.create_with(evict, eviction, &dry).await.unwrap()["code"], 201);
+    }
+    let server = with_deployment().await;
+    let scale = &format!("{DEPLOYMENTS}/d/scale");
+    let scaled = |version: &str| json!({"apiVersion": version, "kind": "Scale", "metadata": {"name": "d"}, "spec": {"replicas": 1}});
+    assert_eq!(
+        refused(server.update(scale, scaled("autoscaling/v9")).await),
+        unknown("Scale", "autoscaling/v9", "Scale")
+    );
+    assert_eq!(
+        refused(server.update(scale, scaled("apps/v1beta1")).await),
+        "400 the API version in the data (apps/v1beta1) does not match the expected API version (autoscaling/v1)"
+    );
+    assert_eq!(
+        server.update(scale, scaled("autoscaling/v1")).await.unwrap()["spec"]["replicas"],
+        1
+    );
+}
+
 /// Once, marking the pod changed its resourceVersion, so that no precondition could hold.
 #[tokio::test(start_paused = true)]
 async fn an_eviction_with_the_present_resource_version_succeeds() {
