@@ -60,21 +60,28 @@ impl Write<'_> {
                 &mut problems,
             )?,
         }
-        for member in ["apiVersion", "kind"] {
-            if object.get(member) != stored.get(member) {
-                if !self.resource.has_go_type() {
-                    let was = stored.get(member).and_then(Value::as_str).unwrap_or_default();
-                    let now = object.get(member).unwrap_or(&Value::Null);
-                    let must = format!("must be {was}");
-                    let error = field::Error::invalid(field::Path::new(member), now, must);
-                    return Err(self.invalid(stored, &[error]));
-                }
+        let is_changed = |member: &&str| object.get(*member) != stored.get(*member);
+        if self.resource.has_go_type() {
+            if let Some(member) = ["apiVersion", "kind"].iter().find(|member| is_changed(member)) {
                 let error = format!(
                     "the {member} of the object may not change from {} to {}",
-                    stored.get(member).unwrap_or(&Value::Null),
-                    object.get(member).unwrap_or(&Value::Null)
+                    stored.get(*member).unwrap_or(&Value::Null),
+                    object.get(*member).unwrap_or(&Value::Null)
                 );
                 return Err(undecodable(&object, &error));
+            }
+        } else {
+            let refused = ["kind", "apiVersion"].iter().filter(|member| is_changed(member));
+            let errors: Vec<field::Error> = refused
+                .map(|member| {
+                    let was = stored.get(*member).and_then(Value::as_str).unwrap_or_default();
+                    let now = object.get(*member).unwrap_or(&Value::Null);
+                    let path = field::Path::new(*member);
+                    field::Error::invalid(path, now, format!("must be {was}"))
+                })
+                .collect();
+            if !errors.is_empty() {
+                return Err(self.invalid(&object, &errors));
             }
         }
         let refuse = |object: &Value, error: &str| match kind {
