@@ -4,7 +4,7 @@ mod schema;
 
 pub use schema::{Schema, SchemaLanguage};
 
-pub(crate) use schema::DefinitionSource;
+pub(crate) use schema::{DefinitionSource, too_large};
 
 use crate::foreign::{Former, Formers};
 use crate::kind::{Kind, Selectable, StatusRule};

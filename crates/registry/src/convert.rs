@@ -28,11 +28,13 @@ pub(crate) fn to_served(resource: &Resource, mut stored: Value) -> Result<Value,
 
 /// Converts a tree from the version of this row to the storage version. `storage` is the row of the
 /// storage version if that is served too: fields that its schema does not declare are dropped,
-/// because only a conversion webhook could preserve them.
+/// because only a conversion webhook could preserve them, and its defaults are filled in, which
+/// every read of the object shows.
 ///
 /// # Errors
 ///
-/// The version of the tree is not a version of this row's kind.
+/// The version of the tree is not a version of this row's kind. 413: the defaults exceed the size
+/// limit.
 pub(crate) fn to_stored(
     resource: &Resource,
     storage: Option<&Resource>,
@@ -43,6 +45,7 @@ pub(crate) fn to_stored(
         && let Some(storage) = storage
     {
         storage.schema.prune(&mut served);
+        storage.schema.fill_defaults(&mut served)?;
     }
     Ok(served)
 }

@@ -24,6 +24,15 @@ pub struct DefaultsTooLarge;
 /// The defaults take too much memory.
 pub fn apply(schema: &TypeSchema, value: &mut Value) -> Result<(), DefaultsTooLarge> {
     drop_nulls(schema.view(), value);
+    fill(schema, value)
+}
+
+/// [`apply`] without its first step: a `null` that is neither nullable nor has a default stays, and
+/// validation refuses it. For what server-side apply has merged.
+///
+/// # Errors
+/// The defaults take too much memory.
+pub fn fill(schema: &TypeSchema, value: &mut Value) -> Result<(), DefaultsTooLarge> {
     Filler { bytes: 0 }.fill(schema.view(), value)
 }
 

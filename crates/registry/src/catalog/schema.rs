@@ -5,8 +5,9 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint_object::{ApiError, Reason, field, skim};
 use setpoint_schema::decode::{self, DecodeError};
+use setpoint_schema::default::{self, DefaultsTooLarge};
 use setpoint_schema::node::TypeSchema;
-use setpoint_schema::{INLINE_BYTES_MAX, default, prune, rules, validate};
+use setpoint_schema::{INLINE_BYTES_MAX, prune, rules, validate};
 use sha2::{Digest as _, Sha256};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -31,6 +32,12 @@ pub enum SchemaLanguage {
     /// `openAPIV3Schema`: undeclared fields are pruned; validation rules are part of it.
     OpenApi,
 }
+
+/// The answer to an object whose defaults exceed the size limit.
+pub(crate) fn too_large(why: DefaultsTooLarge) -> ApiError {
+    ApiError::new(413, Reason::RequestEntityTooLarge, why.to_string())
+}
+
 impl Schema {
     /// The schema of one version of a definition.
     pub(crate) fn of_definition(source: Arc<DefinitionSource>, version: &str) -> Self {
@@ -101,13 +108,18 @@ impl Schema {
     pub(crate) fn fill_defaults(&self, value: &mut Value) -> Result<(), ApiError> {
         match self.0.language {
             SchemaLanguage::GoTypes => default::declared(self, value),
-            SchemaLanguage::OpenApi => {
-                default::apply(self, value).map_err(|why| {
-                    ApiError::new(413, Reason::RequestEntityTooLarge, why.to_string())
-                })?;
-            }
+            SchemaLanguage::OpenApi => default::apply(self, value).map_err(too_large)?,
         }
         Ok(())
+    }
+    /// The same for a custom object that server-side apply has merged: nulls of a configuration
+    /// are not dropped.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::fill_defaults`].
+    pub(crate) fn fill_merged(&self, value: &mut Value) -> Result<(), ApiError> {
+        default::fill(self, value).map_err(too_large)
     }
     /// Validates an object with the schema's rules: errors, and warnings. Built-in kinds are
     /// validated by their kind modules. A write to `/status` (`of_status`) is held to the schema of

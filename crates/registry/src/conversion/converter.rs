@@ -4,13 +4,14 @@ use super::{
     BATCH_BYTES_MAX, BATCH_OBJECTS_MAX, BATCHES_MAX, CALL_TIMEOUT, CALLS_MAX, Conversion,
     ConversionError, ConversionRequest, check,
 };
-use crate::catalog::Resource;
+use crate::catalog::{Resource, too_large};
 use crate::convert;
 use bytes::Bytes;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
 use setpoint_object::skim::Skim;
 use setpoint_object::{ApiError, GroupKind};
+use setpoint_schema::default;
 use setpoint_schema::encode::to_bytes;
 use setpoint_schema::node::TypeSchema;
 use std::panic::AssertUnwindSafe;
@@ -207,7 +208,10 @@ impl Converter {
         let schema = row.stored.as_ref().map_or(&row.schema, |stored| &stored.schema);
         let target = Target { kind: row.group_kind(), api_version: version.to_string(), schema };
         let mut answer = self.call(&target, vec![to_bytes(tree)]).await?;
-        answer.pop().ok_or_else(nothing)
+        let mut stored = answer.pop().ok_or_else(nothing)?;
+        // Every read of the object shows the defaults of the storage version.
+        default::apply(schema, &mut stored).map_err(too_large)?;
+        Ok(stored)
     }
 
     async fn call(&self, target: &Target<'_>, sent: Vec<Bytes>) -> Result<Vec<Value>, ApiError> {

@@ -161,7 +161,10 @@ impl Write<'_> {
     fn complete(&self, object: &mut Value, config: &Value) -> Result<(), ApiError> {
         let mut problems = Vec::new();
         self.conform(object, &mut problems).map_err(|e| super::patch::undecodable(config, &e))?;
-        self.default(object)?;
+        match self.resource.has_go_type() {
+            true => self.default(object)?,
+            false => self.resource.schema.fill_merged(object)?,
+        }
         // A configuration may omit the names in the URL, unless it creates the object.
         metadata::check_body_name(self.target, object)?;
         metadata::set_namespace(self.target, object)?;

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use setpoint_object::meta::{ObjectExt, parse_resource_version};
 use setpoint_object::status::Details;
-use setpoint_object::{ApiError, Reason, field};
+use setpoint_object::{ApiError, GroupKind, Reason, field};
 use setpoint_schema::encode::to_bytes;
 use setpoint_store::Revision;
 
@@ -250,9 +250,16 @@ impl Write<'_> {
             ));
         }
     }
-    /// 422 for an object of this kind.
+    /// 422 for an object of this kind. A custom object is called by the kind that it claims.
     pub(super) fn invalid(&self, object: &Value, errors: &[field::Error]) -> ApiError {
         let mut of = self.resource.group_kind();
+        if !self.resource.has_go_type()
+            && let (Some(api_version), Some(kind)) =
+                (object["apiVersion"].as_str(), object["kind"].as_str())
+        {
+            let group = api_version.split_once('/').map_or("", |(group, _)| group);
+            of = GroupKind { group: group.into(), kind: kind.into() };
+        }
         // An object of two groups is validated in its stored form.
         if let Some((group, _)) = self.resource.kind.storage {
             of.group = group.into();

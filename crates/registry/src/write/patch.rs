@@ -95,16 +95,16 @@ impl Write<'_> {
     }
     /// Custom resources keep their kind.
     fn check_custom_kind(&self, object: &Value, stored: &Value) -> Result<(), ApiError> {
-        for member in ["apiVersion", "kind"] {
-            if object.get(member) != stored.get(member) {
+        let is_changed = |member: &&str| object.get(*member) != stored.get(*member);
+        let refused = ["kind", "apiVersion"].into_iter().filter(is_changed);
+        let errors: Vec<field::Error> = refused
+            .map(|member| {
                 let was = stored.get(member).and_then(Value::as_str).unwrap_or_default();
                 let now = object.get(member).unwrap_or(&Value::Null);
-                let must = format!("must be {was}");
-                let error = field::Error::invalid(field::Path::new(member), now, must);
-                return Err(self.invalid(stored, &[error]));
-            }
-        }
-        Ok(())
+                field::Error::invalid(field::Path::new(member), now, format!("must be {was}"))
+            })
+            .collect();
+        if errors.is_empty() { Ok(()) } else { Err(self.invalid(object, &errors)) }
     }
     /// The result of a patch of a built-in kind keeps its kind: a strategic merge patch, which is
     /// merged into the decoded object, cannot change it; the result of others is decoded.

@@ -142,6 +142,31 @@ async fn scale() {
     server.stop().await;
 }
 
+/// A patch that leaves them out does not set them to zero.
+#[tokio::test(start_paused = true)]
+async fn scale_patch_must_set_missing_replicas() {
+    let server = server().await;
+    let created = server.create(BIGS, big(json!({"i": 1}))).await.unwrap();
+    let scale = format!("{BIG}/scale");
+    let empty = r#"400 the spec replicas field ".spec.replicas" cannot be empty"#;
+    for patch in [
+        json!({}),
+        json!({"metadata": {"labels": {"a": "b"}}}),
+        json!({"status": {"replicas": 4}}),
+        json!({"spec": {"replicas": -2_147_483_648_i64}}),
+    ] {
+        assert_eq!(refused(server.patch(&scale, patch).await), empty);
+    }
+    let configuration =
+        json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}});
+    assert_eq!(refused(server.apply(&scale, "one", configuration).await), empty);
+    assert_eq!(server.get(BIG).await.unwrap(), created);
+    server.patch(&scale, json!({"spec": {"replicas": null}})).await.unwrap();
+    assert_eq!(server.get(BIG).await.unwrap()["spec"]["replicas"], 0);
+    server.patch(&scale, json!({})).await.unwrap();
+    server.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_update_needs_a_resource_version() {
     let server = server().await;
@@ -166,6 +191,39 @@ async fn apply_owns_the_fields_that_the_schema_declares() {
     server.stop().await;
 }
 
+/// Other writes drop it: they decode a body, and an apply merges one.
+#[tokio::test(start_paused = true)]
+async fn applied_null_must_be_allowed_by_the_schema() {
+    let server = server().await;
+    let created = server.create(BIGS, big(json!({"i": 1, "nul": null}))).await.unwrap();
+    assert_eq!(created["spec"], json!({"i": 1, "d": {"n": 5}}));
+    let refusal = r#"422 Big.ex.io "a" is invalid: spec.nul: Invalid value: "null": spec.nul in body must be of type string: "null""#;
+    let null = big(json!({"i": 1, "nul": null}));
+    assert_eq!(refused(server.apply(BIG, "one", null.clone()).await), refusal);
+    server.delete(BIG).await.unwrap();
+    assert_eq!(refused(server.apply(BIG, "one", null).await), refusal);
+    // A default takes the place of a null.
+    let applied = server.apply(BIG, "one", big(json!({"i": 1, "d": {"n": null}}))).await.unwrap();
+    assert_eq!(applied["spec"]["d"], json!({"n": 5}));
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn forbidden_additional_properties_are_refused() {
+    let server = Server::start().await;
+    let none = json!({"type": "object", "additionalProperties": false});
+    define(&server, definition("bigs", "Big", json!({"af": none}))).await;
+    let mut sent = big(json!({}));
+    sent["af"] = json!({"x": 1});
+    assert_eq!(
+        refused(server.create(BIGS, sent.clone()).await),
+        r#"422 Big.ex.io "a" is invalid: af: Invalid value: "x": af.x in body is a forbidden property"#
+    );
+    sent["af"] = json!({});
+    server.create(BIGS, sent).await.unwrap();
+    server.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_patch_must_not_change_the_identity_of_the_object() {
     let server = server().await;
@@ -173,11 +231,15 @@ async fn a_patch_must_not_change_the_identity_of_the_object() {
     for (patch, refusal) in [
         (
             json!({"kind": "Z"}),
-            r#"422 Big.ex.io "a" is invalid: kind: Invalid value: "Z": must be Big"#,
+            r#"422 Z.ex.io "a" is invalid: kind: Invalid value: "Z": must be Big"#,
         ),
         (
             json!({"apiVersion": "ex.io/v9"}),
             r#"422 Big.ex.io "a" is invalid: apiVersion: Invalid value: "ex.io/v9": must be ex.io/v1"#,
+        ),
+        (
+            json!({"apiVersion": "y.io/v1", "kind": "Z"}),
+            r#"422 Z.y.io "a" is invalid: [kind: Invalid value: "Z": must be Big, apiVersion: Invalid value: "y.io/v1": must be ex.io/v1]"#,
         ),
         (
             json!({"metadata": {"uid": "z"}}),

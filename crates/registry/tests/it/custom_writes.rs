@@ -61,7 +61,7 @@ async fn refusals_of_a_custom_resource() {
     other["kind"] = "Bar".into();
     assert_eq!(
         refused(server.create(ALL, other).await),
-        r#"422 Foo.ex.io "f" is invalid: kind: Invalid value: "Bar": must be Foo"#
+        r#"422 Bar.ex.io "f" is invalid: kind: Invalid value: "Bar": must be Foo"#
     );
     let bare = refused(server.create(ALL, json!({"metadata": {"name": "f"}})).await);
     assert!(bare.starts_with("400 ") && bare.contains("Object 'Kind' is missing in '"), "{bare}");

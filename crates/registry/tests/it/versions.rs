@@ -89,6 +89,27 @@ async fn every_version_reads_and_watches_one_object() {
     server.stop().await;
 }
 
+/// As a read from etcd fills them in, whichever version has written the object.
+#[tokio::test(start_paused = true)]
+async fn defaults_of_the_storage_version_are_stored() {
+    let server = Server::start().await;
+    let mut definition = definition("");
+    let spec = "/schema/openAPIV3Schema/properties/spec/properties";
+    for (version, own, default) in [(0, "one", "1"), (1, "two", "2")] {
+        let fields = definition["spec"]["versions"][version].pointer_mut(spec).unwrap();
+        fields[own]["default"] = default.into();
+    }
+    server.create(DEFINITIONS, definition).await.unwrap();
+    served(&server, "two").await;
+    let foo =
+        json!({"apiVersion": "ex.io/v2", "kind": "Foo", "metadata": {"name": "a"}, "spec": {}});
+    let created = server.create("/apis/ex.io/v2/namespaces/default/foos", foo).await.unwrap();
+    assert_eq!(created["spec"], json!({}));
+    let stored = server.get("/apis/ex.io/v1/namespaces/default/foos/a").await.unwrap();
+    assert_eq!(stored["spec"], json!({"one": "1"}));
+    server.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_changed_schema_ends_watches_and_lists_follow_the_new_one() {
     let server = Server::start().await;
