@@ -170,8 +170,8 @@ pub(crate) fn watch_path(query: &Query, name: &str) -> Result<ListOptions, ApiEr
     Ok(options)
 }
 
-/// Options of delete and deletecollection: the body if there is one, otherwise the query. A body may
-/// name any group version.
+/// Options of delete and deletecollection: the body if there is one, otherwise the query. A body
+/// may name any group version.
 ///
 /// # Errors
 ///

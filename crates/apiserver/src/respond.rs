@@ -41,8 +41,8 @@ pub(crate) struct Style {
 }
 
 impl Style {
-    /// From headers and query. A value of `?pretty=` decides; only those that Go's `ParseBool` takes
-    /// for true indent. Without one, the user agents of terminals and browsers do.
+    /// From headers and query. A value of `?pretty=` decides; only those that Go's `ParseBool`
+    /// takes for true indent. Without one, the user agents of terminals and browsers do.
     pub(crate) fn of(headers: &HeaderMap, query: &Query) -> Self {
         let agent =
             headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();

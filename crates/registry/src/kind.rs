@@ -50,6 +50,7 @@ mod node_label;
 mod pod_default;
 pub(crate) mod policy;
 mod rbac;
+pub(crate) mod registered;
 mod resource;
 mod resources;
 mod rows;

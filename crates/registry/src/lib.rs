@@ -44,7 +44,6 @@ mod connect;
 pub mod conversion;
 mod convert;
 mod crd;
-mod delete_options;
 mod fifo_watch;
 pub mod figures;
 mod foreign;
@@ -92,7 +91,6 @@ pub use cache::{
 pub use catalog::{Catalog, Resource, Routes, SchemaLanguage, SubresourceRow};
 pub use conversion::{Conversion, ConversionError, ConversionProvider, ConversionRequest};
 pub use crd::compare_versions;
-pub use delete_options::RawDeleteOptions;
 pub use identity::{Identity, Impersonator};
 pub use node_authorizer::NodeAuthorizer;
 pub use rbac::Rbac;

@@ -4,6 +4,9 @@ use bytes::Bytes;
 use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::label::Selector;
 
+mod delete_options;
+
+pub use delete_options::RawDeleteOptions;
 pub use setpoint_schema::decode::Format;
 
 /// A request body.

@@ -35,7 +35,6 @@ mod ownership;
 mod param_access;
 mod patch;
 mod persist;
-mod registered;
 mod retry;
 mod review_selector;
 mod scale;

@@ -1,4 +1,5 @@
-//! The deadline of every request except long-running ones: a positive `?timeout=`, at most a minute.
+//! The deadline of every request except long-running ones: a positive `?timeout=`, at most a
+//! minute.
 
 use crate::body::Body;
 use crate::query::Query;

@@ -1,8 +1,8 @@
 //! Decodes a request body into a complete tree of the endpoint's kind, with types checked and
 //! defaults filled in (spec: api-server §5.2).
 use super::Write;
-use super::registered::{is_registered, scheme};
 use crate::catalog::Resource;
+use crate::kind::registered::{is_registered, scheme};
 use crate::request::{Body, FieldValidation, Format};
 use serde_json::{Map, Value};
 use setpoint_object::field::quote;

@@ -1,5 +1,5 @@
 //! The options of a delete as a client sends them, and their validation.
-use crate::request::{DeleteOptions, PropagationPolicy};
+use super::{DeleteOptions, PropagationPolicy};
 use serde_json::json;
 use setpoint_object::field::{Error, Errors, Path};
 use setpoint_object::{ApiError, GroupKind};

@@ -80,7 +80,7 @@ const OPTIONS: [&str; 7] = [
 ];
 
 /// The decoder of an endpoint's group, as errors name it. Each knows its own groups only.
-pub(super) fn scheme(group: &str) -> &'static str {
+pub(crate) fn scheme(group: &str) -> &'static str {
     match group {
         "apiextensions.k8s.io" => "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55",
         "apiregistration.k8s.io" => "k8s.io/kube-aggregator/pkg/apiserver/scheme/scheme.go:28",
@@ -89,7 +89,7 @@ pub(super) fn scheme(group: &str) -> &'static str {
 }
 
 /// Whether the decoder of an endpoint's group knows a kind.
-pub(super) fn is_registered(found: &GroupVersionKind, group: &str) -> bool {
+pub(crate) fn is_registered(found: &GroupVersionKind, group: &str) -> bool {
     let GroupVersionKind { group: of, version, kind } = found;
     if UNVERSIONED.contains(&&**kind) {
         return true;
