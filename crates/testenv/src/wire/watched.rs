@@ -78,19 +78,21 @@ impl Watched {
 mod tests {
     use super::*;
     use crate::wire::Trace;
-    use http_body_util::Full;
     use kube_client::Client;
 
     #[tokio::test]
     async fn stream_breaks_in_the_middle_of_a_frame() {
-        let unused = tower::service_fn(|_| async {
-            Ok::<_, std::io::Error>(Response::new(Full::new(Bytes::new())))
+        let server = tower::service_fn(|_| async {
+            let frames = ["{\"a\":1}\n", "{\"b\":2}\n", "{\"c\":3}\n"];
+            let frames =
+                frames.map(|frame| Ok::<_, std::io::Error>(Frame::data(Bytes::from(frame))));
+            let body = StreamBody::new(futures::stream::iter(frames));
+            Ok::<_, std::io::Error>(Response::new(body))
         });
-        let wire = Wire::clean(Client::new(unused, "default"), "it", Trace::default());
-        let frames = ["{\"a\":1}\n", "{\"b\":2}\n", "{\"c\":3}\n"]
-            .map(|frame| Ok::<_, std::io::Error>(Frame::data(Bytes::from(frame))));
-        let body = Body::wrap_body(StreamBody::new(futures::stream::iter(frames)));
-        let passed = pass(wire, Response::new(body), "it".into(), Fate::Breaks(1)).into_body();
+        let client = Client::new(server, "default");
+        let answer = client.send(http::Request::new(Body::empty())).await.unwrap();
+        let wire = Wire::clean(client, "it", Trace::new(false));
+        let passed = pass(wire, answer, "it".into(), Fate::Breaks(1)).into_body();
         let passed: Vec<_> = passed
             .into_data_stream()
             .map(|frame| frame.map_err(|error| error.to_string()))
