@@ -304,8 +304,8 @@ fn complete(schema: Value, depth: usize) -> Map<String, Value> {
     schema
 }
 
-/// Adds the two types of int-or-string, unless `anyOf` or the first of `allOf` has them. They become
-/// `anyOf`, or the first of `allOf` if there is an `anyOf` already.
+/// Adds the two types of int-or-string, unless `anyOf` or the first of `allOf` has them. They
+/// become `anyOf`, or the first of `allOf` if there is an `anyOf` already.
 fn add_types(schema: &mut Map<String, Value>) {
     let types = || json!([{"type": "integer"}, {"type": "string"}]);
     let any_of = schema.get("anyOf").filter(|any_of| any_of.get(0).is_some());
