@@ -34,7 +34,7 @@ fn invalid_bodies_are_refused_with_a_message() {
         ("", json, "{\"metadata\":", 400, "unexpected end of JSON input"),
         ("", json, "{\"metadata\":{\"name\":\"x\"}} trailing", 400, "after top-level value"),
         ("", json, "[]", 400, "cannot unmarshal array into Go value"),
-        ("", json, "null", 400, ""),
+        ("", json, "null", 422, "metadata.name: Required value: name or generateName is required"),
         ("", json, "\u{0}\u{1}", 400, "invalid character"),
         ("", yaml, "metadata: [", 400, "yaml"),
         ("", yaml, "a: &a [*a]", 400, ""),
