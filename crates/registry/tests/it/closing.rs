@@ -133,7 +133,7 @@ async fn race_of_definition(store: impl Store + 'static, seed: u64) -> (usize, u
             (n_created, n_refused)
         };
         let deleting = async {
-            for _ in 0..seed * 3 {
+            for _ in 0..seed * 2 {
                 tokio::task::yield_now().await;
             }
             let target = Target::new(definitions.clone(), "", "foos.ex.io");
@@ -196,7 +196,7 @@ async fn nothing_is_left_of_a_deleted_definition_on_etcd() {
 /// Runs a race in memory with many seeds: creates are accepted in some, and refused in others.
 async fn for_seeds_in_memory(race: impl AsyncFn(MemoryStore, u64) -> (usize, usize)) {
     let (mut n_created, mut n_refused) = (0, 0);
-    for seed in 0..80 {
+    for seed in 0..60 {
         let counts = race(MemoryStore::default(), seed).await;
         n_created += counts.0;
         n_refused += counts.1;
