@@ -60,8 +60,8 @@ impl Server {
     /// Serves over TLS; HTTP/2 if negotiated. A verified client certificate is in the extensions of
     /// each request as a [`PeerCertificate`](crate::tls::PeerCertificate).
     ///
-    /// A client that prefers AES gets the first of the configuration's cipher suites that it knows,
-    /// in the configuration's order; any other client gets its own preference, as from Go's servers.
+    /// A client that prefers AES gets the first of the configuration's cipher suites that it knows;
+    /// any other client gets its own preference, as from Go's servers.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, config: Arc<rustls::ServerConfig>) -> Self {
         self.tls = Some(config);
