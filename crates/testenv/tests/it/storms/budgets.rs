@@ -1,11 +1,11 @@
 //! PodDisruptionBudgets and evictions.
 
-use crate::workloads::cluster::{self, Rules, active_pods, ask, cluster, run, settled, until};
+use crate::workloads::cluster::{
+    self, InCluster, Rules, Workload, active_pods, ask, settled, until,
+};
 use serde_json::{Value, json};
-use setpoint_control_plane::ControlPlaneBuilder;
-use setpoint_runtime::BoxError;
 use setpoint_testenv::scenario::check;
-use setpoint_testenv::{Life, Plans, Scenario, TestEnv};
+use setpoint_testenv::{Plans, TestEnv};
 
 const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
 const BUDGET: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/web";
@@ -17,26 +17,6 @@ struct Drained {
     available_min: usize,
 }
 
-impl Scenario for Drained {
-    type World = Rules;
-
-    fn world(&self) -> Rules {
-        Rules::new()
-    }
-
-    fn control_plane(&self, builder: ControlPlaneBuilder) -> ControlPlaneBuilder {
-        builder.controllers(false)
-    }
-
-    async fn live(&self, life: Life, _: Rules) -> Result<(), BoxError> {
-        run(life, "replicaset,disruption").await
-    }
-
-    async fn drive(&self, env: &TestEnv, rules: &Rules) {
-        cluster(env, rules, self.users(env, rules)).await;
-    }
-}
-
 /// Evicts pods one after the other.
 async fn evict(env: &TestEnv, pods: impl Iterator<Item = &String>) {
     for pod in pods {
@@ -44,7 +24,9 @@ async fn evict(env: &TestEnv, pods: impl Iterator<Item = &String>) {
     }
 }
 
-impl Drained {
+impl Workload for Drained {
+    const CONTROLLERS: &str = "replicaset,disruption";
+
     async fn users(&self, env: &TestEnv, rules: &Rules) {
         let set = json!({
             "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "web"},
@@ -88,11 +70,11 @@ impl Drained {
 #[test]
 fn evictions_leave_the_minimum_available_with_every_plan() {
     let drained = Drained { limit: json!({"minAvailable": 3}), available_min: 3 };
-    check(&drained, &Plans::new().storms(10));
+    check(&InCluster(drained), &Plans::new().storms(10));
 }
 
 #[test]
 fn evictions_stay_within_the_maximum_unavailable_with_every_plan() {
     let drained = Drained { limit: json!({"maxUnavailable": "50%"}), available_min: 2 };
-    check(&drained, &Plans::new().storms(10));
+    check(&InCluster(drained), &Plans::new().storms(10));
 }

@@ -56,14 +56,14 @@ impl Rules {
 }
 
 /// Runs the named controllers.
-pub(crate) async fn run(life: Life, controllers: &str) -> Result<(), BoxError> {
+async fn run(life: Life, controllers: &str) -> Result<(), BoxError> {
     let selection: Selection = controllers.parse()?;
     let setup = Setup::new(life.client.clone(), life.clock.clone()).seed(life.seed);
     WorkloadControllers::new(setup, selection).run(life.stop.clone()).await
 }
 
 /// Runs the actions of users in a cluster with nodes, and observes the pods.
-pub(crate) async fn cluster(env: &TestEnv, rules: &Rules, users: impl Future<Output = ()>) {
+async fn cluster(env: &TestEnv, rules: &Rules, users: impl Future<Output = ()>) {
     tokio::select! {
         biased;
         () = observe(env, rules) => {}
@@ -73,7 +73,7 @@ pub(crate) async fn cluster(env: &TestEnv, rules: &Rules, users: impl Future<Out
 }
 
 /// What users do in a [`cluster`] with some workload controllers.
-pub(super) trait Workload {
+pub(crate) trait Workload {
     /// The controllers, by kube-controller-manager's names.
     const CONTROLLERS: &str;
 
@@ -82,7 +82,7 @@ pub(super) trait Workload {
 }
 
 /// The scenario of a workload.
-pub(super) struct InCluster<W>(pub(super) W);
+pub(crate) struct InCluster<W>(pub(crate) W);
 
 impl<W: Workload> Scenario for InCluster<W> {
     type World = Rules;
