@@ -151,6 +151,7 @@ impl Exchange<'_> {
             include,
             clock: self.registry.clock().clone(),
             metrics: self.observation.watch(&target.resource),
+            large: self.large.clone(),
         };
         Ok(match upgrade {
             Some(upgrade) => upgrade.respond(watch::frames(events, framing)),

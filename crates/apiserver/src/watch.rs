@@ -5,8 +5,13 @@
 //! A frame is encoded once and shared by every watcher of unchanged objects. Tables and
 //! metadata-only forms are made per watcher. The stream ends when the registry ends it, when the
 //! server drains, or after an `ERROR` event.
+//!
+//! A watch from the beginning has a frame for every object, and its client may take all of them at
+//! once. So a stream yields after the frames of [`SLICE_BYTES`] of objects, and frames of large
+//! objects that need a tree are made on blocking threads.
 
-use crate::body::Body;
+use crate::body::{Body, BodyError};
+use crate::filter::large::{LARGE_BYTES_MIN, LargeAnswers};
 use crate::negotiate::{CBOR_SEQUENCE, Encoding, MetaVersion, Transform};
 use crate::observe::WatchMetrics;
 use crate::server::Events;
@@ -19,7 +24,11 @@ use setpoint_object::time::Clock;
 use setpoint_registry::{Event, Resource};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+
+/// Bytes of objects whose frames are made before the stream yields: about a millisecond of work for
+/// a Table, and far less for frames that only copy.
+const SLICE_BYTES: usize = 64 * 1024;
 
 /// Makes the frames of a watch.
 #[derive(Debug, Clone)]
@@ -36,6 +45,8 @@ pub(crate) struct Framing {
     pub(crate) clock: Clock,
     /// Count the events.
     pub(crate) metrics: Vec<Arc<dyn WatchMetrics>>,
+    /// Limits the frames of large objects that are made at once.
+    pub(crate) large: LargeAnswers,
 }
 
 /// Answers with the events of a stream.
@@ -57,50 +68,98 @@ pub(crate) fn respond(events: Events, framing: Framing) -> Response<Body> {
 }
 
 /// The frames of a watch.
-pub(crate) fn frames(events: Events, framing: Framing) -> impl Stream<Item = Bytes> + Send + use<> {
-    Frames { events, framing, first: true, done: false }
+pub(crate) fn frames<E>(events: E, framing: Framing) -> impl Stream<Item = Bytes> + Send + use<E>
+where
+    E: Stream<Item = Result<Arc<Event>, ApiError>> + Send + Unpin,
+{
+    Frames { events, framing, making: None, n_bytes: 0, first: true, done: false }
 }
 
-struct Frames {
+/// A frame that a blocking thread makes.
+type Making = Pin<Box<dyn Future<Output = Result<Option<Bytes>, BodyError>> + Send>>;
+
+struct Frames<E> {
     // Input.
-    events: Events,
+    events: E,
     framing: Framing,
     // State.
+    making: Option<Making>,
+    /// Bytes of the objects whose frames were made in this turn.
+    n_bytes: usize,
     first: bool,
     done: bool,
 }
 
-impl Stream for Frames {
+impl<E> Frames<E> {
+    /// Counts a frame; without one, ends the stream with an error.
+    fn sent(&mut self, frame: Option<Bytes>) -> Bytes {
+        let frame = frame.unwrap_or_else(|| {
+            self.done = true;
+            self.framing.error_frame(&ApiError::internal(self.framing.unwritable()))
+        });
+        self.framing.metrics.iter().for_each(|metrics| metrics.sent(frame.len()));
+        frame
+    }
+}
+
+impl<E> Stream for Frames<E>
+where
+    E: Stream<Item = Result<Arc<Event>, ApiError>> + Unpin,
+{
     type Item = Bytes;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        if self.done {
-            return Poll::Ready(None);
-        }
-        match self.events.poll_next_unpin(cx) {
-            Poll::Ready(Some(Ok(event))) => {
-                let headings = std::mem::take(&mut self.first);
-                let frame = self.framing.frame(&event, headings).unwrap_or_else(|| {
-                    self.done = true;
-                    self.framing.error_frame(&ApiError::internal(self.framing.unwritable()))
-                });
-                self.framing.metrics.iter().for_each(|metrics| metrics.sent(frame.len()));
-                Poll::Ready(Some(frame))
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let this = self.get_mut();
+        loop {
+            if let Some(making) = &mut this.making {
+                let frame = ready!(making.as_mut().poll(cx));
+                this.making = None;
+                // A panic is the error of an object that cannot be written.
+                return Poll::Ready(Some(this.sent(frame.ok().flatten())));
             }
-            Poll::Ready(Some(Err(error))) => {
-                self.done = true;
-                Poll::Ready(Some(self.framing.error_frame(&error)))
+            if this.done {
+                return Poll::Ready(None);
             }
-            Poll::Ready(None) => {
-                self.done = true;
-                Poll::Ready(None)
+            if this.n_bytes >= SLICE_BYTES {
+                this.n_bytes = 0;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
             }
-            Poll::Pending => Poll::Pending,
+            match this.events.poll_next_unpin(cx) {
+                Poll::Ready(Some(Ok(event))) => {
+                    let headings = std::mem::take(&mut this.first);
+                    this.n_bytes += event.object_len();
+                    if event.object_len() <= LARGE_BYTES_MIN || !this.framing.makes_trees() {
+                        let frame = this.framing.frame(&event, headings);
+                        return Poll::Ready(Some(this.sent(frame)));
+                    }
+                    let (framing, large) = (this.framing.clone(), this.framing.large.clone());
+                    let make = move || framing.frame(&event, headings);
+                    this.making = Some(Box::pin(async move { large.run_blocking(make).await }));
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    this.done = true;
+                    return Poll::Ready(Some(this.framing.error_frame(&error)));
+                }
+                Poll::Ready(None) => {
+                    this.done = true;
+                    return Poll::Ready(None);
+                }
+                Poll::Pending => {
+                    this.n_bytes = 0;
+                    return Poll::Pending;
+                }
+            }
         }
     }
 }
 
 impl Framing {
+    /// Whether an object is decoded to a tree.
+    fn makes_trees(&self) -> bool {
+        self.encoding != Encoding::Json || matches!(self.transform, Transform::Table(_))
+    }
+
     /// The frame of an event; `None` if its object has no form in the encoding.
     fn frame(&self, event: &Event, headings: bool) -> Option<Bytes> {
         let mut object = Vec::new();
@@ -153,4 +212,79 @@ impl Framing {
 
 fn json_frame(kind: &str, object: &[u8]) -> Bytes {
     [b"{\"type\":\"", kind.as_bytes(), b"\",\"object\":", object, b"}\n"].concat().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::stream;
+    use serde_json::json;
+    use setpoint_registry::{EventKind, Registry};
+    use setpoint_store::MemoryStore;
+
+    fn framing(encoding: Encoding, transform: Transform) -> Framing {
+        let store = Arc::new(MemoryStore::default());
+        let (registry, _) = Registry::builder(store, Clock::wall()).seed(1).build();
+        let resource = registry.catalog().get("", "v1", "configmaps").unwrap().clone();
+        Framing {
+            resource,
+            encoding,
+            transform,
+            include: IncludeObject::Metadata,
+            clock: registry.clock().clone(),
+            metrics: Vec::new(),
+            large: LargeAnswers::default(),
+        }
+    }
+
+    fn event(data: &str) -> Result<Arc<Event>, ApiError> {
+        let object = json!({
+            "kind": "ConfigMap", "apiVersion": "v1",
+            "metadata": {"name": "a", "resourceVersion": "1"}, "data": {"x": data},
+        });
+        Ok(Arc::new(Event::new(EventKind::Added, object.to_string().into(), 1)))
+    }
+
+    const TABLE: Transform = Transform::Table(MetaVersion::V1);
+
+    #[test]
+    fn a_watch_yields_after_a_slice_of_its_objects() {
+        let events = stream::iter((0..64).map(|_| event(&"x".repeat(4096))));
+        let mut frames = frames(events, framing(Encoding::Json, TABLE));
+        let mut cx = Context::from_waker(futures::task::noop_waker_ref());
+        let (mut n_frames, mut n_turns) = (0, 1);
+        loop {
+            match frames.poll_next_unpin(&mut cx) {
+                Poll::Ready(Some(_)) => n_frames += 1,
+                Poll::Ready(None) => break,
+                Poll::Pending => n_turns += 1,
+            }
+        }
+        assert_eq!((n_frames, n_turns), (64, 1 + 64 * 4096 / SLICE_BYTES));
+    }
+
+    #[tokio::test]
+    async fn trees_of_large_objects_are_made_on_other_threads() {
+        let forms = [
+            (Encoding::Json, Transform::None, true),
+            (Encoding::Json, TABLE, false),
+            (Encoding::Protobuf, Transform::None, false),
+            (Encoding::Cbor, Transform::None, false),
+        ];
+        for (encoding, transform, is_here) in forms {
+            let framing = framing(encoding, transform);
+            for (n_bytes, is_here) in [(64, true), (LARGE_BYTES_MIN, is_here)] {
+                let event = event(&"x".repeat(n_bytes)).unwrap();
+                let mut frames = frames(stream::iter([Ok(event.clone())]), framing.clone());
+                let first = futures::poll!(frames.next());
+                assert_eq!(first.is_ready(), is_here, "{encoding:?} {transform:?} {n_bytes}");
+                let frame = match first {
+                    Poll::Ready(frame) => frame,
+                    Poll::Pending => frames.next().await,
+                };
+                assert_eq!(frame, framing.frame(&event, true));
+                assert!(frames.next().await.is_none());
+            }
+        }
+    }
 }

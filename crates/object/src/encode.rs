@@ -211,8 +211,8 @@ pub fn push_with_resource_version(out: &mut Vec<u8>, stored: &[u8], revision: u6
 /// by [`push_with_resource_version`], and without its top-level `apiVersion` and `kind`, which the
 /// list has. Bytes that are not an object are appended unchanged.
 pub fn push_list_item(out: &mut Vec<u8>, stored: &[u8], revision: u64) {
-    if let Some(places) = ListItemPlaces::of(stored) {
-        return places.push(out, stored, revision);
+    if let Some(places) = Places::of(stored) {
+        return places.push_list_item(out, stored, revision);
     }
     // In no order. All objects written by this server have one.
     let object = with_resource_version(stored, revision);
@@ -231,47 +231,58 @@ pub fn push_list_item(out: &mut Vec<u8>, stored: &[u8], revision: u64) {
     }
 }
 
-/// The positions at which a stored object is cut to make a list item. For callers that
-/// make items of the same object often, because finding the positions costs as much as copying.
-/// Eight bytes.
+/// The positions at which a stored object is cut to insert its resourceVersion, and to make a list
+/// item. For callers that do this often with the same object, because finding the positions costs
+/// as much as copying. Eight bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ListItemPlaces {
+pub struct Places {
     /// Start of the second of the members `apiVersion` and `kind`. The other one is the object's
     /// first.
     second: u32,
     /// Position of the resourceVersion, in a `metadata` that has other members.
     version: u32,
 }
-impl ListItemPlaces {
+impl Places {
     /// Finds the positions. `None` if the object's members have no order, or it already has a
     /// resourceVersion.
     pub fn of(stored: &[u8]) -> Option<Self> {
-        list_item_places(stored).ok()
+        places(stored).ok()
     }
     /// Packs the positions into one number, which is never zero.
     pub fn to_bits(self) -> u64 {
         u64::from(self.second) << 32 | u64::from(self.version)
     }
-    /// Unpacks the number of [`ListItemPlaces::to_bits`].
+    /// Unpacks the number of [`Places::to_bits`].
     pub fn from_bits(bits: u64) -> Self {
         // The two halves of the number.
         Self { second: (bits >> 32) as u32, version: (bits & u64::from(u32::MAX)) as u32 }
     }
+    /// Appends the object with its resourceVersion, as [`push_with_resource_version`] does. `stored`
+    /// must be the object of these positions.
+    pub fn push_with_resource_version(self, out: &mut Vec<u8>, stored: &[u8], revision: u64) {
+        out.extend_from_slice(&stored[..self.version as usize]);
+        self.push_rest(out, stored, revision);
+    }
     /// Appends the item, as [`push_list_item`] does. `stored` must be the object of these
     /// positions.
-    pub fn push(self, out: &mut Vec<u8>, stored: &[u8], revision: u64) {
+    pub fn push_list_item(self, out: &mut Vec<u8>, stored: &[u8], revision: u64) {
         let (second, version) = (self.second as usize, self.version as usize);
         // Versions and kinds contain no commas.
         let behind = |start: usize| {
             let comma = stored[start..].iter().position(|byte| *byte == b',');
             comma.map_or(stored.len(), |len| start + len + 1)
         };
-        let mut digits = itoa::Buffer::new();
-        let digits = digits.format(revision).as_bytes();
-        let is_last = stored.get(version) == Some(&b'}');
         out.push(b'{');
         out.extend_from_slice(&stored[behind(1)..second]);
         out.extend_from_slice(&stored[behind(second)..version]);
+        self.push_rest(out, stored, revision);
+    }
+    /// Appends the resourceVersion and what follows it.
+    fn push_rest(self, out: &mut Vec<u8>, stored: &[u8], revision: u64) {
+        let version = self.version as usize;
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(revision).as_bytes();
+        let is_last = stored.get(version) == Some(&b'}');
         out.extend_from_slice(if is_last {
             b",\"resourceVersion\":\""
         } else {
@@ -282,7 +293,7 @@ impl ListItemPlaces {
         out.extend_from_slice(&stored[version..]);
     }
 }
-fn list_item_places(stored: &[u8]) -> Result<ListItemPlaces, SkimError> {
+fn places(stored: &[u8]) -> Result<Places, SkimError> {
     let mut cursor = Cursor::new(stored);
     cursor.object()?;
     let (mut first, mut api_version, mut kind) = (true, None, None);
@@ -313,7 +324,7 @@ fn list_item_places(stored: &[u8]) -> Result<ListItemPlaces, SkimError> {
             if matches!(stored.get(at), Some(b'"' | b'}')) =>
         {
             match (u32::try_from(second), u32::try_from(at)) {
-                (Ok(second), Ok(version)) => Ok(ListItemPlaces { second, version }),
+                (Ok(second), Ok(version)) => Ok(Places { second, version }),
                 _ => cursor.fail("less than 4 GiB"),
             }
         }

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use tokio::task::coop;
 
 /// Bytes that cost as much of the budget as an operation.
-const UNIT_BYTES: usize = 4 * 1024;
+const UNIT_BYTES: usize = 1024;
 
 /// Counts the bytes that a connection moves.
 #[derive(Debug, Default)]

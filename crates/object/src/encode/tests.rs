@@ -91,6 +91,11 @@ fn list_items_have_their_revision_and_no_type() {
         let mut out = Vec::new();
         push_list_item(&mut out, stored.as_bytes(), 7);
         assert_eq!(String::from_utf8(out).unwrap(), item, "{stored}");
+        if let Some(places) = Places::of(stored.as_bytes()) {
+            let mut whole = Vec::new();
+            places.push_with_resource_version(&mut whole, stored.as_bytes(), 7);
+            assert_eq!(Bytes::from(whole), with_resource_version(stored.as_bytes(), 7), "{stored}");
+        }
     }
 }
 
@@ -118,6 +123,9 @@ proptest! {
             let stored = to_bytes(&tree);
             let mut item = Vec::new();
             push_list_item(&mut item, &stored, 7);
+            let mut whole = Vec::new();
+            Places::of(&stored).unwrap().push_with_resource_version(&mut whole, &stored, 7);
+            prop_assert_eq!(Bytes::from(whole), with_resource_version(&stored, 7));
             tree.set_meta("resourceVersion", "7".into());
             if let Some(members) = tree.as_object_mut() {
                 members.remove("apiVersion");

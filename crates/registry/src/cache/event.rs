@@ -83,6 +83,13 @@ impl Event {
             Shown::Converted(object) => object.clone(),
         }
     }
+    /// Length of the object's encoding in bytes, about: with or without its resourceVersion.
+    pub fn object_len(&self) -> usize {
+        match &self.object {
+            Shown::Stored(item) => item.value.len(),
+            Shown::Converted(object) => object.len(),
+        }
+    }
     /// The wire form `{"type":"ADDED","object":{...}}` and a newline; encoded once, shared.
     pub fn frame(&self) -> Bytes {
         let encode = || {

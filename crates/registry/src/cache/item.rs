@@ -6,7 +6,7 @@
 //! shared while another holder exists: the informers of one process share it.
 use bytes::Bytes;
 use parking_lot::Mutex;
-use setpoint_object::encode::ListItemPlaces;
+use setpoint_object::encode::Places;
 use setpoint_object::{encode, skim};
 use setpoint_store::KeyValue;
 use std::borrow::Cow;
@@ -26,8 +26,8 @@ pub(crate) struct Item {
     /// until first use. The highest bit is [`CONVERTED`].
     labels_at: AtomicU64,
     spliced: Mutex<Weak<Spliced>>,
-    /// Where the value is cut for a list: zero until first use, [`UNCUT`] if it cannot be cut.
-    list_item_at: AtomicU64,
+    /// Where the value is cut: zero until first use, [`UNCUT`] if it cannot be cut.
+    places: AtomicU64,
 }
 /// The value cannot be cut.
 const UNCUT: u64 = u64::MAX;
@@ -52,7 +52,7 @@ impl From<KeyValue> for Item {
 impl Item {
     pub(crate) fn new(key: Bytes, revision: u64, value: Bytes) -> Self {
         let (labels_at, spliced) = (AtomicU64::new(UNKNOWN), Mutex::default());
-        Self { key, revision, value, labels_at, spliced, list_item_at: AtomicU64::new(0) }
+        Self { key, revision, value, labels_at, spliced, places: AtomicU64::new(0) }
     }
     /// An object as a row serves it.
     pub(crate) fn converted(key: Bytes, revision: u64, value: Bytes) -> Self {
@@ -78,21 +78,28 @@ impl Item {
         });
         Bytes::from_owner(Owner(spliced))
     }
+    /// Where the value is cut, if it can be.
+    fn places(&self) -> Option<Places> {
+        // Relaxed: a thread that does not see it yet computes the same value.
+        let mut bits = self.places.load(Ordering::Relaxed);
+        if bits == 0 {
+            bits = Places::of(&self.value).map_or(UNCUT, Places::to_bits);
+            self.places.store(bits, Ordering::Relaxed);
+        }
+        (bits != UNCUT).then(|| Places::from_bits(bits))
+    }
     /// Appends the stored object with its resourceVersion.
     pub(crate) fn push_spliced(&self, out: &mut Vec<u8>) {
-        encode::push_with_resource_version(out, &self.value, self.revision);
+        match self.places() {
+            Some(places) => places.push_with_resource_version(out, &self.value, self.revision),
+            None => encode::push_with_resource_version(out, &self.value, self.revision),
+        }
     }
     /// Appends the same as an item of a list of a built-in kind: without `apiVersion` and `kind`.
     pub(crate) fn push_list_item(&self, out: &mut Vec<u8>) {
-        // Relaxed: a thread that does not see it yet computes the same value.
-        let mut bits = self.list_item_at.load(Ordering::Relaxed);
-        if bits == 0 {
-            bits = ListItemPlaces::of(&self.value).map_or(UNCUT, ListItemPlaces::to_bits);
-            self.list_item_at.store(bits, Ordering::Relaxed);
-        }
-        match bits {
-            UNCUT => encode::push_list_item(out, &self.value, self.revision),
-            bits => ListItemPlaces::from_bits(bits).push(out, &self.value, self.revision),
+        match self.places() {
+            Some(places) => places.push_list_item(out, &self.value, self.revision),
+            None => encode::push_list_item(out, &self.value, self.revision),
         }
     }
     /// The text of the labels in the value.
