@@ -131,7 +131,7 @@ enum Request {
     List(Form),
     Flood(Flood),
     /// All Pods as the initial events of a watch, to the last.
-    InitialEvents,
+    InitialEvents(Form),
     /// A definition of 1 MB is created, and deleted.
     Definition,
     /// All Pods, dry run.
@@ -141,7 +141,8 @@ enum Request {
 fn all() -> Vec<Request> {
     let lists = [Form::JSON, Form::GZIP, Form::TABLE, Form::YAML, Form::PROTOBUF];
     let floods = floods().into_iter().filter(|flood| !matches!(flood, Flood::Watches));
-    let others = [Request::InitialEvents, Request::Definition, Request::DeleteCollection];
+    let watches = [Form::JSON, Form::TABLE, Form::PROTOBUF].map(Request::InitialEvents);
+    let others = watches.into_iter().chain([Request::Definition, Request::DeleteCollection]);
     lists.map(Request::List).into_iter().chain(floods.map(Request::Flood)).chain(others).collect()
 }
 
@@ -150,7 +151,9 @@ impl Request {
         match self {
             Self::List(form) => format!("LIST of Pods, {}", form.name),
             Self::Flood(flood) => flood.name(),
-            Self::InitialEvents => "watch of all Pods from the beginning".to_owned(),
+            Self::InitialEvents(form) => {
+                format!("watch of all Pods from the beginning, {}", form.name)
+            }
             Self::Definition => "create and delete of a definition of 1 MB".to_owned(),
             Self::DeleteCollection => "deletecollection of Pods, dry run".to_owned(),
         }
@@ -166,10 +169,11 @@ impl Request {
                 connection.send(ask, body).await?.ok()?;
             }
             Self::Flood(Flood::Watches) => {}
-            Self::InitialEvents => {
+            Self::InitialEvents(form) => {
                 let path = "/api/v1/pods?watch=true&sendInitialEvents=true&allowWatchBookmarks=true\
                             &resourceVersionMatch=NotOlderThan";
-                let mut body = connection.begin(Ask::get(path), Bytes::new()).await?.into_body();
+                let mut body =
+                    connection.begin(form.ask_for(path), Bytes::new()).await?.into_body();
                 let end = memchr::memmem::Finder::new("initial-events-end");
                 while let Some(frame) = body.frame().await {
                     if frame?.data_ref().is_some_and(|data| end.find(data).is_some()) {

@@ -50,7 +50,8 @@ impl Form {
         self.ask_for(ALL_PODS)
     }
 
-    fn ask_for(self, path: &str) -> Ask<'_> {
+    /// The same of another path.
+    pub(super) fn ask_for(self, path: &str) -> Ask<'_> {
         Ask { accept: self.accept, gzip: self.gzip, ..Ask::get(path) }
     }
 }

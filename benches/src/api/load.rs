@@ -288,17 +288,20 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     if args.dry || originals.is_none() {
         return Ok(());
     }
+    let turns = match args.rounds {
+        1 => "One turn".to_owned(),
+        n => format!("Medians of {n} turns, of two the higher"),
+    };
     results::write(
         Some("API beside kube-apiserver"),
         &format!(
             "{} Command: `cargo xtask bench load --originals DIR`. The program as it is shipped; kube-apiserver 1.36 with RBAC and its default \
              flow control and admission, and etcd, which waits for the disk as it does by default; so does `--data`. All servers take the same \
              requests over HTTPS with HTTP/2 in turns, client and server on the same cores; a load is a few seconds of one request at a time on \
-             each connection. CPU is of the server's processes, user and system, per request (list, delivery). Medians of {} turns, of two the higher. Not \
+             each connection. CPU is of the server's processes, user and system, per request (list, delivery). {turns}. Not \
              like for like: setpoint runs the garbage collector, the namespace controller and a few others in its process, which are \
              kube-controller-manager's beside the original; in memory, nothing waits for a disk.\n\n{table}",
             results::machine()?,
-            args.rounds,
         ),
     )
 }
