@@ -152,7 +152,8 @@ impl Policy {
     /// [`RULES_MAX`], an unknown level or stage, or a rule for both resources and paths.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let decode = |error: &dyn std::fmt::Display| PolicyError::Decode(error.to_string());
-        let file: File = serde_saphyr::from_str(text).map_err(|error| decode(&error))?;
+        let file: File =
+            serde_saphyr::from_str(text).map_err(|error| decode(error.without_snippet()))?;
         if (&*file.api_version, &*file.kind) != ("audit.k8s.io/v1", "Policy") {
             return Err(decode(&format!(
                 "want a Policy of audit.k8s.io/v1, not a {} of {}",

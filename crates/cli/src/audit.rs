@@ -163,7 +163,8 @@ impl AuditOptions {
             Some(_) if !has_receiver => {
                 bail!("--audit-policy-file needs --audit-log-path or --audit-webhook-config-file");
             }
-            Some(policy) => Policy::read(policy)?,
+            Some(policy) => Policy::read(policy)
+                .with_context(|| format!("use --audit-policy-file {}", policy.display()))?,
             None if has_receiver => {
                 tracing::warn!("no --audit-policy-file: nothing is recorded in the audit log");
                 return Ok(Vec::new());

@@ -9,6 +9,7 @@
 
 pub(crate) mod control;
 
+use crate::print;
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
@@ -136,20 +137,17 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
             let copy =
                 File::open(&file).with_context(|| format!("cannot open {}", file.display()))?;
             let revision = DiskStore::restore(&data, BufReader::new(copy), &file)?;
-            println!("{} is at revision {revision}", data.display());
-            Ok(())
+            print(format_args!("{} is at revision {revision}\n", data.display()))
         }
         Command::Restore(Restore { data, salvage, .. }) => {
             let from = salvage.context("give a copy or --salvage DIR")?;
             let (revision, damage) = DiskStore::salvage(&data, &from)?;
-            println!("{} is at revision {revision}: {damage}", data.display());
-            list(&damage);
-            Ok(())
+            print(format_args!("{} is at revision {revision}: {damage}\n", data.display()))?;
+            list(&damage)
         }
         Command::Defrag(Folder { data }) => {
             let (before, after) = DiskStore::defrag(&data)?;
-            println!("{} shrank from {before} to {after} bytes", data.display());
-            Ok(())
+            print(format_args!("{} shrank from {before} to {after} bytes\n", data.display()))
         }
     }
 }
@@ -170,26 +168,26 @@ pub(crate) fn quiet_engine() {
 fn check(folder: &Path) -> anyhow::Result<()> {
     let checked = DiskStore::check(folder);
     if let Err(DiskError::DamagedObjects { damage, .. }) = &checked {
-        list(damage);
-        println!("{} objects can be read", damage.n_readable);
+        // The damage decides the exit code, also if nobody reads the list.
+        let _ = list(damage)
+            .and_then(|()| print(format_args!("{} objects can be read\n", damage.n_readable)));
     }
     let stat = checked?;
-    println!("{} is intact", folder.display());
-    print!("{stat}");
-    Ok(())
+    print(format_args!("{} is intact\n{stat}", folder.display()))
 }
 
-fn list(damage: &Damage) {
+fn list(damage: &Damage) -> anyhow::Result<()> {
     for (key, error) in &damage.objects {
-        println!("lost: {key}: {error}");
+        print(format_args!("lost: {key}: {error}\n"))?;
     }
     let n_named = damage.objects.len() as u64;
     if damage.n_objects > n_named {
-        println!("lost: {} more objects", damage.n_objects - n_named);
+        print(format_args!("lost: {} more objects\n", damage.n_objects - n_named))?;
     }
     if damage.n_unnamed > 0 {
-        println!("lost: up to {} objects with unknown names", damage.n_unnamed);
+        print(format_args!("lost: up to {} objects with unknown names\n", damage.n_unnamed))?;
     }
+    Ok(())
 }
 
 /// A store's statistics as one line of JSON.
@@ -213,16 +211,15 @@ fn stat(folder: &Path, output: Output) -> anyhow::Result<()> {
         Output::Json => control::STAT_JSON,
     };
     if let Some(mut answer) = control::send(folder, request)? {
-        let n = io::copy(&mut answer, &mut io::stdout().lock()).context("read the response")?;
+        let n = io::copy(&mut answer, &mut io::stdout().lock()).context("copy the response")?;
         anyhow::ensure!(n > 0, "the program that uses {} did not answer", folder.display());
         return Ok(());
     }
     let stat = DiskStore::stat_folder(folder)?;
     match output {
-        Output::Text => print!("{stat}"),
-        Output::Json => print!("{}", json(&stat)),
+        Output::Text => print(format_args!("{stat}")),
+        Output::Json => print(format_args!("{}", json(&stat))),
     }
-    Ok(())
 }
 
 fn backup(folder: &Path, file: &Path) -> anyhow::Result<()> {

@@ -1,5 +1,6 @@
 //! `setpoint demo`: the whole loop in one process, shown step by step.
 
+use crate::print;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use network::backend::LocalBackend;
@@ -8,6 +9,7 @@ use setpoint::runtime::{ControllerState, Manager, cancel_on_signal};
 use setpoint::{ControlPlane, ServeOptions};
 use setpoint_cli::story::{self, Events, Journal, NAMESPACE, NETWORK, StepOutcome};
 use similar::TextDiff;
+use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -65,7 +67,7 @@ async fn run(options: Options, journal: &Journal, folder: PathBuf) -> anyhow::Re
     let mut running = JoinSet::new();
     running.spawn(serving.run(stop.clone()));
     ready.wait_for(|ready| *ready).await.context("start the registry")?;
-    println!("An API server runs in this process: {url}\n");
+    print(format_args!("An API server runs in this process: {url}\n\n"))?;
 
     let registry = folder.join("networks.json");
     let backend = Arc::new(LocalBackend::open(&registry).await?);
@@ -78,11 +80,15 @@ async fn run(options: Options, journal: &Journal, folder: PathBuf) -> anyhow::Re
     controlling.spawn(manager.run(stop_controller.clone()));
 
     let mut unexpected = Vec::new();
+    let mut printed = Ok(());
     let mut n = 0;
     let reconciles = || controller.state() == ControllerState::Running;
     let story = story::run(&client, reconciles, journal, Events::Arrive, |outcome| {
         n += 1;
-        print_step(n, outcome, &journal.drain());
+        let lines = journal.drain();
+        if printed.is_ok() {
+            printed = print_step(n, outcome, &lines);
+        }
         if !outcome.is_expected() {
             unexpected.push(outcome.clone());
         }
@@ -94,20 +100,22 @@ async fn run(options: Options, journal: &Journal, folder: PathBuf) -> anyhow::Re
         signal = &mut signals => match signal.context("listen for signals")? {},
         () = stop_controller.cancelled() => bail!("interrupted"),
     }
+    printed?;
     let held = backend.all().await;
     if !held.is_empty() {
         bail!("the address registry still holds {held:?}");
     }
     for outcome in &unexpected {
         let diff = TextDiff::from_lines(outcome.expected, &outcome.observed);
-        eprintln!("{}:\n{}", outcome.title, diff.unified_diff().header("expected", "observed"));
+        let diff = diff.unified_diff().header("expected", "observed").to_string();
+        let _ = writeln!(std::io::stderr(), "{}:\n{diff}", outcome.title);
     }
     if !unexpected.is_empty() {
         bail!("{} of {n} steps did not end as expected", unexpected.len());
     }
-    println!("All {n} steps ended as expected.");
+    print(format_args!("All {n} steps ended as expected.\n"))?;
     if !options.once {
-        print_next_steps(&kubeconfig);
+        print_next_steps(&kubeconfig)?;
         tokio::select! {
             signal = &mut signals => match signal.context("listen for signals")? {},
             () = stop_controller.cancelled() => {}
@@ -125,30 +133,30 @@ async fn run(options: Options, journal: &Journal, folder: PathBuf) -> anyhow::Re
     Ok(())
 }
 
-fn print_step(n: usize, outcome: &StepOutcome, journal: &[String]) {
+fn print_step(n: usize, outcome: &StepOutcome, journal: &[String]) -> anyhow::Result<()> {
     let indented =
         |text: &str| text.lines().map(|line| format!("      {line}\n")).collect::<String>();
-    println!("{n}. {}", outcome.title);
+    print(format_args!("{n}. {}\n", outcome.title))?;
     match outcome.declared.lines().count() {
         0 => {}
         // A long manifest is cut to its first lines.
-        13.. => println!(
-            "   declared (first lines)\n{}",
+        13.. => print(format_args!(
+            "   declared (first lines)\n{}\n",
             indented(&outcome.declared.lines().take(8).collect::<Vec<_>>().join("\n"))
-        ),
-        _ => println!("   declared\n{}", indented(outcome.declared)),
+        ))?,
+        _ => print(format_args!("   declared\n{}\n", indented(outcome.declared)))?,
     }
     let lines = if journal.is_empty() { "no new log lines".to_owned() } else { journal.join("\n") };
-    println!("   the controller\n{}", indented(&lines));
-    println!(
-        "   observed {}\n{}",
+    print(format_args!("   the controller\n{}\n", indented(&lines)))?;
+    print(format_args!(
+        "   observed {}\n{}\n",
         if outcome.is_expected() { "(as expected)" } else { "(NOT as expected)" },
         indented(&outcome.observed)
-    );
+    ))
 }
 
-fn print_next_steps(kubeconfig: &std::path::Path) {
-    println!(
+fn print_next_steps(kubeconfig: &std::path::Path) -> anyhow::Result<()> {
+    print(format_args!(
         "\nThe control plane stays up until Ctrl-C. From another terminal:\n
   export KUBECONFIG={}
   kubectl get crd,networks
@@ -162,5 +170,5 @@ fn print_next_steps(kubeconfig: &std::path::Path) {
   kubectl delete network {NETWORK}
 ",
         kubeconfig.display()
-    );
+    ))
 }

@@ -17,7 +17,10 @@ mod trace;
 mod up;
 mod users;
 
+use anyhow::Context as _;
 use clap::{Parser, Subcommand};
+use std::fmt;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 /// Returns unused memory to the system, and is faster than the C library's allocator. Without huge
@@ -60,12 +63,19 @@ fn main() -> ExitCode {
         Command::Store(command) => data::run(command).map(succeeded),
         Command::Envtest(command) => envtest::run(command),
         Command::Version => {
-            println!("{}", setpoint::apiserver::GIT_VERSION);
-            Ok(ExitCode::SUCCESS)
+            print(format_args!("{}\n", setpoint::apiserver::GIT_VERSION)).map(succeeded)
         }
     };
     ended.unwrap_or_else(|error| {
-        eprintln!("setpoint: {error:#}");
+        // Unlike `eprintln!`, does not panic: the exit code stays if nobody can read the message.
+        let _ = writeln!(io::stderr(), "setpoint: {error:#}");
         ExitCode::from(data::exit_code(&error))
     })
+}
+
+/// Writes to standard output. Fails where `print!` panics: if the disk is full, or the reader of a
+/// pipe is gone.
+fn print(text: fmt::Arguments<'_>) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_fmt(text).and_then(|()| out.flush()).context("write to standard output")
 }

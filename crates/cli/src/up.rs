@@ -18,7 +18,7 @@ use crate::users::UserOptions;
 use anyhow::Context as _;
 use clap::{ArgAction, Args, ValueEnum};
 use setpoint::apiserver::RequestLimits;
-use setpoint::apiserver::listen::CertificateFiles;
+use setpoint::apiserver::listen::{Certificate, CertificateFiles};
 use setpoint::audit::AuditMetrics;
 use setpoint::log::LogFormat;
 use setpoint::object::time::Clock;
@@ -208,8 +208,10 @@ impl CertificateOptions {
             let pem = tokio::fs::read(path).await;
             pem.with_context(|| format!("read {}", path.display()))
         };
-        let (certificates, key) = (read(certificates).await?.into(), read(key).await?.into());
-        Ok(Some(WebhookIdentity { certificates, key }))
+        let (chain, key) = (read(certificates).await?, read(key).await?);
+        Certificate::from_pem(&chain, &key)
+            .with_context(|| format!("use --proxy-client-cert-file {}", certificates.display()))?;
+        Ok(Some(WebhookIdentity { certificates: chain.into(), key: key.into() }))
     }
 
     fn apply(self, mut options: ServeOptions, data: Option<&Path>) -> ServeOptions {

@@ -150,8 +150,10 @@ fn read(path: &Path) -> Result<Value, AdmissionConfigError> {
     if text.len() > FILE_BYTES_MAX {
         return Err(AdmissionConfigError::TooLarge(path));
     }
-    serde_saphyr::from_slice(&text)
-        .map_err(|error| AdmissionConfigError::Syntax { path, why: error.to_string() })
+    serde_saphyr::from_slice(&text).map_err(|error| AdmissionConfigError::Syntax {
+        path,
+        why: error.without_snippet().to_string(),
+    })
 }
 
 fn check_kind(

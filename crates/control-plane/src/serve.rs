@@ -80,6 +80,15 @@ pub enum ServeError {
     /// The certificate files cannot be used.
     #[error("use the files of a certificate")]
     Certificate(#[from] CertificateError),
+    /// A file of authorities cannot be used.
+    #[error("use the certificates in {}", path.display())]
+    AuthorityFile {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: CertificateError,
+    },
     /// The authorities of client certificates cannot be used.
     #[error("use the CA of client certificates")]
     Authorities(#[source] AuthorityError),

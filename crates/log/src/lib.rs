@@ -2,6 +2,8 @@
 //!
 //! `RUST_LOG` selects what is logged; the default is `info` and above. Text is colored only on a
 //! terminal, and only if the variable `NO_COLOR` is unset or empty (<https://no-color.org>).
+//! A line that cannot be written, because a disk is full or the reader of a pipe is gone, is lost;
+//! the program goes on.
 //!
 //! This crate is for the main function of a program. Libraries use `tracing` only.
 
@@ -33,7 +35,11 @@ pub fn init(format: LogFormat) -> Result<(), LogError> {
     let is_terminal = std::io::stderr().is_terminal();
     let color = is_colored(is_terminal, std::env::var_os("NO_COLOR").as_deref());
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt()
+        // The report of a line that cannot be written goes to standard error, too, and panics.
+        .log_internal_errors(false)
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     match format {
         LogFormat::Text => log.with_ansi(color).try_init(),
         LogFormat::Json => log.json().with_ansi(false).try_init(),

@@ -250,7 +250,7 @@ impl Stages {
             return Err(StageError::TooMany);
         }
         let documents: Vec<Document> = serde_saphyr::from_multiple(text)
-            .map_err(|error| StageError::Syntax(error.to_string()))?;
+            .map_err(|error| StageError::Syntax(error.without_snippet().to_string()))?;
         if documents.len() > STAGES_MAX {
             return Err(StageError::TooMany);
         }

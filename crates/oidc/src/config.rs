@@ -211,7 +211,7 @@ impl AuthenticationConfig {
         }
         let syntax = |why: &dyn std::fmt::Display| ConfigError::Syntax(why.to_string());
         let tree: serde_json::Value =
-            serde_saphyr::from_slice(document).map_err(|error| syntax(&error))?;
+            serde_saphyr::from_slice(document).map_err(|error| syntax(error.without_snippet()))?;
         let text = |member: &str| {
             tree.get(member).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
         };

@@ -99,8 +99,8 @@ impl TracingConfig {
     /// It has another kind, unknown members, members of another type, or invalid values.
     pub fn parse(document: &[u8]) -> Result<Self, TracingConfigError> {
         let failed = TracingConfigError::Document;
-        let tree: Value =
-            serde_saphyr::from_slice(document).map_err(|error| failed(error.to_string()))?;
+        let tree: Value = serde_saphyr::from_slice(document)
+            .map_err(|error| failed(error.without_snippet().to_string()))?;
         let text = |member: &str| tree.get(member).and_then(Value::as_str).unwrap_or_default();
         let (version, kind) = (text("apiVersion").to_owned(), text("kind").to_owned());
         match (&*kind, &*version) {

@@ -54,6 +54,17 @@ pub enum RemoteError {
         #[source]
         source: KubeconfigError,
     },
+    /// The kubeconfig is not YAML, or a member has a wrong type. Without the parser's message, which
+    /// may quote the file, credentials included.
+    #[error("use the kubeconfig {}: it is invalid at line {line}, column {column}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1; 0 if it is unknown.
+        line: u64,
+        /// The column, from 1; 0 if it is unknown.
+        column: u64,
+    },
     /// This process is not in a pod of a cluster.
     #[error("use the configuration of a pod")]
     InCluster(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -100,7 +111,13 @@ impl Remote {
     ///
     /// The kubeconfig cannot be read, or no client can be made of it.
     pub async fn open(path: &Path) -> Result<Self, RemoteError> {
-        let failed = |source| RemoteError::Kubeconfig { path: path.to_owned(), source };
+        let failed = |source| match source {
+            KubeconfigError::Parse(error) => {
+                let (line, column) = error.location().map_or((0, 0), |at| (at.line(), at.column()));
+                RemoteError::Syntax { path: path.to_owned(), line, column }
+            }
+            source => RemoteError::Kubeconfig { path: path.to_owned(), source },
+        };
         let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
         let options = KubeConfigOptions::default();
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(failed)?;

@@ -55,8 +55,7 @@ enum Print {
 impl Install {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         install(&self.folder, self.force)?;
-        println!("installed in {}", self.folder.display());
-        Ok(())
+        crate::print(format_args!("installed in {}\n", self.folder.display()))
     }
 }
 

@@ -207,3 +207,67 @@ fn unusable_ranges_and_versions_are_refused() {
         assert!(!output.status.success() && said.contains(why), "{option}: {said}");
     }
 }
+
+/// A file that takes no byte, as on a full disk.
+fn full() -> std::fs::File {
+    std::fs::File::options().write(true).open("/dev/full").unwrap()
+}
+
+#[test]
+fn a_log_that_cannot_be_written_ends_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_setpoint"))
+        .args(["up", "--secure-port", "0", "--kubeconfig"])
+        .arg(dir.path().join("kubeconfig"))
+        .stdout(Stdio::piped())
+        .stderr(full())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("ready "), "{line:?}");
+    // The signal is logged, too.
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn output_that_cannot_be_written_is_one_line_of_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data").display().to_string();
+    assert_eq!(Program::start_with(&["--data", &data]).stop().0, Some(0));
+    let assets = dir.path().join("assets").display().to_string();
+    for command in [
+        ["version"].as_slice(),
+        &["store", "stat", "--data", &data],
+        &["store", "check", "--data", &data],
+        &["envtest", "install", &assets],
+        &["demo", "--once"],
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_setpoint"))
+            .args(command)
+            .stdout(full())
+            .stderr(Stdio::piped())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let why = "setpoint: write to standard output: No space left on device (os error 28)\n";
+        assert_eq!((output.status.code(), &*said), (Some(1), why), "{command:?}");
+    }
+}
+
+#[test]
+fn a_kubeconfig_with_a_mistake_is_refused_without_a_word_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("webhook");
+    std::fs::write(&file, "kind: Config\nusers:\n- name: a\n  user: {token: [hush]}\n").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_setpoint"))
+        .args(["up", "--secure-port", "0", "--authentication-token-webhook-config-file"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!said.contains("hush") && said.lines().count() == 1, "{said}");
+    assert!(said.contains("is invalid at line 4, column "), "{said}");
+}

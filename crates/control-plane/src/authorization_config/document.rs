@@ -215,8 +215,8 @@ impl AuthorizationConfig {
     /// It has another kind, unknown members, or members of another type.
     pub fn parse(document: &[u8]) -> Result<Self, AuthorizationConfigError> {
         let failed = AuthorizationConfigError::Document;
-        let tree: serde_json::Value =
-            serde_saphyr::from_slice(document).map_err(|error| failed(error.to_string()))?;
+        let tree: serde_json::Value = serde_saphyr::from_slice(document)
+            .map_err(|error| failed(error.without_snippet().to_string()))?;
         let text = |member: &str| {
             tree.get(member).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
         };

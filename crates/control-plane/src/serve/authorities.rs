@@ -58,8 +58,12 @@ impl FollowedAuthorities {
         file: Option<PathBuf>,
         own: String,
     ) -> Result<(Self, String), ServeError> {
-        let pem = read(file.as_ref(), &own)?;
-        let certificates = read_chain(pem.as_bytes())?;
+        let failed = |source| match &file {
+            Some(path) => ServeError::AuthorityFile { path: path.clone(), source },
+            None => ServeError::Certificate(source),
+        };
+        let pem = read(file.as_ref(), &own).map_err(failed)?;
+        let certificates = read_chain(pem.as_bytes()).map_err(failed)?;
         let current = ClientAuthorities::new(certificates).map_err(ServeError::Authorities)?;
         Ok((Self { key, file, own, current }, pem))
     }
