@@ -22,6 +22,7 @@ pub(crate) struct EncryptionOptions {
         action = ArgAction::Set,
         num_args = 0..=1,
         require_equals = true,
+        value_name = "BOOL",
         default_value_t = false,
         default_missing_value = "true"
     )]

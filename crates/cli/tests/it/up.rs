@@ -238,11 +238,12 @@ fn output_that_cannot_be_written_is_one_line_of_error() {
     let data = dir.path().join("data").display().to_string();
     assert_eq!(Program::start_with(&["--data", &data]).stop().0, Some(0));
     let assets = dir.path().join("assets").display().to_string();
+    let (data, assets) = (data.as_str(), assets.as_str());
     for command in [
         ["version"].as_slice(),
-        &["store", "stat", "--data", &data],
-        &["store", "check", "--data", &data],
-        &["envtest", "install", &assets],
+        &["store", "stat", "--data", data],
+        &["store", "check", "--data", data],
+        &["envtest", "install", assets],
         &["demo", "--once"],
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_setpoint"))
