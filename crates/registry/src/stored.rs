@@ -21,7 +21,9 @@ pub(crate) fn store_error(error: StoreError) -> ApiError {
         StoreError::Full(_) => ApiError::new(
             507,
             Reason::InsufficientStorage,
-            format!("{error}: make room where it keeps its data, or delete objects: deletes still work"),
+            format!(
+                "{error}: make room where it keeps its data, or delete objects: deletes still work"
+            ),
         ),
         other => ApiError::internal(other),
     }

@@ -54,8 +54,8 @@ pub enum RemoteError {
         #[source]
         source: KubeconfigError,
     },
-    /// The kubeconfig is not YAML, or a member has a wrong type. Without the parser's message, which
-    /// may quote the file, credentials included.
+    /// The kubeconfig is not YAML, or a member has a wrong type. Without the parser's message,
+    /// which may quote the file, credentials included.
     #[error("use the kubeconfig {}: it is invalid at line {line}, column {column}", path.display())]
     Syntax {
         /// The file.
