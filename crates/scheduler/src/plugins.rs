@@ -82,7 +82,7 @@ pub(crate) enum Normalize {
     Reversed,
     /// The smallest becomes zero, the largest the best.
     ByRange,
-    /// The smallest becomes the best.
+    /// The smallest becomes the best; what is no number becomes zero.
     BySkew,
 }
 
@@ -152,6 +152,7 @@ impl Normalize {
                 Self::ByMax if max > 0.0 => best * *score / max,
                 Self::Reversed if max > 0.0 => best - best * *score / max,
                 Self::ByRange if max > min => best * (*score - min) / (max - min),
+                Self::BySkew if score.is_nan() => 0.0,
                 Self::BySkew if max > 0.0 => best * (max + min - *score) / max,
                 Self::ByMax | Self::ByRange => 0.0,
                 Self::Reversed | Self::BySkew => best,

@@ -214,6 +214,17 @@ fn spread_respects_skew_min_domains_and_missing_labels() {
 }
 
 #[test]
+fn a_preferred_spread_avoids_nodes_without_the_label() {
+    let spread = json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone",
+        "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": {"app": "web"}}}]});
+    let mut cluster = Cluster::new(&[zoned("a", "x"), zoned("b", "y"), node("c", "64")]);
+    let web = |cluster: &mut Cluster| cluster.schedule(json!({"app": "web"}), spread.clone());
+    let mut placed: Vec<String> = (0..4).map(|_| web(&mut cluster)).collect();
+    placed.sort();
+    assert_eq!(placed, ["a", "a", "b", "b"]);
+}
+
+#[test]
 fn preemption_takes_the_fewest_and_least_important_pods() {
     let mut cluster = Cluster::new(&[node("a", "2"), node("b", "2")]);
     let with_priority = |priority: i32, cpu: &str| {
