@@ -307,6 +307,9 @@ async fn a_silent_node_loses_its_pods() {
         let lost = format!("{NODES}/lost");
         let node = user.until(&lost, |node| condition(node, "Ready")["status"] == "Unknown").await;
         assert_eq!(condition(&node, "Ready")["reason"], "NodeStatusUnknown");
+        let memory = condition(&node, "MemoryPressure");
+        assert_eq!(memory["reason"], "NodeStatusNeverUpdated");
+        assert_eq!(memory["lastHeartbeatTime"], node["metadata"]["creationTimestamp"]);
         let has_taint = |node: &Value| {
             let taints = node["spec"]["taints"].as_array().into_iter().flatten();
             taints.filter(|taint| taint["key"] == "node.kubernetes.io/unreachable").count() == 2
@@ -318,6 +321,14 @@ async fn a_silent_node_loses_its_pods() {
         // The node of ours stays.
         assert!(is_ready(&user.get(&format!("{NODES}/node-0")).await));
         assert!(user.get(&format!("{NODES}/node-0")).await["spec"]["taints"].is_null());
+        user.delete(&lost).await;
+        let is_told = |events: &Value| {
+            let events = events.to_string();
+            events.contains("Node lost event: Registered Node lost in Controller")
+                && events.contains("Node lost status is now: NodeNotReady")
+                && events.contains("Node lost event: Removing Node lost from Controller")
+        };
+        user.until("/api/v1/namespaces/default/events", is_told).await;
     })
     .await;
 }
