@@ -14,7 +14,7 @@
 //! numbers chooses one.
 
 use crate::node::{Node, NodeInfo};
-use crate::plugins::{self, Affinity, PLUGINS, Refusal, Spreading};
+use crate::plugins::{self, Affinity, LateClaim, PLUGINS, Refusal, Spreading};
 use crate::pod::Pod;
 use crate::preemption::{Candidate, Preemption};
 use crate::view::View;
@@ -29,6 +29,8 @@ use std::sync::Arc;
 /// Nodes per step: with all filters about 2 µs each, so that a step takes well under a
 /// millisecond.
 const STEP_NODES: usize = 128;
+/// Volumes that cost about as much to compare with a node as the filters.
+const STEP_VOLUMES: usize = 32;
 /// Pods that are counted per step: about 0.3 µs each.
 const STEP_PODS: usize = 4096;
 /// Nodes that preemption tries per step: each asks the filters once per pod on it.
@@ -41,6 +43,8 @@ pub(crate) struct Cycle {
     pub(crate) pod: Pod,
     pub(crate) affinity: Affinity,
     pub(crate) spreading: Spreading,
+    /// The pod's claims that wait for their first consumer.
+    pub(crate) late: Vec<LateClaim>,
 }
 
 impl Cycle {
@@ -119,7 +123,7 @@ impl Decision {
         let wanted = feasible_wanted(view.n_nodes);
         let spreading = Spreading::new(&pod);
         Self {
-            cycle: Cycle { view, pod, affinity: Affinity::default(), spreading },
+            cycle: Cycle { view, pod, affinity: Affinity::default(), spreading, late: Vec::new() },
             phase: if has_rules { Phase::Scan } else { Phase::Filter },
             cursor: Cursor::new(first),
             feasible: Vec::new(),
@@ -185,16 +189,21 @@ impl Decision {
                 let refused = Refused { message, awaits, ..Refused::default() };
                 return Some(Verdict::Refuse(Box::new(refused)));
             }
-            if let Err(message) = plugins::check_claims(&self.cycle.view, &self.cycle.pod) {
-                let n = self.cycle.view.n_nodes;
-                let message = format!("0/{n} nodes are available: {message}. {}", not_helpful(n));
-                let awaits = plugins::change::VOLUME;
-                let refused = Refused { message, awaits, ..Refused::default() };
-                return Some(Verdict::Refuse(Box::new(refused)));
+            match plugins::check_claims(&self.cycle.view, &self.cycle.pod) {
+                Ok(late) => self.cycle.late = late,
+                Err(message) => {
+                    let n = self.cycle.view.n_nodes;
+                    let message =
+                        format!("0/{n} nodes are available: {message}. {}", not_helpful(n));
+                    let awaits = plugins::change::VOLUME;
+                    let refused = Refused { message, awaits, ..Refused::default() };
+                    return Some(Verdict::Refuse(Box::new(refused)));
+                }
             }
         }
         let view = self.cycle.view.clone();
-        for _ in 0..STEP_NODES {
+        let n_nodes = STEP_NODES / (1 + plugins::comparisons(&self.cycle.late) / STEP_VOLUMES);
+        for _ in 0..n_nodes.max(1) {
             if self.feasible.len() >= self.wanted {
                 return Some(self.choose(rng));
             }

@@ -8,7 +8,7 @@
 //! | `NodeAffinity` | does not fit `nodeSelector` or the required affinity | the preferred affinity |
 //! | `NodePorts` | has a pod with the same host port | – |
 //! | `NodeResourcesFit` | has not enough of a resource, or too many pods | more that is free |
-//! | `VolumeBinding` | a volume's node affinity excludes | – |
+//! | `VolumeBinding` | a volume's node affinity excludes, or has no volume for a claim that waits | – |
 //! | `VolumeZone` | is not in a volume's zone | – |
 //! | `PodTopologySpread` | would exceed a required skew | a smaller skew |
 //! | `InterPodAffinity` | breaks a rule of the pod, or of another pod | the preferred terms of both sides |
@@ -29,7 +29,7 @@ mod volumes;
 
 pub(crate) use affinity::Affinity;
 pub(crate) use spread::Spreading;
-pub(crate) use volumes::check_claims;
+pub(crate) use volumes::{LateClaim, Placement, check_claims, comparisons, place};
 
 /// The best score of a plug-in.
 pub(crate) const SCORE_MAX: i64 = 100;
