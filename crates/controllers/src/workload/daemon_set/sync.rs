@@ -35,10 +35,13 @@ struct Backoff {
 }
 
 impl Backoffs {
+    /// Forgets nodes without failures for a while: they start again at zero.
+    fn forget_old(&mut self, now: Timestamp) {
+        self.0.retain(|_, backoff| backoff.until.0 + BACKOFF.1 > now.0);
+    }
+
     /// Whether a failed pod may be deleted now; otherwise how long to wait.
     fn take(&mut self, set: &str, node: &str, now: Timestamp) -> Result<(), Duration> {
-        // A node without failures for a while starts again at zero.
-        self.0.retain(|_, backoff| backoff.until.0 + BACKOFF.1 > now.0);
         let key = (set.to_owned(), node.to_owned());
         let pause = match self.0.get(&key) {
             Some(backoff) if backoff.until.0 > now.0 => return Err(backoff.until.0 - now.0),
@@ -112,6 +115,7 @@ impl<'a> Sync<'a> {
         backoffs: &Mutex<Backoffs>,
     ) -> Result<Option<Duration>, BoxError> {
         let mut plan = Plan::default();
+        backoffs.lock().forget_old(self.now);
         for (node, fit) in &self.nodes {
             self.plan_node(node, *fit, &mut plan, &mut backoffs.lock());
         }
