@@ -392,7 +392,10 @@ async fn type_that_cannot_be_listed_does_not_delay_others() {
 
 /// Starts a control plane with the namespace controller, whose deletes of a collection fail. Returns
 /// how often it tried.
-fn with_failing_deletes(plural: &'static str, running: &mut JoinSet<()>) -> (Person, Arc<AtomicUsize>) {
+fn with_failing_deletes(
+    plural: &'static str,
+    running: &mut JoinSet<()>,
+) -> (Person, Arc<AtomicUsize>) {
     let plane = ControlPlane::builder().simulated(1).controllers(false).build();
     let person = Person { client: plane.client() };
     let clock = plane.server().registry().clock().clone();
