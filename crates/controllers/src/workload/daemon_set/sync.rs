@@ -196,7 +196,8 @@ impl<'a> Sync<'a> {
                 Err(wait) => plan.wait = Some(plan.wait.map_or(wait, |other| other.min(wait))),
             }
         }
-        // Of several, the oldest one stays; during a surge an old and a new one.
+        // Of several, the oldest one stays; during a surge an old and a new one. With a surge, a new
+        // pod does not wait for the end of the last one either.
         let surge = self.max_surge(1) > 0;
         let (new, old): (Vec<&Pod>, Vec<&Pod>) =
             running.into_iter().partition(|pod| pod.label(HASH_LABEL) == self.hash);
@@ -204,9 +205,14 @@ impl<'a> Sync<'a> {
             plan.delete.extend(old.iter().chain(&new).skip(1).copied());
             return;
         }
+        if fit == Fit::Run && pods.iter().all(|pod| pod.is_being_deleted()) {
+            plan.create.push(node);
+            return;
+        }
         let is_replaced = new.first().is_some_and(|pod| self.is_available(pod));
-        let is_unavailable = old.first().is_some_and(|pod| !self.is_available(pod));
-        let drops_old = !new.is_empty() && (is_replaced || is_unavailable);
+        // One that is ready serves, although it may not be available yet.
+        let is_useless = old.first().is_some_and(|pod| !pod.is_ready());
+        let drops_old = !new.is_empty() && (is_replaced || is_useless);
         plan.delete.extend(old.iter().skip(usize::from(!drops_old)).copied());
         plan.delete.extend(new.iter().skip(1).copied());
     }

@@ -1,9 +1,11 @@
 //! DaemonSets.
 
 use super::cluster::{InCluster, PODS, Rules, Workload, ask, settled, until};
+use crate::cluster::Cluster;
 use serde_json::{Value, json};
 use setpoint_testenv::scenario::check;
 use setpoint_testenv::{Plans, TestEnv};
+use std::time::Duration;
 
 const SETS: &str = "/apis/apps/v1/namespaces/default/daemonsets";
 const AGENT: &str = "/apis/apps/v1/namespaces/default/daemonsets/agent";
@@ -88,4 +90,42 @@ fn daemon_set_keeps_nodes_available_with_every_plan() {
 fn daemon_set_with_surge_keeps_all_nodes_available() {
     let rolling = json!({"maxUnavailable": 0, "maxSurge": 1});
     check(&InCluster(OnNodes { rolling, surge: 1, unavailable: 0 }), &Plans::new().storms(6));
+}
+
+#[setpoint_testenv::test(crate = setpoint_testenv)]
+async fn with_surge_a_ready_pod_stays_and_a_leaving_one_is_replaced(env: &TestEnv) {
+    let cluster = Cluster::start(env, "daemonset");
+    add_node(env, "n1").await;
+    let set = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent"},
+    "spec": {
+        "selector": {"matchLabels": {"app": "agent"}}, "minReadySeconds": 60,
+        "updateStrategy": {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+        "template": {
+            "metadata": {"labels": {"app": "agent"}},
+            "spec": {"containers": [{"name": "c", "image": "v1"}]},
+        },
+    }});
+    cluster.create(SETS, &set).await;
+    let name = |pod: &Value| format!("{PODS}/{}", pod["metadata"]["name"].as_str().unwrap());
+    let ready = || {
+        let since = env.clock().now().rfc3339();
+        let condition = json!({"type": "Ready", "status": "True", "lastTransitionTime": since});
+        json!({"status": {"phase": "Running", "conditions": [condition]}})
+    };
+    let first = name(&cluster.until_all(PODS, |pods| pods.len() == 1).await[0]);
+    cluster.patch(&format!("{first}/status"), &ready()).await;
+    let containers = json!([{"name": "c", "image": "v2"}]);
+    let patch = json!({"spec": {"template": {"spec": {"containers": containers}}}});
+    cluster.patch(AGENT, &patch).await;
+    let both = cluster.until_all(PODS, |pods| pods.len() == 2).await;
+    let second = both.iter().map(name).find(|pod| *pod != first).unwrap();
+    // The first one is ready, but not for long enough to be available.
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert!(cluster.get(&first).await.is_some(), "the only ready pod");
+    cluster.patch(&format!("{second}/status"), &ready()).await;
+    cluster.until(&first, Value::is_null).await;
+    let hold = json!({"metadata": {"finalizers": ["example.com/hold"]}});
+    cluster.patch(&second, &hold).await;
+    cluster.delete(&second, &Value::Null).await;
+    cluster.until_all(PODS, |pods| pods.len() == 2).await;
 }
