@@ -131,8 +131,8 @@ impl Binder {
         self.shared.retry(retry);
     }
 
-    /// Whether every claim of the pod has a volume. Those that wait for their first consumer get the
-    /// volume that was chosen for them, or learn the node that one is to be made for.
+    /// Whether every claim of the pod has a volume. Those that wait for their first consumer get
+    /// the volume that was chosen for them, or learn the node that one is to be made for.
     async fn volumes(
         &self,
         pod: &Pod,

@@ -4,8 +4,8 @@
 //!
 //! A pod that does not tolerate one of these taints is deleted at once. One that tolerates all of
 //! them for a time is deleted when the shortest of these times has passed since the taint was
-//! added. Of several tolerations of one taint, the first in the pod's list counts. Pods get a toleration of five minutes for nodes that are not ready or cannot be reached
-//! from admission.
+//! added. Of several tolerations of one taint, the first in the pod's list counts. Pods get a
+//! toleration of five minutes for nodes that are not ready or cannot be reached from admission.
 
 use super::node_pods::{BY_NODE, NodePod, NodeView, by_node};
 use crate::setup::Setup;

@@ -390,8 +390,8 @@ async fn type_that_cannot_be_listed_does_not_delay_others() {
     assert!(started.elapsed() < FIRST_LISTS_MAX / 2, "a refusal is not waited for");
 }
 
-/// Starts a control plane with the namespace controller, whose deletes of a collection fail. Returns
-/// how often it tried.
+/// Starts a control plane with the namespace controller, whose deletes of a collection fail.
+/// Returns how often it tried.
 fn with_failing_deletes(
     plural: &'static str,
     running: &mut JoinSet<()>,

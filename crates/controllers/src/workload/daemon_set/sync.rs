@@ -196,8 +196,8 @@ impl<'a> Sync<'a> {
                 Err(wait) => plan.wait = Some(plan.wait.map_or(wait, |other| other.min(wait))),
             }
         }
-        // Of several, the oldest one stays; during a surge an old and a new one. With a surge, a new
-        // pod does not wait for the end of the last one either.
+        // Of several, the oldest one stays; during a surge an old and a new one. With a surge, a
+        // new pod does not wait for the end of the last one either.
         let surge = self.max_surge(1) > 0;
         let (new, old): (Vec<&Pod>, Vec<&Pod>) =
             running.into_iter().partition(|pod| pod.label(HASH_LABEL) == self.hash);
