@@ -14,7 +14,7 @@
 //! numbers chooses one.
 
 use crate::node::{Node, NodeInfo};
-use crate::plugins::{self, Affinity, LateClaim, PLUGINS, Refusal, Spreading};
+use crate::plugins::{self, Affinity, Exclusive, LateClaim, PLUGINS, Refusal, Spreading};
 use crate::pod::Pod;
 use crate::preemption::{Candidate, Preemption};
 use crate::view::View;
@@ -43,6 +43,7 @@ pub(crate) struct Cycle {
     pub(crate) pod: Pod,
     pub(crate) affinity: Affinity,
     pub(crate) spreading: Spreading,
+    pub(crate) exclusive: Exclusive,
     /// The pod's claims that wait for their first consumer.
     pub(crate) late: Vec<LateClaim>,
 }
@@ -57,6 +58,7 @@ impl Cycle {
     pub(crate) fn count(&mut self, other: &Pod, node: &Node, sign: i64) {
         self.affinity.add_pod(&self.view, &self.pod, other, node, sign);
         self.spreading.add_pod(&self.pod, other, node, sign);
+        self.exclusive.add_pod(&self.pod, other, sign);
     }
 
     /// The node with the pods that preemption makes room for, if they are as important.
@@ -119,11 +121,15 @@ enum Phase {
 impl Decision {
     /// Starts a cycle, which examines nodes from `first` on.
     pub(crate) fn new(view: View, pod: Pod, first: Arc<str>) -> Self {
-        let has_rules = !pod.spec.spread.is_empty() || view.n_affine > 0 || has_terms(&pod);
+        let exclusive = Exclusive::new(&view, &pod);
+        let has_rules = !pod.spec.spread.is_empty()
+            || view.n_affine > 0
+            || has_terms(&pod)
+            || !exclusive.is_empty();
         let wanted = feasible_wanted(view.n_nodes);
-        let spreading = Spreading::new(&pod);
+        let (affinity, spreading) = (Affinity::default(), Spreading::new(&pod));
         Self {
-            cycle: Cycle { view, pod, affinity: Affinity::default(), spreading, late: Vec::new() },
+            cycle: Cycle { view, pod, affinity, spreading, exclusive, late: Vec::new() },
             phase: if has_rules { Phase::Scan } else { Phase::Filter },
             cursor: Cursor::new(first),
             feasible: Vec::new(),
@@ -175,9 +181,10 @@ impl Decision {
                 return;
             };
             n_pods += 1 + info.pods.len();
-            let Cycle { pod, affinity, spreading, .. } = &mut self.cycle;
+            let Cycle { pod, affinity, spreading, exclusive, .. } = &mut self.cycle;
             affinity.add_node(&view, pod, node, info, all);
             spreading.add_node(pod, node, info);
+            exclusive.add_node(pod, info);
         }
     }
 

@@ -8,6 +8,7 @@
 //! | `NodeAffinity` | does not fit `nodeSelector` or the required affinity | the preferred affinity |
 //! | `NodePorts` | has a pod with the same host port | – |
 //! | `NodeResourcesFit` | has not enough of a resource, or too many pods | more that is free |
+//! | `VolumeRestrictions` | no node fits while another pod uses a claim of mode `ReadWriteOncePod` | – |
 //! | `VolumeBinding` | a volume's node affinity excludes, or has no volume for a claim that waits | – |
 //! | `VolumeZone` | is not in a volume's zone | – |
 //! | `PodTopologySpread` | would exceed a required skew | a smaller skew |
@@ -29,7 +30,7 @@ mod volumes;
 
 pub(crate) use affinity::Affinity;
 pub(crate) use spread::Spreading;
-pub(crate) use volumes::{LateClaim, Placement, check_claims, comparisons, place};
+pub(crate) use volumes::{Exclusive, LateClaim, Placement, check_claims, comparisons, place};
 
 /// The best score of a plug-in.
 pub(crate) const SCORE_MAX: i64 = 100;
@@ -114,6 +115,11 @@ pub(crate) const PLUGINS: &[Plugin] = &[
         filter: Some(resources::fit),
         score: Some((1, resources::least_allocated, Normalize::No)),
         awaits: change::NODE | change::POD_GONE,
+    },
+    Plugin {
+        filter: Some(volumes::restrictions),
+        score: None,
+        awaits: change::POD_GONE | change::VOLUME,
     },
     Plugin { filter: Some(volumes::binding), score: None, awaits: change::NODE | change::VOLUME },
     Plugin { filter: Some(volumes::zone), score: None, awaits: change::NODE | change::VOLUME },

@@ -183,6 +183,11 @@ impl Claim {
             },
         }
     }
+
+    /// Whether one pod may use it at a time.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.access_modes.iter().any(|mode| mode == "ReadWriteOncePod")
+    }
 }
 
 fn class_of(object: &Value) -> Arc<str> {

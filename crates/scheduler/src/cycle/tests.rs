@@ -348,6 +348,28 @@ fn volumes_are_made_where_the_class_and_an_earlier_choice_say() {
 }
 
 #[test]
+fn a_claim_for_one_pod_is_used_by_one_pod() {
+    let mut cluster = Cluster::with_volumes();
+    let mut alone = claim("made", "1Gi", Value::Null);
+    alone["spec"]["accessModes"] = json!(["ReadWriteOncePod"]);
+    let spec = cluster.claim("alone", &alone);
+    assert_eq!(cluster.schedule(json!({}), spec.clone()), "a");
+    let refused = cluster.schedule(json!({}), spec.clone());
+    let why = "0/2 nodes are available: 2 node(s) unavailable due to PersistentVolumeClaim with \
+        ReadWriteOncePod access mode already in-use by another pod.";
+    assert!(refused.starts_with(why), "{refused}");
+    // A more important pod takes it.
+    let urgent = json!({"priority": 10, "volumes": spec["volumes"]});
+    let pod = cluster.pod("", json!({}), urgent);
+    let Verdict::Refuse(refused) = cluster.decide(&pod) else { panic!("it is in use") };
+    let candidate = refused.preempted.unwrap();
+    assert_eq!((&*candidate.node, candidate.victims.len()), ("a", 1));
+    assert_eq!(&*candidate.victims[0].key.name, "p1");
+    cluster.state.remove_pod(&Request::new("default", "p1"));
+    assert!(matches!(cluster.decide(&pod), Verdict::Place(_)));
+}
+
+#[test]
 fn preemption_takes_the_fewest_and_least_important_pods() {
     let mut cluster = Cluster::new(&[node("a", "2"), node("b", "2")]);
     let with_priority = |priority: i32, cpu: &str| {

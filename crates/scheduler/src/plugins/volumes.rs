@@ -1,4 +1,5 @@
-//! Volumes: claims that are bound already, and claims that wait for their first consumer.
+//! Volumes: claims that are bound already, claims that wait for their first consumer, and claims
+//! that one pod may use at a time.
 //!
 //! A claim that waits gets the smallest free volume of its class that fits it and the node. Without
 //! one, the class must make volumes for the node.
@@ -164,6 +165,59 @@ pub(crate) fn place(late: &[LateClaim], node: &Node) -> Option<Vec<Placement>> {
 /// The volumes that may have to be compared with each node.
 pub(crate) fn comparisons(late: &[LateClaim]) -> usize {
     late.iter().map(|claim| claim.free.others.len()).sum()
+}
+
+/// The pod's claims that one pod may use at a time, and their uses by pods on nodes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Exclusive {
+    claims: Vec<String>,
+    n_uses: i64,
+}
+
+impl Exclusive {
+    pub(crate) fn new(view: &View, pod: &Pod) -> Self {
+        let is_exclusive = |name: &&String| {
+            let claim = view.claims.get(&Request::new(pod.key.namespace.clone(), &***name));
+            claim.is_some_and(|claim| claim.is_exclusive())
+        };
+        let claims = pod.spec.claims.iter().filter(is_exclusive).cloned().collect();
+        Self { claims, n_uses: 0 }
+    }
+
+    /// Whether there are no such claims.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.claims.is_empty()
+    }
+
+    /// Counts the pods of one node.
+    pub(crate) fn add_node(&mut self, pod: &Pod, info: &NodeInfo) {
+        if !self.is_empty() {
+            for other in info.pods.values() {
+                self.add_pod(pod, other, 1);
+            }
+        }
+    }
+
+    /// Adds or removes one pod on a node.
+    pub(crate) fn add_pod(&mut self, pod: &Pod, other: &Pod, sign: i64) {
+        if other.key.namespace != pod.key.namespace {
+            return;
+        }
+        for name in &other.spec.claims {
+            if self.claims.contains(name) {
+                self.n_uses += sign;
+            }
+        }
+    }
+}
+
+pub(super) fn restrictions(cycle: &Cycle, _: &Node, _: &NodeInfo) -> Result<(), Refusal> {
+    match cycle.exclusive.n_uses > 0 {
+        true => Err(Refusal::resolvable(
+            "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod",
+        )),
+        false => Ok(()),
+    }
 }
 
 /// The bound volumes of the pod.
