@@ -227,35 +227,49 @@ impl<'a> Sync<'a> {
 
     /// Replaces pods of older revisions, as far as the strategy permits.
     fn plan_update(&self, plan: &mut Plan<'a>) {
-        let run: Vec<&str> =
-            self.nodes.iter().filter(|(_, fit)| **fit == Fit::Run).map(|(node, _)| *node).collect();
-        let n_nodes = i32::try_from(run.len()).unwrap_or(i32::MAX);
-        let surge = self.max_surge(n_nodes);
+        let n_nodes = self.nodes.values().filter(|fit| **fit == Fit::Run).count();
+        let of_nodes = i32::try_from(n_nodes).unwrap_or(i32::MAX);
+        let surge = self.max_surge(of_nodes);
         let max = match &self.set.spec.update_strategy["rollingUpdate"]["maxUnavailable"] {
             _ if surge > 0 => surge,
             Value::Null => 1,
-            max => int_or_percent(max, n_nodes, true).max(1),
+            max => int_or_percent(max, of_nodes, true).max(1),
         };
         let mut room = usize::try_from(max).unwrap_or_default();
         // Nodes whose old pod is unavailable anyway come first and need no room.
         let (mut free, mut waiting) = (Vec::new(), Vec::new());
-        for node in run {
+        // Available old pods of nodes that get no new ones.
+        let (mut leaving, mut n_available) = (Vec::new(), 0);
+        for (node, fit) in &self.nodes {
             let pods = self.pods_of(node);
+            if *fit == Fit::Away || (*fit == Fit::Continue && pods.is_empty()) {
+                continue;
+            }
             let is_new = |pod: &&&Pod| pod.label(HASH_LABEL) == self.hash;
             let new = pods.iter().find(is_new);
             let old = pods.iter().find(|pod| !is_new(pod) && !pod.is_being_deleted());
+            let is_available = old.or(new).is_some_and(|pod| self.is_available(pod));
+            n_available += usize::from(is_available);
             match (new, old) {
-                (None, Some(old)) if self.is_available(old) => waiting.push((node, *old)),
+                (None, Some(old)) if surge > 0 && *fit == Fit::Continue => match is_available {
+                    true => leaving.push(*old),
+                    false => plan.delete.push(*old),
+                },
+                (None, Some(old)) if is_available => waiting.push((*node, *old)),
                 (None, Some(old)) => {
                     // With a surge its replacement is unavailable for a while too.
                     room = room.saturating_sub(usize::from(surge == 0));
-                    free.push((node, *old));
+                    free.push((*node, *old));
                 }
                 (Some(new), _) if self.is_available(new) => {}
+                // The only pod of a node is not one too many.
+                (_, None) if surge > 0 => {}
                 // It is being replaced.
                 _ => room = room.saturating_sub(1),
             }
         }
+        let n_spare = n_available.saturating_sub(n_nodes);
+        plan.delete.extend(leaving.into_iter().take(n_spare));
         let chosen = free.into_iter().chain(waiting.into_iter().take(room));
         for (node, old) in chosen {
             match surge > 0 {
