@@ -34,7 +34,9 @@ pub(super) async fn delete_all(
         findings.pods_grace =
             grace.map(|seconds| seconds.map_or(GRACE_DEFAULT, Duration::from_secs)).max();
     }
-    if findings.pods_grace.is_some() {
+    // What pods depend on, such as the policies of their network, must not go before them. Whether
+    // pods that could not be deleted remain is not known.
+    if findings.pods_grace.is_some() || !findings.failures.is_empty() {
         return;
     }
     for resource in others {
@@ -89,11 +91,16 @@ async fn try_delete(
     }
     let mut remaining = list(api, &collection).await?;
     if !as_one && !remaining.is_empty() {
+        // An object that is refused does not keep the others.
+        let mut failure = None;
         for object in &remaining {
-            let deleted = api.delete(&resource.object(namespace, object.name()), &options).await;
-            deleted
-                .map(drop)
-                .or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) })?;
+            match api.delete(&resource.object(namespace, object.name()), &options).await {
+                Err(error) if !error.is_not_found() => _ = failure.get_or_insert(error),
+                _ => {}
+            }
+        }
+        if let Some(error) = failure {
+            return Err(error);
         }
         remaining = list(api, &collection).await?;
     }
