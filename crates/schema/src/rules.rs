@@ -14,7 +14,7 @@
 //! |---|---|
 //! | a rule that mentions `oldSelf` | runs if the old object has a value there, or if it says `optionalOldSelf` |
 //! | an old value | is found through properties, keys of maps and the keys of lists of type `map` |
-//! | a rule that fails for an unchanged value | is a warning, unless it mentions `oldSelf`; what is unchanged: `correlate` |
+//! | a rule that fails for an unchanged value | is a warning, unless it mentions `oldSelf` |
 //!
 //! Each expression may cost [`EXPRESSION_COST_MAX`], all for one object [`OBJECT_COST_MAX`]. What
 //! the evaluator counts bounds time as well, so rules belong on a thread that may be held up.

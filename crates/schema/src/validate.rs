@@ -8,9 +8,9 @@
 //!
 //! # Ratcheting
 //!
-//! On update a node whose value is unchanged (`correlate`) is not looked at. Old and new correlate through
-//! properties, map keys and the keys of `x-kubernetes-list-type: map` lists; elements of other
-//! lists and branches of combinators do not correlate.
+//! On update a node whose value is unchanged (`correlate`) is not looked at. Old and new correlate
+//! through properties, map keys and the keys of `x-kubernetes-list-type: map` lists; elements of
+//! other lists and branches of combinators do not correlate.
 //!
 //! # Budget
 //!
