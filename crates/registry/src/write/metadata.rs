@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, encode, field, name};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// Bytes of repeated owners' uids after which a warning names no more: those of all warnings.
 const UIDS_BYTES_MAX: usize = 4096;
@@ -112,15 +112,19 @@ fn deduplicate(attributes: &Attributes, object: &mut Value, is_admitted: bool) {
 pub(super) fn warn_of_finalizers(attributes: &Attributes, object: &Value, old: Option<&Value>) {
     let known: HashSet<&str> =
         old.map(ObjectExt::finalizers).unwrap_or_default().into_iter().collect();
-    for finalizer in object.finalizers() {
-        if !finalizer.contains('/')
-            && !STANDARD_FINALIZERS.contains(&finalizer)
-            && !known.contains(finalizer)
-        {
-            attributes.warn(format!(
-                "metadata.finalizers: \"{finalizer}\": prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"
-            ));
+    let finalizers: BTreeSet<&str> = object.finalizers().into_iter().collect();
+    for finalizer in finalizers.into_iter().filter(|finalizer| !known.contains(finalizer)) {
+        let what = format!("metadata.finalizers: {}", field::quote(finalizer));
+        for fault in name::qualified_name(finalizer) {
+            attributes.warn(format!("{what}: {fault}"));
         }
+        if finalizer.contains('/') || STANDARD_FINALIZERS.contains(&finalizer) {
+            continue;
+        }
+        let path = if finalizer.contains('.') { " including a path (/)" } else { "" };
+        attributes.warn(format!(
+            "{what}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers"
+        ));
     }
 }
 
