@@ -34,9 +34,8 @@ pub(super) async fn delete_all(
         findings.pods_grace =
             grace.map(|seconds| seconds.map_or(GRACE_DEFAULT, Duration::from_secs)).max();
     }
-    // What pods depend on, such as the policies of their network, must not go before them. Whether
-    // pods that could not be deleted remain is not known.
-    if findings.pods_grace.is_some() || !findings.failures.is_empty() {
+    // What pods depend on, such as the policies of their network, must not go before them.
+    if findings.pods_grace.is_some() {
         return;
     }
     for resource in others {

@@ -390,15 +390,12 @@ async fn type_that_cannot_be_listed_does_not_delay_others() {
     assert!(started.elapsed() < FIRST_LISTS_MAX / 2, "a refusal is not waited for");
 }
 
-/// Starts a control plane with the namespace controller, whose deletes of a collection fail.
-/// Returns how often it tried.
-fn with_failing_deletes(
-    plural: &'static str,
-    running: &mut JoinSet<()>,
-) -> (Person, Arc<AtomicUsize>) {
+#[tokio::test(start_paused = true)]
+async fn namespace_with_changing_errors_is_retried_with_back_off() {
     let plane = ControlPlane::builder().simulated(1).controllers(false).build();
     let person = Person { client: plane.client() };
     let clock = plane.server().registry().clock().clone();
+    let mut running = JoinSet::new();
     running.spawn(async move { plane.run(CancellationToken::new()).await.unwrap() });
     let inner = person.client.clone();
     let n_tries = Arc::new(AtomicUsize::new(0));
@@ -408,7 +405,7 @@ fn with_failing_deletes(
             let (inner, n_tries) = (inner.clone(), n_tries.clone());
             async move {
                 if request.method() != http::Method::DELETE
-                    || !request.uri().path().ends_with(plural)
+                    || !request.uri().path().ends_with("/configmaps")
                 {
                     return inner.send(request).await;
                 }
@@ -429,31 +426,10 @@ fn with_failing_deletes(
         NamespaceController::new(setup.clone()).add_to(manager)
     });
     running.spawn(async { namespaces.await.unwrap() });
-    (person, n_tries)
-}
-
-#[tokio::test(start_paused = true)]
-async fn namespace_with_changing_errors_is_retried_with_back_off() {
-    let mut running = JoinSet::new();
-    let (person, n_tries) = with_failing_deletes("/configmaps", &mut running);
     person.namespace("doomed").await;
     person.delete("/api/v1/namespaces/doomed", "Background").await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     // Ten by back-off, and one 5 s after each change of the conditions.
     let n = n_tries.load(Ordering::Relaxed);
     assert!((5..=30).contains(&n), "{n} tries in a minute");
-}
-
-#[tokio::test(start_paused = true)]
-async fn content_stays_while_the_pods_of_its_namespace_cannot_be_deleted() {
-    let mut running = JoinSet::new();
-    let (person, n_tries) = with_failing_deletes("/pods", &mut running);
-    person.namespace("doomed").await;
-    person.map("doomed", "needed", &[]).await;
-    person.delete("/api/v1/namespaces/doomed", "Background").await;
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(n_tries.load(Ordering::Relaxed) > 1);
-    assert!(person.get(&maps("doomed", "needed")).await.is_some(), "a pod may need it");
-    let namespace = person.get("/api/v1/namespaces/doomed").await.unwrap();
-    assert!(namespace["status"].to_string().contains("Failed to delete all resource types"));
 }
