@@ -375,9 +375,7 @@ pub(super) fn restore(resource: &Resource, new: &mut Value, old: &Value) {
     meta.remove("selfLink");
     meta.remove("resourceVersion");
     put_back(meta, "creationTimestamp", stored("creationTimestamp"));
-    if resource.tracks_generation {
-        put_back(meta, "generation", stored("generation"));
-    }
+    put_back(meta, "generation", stored("generation"));
     if !resource.scope.is_namespaced() {
         meta.remove("namespace");
     }
