@@ -66,8 +66,15 @@ pub(super) fn check_body_name(target: &Target, object: &Value) -> Result<(), Api
     }
 }
 /// Removes owner references that are equal to an earlier one, with a warning. The reference does so
-/// after mutating admission for patches only, and says so.
+/// before mutating admission, except for patches, which the warning says.
 pub(super) fn deduplicate_owners(attributes: &Attributes, object: &mut Value) {
+    deduplicate(attributes, object, attributes.verb == Verb::Patch);
+}
+/// The same for those that mutating admission has added.
+pub(super) fn deduplicate_admitted_owners(attributes: &Attributes, object: &mut Value) {
+    deduplicate(attributes, object, true);
+}
+fn deduplicate(attributes: &Attributes, object: &mut Value, is_admitted: bool) {
     let Some(owners) = object
         .get_mut("metadata")
         .and_then(|m| m.get_mut("ownerReferences"))
@@ -95,10 +102,7 @@ pub(super) fn deduplicate_owners(attributes: &Attributes, object: &mut Value) {
     }
     *owners = unique;
     if is_repeated {
-        let when = match attributes.verb {
-            Verb::Patch => " after mutating admission happens",
-            _ => "",
-        };
+        let when = if is_admitted { " after mutating admission happens" } else { "" };
         attributes.warn(format!(
             ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {uids}"
         ));
