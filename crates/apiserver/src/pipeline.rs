@@ -146,9 +146,8 @@ impl Inner {
             Schema::add_headers(schema, response.headers_mut());
         }
         if let Some(observation) = begun.get() {
-            let code = response.status();
-            let follows = is_long_running && (code == StatusCode::OK || code.is_informational());
-            stored(observation.answered(code.as_u16(), follows), deadline).await;
+            let code = response.status().as_u16();
+            stored(observation.answered(code, is_long_running), deadline).await;
             // What still streams is recorded at its end.
             if Arc::strong_count(observation) == 1 {
                 stored(observation.completed(), deadline).await;
@@ -289,7 +288,9 @@ impl Inner {
         let observation =
             begun.get_or_init(|| self.observers.begin(&attributes, || AuditSource::of(parts)));
         span.into_iter().for_each(|span| observation.traces(span));
-        if let Some(stored) = observation.received()
+        if !is_known {
+            observation.unauthenticated();
+        } else if let Some(stored) = observation.received()
             && let Err(error) = stored.await
         {
             observation.refused();
