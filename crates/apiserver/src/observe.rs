@@ -173,8 +173,8 @@ impl Observation {
         self.is_recorded.store(true, Ordering::Relaxed);
     }
 
-    /// Nobody knows the user. As in the reference, neither the arrival of the request nor the end of
-    /// its answer is recorded, only the head of the answer.
+    /// Nobody knows the user. As in the reference, neither the arrival of the request nor the end
+    /// of its answer is recorded, only the head of the answer.
     pub(crate) fn unauthenticated(&self) {
         self.has_no_user.store(true, Ordering::Relaxed);
         self.is_recorded.store(true, Ordering::Relaxed);

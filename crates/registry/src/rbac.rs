@@ -7,10 +7,10 @@
 //!
 //! At start it creates the roles and bindings of a Kubernetes API server (`bootstrap.json`), in the
 //! form in which they are stored, with the rules of aggregated roles (`bootstrap/roles.txt`; a test
-//! makes it). It adds labels, annotations, rules, selectors and subjects that an existing one lacks,
-//! and never removes any. A binding of another role is replaced: its subjects would get that role.
-//! Objects with the annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` stay as they
-//! are.
+//! makes it). It adds labels, annotations, rules, selectors and subjects that an existing one
+//! lacks, and never removes any. A binding of another role is replaced: its subjects would get that
+//! role. Objects with the annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` stay as
+//! they are.
 //!
 //! The roles of the start are read once per process. All control planes share their index until
 //! they have other roles, and an object that the registry has written at its start

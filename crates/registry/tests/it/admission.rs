@@ -1,4 +1,5 @@
-//! Admission as a write meets it: changes by plugins, answers of webhooks, questions to authorizers.
+//! Admission as a write meets it: changes by plugins, answers of webhooks, questions to
+//! authorizers.
 use crate::server::{Server, refused};
 use bytes::Bytes;
 use futures::FutureExt;

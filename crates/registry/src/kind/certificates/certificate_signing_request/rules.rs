@@ -270,6 +270,6 @@ mod tests {
             assert_eq!(common_name(&request).as_deref(), Ok("system:node:n1"));
         }
         let unread = common_name(&json!({"spec": {"request": "eA=="}}));
-        assert_eq!(unread.as_deref(), Err(NOT_PEM));
+        assert_eq!(unread, Err(NOT_PEM.to_owned()));
     }
 }
