@@ -118,6 +118,7 @@ impl Observers {
             span: OnceLock::new(),
             answer_span: OnceLock::new(),
             is_recorded: AtomicBool::new(false),
+            has_no_user: AtomicBool::new(false),
         };
         for metrics in &self.metrics {
             metrics.begun(request);
@@ -157,6 +158,8 @@ pub(crate) struct Observation {
     answer_span: OnceLock<Span>,
     /// The last stage is recorded, or is not to be.
     is_recorded: AtomicBool,
+    /// Only the head of the answer is recorded.
+    has_no_user: AtomicBool,
 }
 
 impl Observation {
@@ -167,6 +170,13 @@ impl Observation {
 
     /// The request is refused because its arrival could not be recorded. Nothing more is.
     pub(crate) fn refused(&self) {
+        self.is_recorded.store(true, Ordering::Relaxed);
+    }
+
+    /// Nobody knows the user. As in the reference, neither the arrival of the request nor the end
+    /// of its answer is recorded, only the head of the answer.
+    pub(crate) fn unauthenticated(&self) {
+        self.has_no_user.store(true, Ordering::Relaxed);
         self.is_recorded.store(true, Ordering::Relaxed);
     }
 
@@ -269,7 +279,7 @@ impl Observation {
         self.impersonated.get().unwrap_or(&self.request)
     }
 
-    /// The head of the answer is ready. `follows`: it is a watch, whose events follow. Returns what
+    /// The head of the answer is ready. `follows`: it is that of a watch or a stream. Returns what
     /// it waits for.
     pub(crate) fn answered(&self, code: u16, follows: bool) -> Option<EventStored> {
         self.code.store(code, Ordering::Relaxed);
@@ -277,7 +287,10 @@ impl Observation {
         for metrics in &self.observers.metrics {
             metrics.answered(self.request(), code, latency);
         }
-        if follows { self.record_for(Stage::ResponseStarted) } else { None }
+        match follows || self.has_no_user.load(Ordering::Relaxed) {
+            true => self.record_for(Stage::ResponseStarted),
+            false => None,
+        }
     }
 
     fn code(&self) -> Option<u16> {

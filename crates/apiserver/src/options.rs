@@ -9,7 +9,7 @@ use setpoint_object::gvk::GroupKind;
 use setpoint_object::label::Selector;
 use setpoint_registry::{
     DeleteOptions, FieldValidation, Format, ListOptions, PatchType, RawDeleteOptions,
-    ShardSelector, VersionMatch, WriteOptions,
+    ShardSelector, VersionMatch, WriteOptions, check_dry_run,
 };
 use setpoint_schema::decode::cbor;
 use setpoint_schema::patch::json_type;
@@ -61,7 +61,8 @@ pub(crate) fn patch(query: &Query, patch_type: PatchType) -> Result<WriteOptions
 fn write_fields(query: &Query, errors: &mut field::Errors) -> WriteOptions {
     let field_manager = query.text("fieldManager").to_owned();
     check_field_manager(&field_manager, errors);
-    let dry_run = dry_run(&query.all("dryRun").collect::<Vec<_>>(), errors);
+    let dry_runs: Vec<&str> = query.all("dryRun").collect();
+    check_dry_run(&dry_runs, errors);
     let field_validation = match query.text("fieldValidation") {
         "" | "Warn" => FieldValidation::Warn,
         "Ignore" => FieldValidation::Ignore,
@@ -75,6 +76,7 @@ fn write_fields(query: &Query, errors: &mut field::Errors) -> WriteOptions {
             FieldValidation::Warn
         }
     };
+    let dry_run = !dry_runs.is_empty();
     WriteOptions { dry_run, field_manager, field_validation, force: None }
 }
 
@@ -93,13 +95,6 @@ fn check_field_manager(manager: &str, errors: &mut field::Errors) {
             });
         }
     }
-}
-
-fn dry_run(values: &[&str], errors: &mut field::Errors) -> bool {
-    if values.iter().any(|value| *value != "All") {
-        errors.push(field::Error::not_supported(Path::new("dryRun"), &json!(values), &["All"]));
-    }
-    !values.is_empty()
 }
 
 /// Options of list, watch and deletecollection. They are checked as those of a watch if `watch` is

@@ -51,7 +51,7 @@ use parking_lot::Mutex;
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Origin, Reason};
 use setpoint_registry::{
-    Attributes, Catalog, Identity, Impersonator, Requested, ResourcePath, Routes, is_health,
+    Attributes, Catalog, Identity, Impersonator, Requested, ResourcePath, Routes, Verb, is_health,
 };
 use setpoint_spans::Tracer;
 use std::pin::pin;
@@ -146,9 +146,8 @@ impl Inner {
             Schema::add_headers(schema, response.headers_mut());
         }
         if let Some(observation) = begun.get() {
-            let code = response.status();
-            let follows = is_long_running && (code == StatusCode::OK || code.is_informational());
-            stored(observation.answered(code.as_u16(), follows), deadline).await;
+            let code = response.status().as_u16();
+            stored(observation.answered(code, is_long_running), deadline).await;
             // What still streams is recorded at its end.
             if Arc::strong_count(observation) == 1 {
                 stored(observation.completed(), deadline).await;
@@ -167,21 +166,23 @@ impl Inner {
         query: &Query,
         audit_id: &HeaderValue,
     ) -> (Destination, Attributes) {
-        let (destination, requested, watch) = self.destination(catalog, backends, parts.uri.path());
+        let (destination, requested, special) =
+            self.destination(catalog, backends, parts.uri.path());
         let named = match &requested {
             Requested::Resource(target) => Some(!target.name.is_empty()),
             Requested::Unrouted(path) => Some(!path.name.is_empty()),
             _ => None,
         };
-        let verb = match named {
-            Some(named) => verb::of_resource(&parts.method, named, watch, query),
+        // Rights to a selection do not count below a deprecated prefix.
+        let has_selectors = special.is_none();
+        let verb = special.unwrap_or_else(|| match named {
+            Some(named) => verb::of_resource(&parts.method, named, query),
             None => verb::of_path(&parts.method),
-        };
+        });
         let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
-        // Rights to a selection do not count below the deprecated prefix.
-        let selector = |name: &str| match watch {
-            true => String::new(),
-            false => query.text(name).to_owned(),
+        let selector = |name: &str| match has_selectors {
+            true => query.text(name).to_owned(),
+            false => String::new(),
         };
         let origin = match parts.extensions.get::<Origin>() {
             Some(origin) => Some(origin.clone()),
@@ -199,30 +200,32 @@ impl Inner {
         (destination, attributes)
     }
 
-    /// The destination of a path, its subject, and whether it has the deprecated `/watch/` prefix.
+    /// The destination of a path, its subject, and the verb of every method, if it has a deprecated
+    /// prefix.
     fn destination(
         &self,
         catalog: &Catalog,
         backends: &backend::Table,
         path: &str,
-    ) -> (Destination, Requested, bool) {
+    ) -> (Destination, Requested, Option<Verb>) {
         let as_path = || Requested::Path(path.to_owned());
         match backends.find(path) {
-            Some(Found::Resource { backend, path, watch }) => {
-                return (Destination::Backend(backend), Requested::Unrouted(path), watch);
+            Some(Found::Resource { backend, path, verb }) => {
+                return (Destination::Backend(backend), Requested::Unrouted(path), verb);
             }
             Some(Found::Version(backend)) => {
-                return (Destination::Backend(backend), as_path(), false);
+                return (Destination::Backend(backend), as_path(), None);
             }
             Some(Found::Group(name)) => {
-                return (Destination::Document(Route::ApiGroup(name)), as_path(), false);
+                return (Destination::Document(Route::ApiGroup(name)), as_path(), None);
             }
             None => {}
         }
         match route::route(catalog, path) {
             Ok(Route::Resource(found)) => {
                 let watch = found.watch;
-                (Destination::Resource { watch }, Requested::Resource(found.target), watch)
+                let verb = watch.then_some(Verb::Watch);
+                (Destination::Resource { watch }, Requested::Resource(found.target), verb)
             }
             Ok(document) => {
                 let of_backend = match &document {
@@ -235,11 +238,11 @@ impl Inner {
                     Some(backend) => Destination::Backend(backend),
                     None => Destination::Document(document),
                 };
-                (destination, as_path(), false)
+                (destination, as_path(), None)
             }
             Err(miss) => {
                 if let Some(group) = backends.registered_group(path) {
-                    return (Destination::Document(Route::ApiGroup(group)), as_path(), false);
+                    return (Destination::Document(Route::ApiGroup(group)), as_path(), None);
                 }
                 let page = self.fairness.as_ref().and_then(|_| Page::of(path));
                 let destination = match (self.extra.find(path), page) {
@@ -248,8 +251,8 @@ impl Inner {
                     (None, None) => Destination::None(miss),
                 };
                 match route::unserved(path) {
-                    Some(named) => (destination, Requested::Unrouted(named.path), named.watch),
-                    None => (destination, as_path(), false),
+                    Some(named) => (destination, Requested::Unrouted(named.path), named.verb),
+                    None => (destination, as_path(), None),
                 }
             }
         }
@@ -285,7 +288,9 @@ impl Inner {
         let observation =
             begun.get_or_init(|| self.observers.begin(&attributes, || AuditSource::of(parts)));
         span.into_iter().for_each(|span| observation.traces(span));
-        if let Some(stored) = observation.received()
+        if !is_known {
+            observation.unauthenticated();
+        } else if let Some(stored) = observation.received()
             && let Err(error) = stored.await
         {
             observation.refused();

@@ -222,8 +222,8 @@ pub(crate) fn find(
 pub(crate) struct Unserved {
     /// The resource.
     pub(crate) path: ResourcePath,
-    /// Whether the path has the deprecated `/watch/` prefix.
-    pub(crate) watch: bool,
+    /// The verb of every method, if the path has a deprecated prefix: `/watch/` or `/proxy/`.
+    pub(crate) verb: Option<Verb>,
 }
 
 /// Parses a resource path that is not served here, so that the request can be authorized before it
@@ -236,9 +236,11 @@ pub(crate) fn unserved(path: &str) -> Option<Unserved> {
         ["apis", group, version, rest @ ..] => (*group, version, rest),
         _ => return None,
     };
-    let (watch, rest) = match rest {
-        ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
-        rest => (false, rest),
+    let (verb, rest) = match rest {
+        [verb @ ("watch" | "proxy"), rest @ ..] if !rest.is_empty() => {
+            (Some(Verb::from(*verb)), rest)
+        }
+        rest => (None, rest),
     };
     let (namespace, rest) = match rest {
         ["namespaces", namespace, rest @ ..]
@@ -249,6 +251,8 @@ pub(crate) fn unserved(path: &str) -> Option<Unserved> {
         rest => ("", rest),
     };
     let word = |at: usize| rest.get(at).copied().unwrap_or_default();
+    // What follows a proxied object is a path of the object, not a subresource.
+    let is_proxy = verb.as_ref().is_some_and(|verb| verb.as_str() == "proxy");
     (!rest.is_empty()).then(|| Unserved {
         path: ResourcePath {
             group: group.to_owned(),
@@ -256,9 +260,9 @@ pub(crate) fn unserved(path: &str) -> Option<Unserved> {
             resource: word(0).to_owned(),
             namespace: namespace.to_owned(),
             name: word(1).to_owned(),
-            subresource: Subresource::of(word(2)),
+            subresource: Subresource::of(if is_proxy { "" } else { word(2) }),
         },
-        watch,
+        verb,
     })
 }
 
@@ -279,4 +283,26 @@ fn check_name(name: &str) -> Result<(), Unrouted> {
         "Name parameter invalid: {}: {why}",
         quote(name)
     )))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deprecated_prefixes_are_verbs() {
+        for (path, verb, expected) in [
+            ("/api/v1/pods/a/log", "", ("", "pods", "a", "log")),
+            ("/api/v1/watch/namespaces/d/pods/a", "watch", ("d", "pods", "a", "")),
+            ("/api/v1/proxy/namespaces/d/pods/a/log", "proxy", ("d", "pods", "a", "")),
+            ("/api/v1/proxy/nodes/n", "proxy", ("", "nodes", "n", "")),
+            ("/api/v1/proxy", "", ("", "proxy", "", "")),
+        ] {
+            let Unserved { path: named, verb: found } = unserved(path).unwrap();
+            assert_eq!(found.as_ref().map_or("", Verb::as_str), verb, "{path}");
+            let subresource = named.subresource.as_ref().map_or("", |sub| sub.as_str());
+            let found = (&*named.namespace, &*named.resource, &*named.name, subresource);
+            assert_eq!(found, expected, "{path}");
+        }
+    }
 }

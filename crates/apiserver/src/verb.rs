@@ -6,11 +6,10 @@ use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Reason};
 use setpoint_registry::{Resource, Routes, Target, Verb};
 
-/// The verb of a request on a resource path, served or not; empty for other methods than those of
-/// verbs. `watch`: the path has the deprecated `/watch/` prefix, which is the verb of every method.
-pub(crate) fn of_resource(method: &Method, named: bool, watch: bool, query: &Query) -> Verb {
+/// The verb of a request on a resource path, served or not, without a deprecated prefix; empty for
+/// other methods than those of verbs.
+pub(crate) fn of_resource(method: &Method, named: bool, query: &Query) -> Verb {
     match *method {
-        _ if watch => Verb::Watch,
         Method::GET | Method::HEAD if named => Verb::Get,
         Method::GET | Method::HEAD if query.flag("watch").unwrap_or(false) => Verb::Watch,
         Method::GET | Method::HEAD => Verb::List,
@@ -107,9 +106,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verb_follows_method_name_and_prefix() {
+    fn verb_follows_method_and_name() {
         let none = Query::parse("");
-        let of = |method, named, watch| of_resource(&method, named, watch, &none).to_string();
+        let of = |method, named| of_resource(&method, named, &none).to_string();
         for (method, named, collection) in [
             (Method::GET, "get", "list"),
             (Method::HEAD, "get", "list"),
@@ -120,9 +119,8 @@ mod tests {
             (Method::OPTIONS, "", ""),
             (Method::TRACE, "", ""),
         ] {
-            assert_eq!(of(method.clone(), true, false), named, "{method}");
-            assert_eq!(of(method.clone(), false, false), collection, "{method}");
-            assert_eq!(of(method.clone(), true, true), "watch", "{method}");
+            assert_eq!(of(method.clone(), true), named, "{method}");
+            assert_eq!(of(method.clone(), false), collection, "{method}");
         }
         assert_eq!(of_path(&Method::OPTIONS).as_str(), "options");
     }

@@ -5,11 +5,14 @@ use setpoint_apiserver::{AuditEvent, AuditLevel, Stage};
 use setpoint_object::{ApiError, Skim};
 use setpoint_registry::{Attributes, Format, Subresource};
 use setpoint_schema::decode::parse;
+use std::borrow::Cow;
 
 /// Maximum size of a recorded object in bytes: 4 MiB, which is more than a request body may have.
 /// Larger ones, which are lists, are left out.
 pub const OBJECT_BYTES_MAX: usize = 4 << 20;
 
+/// Maximum bytes of a recorded user agent: 1024, as kube-apiserver's.
+const USER_AGENT_BYTES_MAX: usize = 1024;
 /// The annotation of an event whose object was left out.
 const TRUNCATED: &str = "audit.k8s.io/truncated";
 
@@ -72,7 +75,7 @@ fn document(event: &AuditEvent, level: AuditLevel, omits_managed_fields: bool) -
         out["sourceIPs"] = event.source.addresses.iter().map(ToString::to_string).collect();
     }
     if !request.user_agent.is_empty() {
-        out["userAgent"] = request.user_agent.as_str().into();
+        out["userAgent"] = user_agent(&request.user_agent).into();
     }
     let is_received = event.stage == Stage::RequestReceived;
     if let Some(impersonator) = &request.impersonator {
@@ -133,6 +136,18 @@ fn document(event: &AuditEvent, level: AuditLevel, omits_managed_fields: bool) -
         out["annotations"] = annotations.into();
     }
     out
+}
+
+/// A client's description of itself. Longer ones are cut.
+fn user_agent(text: &str) -> Cow<'_, str> {
+    if text.len() <= USER_AGENT_BYTES_MAX {
+        return text.into();
+    }
+    let mut end = USER_AGENT_BYTES_MAX;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}...TRUNCATED", &text[..end]).into()
 }
 
 /// The name of a level.
@@ -215,7 +230,8 @@ fn object_ref(request: &Attributes, names: &Names<'_>) -> Value {
         text => text.to_owned(),
     };
     set("resource", request.resource());
-    set("namespace", &or_in_body(request.namespace(), names.namespace));
+    // A Namespace object is in its own namespace.
+    set("namespace", &or_in_body(request.scope(), names.namespace));
     set("name", &or_in_body(request.name(), names.name));
     set("uid", names.uid);
     set("apiGroup", request.group());
@@ -223,4 +239,17 @@ fn object_ref(request: &Attributes, names: &Names<'_>) -> Value {
     set("resourceVersion", names.resource_version);
     set("subresource", request.subresource().map_or("", Subresource::as_str));
     reference.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_user_agent_is_cut() {
+        let short = "x".repeat(USER_AGENT_BYTES_MAX);
+        assert_eq!(user_agent(&short), short);
+        let long = format!("{}äx", "x".repeat(USER_AGENT_BYTES_MAX - 1));
+        assert_eq!(user_agent(&long), format!("{}...TRUNCATED", &short[1..]));
+    }
 }

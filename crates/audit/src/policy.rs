@@ -258,8 +258,9 @@ impl Rule {
 
     fn matches_subject(&self, request: &Attributes) -> bool {
         if !self.resources.is_empty() || !self.namespaces.is_empty() {
+            // A Namespace object is in its own namespace.
             let in_namespaces = self.namespaces.is_empty()
-                || self.namespaces.iter().any(|one| one == request.namespace());
+                || self.namespaces.iter().any(|one| one == request.scope());
             return request.is_resource()
                 && in_namespaces
                 && (self.resources.is_empty()
@@ -279,7 +280,7 @@ impl Rule {
 
 impl GroupResources {
     fn matches(&self, request: &Attributes) -> bool {
-        if self.group != request.group() {
+        if self.group != "*" && self.group != request.group() {
             return false;
         }
         if self.resources.is_empty() {
@@ -293,7 +294,7 @@ impl GroupResources {
         let subresource = request.subresource().map_or("", |subresource| subresource.as_str());
         self.resources.iter().any(|one| match one.split_once('/') {
             None => one == "*" || (one == resource && subresource.is_empty()),
-            Some(("*", of)) => of == subresource,
+            Some(("*", of)) => !subresource.is_empty() && of == subresource,
             Some((of, "*")) => of == resource,
             Some((of, sub)) => of == resource && sub == subresource,
         })
@@ -383,6 +384,34 @@ mod tests {
                 level(&policy, &request("get", resource, "shop", "x")) == AuditLevel::Metadata
             });
             assert_eq!(found, allowed, "{resources}");
+        }
+    }
+
+    #[test]
+    fn a_star_is_every_group() {
+        let deployment = |group: &str| {
+            let path = ResourcePath {
+                group: group.to_owned(),
+                version: "v1".to_owned(),
+                resource: "deployments".to_owned(),
+                ..ResourcePath::default()
+            };
+            Attributes::new(bob(), Verb::List, Requested::Unrouted(path))
+        };
+        for (group, expected) in [("*", [true, true]), ("apps", [true, false])] {
+            let policy = policy(&format!(
+                "- {{level: Metadata, resources: [{{group: \"{group}\", resources: [deployments]}}]}}"
+            ));
+            let found = ["apps", "ex.io"].map(|of| level(&policy, &deployment(of)));
+            assert_eq!(found.map(|level| level == AuditLevel::Metadata), expected, "{group}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_is_in_itself() {
+        let policy = policy("- {level: Metadata, namespaces: [shop]}");
+        for (name, expected) in [("shop", AuditLevel::Metadata), ("bank", AuditLevel::None)] {
+            assert_eq!(level(&policy, &request("get", "namespaces", "", name)), expected, "{name}");
         }
     }
 

@@ -17,6 +17,7 @@
 //! | [`mod@parse`], [`macros`], [`ast`] | from text to a tree without macros |
 //! | [`mod@check`], [`issue`] | types and references of all nodes, or faults in cel-go's words with their places |
 //! | [`estimate`] | the most that an expression costs, from the bounds of the schema |
+//! | [`formats`] | formats of texts that expressions share with schemas |
 //! | [`eval`], [`value`], [`budget`] | running a program within a limit of costs, over trees that are not copied |
 //!
 //! The checker, the estimate and the evaluator read the same rows, so a function is added in one
@@ -34,6 +35,7 @@ pub mod decl;
 pub mod escape;
 pub mod estimate;
 pub mod eval;
+pub mod formats;
 pub mod issue;
 pub mod library;
 pub mod macros;

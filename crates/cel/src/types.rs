@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::escape::is_reserved;
+
 /// The type of an expression, of a variable or of an operand.
 ///
 /// Cloning counts references.
@@ -72,9 +74,15 @@ pub struct ObjectType {
 }
 
 impl ObjectType {
-    /// The type of a field; `None`: it has no such field.
+    /// The type of a field; `None`: it has no such field. A reserved word stands for the field
+    /// that is escaped: `x.namespace` is `x.__namespace__`.
     pub fn field(&self, name: &str) -> Option<Type> {
-        self.fields.get(name).cloned().or_else(|| self.open.then_some(Type::Dyn))
+        let escaped = || match is_reserved(name) {
+            true => self.fields.get(&format!("__{name}__")),
+            false => None,
+        };
+        let found = self.fields.get(name).or_else(escaped).cloned();
+        found.or_else(|| self.open.then_some(Type::Dyn))
     }
 }
 

@@ -103,6 +103,8 @@ impl Roles {
                 roles.insert(role.name().to_owned(), role);
             })
             .await?;
+        // A role that is refused does not keep the others.
+        let mut failure = None;
         for (name, rules) in due(&roles) {
             // With the uid, because an apply would create a role that was deleted meanwhile.
             let uid = roles.get(name).map(|role| role.uid());
@@ -114,10 +116,11 @@ impl Roles {
             match self.api.apply(&path, &applied).await {
                 // Deleted in the meantime: the next event has the others.
                 Err(error) if error.is_not_found() => {}
-                applied => _ = applied?,
+                Err(error) => _ = failure.get_or_insert(error),
+                Ok(_) => {}
             }
         }
-        Ok(Action::await_change())
+        failure.map_or(Ok(Action::await_change()), Err)
     }
 }
 

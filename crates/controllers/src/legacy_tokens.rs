@@ -98,7 +98,7 @@ impl LegacyTokens {
             }
         };
         self.api.list_pages(SECRETS, &mut look).await?;
-        let mut mounted = BTreeMap::new();
+        let (mut mounted, mut failure) = (BTreeMap::new(), None);
         for (secret, end) in &secrets {
             if !self.is_generated(secret).await? {
                 continue;
@@ -108,10 +108,13 @@ impl LegacyTokens {
                 mounted.insert(namespace.to_owned(), self.mounted(namespace).await?);
             }
             if !mounted.get(namespace).is_some_and(|names| names.contains(secret.name())) {
-                self.end(secret, *end, now).await?;
+                // One that cannot be written does not keep the others.
+                if let Err(error) = self.end(secret, *end, now).await {
+                    failure.get_or_insert(error);
+                }
             }
         }
-        Ok(())
+        failure.map_or(Ok(()), Err)
     }
 
     /// Since when uses are noted. Makes the ConfigMap if it is missing or has no date.

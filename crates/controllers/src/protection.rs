@@ -153,21 +153,15 @@ impl Claims {
             return Ok(Action::await_change());
         }
         let used = self.used(namespace).await?;
+        // A claim that cannot be released does not keep the others.
+        let mut failure = None;
         for name in waiting {
-            let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}");
-            let claim = match self.api.get(&path).await {
-                Err(error) if error.is_not_found() => {
-                    self.waiting.remove(namespace, &name);
-                    continue;
-                }
-                claim => claim?,
-            };
-            let is_used = used.by_name.contains(&*name)
-                || used.ephemeral.contains(&(&*name, controller(&claim)));
-            if !is_used {
-                release(&self.api, &path, &claim, CLAIM_FINALIZER).await?;
-                self.waiting.remove(namespace, &name);
+            if let Err(error) = self.one(namespace, &name, &used).await {
+                failure.get_or_insert(error);
             }
+        }
+        if let Some(error) = failure {
+            return Err(error.into());
         }
         if !self.waiting.has_any(namespace) {
             return Ok(Action::await_change());
@@ -182,6 +176,25 @@ impl Claims {
             }
         }
         Ok(Action::await_change())
+    }
+
+    /// Releases a waiting claim that no pod uses.
+    async fn one(&self, namespace: &str, name: &str, used: &Used) -> Result<(), RequestError> {
+        let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}");
+        let claim = match self.api.get(&path).await {
+            Err(error) if error.is_not_found() => {
+                self.waiting.remove(namespace, name);
+                return Ok(());
+            }
+            claim => claim?,
+        };
+        let is_used =
+            used.by_name.contains(name) || used.ephemeral.contains(&(name, controller(&claim)));
+        if !is_used {
+            release(&self.api, &path, &claim, CLAIM_FINALIZER).await?;
+            self.waiting.remove(namespace, name);
+        }
+        Ok(())
     }
 }
 

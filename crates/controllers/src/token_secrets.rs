@@ -137,11 +137,15 @@ impl Pass {
         let mut secrets = Vec::new();
         let path = format!("/api/v1/namespaces/{namespace}/secrets?fieldSelector=type%3D{TYPE}");
         self.api.list_pages(&path, |secret| secrets.push(secret)).await?;
-        let mut is_watched = true;
+        // A Secret that cannot be written does not keep the others.
+        let (mut is_watched, mut failure) = (true, None);
         for secret in secrets {
-            is_watched &= self.secret(secret, client).await?;
+            match self.secret(secret, client).await {
+                Ok(is) => is_watched &= is,
+                Err(error) => _ = failure.get_or_insert(error),
+            }
         }
-        Ok(is_watched)
+        failure.map_or(Ok(is_watched), Err)
     }
 
     /// One Secret. Returns false if the cache does not show its account yet: then no event would

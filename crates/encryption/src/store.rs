@@ -14,6 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
 
+/// Bytes that a range decrypts before it yields: about a millisecond with the slowest cipher.
+const OPENED_AT_ONCE: usize = 256 << 10;
+
 /// Replaces an unencrypted value if no provider accepts such: a sealed value without content.
 const REFUSED: &[u8] = b"k8s:enc:refused:v1::";
 
@@ -40,6 +43,8 @@ struct Shared {
     /// Whether ranges or feeds have returned values that could not be decrypted, since the last
     /// reload.
     gave_sealed: AtomicBool,
+    /// Whether such a value has been logged since the last reload: of the present, of the past.
+    has_logged: [AtomicBool; 2],
     /// Incremented when feeds must restart, because a reload may allow more values to be decrypted.
     restarts: watch::Sender<u64>,
 }
@@ -73,6 +78,7 @@ impl EncryptedStore {
             is_all_secret,
             usage: Usage::default(),
             gave_sealed: AtomicBool::new(false),
+            has_logged: Default::default(),
             restarts: watch::Sender::new(0),
         };
         Self { inner, shared: Arc::new(shared) }
@@ -87,7 +93,8 @@ impl EncryptedStore {
     /// decrypted, feeds end with [`StoreError::Unavailable`], so that their readers read again.
     pub fn set_config(&self, config: EncryptionConfig) {
         *self.shared.config.write() = Arc::new(config);
-        if self.shared.gave_sealed.swap(false, Ordering::Relaxed) {
+        self.shared.has_logged.iter().for_each(|has| has.store(false, Ordering::Relaxed));
+        if self.shared.gave_sealed.swap(false, Ordering::AcqRel) {
             self.shared.restarts.send_modify(|n| *n += 1);
         }
     }
@@ -156,33 +163,52 @@ impl View<'_> {
     }
 
     /// The same, for a reader of many keys: a value that cannot be decrypted is returned as stored,
-    /// or as [`REFUSED`].
-    fn open_many(&mut self, key: &Bytes, stored: Bytes) -> Bytes {
+    /// or as [`REFUSED`]. `is_past`: it may have been replaced since.
+    fn open_many(&mut self, key: &Bytes, stored: Bytes, is_past: bool) -> Bytes {
         match self.open(key, &stored) {
             Ok(opened) => opened.value,
             Err(error) => {
-                if !self.shared.gave_sealed.swap(true, Ordering::Relaxed) {
-                    let prefix = Prefix::parse(&stored);
-                    tracing::warn!(
-                        key = %String::from_utf8_lossy(key),
-                        provider = prefix.map(|prefix| prefix.kind),
-                        name = prefix.map(|prefix| prefix.key),
-                        %error,
-                        "a value cannot be decrypted: requests that need it fail. Further ones are not logged"
-                    );
-                }
+                self.gave_sealed();
+                self.log(key, &stored, is_past, &error);
                 sealed(stored)
             }
         }
     }
 
     /// The same, for a previous value: not being able to decrypt it is expected after a key was
-    /// retired, so it is not recorded.
-    fn open_past(&mut self, key: &Bytes, stored: Bytes) -> Bytes {
+    /// retired, so it is not recorded. Readers do not keep it.
+    fn open_previous(&mut self, key: &Bytes, stored: Bytes) -> Bytes {
         match self.open(key, &stored) {
             Ok(opened) => opened.value,
             Err(_) => sealed(stored),
         }
+    }
+
+    /// Records that a reader of many keys gets a value that could not be decrypted, so that it
+    /// reads again after the next reload. If there was a reload since the call began, that is now.
+    fn gave_sealed(&self) {
+        self.shared.gave_sealed.store(true, Ordering::Release);
+        let is_current = Arc::ptr_eq(&self.config, &self.shared.config.read());
+        if !is_current && self.shared.gave_sealed.swap(false, Ordering::AcqRel) {
+            self.shared.restarts.send_modify(|n| *n += 1);
+        }
+    }
+
+    /// Logs the first value of the present and the first one of the past after each reload.
+    fn log(&self, key: &Bytes, stored: &Bytes, is_past: bool, error: &ReadError) {
+        let has_logged = &self.shared.has_logged[usize::from(is_past)];
+        if has_logged.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let prefix = Prefix::parse(stored);
+        tracing::warn!(
+            key = %String::from_utf8_lossy(key),
+            provider = prefix.map(|prefix| prefix.kind),
+            name = prefix.map(|prefix| prefix.key),
+            is_past,
+            %error,
+            "a value cannot be decrypted: requests that need it fail. Further ones are not logged"
+        );
     }
 
     /// Encrypts a value.
@@ -237,12 +263,16 @@ impl Store for EncryptedStore {
             let mut found = self.inner.range(request).await?;
             let is_past = matches!(at, At::Exactly(revision) if revision < found.revision);
             let mut view = self.shared.view();
+            let mut n_bytes = 0;
             for kv in &mut found.value.entries {
+                if n_bytes > OPENED_AT_ONCE {
+                    n_bytes = 0;
+                    // Cancel safe, like this whole function: decrypting changes nothing.
+                    tokio::task::yield_now().await;
+                }
+                n_bytes += kv.value.len();
                 let stored = std::mem::take(&mut kv.value);
-                kv.value = match is_past {
-                    true => view.open_past(&kv.key, stored),
-                    false => view.open_many(&kv.key, stored),
-                };
+                kv.value = view.open_many(&kv.key, stored, is_past);
             }
             Ok(found)
         }
@@ -349,10 +379,11 @@ impl ChangeFeed for EncryptedFeed {
             };
             let mut view = self.shared.view();
             for change in &mut batch.changes {
-                change.value = change.value.take().map(|value| view.open_many(&change.key, value));
+                let value = change.value.take();
+                change.value = value.map(|value| view.open_many(&change.key, value, false));
                 if let Some(previous) = &mut change.previous {
                     let value = std::mem::take(&mut previous.value);
-                    previous.value = view.open_past(&previous.key, value);
+                    previous.value = view.open_previous(&previous.key, value);
                 }
             }
             Ok(batch)

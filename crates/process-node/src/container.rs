@@ -12,11 +12,11 @@ use setpoint_object::time::{Clock, Timestamp};
 use std::convert::Infallible;
 use std::io;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncSeekExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::process::Child;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -27,6 +27,8 @@ const OUTPUT_TIME_MAX: Duration = Duration::from_secs(2);
 /// The least time between SIGTERM and SIGKILL: 2 s, as a kubelet's. A hook may have used up the
 /// grace period.
 const SIGNAL_TIME_MIN: Duration = Duration::from_secs(2);
+/// The longest grace period: a hundred years. Times do not reach as far as the API's numbers.
+pub(crate) const GRACE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// Pieces of input that wait for the process.
 const INPUT_WAITING: usize = 8;
 /// Maximum bytes of a termination message: 4 KiB, as a kubelet's.
@@ -208,8 +210,7 @@ impl Run {
 
     /// The message that the process left.
     async fn message(&self, code: i32) -> String {
-        let mut text = tokio::fs::read(&self.message_file).await.unwrap_or_default();
-        text.truncate(MESSAGE_BYTES_MAX);
+        let text = end_of(&self.message_file, MESSAGE_BYTES_MAX).await.unwrap_or_default();
         let policy = self.container.termination_message_policy.as_deref();
         if text.is_empty() && code != 0 && policy == Some("FallbackToLogsOnError") {
             return self.log.tail(MESSAGE_BYTES_MAX / 2).await;
@@ -354,7 +355,7 @@ impl Run {
     fn grace_after(&self, probe: &Probe) -> Duration {
         let own = probe.termination_grace_period_seconds;
         let own = own.and_then(|seconds| u64::try_from(seconds).ok());
-        own.map_or(self.grace, Duration::from_secs)
+        own.map_or(self.grace, |seconds| Duration::from_secs(seconds).min(GRACE_MAX))
     }
 
     /// Whether a startup probe succeeds before it has failed too often.
@@ -416,6 +417,21 @@ impl Run {
     }
 }
 
+/// The end of a file, as a kubelet reads it. The process may have put anything there: what is not a
+/// regular file counts as empty.
+async fn end_of(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
+    let metadata = tokio::fs::metadata(path).await?;
+    if !metadata.is_file() {
+        return Ok(Vec::new());
+    }
+    let bytes_max = bytes_max as u64;
+    let mut file = tokio::fs::File::open(path).await?;
+    file.seek(io::SeekFrom::Start(metadata.len().saturating_sub(bytes_max))).await?;
+    let mut text = Vec::new();
+    file.take(bytes_max).read_to_end(&mut text).await?;
+    Ok(text)
+}
+
 /// Why a container stops by itself.
 struct Failure {
     why: &'static str,
@@ -468,4 +484,22 @@ fn initial_delay(probe: &Probe) -> Duration {
 
 fn period(probe: &Probe) -> Duration {
     seconds(probe.period_seconds.filter(|n| *n > 0), 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_end_of_a_message_is_read_and_only_of_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("message");
+        assert!(end_of(&file, 3).await.is_err());
+        tokio::fs::write(&file, "0123456789").await.unwrap();
+        assert_eq!(end_of(&file, 3).await.unwrap(), b"789");
+        assert_eq!(end_of(&file, 20).await.unwrap(), b"0123456789");
+        let endless = folder.path().join("endless");
+        tokio::fs::symlink("/dev/zero", &endless).await.unwrap();
+        assert_eq!(end_of(&endless, 3).await.unwrap(), b"");
+    }
 }

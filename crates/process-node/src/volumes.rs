@@ -282,20 +282,22 @@ mod tests {
 
     #[test]
     fn files_are_replaced_and_removed() {
-        let folder = tempfile::tempdir().unwrap();
+        let own = tempfile::tempdir().unwrap();
+        let folder = own.path().join("volume");
+        std::fs::create_dir(&folder).unwrap();
         let files = |pairs: &[(&str, &str)]| -> Files {
             let file = |(path, text): &(&str, &str)| {
                 ((*path).to_owned(), (text.as_bytes().to_vec(), 0o640))
             };
             pairs.iter().map(file).collect()
         };
-        write(folder.path(), &files(&[("a", "1"), ("b/c", "2"), ("../x", "no")])).unwrap();
-        let read = |path: &str| std::fs::read_to_string(folder.path().join(path)).ok();
+        write(&folder, &files(&[("a", "1"), ("b/c", "2"), ("../x", "no")])).unwrap();
+        let read = |path: &str| std::fs::read_to_string(folder.join(path)).ok();
         assert_eq!((read("a").unwrap(), read("b/c").unwrap()), ("1".into(), "2".into()));
-        let mode = std::fs::metadata(folder.path().join("a")).unwrap().permissions().mode();
+        let mode = std::fs::metadata(folder.join("a")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o640);
-        assert!(!folder.path().parent().unwrap().join("x").exists());
-        write(folder.path(), &files(&[("b/c", "3")])).unwrap();
+        assert!(!own.path().join("x").exists());
+        write(&folder, &files(&[("b/c", "3")])).unwrap();
         assert_eq!((read("a"), read("b/c").unwrap()), (None, "3".into()));
     }
 

@@ -240,7 +240,8 @@ impl Attributes {
     /// Whether the request lasts as long as its client wants: a watch, or a stream to a node, a
     /// Service or a pod.
     pub fn is_long_running(&self) -> bool {
-        self.verb == Verb::Watch || self.subresource().is_some_and(Subresource::is_connect)
+        matches!(self.verb.as_str(), "watch" | "proxy")
+            || self.subresource().is_some_and(Subresource::is_connect)
     }
     /// The path of a non-resource request; empty for others.
     pub fn path(&self) -> &str {

@@ -20,7 +20,8 @@
 //!   when it is polled. The window is the shared buffer of all watchers. A change wakes only the
 //!   watchers that it may concern (see `fanout`). If a change that a watcher has not taken leaves
 //!   the window, the watch ends; it never skips events. An idle watcher costs nothing besides the
-//!   window, which is bounded.
+//!   window, which is bounded. One that has not sent its initial objects yet holds a snapshot of
+//!   the index for as long as its position is in the window, and ends after that.
 //! - `reached` is published after the batch is applied. A reader that sees `reached = r` before it
 //!   takes a resource's lock finds every change of the resource up to `r`, and perhaps later ones.
 //!   The state that it sees is the resource's state at the later of `r` and the last change that it
@@ -59,7 +60,7 @@ pub(crate) use item::Item;
 pub use objects::{
     MAILBOX_BYTES_MAX, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges, StoredObject,
 };
-pub(crate) use resource::{ResourceCache, Taken, Watcher};
+pub(crate) use resource::{ResourceCache, Snapshot, Taken, Watcher};
 pub use signal::ChangeSignal;
 pub use view::VIEW_BYTES_MAX;
 pub(crate) use view::{ViewReader, serve};

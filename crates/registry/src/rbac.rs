@@ -7,8 +7,10 @@
 //!
 //! At start it creates the roles and bindings of a Kubernetes API server (`bootstrap.json`), in the
 //! form in which they are stored, with the rules of aggregated roles (`bootstrap/roles.txt`; a test
-//! makes it). It adds rules and subjects that an existing one lacks, and never removes any. Objects
-//! with the annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` stay as they are.
+//! makes it). It adds labels, annotations, rules, selectors and subjects that an existing one
+//! lacks, and never removes any. A binding of another role is replaced: its subjects would get that
+//! role. Objects with the annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` stay as
+//! they are.
 //!
 //! The roles of the start are read once per process. All control planes share their index until
 //! they have other roles, and an object that the registry has written at its start
@@ -21,7 +23,7 @@ use crate::cache::{ObjectChange, StoredObject};
 use crate::catalog::Resource;
 use crate::fifo_watch::FifoWatch;
 use crate::identity::Identity;
-use crate::request::{Body, Format, WriteOptions};
+use crate::request::{Body, DeleteOptions, Format, WriteOptions};
 use crate::shared::Registry;
 use crate::stored::tree;
 use crate::subresource::Subresource;
@@ -29,7 +31,7 @@ use crate::verb::Verb;
 use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::{self, StreamExt as _};
 use parking_lot::RwLock;
-use serde_json::Value;
+use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, Reason, encode};
 use setpoint_rbac::{Index, Request, Rule, Subject, rules_of};
@@ -350,6 +352,29 @@ async fn ensure_one(
             }
             Some(found) => {
                 let mut object = tree(&found.value)?;
+                if is_protected(&object) {
+                    return Ok(());
+                }
+                if gives_another_role(&object, wanted) {
+                    if attempt == ATTEMPTS_MAX {
+                        return Err(ApiError::internal(format_args!(
+                            "{name} gives another role, and cannot be replaced"
+                        )));
+                    }
+                    let target = Target::new(row.clone(), namespace, name);
+                    let request = Attributes::loopback(Verb::Delete, target);
+                    let uid = Some(object.uid().to_owned());
+                    let options = DeleteOptions { uid, ..DeleteOptions::default() };
+                    match registry.delete(&request, &options).await {
+                        Err(error)
+                            if !matches!(error.reason(), Reason::NotFound | Reason::Conflict) =>
+                        {
+                            return Err(error);
+                        }
+                        // The next attempt creates it.
+                        _ => continue,
+                    }
+                }
                 if !complete(&mut object, wanted) {
                     return Ok(());
                 }
@@ -370,13 +395,35 @@ async fn ensure_one(
     Ok(())
 }
 
-/// Adds missing rules and subjects; whether there were any.
+/// Whether an object stays as it is.
+fn is_protected(object: &Value) -> bool {
+    let annotations = object.pointer("/metadata/annotations");
+    annotations.and_then(|all| all.get(AUTO_UPDATE)).is_some_and(|value| value == "false")
+}
+
+/// Whether a binding refers to another role than it should.
+fn gives_another_role(object: &Value, wanted: &Value) -> bool {
+    let role = |binding: &Value| {
+        let reference = &binding["roleRef"];
+        ["apiGroup", "kind", "name"].map(|member| reference[member].clone())
+    };
+    role(object) != role(wanted)
+}
+
+/// Adds what an object lacks; whether it lacked something.
 fn complete(object: &mut Value, wanted: &Value) -> bool {
-    let auto_update = object.pointer("/metadata/annotations");
-    if auto_update.and_then(|all| all.get(AUTO_UPDATE)).is_some_and(|value| value == "false") {
-        return false;
-    }
     let mut is_changed = false;
+    for member in ["annotations", "labels"] {
+        let texts = wanted.meta().and_then(|meta| meta.get(member)).and_then(Value::as_object);
+        for (key, text) in texts.into_iter().flatten() {
+            let known = object.meta_mut().entry(member).or_insert_with(|| json!({}));
+            if known.get(key).is_none() {
+                known[key.as_str()] = text.clone();
+                is_changed = true;
+            }
+        }
+    }
+    is_changed |= complete_aggregation(object, wanted);
     // The rules of an aggregated role are the controller's.
     if wanted.get("aggregationRule").is_none() {
         let (held, new) = (rules_of(object), rules_of(wanted));
@@ -396,6 +443,20 @@ fn complete(object: &mut Value, wanted: &Value) -> bool {
     is_changed | append(object, "subjects", lacking)
 }
 
+/// Adds missing selectors of an aggregated role. A role that should not be aggregated is not.
+fn complete_aggregation(object: &mut Value, wanted: &Value) -> bool {
+    let Some(rule) = wanted.get("aggregationRule") else {
+        let removed = object.as_object_mut().and_then(|role| role.remove("aggregationRule"));
+        return removed.is_some_and(|rule| !rule.is_null());
+    };
+    let selectors = |rule: &Value| -> Vec<Value> {
+        rule["clusterRoleSelectors"].as_array().cloned().unwrap_or_default()
+    };
+    let known = selectors(&object["aggregationRule"]);
+    let lacking = selectors(rule).into_iter().filter(|one| !known.contains(one)).collect();
+    append(&mut object["aggregationRule"], "clusterRoleSelectors", lacking)
+}
+
 fn append(object: &mut Value, member: &str, more: Vec<Value>) -> bool {
     if more.is_empty() {
         return false;
@@ -410,7 +471,7 @@ fn append(object: &mut Value, member: &str, more: Vec<Value>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::testing::Bench;
 
     #[test]
     fn a_role_is_completed_and_extra_rights_stay() {
@@ -422,8 +483,70 @@ mod tests {
         assert!(complete(&mut role, &wanted));
         assert_eq!(role, json!({"rules": [pods, all, nodes]}));
         assert!(!complete(&mut role, &wanted));
-        let mut own = json!({"metadata": {"annotations": {AUTO_UPDATE: "false"}}});
-        assert!(!complete(&mut own, &wanted));
+        let own = |value: &str| json!({"metadata": {"annotations": {AUTO_UPDATE: value}}});
+        assert!(is_protected(&own("false")) && !is_protected(&own("true")));
+    }
+
+    #[test]
+    fn a_role_gets_the_labels_and_selectors_that_it_lacks() {
+        let selector = |label: &str| json!({"matchLabels": {label: "true"}});
+        let aggregated = |selectors: Value| json!({"clusterRoleSelectors": selectors});
+        let mut role = json!({
+            "metadata": {"labels": {"own": "1", "a": "changed"}},
+            "aggregationRule": aggregated(json!([selector("own")])),
+        });
+        let wanted = json!({
+            "metadata": {"labels": {"a": "1", "b": "1"}, "annotations": {AUTO_UPDATE: "true"}},
+            "aggregationRule": aggregated(json!([selector("x")])),
+        });
+        assert!(complete(&mut role, &wanted));
+        assert_eq!(
+            role,
+            json!({
+                "metadata": {
+                    "labels": {"own": "1", "a": "changed", "b": "1"},
+                    "annotations": {AUTO_UPDATE: "true"},
+                },
+                "aggregationRule": aggregated(json!([selector("own"), selector("x")])),
+            })
+        );
+        assert!(!complete(&mut role, &wanted));
+        // One that should have rules of its own.
+        let wanted = json!({"rules": []});
+        assert!(complete(&mut role, &wanted) && role.get("aggregationRule").is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_binding_of_another_role_is_replaced() {
+        let bench = Bench::new().await;
+        bench.settle().await;
+        let path = "rbac.authorization.k8s.io:v1/clusterrolebindings/system:basic-user";
+        let Target { resource: row, .. } = bench.target(path);
+        let subject = |name: &str| json!({"kind": "Group", "name": name, "apiGroup": GROUP});
+        let binding = |role: &str, group: &str| {
+            json!({
+                "kind": "ClusterRoleBinding", "apiVersion": "rbac.authorization.k8s.io/v1",
+                "metadata": {"name": "system:basic-user", "uid": "u"},
+                "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": role},
+                "subjects": [subject(group)],
+            })
+        };
+        let key = "clusterrolebindings/system:basic-user";
+        let wanted = binding("system:basic-user", "system:authenticated");
+        for (protected, role) in [(false, "system:basic-user"), (true, "cluster-admin")] {
+            let mut own = binding("cluster-admin", "admins");
+            if protected {
+                own["metadata"]["annotations"] = json!({AUTO_UPDATE: "false"});
+            }
+            bench.put(key, &own).await;
+            bench.settle().await;
+            ensure_one(&bench.registry, &row, &wanted).await.unwrap();
+            let stored = bench.inner().live(&row.key("", "system:basic-user")).await.unwrap();
+            let stored = tree(&stored.unwrap().value).unwrap();
+            assert_eq!(stored["roleRef"]["name"], role);
+            let groups = if protected { "admins" } else { "system:authenticated" };
+            assert_eq!(stored["subjects"], json!([subject(groups)]));
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use rand::SeedableRng;
 use setpoint_object::time::Clock;
 use setpoint_object::{ApiError, keys};
-use setpoint_store::{RangeRequest, Revision, Store};
+use setpoint_store::{RangeRequest, Revision, Store, StoreError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -371,11 +371,13 @@ async fn compact(inner: &Inner, stop: &CancellationToken) -> Result<(), ApiError
             () = tokio::time::sleep(inner.history) => {}
             () = stop.cancelled() => return Ok(()),
         }
-        // If the store is unavailable, the next round retries. Compaction is not urgent.
-        if let Some(revision) = seen
-            && let Err(error) = inner.store.compact(revision).await
-        {
-            tracing::warn!(%error, %revision, "compact the store");
+        if let Some(revision) = seen {
+            match inner.store.compact(revision).await {
+                // A store with many changes has dropped it by its own bounds.
+                Ok(()) | Err(StoreError::Compacted { .. }) => {}
+                // The next round retries. Compaction is not urgent.
+                Err(error) => tracing::warn!(%error, %revision, "compact the store"),
+            }
         }
         seen = inner.store.revision().await.ok();
     }

@@ -1,6 +1,8 @@
 //! Bodies, options and answers of requests, without HTTP types.
 use crate::shard_selector::ShardSelector;
 use bytes::Bytes;
+use serde_json::json;
+use setpoint_object::field;
 use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::label::Selector;
 
@@ -28,6 +30,15 @@ pub enum FieldValidation {
     Warn,
     /// Refuses them.
     Strict,
+}
+/// Checks the values of `dryRun`, of every kind of options. Any value means a dry run; the only one
+/// that is valid is `All`.
+pub fn check_dry_run<T: AsRef<str>>(values: &[T], errors: &mut field::Errors) {
+    let values: Vec<&str> = values.iter().map(AsRef::as_ref).collect();
+    if values.iter().any(|value| *value != "All") {
+        let path = field::Path::new("dryRun");
+        errors.push(field::Error::not_supported(path, &json!(values), &["All"]));
+    }
 }
 /// Options of create, update and patch.
 #[derive(Debug, Clone, Default)]

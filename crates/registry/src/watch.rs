@@ -7,7 +7,7 @@
 //! | phase | gives | continues with |
 //! |---|---|---|
 //! | starting | nothing, until the cache is as fresh as requested | initial; ended with an `Err` if that fails |
-//! | initial | every object of one snapshot as ADDED, in key order | live, after the snapshot and its bookmark |
+//! | initial | every object of one snapshot as ADDED, in key order | live, after the snapshot and its bookmark; ended with an `Err` if the changes after the snapshot have left the window |
 //! | live | every later change, in order; bookmarks | ended |
 //! | ended | nothing |  |
 //!

@@ -1,10 +1,12 @@
 //! Writes what cycles decided: bindings, conditions, nominations, and the removal of victims.
 
+use crate::plugins::Placement;
 use crate::pod::Pod;
 use crate::preemption::Candidate;
 use crate::scheduler::{Shared, value};
 use crate::state::Job;
-use k8s_openapi::api::core::v1::{self, PersistentVolumeClaim};
+use crate::view::SELECTED_NODE;
+use k8s_openapi::api::core::v1::{self, PersistentVolume, PersistentVolumeClaim};
 use kube_core::params::{DeleteParams, Patch, Preconditions};
 use serde_json::{Value, json};
 use setpoint_runtime::client::ignore_not_found;
@@ -19,12 +21,22 @@ use tokio::time::Instant;
 
 /// The name in `managedFields`.
 const FIELD_MANAGER: &str = "kube-scheduler";
-/// The node that a claim's volume is made for.
-const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+/// The annotation of a volume that no user has reserved for its claim.
+const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 /// How long a pod keeps its place while its volumes are made: ten minutes, as in kube-scheduler.
 const VOLUMES_MAX: Duration = Duration::from_secs(600);
 /// Between two looks at the volumes.
 const VOLUMES_PERIOD: Duration = Duration::from_secs(1);
+
+/// What a pod's claims have.
+enum Volumes {
+    /// Each has a volume.
+    Ready,
+    /// Volumes are being bound or made.
+    Waiting,
+    /// A claim or its volume is gone, or the volume is another claim's.
+    Lost,
+}
 
 /// Writes decisions, several at a time.
 pub(crate) struct Binder {
@@ -47,7 +59,9 @@ impl Binder {
         let job = self.shared.state.lock().job(key);
         match job {
             None => Ok(Action::await_change()),
-            Some(Job::Bind { pod, since }) => self.bind(&pod, since, context).await,
+            Some(Job::Bind { pod, since, placed }) => {
+                self.bind(&pod, since, &placed, context).await
+            }
             Some(Job::Refuse { pod, message, preempted, clears_nomination }) => {
                 if let Some(candidate) = &preempted {
                     self.preempt(&pod, candidate, context).await?;
@@ -68,14 +82,18 @@ impl Binder {
         &self,
         pod: &Arc<Pod>,
         since: Instant,
+        placed: &[Placement],
         context: &Context,
     ) -> Result<Action, BoxError> {
-        if !self.has_volumes(pod, context).await? {
-            if since.elapsed() > VOLUMES_MAX {
+        match self.volumes(pod, placed, context).await? {
+            Volumes::Ready => {}
+            Volumes::Waiting if since.elapsed() <= VOLUMES_MAX => {
+                return Ok(Action::requeue_after(VOLUMES_PERIOD));
+            }
+            Volumes::Waiting | Volumes::Lost => {
                 self.give_up(pod);
                 return Ok(Action::await_change());
             }
-            return Ok(Action::requeue_after(VOLUMES_PERIOD));
         }
         let api = context.client().api::<v1::Pod>().field_manager(FIELD_MANAGER);
         let (key, node) = (&pod.key, &*pod.node);
@@ -113,14 +131,27 @@ impl Binder {
         self.shared.retry(retry);
     }
 
-    /// Whether every claim of the pod has a volume. Claims that wait for their first consumer learn
-    /// its node.
-    async fn has_volumes(&self, pod: &Pod, context: &Context) -> Result<bool, BoxError> {
+    /// Whether every claim of the pod has a volume. Those that wait for their first consumer get
+    /// the volume that was chosen for them, or learn the node that one is to be made for.
+    async fn volumes(
+        &self,
+        pod: &Pod,
+        placed: &[Placement],
+        context: &Context,
+    ) -> Result<Volumes, BoxError> {
         let unbound = self.shared.state.lock().unbound_claims(pod);
         let api = context.client().api::<PersistentVolumeClaim>().field_manager(FIELD_MANAGER);
         for name in &unbound {
             let key = Request::new(pod.key.namespace.clone(), &**name);
             let found = api.get(&key)?;
+            let placement = placed.iter().find(|placement| placement.claim == key);
+            if let Some(volume) = placement.and_then(|placement| placement.volume.as_deref()) {
+                let Some(claim) = found else { return Ok(Volumes::Lost) };
+                if !self.reserve(volume, &claim, context).await? {
+                    return Ok(Volumes::Lost);
+                }
+                continue;
+            }
             let annotations = found.as_ref().and_then(|claim| claim.metadata.annotations.as_ref());
             let selected = annotations.and_then(|all| all.get(SELECTED_NODE));
             if selected.is_none_or(|node| **node != *pod.node) {
@@ -128,7 +159,38 @@ impl Binder {
                 ignore_not_found(api.patch(&key, &Patch::Merge(patch)).await)?;
             }
         }
-        Ok(unbound.is_empty())
+        Ok(if unbound.is_empty() { Volumes::Ready } else { Volumes::Waiting })
+    }
+
+    /// Reserves a volume for a claim, which the controller of volumes then binds. False if it is
+    /// gone or another claim has it.
+    async fn reserve(
+        &self,
+        volume: &str,
+        claim: &PersistentVolumeClaim,
+        context: &Context,
+    ) -> Result<bool, BoxError> {
+        let api = context.client().api::<PersistentVolume>().field_manager(FIELD_MANAGER);
+        let key = Request::cluster(volume);
+        let Some(found) = api.get_own(&key).await? else { return Ok(false) };
+        let claim = &claim.metadata;
+        if let Some(held) = found.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()) {
+            return Ok(held.uid.is_some() && held.uid == claim.uid);
+        }
+        let meta = &found.metadata;
+        let patch = json!({
+            "metadata": {
+                "uid": meta.uid, "resourceVersion": meta.resource_version,
+                "annotations": {BOUND_BY_CONTROLLER: "yes"},
+            },
+            "spec": {"claimRef": {
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": claim.name,
+                "namespace": claim.namespace, "uid": claim.uid,
+                "resourceVersion": claim.resource_version,
+            }},
+        });
+        // A conflict is retried with the newer volume.
+        Ok(ignore_not_found(api.patch(&key, &Patch::Merge(patch)).await)?.is_some())
     }
 
     /// Says why the pod waits.

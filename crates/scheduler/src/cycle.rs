@@ -14,7 +14,7 @@
 //! numbers chooses one.
 
 use crate::node::{Node, NodeInfo};
-use crate::plugins::{self, Affinity, PLUGINS, Refusal, Spreading};
+use crate::plugins::{self, Affinity, Exclusive, LateClaim, PLUGINS, Refusal, Spreading};
 use crate::pod::Pod;
 use crate::preemption::{Candidate, Preemption};
 use crate::view::View;
@@ -29,6 +29,8 @@ use std::sync::Arc;
 /// Nodes per step: with all filters about 2 µs each, so that a step takes well under a
 /// millisecond.
 const STEP_NODES: usize = 128;
+/// Volumes that cost about as much to compare with a node as the filters.
+const STEP_VOLUMES: usize = 32;
 /// Pods that are counted per step: about 0.3 µs each.
 const STEP_PODS: usize = 4096;
 /// Nodes that preemption tries per step: each asks the filters once per pod on it.
@@ -41,6 +43,9 @@ pub(crate) struct Cycle {
     pub(crate) pod: Pod,
     pub(crate) affinity: Affinity,
     pub(crate) spreading: Spreading,
+    pub(crate) exclusive: Exclusive,
+    /// The pod's claims that wait for their first consumer.
+    pub(crate) late: Vec<LateClaim>,
 }
 
 impl Cycle {
@@ -53,6 +58,7 @@ impl Cycle {
     pub(crate) fn count(&mut self, other: &Pod, node: &Node, sign: i64) {
         self.affinity.add_pod(&self.view, &self.pod, other, node, sign);
         self.spreading.add_pod(&self.pod, other, node, sign);
+        self.exclusive.add_pod(&self.pod, other, sign);
     }
 
     /// The node with the pods that preemption makes room for, if they are as important.
@@ -115,11 +121,15 @@ enum Phase {
 impl Decision {
     /// Starts a cycle, which examines nodes from `first` on.
     pub(crate) fn new(view: View, pod: Pod, first: Arc<str>) -> Self {
-        let has_rules = !pod.spec.spread.is_empty() || view.n_affine > 0 || has_terms(&pod);
+        let exclusive = Exclusive::new(&view, &pod);
+        let has_rules = !pod.spec.spread.is_empty()
+            || view.n_affine > 0
+            || has_terms(&pod)
+            || !exclusive.is_empty();
         let wanted = feasible_wanted(view.n_nodes);
-        let spreading = Spreading::new(&pod);
+        let (affinity, spreading) = (Affinity::default(), Spreading::new(&pod));
         Self {
-            cycle: Cycle { view, pod, affinity: Affinity::default(), spreading },
+            cycle: Cycle { view, pod, affinity, spreading, exclusive, late: Vec::new() },
             phase: if has_rules { Phase::Scan } else { Phase::Filter },
             cursor: Cursor::new(first),
             feasible: Vec::new(),
@@ -171,9 +181,10 @@ impl Decision {
                 return;
             };
             n_pods += 1 + info.pods.len();
-            let Cycle { pod, affinity, spreading, .. } = &mut self.cycle;
+            let Cycle { pod, affinity, spreading, exclusive, .. } = &mut self.cycle;
             affinity.add_node(&view, pod, node, info, all);
             spreading.add_node(pod, node, info);
+            exclusive.add_node(pod, info);
         }
     }
 
@@ -185,16 +196,21 @@ impl Decision {
                 let refused = Refused { message, awaits, ..Refused::default() };
                 return Some(Verdict::Refuse(Box::new(refused)));
             }
-            if let Err(message) = plugins::check_claims(&self.cycle.view, &self.cycle.pod) {
-                let n = self.cycle.view.n_nodes;
-                let message = format!("0/{n} nodes are available: {message}. {}", not_helpful(n));
-                let awaits = plugins::change::VOLUME;
-                let refused = Refused { message, awaits, ..Refused::default() };
-                return Some(Verdict::Refuse(Box::new(refused)));
+            match plugins::check_claims(&self.cycle.view, &self.cycle.pod) {
+                Ok(late) => self.cycle.late = late,
+                Err(message) => {
+                    let n = self.cycle.view.n_nodes;
+                    let message =
+                        format!("0/{n} nodes are available: {message}. {}", not_helpful(n));
+                    let awaits = plugins::change::VOLUME;
+                    let refused = Refused { message, awaits, ..Refused::default() };
+                    return Some(Verdict::Refuse(Box::new(refused)));
+                }
             }
         }
         let view = self.cycle.view.clone();
-        for _ in 0..STEP_NODES {
+        let n_nodes = STEP_NODES / (1 + plugins::comparisons(&self.cycle.late) / STEP_VOLUMES);
+        for _ in 0..n_nodes.max(1) {
             if self.feasible.len() >= self.wanted {
                 return Some(self.choose(rng));
             }

@@ -71,6 +71,18 @@ impl NodeSelector {
     pub(crate) fn matches(&self, name: &str, labels: &Labels) -> bool {
         self.0.iter().any(|term| term.matches(name, labels))
     }
+
+    /// The values of the label [`HOSTNAME`] that it allows; `None` if it does not limit them.
+    pub(crate) fn hosts(&self) -> Option<Vec<&str>> {
+        let is_host =
+            |one: &&Requirement| one.key == HOSTNAME && matches!(one.operator, Operator::In);
+        let mut hosts = Vec::new();
+        for term in &self.0 {
+            let required = term.expressions.iter().find(is_host)?;
+            hosts.extend(required.values.iter().map(String::as_str));
+        }
+        Some(hosts)
+    }
 }
 
 impl NodeSelectorTerm {

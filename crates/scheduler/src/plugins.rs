@@ -8,7 +8,8 @@
 //! | `NodeAffinity` | does not fit `nodeSelector` or the required affinity | the preferred affinity |
 //! | `NodePorts` | has a pod with the same host port | – |
 //! | `NodeResourcesFit` | has not enough of a resource, or too many pods | more that is free |
-//! | `VolumeBinding` | a volume's node affinity excludes | – |
+//! | `VolumeRestrictions` | no node fits while another pod uses a claim of mode `ReadWriteOncePod` | – |
+//! | `VolumeBinding` | a volume's node affinity excludes, or has no volume for a claim that waits | – |
 //! | `VolumeZone` | is not in a volume's zone | – |
 //! | `PodTopologySpread` | would exceed a required skew | a smaller skew |
 //! | `InterPodAffinity` | breaks a rule of the pod, or of another pod | the preferred terms of both sides |
@@ -29,7 +30,7 @@ mod volumes;
 
 pub(crate) use affinity::Affinity;
 pub(crate) use spread::Spreading;
-pub(crate) use volumes::check_claims;
+pub(crate) use volumes::{Exclusive, LateClaim, Placement, check_claims, comparisons, place};
 
 /// The best score of a plug-in.
 pub(crate) const SCORE_MAX: i64 = 100;
@@ -82,7 +83,7 @@ pub(crate) enum Normalize {
     Reversed,
     /// The smallest becomes zero, the largest the best.
     ByRange,
-    /// The smallest becomes the best.
+    /// The smallest becomes the best; what is no number becomes zero.
     BySkew,
 }
 
@@ -114,6 +115,11 @@ pub(crate) const PLUGINS: &[Plugin] = &[
         filter: Some(resources::fit),
         score: Some((1, resources::least_allocated, Normalize::No)),
         awaits: change::NODE | change::POD_GONE,
+    },
+    Plugin {
+        filter: Some(volumes::restrictions),
+        score: None,
+        awaits: change::POD_GONE | change::VOLUME,
     },
     Plugin { filter: Some(volumes::binding), score: None, awaits: change::NODE | change::VOLUME },
     Plugin { filter: Some(volumes::zone), score: None, awaits: change::NODE | change::VOLUME },
@@ -152,6 +158,7 @@ impl Normalize {
                 Self::ByMax if max > 0.0 => best * *score / max,
                 Self::Reversed if max > 0.0 => best - best * *score / max,
                 Self::ByRange if max > min => best * (*score - min) / (max - min),
+                Self::BySkew if score.is_nan() => 0.0,
                 Self::BySkew if max > 0.0 => best * (max + min - *score) / max,
                 Self::ByMax | Self::ByRange => 0.0,
                 Self::Reversed | Self::BySkew => best,

@@ -7,7 +7,7 @@ use crate::node::Node;
 use crate::plugins::change;
 use crate::pod::Pod;
 use crate::state::{Assumed, Retry, State};
-use crate::view::{Budget, Claim, Volume};
+use crate::view::{Budget, Claim, LateClass, Volume};
 use k8s_openapi::api::core::v1::{self, Namespace, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -131,32 +131,26 @@ impl Scheduler {
             .handles(
                 Watch::<PersistentVolumeClaim>::new(),
                 shared.on(|state, key, claim| {
-                    let claim = claim.map(|claim| Arc::new(Claim::read(claim)));
-                    match claim {
-                        Some(claim) => _ = state.view.claims.insert(key.clone(), claim),
-                        None => _ = state.view.claims.remove(key),
-                    }
+                    state.view.put_claim(key, claim.map(Claim::read));
                     state.changed(change::VOLUME);
                 }),
             )
             .handles(
                 Watch::<PersistentVolume>::new(),
                 shared.on(|state, key, volume| {
-                    match volume.map(|volume| Arc::new(Volume::read(volume))) {
-                        Some(volume) => _ = state.view.volumes.insert(key.name.clone(), volume),
-                        None => _ = state.view.volumes.remove(&key.name),
-                    }
+                    state.view.put_volume(&key.name, volume.map(Volume::read));
                     state.changed(change::VOLUME);
                 }),
             )
             .handles(
                 Watch::<StorageClass>::new(),
                 shared.on(|state, key, class| {
-                    let waits =
-                        |class: &Value| class["volumeBindingMode"] == "WaitForFirstConsumer";
-                    match class.is_some_and(waits) {
-                        true => _ = state.view.late_classes.insert(key.name.clone(), ()),
-                        false => _ = state.view.late_classes.remove(&key.name),
+                    match class.and_then(LateClass::read) {
+                        Some(class) => {
+                            let classes = &mut state.view.late_classes;
+                            classes.insert(key.name.clone(), Arc::new(class));
+                        }
+                        None => _ = state.view.late_classes.remove(&key.name),
                     }
                     state.changed(change::VOLUME);
                 }),

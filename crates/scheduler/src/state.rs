@@ -20,10 +20,10 @@
 use crate::cycle::{Cycle, Refused};
 use crate::labels::Labels;
 use crate::node::Node;
-use crate::plugins::{self, change};
+use crate::plugins::{self, Placement, change};
 use crate::pod::Pod;
 use crate::preemption::Candidate;
-use crate::view::View;
+use crate::view::{Promise, View};
 use rand::rngs::SmallRng;
 use setpoint_runtime::Request;
 use std::collections::BTreeMap;
@@ -81,6 +81,8 @@ pub(crate) enum Job {
         pod: Arc<Pod>,
         /// When the node was chosen.
         since: Instant,
+        /// What its claims get that wait for it.
+        placed: Arc<[Placement]>,
     },
     /// No node fits.
     Refuse {
@@ -188,6 +190,7 @@ impl State {
         if let Some(entry) = self.pods.remove(key)
             && !entry.pod.node.is_empty()
         {
+            self.view.break_promises_of(&entry.pod);
             self.leave(&entry.pod);
         }
     }
@@ -331,18 +334,32 @@ impl State {
             let found = info.node.as_ref();
             found.is_some_and(|found| plugins::filter(cycle, found, info).is_ok())
         });
-        if !fits {
-            return Assumed::NoLongerFits;
-        }
+        // The volumes of the snapshot may be taken by now.
+        let placed = match cycle.late.is_empty() {
+            true => Some(Vec::new()),
+            false => self.place(cycle, node),
+        };
+        let Some(placed) = placed.filter(|_| fits) else { return Assumed::NoLongerFits };
         let key = cycle.pod.key.clone();
         self.forget_nomination(&key);
         let pod = Arc::new(cycle.pod.on(node));
         self.view.change(node, |info| info.add(pod.clone()));
-        self.jobs.insert(key.clone(), Job::Bind { pod: pod.clone(), since: now });
+        for Placement { claim, volume } in &placed {
+            let (pod, node, volume) = (pod.uid.clone(), node.clone(), volume.clone());
+            self.view.make_promise(claim, Promise { pod, node, volume });
+        }
+        let placed = placed.into();
+        self.jobs.insert(key.clone(), Job::Bind { pod: pod.clone(), since: now, placed });
         if let Some(entry) = self.pods.get_mut(&key) {
             (entry.pod, entry.is_assumed) = (pod, true);
         }
         Assumed::Yes
+    }
+
+    /// What the claims of the pod of a cycle that wait for it get on a node now.
+    fn place(&self, cycle: &Cycle, node: &str) -> Option<Vec<Placement>> {
+        let late = plugins::check_claims(&self.view, &cycle.pod).ok()?;
+        plugins::place(&late, self.view.nodes.get(node)?.node.as_ref()?)
     }
 
     /// The server has not assigned an assumed pod: it waits again.
@@ -358,6 +375,7 @@ impl State {
         let waiting = Arc::new(assumed.on(&Arc::default()));
         entry.pod = waiting.clone();
         self.jobs.remove(&pod.key);
+        self.view.break_promises_of(&assumed);
         self.leave(&assumed);
         // Room was made for it.
         self.nominate(&waiting);

@@ -1,14 +1,22 @@
 //! What a scheduling cycle sees of the cluster.
 
-use crate::labels::{Labels, NodeSelector, strings, text};
+use crate::labels::{Labels, NodeSelector, items, strings, text};
 use crate::node::{Node, NodeInfo};
 use crate::pod::Pod;
 use imbl::OrdMap;
 use serde_json::Value;
 use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::quantity::Quantity;
 use setpoint_runtime::Request;
 use std::sync::Arc;
+
+/// The annotation that named a class before there was a field.
+const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+/// The node that a claim's volume is made for.
+pub(crate) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+/// The provisioner of classes whose volumes exist already.
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 /// The cluster. A clone is a snapshot: it shares everything with the original until one of them
 /// changes, and then only what changed is copied.
@@ -20,8 +28,14 @@ pub(crate) struct View {
     pub(crate) namespaces: OrdMap<Arc<str>, Arc<Labels>>,
     pub(crate) claims: OrdMap<Request, Arc<Claim>>,
     pub(crate) volumes: OrdMap<Arc<str>, Arc<Volume>>,
+    /// Volumes that a claim may be given, by class and name.
+    pub(crate) free_volumes: OrdMap<(Arc<str>, Arc<str>), Arc<Volume>>,
+    /// What claims of assumed pods get.
+    promises: OrdMap<Request, Promise>,
+    /// The volumes among them, with their claims.
+    promised_volumes: OrdMap<Arc<str>, Request>,
     /// The storage classes that wait for the first consumer of a claim.
-    pub(crate) late_classes: OrdMap<Arc<str>, ()>,
+    pub(crate) late_classes: OrdMap<Arc<str>, Arc<LateClass>>,
     pub(crate) budgets: OrdMap<Request, Arc<Budget>>,
     /// Number of nodes that exist.
     pub(crate) n_nodes: usize,
@@ -47,32 +61,186 @@ impl View {
         answer
     }
 
+    /// Takes in a claim, or its absence. One that is bound needs no promise.
+    pub(crate) fn put_claim(&mut self, key: &Request, claim: Option<Claim>) {
+        if claim.as_ref().is_none_or(|claim| !claim.volume.is_empty()) {
+            self.break_promise(key);
+        }
+        match claim {
+            Some(claim) => _ = self.claims.insert(key.clone(), Arc::new(claim)),
+            None => _ = self.claims.remove(key),
+        }
+    }
+
+    /// Takes in a volume, or its absence.
+    pub(crate) fn put_volume(&mut self, name: &Arc<str>, volume: Option<Volume>) {
+        let volume = volume.map(Arc::new);
+        let before = match &volume {
+            Some(volume) => self.volumes.insert(name.clone(), volume.clone()),
+            None => self.volumes.remove(name),
+        };
+        if let Some(before) = before {
+            self.free_volumes.remove(&(before.class.clone(), name.clone()));
+        }
+        if let Some(volume) = volume.filter(|volume| volume.offer.is_some()) {
+            self.free_volumes.insert((volume.class.clone(), name.clone()), volume);
+        }
+    }
+
+    /// What a claim gets, if an assumed pod waits for it.
+    pub(crate) fn promise(&self, claim: &Request) -> Option<&Promise> {
+        self.promises.get(claim)
+    }
+
+    /// Whether a volume is promised to a claim.
+    pub(crate) fn is_promised(&self, volume: &str) -> bool {
+        self.promised_volumes.contains_key(volume)
+    }
+
+    /// Promises something to a claim, unless it has a promise.
+    pub(crate) fn make_promise(&mut self, claim: &Request, promise: Promise) {
+        if self.promises.contains_key(claim) {
+            return;
+        }
+        if let Some(volume) = &promise.volume {
+            self.promised_volumes.insert(volume.clone(), claim.clone());
+        }
+        self.promises.insert(claim.clone(), promise);
+    }
+
+    /// Ends what a pod's claims were promised because of the pod.
+    pub(crate) fn break_promises_of(&mut self, pod: &Pod) {
+        for name in &pod.spec.claims {
+            let key = Request::new(pod.key.namespace.clone(), &**name);
+            if self.promises.get(&key).is_some_and(|promise| promise.pod == pod.uid) {
+                self.break_promise(&key);
+            }
+        }
+    }
+
+    fn break_promise(&mut self, claim: &Request) {
+        if let Some(volume) = self.promises.remove(claim).and_then(|promise| promise.volume) {
+            self.promised_volumes.remove(&volume);
+        }
+    }
+
     /// The labels of a namespace.
     pub(crate) fn labels_of(&self, namespace: &str) -> Option<Arc<Labels>> {
         self.namespaces.get(namespace).cloned()
     }
 }
 
+/// What the claim of an assumed pod gets.
+#[derive(Debug, Clone)]
+pub(crate) struct Promise {
+    /// The uid of the pod.
+    pub(crate) pod: Arc<str>,
+    /// The pod's node.
+    pub(crate) node: Arc<str>,
+    /// The volume that exists; otherwise one is made.
+    pub(crate) volume: Option<Arc<str>>,
+}
+
 /// A PersistentVolumeClaim.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) is_deleting: bool,
     /// Empty until it is bound.
     pub(crate) volume: Arc<str>,
+    /// It names a volume that it is not bound to yet.
+    pub(crate) is_named: bool,
+    /// The node that its volume is made for; empty if none is chosen.
+    pub(crate) selected_node: Arc<str>,
     pub(crate) class: Arc<str>,
+    pub(crate) amount: Quantity,
+    access_modes: Vec<String>,
+    mode: String,
+    attributes: String,
+    /// Which volumes it may have; `None` matches nothing.
+    selector: Option<Selector>,
 }
 
 impl Claim {
     pub(crate) fn read(claim: &Value) -> Self {
-        let is_bound = !claim["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"]
-            .is_null()
+        let annotations = &claim["metadata"]["annotations"];
+        let is_bound = !annotations["pv.kubernetes.io/bind-completed"].is_null()
             || claim["status"]["phase"] == "Bound";
-        let volume = text(&claim["spec"]["volumeName"]);
+        let spec = &claim["spec"];
+        let volume = text(&spec["volumeName"]);
         Self {
             is_deleting: !claim.deletion_timestamp().is_empty(),
             volume: if is_bound { volume.into() } else { Arc::default() },
-            class: text(&claim["spec"]["storageClassName"]).into(),
+            is_named: !is_bound && !volume.is_empty(),
+            selected_node: text(&annotations[SELECTED_NODE]).into(),
+            class: class_of(claim),
+            amount: amount(&spec["resources"]["requests"]),
+            access_modes: texts(&spec["accessModes"]),
+            mode: mode_of(spec),
+            attributes: text(&spec["volumeAttributesClassName"]).to_owned(),
+            selector: match &spec["selector"] {
+                Value::Null => Some(Selector::everything()),
+                selector => Selector::from_object(selector).ok().flatten(),
+            },
         }
+    }
+
+    /// Whether one pod may use it at a time.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.access_modes.iter().any(|mode| mode == "ReadWriteOncePod")
+    }
+}
+
+fn class_of(object: &Value) -> Arc<str> {
+    let annotated = object["metadata"]["annotations"][CLASS].as_str();
+    annotated.unwrap_or_else(|| text(&object["spec"]["storageClassName"])).into()
+}
+
+fn mode_of(spec: &Value) -> String {
+    spec["volumeMode"].as_str().unwrap_or("Filesystem").to_owned()
+}
+
+fn amount(amounts: &Value) -> Quantity {
+    Quantity::parse(text(&amounts["storage"])).unwrap_or_default()
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    items(list).iter().map(|item| text(item).to_owned()).collect()
+}
+
+/// A storage class that waits for the first consumer of a claim.
+#[derive(Debug, Default)]
+pub(crate) struct LateClass {
+    /// Whether volumes are made for its claims.
+    pub(crate) provisions: bool,
+    /// Labels of the nodes that volumes can be made for, with their values. One of these terms must
+    /// match; without any, all nodes do.
+    topologies: Vec<Vec<(String, Vec<String>)>>,
+}
+
+impl LateClass {
+    /// Reads a class; `None` if it does not wait.
+    pub(crate) fn read(class: &Value) -> Option<Self> {
+        if class["volumeBindingMode"] != "WaitForFirstConsumer" {
+            return None;
+        }
+        let expression = |one: &Value| (text(&one["key"]).to_owned(), texts(&one["values"]));
+        let term =
+            |term: &Value| items(&term["matchLabelExpressions"]).iter().map(expression).collect();
+        let provisioner = text(&class["provisioner"]);
+        Some(Self {
+            provisions: !provisioner.is_empty() && provisioner != NO_PROVISIONER,
+            topologies: items(&class["allowedTopologies"]).iter().map(term).collect(),
+        })
+    }
+
+    /// Whether a volume can be made for a node.
+    pub(crate) fn provisions_for(&self, node: &Node) -> bool {
+        let holds = |(key, values): &(String, Vec<String>)| {
+            node.labels.get(key).is_some_and(|value| values.contains(value))
+        };
+        self.provisions
+            && (self.topologies.is_empty()
+                || self.topologies.iter().any(|term| term.iter().all(holds)))
     }
 }
 
@@ -87,20 +255,64 @@ const TOPOLOGY: [&str; 4] = [
 /// A PersistentVolume.
 #[derive(Debug)]
 pub(crate) struct Volume {
+    class: Arc<str>,
+    /// What it offers to a claim; `None` if it has or had one, or is being deleted.
+    offer: Option<Offer>,
     affinity: Option<NodeSelector>,
     /// Labels of zones and regions, each with the values that fit.
     topology: Vec<(String, Vec<String>)>,
 }
 
+/// What a free volume offers.
+#[derive(Debug)]
+struct Offer {
+    capacity: Quantity,
+    access_modes: Vec<String>,
+    mode: String,
+    attributes: String,
+    labels: Labels,
+}
+
 impl Volume {
     pub(crate) fn read(volume: &Value) -> Self {
         let labels = strings(&volume["metadata"]["labels"]);
+        let spec = &volume["spec"];
+        let is_free = spec["claimRef"].is_null()
+            && volume["status"]["phase"] == "Available"
+            && volume.deletion_timestamp().is_empty();
+        let offer = is_free.then(|| Offer {
+            capacity: amount(&spec["capacity"]),
+            access_modes: texts(&spec["accessModes"]),
+            mode: mode_of(spec),
+            attributes: text(&spec["volumeAttributesClassName"]).to_owned(),
+            labels: labels.clone(),
+        });
         let topology = labels.into_iter().filter(|(key, _)| TOPOLOGY.contains(&key.as_str()));
         let values = |value: String| value.split("__").map(str::to_owned).collect();
         Self {
+            class: class_of(volume),
+            offer,
             affinity: NodeSelector::read(&volume["spec"]["nodeAffinity"]["required"]),
             topology: topology.map(|(key, value)| (key, values(value))).collect(),
         }
+    }
+
+    /// Its capacity, if it is free and fits a claim of its class.
+    pub(crate) fn capacity_for(&self, claim: &Claim) -> Option<&Quantity> {
+        let offer = self.offer.as_ref()?;
+        let fits = !offer.capacity.compare(&claim.amount).is_lt()
+            && offer.mode == claim.mode
+            && offer.attributes == claim.attributes
+            && claim.access_modes.iter().all(|mode| offer.access_modes.contains(mode))
+            && claim.selector.as_ref().is_some_and(|selector| {
+                selector.matches(|key| offer.labels.get(key).map(String::as_str))
+            });
+        fits.then_some(&offer.capacity)
+    }
+
+    /// The host names that its node affinity allows; `None` if it does not limit them.
+    pub(crate) fn hosts(&self) -> Option<Vec<&str>> {
+        self.affinity.as_ref()?.hosts()
     }
 
     /// Whether its node affinity includes a node.

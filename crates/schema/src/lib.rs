@@ -33,6 +33,7 @@
 pub mod apply;
 pub mod builtin;
 pub mod cbor;
+mod correlate;
 pub mod crd;
 pub mod decode;
 pub mod default;

@@ -20,6 +20,9 @@ impl NodeId {
     }
 }
 
+/// The members of every resource.
+pub(crate) const TYPE_AND_METADATA: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
 /// A declared property of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Property {
@@ -221,6 +224,9 @@ pub struct Validation {
     pub not: Option<NodeId>,
     /// `x-kubernetes-validations` as written, in CEL.
     pub rules: Vec<serde_json::Value>,
+    /// Of a custom resource and of an embedded one: `apiVersion`, `kind` and `metadata` as far as
+    /// the definition declares them. The node's own properties are what every object has.
+    pub type_and_metadata: Option<Vec<Property>>,
 }
 
 impl Validation {
@@ -313,6 +319,29 @@ impl<'a> View<'a> {
     /// The schema of a member: declared property, else additionalProperties.
     pub fn member(&self, name: &str) -> Option<View<'a>> {
         self.property(name).or_else(|| self.node().additional.map(|id| self.at(id)))
+    }
+    /// The properties that the definition declares. The node of a resource has more.
+    pub(crate) fn declared(&self) -> impl Iterator<Item = &'a Property> + use<'a> {
+        let node = self.node();
+        let own = self.type_and_metadata();
+        let rest = node
+            .properties
+            .iter()
+            .filter(move |property| own.is_none() || !TYPE_AND_METADATA.contains(&&*property.name));
+        own.into_iter().flatten().chain(rest)
+    }
+    /// The schema of a property that the definition declares.
+    pub(crate) fn declared_property(&self, name: &str) -> Option<View<'a>> {
+        match self.type_and_metadata() {
+            Some(own) if TYPE_AND_METADATA.contains(&name) => {
+                own.iter().find(|property| property.name == name).map(|found| self.at(found.id))
+            }
+            _ => self.property(name),
+        }
+    }
+    /// [`Validation::type_and_metadata`].
+    fn type_and_metadata(&self) -> Option<&'a [Property]> {
+        self.node().validation.as_deref()?.type_and_metadata.as_deref()
     }
     /// The schema of list items.
     pub fn items(&self) -> Option<View<'a>> {

@@ -1,14 +1,11 @@
 //! Pruning of fields a structural schema does not declare (spec: crd §4).
 //!
 //! `apiVersion`, `kind` and `metadata` are never touched at the root and in embedded resources.
-//! Below a node with `x-kubernetes-preserve-unknown-fields` undeclared fields stay, while declared
-//! ones are pruned by their own schema. Below `additionalProperties: true` or `false` direct keys
-//! stay, but nested objects lose their fields.
-use crate::node::{TypeSchema, View};
+//! Below a node with `x-kubernetes-preserve-unknown-fields` undeclared fields stay, also those of a
+//! list's items, while declared ones are pruned by their own schema. Below
+//! `additionalProperties: true` or `false` direct keys stay, but nested objects lose their fields.
+use crate::node::{TYPE_AND_METADATA, TypeSchema, View};
 use serde_json::{Map, Value};
-
-/// Members of every object with type information, never pruned.
-const TYPE_AND_META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// The most bytes of paths that are returned of one value. Paths repeat the names above them, so
 /// that all of them could take the square of the body.
@@ -35,18 +32,19 @@ struct Pruner {
 
 impl Pruner {
     fn run(mut self, schema: &TypeSchema, root: bool, value: &mut Value) -> Vec<String> {
-        self.node(Some(schema.view()), root, value);
+        self.node(Some(schema.view()), root, false, value);
         self.removed.sort_unstable();
         self.removed
     }
 
-    /// Prunes by `schema`; nothing is declared without one.
-    fn node(&mut self, schema: Option<View<'_>>, root: bool, value: &mut Value) {
+    /// Prunes by `schema`; nothing is declared without one. `kept`: it is an item of a list whose
+    /// undeclared fields stay.
+    fn node(&mut self, schema: Option<View<'_>>, root: bool, kept: bool, value: &mut Value) {
+        let keep = kept || schema.is_some_and(|s| s.preserve_unknown);
         match value {
-            Value::Object(members) => self.object(schema, root, members),
+            Value::Object(members) => self.object(schema, root, keep, members),
             Value::Array(items) => {
                 let items_schema = schema.and_then(|s| s.items());
-                let keep = schema.is_some_and(|s| s.preserve_unknown);
                 if keep && items_schema.is_none() {
                     return;
                 }
@@ -55,7 +53,7 @@ impl Pruner {
                     self.path.push('[');
                     self.path.push_str(itoa::Buffer::new().format(i));
                     self.path.push(']');
-                    self.node(items_schema, false, item);
+                    self.node(items_schema, false, keep, item);
                     self.path.truncate(base);
                 }
             }
@@ -63,13 +61,18 @@ impl Pruner {
         }
     }
 
-    fn object(&mut self, schema: Option<View<'_>>, root: bool, members: &mut Map<String, Value>) {
+    fn object(
+        &mut self,
+        schema: Option<View<'_>>,
+        root: bool,
+        keep: bool,
+        members: &mut Map<String, Value>,
+    ) {
         let embedded = root || schema.is_some_and(|s| s.embedded_resource);
-        let preserve = schema.is_some_and(|s| s.preserve_unknown);
         let mut undeclared = Vec::new();
         let base = self.path.len();
         for (name, member) in members.iter_mut() {
-            if embedded && TYPE_AND_META.contains(&name.as_str()) {
+            if embedded && TYPE_AND_METADATA.contains(&name.as_str()) {
                 continue;
             }
             let declared = schema.and_then(|s| s.member(name));
@@ -77,11 +80,11 @@ impl Pruner {
             let any = schema.is_some_and(|s| {
                 s.additional_any || s.validation.as_ref().is_some_and(|v| v.additional_forbidden)
             });
-            if declared.is_some() || (any && !preserve) {
+            if declared.is_some() || any {
                 self.enter(base, name);
-                self.node(declared, false, member);
+                self.node(declared, false, false, member);
                 self.path.truncate(base);
-            } else if !preserve {
+            } else if !keep {
                 undeclared.push(name.clone());
             }
         }

@@ -129,7 +129,7 @@ impl Builder {
         if let Some(id) = view.additional {
             child(view.at(id), "@elem");
         }
-        for property in &view.node().properties {
+        for property in view.declared() {
             child(view.at(property.id), &property.name);
         }
         if let Some(items) = view.items() {

@@ -8,9 +8,9 @@
 //!
 //! # Ratcheting
 //!
-//! On update a node whose value equals the old one is not looked at. Old and new correlate through
-//! properties, map keys and the keys of `x-kubernetes-list-type: map` lists; elements of other
-//! lists and branches of combinators do not correlate.
+//! On update a node whose value is unchanged (`correlate`) is not looked at. Old and new correlate
+//! through properties, map keys and the keys of `x-kubernetes-list-type: map` lists; elements of
+//! other lists and branches of combinators do not correlate.
 //!
 //! # Budget
 //!
@@ -29,7 +29,7 @@ pub(crate) use format::is_known as is_known_format;
 pub(crate) use openapi::type_of;
 pub use report::{ERRORS_BYTES_MAX, STEPS_MAX};
 
-use crate::node::TypeSchema;
+use crate::node::{TypeSchema, View};
 use report::Report;
 use scalar::Formats;
 use serde_json::Value;
@@ -107,6 +107,20 @@ pub(crate) fn validate_resources(
     }
     embedded::validate(root, value, &mut String::new(), &mut report);
     report.finish()
+}
+
+/// Extends the path of a node by a member: a property, or the key of a map.
+pub(crate) fn enter(path: &mut String, schema: View<'_>, name: &str) {
+    let is_key = schema.property(name).is_none();
+    if is_key {
+        path.push('[');
+    } else if !path.is_empty() {
+        path.push('.');
+    }
+    path.push_str(name);
+    if is_key {
+        path.push(']');
+    }
 }
 
 /// Whether an error prevents the evaluation of CEL rules: then the API adds a cause about that.

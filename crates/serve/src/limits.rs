@@ -55,9 +55,10 @@ pub struct Limits {
     /// Maximum number of connections; more wait to be accepted. Default: 1024.
     pub connections_max: usize,
     /// Maximum number of unauthenticated connections. When another peer connects, the oldest of
-    /// them is closed, even in the middle of a request. A verified client certificate authenticates
-    /// a connection, and so does [`ConnectionSlot::authenticated`](crate::ConnectionSlot). Should
-    /// be less than `connections_max`. Default: `None`, all connections are alike.
+    /// them is closed, even in the middle of a request. A connection is authenticated by
+    /// [`ConnectionSlot::authenticated`](crate::ConnectionSlot), which the function calls; a client
+    /// certificate alone is not enough. Should be less than `connections_max`. Default: `None`, all
+    /// connections are alike.
     pub unauthenticated_max: Option<usize>,
     /// Maximum time for the head of an HTTP/1 request, from its first byte, and for the first of a
     /// connection from the connection's start. Over HTTP/2, maximum time for the client's preface

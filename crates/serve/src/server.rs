@@ -57,8 +57,9 @@ impl Server {
         self
     }
 
-    /// Serves over TLS; HTTP/2 if negotiated. A verified client certificate is in the extensions of
-    /// each request as a [`PeerCertificate`](crate::tls::PeerCertificate).
+    /// Serves over TLS; HTTP/2 if negotiated. A client certificate is in the extensions of each
+    /// request as a [`PeerCertificate`](crate::tls::PeerCertificate). It does not authenticate the
+    /// connection by itself, because the configuration may accept certificates of any authority.
     ///
     /// A client that prefers AES gets the first of the configuration's cipher suites that it knows;
     /// any other client gets its own preference, as from Go's servers.
@@ -190,9 +191,6 @@ impl Acceptor {
                 () = stop.cancelled() => return Ok(()),
             };
             let (protocol, peer) = crate::tls::agreed(stream.get_ref().1);
-            if let (Some(_), Some(slot)) = (&peer, slot.connection()) {
-                slot.authenticated();
-            }
             let answer = move |mut request: Request<Received>| {
                 // Overwrites what the peer may have sent: the identity comes from the handshake.
                 if let Some(peer) = &peer {

@@ -18,7 +18,7 @@ use crate::{
     connection::{CallError, Connection, NotSent},
     endpoint::Endpoint,
     error::EtcdError,
-    failure::{Verdict, is_unauthorized, verdict},
+    failure::{Refusal, Verdict, is_unauthorized, refusal, verdict},
     grpc::{self, Answers, GrpcError, frame},
     keys::Namespace,
     options::EtcdOptions,
@@ -86,6 +86,9 @@ impl Failure {
         match self {
             Self::Unavailable(why) => StoreError::Unavailable(why),
             Self::Unknown(why) => StoreError::Unknown(why),
+            Self::Refused(error) if refusal(&error) == Refusal::Full => {
+                StoreError::Full(error.to_string())
+            }
             Self::Refused(error) => StoreError::Unavailable(format!("etcd refused: {error}")),
             Self::Closed => StoreError::Closed,
         }

@@ -26,6 +26,8 @@ pub(crate) enum Refusal {
     Compacted,
     Future,
     TooLarge,
+    /// etcd's quota is exhausted.
+    Full,
     LeaseGone,
     Denied,
     Other,
@@ -73,6 +75,8 @@ pub(crate) fn refusal(error: &GrpcError) -> Refusal {
         Refusal::Future
     } else if contains("request is too large") || contains("received message larger than max") {
         Refusal::TooLarge
+    } else if contains("database space exceeded") {
+        Refusal::Full
     } else if contains("requested lease not found") {
         Refusal::LeaseGone
     } else if *code == code::PERMISSION_DENIED
@@ -142,6 +146,7 @@ mod tests {
             (11, "etcdserver: mvcc: required revision is a future revision", Refusal::Future),
             (3, "etcdserver: request is too large", Refusal::TooLarge),
             (8, "grpc: received message larger than max (2800000 vs. 2097152)", Refusal::TooLarge),
+            (8, "etcdserver: mvcc: database space exceeded", Refusal::Full),
             (5, "etcdserver: requested lease not found", Refusal::LeaseGone),
             (3, "etcdserver: authentication failed, invalid user ID or password", Refusal::Denied),
             (3, "etcdserver: duplicate key given in txn request", Refusal::Other),

@@ -38,6 +38,10 @@ pub const KEYFRAME_REVISIONS: u64 = 1024;
 /// long after a quiet period.
 const FORGOTTEN_MAX: usize = 256;
 
+/// Maximum number of revisions that a compaction drops, and of entries that a range reads, before
+/// other tasks run.
+const SLICE: usize = 4096;
+
 /// Limits of a memory store.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -143,9 +147,10 @@ impl Store for MemoryStore {
         // The map is cloned under the lock and read outside it, so a long read does not block
         // others.
         let view = self.step(|state| state.view(request.at).map(|map| (state.revision, map)));
-        future::ready(
-            view.map(|(revision, map)| Snapshot { revision, value: state::walk(&map, &request) }),
-        )
+        async move {
+            let (revision, map) = view?;
+            Ok(Snapshot { revision, value: state::walk(&map, &request).await })
+        }
         .boxed()
     }
 
@@ -183,6 +188,13 @@ impl Store for MemoryStore {
     }
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>> {
-        future::ready(self.step(|state| state.compact(revision))).boxed()
+        async move {
+            self.step(|state| state.check_compaction(revision))?;
+            while self.step(|state| state.compact(revision)) {
+                tokio::task::yield_now().await;
+            }
+            Ok(())
+        }
+        .boxed()
     }
 }

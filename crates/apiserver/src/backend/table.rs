@@ -4,7 +4,7 @@ use super::{Backend, Registration};
 use crate::query::decode;
 use crate::route;
 use setpoint_object::GroupVersion;
-use setpoint_registry::{Catalog, ResourcePath};
+use setpoint_registry::{Catalog, ResourcePath, Verb};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -76,7 +76,7 @@ impl Table {
         let version = below.split('/').next()?;
         let backend = versions.get(version)?.clone();
         Some(match route::unserved(path) {
-            Some(named) => Found::Resource { backend, path: named.path, watch: named.watch },
+            Some(named) => Found::Resource { backend, path: named.path, verb: named.verb },
             None => Found::Version(backend),
         })
     }
@@ -128,7 +128,7 @@ pub(crate) enum Found {
     Resource {
         backend: Arc<Backend>,
         path: ResourcePath,
-        /// Whether the path has the deprecated `/watch/` prefix.
-        watch: bool,
+        /// The verb of every method, if the path has a deprecated prefix.
+        verb: Option<Verb>,
     },
 }

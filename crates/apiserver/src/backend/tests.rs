@@ -44,9 +44,9 @@ fn paths_below_a_group_version_go_to_its_backend() {
         None => "-".to_owned(),
         Some(Found::Group(name)) => name.to_string(),
         Some(Found::Version(backend)) => backend.group_version().to_string(),
-        Some(Found::Resource { path, watch, .. }) => {
+        Some(Found::Resource { path, verb, .. }) => {
             let sub = path.subresource.as_ref().map_or("", |sub| sub.as_str());
-            let word = if watch { "watch " } else { "" };
+            let word = verb.map(|verb| format!("{verb} ")).unwrap_or_default();
             format!("{word}{}|{}|{}|{sub}", path.namespace, path.resource, path.name)
         }
     };
@@ -64,6 +64,7 @@ fn paths_below_a_group_version_go_to_its_backend() {
         ("/%61pis/ex.io/v1/a%2Fb", "|a|b|"),
         ("/apis/ex.io/v1/namespaces/n/things/a/status", "n|things|a|status"),
         ("/apis/ex.io/v1/watch/things/a", "watch |things|a|"),
+        ("/apis/ex.io/v1/proxy/things/a/b", "proxy |things|a|"),
         ("/apis/ex.io/v1/things/a/b/c/d", "|things|a|b"),
     ] {
         assert_eq!(found(path), expected, "{path}");

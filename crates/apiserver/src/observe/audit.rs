@@ -23,7 +23,8 @@ const FORWARDED_MAX: usize = 16;
 pub enum Stage {
     /// The user is known and nothing else has been done.
     RequestReceived,
-    /// A watch starts to answer: its head is sent, its events follow.
+    /// The head of the answer to a watch or a stream is ready, or the refusal of a request whose
+    /// user is not known, of which nothing else is recorded.
     ResponseStarted,
     /// The answer is complete; a watch has ended.
     ResponseComplete,

@@ -2,11 +2,11 @@
 
 use std::any::Any;
 
-use base64::Engine;
 use setpoint_object::name;
 
 use super::{Cost, Overload, global, member, url};
 use crate::eval::{Context, Error};
+use crate::formats::{is_base64, is_date_time, is_uuid};
 use crate::types::Type::{self, String as Text};
 use crate::value::{Opaque, Timestamp, Value};
 
@@ -62,28 +62,6 @@ fn faults(valid: bool, message: &str) -> Vec<String> {
     if valid { Vec::new() } else { vec![message.to_owned()] }
 }
 
-fn is_uuid(text: &str) -> bool {
-    let mut rest = text;
-    for (index, digits) in [8, 4, 4, 4, 12].into_iter().enumerate() {
-        if index > 0 {
-            rest = rest.strip_prefix('-').unwrap_or(rest);
-        }
-        match rest.get(..digits) {
-            Some(part) if part.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
-                rest = &rest[digits..];
-            }
-            _ => return false,
-        }
-    }
-    rest.is_empty()
-}
-
-/// A date and a time with an offset; an hour of 24 or a second of 60 are no time.
-fn is_date_time(text: &str) -> bool {
-    let upper = text.to_ascii_uppercase();
-    matches!(Timestamp::parse(&upper), Some(Ok(_)))
-}
-
 const fn format(
     name: &'static str,
     function: &'static str,
@@ -113,10 +91,7 @@ static FORMATS: [Format; 13] = [
     format("uuid", "format.uuid", 70, |text| {
         faults(is_uuid(text), "does not match the UUID format")
     }),
-    format("byte", "format.byte", 84, |text| {
-        let decoded = base64::engine::general_purpose::STANDARD.decode(text);
-        faults(!text.is_empty() && decoded.is_ok(), "invalid base64")
-    }),
+    format("byte", "format.byte", 84, |text| faults(is_base64(text), "invalid base64")),
     format("date", "format.date", 71, |text| {
         faults(Timestamp::parse_date(text).is_some(), "invalid date")
     }),

@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 
 use super::{Fuel, Str, Value, equal_options, json};
 use crate::decl::{DeclType, ObjectDecl};
+use crate::escape::escape;
 use crate::eval::Error;
 
 /// A map.
@@ -216,9 +217,13 @@ impl<'v> Object<'v> {
         &self.decl.name
     }
 
-    /// The value of a declared field, by its escaped name; `None` if it is absent or null.
+    /// The value of a declared field, by its escaped name; `None` if it is absent or null. The name
+    /// in JSON will do, unless it could be an escaped one.
     pub fn get(&self, field: &str) -> Option<Result<Value<'v>, Error>> {
-        let field = self.decl.fields.get(field)?;
+        let field = self.decl.fields.get(field).or_else(|| match field.contains("__") {
+            true => None,
+            false => self.decl.fields.get(&escape(field)?),
+        })?;
         match self.map.get(&field.json)? {
             Json::Null => None,
             tree => Some(json::view(tree, &field.decl)),

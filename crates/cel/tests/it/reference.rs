@@ -11,8 +11,11 @@ use setpoint_cel::{Env, Macros, check, parse};
 fn decl() -> DeclType {
     let list = DeclType::list(DeclType::int(), ListType::Atomic, None);
     let fields = [
+        ("a-b", DeclType::int()),
         ("data", DeclType::text(Some("byte"), None, std::iter::empty())),
         ("empty", list),
+        ("if", DeclType::int()),
+        ("namespace", DeclType::text(None, None, std::iter::empty())),
         ("real", DeclType::double()),
         ("time", DeclType::text(Some("date-time"), None, std::iter::empty())),
     ];
@@ -26,7 +29,7 @@ fn decl() -> DeclType {
 }
 
 fn object() -> Json {
-    json!({"data": "_w==", "empty": [], "real": 1.5, "time": "2023-01-02T03:04:05Z"})
+    json!({"a-b": 2, "data": "_w==", "empty": [], "namespace": "n", "real": 1.5, "time": "2023-01-02T03:04:05Z"})
 }
 
 fn program(expression: &str) -> Result<Program, String> {
@@ -155,6 +158,23 @@ fn lengths_of_time_overflow_as_whole_numbers() {
         fails(&text, "integer overflow");
     }
     fails(&format!("[{long}, {long}].sum() > {long}"), "integer overflow");
+}
+
+#[test]
+fn a_reserved_word_behind_a_dot_is_a_field() {
+    holds("self.namespace == 'n' && self.__namespace__ == self.namespace");
+    holds("has(self.namespace) && !has(self.if) && self.?if.orValue(3) == 3");
+    fails("self.if == 1", "no such key: if");
+    let refused = |expression: &str| program(expression).map(drop).unwrap_err();
+    assert!(refused("namespace == 'n'").contains("reserved identifier: namespace"));
+    assert!(!refused("self.in == 1").is_empty());
+    assert!(refused("self.else == 1").contains("undefined field 'else'"));
+}
+
+#[test]
+fn the_fields_of_a_dynamic_object_have_their_names_in_json_too() {
+    holds("dyn(self)['a-b'] == 2 && dyn(self)['a__dash__b'] == 2 && dyn(self)['namespace'] == 'n'");
+    holds("'a-b' in dyn(self) && !('a__b' in dyn(self)) && !('if' in dyn(self))");
 }
 
 #[test]

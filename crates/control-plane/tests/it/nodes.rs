@@ -307,6 +307,9 @@ async fn a_silent_node_loses_its_pods() {
         let lost = format!("{NODES}/lost");
         let node = user.until(&lost, |node| condition(node, "Ready")["status"] == "Unknown").await;
         assert_eq!(condition(&node, "Ready")["reason"], "NodeStatusUnknown");
+        let memory = condition(&node, "MemoryPressure");
+        assert_eq!(memory["reason"], "NodeStatusNeverUpdated");
+        assert_eq!(memory["lastHeartbeatTime"], node["metadata"]["creationTimestamp"]);
         let has_taint = |node: &Value| {
             let taints = node["spec"]["taints"].as_array().into_iter().flatten();
             taints.filter(|taint| taint["key"] == "node.kubernetes.io/unreachable").count() == 2
@@ -318,6 +321,88 @@ async fn a_silent_node_loses_its_pods() {
         // The node of ours stays.
         assert!(is_ready(&user.get(&format!("{NODES}/node-0")).await));
         assert!(user.get(&format!("{NODES}/node-0")).await["spec"]["taints"].is_null());
+        user.delete(&lost).await;
+        let is_told = |events: &Value| {
+            let events = events.to_string();
+            events.contains("Node lost event: Registered Node lost in Controller")
+                && events.contains("Node lost status is now: NodeNotReady")
+                && events.contains("Node lost event: Removing Node lost from Controller")
+        };
+        user.until("/api/v1/namespaces/default/events", is_told).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_waits_gets_the_local_volume_of_its_pods_node() {
+    let builder = ControlPlane::builder().controllers("*".parse::<Selection>().unwrap()).nodes(3);
+    with_user(builder, async |user| {
+        user.until(&format!("{NODES}/node-2"), is_ready).await;
+        user.create(
+            "/apis/storage.k8s.io/v1/storageclasses",
+            json!({
+                "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+                "metadata": {"name": "local"}, "provisioner": "kubernetes.io/no-provisioner",
+                "volumeBindingMode": "WaitForFirstConsumer",
+            }),
+        )
+        .await;
+        let volume = |name: &str, node: &str| {
+            let host = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node]});
+            json!({
+                "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
+                "spec": {
+                    "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+                    "storageClassName": "local", "local": {"path": "/data"},
+                    "nodeAffinity": {"required": {"nodeSelectorTerms": [
+                        {"matchExpressions": [host]},
+                    ]}},
+                },
+            })
+        };
+        for (name, node) in [("one", "node-1"), ("two", "node-2")] {
+            user.create("/api/v1/persistentvolumes", volume(name, node)).await;
+        }
+        let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
+        for name in ["a", "b", "c"] {
+            let claim = json!({
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"], "storageClassName": "local",
+                    "resources": {"requests": {"storage": "1Gi"}},
+                },
+            });
+            user.create(claims, claim).await;
+        }
+        for name in ["a", "b", "c"] {
+            let mut spec = server();
+            spec["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": name}}]);
+            user.pod(name, spec).await;
+        }
+        let is_refused = |pod: &Value| condition(pod, "PodScheduled")["reason"] == "Unschedulable";
+        let mut nodes = BTreeSet::new();
+        let mut waiting = Vec::new();
+        for name in ["a", "b", "c"] {
+            let found = user.until(&pod(name), |pod| is_ready(pod) || is_refused(pod)).await;
+            if !is_ready(&found) {
+                waiting.push(name);
+                continue;
+            }
+            let node = found["spec"]["nodeName"].as_str().unwrap().to_owned();
+            let claim = user.get(&format!("{claims}/{name}")).await;
+            assert_eq!(claim["status"]["phase"], "Bound");
+            let volume = if node == "node-1" { "one" } else { "two" };
+            assert_eq!(claim["spec"]["volumeName"], volume);
+            nodes.insert(node);
+        }
+        assert_eq!(nodes, BTreeSet::from(["node-1".to_owned(), "node-2".to_owned()]));
+        let [waiting] = waiting[..] else { panic!("{waiting:?}") };
+        let message = condition(&user.get(&pod(waiting)).await, "PodScheduled")["message"].clone();
+        let why = "3 node(s) didn't find available persistent volumes to bind";
+        assert!(message.as_str().unwrap().contains(why), "{message}");
+        user.create("/api/v1/persistentvolumes", volume("three", "node-0")).await;
+        let late = user.until(&pod(waiting), is_ready).await;
+        assert_eq!(late["spec"]["nodeName"], "node-0");
     })
     .await;
 }

@@ -2,6 +2,7 @@
 
 use super::{Api, RequestError};
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// One resource in its group's preferred version.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,6 +93,8 @@ fn list<'a>(value: &'a Value, member: &str) -> &'a [Value] {
 
 fn take_group(group: &Value, discovered: &mut Discovered) {
     let group_name = group["metadata"]["name"].as_str().unwrap_or_default();
+    // A document has a group once. It may have thousands of resources.
+    let mut known = BTreeSet::new();
     for version in list(group, "versions") {
         let version_name = version["version"].as_str().unwrap_or_default();
         if version["freshness"] == "Stale" {
@@ -99,10 +102,7 @@ fn take_group(group: &Value, discovered: &mut Discovered) {
         }
         for resource in list(version, "resources") {
             let text = |member: &str| resource[member].as_str().unwrap_or_default().to_owned();
-            let known = |found: &Resource| {
-                found.group == group_name && found.resource == resource["resource"]
-            };
-            if discovered.resources.iter().any(known) {
+            if !known.insert(text("resource")) {
                 continue;
             }
             discovered.resources.push(Resource {

@@ -34,6 +34,7 @@ pub(super) async fn delete_all(
         findings.pods_grace =
             grace.map(|seconds| seconds.map_or(GRACE_DEFAULT, Duration::from_secs)).max();
     }
+    // What pods depend on, such as the policies of their network, must not go before them.
     if findings.pods_grace.is_some() {
         return;
     }
@@ -89,11 +90,16 @@ async fn try_delete(
     }
     let mut remaining = list(api, &collection).await?;
     if !as_one && !remaining.is_empty() {
+        // An object that is refused does not keep the others.
+        let mut failure = None;
         for object in &remaining {
-            let deleted = api.delete(&resource.object(namespace, object.name()), &options).await;
-            deleted
-                .map(drop)
-                .or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) })?;
+            match api.delete(&resource.object(namespace, object.name()), &options).await {
+                Err(error) if !error.is_not_found() => _ = failure.get_or_insert(error),
+                _ => {}
+            }
+        }
+        if let Some(error) = failure {
+            return Err(error);
         }
         remaining = list(api, &collection).await?;
     }

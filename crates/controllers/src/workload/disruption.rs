@@ -347,7 +347,7 @@ impl Budgets {
                 .ok_or_else(|| format!("found no controllers for pod {:?}", pod.name()))?;
             owners.insert(uid, replicas);
         }
-        let expected = owners.values().sum();
+        let expected = owners.values().copied().fold(0, i32::saturating_add);
         let of_limit = scaled(limit, expected)?;
         let desired = if is_max { (expected - of_limit).max(0) } else { of_limit };
         Ok(Counted { expected, desired, has_unmanaged })

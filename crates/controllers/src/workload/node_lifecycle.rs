@@ -110,7 +110,7 @@ impl NodeLifecycleController {
             )
             .watches(Watch::<NodePod>::new().index(BY_NODE, by_node), |_| Vec::new())
             .sync_timeout(None)
-            .build(Pass { seen })?;
+            .build(Pass { seen, registered: Mutex::default() })?;
         manager.add(controller)?;
         Ok(())
     }
@@ -162,6 +162,8 @@ fn note(
 /// Reconciles nodes.
 struct Pass {
     seen: AllSeen,
+    /// The uids of the known nodes, by name.
+    registered: Mutex<BTreeMap<Arc<str>, String>>,
 }
 
 impl Reconciler for Pass {
@@ -176,13 +178,14 @@ impl Reconciler for Pass {
 impl Pass {
     async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
         let api = context.client().api::<NodeView>();
-        let Some(node) = api.get(request)? else { return Ok(Action::await_change()) };
-        let (silent_at, ever) = {
+        let node = api.get(request)?;
+        self.register(&request.name, node.as_deref(), context);
+        let Some(node) = node else { return Ok(Action::await_change()) };
+        let silent_at = {
             let seen = self.seen.lock();
             let Some(seen) = seen.get(&*request.name) else { return Ok(Action::requeue()) };
-            let has_status = !node.status.conditions.is_empty();
-            let grace = if has_status { GRACE } else { STARTUP_GRACE };
-            (seen.at + grace, has_status)
+            let has_status = !node.condition("Ready").is_empty();
+            seen.at + if has_status { GRACE } else { STARTUP_GRACE }
         };
         let is_silent = Instant::now() >= silent_at;
         let mut ready = node.condition("Ready").to_owned();
@@ -191,7 +194,7 @@ impl Pass {
                 seen.is_silent = true;
             }
             if ready != "Unknown" {
-                self.declare_unknown(&node, request, ever, context).await?;
+                self.declare_unknown(&node, request, context).await?;
                 ready = "Unknown".to_owned();
             }
         }
@@ -212,37 +215,53 @@ impl Pass {
         })
     }
 
+    /// Records nodes that are new, and those that are gone.
+    fn register(&self, name: &Arc<str>, node: Option<&NodeView>, context: &Context) {
+        let uid = node.and_then(|node| node.metadata.uid.clone());
+        let before = {
+            let mut registered = self.registered.lock();
+            match &uid {
+                Some(uid) => registered.insert(name.clone(), uid.clone()),
+                None => registered.remove(name),
+            }
+        };
+        if before == uid {
+            return;
+        }
+        let record = |uid: String, reason: &str, event: String| {
+            let mut reference = ObjectReference::default();
+            "v1".clone_into(&mut reference.api_version);
+            "Node".clone_into(&mut reference.kind);
+            reference.name = name.to_string();
+            reference.uid = uid;
+            context.recorder().normal(&reference, reason, format!("Node {name} event: {event}"));
+        };
+        if let Some(uid) = before {
+            record(uid, "RemovingNode", format!("Removing Node {name} from Controller"));
+        }
+        if let Some(uid) = uid {
+            record(uid, "RegisteredNode", format!("Registered Node {name} in Controller"));
+        }
+    }
+
     /// The node does not report: its conditions are unknown.
     async fn declare_unknown(
         &self,
         node: &NodeView,
         request: &Request,
-        ever: bool,
         context: &Context,
     ) -> Result<(), BoxError> {
-        let now = context.clock().now().rfc3339();
-        let (reason, message) = match ever {
-            true => ("NodeStatusUnknown", "Kubelet stopped posting node status."),
-            false => ("NodeStatusNeverUpdated", "Kubelet never posted node status."),
-        };
-        let kinds = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
-        let changed = kinds.into_iter().filter(|kind| node.condition(kind) != "Unknown");
-        let conditions: Vec<Value> = changed
-            .map(|kind| {
-                json!({
-                    "type": kind, "status": "Unknown", "reason": reason, "message": message,
-                    "lastTransitionTime": now,
-                })
-            })
-            .collect();
+        let conditions = unknown_conditions(node, context.clock().now());
         let patch = json!({
             "metadata": {"uid": node.metadata.uid}, "status": {"conditions": conditions},
         });
         let api = context.client().api::<NodeView>();
         ignore_not_found(api.patch_status(request, &Patch::Strategic(patch)).await)?;
-        let reference = ObjectReference::of(node);
-        let message = format!("Node {} status is now: NodeNotReady", request.name);
-        context.recorder().normal(&reference, "NodeNotReady", message);
+        if node.condition("Ready") == "True" {
+            let reference = ObjectReference::of(node);
+            let message = format!("Node {} status is now: NodeNotReady", request.name);
+            context.recorder().normal(&reference, "NodeNotReady", message);
+        }
         Ok(())
     }
 
@@ -274,6 +293,28 @@ impl Pass {
             patched => Ok(ignore_not_found(patched).map(|_| true)?),
         }
     }
+}
+
+/// The conditions of a node that does not report, as far as they differ from those it has.
+fn unknown_conditions(node: &NodeView, now: Timestamp) -> Vec<Value> {
+    let kinds = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+    let unknown = |kind: &str| {
+        let mut condition = json!({
+            "type": kind, "status": "Unknown", "lastTransitionTime": now.rfc3339(),
+        });
+        let (reason, message) = match node.condition(kind) {
+            "Unknown" => return None,
+            "" => {
+                condition["lastHeartbeatTime"] = json!(node.metadata.creation_timestamp);
+                ("NodeStatusNeverUpdated", "Kubelet never posted node status.")
+            }
+            _ => ("NodeStatusUnknown", "Kubelet stopped posting node status."),
+        };
+        condition["reason"] = reason.into();
+        condition["message"] = message.into();
+        Some(condition)
+    };
+    kinds.into_iter().filter_map(unknown).collect()
 }
 
 /// The taints that a node should have.
@@ -326,6 +367,8 @@ async fn not_ready(node: &Request, context: &Context) -> Result<(), BoxError> {
         let conditions = &pod.status.conditions;
         conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True")
     };
+    // A pod that cannot be written does not keep the others.
+    let mut failure = None;
     for pod in pods.iter().filter(is_ready) {
         let meta = &pod.metadata;
         let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
@@ -339,7 +382,11 @@ async fn not_ready(node: &Request, context: &Context) -> Result<(), BoxError> {
         let status = context.client().api::<core::Pod>().subresource::<Value>("status");
         match status.patch(&key, &Patch::Strategic(patch)).await {
             Err(error) if error.is_not_found() => continue,
-            patched => drop(patched?),
+            Err(error) => {
+                failure.get_or_insert(error);
+                continue;
+            }
+            Ok(_) => {}
         }
         context.recorder().warning(
             &ObjectReference::of(&**pod),
@@ -347,12 +394,36 @@ async fn not_ready(node: &Request, context: &Context) -> Result<(), BoxError> {
             "Node is not ready",
         );
     }
-    Ok(())
+    failure.map_or(Ok(()), |error| Err(error.into()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn conditions_of_a_silent_node_say_whether_they_were_ever_posted() {
+        let node: NodeView = serde_json::from_value(json!({
+            "metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"},
+            "status": {"conditions": [
+                {"type": "Ready", "status": "False"}, {"type": "DiskPressure", "status": "Unknown"},
+            ]},
+        }))
+        .unwrap();
+        let conditions = unknown_conditions(&node, Timestamp::from_secs(0));
+        let shown: Vec<Value> = conditions
+            .iter()
+            .map(|one| json!([one["type"], one["reason"], one["lastHeartbeatTime"]]))
+            .collect();
+        let created = "2026-01-01T00:00:00Z";
+        let expected = json!([
+            ["Ready", "NodeStatusUnknown", null],
+            ["MemoryPressure", "NodeStatusNeverUpdated", created],
+            ["PIDPressure", "NodeStatusNeverUpdated", created],
+        ]);
+        assert_eq!(json!(shown), expected);
+        assert_eq!(conditions[0]["message"], "Kubelet stopped posting node status.");
+    }
 
     #[test]
     fn taints_follow_from_conditions_and_others_stay() {

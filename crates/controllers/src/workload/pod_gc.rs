@@ -141,6 +141,12 @@ impl Collector {
         let client = context.client().field_manager(COMPONENT);
         let pods = client.api::<Pod>();
         let of_kind = |kind: &str| pods.select().index(INDEX, kind).all();
+        // A pod that cannot be deleted does not keep the others: the next pass tries it again.
+        let delete = async |pod: &Pod, condition| {
+            if let Err(error) = delete(&client, pod, condition, context).await {
+                tracing::warn!(%error, pod = %Request::of(pod), "collect a pod");
+            }
+        };
         let finished = of_kind(FINISHED)?;
         let n_doomed = finished.len().saturating_sub(FINISHED_MAX);
         if n_doomed > 0 {
@@ -149,7 +155,7 @@ impl Collector {
                 (!is_evicted(&client, pod), pod.created(), pod.name().to_owned())
             });
             for pod in finished.iter().take(n_doomed) {
-                delete(&client, pod, None, context).await?;
+                delete(pod, None).await;
             }
         }
         for node in
@@ -159,17 +165,17 @@ impl Collector {
             for pod in
                 of_kind(&format!("{NODE}{name}"))?.iter().filter(|pod| pod.is_being_deleted())
             {
-                delete(&client, pod, None, context).await?;
+                delete(pod, None).await;
             }
         }
         for node in self.deleted_nodes(&client, context.clock().now()).await? {
             for pod in of_kind(&format!("{NODE}{node}"))? {
                 let condition = ("DeletionByPodGC", "PodGC: node no longer exists");
-                delete(&client, &pod, Some(condition), context).await?;
+                delete(&pod, Some(condition)).await;
             }
         }
         for pod in of_kind(UNSCHEDULED)? {
-            delete(&client, &pod, None, context).await?;
+            delete(&pod, None).await;
         }
         Ok(Action::requeue_after(PERIOD))
     }

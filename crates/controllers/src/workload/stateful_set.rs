@@ -7,7 +7,8 @@
 //!
 //! 1. Finds the revision of the template in the history, or adds it.
 //! 2. Goes through the wanted ordinals: deletes finished pods, creates missing ones (claims first).
-//!    With `OrderedReady` it stops at the first pod that is not available.
+//!    With `OrderedReady` it stops at the first pod that is not available; with `Parallel` it
+//!    creates at most 500 pods.
 //! 3. Deletes pods beyond the wanted ordinals, the highest first; with `OrderedReady` one at a
 //!    time.
 //! 4. For `RollingUpdate`, deletes pods of older revisions from the highest ordinal down to
@@ -39,6 +40,7 @@ use setpoint_runtime::owner::controller_of;
 use setpoint_runtime::{
     Action, BoxError, Client, Context, Controller, Manager, ObjectReference, Request, Watch,
 };
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use sync::Sync;
@@ -119,9 +121,14 @@ impl StatefulSet {
         i32::try_from(start).unwrap_or(0)
     }
 
+    /// The wanted ordinals. There may be two billion.
+    fn wanted(&self) -> Range<i32> {
+        self.start()..self.start().saturating_add(self.replicas().max(0))
+    }
+
     /// Whether an ordinal is wanted.
     fn wants(&self, ordinal: i32) -> bool {
-        (self.start()..self.start().saturating_add(self.replicas())).contains(&ordinal)
+        self.wanted().contains(&ordinal)
     }
 
     fn is_parallel(&self) -> bool {

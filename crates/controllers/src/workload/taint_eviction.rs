@@ -4,8 +4,8 @@
 //!
 //! A pod that does not tolerate one of these taints is deleted at once. One that tolerates all of
 //! them for a time is deleted when the shortest of these times has passed since the taint was
-//! added. Pods get a toleration of five minutes for nodes that are not ready or cannot be reached
-//! from admission.
+//! added. Of several tolerations of one taint, the first in the pod's list counts. Pods get a
+//! toleration of five minutes for nodes that are not ready or cannot be reached from admission.
 
 use super::node_pods::{BY_NODE, NodePod, NodeView, by_node};
 use crate::setup::Setup;
@@ -97,13 +97,11 @@ fn evicting(taints: &[Taint]) -> Vec<Taint> {
 fn leaves_at(taints: &[Taint], tolerations: &[Toleration], now: Timestamp) -> Option<Timestamp> {
     let mut earliest: Option<Timestamp> = None;
     for taint in taints {
-        let mut matching =
-            tolerations.iter().filter(|toleration| toleration.tolerates(taint)).peekable();
-        if matching.peek().is_none() {
+        // Of several tolerations of a taint the first one counts.
+        let Some(toleration) = tolerations.iter().find(|held| held.tolerates(taint)) else {
             return Some(now);
-        }
-        let times = matching.filter_map(|toleration| toleration.toleration_seconds);
-        if let Some(seconds) = times.min() {
+        };
+        if let Some(seconds) = toleration.toleration_seconds {
             let added = taint.time_added.as_deref().and_then(Timestamp::parse).unwrap_or(now);
             let at = added + Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
             earliest = Some(earliest.map_or(at, |earlier| earlier.min(at)));
@@ -198,5 +196,9 @@ mod tests {
             leaves(&both, &[toleration("a", 300.into()), toleration("b", 60.into())]),
             Some(160)
         );
+        let forever = toleration("", Value::Null);
+        let short = toleration("a", 60.into());
+        assert_eq!(leaves(&both, &[forever.clone(), short.clone()]), None, "the first one counts");
+        assert_eq!(leaves(&both, &[short, forever]), Some(160));
     }
 }

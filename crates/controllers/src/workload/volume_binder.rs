@@ -26,7 +26,7 @@ use crate::setup::Setup;
 use k8s_openapi::api::core::v1 as core;
 use kube_core::params::{DeleteParams, Patch, Preconditions};
 use object::{
-    Claim, Class, Volume, annotation, by_claim, claim_key, has_class, simulated, version,
+    Claim, Class, Volume, annotation, by_claim, by_volume, claim_key, has_class, simulated, version,
 };
 use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
@@ -50,8 +50,12 @@ const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 const BETA_STORAGE_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-/// The index of volumes by their claim: `namespace/name`.
+/// The index of volumes by their claim: `namespace/name`, or [`NONE`].
 const BY_CLAIM: &str = "claim";
+/// The index of claims by the volume that they name, or [`NONE`].
+const BY_VOLUME: &str = "volume";
+/// The value of both indexes for objects without the other one.
+const NONE: &str = "";
 
 /// The controller of volumes and claims.
 #[derive(Clone, Debug)]
@@ -71,7 +75,7 @@ impl VolumeBinder {
     /// If the manager refuses it, for example because it has one of that name.
     pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
         let controller = Controller::builder(NAME)
-            .watches_with(Watch::<Claim>::new(), of_claim)
+            .watches_with(Watch::<Claim>::new().index(BY_VOLUME, by_volume), of_claim)
             .watches_with(Watch::<Volume>::new().index(BY_CLAIM, by_claim), of_volume)
             .watches_with(Watch::<Class>::new(), of_class)
             .concurrency(1)
@@ -98,21 +102,23 @@ fn of_volume(event: &Event<Volume>, client: &Client) -> Vec<Request> {
     let volume = event.object().and_then(|volume: &Object<Volume>| volume.get().ok());
     keys.extend(volume.as_ref().and_then(|volume| volume.claim()));
     let is_free = volume.is_some_and(|volume| volume.spec["claimRef"].is_null());
-    keys.extend(pending(client, |claim| {
-        claim.volume() == &*key.name || is_free && claim.volume().is_empty()
-    }));
+    let names = [Some(&*key.name), is_free.then_some(NONE)];
+    let claims = names.into_iter().flatten().flat_map(|name| naming(client, name));
+    keys.extend(claims.map(|claim| claim.key()));
     keys
 }
 
 /// The claims that wait for a class.
 fn of_class(event: &Event<Class>, client: &Client) -> Vec<Request> {
-    pending(client, |claim| claim.class().is_empty() || claim.class() == &*event.key().name)
+    let class = &*event.key().name;
+    let waiting = naming(client, NONE).into_iter();
+    let waiting = waiting.filter(|claim| claim.class().is_empty() || claim.class() == class);
+    waiting.map(|claim| claim.key()).collect()
 }
 
-/// The claims that match. Those that are bound elsewhere do not.
-fn pending(client: &Client, matches: impl Fn(&Claim) -> bool) -> Vec<Request> {
-    let all = client.api::<Claim>().list(None, &Selector::everything()).unwrap_or_default();
-    all.iter().filter(|claim| matches(claim)).map(|claim| claim.key()).collect()
+/// The claims that name a volume, or [`NONE`].
+fn naming(client: &Client, volume: &str) -> Vec<Arc<Claim>> {
+    client.api::<Claim>().select().index(BY_VOLUME, volume).all().unwrap_or_default()
 }
 
 struct Binder;
@@ -181,7 +187,12 @@ impl Pass<'_> {
         };
         let mode = class.as_ref().and_then(|class| class.volume_binding_mode.as_deref());
         let waits = mode == Some("WaitForFirstConsumer");
-        let volumes = self.client.api::<Volume>().list(None, &Selector::everything())?;
+        // Those that are reserved for the claim, and free ones.
+        let of = |key: &str| self.client.api::<Volume>().select().index(BY_CLAIM, key).all();
+        let mut volumes = of(&claim_key(&claim.key()))?;
+        if !waits {
+            volumes.extend(of(NONE)?);
+        }
         if let Some(volume) = matching::best(claim, volumes.iter().map(|volume| &**volume), waits) {
             return self.bind(volume, claim).await;
         }

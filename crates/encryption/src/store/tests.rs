@@ -291,3 +291,43 @@ async fn a_changed_file_is_applied_and_an_invalid_one_is_not() {
     stop.cancel();
     tasks.join_next().await.unwrap().unwrap();
 }
+
+/// The end of a feed, which must come without a change.
+async fn ended(feed: &mut dyn ChangeFeed) -> StoreError {
+    let next = tokio::time::timeout(Duration::from_secs(1), feed.next()).await;
+    next.expect("the feed ends").unwrap_err()
+}
+
+/// A watch cache starts with the state of some revisions ago. It kept the values that could not be
+/// decrypted after a reload, because only those of the present were recorded.
+#[tokio::test(start_paused = true)]
+async fn readers_of_a_past_range_read_again_after_a_reload() {
+    let inner = MemoryStore::default();
+    let from = put(&over(&inner, &[TWO]), SECRET, "hunter2").await;
+    put(&inner, "/registry/configmaps/default/a", "later").await;
+    let store = over(&inner, &[GCM]);
+    let past = async || {
+        let request = RangeRequest { at: At::Exactly(from), ..RangeRequest::prefix("/registry/") };
+        store.range(request).await.unwrap().value.entries.remove(0).value
+    };
+    let mut feed = store.changes("/registry/".into(), from).await.unwrap();
+    assert!(is_sealed(&past().await));
+    assert_eq!(feed.next().await.unwrap().changes.len(), 1);
+    store.set_config(config(&[GCM, TWO]));
+    assert!(matches!(ended(&mut *feed).await, StoreError::Unavailable(_)));
+    assert_eq!(past().await, "hunter2");
+}
+
+/// A reload while a value is being decrypted with the configuration before.
+#[tokio::test(start_paused = true)]
+async fn a_value_that_is_given_sealed_after_a_reload_is_read_again_at_once() {
+    let inner = MemoryStore::default();
+    let from = put(&over(&inner, &[TWO]), SECRET, "hunter2").await;
+    let store = over(&inner, &[GCM]);
+    let mut feed = store.changes("/registry/".into(), from).await.unwrap();
+    let stored = inner.get(SECRET.as_bytes(), At::Latest).await.unwrap().value.unwrap();
+    let mut view = store.shared.view();
+    store.set_config(config(&[GCM, TWO]));
+    assert!(is_sealed(&view.open_many(&stored.key, stored.value, false)));
+    assert!(matches!(ended(&mut *feed).await, StoreError::Unavailable(_)));
+}

@@ -71,8 +71,7 @@ impl Outcome {
             },
             "sleep" => arguments
                 .iter()
-                .map(|text| seconds(text))
-                .sum::<Option<Duration>>()
+                .try_fold(Duration::ZERO, |sum, text| Some(sum.saturating_add(seconds(text)?)))
                 .filter(|_| !arguments.is_empty())
                 .map_or(Self::Runs, |after| Self::Ends { after, code: 0 }),
             "sh" | "bash" | "ash" | "dash" => match arguments {
@@ -242,6 +241,10 @@ mod tests {
         check(json!(["sleep", "5"]), Some((5.0, 0)));
         check(json!(["sleep", "0.5", "1m"]), Some((60.5, 0)));
         check(json!(["sleep", "infinity"]), None);
+        let long = "18000000000000000000";
+        check(json!(["sleep", long]), Some((18e18, 0)));
+        let ends = Outcome::Ends { after: Duration::MAX, code: 0 };
+        assert_eq!(Outcome::of_container(&json!({"command": ["sleep", long, long]})), ends);
         check(json!(["sleep"]), None);
         check(json!(["nginx", "-g", "daemon off;"]), None);
     }

@@ -6,6 +6,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::Value;
 use setpoint_object::{ApiError, field};
+use std::collections::HashSet;
 
 /// The lists of containers of a pod.
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
@@ -61,14 +62,14 @@ impl Admission for AlwaysPullImages {
 /// Whether a pod has an image that the stored one lacks.
 fn has_new_images(old: Option<&Value>, pod: &Value) -> bool {
     let Some(old) = old else { return true };
-    let images = |pod: &Value| -> Vec<String> {
-        let containers = CONTAINERS.into_iter().flat_map(|member| list(&pod["spec"], member));
-        let images = containers.map(|container| text(container, "image").to_owned());
-        let volumes = list(&pod["spec"], "volumes").iter();
-        images.chain(volumes.map(|v| text(&v["image"], "reference").to_owned())).collect()
-    };
-    let known = images(old);
-    images(pod).iter().any(|image| !known.contains(image))
+    let (known, images) = (images(old), images(pod));
+    !images.is_subset(&known)
+}
+fn images(pod: &Value) -> HashSet<&str> {
+    let containers = CONTAINERS.into_iter().flat_map(|member| list(&pod["spec"], member));
+    let images = containers.map(|container| text(container, "image"));
+    let volumes = list(&pod["spec"], "volumes").iter();
+    images.chain(volumes.map(|volume| text(&volume["image"], "reference"))).collect()
 }
 fn fault(pod: &Value) -> Option<field::Error> {
     let wrong = |path: field::Path, policy: &Value| {

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::quantity::Quantity;
 use setpoint_object::{ApiError, GroupVersionResource};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Records on a pod which amounts were set.
@@ -87,14 +88,11 @@ async fn ranges(review: &Review<'_>) -> Result<Vec<Arc<Value>>, ApiError> {
 }
 /// One fault as it is, several in brackets; each once.
 fn joined(faults: Vec<String>) -> String {
-    let mut all: Vec<String> = Vec::with_capacity(faults.len());
-    for fault in faults {
-        if !all.contains(&fault) {
-            all.push(fault);
-        }
-    }
+    let mut seen = HashSet::with_capacity(faults.len());
+    let all: Vec<&str> =
+        faults.iter().map(String::as_str).filter(|fault| seen.insert(*fault)).collect();
     match &all[..] {
-        [one] => one.clone(),
+        [one] => (*one).to_owned(),
         several => format!("[{}]", several.join(", ")),
     }
 }

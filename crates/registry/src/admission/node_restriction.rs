@@ -2,22 +2,27 @@
 //!
 //! | object | an agent writes only |
 //! |---|---|
-//! | Node | its own; labels of agents; taints only on create |
-//! | Pod | mirror pods on its node; the status and deletion of pods on its node |
-//! | Lease | the one with its name in `kube-node-lease` |
-//! | token | of a service account of a pod on its node, bound to the pod |
+//! | Node | its own; labels of agents; on update no taints and no owners |
+//! | Pod | mirror pods on its node, owned by it, that refer to no other objects; the status, eviction and deletion of pods on its node |
+//! | PersistentVolumeClaim | sizes and conditions in the status |
+//! | Lease, CSINode | the one with its name; Leases in `kube-node-lease` |
+//! | ResourceSlice | creates and deletes those of its node |
+//! | CertificateSigningRequest | for its own name, of the signers for agents |
+//! | token | of a service account of a pod on its node, bound to the pod, for an audience that the pod uses or that an authorizer allows |
+mod pods;
+mod tokens;
+
 use super::{Admission, Operation, Review};
+use crate::kind::certificates::certificate_signing_request::common_name;
 use crate::kind::{list, text};
-use crate::stored::tree;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::Value;
 use setpoint_object::field::quote;
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::{ApiError, GroupVersionResource, users};
+use setpoint_object::{ApiError, GroupResource, users};
 use std::collections::BTreeSet;
 
-const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The namespace of the Leases of nodes.
 const LEASES: &str = "kube-node-lease";
 /// Labels under Kubernetes' domains that an agent may set.
@@ -38,6 +43,12 @@ const LABELS: [&str; 13] = [
 ];
 /// Domains whose labels, and those of their subdomains, an agent may set.
 const DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
+/// The signers of the certificates of agents.
+const SIGNERS: [&str; 2] =
+    ["kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"];
+/// Members of the status of a claim that an agent writes.
+const CLAIM_STATUS: [&str; 4] =
+    ["allocatedResourceStatuses", "allocatedResources", "capacity", "conditions"];
 
 #[derive(Debug)]
 pub(super) struct NodeRestriction;
@@ -50,8 +61,8 @@ impl Admission for NodeRestriction {
         let identity = &review.attributes.identity;
         users::node_of(&identity.user).is_some() && identity.is_in(users::NODES)
     }
-    fn mutates(&self, _: Operation) -> bool {
-        true
+    fn mutates(&self, operation: Operation) -> bool {
+        operation != Operation::Connect
     }
     fn mutate<'a>(
         &'a self,
@@ -59,62 +70,75 @@ impl Admission for NodeRestriction {
         object: &'a mut Value,
     ) -> BoxFuture<'a, Result<(), ApiError>> {
         async move {
-            let node = users::node_of(&review.attributes.identity.user).unwrap_or_default();
+            let user = &review.attributes.identity.user;
+            let node = users::node_of(user).unwrap_or_default();
             if node.is_empty() {
-                return Err(review.forbidden("could not determine node from user"));
+                let user = quote(user);
+                return refuse(review, &format!("could not determine node from user {user}"));
             }
             let group = &*review.resource.gvk.group;
             let part = review.subresource.map_or("", |subresource| subresource.as_str());
             let checked = match (group, &*review.resource.resource, part) {
                 ("", "nodes", _) => node_of(review, node, object),
-                ("", "pods", "") => pod(review, node, object),
-                ("", "pods", "status") => pod_status(review, node, object),
-                ("", "pods", "eviction") => eviction(review, node).await?,
-                ("", "pods", "attach" | "exec" | "log" | "portforward" | "proxy") => Ok(()),
-                ("", "pods", part) => {
-                    let operation = name_of(review.operation);
-                    Err(format!("unexpected pod subresource {}, only 'status', 'eviction' and streams are allowed for {operation}", quote(part)))
+                ("", "pods", "") => return pods::check(review, node, object).await,
+                ("", "pods", "status") => pods::status(review, node, object),
+                ("", "pods", "eviction") => return pods::eviction(review, node, object).await,
+                ("", "pods", part) => Err(format!(
+                    "unexpected pod subresource {}, only 'status' and 'eviction' are allowed",
+                    quote(part)
+                )),
+                ("", "persistentvolumeclaims", "status") => claim_status(review, node, object),
+                ("", "persistentvolumeclaims", _) => Err("may only update PVC status".to_owned()),
+                ("", "serviceaccounts", "token") if review.operation == Operation::Create => {
+                    return tokens::check(review, node, object).await;
+                }
+                ("certificates.k8s.io", "certificatesigningrequests", _) => {
+                    certificate(review, node, object)
                 }
                 ("coordination.k8s.io", "leases", _) => lease(review, node, object),
-                ("", "serviceaccounts", "token") => token(review, node, object).await?,
+                ("resource.k8s.io", "resourceslices", _) => slice(review, node, object),
                 ("storage.k8s.io", "csinodes", _) => {
                     is_own(review, object, node).then_some(()).ok_or_else(|| {
-                        "can only access CSINode with the same name as the requesting node".to_owned()
+                        "can only access CSINode with the same name as the requesting node"
+                            .to_owned()
                     })
                 }
                 _ => Ok(()),
             };
-            checked.map_err(|why| review.forbidden(&why))
+            checked.or_else(|why| refuse(review, &why))
         }
         .boxed()
     }
 }
-fn name_of(operation: Operation) -> &'static str {
-    match operation {
-        Operation::Create => "CREATE",
-        Operation::Update => "UPDATE",
-        Operation::Delete => "DELETE",
-        Operation::Connect => "CONNECT",
-    }
+
+fn refuse(review: &Review<'_>, why: &str) -> Result<(), ApiError> {
+    Err(review.forbidden(why))
+}
+/// The 404 for an object that a check needs. The reference names the resource in the singular.
+fn missing(resource: &str, name: &str) -> ApiError {
+    ApiError::not_found(&GroupResource { group: "".into(), resource: resource.into() }, name)
+}
+/// The name of an operation in texts.
+fn word(operation: Operation) -> &'static str {
+    super::matching::word(operation)
 }
 /// The name of the written object.
-fn is_own(review: &Review<'_>, object: &Value, node: &str) -> bool {
+fn name_of<'v>(review: &'v Review<'_>, object: &'v Value) -> &'v str {
     match review.operation {
-        Operation::Create => object.name() == node,
-        _ => review.old.map_or(review.name, |old| old.name()) == node,
+        Operation::Create => object.name(),
+        _ => review.old.map_or(review.name, |old| old.name()),
     }
+}
+fn is_own(review: &Review<'_>, object: &Value, node: &str) -> bool {
+    name_of(review, object) == node
 }
 
 fn node_of(review: &Review<'_>, node: &str, object: &Value) -> Result<(), String> {
-    if !is_own(review, object, node) {
-        let other = match review.operation {
-            Operation::Create => object.name(),
-            _ => review.old.map_or(review.name, |old| old.name()),
-        };
-        let (node, other) = (quote(node), quote(other));
-        return Err(format!("node {node} is not allowed to modify node {other}"));
-    }
     let subject = quote(node);
+    if !is_own(review, object, node) {
+        let other = quote(name_of(review, object));
+        return Err(format!("node {subject} is not allowed to modify node {other}"));
+    }
     match review.operation {
         Operation::Create => {
             if !object["spec"]["configSource"].is_null() {
@@ -123,32 +147,35 @@ fn node_of(review: &Review<'_>, node: &str, object: &Value) -> Result<(), String
                 ));
             }
             let set = refused(&Value::Null, &object["metadata"]["labels"]);
-            if !set.is_empty() {
-                return Err(format!(
-                    "node {subject} is not allowed to set the following labels: {set}"
-                ));
+            match set.is_empty() {
+                true => Ok(()),
+                false => {
+                    Err(format!("node {subject} is not allowed to set the following labels: {set}"))
+                }
             }
-            check_owners(&Value::Null, object, &subject)
         }
         Operation::Update => {
             let old = review.old.unwrap_or(&Value::Null);
-            let set = refused(&old["metadata"]["labels"], &object["metadata"]["labels"]);
-            if !set.is_empty() {
-                return Err(format!("is not allowed to modify labels: {set}"));
+            let source = |node: &Value| node["spec"]["configSource"].clone();
+            if !source(object).is_null() && source(object) != source(old) {
+                return Err(format!(
+                    "node {subject} is not allowed to update configSource to a new non-nil configSource"
+                ));
             }
             if list(&old["spec"], "taints") != list(&object["spec"], "taints") {
                 return Err(format!("node {subject} is not allowed to modify taints"));
             }
-            check_owners(old, object, &subject)
+            let owners = |node: &Value| list(&node["metadata"], "ownerReferences").to_vec();
+            if owners(old) != owners(object) {
+                return Err(format!("node {subject} is not allowed to modify ownerReferences"));
+            }
+            let set = refused(&old["metadata"]["labels"], &object["metadata"]["labels"]);
+            match set.is_empty() {
+                true => Ok(()),
+                false => Err(format!("is not allowed to modify labels: {set}")),
+            }
         }
         Operation::Delete | Operation::Connect => Ok(()),
-    }
-}
-fn check_owners(old: &Value, new: &Value, subject: &str) -> Result<(), String> {
-    let owners = |node: &Value| list(&node["metadata"], "ownerReferences").to_vec();
-    match owners(old) == owners(new) {
-        true => Ok(()),
-        false => Err(format!("node {subject} is not allowed to modify ownerReferences")),
     }
 }
 /// The changed labels that an agent may not change, joined.
@@ -172,65 +199,68 @@ fn may_set(key: &str) -> bool {
     LABELS.contains(&key) || DOMAINS.iter().any(|of| is_under(of))
 }
 
-fn pod(review: &Review<'_>, node: &str, object: &Value) -> Result<(), String> {
-    let subject = quote(node);
-    match review.operation {
-        Operation::Create => {
-            if object["metadata"]["annotations"].get(MIRROR).is_none() {
-                return Err(format!(
-                    "pod does not have {} annotation, node {subject} can only create mirror pods",
-                    quote(MIRROR)
-                ));
-            }
-            if text(&object["spec"], "nodeName") != node {
-                return Err(format!(
-                    "node {subject} can only create pods with spec.nodeName set to itself"
-                ));
-            }
-            Ok(())
-        }
-        Operation::Delete => match is_on(review.old, node) {
-            true => Ok(()),
-            false => {
-                Err(format!("node {subject} can only delete pods with spec.nodeName set to itself"))
-            }
-        },
-        operation => {
-            let operation = name_of(operation);
-            Err(format!(
-                "unexpected operation {operation}, node {subject} can only create and delete mirror pods"
-            ))
-        }
+/// A claim may differ in [`CLAIM_STATUS`] only.
+fn claim_status(review: &Review<'_>, node: &str, claim: &Value) -> Result<(), String> {
+    if review.operation != Operation::Update {
+        return Err(format!("unexpected operation {}", quote(word(review.operation))));
     }
-}
-fn is_on(pod: Option<&Value>, node: &str) -> bool {
-    pod.is_some_and(|pod| text(&pod["spec"], "nodeName") == node)
-}
-fn pod_status(review: &Review<'_>, node: &str, object: &Value) -> Result<(), String> {
-    let subject = quote(node);
-    if !is_on(review.old, node) {
-        return Err(format!(
-            "node {subject} can only update pod status for pods with spec.nodeName set to itself"
-        ));
-    }
-    let labels = |pod: &Value| pod["metadata"].get("labels").cloned();
-    if review.old.is_some_and(|old| labels(old) != labels(object)) {
-        return Err(format!("node {subject} cannot update labels through pod status"));
-    }
-    Ok(())
-}
-async fn eviction(review: &Review<'_>, node: &str) -> Result<Result<(), String>, ApiError> {
-    let pods = GroupVersionResource::new("", "v1", "pods");
-    let found = review.objects().get(&pods, review.namespace, review.name).await?;
-    let pod = found.map(|pod| tree(&pod.bytes)).transpose()?;
-    Ok(match is_on(pod.as_ref(), node) {
+    let rest = |claim: &Value| {
+        let mut claim = claim.clone();
+        let mut remove = |member: &str, names: &[&str]| {
+            if let Some(members) = claim.get_mut(member).and_then(Value::as_object_mut) {
+                members.retain(|name, _| !names.contains(&name.as_str()));
+            }
+        };
+        remove("metadata", &["managedFields", "resourceVersion"]);
+        remove("status", &CLAIM_STATUS);
+        claim
+    };
+    match review.old.is_some_and(|old| is_same(&rest(old), &rest(claim))) {
         true => Ok(()),
         false => Err(format!(
-            "node {} can only evict pods with spec.nodeName set to itself",
+            "node {} is not allowed to update fields other than status.quantity and status.conditions",
             quote(node)
         )),
-    })
+    }
 }
+/// Whether two trees are the same, if what is empty counts as absent. As deep as the trees, whose
+/// depth decoding limits.
+fn is_same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Object(a), Value::Object(b)) => {
+            a.iter().all(|(name, value)| is_same(value, b.get(name).unwrap_or(&Value::Null)))
+                && b.iter().all(|(name, value)| a.contains_key(name) || is_blank(value))
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same(a, b))
+        }
+        _ => a == b || is_blank(a) && is_blank(b),
+    }
+}
+fn is_blank(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        _ => false,
+    }
+}
+
+/// A certificate of an agent must be for the agent itself.
+fn certificate(review: &Review<'_>, node: &str, request: &Value) -> Result<(), String> {
+    let signer = text(&request["spec"], "signerName");
+    if review.operation != Operation::Create || !SIGNERS.contains(&signer) {
+        return Ok(());
+    }
+    let name = common_name(request).map_err(|error| format!("unable to parse csr: {error}"))?;
+    let user = &review.attributes.identity.user;
+    match *name == **user {
+        true => Ok(()),
+        false => Err(format!("can only create a node CSR with CN=system:node:{node}")),
+    }
+}
+
 fn lease(review: &Review<'_>, node: &str, object: &Value) -> Result<(), String> {
     if review.namespace != LEASES {
         return Err(format!("can only access leases in the {} system namespace", quote(LEASES)));
@@ -242,38 +272,21 @@ fn lease(review: &Review<'_>, node: &str, object: &Value) -> Result<(), String> 
         }
     }
 }
-async fn token(
-    review: &Review<'_>,
-    node: &str,
-    request: &Value,
-) -> Result<Result<(), String>, ApiError> {
-    let bound = &request["spec"]["boundObjectRef"];
-    let pods = GroupVersionResource::new("", "v1", "pods");
-    let row = review.inner.catalog.borrow().get("", "v1", "pods").cloned();
-    let is_pod = row.is_some_and(|row| *row.gvk.kind == *text(bound, "kind"));
-    if !is_pod || text(bound, "apiVersion") != "v1" || text(bound, "name").is_empty() {
-        return Ok(Err("node requested token not bound to a pod".to_owned()));
-    }
-    let uid = text(bound, "uid");
-    if uid.is_empty() {
-        return Ok(Err("node requested token with a pod binding without a uid".to_owned()));
-    }
-    let found = review.objects().get(&pods, review.namespace, text(bound, "name")).await?;
-    let Some(pod) = found.map(|pod| tree(&pod.bytes)).transpose()? else {
-        return Ok(Err(format!("pod {} not found", quote(text(bound, "name")))));
+
+/// The authorizer knows neither what is created, nor each object of a deletecollection.
+fn slice(review: &Review<'_>, node: &str, object: &Value) -> Result<(), String> {
+    let is_of_node = |slice: &Value| text(&slice["spec"], "nodeName") == node;
+    let (is_allowed, verb) = match review.operation {
+        Operation::Create => (is_of_node(object), "create"),
+        Operation::Delete => (review.old.is_some_and(is_of_node), "delete"),
+        Operation::Update | Operation::Connect => (true, ""),
     };
-    if pod.uid() != uid {
-        let (asked, own) = (quote(uid), quote(pod.uid()));
-        return Ok(Err(format!(
-            "the UID in the bound object reference ({asked}) does not match the UID in record. The object might have been deleted and then recreated ({own})"
-        )));
-    }
-    Ok(match is_on(Some(&pod), node) {
+    match is_allowed {
         true => Ok(()),
-        false => {
-            Err("node requested token bound to a pod scheduled on a different node".to_owned())
-        }
-    })
+        false => Err(format!(
+            "can only {verb} ResourceSlice with the same NodeName as the requesting node"
+        )),
+    }
 }
 
 #[cfg(test)]
@@ -298,5 +311,15 @@ mod tests {
         let old = json!({"a.k8s.io/kept": "1"});
         assert_eq!(refused(&old, &old), "");
         assert_eq!(refused(&old, &json!({"k8s.io/b": "1"})), "a.k8s.io/kept, k8s.io/b");
+    }
+
+    #[test]
+    fn what_is_empty_counts_as_absent() {
+        let full = json!({"a": [{"b": 1}], "c": {"d": "x"}});
+        let blank = json!({"a": [{"b": 1, "e": null}], "c": {"d": "x", "f": {}}, "g": []});
+        assert!(is_same(&full, &blank) && is_same(&blank, &full));
+        for other in [json!({"a": [{"b": 1}]}), json!({"a": [{"b": 2}], "c": {"d": "x"}})] {
+            assert!(!is_same(&full, &other) && !is_same(&other, &full), "{other}");
+        }
     }
 }

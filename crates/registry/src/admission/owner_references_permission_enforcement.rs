@@ -3,7 +3,7 @@
 //! | write | needs |
 //! |---|---|
 //! | an update that adds or removes owner references | `delete` of the object |
-//! | a new `blockOwnerDeletion: true` | `update` of the owner's `finalizers` |
+//! | a new `blockOwnerDeletion: true` | `update` of the `finalizers` of the owner, or of all objects |
 use super::{Admission, Operation, Review};
 use crate::attributes::ResourcePath;
 use crate::authorize::Decision;
@@ -16,6 +16,7 @@ use serde_json::Value;
 use setpoint_object::ApiError;
 use setpoint_object::field::quote;
 use setpoint_object::meta::ObjectExt;
+use std::collections::HashMap;
 
 #[derive(Debug)]
 pub(super) struct OwnerReferencesPermissionEnforcement;
@@ -55,16 +56,37 @@ impl Admission for OwnerReferencesPermissionEnforcement {
                     )));
                 }
             }
-            for owner in new.iter().filter(|owner| blocks(owner)) {
-                let was_blocking = old.iter().any(|old| blocks(old) && old["uid"] == owner["uid"]);
-                if !was_blocking {
-                    check_blocking(review, owner).await?;
-                }
+            // Of several with the same uid, the last one counts.
+            let known: HashMap<&str, &Value> =
+                old.iter().map(|owner| (text(owner, "uid"), owner)).collect();
+            let was_blocking =
+                |owner: &Value| known.get(text(owner, "uid")).is_some_and(|o| blocks(o));
+            let blocking = new.iter().filter(|owner| blocks(owner) && !was_blocking(owner));
+            let blocking: Vec<&Value> = blocking.collect();
+            // Asked first, so that owners of kinds that are not known here can be set.
+            if blocking.is_empty() || may_finalize_all(review).await {
+                return Ok(());
+            }
+            for owner in blocking {
+                check_blocking(review, owner).await?;
             }
             Ok(())
         }
         .boxed()
     }
+}
+
+async fn may_finalize_all(review: &Review<'_>) -> bool {
+    let all = || "*".to_owned();
+    let path = ResourcePath {
+        group: all(),
+        version: all(),
+        resource: all(),
+        name: all(),
+        subresource: Some(Subresource::from("finalizers")),
+        ..ResourcePath::default()
+    };
+    refusal(review, Verb::Update, path).await.is_none()
 }
 
 async fn check_blocking(review: &Review<'_>, owner: &Value) -> Result<(), ApiError> {

@@ -25,7 +25,7 @@ use serde_json::Value;
 use setpoint_object::field::{self, quote};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupVersionResource};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 use subject::Subject;
 use tokio::time::Instant;
@@ -124,7 +124,14 @@ impl PodSecurity {
         if self.exempt.usernames.contains(&*review.attributes.identity.user) {
             return exempt("user");
         }
-        let Some(namespace) = review.namespace_object().await? else { return Ok(()) };
+        let Some(namespace) = review.namespace_object().await? else {
+            let why = format!("failed to lookup namespace {}", quote(review.namespace));
+            if is_pod {
+                return Err(ApiError::internal(why));
+            }
+            review.annotate("pod-security.kubernetes.io/error", why);
+            return Ok(());
+        };
         let (policy, errors) = self.defaults.of_namespace(&namespace);
         let is_open = |level: &LevelVersion| level.is_privileged();
         let is_unchecked = is_open(&policy.warn) && is_open(&policy.audit);
@@ -149,8 +156,12 @@ impl PodSecurity {
             return exempt("runtimeClass");
         }
         if !errors.is_empty() {
-            let first = errors.first().map(ToString::to_string).unwrap_or_default();
-            let why = format!("Failed to parse policy: {first}");
+            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            let errors = match &errors[..] {
+                [one] => one.clone(),
+                several => format!("[{}]", several.join(", ")),
+            };
+            let why = format!("Failed to parse policy: {errors}");
             review.annotate("pod-security.kubernetes.io/error", why);
         }
         let subject = Subject::new(template);
@@ -185,8 +196,13 @@ impl PodSecurity {
         namespace: &Value,
     ) -> Result<(), ApiError> {
         let (new, errors) = self.defaults.of_namespace(namespace);
+        let is_exempt = self.exempt.namespaces.contains(namespace.name());
         let Some(old) = review.old else {
-            return refuse(review, namespace, &errors);
+            refuse(review, namespace, &errors)?;
+            if is_exempt {
+                self.warn_of_exemption(review, namespace, &new);
+            }
+            return Ok(());
         };
         let (before, old_errors) = self.defaults.of_namespace(old);
         if errors != old_errors {
@@ -194,15 +210,25 @@ impl PodSecurity {
         }
         let is_looser = new.enforce.version == before.enforce.version
             && new.enforce.level <= before.enforce.level;
-        if new.enforce == before.enforce
-            || new.enforce.is_privileged()
-            || is_looser
-            || self.exempt.namespaces.contains(namespace.name())
-        {
+        if new.enforce == before.enforce || new.enforce.is_privileged() || is_looser {
             return Ok(());
         }
-        self.warn_of_pods(review, namespace.name(), &new.enforce).await;
+        match is_exempt {
+            true => self.warn_of_exemption(review, namespace, &new),
+            false => self.warn_of_pods(review, namespace.name(), &new.enforce).await,
+        }
         Ok(())
+    }
+
+    /// Warns that the labels of an exempt namespace have no effect.
+    fn warn_of_exemption(&self, review: &Review<'_>, namespace: &Value, policy: &Policy) {
+        if policy.is_privileged() || *policy == self.defaults {
+            return;
+        }
+        let (name, policy) = (quote(namespace.name()), policy.labelled(namespace));
+        review.warn(format!(
+            "namespace {name} is exempt from Pod Security, and the policy ({policy}) will be ignored"
+        ));
     }
 
     /// Warns of existing pods that a namespace would refuse from now on.
@@ -273,27 +299,19 @@ fn details(found: &[Violation]) -> String {
     found.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether an update of a pod changes what is checked: its images, its containers, the old
-/// annotations for seccomp.
+/// Whether an update of a pod changes what is checked: its images or its containers.
 fn is_significant(new: &Value, old: &Value) -> bool {
-    let annotation = |pod: &Value, key: &str| pod["metadata"]["annotations"].get(key).cloned();
-    let differs = |key: &str| annotation(new, key) != annotation(old, key);
-    if differs(subject::SECCOMP_POD) {
-        return true;
-    }
-    let changes = |new: &Value, old: &Value| {
-        new["image"] != old["image"]
-            || differs(&format!("{}{}", subject::SECCOMP_CONTAINER, text(new, "name")))
-    };
+    let changes = |new: &Value, old: &Value| new["image"] != old["image"];
     for member in ["containers", "initContainers"] {
         let (new, old) = (list(&new["spec"], member), list(&old["spec"], member));
         if new.len() != old.len() || new.iter().zip(old).any(|(new, old)| changes(new, old)) {
             return true;
         }
     }
-    let old = list(&old["spec"], "ephemeralContainers");
+    let old = list(&old["spec"], "ephemeralContainers").iter();
+    let old: HashMap<&str, &Value> = old.map(|old| (text(old, "name"), old)).collect();
     list(&new["spec"], "ephemeralContainers").iter().any(|new| {
-        let same = old.iter().find(|old| old["name"] == new["name"]);
+        let same = old.get(text(new, "name"));
         same.is_none_or(|old| changes(new, old))
     })
 }

@@ -58,7 +58,7 @@ impl Admission for PodTolerationRestriction {
                 let merged = merged(list(&pod["spec"], "tolerations"), &added);
                 pod["spec"]["tolerations"] = merged.into();
             }
-            Ok(())
+            self.check(review, pod).await
         }
         .boxed()
     }
@@ -68,21 +68,33 @@ impl Admission for PodTolerationRestriction {
         pod: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), ApiError>> {
         async move {
-            let own = list(pod.map_or(&Value::Null, |pod| &pod["spec"]), "tolerations");
-            if own.is_empty() {
-                return Ok(());
+            match pod {
+                Some(pod) => self.check(review, pod).await,
+                None => Ok(()),
             }
-            let allowed = annotated(review, ALLOWED).await?;
-            let allowed = allowed.unwrap_or_else(|| self.allowed.clone());
-            let is_allowed = |toleration| allowed.iter().any(|wide| covers(wide, toleration));
-            if allowed.is_empty() || own.iter().all(is_allowed) {
-                return Ok(());
-            }
-            Err(review.forbidden(
-                "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist",
-            ))
         }
         .boxed()
+    }
+}
+
+impl PodTolerationRestriction {
+    /// Refuses a pod with a toleration that is not permitted.
+    async fn check(&self, review: &Review<'_>, pod: &Value) -> Result<(), ApiError> {
+        let own = list(&pod["spec"], "tolerations");
+        if own.is_empty() {
+            return Ok(());
+        }
+        let (allowed, scope) = match annotated(review, ALLOWED).await? {
+            Some(allowed) => (allowed, "namespace"),
+            None => (self.allowed.clone(), "cluster"),
+        };
+        let is_allowed = |toleration| allowed.iter().any(|wide| covers(wide, toleration));
+        if allowed.is_empty() || own.iter().all(is_allowed) {
+            return Ok(());
+        }
+        Err(review.forbidden(&format!(
+            "pod tolerations (possibly merged with namespace default tolerations) conflict with its {scope} whitelist"
+        )))
     }
 }
 
@@ -95,7 +107,8 @@ fn has_requests(pod: &Value) -> bool {
     })
 }
 
-/// The tolerations in an annotation of the namespace; `None` without the annotation.
+/// The tolerations in an annotation of the namespace, none if it is empty; `None` without the
+/// annotation.
 async fn annotated(review: &Review<'_>, key: &str) -> Result<Option<Vec<Value>>, ApiError> {
     let namespace = review.namespace_object().await?;
     let annotations = namespace.as_ref().and_then(|n| n.meta()?.get("annotations"));
@@ -103,7 +116,9 @@ async fn annotated(review: &Review<'_>, key: &str) -> Result<Option<Vec<Value>>,
         return Ok(None);
     };
     match serde_json::from_str(text) {
+        _ if text.is_empty() => Ok(Some(Vec::new())),
         Ok(Value::Array(list)) => Ok(Some(list)),
+        Ok(Value::Null) => Ok(Some(Vec::new())),
         _ => Err(ApiError::internal(format_args!("unable to parse the annotation {key}"))),
     }
 }

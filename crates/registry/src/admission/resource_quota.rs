@@ -23,12 +23,12 @@ mod limited;
 use super::{Admission, Operation, Review};
 use crate::shared::Inner;
 use crate::stored::{store_error, tree};
-use demand::{Demand, Quota};
+use demand::{Demand, Quota, Refusal};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use limited::Limited;
 use serde_json::Value;
-use setpoint_object::{ApiError, Scope, keys};
+use setpoint_object::{ApiError, Reason, Scope, keys};
 use setpoint_schema::encode::to_bytes;
 use setpoint_store::{Compare, Op, RangeRequest};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -92,7 +92,10 @@ impl ResourceQuota {
         let row = review.resource;
         let demand =
             Demand::new(&row.gvk.group, &row.resource, object, review.old, now, &self.limited);
-        let refused = |why: String| review.forbidden(&why);
+        let refused = |refusal: Refusal| match refusal {
+            Refusal::Forbidden(why) => review.forbidden(&why),
+            Refusal::Uncovered(why) => ApiError::new(500, Reason::Unknown, why),
+        };
         // Without a quota that matches, nothing has to be read from the store.
         if let Some(known) = &mut known
             && demand.is_free(known)

@@ -6,15 +6,20 @@
 //! | without `imagePullSecrets` | those of the account |
 //! | with a container that mounts nothing at `/var/run/secrets/kubernetes.io/serviceaccount` | a projected volume with a token, the cluster's CA and the namespace, mounted there; unless the pod or the account sets `automountServiceAccountToken: false` |
 //!
+//! With the annotation `kubernetes.io/enforce-mountable-secrets` on its account, a pod may use the
+//! secrets only that the account names.
+//!
 //! The account has to exist. The account `default` is created by a controller shortly after its
 //! namespace, so a pod waits for it for a second. A mirror pod shows a pod of a node's own files:
 //! it is left as it is, and must not refer to an account or to secrets.
+mod mountable;
+
 use super::{Admission, Operation, Review};
 use crate::kind;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
-use setpoint_object::{ApiError, GroupResource, GroupVersionResource};
+use setpoint_object::{ApiError, GroupResource, GroupVersionResource, Reason};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,7 +53,14 @@ impl Admission for ServiceAccount {
         NAME
     }
     fn handles(&self, review: &Review<'_>) -> bool {
-        review.operation == Operation::Create && review.is("", "pods")
+        match review.operation {
+            Operation::Create => review.is("", "pods"),
+            Operation::Update => review.is_part("", "pods", "ephemeralcontainers"),
+            Operation::Delete | Operation::Connect => false,
+        }
+    }
+    fn mutates(&self, operation: Operation) -> bool {
+        operation == Operation::Create
     }
     fn mutate<'a>(
         &'a self,
@@ -80,7 +92,7 @@ impl Admission for ServiceAccount {
             {
                 spec.insert("imagePullSecrets".to_owned(), secrets.clone().into());
             }
-            Ok(())
+            check_secrets(review, &account, pod)
         }
         .boxed()
     }
@@ -91,7 +103,8 @@ impl Admission for ServiceAccount {
     ) -> BoxFuture<'a, Result<(), ApiError>> {
         async move {
             let Some(pod) = pod else { return Ok(()) };
-            if is_mirror(pod) {
+            let is_new = review.operation == Operation::Create;
+            if is_new && is_mirror(pod) {
                 return check_mirror(review, pod);
             }
             // A webhook may have removed or replaced the name.
@@ -100,10 +113,27 @@ impl Admission for ServiceAccount {
                     "no service account specified for pod {}/{}",
                     review.namespace, review.name
                 ))),
-                Some(name) => find(review, name).await.map(drop),
+                Some(name) => check_secrets(review, &*find(review, name).await?, pod),
             }
         }
         .boxed()
+    }
+}
+
+/// Holds a pod to the secrets of its account, if the account says so.
+fn check_secrets(review: &Review<'_>, account: &Value, pod: &Value) -> Result<(), ApiError> {
+    if !mountable::is_enforced(account) {
+        return Ok(());
+    }
+    let refusal = match review.operation {
+        Operation::Create => mountable::refusal(account, &pod["spec"]),
+        _ => mountable::refusal_of_ephemeral(account, &pod["spec"]),
+    };
+    match refusal {
+        None => Ok(()),
+        Some(why) if review.operation == Operation::Create => Err(review.forbidden(&why)),
+        // The reference does not make a refusal of it.
+        Some(why) => Err(ApiError::new(500, Reason::Unknown, why)),
     }
 }
 

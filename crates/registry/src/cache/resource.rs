@@ -9,15 +9,20 @@
 //!
 //! A watcher without changes in its bucket is never too slow, however far the window moves. When
 //! all watches must end, each gets its remaining changes first.
+//!
+//! A watch that begins with all objects has a [`Snapshot`] until it has sent them. A client that
+//! does not read may keep it for as long as its connection lives, and it holds every object that
+//! was replaced since. As long as the watcher's position is in the window, the window holds the
+//! same objects. After that the snapshot is dropped here, and the watch ends.
 use super::fanout::{Fanout, Placement, Woken};
-use super::window::Window;
+use super::window::{WINDOW_CHANGES_MIN, Window};
 use super::{Change, Index, Interest, Item};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use setpoint_object::ApiError;
 use setpoint_store::is_sealed;
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -25,6 +30,9 @@ use tokio::time::Instant;
 
 /// Maximum number of changes that a watcher takes at once, and therefore holds.
 pub(crate) const TAKE_MAX: usize = 16;
+
+/// Snapshots that are remembered before those that are not used any more are looked for.
+const SNAPSHOTS_MIN: usize = 64;
 
 /// Identifies a watcher of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,6 +68,20 @@ struct State {
     begun_at: u64,
     is_stopped: bool,
     n_watchers: u64,
+    /// The snapshots of watchers, in the order of their positions. Some are not used any more.
+    snapshots: VecDeque<(u64, Weak<Snapshot>)>,
+    /// The number of snapshots at which those that are not used are forgotten.
+    snapshots_max: usize,
+}
+
+/// The objects that a watch begins with, until it is too slow.
+#[derive(Debug)]
+pub(crate) struct Snapshot(Mutex<Option<Index>>);
+impl Snapshot {
+    /// The objects. `None`: the changes after them have left the window.
+    pub(crate) fn get(&self) -> Option<Index> {
+        self.0.lock().clone()
+    }
 }
 
 /// A watcher's position.
@@ -115,6 +137,8 @@ impl ResourceCache {
                 begun_at: 0,
                 is_stopped,
                 n_watchers: 0,
+                snapshots: VecDeque::new(),
+                snapshots_max: SNAPSHOTS_MIN,
             }),
             has_changed: Notify::new(),
         }
@@ -191,6 +215,24 @@ impl ResourceCache {
         let end = state.window.end();
         state.begin(interest, end)
     }
+    /// The same, with a snapshot of the objects that is dropped when the watcher is too slow.
+    pub(crate) fn begin_with_objects(&self, interest: &Interest) -> (Begin, Arc<Snapshot>) {
+        let mut state = self.state.lock();
+        let end = state.window.end();
+        let begin = state.begin(interest, end);
+        let snapshot = Arc::new(Snapshot(Mutex::new(Some(begin.index.clone()))));
+        state.remember(end, &snapshot);
+        (begin, snapshot)
+    }
+    /// The number of snapshots that are remembered.
+    #[cfg(test)]
+    pub(super) fn n_snapshots(&self) -> usize {
+        self.state.lock().snapshots.len()
+    }
+    /// The oldest revision that a watch can start from.
+    pub(crate) fn oldest(&self) -> u64 {
+        self.state.lock().window.oldest()
+    }
     /// A new watcher that starts after the changes up to `after`. The error is the oldest possible
     /// revision, if `after` was dropped.
     pub(crate) fn begin_after(&self, interest: &Interest, after: u64) -> Result<Begin, u64> {
@@ -221,12 +263,15 @@ impl ResourceCache {
     pub(super) fn apply(&self, changes: Vec<setpoint_store::Change>) {
         let now = Instant::now();
         let mut woken = Woken::new();
-        {
+        let released = {
             let mut state = self.state.lock();
             for change in changes {
                 state.apply(now, change, &mut woken);
             }
-        }
+            state.release()
+        };
+        // Outside the lock: there may be many.
+        drop(released);
         self.has_changed.notify_waiters();
         wake(woken);
     }
@@ -234,7 +279,7 @@ impl ResourceCache {
     pub(super) fn apply_converted(&self, changes: Vec<(u64, Bytes, Option<Arc<Item>>)>) {
         let now = Instant::now();
         let mut woken = Woken::new();
-        {
+        let released = {
             let mut state = self.state.lock();
             for (revision, key, item) in changes {
                 let before = match &item {
@@ -244,7 +289,9 @@ impl ResourceCache {
                 state.newest = revision;
                 state.push(now, item, before, &mut woken);
             }
-        }
+            state.release()
+        };
+        drop(released);
         self.has_changed.notify_waiters();
         wake(woken);
     }
@@ -256,7 +303,8 @@ impl ResourceCache {
             let old = std::mem::replace(&mut state.index, index);
             state.sealed = sealed;
             state.newest = revision;
-            (old, state.restart())
+            let woken = state.restart();
+            ((old, state.release()), woken)
         };
         // Outside the lock: there may be many.
         drop(old);
@@ -265,7 +313,13 @@ impl ResourceCache {
     }
     /// Drops history that is too old.
     pub(super) fn trim(&self, now: Instant) {
-        self.state.lock().window.trim(now);
+        let released = {
+            let mut state = self.state.lock();
+            let n_kept = if state.index.is_empty() { 0 } else { WINDOW_CHANGES_MIN };
+            state.window.trim(now, n_kept);
+            state.release()
+        };
+        drop(released);
     }
     /// Ends every watch with an error, after its remaining changes.
     pub(super) fn fail(&self, error: ApiError) {
@@ -308,6 +362,21 @@ impl State {
         let watcher =
             Watcher { id: WatcherId(self.n_watchers), next, epoch: self.epoch, placement };
         Begin { watcher, index: self.index.clone(), newest: self.newest }
+    }
+    /// Remembers a snapshot of a watcher at this position.
+    fn remember(&mut self, position: u64, snapshot: &Arc<Snapshot>) {
+        if self.snapshots.len() >= self.snapshots_max {
+            self.snapshots.retain(|(_, snapshot)| snapshot.strong_count() > 0);
+            self.snapshots_max = SNAPSHOTS_MIN.max(2 * self.snapshots.len());
+        }
+        self.snapshots.push_back((position, Arc::downgrade(snapshot)));
+    }
+    /// Takes the snapshots of watchers whose position has left the window.
+    fn release(&mut self) -> Vec<Index> {
+        let first = self.window.first();
+        let n_gone = self.snapshots.partition_point(|(position, _)| *position < first);
+        let gone = self.snapshots.drain(..n_gone);
+        gone.filter_map(|(_, snapshot)| snapshot.upgrade()?.0.lock().take()).collect()
     }
 
     fn take(

@@ -8,7 +8,8 @@
 //! - there are more than [`WINDOW_CHANGES_MAX`], or
 //! - all changes take more than [`WINDOW_BYTES_MAX`]: states that are no longer current, and
 //!   encoded events; or
-//! - it is older than the window's period, unless it is among the newest [`WINDOW_CHANGES_MIN`].
+//! - it is older than the window's period, unless it is among the newest [`WINDOW_CHANGES_MIN`] and
+//!   the resource has objects.
 //!
 //! The encoded events of a change are dropped some seconds later, when the watchers that keep up
 //! have them.
@@ -16,7 +17,8 @@
 //! The period is by default [`HISTORY_PERIOD`](crate::HISTORY_PERIOD), the same as that of the
 //! store's history, so that a client that returns within it continues where it stopped.
 //! kube-apiserver keeps at least 75 s. A window covers its period if the limits allow. A resource
-//! that changes rarely keeps its last hundred changes for longer.
+//! that changes rarely keeps its last hundred changes for longer; one without objects does not,
+//! because its definition may be gone.
 use super::{Change, Meter};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -93,10 +95,11 @@ impl Window {
     pub(super) fn push(&mut self, now: Instant, change: Arc<Change>) {
         self.n_bytes += change.weight();
         self.changes.push_back((now, change));
-        self.trim(now);
+        self.trim(now, WINDOW_CHANGES_MIN);
     }
-    /// Drops changes that exceed the limits, and encoded events that are too old.
-    pub(super) fn trim(&mut self, now: Instant) {
+    /// Drops changes that exceed the limits, and encoded events that are too old. Keeps the newest
+    /// `n_kept` changes whatever their age.
+    pub(super) fn trim(&mut self, now: Instant, n_kept: usize) {
         self.forgotten = self.forgotten.max(self.first);
         while let Some((_, change)) = self
             .at(self.forgotten)
@@ -106,8 +109,8 @@ impl Window {
             self.forgotten += 1;
         }
         while let Some((since, change)) = self.changes.front() {
-            let is_old = self.changes.len() > WINDOW_CHANGES_MIN
-                && now.saturating_duration_since(*since) > self.period;
+            let is_old =
+                self.changes.len() > n_kept && now.saturating_duration_since(*since) > self.period;
             let is_over = self.changes.len() > WINDOW_CHANGES_MAX
                 || self.n_bytes > WINDOW_BYTES_MAX
                 // Watchers may still hold events that they are sending; those must not empty the
@@ -138,8 +141,10 @@ mod tests {
     use super::*;
     use crate::HISTORY_PERIOD;
     use crate::bootstrap;
-    use crate::cache::Item;
+    use crate::cache::{Index, Interest, Item, ResourceCache};
     use crate::watch::EventKind;
+    use bytes::Bytes;
+    use setpoint_store::Revision;
 
     fn change(window: &Window, revision: u64, n_bytes: usize) -> Arc<Change> {
         let value = format!(r#"{{"apiVersion":"v1","x":"{}"}}"#, "x".repeat(n_bytes));
@@ -171,13 +176,13 @@ mod tests {
             ));
         });
         assert!(window.meter.bytes() > WINDOW_BYTES_MAX * 9 / 10);
-        window.trim(Instant::now());
+        window.trim(Instant::now(), WINDOW_CHANGES_MIN);
         assert!((n_kept * 4 / 10..=n_kept * 6 / 10).contains(&window.changes.len()));
         assert!(window.n_bytes + window.meter.bytes() <= WINDOW_BYTES_MAX);
         // Soon the events are not needed any more; the history stays.
         let (n_kept, n_bytes) = (window.changes.len(), window.n_bytes);
         tokio::time::advance(EVENTS_PERIOD + Duration::from_secs(1)).await;
-        window.trim(Instant::now());
+        window.trim(Instant::now(), WINDOW_CHANGES_MIN);
         assert_eq!((window.changes.len(), window.n_bytes), (n_kept, n_bytes));
         assert_eq!(window.meter.bytes(), 0);
         window.restart(9);
@@ -196,8 +201,68 @@ mod tests {
         push(&mut window, 301);
         assert_eq!((window.first(), window.oldest()), (0, 0));
         tokio::time::advance(Duration::from_secs(1)).await;
-        window.trim(Instant::now());
+        window.trim(Instant::now(), WINDOW_CHANGES_MIN);
         assert_eq!((window.first(), window.oldest(), window.changes.len()), (201, 201, 100));
+    }
+
+    /// The last changes of the objects of a deleted definition stayed in memory for good.
+    #[tokio::test(start_paused = true)]
+    async fn a_resource_without_objects_keeps_no_old_changes() {
+        let period = Duration::from_secs(10);
+        let prefix = "/registry/ex.io/foos/";
+        let cache = ResourceCache::new(prefix.len(), period, 1, false);
+        let apply = |revision, value: Option<&'static str>| {
+            let (key, value) = (format!("{prefix}n/a").into(), value.map(Bytes::from));
+            let revision = Revision(revision);
+            cache.apply(vec![setpoint_store::Change { revision, key, value, previous: None }]);
+        };
+        let pass = async || {
+            tokio::time::advance(period + Duration::from_secs(1)).await;
+            cache.trim(Instant::now());
+        };
+        let is_kept_after = |revision| cache.begin_after(&Interest::default(), revision).is_ok();
+        apply(2, Some("{}"));
+        pass().await;
+        assert!(is_kept_after(1), "a resource that changes rarely");
+        apply(3, None);
+        cache.trim(Instant::now());
+        assert!(is_kept_after(2), "a recent change");
+        pass().await;
+        assert!(!is_kept_after(2) && is_kept_after(3));
+    }
+
+    /// A client that did not read kept the objects that its watch began with, in any number of
+    /// copies, for as long as its connection lived.
+    #[tokio::test(start_paused = true)]
+    async fn objects_of_a_watch_that_is_not_read_are_dropped_with_the_window() {
+        let period = Duration::from_secs(10);
+        let prefix = "/registry/configmaps/";
+        let cache = ResourceCache::new(prefix.len(), period, 1, false);
+        let apply = |revision| {
+            let key: Bytes = format!("{prefix}n/a").into();
+            let (revision, value) = (Revision(revision), Some("{}".into()));
+            cache.apply(vec![setpoint_store::Change { revision, key, value, previous: None }]);
+        };
+        let first = |index: Index| {
+            let key = format!("{prefix}n/a");
+            index.get(key.as_bytes()).map(Arc::downgrade).unwrap()
+        };
+        apply(2);
+        let (begin, unread) = cache.begin_with_objects(&Interest::default());
+        let item = first(begin.index);
+        let (_, read) = cache.begin_with_objects(&Interest::default());
+        drop(read);
+        (3..=2 + WINDOW_CHANGES_MIN as u64).for_each(apply);
+        tokio::time::advance(period + Duration::from_secs(1)).await;
+        cache.trim(Instant::now());
+        assert!(unread.get().is_some() && item.upgrade().is_some(), "the window has it too");
+        apply(3 + WINDOW_CHANGES_MIN as u64);
+        assert!(unread.get().is_none() && item.upgrade().is_none());
+        // Without changes, those that were read are forgotten.
+        for _ in 0..10_000 {
+            cache.begin_with_objects(&Interest::default());
+        }
+        assert!(cache.n_snapshots() <= 2 * 64, "{}", cache.n_snapshots());
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,14 +1,26 @@
 //! Continue tokens: where the next page of a list starts.
 use base64::Engine as _;
+use base64::alphabet::URL_SAFE;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde_json::Value;
 use setpoint_object::ApiError;
-use setpoint_object::field::quote;
+use setpoint_schema::decode::{self, Format};
+use setpoint_schema::patch::json_type;
 
 /// The version that the token states.
 const VERSION: &str = "meta.k8s.io/v1";
 /// The revision in a token that continues with the newest state.
 const NEWEST: i64 = -1;
+
+/// Reads tokens as Go does: bits after the last byte do not count.
+const DECODER: GeneralPurpose = GeneralPurpose::new(
+    &URL_SAFE,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::RequireNone)
+        .with_decode_allow_trailing_bits(true),
+);
 
 /// A position in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,14 +30,48 @@ pub(super) struct Token {
     /// The first key of the next page, relative to the list's prefix.
     pub(super) start: String,
 }
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 struct Wire {
-    #[serde(default)]
     v: String,
-    #[serde(default)]
     rv: i64,
-    #[serde(default)]
     start: String,
+}
+
+impl Wire {
+    /// Reads a token.
+    ///
+    /// # Errors
+    ///
+    /// The text of Go's decoder.
+    fn read(json: &[u8]) -> Result<Self, String> {
+        let decoded = decode::parse(json, Format::Json).map_err(|error| error.to_string())?;
+        let value = decoded.value;
+        if !value.is_object() && !value.is_null() {
+            return Err(format!(
+                "json: cannot unmarshal {} into Go value of type storage.continueToken",
+                json_type(&value)
+            ));
+        }
+        let member = |name: &str| value.get(name).filter(|value| !value.is_null());
+        let wrong = |found: &str, name: &str, ty: &str| {
+            format!(
+                "json: cannot unmarshal {found} into Go struct field continueToken.{name} of type {ty}"
+            )
+        };
+        let text = |name: &str| match member(name) {
+            None => Ok(String::new()),
+            Some(Value::String(text)) => Ok(text.clone()),
+            Some(other) => Err(wrong(json_type(other), name, "string")),
+        };
+        let rv = match member("rv") {
+            None => 0,
+            Some(Value::Number(number)) => {
+                number.as_i64().ok_or_else(|| wrong(&format!("number {number}"), "rv", "int64"))?
+            }
+            Some(other) => return Err(wrong(json_type(other), "rv", "int64")),
+        };
+        Ok(Self { v: text("v")?, rv, start: text("start")? })
+    }
 }
 
 impl Token {
@@ -43,11 +89,10 @@ impl Token {
                 "invalid continue token: continue key is not valid: {why}"
             ))
         };
-        let json =
-            BASE64_URL_SAFE_NO_PAD.decode(text).map_err(|error| fault(decode_fault(&error)))?;
-        let wire: Wire = serde_json::from_slice(&json).map_err(|error| fault(error.to_string()))?;
+        let json = DECODER.decode(text).map_err(|error| fault(decode_fault(&error)))?;
+        let wire = Wire::read(&json).map_err(fault)?;
         if wire.v != VERSION {
-            let version = quote(&wire.v);
+            let version = &wire.v;
             return Err(fault(format!("server does not recognize this encoded version {version}")));
         }
         let revision = match u64::try_from(wire.rv) {
@@ -72,13 +117,13 @@ impl Token {
     }
 }
 fn decode_fault(error: &base64::DecodeError) -> String {
-    match error {
-        base64::DecodeError::InvalidByte(at, _)
-        | base64::DecodeError::InvalidLastSymbol { offset: at, .. } => {
-            format!("illegal base64 data at input byte {at}")
-        }
-        other => other.to_string(),
-    }
+    let at = match error {
+        base64::DecodeError::InvalidByte(at, _) => *at,
+        base64::DecodeError::InvalidLastSymbol { offset, .. } => *offset,
+        base64::DecodeError::InvalidLength(length) => length.saturating_sub(1),
+        base64::DecodeError::InvalidPadding => return error.to_string(),
+    };
+    format!("illegal base64 data at input byte {at}")
 }
 
 #[cfg(test)]
@@ -98,6 +143,12 @@ mod tests {
         assert_eq!(Token::decode(&newest.encode()), Ok(newest.clone()));
         let negative = r#"{"v":"meta.k8s.io/v1","rv":-2,"start":"a\u0000"}"#;
         assert_eq!(Token::decode(&BASE64_URL_SAFE_NO_PAD.encode(negative)), Ok(newest));
+        // The last bits of a text belong to no byte.
+        let longer = Token { revision: None, start: "ab\0".to_owned() };
+        let mut text = longer.encode();
+        assert_eq!(text.pop(), Some('Q'));
+        text.push('R');
+        assert_eq!(Token::decode(&text), Ok(longer));
     }
 
     #[test]
@@ -107,7 +158,26 @@ mod tests {
             ("?".to_owned(), "illegal base64 data at input byte 0"),
             (
                 encode(r#"{"v":"x","rv":1,"start":"a"}"#),
-                r#"server does not recognize this encoded version "x""#,
+                "server does not recognize this encoded version x",
+            ),
+            ("AAAAA".to_owned(), "illegal base64 data at input byte 4"),
+            (encode("x"), "invalid character 'x' looking for beginning of value"),
+            (encode("null"), "server does not recognize this encoded version "),
+            (
+                encode("[]"),
+                "json: cannot unmarshal array into Go value of type storage.continueToken",
+            ),
+            (
+                encode(r#"{"rv":"1"}"#),
+                "json: cannot unmarshal string into Go struct field continueToken.rv of type int64",
+            ),
+            (
+                encode(r#"{"rv":1.5}"#),
+                "json: cannot unmarshal number 1.5 into Go struct field continueToken.rv of type int64",
+            ),
+            (
+                encode(r#"{"v":1}"#),
+                "json: cannot unmarshal number into Go struct field continueToken.v of type string",
             ),
             (
                 encode(r#"{"v":"meta.k8s.io/v1","rv":0,"start":"a"}"#),

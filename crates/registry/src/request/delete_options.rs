@@ -1,6 +1,5 @@
 //! The options of a delete as a client sends them, and their validation.
-use super::{DeleteOptions, PropagationPolicy};
-use serde_json::json;
+use super::{DeleteOptions, PropagationPolicy, check_dry_run};
 use setpoint_object::field::{Error, Errors, Path};
 use setpoint_object::{ApiError, GroupKind};
 
@@ -43,10 +42,7 @@ impl RawDeleteOptions {
             let supported = ["Foreground", "Background", "Orphan", "nil"];
             errors.push(Error::not_supported(path(), &policy.into(), &supported));
         }
-        if self.dry_run.iter().any(|value| value != "All") {
-            let shown = json!(self.dry_run);
-            errors.push(Error::not_supported(Path::new("dryRun"), &shown, &["All"]));
-        }
+        check_dry_run(&self.dry_run, &mut errors);
         if errors.is_empty() {
             return Ok(());
         }

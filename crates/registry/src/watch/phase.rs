@@ -1,5 +1,5 @@
 //! The phases of a stream.
-use crate::cache::{Index, Item, Reached, ViewReader, wait_fresh};
+use crate::cache::{Item, Reached, Snapshot, ViewReader, wait_fresh};
 use crate::fifo_watch::FifoWatch;
 use futures::future::BoxFuture;
 use setpoint_object::ApiError;
@@ -10,8 +10,8 @@ pub(super) enum Phase {
     /// Until it may begin; `false`: never.
     Starting(BoxFuture<'static, Result<bool, ApiError>>),
     Initial {
-        /// The snapshot that is being sent.
-        index: Index,
+        /// The objects that are being sent.
+        snapshot: Arc<Snapshot>,
         /// The last object looked at.
         after: Option<Arc<Item>>,
         /// Its revision.

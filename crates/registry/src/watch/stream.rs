@@ -48,6 +48,11 @@ pub struct WatchStream {
 }
 type Item = Result<Arc<Event>, ApiError>;
 
+/// The error of a watch that cannot start at a revision, or is too slow for its initial objects.
+fn too_old(revision: u64, oldest: u64) -> ApiError {
+    ApiError::expired(format!("too old resource version: {revision} ({oldest})"))
+}
+
 impl WatchStream {
     /// A stream that takes its position now, or as soon as the cache is as fresh as requested. No
     /// change after this returns is missed, whenever the stream is polled.
@@ -113,11 +118,15 @@ impl WatchStream {
         // Read before the position is taken: every change up to it is in the initial state.
         let reached = self.reached_revision();
         let interest = self.scope.interest();
-        let begin = match self.after {
-            Some(after) => self.cache.begin_after(&interest, after).map_err(|oldest| {
-                ApiError::expired(format!("too old resource version: {after} ({oldest})"))
-            })?,
-            None => self.cache.begin(&interest),
+        let (begin, snapshot) = match self.after {
+            Some(after) => {
+                let begin = self.cache.begin_after(&interest, after);
+                (begin.map_err(|oldest| too_old(after, oldest))?, None)
+            }
+            None => {
+                let (begin, snapshot) = self.cache.begin_with_objects(&interest);
+                (begin, Some(snapshot))
+            }
         };
         let revision = begin.newest.max(reached);
         self.watcher = Some(begin.watcher);
@@ -132,16 +141,21 @@ impl WatchStream {
             self.phase = Phase::Ended;
             return Ok(());
         }
-        self.phase = match self.after {
-            Some(_) => Phase::Live,
-            None => Phase::Initial { index: begin.index, after: None, revision },
+        self.phase = match snapshot {
+            None => Phase::Live,
+            Some(snapshot) => Phase::Initial { snapshot, after: None, revision },
         };
         Ok(())
     }
 
     /// The next object of the snapshot, or the bookmark after them. `None`: call again.
     fn next_initial(&mut self) -> Result<Option<Arc<Event>>, ApiError> {
-        let Phase::Initial { index, after, revision } = &mut self.phase else { return Ok(None) };
+        let Phase::Initial { snapshot, after, revision } = &mut self.phase else { return Ok(None) };
+        // An error, because the objects come in the order of their keys: a client cannot resume
+        // after the last one that it has seen.
+        let Some(index) = snapshot.get() else {
+            return Err(too_old(*revision, self.cache.oldest()));
+        };
         let (start, end) = self.scope.range();
         let from = match after {
             Some(item) => Bound::Excluded(&*item.key),

@@ -262,6 +262,24 @@ async fn a_watcher_slower_than_the_window_is_ended_and_skips_nothing() {
     assert!(take(&mut resumed).await.starts_with("error: too old resource version: 4 ("));
 }
 
+/// It cannot resume: the objects come in the order of their keys.
+#[tokio::test(start_paused = true)]
+async fn a_watcher_slower_than_the_window_with_its_initial_objects_starts_over() {
+    use futures::StreamExt as _;
+    let bench = bench().await;
+    bench.settle().await;
+    let mut slow = bench.watch("v1/configmaps", options("initial fresh bookmarks")).await.unwrap();
+    assert_eq!(slow.next().await.unwrap().unwrap().revision, 2);
+    let big: bytes::Bytes = vec![b' '; 1 << 20].into();
+    for _ in 0..70 {
+        bench.commit(vec![Op::Put("/registry/configmaps/default/a".into(), big.clone())]).await;
+    }
+    bench.settle().await;
+    let rest = take(&mut slow).await;
+    assert!(rest.starts_with("error: too old resource version: 4 ("), "{rest}");
+    assert!(rest.ends_with(" end"), "{rest}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_watcher_without_changes_is_never_too_slow() {
     let bench = bench().await;

@@ -52,6 +52,7 @@ impl Write<'_> {
         let options = Options::Write(self.options);
         let mut review = self.review(Operation::Create, &name, None, options);
         self.inner.admission.mutate(&review, &mut object).await?;
+        metadata::deduplicate_admitted_owners(self.attributes, &mut object);
         metadata::set_namespace(self.target, &mut object)?;
         self.check_grant(&object, None).await?;
         if !object.name().is_empty() || object.meta_str("generateName").is_empty() {

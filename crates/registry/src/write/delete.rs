@@ -58,6 +58,13 @@ impl Write<'_> {
         let mut object = tree(&found.value)?;
         // The object is written back under the present schema.
         crate::convert::refresh(self.resource, &mut object, found.modified.0);
+        // As the reference, which reads the object in the version of the request. Only the
+        // conversions of others can fail.
+        if self.inner.served(self.resource).is_some()
+            && (self.converts() || !self.is_storage_version(&object))
+        {
+            self.served_tree(object.clone(), Some(found)).await?;
+        }
         self.check_preconditions(&object, found.modified, options)?;
         if self.is_reviewed {
             let (old, options) = (Some((&object, found.modified)), Options::Delete(options));

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, encode, field, name};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// Bytes of repeated owners' uids after which a warning names no more: those of all warnings.
 const UIDS_BYTES_MAX: usize = 4096;
@@ -66,8 +66,15 @@ pub(super) fn check_body_name(target: &Target, object: &Value) -> Result<(), Api
     }
 }
 /// Removes owner references that are equal to an earlier one, with a warning. The reference does so
-/// after mutating admission for patches only, and says so.
+/// before mutating admission, except for patches, which the warning says.
 pub(super) fn deduplicate_owners(attributes: &Attributes, object: &mut Value) {
+    deduplicate(attributes, object, attributes.verb == Verb::Patch);
+}
+/// The same for those that mutating admission has added.
+pub(super) fn deduplicate_admitted_owners(attributes: &Attributes, object: &mut Value) {
+    deduplicate(attributes, object, true);
+}
+fn deduplicate(attributes: &Attributes, object: &mut Value, is_admitted: bool) {
     let Some(owners) = object
         .get_mut("metadata")
         .and_then(|m| m.get_mut("ownerReferences"))
@@ -95,10 +102,7 @@ pub(super) fn deduplicate_owners(attributes: &Attributes, object: &mut Value) {
     }
     *owners = unique;
     if is_repeated {
-        let when = match attributes.verb {
-            Verb::Patch => " after mutating admission happens",
-            _ => "",
-        };
+        let when = if is_admitted { " after mutating admission happens" } else { "" };
         attributes.warn(format!(
             ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {uids}"
         ));
@@ -108,15 +112,19 @@ pub(super) fn deduplicate_owners(attributes: &Attributes, object: &mut Value) {
 pub(super) fn warn_of_finalizers(attributes: &Attributes, object: &Value, old: Option<&Value>) {
     let known: HashSet<&str> =
         old.map(ObjectExt::finalizers).unwrap_or_default().into_iter().collect();
-    for finalizer in object.finalizers() {
-        if !finalizer.contains('/')
-            && !STANDARD_FINALIZERS.contains(&finalizer)
-            && !known.contains(finalizer)
-        {
-            attributes.warn(format!(
-                "metadata.finalizers: \"{finalizer}\": prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"
-            ));
+    let finalizers: BTreeSet<&str> = object.finalizers().into_iter().collect();
+    for finalizer in finalizers.into_iter().filter(|finalizer| !known.contains(finalizer)) {
+        let what = format!("metadata.finalizers: {}", field::quote(finalizer));
+        for fault in name::qualified_name(finalizer) {
+            attributes.warn(format!("{what}: {fault}"));
         }
+        if finalizer.contains('/') || STANDARD_FINALIZERS.contains(&finalizer) {
+            continue;
+        }
+        let path = if finalizer.contains('.') { " including a path (/)" } else { "" };
+        attributes.warn(format!(
+            "{what}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers"
+        ));
     }
 }
 
@@ -375,9 +383,7 @@ pub(super) fn restore(resource: &Resource, new: &mut Value, old: &Value) {
     meta.remove("selfLink");
     meta.remove("resourceVersion");
     put_back(meta, "creationTimestamp", stored("creationTimestamp"));
-    if resource.tracks_generation {
-        put_back(meta, "generation", stored("generation"));
-    }
+    put_back(meta, "generation", stored("generation"));
     if !resource.scope.is_namespaced() {
         meta.remove("namespace");
     }

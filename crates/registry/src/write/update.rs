@@ -195,6 +195,7 @@ impl Write<'_> {
         review.preconditions.have_failed = is_live;
         if self.is_reviewed {
             self.inner.admission.mutate(&review, &mut object).await?;
+            metadata::deduplicate_admitted_owners(self.attributes, &mut object);
         }
         self.check_version(&object, found.modified)?;
         self.check_grant(&object, Some(old)).await?;

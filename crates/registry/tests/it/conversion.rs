@@ -309,6 +309,20 @@ async fn writes_are_converted_to_storage_and_back_and_cached_for_readers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_that_cannot_be_converted_is_deleted_in_its_stored_version_only() {
+    let (server, state) = serving().await;
+    store(&server, ["a", "b"].into_iter().map(|name| (name.to_owned(), 1))).await;
+    state.lock().failure = Some("broken");
+    let error = server.delete(&format!("{V2}/a")).await.unwrap_err();
+    let read = server.get(&format!("{V2}/a")).await.unwrap_err();
+    assert_eq!((error.code(), error.to_string()), (500, read.to_string()));
+    server.delete(&format!("{V1}/a")).await.unwrap();
+    state.lock().failure = None;
+    server.delete(&format!("{V2}/b")).await.unwrap();
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn selectors_and_pages_use_the_requested_version() {
     let (server, state) = serving().await;
     store(&server, (0..10).map(|n| (format!("foo-{n}"), n % 3))).await;

@@ -116,11 +116,12 @@ async fn applied_fields_are_removed_when_the_applier_drops_them() {
 async fn unqualified_finalizers_are_warned_of_once() {
     let server = server().await;
     let mut sent = foo(json!({"size": 1}));
-    sent["metadata"]["finalizers"] = json!(["x"]);
+    sent["metadata"]["finalizers"] = json!(["x", "ex.io/f", "f.ex.io"]);
     server.create(ALL, sent).await.unwrap();
     assert_eq!(
         server.warnings(),
         [
+            r#"metadata.finalizers: "f.ex.io": prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers"#,
             r#"metadata.finalizers: "x": prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"#
         ]
     );

@@ -1,5 +1,7 @@
 //! The registry through its public API, over the memory store.
 #![expect(clippy::unwrap_used, reason = "a test stops where it is wrong")]
+mod admission;
+mod agents;
 mod apply;
 mod bootstrap;
 mod closing;

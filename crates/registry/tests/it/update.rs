@@ -16,6 +16,23 @@ async fn server() -> (Server, Value) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_cannot_change_the_generation() {
+    let (server, _) = server().await;
+    let of = |object: &Value| object["metadata"]["generation"].clone();
+    let patch = json!({"metadata": {"generation": 5}});
+    assert_eq!(of(&server.patch(MAP, patch.clone()).await.unwrap()), Value::Null);
+    let mut object = map(json!({"k": "w"}));
+    object["metadata"]["generation"] = 5.into();
+    assert_eq!(of(&server.update(MAP, object.clone()).await.unwrap()), Value::Null);
+    // A kind that does not maintain it has it from its creation, as the reference.
+    object["metadata"]["name"] = "b".into();
+    assert_eq!(of(&server.create(MAPS, object).await.unwrap()), 5);
+    let path = format!("{MAPS}/b");
+    let patch = json!({"metadata": {"generation": 4}});
+    assert_eq!(of(&server.patch(&path, patch).await.unwrap()), 5);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_update_keeps_omitted_system_fields_and_changes_the_resource_version() {
     let (server, first) = server().await;
     let second = server.update(MAP, map(json!({"k": "w"}))).await.unwrap();

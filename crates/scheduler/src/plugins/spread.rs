@@ -86,12 +86,15 @@ pub(super) fn filter(cycle: &Cycle, node: &Node, _: &NodeInfo) -> Result<(), Ref
     Ok(())
 }
 
-/// The number of matching pods, with a weight that grows with the number of domains.
+/// The number of matching pods, with a weight that grows with the number of domains; no number
+/// for a node that lacks a label of a preference, which is the worst.
 pub(super) fn score(cycle: &Cycle, node: &Node, info: &NodeInfo) -> f64 {
     let mut score = 0.0;
     for (constraint, domains) in cycle.pod.spec.spread.iter().zip(&cycle.spreading.counts) {
-        let value = node.labels.get(&constraint.topology_key);
-        let (false, Some(value)) = (constraint.is_required, value) else { continue };
+        if constraint.is_required {
+            continue;
+        }
+        let Some(value) = node.labels.get(&constraint.topology_key) else { return f64::NAN };
         let matching = match constraint.topology_key == HOSTNAME {
             true => {
                 info.pods.values().filter(|other| counts(&cycle.pod, constraint, other)).count()

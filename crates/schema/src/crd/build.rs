@@ -1,6 +1,9 @@
 //! `openAPIV3Schema` → [`TypeSchema`].
 use super::metadata;
-use crate::node::{Document, ListType, Node, NodeId, Property, Shape, Str, TypeSchema, Validation};
+use crate::node::{
+    Document, ListType, Node, NodeId, Property, Shape, Str, TYPE_AND_METADATA, TypeSchema,
+    Validation,
+};
 use crate::pattern::{self, Budget, Pattern};
 use serde_json::{Map, Number, Value};
 use std::collections::HashMap;
@@ -17,7 +20,7 @@ const DEPTH_MAX: usize = 128;
 pub fn type_schema(open_api_v3_schema: &Value) -> TypeSchema {
     let mut builder = Builder::default();
     let root = builder.own_node(open_api_v3_schema, 0);
-    builder.add_type_and_metadata(root, open_api_v3_schema);
+    builder.add_type_and_metadata(root);
     builder.finish(root)
 }
 
@@ -58,35 +61,41 @@ impl Builder {
         self.document.nodes.shrink_to_fit();
         TypeSchema { document: Arc::new(self.document), root }
     }
-    /// Gives a root or embedded resource the properties every object has; `schema` may restrict
-    /// `metadata.name` and `generateName`.
-    fn add_type_and_metadata(&mut self, id: NodeId, schema: &Value) {
+    /// Gives a root or embedded resource the properties every object has. The schema may restrict
+    /// those of `metadata`.
+    fn add_type_and_metadata(&mut self, id: NodeId) {
         let string = self.intern(Node { shape: Shape::String, ..Node::default() });
-        let restrictions =
-            schema.pointer("/properties/metadata/properties").and_then(Value::as_object);
-        let metadata_id = match restrictions.filter(|restrictions| !restrictions.is_empty()) {
+        let node = &self.document.nodes[id.0 as usize];
+        let is_one = |property: &&Property| TYPE_AND_METADATA.contains(&&*property.name);
+        let declared: Vec<Property> = node.properties.iter().filter(is_one).cloned().collect();
+        let restricted = declared.iter().find(|property| property.name == "metadata");
+        let restricted = restricted.map(|property| &self.document.nodes[property.id.0 as usize]);
+        let metadata_id = match restricted.filter(|restricted| !restricted.properties.is_empty()) {
             None => metadata::object_meta(&mut self.document),
-            Some(restrictions) => {
+            Some(restricted) => {
+                let (properties, defaulted) =
+                    (restricted.properties.clone(), restricted.defaulted.clone());
                 let mut node = metadata::own_object_meta(&mut self.document);
-                for (name, restriction) in restrictions {
-                    let restricted = self.node(restriction, 0);
-                    if let Ok(at) = Property::search(&node.properties, name) {
-                        node.properties[at].id = restricted;
+                for property in properties {
+                    if let Ok(at) = Property::search(&node.properties, &property.name) {
+                        node.properties[at].id = property.id;
                     }
                 }
+                node.defaulted = defaulted;
                 self.intern(node)
             }
         };
-        let properties = &mut self.document.nodes[id.0 as usize].properties;
-        for (name, node) in [("apiVersion", string), ("kind", string), ("metadata", metadata_id)] {
-            match Property::search(properties, name) {
+        let node = &mut self.document.nodes[id.0 as usize];
+        for (name, id) in [("apiVersion", string), ("kind", string), ("metadata", metadata_id)] {
+            match Property::search(&node.properties, name) {
                 // Restrictions of apiVersion and kind stay as written; metadata is always
                 // ObjectMeta.
-                Ok(at) if name == "metadata" => properties[at].id = node,
+                Ok(at) if name == "metadata" => node.properties[at].id = id,
                 Ok(_) => {}
-                Err(at) => properties.insert(at, Property::new(name, node)),
+                Err(at) => node.properties.insert(at, Property::new(name, id)),
             }
         }
+        node.validation.get_or_insert_default().type_and_metadata = Some(declared);
     }
     /// The node that is the same as this one, or a new one.
     fn intern(&mut self, node: Node) -> NodeId {
@@ -110,7 +119,7 @@ impl Builder {
         let node = self.read(schema, depth);
         if node.embedded_resource {
             let id = self.document.push(node);
-            self.add_type_and_metadata(id, schema);
+            self.add_type_and_metadata(id);
             return id;
         }
         self.intern(node)
@@ -201,6 +210,7 @@ impl Builder {
             one_of: branches(self, "oneOf"),
             not: schema.get("not").filter(|n| n.is_object()).map(|n| self.node(n, depth + 1)),
             rules: list(schema, "x-kubernetes-validations"),
+            type_and_metadata: None,
         };
         let v = into;
         v.minimum.is_some()

@@ -11,7 +11,7 @@ const BLOCK_BYTES: usize = 640;
 const BLOCK_MEMBERS: usize = 6;
 
 /// The bytes that one body has taken so far.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Budget {
     bytes: usize,
 }

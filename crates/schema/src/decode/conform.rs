@@ -105,11 +105,13 @@ fn embedded_metadata(
         Value::Object(members) => {
             for (name, member) in members {
                 let is_root = base == 0;
-                if !is_root {
-                    path.push('.');
-                }
-                path.push_str(name);
-                if schema.embedded_resource && name == "metadata" {
+                crate::validate::enter(path, schema, name);
+                let is_type = matches!(&**name, "apiVersion" | "kind");
+                if schema.embedded_resource && is_type && !member.is_string() && !member.is_null() {
+                    return Err(DecodeError(format!(
+                        "{path}: Invalid value: {member}: must be a string"
+                    )));
+                } else if schema.embedded_resource && name == "metadata" {
                     let shown = member.clone();
                     object_meta(member, path.clone(), problems).map_err(|error| {
                         DecodeError(format!("{path}: Invalid value: {shown}: {error}"))

@@ -17,7 +17,7 @@ pub(super) fn parse_within(body: &[u8], budget: Budget) -> Result<(Decoded, Budg
         // Go replaces what is no UTF-8 by U+FFFD.
         Err(_) => String::from_utf8_lossy(body),
     };
-    let mut notes = Notes { budget, ..Notes::default() };
+    let mut notes = Notes { budget: budget.clone(), ..Notes::default() };
     let mut deserializer = serde_json::Deserializer::from_str(&text);
     let parsed = Tree(&mut notes)
         .deserialize(&mut deserializer)
@@ -25,10 +25,19 @@ pub(super) fn parse_within(body: &[u8], budget: Budget) -> Result<(Decoded, Budg
     match parsed {
         Ok(value) => Ok((Decoded { value, problems: notes.duplicates }, notes.budget)),
         Err(error) => {
-            Err(DecodeError(syntax::go_error(text.as_bytes(), JSON_DEPTH_MAX).unwrap_or_else(
-                // Valid JSON that serde_json refuses: a lone surrogate, a number beyond float64.
-                || error.to_string(),
-            )))
+            if let Some(fault) = syntax::go_error(text.as_bytes(), JSON_DEPTH_MAX) {
+                return Err(DecodeError(fault));
+            }
+            // Valid JSON that serde_json refuses. Go reads half a surrogate pair as U+FFFD.
+            if let Some(whole) = syntax::without_lone_surrogates(&text) {
+                return parse_within(whole.as_bytes(), budget);
+            }
+            Err(DecodeError(match syntax::number_beyond_float(&text) {
+                Some(number) => {
+                    format!("json: cannot unmarshal number {number} into Go value of type float64")
+                }
+                None => error.to_string(),
+            }))
         }
     }
 }

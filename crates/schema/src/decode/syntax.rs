@@ -12,6 +12,57 @@ pub(super) fn go_error(text: &[u8], depth_max: usize) -> Option<String> {
     })
 }
 
+/// A JSON text whose escapes of half a surrogate pair are those of U+FFFD; none if it has no such
+/// escape.
+pub(super) fn without_lone_surrogates(text: &str) -> Option<String> {
+    let unit = |at: usize| {
+        let digits = text.get(at..)?.strip_prefix("\\u")?.get(..4)?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    let mut mended = String::new();
+    let (mut taken, mut at) = (0, 0);
+    while let Some(offset) = text.get(at..).and_then(|rest| rest.find('\\')) {
+        at += offset;
+        let is_low = |unit: u16| (0xdc00..0xe000).contains(&unit);
+        match unit(at) {
+            Some(0xd800..0xdc00) if unit(at + 6).is_some_and(is_low) => at += 12,
+            Some(0xd800..0xe000) => {
+                mended.push_str(&text[taken..at]);
+                mended.push_str("\\ufffd");
+                at += 6;
+                taken = at;
+            }
+            _ => at += 2,
+        }
+    }
+    (taken > 0).then(|| mended + &text[taken..])
+}
+
+/// The first number of a JSON text that is beyond `float64`.
+pub(super) fn number_beyond_float(text: &str) -> Option<&str> {
+    let (mut at, mut in_text) = (0, false);
+    let bytes = text.as_bytes();
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'"' => in_text = !in_text,
+            b'\\' => at += 1,
+            b'-' | b'0'..=b'9' if !in_text => {
+                let rest = &text[at..];
+                let is_of_number = |c: char| c.is_ascii_digit() || "+-.eE".contains(c);
+                let end = rest.find(|c| !is_of_number(c)).unwrap_or(rest.len());
+                let number = &rest[..end];
+                if number.parse::<f64>().is_ok_and(f64::is_infinite) {
+                    return Some(number);
+                }
+                at += end - 1;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
 enum Fault {
     End,
     Depth,

@@ -31,6 +31,24 @@ fn json_numbers_beyond_int64_become_floats() {
 }
 
 #[test]
+fn half_a_surrogate_pair_is_a_replacement_character() {
+    check(
+        Format::Json,
+        r#"{"a":"x\ud83dy","b\udc00":"\ud83d\ude00\\ud800","c":"\ud800\ud83d\ude00"}"#,
+        expect![[r#"{"a":"x�y","b�":"😀\\ud800","c":"�😀"}"#]],
+    );
+}
+
+#[test]
+fn a_number_beyond_float64_is_refused_as_in_go() {
+    check(
+        Format::Json,
+        r#"{"a":"-1e500","b":[1.5,-1e400]}"#,
+        expect!["json: cannot unmarshal number -1e400 into Go value of type float64"],
+    );
+}
+
+#[test]
 fn json_faults_read_as_in_go() {
     for (body, expect) in [
         ("", expect!["unexpected end of JSON input"]),

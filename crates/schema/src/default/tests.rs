@@ -55,3 +55,16 @@ fn nulls_stay_in_lists_and_leave_maps_unless_a_default_replaces_them() {
         json!({"l": [null], "m": {"k": "d"}, "n": {"k": null}, "t": {"l": "a"}, "o": [{"a": 1}]}),
     );
 }
+
+#[test]
+fn embedded_resources_get_the_defaults_of_their_type_and_metadata() {
+    let metadata = json!({"type": "object", "default": {"name": "n"}, "properties": {
+        "labels": {"type": "object", "default": {"a": "b"}, "additionalProperties": {"type": "string"}}}});
+    let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true, "properties": {
+        "kind": {"type": "string", "default": "Pod"}, "metadata": metadata}});
+    check(
+        json!({"type": "object", "properties": {"e": embedded}}),
+        json!({"e": {}, "metadata": {}}),
+        json!({"e": {"kind": "Pod", "metadata": {"name": "n", "labels": {"a": "b"}}}, "metadata": {}}),
+    );
+}

@@ -31,12 +31,34 @@ fn preserve_unknown_fields_keeps_all_but_prunes_declared_ones() {
 }
 
 #[test]
+fn a_list_that_preserves_unknown_fields_keeps_those_of_its_items() {
+    let item = json!({"type": "object", "properties": {
+        "a": {"type": "object", "properties": {"b": {"type": "string"}}}}});
+    let list = |items| json!({"type": "array", "items": items});
+    let mut preserved = list(list(item));
+    preserved["x-kubernetes-preserve-unknown-fields"] = json!(true);
+    check(
+        json!({"type": "object", "properties": {"l": preserved}}),
+        json!({"l": [[{"a": {"b": "x", "c": 1}, "u": {"v": 1}}]]}),
+        json!({"l": [[{"a": {"b": "x"}, "u": {"v": 1}}]]}),
+        &["l[0][0].a.c"],
+    );
+}
+
+#[test]
 fn additional_properties_true_keeps_direct_keys_only() {
     check(
         json!({"type": "object", "properties": {"m": {"type": "object", "additionalProperties": true}}}),
         json!({"m": {"a": 1, "b": {"c": 1}, "d": [{"e": 1}]}}),
         json!({"m": {"a": 1, "b": {}, "d": [{}]}}),
         &["m.b.c", "m.d[0].e"],
+    );
+    check(
+        json!({"type": "object", "properties": {"m": {"type": "object", "additionalProperties": true,
+            "x-kubernetes-preserve-unknown-fields": true}}}),
+        json!({"m": {"a": 1, "b": {"c": 1}}}),
+        json!({"m": {"a": 1, "b": {}}}),
+        &["m.b.c"],
     );
     check(
         json!({"type": "object", "properties": {"m": {"type": "object",

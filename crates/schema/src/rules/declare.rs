@@ -1,6 +1,6 @@
 //! How expressions see a node.
 
-use crate::node::{self, Shape, TypeSchema, View};
+use crate::node::{self, Shape, TYPE_AND_METADATA, TypeSchema, View};
 use serde_json::Value;
 use setpoint_cel::decl::{DeclType, ListType, Property};
 
@@ -44,9 +44,9 @@ pub(crate) fn declare(view: View<'_>, root: bool, name: &str) -> Option<DeclType
 }
 
 fn object(view: View<'_>, root: bool, name: &str) -> DeclType {
-    let of_resource = ["apiVersion", "kind", "metadata"];
-    let declared = view.node().properties.iter();
-    let declared = declared.filter(|property| !root || !of_resource.contains(&&*property.name));
+    let is_hidden = |name: &str| TYPE_AND_METADATA.contains(&name);
+    let is_replaced = root && !sees_declared(view);
+    let declared = view.declared().filter(|property| !is_replaced || !is_hidden(&property.name));
     let mut properties: Vec<Property> = declared
         .map(|property| {
             let member = view.at(property.id);
@@ -59,7 +59,7 @@ fn object(view: View<'_>, root: bool, name: &str) -> DeclType {
             }
         })
         .collect();
-    if root {
+    if is_replaced {
         let is_required = |name: &str| view.required.iter().any(|required| required == name);
         let text = || DeclType::text(None, None, std::iter::empty());
         let property = |name: &str, decl, required| Property {
@@ -75,6 +75,18 @@ fn object(view: View<'_>, root: bool, name: &str) -> DeclType {
         properties.push(property("metadata", metadata, is_required("metadata")));
     }
     DeclType::object(name.to_owned(), properties)
+}
+
+/// Whether expressions see type and metadata of a resource as the definition declares them, with
+/// their bounds and all declared fields of `metadata`. The API does that only if type and both
+/// names are declared.
+fn sees_declared(view: View<'_>) -> bool {
+    let is_text = |member: Option<View<'_>>| member.is_some_and(|m| m.shape == Shape::String);
+    let metadata = view.declared_property("metadata").filter(|m| m.shape == Shape::Object);
+    ["kind", "apiVersion"].into_iter().all(|name| is_text(view.declared_property(name)))
+        && metadata.is_some_and(|metadata| {
+            ["name", "generateName"].into_iter().all(|name| is_text(metadata.property(name)))
+        })
 }
 
 /// How expressions of admission policies see a whole object of a type: all of `metadata`, and what
@@ -122,11 +134,10 @@ fn whole_object<'s>(view: View<'s>, root: bool, name: &str, around: &mut Vec<&'s
         required: false,
         defaulted: false,
     };
-    let of_resource = ["apiVersion", "kind", "metadata"];
     let mut properties: Vec<Property> = Vec::new();
     for declared in &view.node().properties {
         let member = &*declared.name;
-        if !(root && of_resource.contains(&member)) {
+        if !(root && TYPE_AND_METADATA.contains(&member)) {
             let decl = whole(view.at(declared.id), false, &format!("{name}.{member}"), around);
             properties.push(property(member, decl));
         }

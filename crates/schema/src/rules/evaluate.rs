@@ -2,14 +2,14 @@
 
 use super::compile::Rule;
 use super::{NodeRules, Rules};
-use crate::node::{ListType, View};
+use crate::correlate::{OldItems, is_unchanged};
+use crate::node::View;
 use serde_json::{Map, Value as Json};
 use setpoint_cel::decl::DeclType;
 use setpoint_cel::eval::{self, Context, EXPRESSION_COST_MAX, Program, Variables};
 use setpoint_cel::value::Value;
 use setpoint_object::field::{self, Errors, Path};
 use std::cell::OnceCell;
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 /// The most bytes of a message that an expression makes: 5 KiB, as in Kubernetes.
@@ -40,7 +40,7 @@ pub(crate) fn evaluate(
 ) -> Findings {
     let context = Context::new(EXPRESSION_COST_MAX);
     let mut evaluator = Evaluator { rules, budget, context, findings: Findings::default() };
-    let pair = old.filter(|_| ratchet).map(|old| Pair::new(value, old));
+    let pair = old.filter(|_| ratchet).map(|old| Pair::new(view, value, old));
     let at = At {
         view,
         value,
@@ -54,19 +54,20 @@ pub(crate) fn evaluate(
 
 /// A value and its old value.
 struct Pair<'v> {
+    view: View<'v>,
     new: &'v Json,
     old: &'v Json,
-    /// Whether they are equal, computed on first use.
+    /// Whether nothing has changed, computed on first use.
     same: OnceCell<bool>,
 }
 
 impl<'v> Pair<'v> {
-    fn new(new: &'v Json, old: &'v Json) -> Self {
-        Self { new, old, same: OnceCell::new() }
+    fn new(view: View<'v>, new: &'v Json, old: &'v Json) -> Self {
+        Self { view, new, old, same: OnceCell::new() }
     }
 
     fn is_same(&self) -> bool {
-        *self.same.get_or_init(|| self.new == self.old)
+        *self.same.get_or_init(|| is_unchanged(self.view, self.new, self.old))
     }
 }
 
@@ -148,7 +149,7 @@ impl Evaluator<'_> {
         let old_members = at.old.and_then(Json::as_object);
         let is_root = at.correlation.parent.is_none();
         for (name, value) in members {
-            let (view, path) = match at.view.property(name) {
+            let (view, path) = match at.view.declared_property(name) {
                 Some(view) => (view, path.child(name)),
                 None => match at.view.additional {
                     Some(id) => (at.view.at(id), path.key(name)),
@@ -159,7 +160,7 @@ impl Evaluator<'_> {
                 continue;
             }
             let before = at.correlation.current.and_then(|pair| pair.old.get(name));
-            let pair = before.map(|before| Pair::new(value, before));
+            let pair = before.map(|before| Pair::new(view, value, before));
             // Both objects have the same version, so `apiVersion` and `kind` are not compared.
             let correlation = match is_root && (name == "apiVersion" || name == "kind") {
                 true => Correlation { current: None, parent: None },
@@ -176,12 +177,12 @@ impl Evaluator<'_> {
             return ControlFlow::Continue(());
         };
         let old_items = at.old.and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
-        let old_items = ByKeys::new(&at.view.node().list_type, old_items);
+        let old_items = OldItems::new(&at.view.node().list_type, old_items);
         for (index, value) in items.iter().enumerate() {
             let old = old_items.of(value);
             let pair = old
                 .filter(|_| at.correlation.current.is_some())
-                .map(|before| Pair::new(value, before));
+                .map(|before| Pair::new(view, value, before));
             let correlation = at.correlation.below(pair.as_ref());
             self.node(&At { view, value, old, correlation }, &path.index(index))?;
         }
@@ -196,7 +197,7 @@ impl Evaluator<'_> {
             return self.end(path, first, BUDGET_SPENT.to_owned());
         }
         for rule in &found.rules {
-            self.rule(rule, decl, at, path)?;
+            self.rule(rule, found, decl, at, path)?;
             if self.findings.errors.is_full() {
                 return ControlFlow::Break(());
             }
@@ -207,6 +208,7 @@ impl Evaluator<'_> {
     fn rule(
         &mut self,
         rule: &Rule,
+        found: &NodeRules,
         decl: &DeclType,
         at: &At<'_, '_>,
         path: &Path,
@@ -262,10 +264,12 @@ impl Evaluator<'_> {
             None => path.clone(),
         };
         let is_warning = !rule.uses_old && at.correlation.is_same();
-        // The API binds the old value itself, also where the rule has an optional one.
+        // The API binds the old value itself, also where the rule has an optional one, but only if
+        // a rule of the node uses it.
+        let old = at.old.filter(|_| found.rules.iter().any(|rule| rule.uses_old));
         let variables = SelfAndOld {
             this: Value::json(at.value, decl),
-            old: at.old.map(|old| Value::json(old, decl)),
+            old: old.map(|old| Value::json(old, decl)),
         };
         let detail = match self.message(rule, &variables) {
             Ok(message) => message.unwrap_or_else(|| rule.message.clone()),
@@ -373,40 +377,4 @@ fn violation(rule: &Rule, value: &Json, path: Path, detail: String) -> field::Er
     };
     error.shown = is_scalar.then(|| field::show(value));
     error
-}
-
-/// The elements of a list of type `map`, found by their keys.
-struct ByKeys<'v> {
-    keys: &'v [crate::node::Str],
-    items: HashMap<Vec<&'v Json>, &'v Json>,
-}
-
-impl<'v> ByKeys<'v> {
-    fn new(list_type: &'v ListType, items: &'v [Json]) -> Self {
-        let mut found = Self { keys: &[], items: HashMap::new() };
-        if let ListType::Map(keys) = list_type {
-            found.keys = keys;
-            for item in items {
-                if let Some(identity) = found.identity(item) {
-                    found.items.entry(identity).or_insert(item);
-                }
-            }
-        }
-        found
-    }
-
-    fn of(&self, item: &Json) -> Option<&'v Json> {
-        let keys: Vec<&Json> = self.identity(item)?;
-        self.items.get(&keys).copied()
-    }
-
-    /// The keys of an element; none unless all are there and scalars.
-    fn identity<'i>(&self, item: &'i Json) -> Option<Vec<&'i Json>> {
-        let is_scalar =
-            |value: &&Json| matches!(value, Json::Bool(_) | Json::Number(_) | Json::String(_));
-        if self.keys.is_empty() {
-            return None;
-        }
-        self.keys.iter().map(|key| item.get(&**key).filter(is_scalar)).collect()
-    }
 }

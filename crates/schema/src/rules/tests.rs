@@ -269,6 +269,57 @@ fn failures_of_values_that_are_as_they_were_are_warnings() {
 }
 
 #[test]
+fn a_list_by_keys_in_another_order_and_undeclared_members() {
+    let rules = json!([{"rule": "self.size() > 5"}]);
+    let item = object(json!({"k": {"type": "string"}, "v": {"type": "integer"}}), json!([]));
+    let mut map = json!({"type": "array", "items": item, "x-kubernetes-validations": rules});
+    let atomic = map.clone();
+    map["x-kubernetes-list-type"] = json!("map");
+    map["x-kubernetes-list-map-keys"] = json!(["k"]);
+    let mut open = object(json!({"n": {"type": "integer"}}), json!([{"rule": "self.n > 5"}]));
+    open["x-kubernetes-preserve-unknown-fields"] = json!(true);
+    let items = |first: &str, second: &str| json!([{"k": first, "v": 1}, {"k": second, "v": 1}]);
+    updated(
+        object(json!({"a": atomic, "m": map, "o": open, "p": open}), json!([])),
+        json!({"a": items("x", "y"), "m": items("x", "y"), "o": {"n": 1}, "p": {"n": 1, "q": 1}}),
+        json!({"a": items("y", "x"), "m": items("y", "x"), "o": {"n": 1}, "p": {"n": 1, "q": 1}}),
+        expect![[r#"
+            Invalid spec.a: Invalid value: failed rule: self.size() > 5
+            Invalid spec.p: Invalid value: failed rule: self.n > 5
+            warning spec.m: Invalid value: failed rule: self.size() > 5
+            warning spec.o: Invalid value: failed rule: self.n > 5"#]],
+    );
+}
+
+/// `metadata` has members that no definition declares.
+#[test]
+fn an_unchanged_root_is_held_to_its_rules() {
+    let schema =
+        type_schema(&json!({"type": "object", "properties": {"metadata": {"type": "object"}},
+        "x-kubernetes-validations": [{"rule": "self.metadata.name.size() > 5"}]}));
+    let object = json!({"apiVersion": "a/v1", "kind": "A", "metadata": {"name": "a"}});
+    let mut errors = Vec::new();
+    let warnings = check(&schema, &object, Some(&object), &mut errors);
+    assert_eq!((errors.len(), warnings.len()), (1, 0));
+}
+
+#[test]
+fn a_message_has_the_old_value_only_beside_a_rule_that_uses_it() {
+    let rule = json!({"rule": "self > 5", "message": "m", "messageExpression": "string(oldSelf)"});
+    let uses = json!({"rule": "self >= oldSelf"});
+    let spec =
+        object(json!({"a": number(json!([rule])), "b": number(json!([rule, uses]))}), json!([]));
+    updated(
+        spec,
+        json!({"a": 1, "b": 1}),
+        json!({"a": 2, "b": 2}),
+        expect![[r#"
+            Invalid spec.a: Invalid value: 2: m
+            Invalid spec.b: Invalid value: 2: 1"#]],
+    );
+}
+
+#[test]
 fn costs_are_bounded_for_each_expression_and_for_all() {
     let items = |rules: Value| json!({"type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": rules});
     let numbers: Vec<i64> = (0..3000).collect();

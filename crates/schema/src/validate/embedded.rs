@@ -21,13 +21,10 @@ pub(super) fn validate(schema: View<'_>, value: &Value, path: &mut String, repor
                     continue;
                 }
                 if (member.is_object() || member.is_array())
-                    && let Some(schema) = schema.member(name)
+                    && let Some(inner) = schema.member(name)
                 {
-                    if base > 0 {
-                        path.push('.');
-                    }
-                    path.push_str(name);
-                    validate(schema, member, path, report);
+                    super::enter(path, schema, name);
+                    validate(inner, member, path, report);
                     path.truncate(base);
                 }
             }

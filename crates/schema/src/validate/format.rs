@@ -1,10 +1,10 @@
 //! The formats that are enforced on strings.
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use setpoint_cel::formats;
+use setpoint_cel::value::{Duration, Timestamp};
 use setpoint_object::name;
-use setpoint_object::time::Timestamp;
+use setpoint_object::url::Url;
 use std::borrow::Cow;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::Ipv6Addr;
 
 /// A format without its dashes, which do not count.
 fn normal(format: &str) -> Cow<'_, str> {
@@ -52,10 +52,11 @@ pub(crate) fn is_known(format: &str) -> bool {
 pub(super) fn valid(format: &str, text: &str) -> bool {
     match &*normal(format) {
         "bsonobjectid" => text.len() == 24 && hex(text),
-        "uri" => uri(text),
+        "uri" => Url::parse_request(text).is_ok(),
         "email" => email(text),
         "hostname" => hostname(text),
-        "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
+        // An IPv6 address may end in an IPv4 one.
+        "ipv4" => ipv4(text) || text.contains('.') && text.parse::<Ipv6Addr>().is_ok(),
         "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
         "cidr" => cidr(text),
         "mac" => mac(text),
@@ -73,10 +74,10 @@ pub(super) fn valid(format: &str, text: &str) -> bool {
             matches!(digits.len(), 3 | 6) && hex(digits)
         }
         "rgbcolor" => rgb_color(text),
-        "byte" => STANDARD.decode(text).is_ok() && !text.is_empty(),
-        "date" => date(text),
-        "duration" => duration(text),
-        "datetime" => date_time(text),
+        "byte" => formats::is_base64(text),
+        "date" => Timestamp::parse_date(text).is_some(),
+        "duration" => Duration::parse_lenient(text).is_some(),
+        "datetime" => formats::is_date_time(text),
         "k8sshortname" => name::dns1123_label(text).is_empty(),
         "k8slongname" => name::dns1123_subdomain(text).is_empty(),
         _ => true,
@@ -85,20 +86,6 @@ pub(super) fn valid(format: &str, text: &str) -> bool {
 
 fn hex(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit())
-}
-
-/// An absolute URI or an absolute path.
-fn uri(text: &str) -> bool {
-    if text.is_empty() || text.bytes().any(|b| b.is_ascii_control() || b == b' ') {
-        return false;
-    }
-    if text.starts_with('/') {
-        return true;
-    }
-    text.split_once(':').is_some_and(|(scheme, _)| {
-        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-            && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
-    })
 }
 
 fn email(text: &str) -> bool {
@@ -145,13 +132,23 @@ fn hostname(text: &str) -> bool {
     }
 }
 
+/// A number of nothing but digits, zeros before it too.
+fn decimal(text: &str) -> Option<u8> {
+    let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    is_number.then(|| text.parse().ok())?
+}
+
+/// An IPv4 address, whose numbers may begin with zeros.
+fn ipv4(text: &str) -> bool {
+    let mut parts = text.split('.');
+    parts.by_ref().take(4).filter_map(decimal).count() == 4 && parts.next().is_none()
+}
+
 fn cidr(text: &str) -> bool {
     text.split_once('/').is_some_and(|(address, bits)| {
-        let digits = !bits.is_empty() && bits.bytes().all(|b| b.is_ascii_digit());
-        let bits = bits.parse::<u8>().unwrap_or(u8::MAX);
-        digits
-            && (address.parse::<Ipv4Addr>().is_ok() && bits <= 32
-                || address.parse::<Ipv6Addr>().is_ok() && bits <= 128)
+        decimal(bits).is_some_and(|bits| {
+            ipv4(address) && bits <= 32 || address.parse::<Ipv6Addr>().is_ok() && bits <= 128
+        })
     })
 }
 
@@ -165,12 +162,7 @@ fn mac(text: &str) -> bool {
 
 fn uuid(text: &str, version: Option<u8>) -> bool {
     let digits: Vec<u8> = text.bytes().filter(|b| *b != b'-').collect();
-    let dashes: Vec<usize> =
-        text.bytes().enumerate().filter(|(_, b)| *b == b'-').map(|(i, _)| i).collect();
-    let placed = dashes.iter().all(|at| matches!(at, 8 | 13 | 18 | 23)) || dashes.is_empty();
-    placed
-        && digits.len() == 32
-        && digits.iter().all(u8::is_ascii_hexdigit)
+    formats::is_uuid(text)
         && version.is_none_or(|version| {
             digits[12] == version
                 && (version == b'3'
@@ -243,39 +235,6 @@ fn rgb_color(text: &str) -> bool {
     })
 }
 
-fn date(text: &str) -> bool {
-    text.len() == 10 && Timestamp::parse(&format!("{text}T00:00:00Z")).is_some()
-}
-
-fn date_time(text: &str) -> bool {
-    Timestamp::parse(&text.replacen(' ', "T", 1).to_uppercase()).is_some()
-}
-
-/// Go's durations (`1h30m`), and `1 day` with its like.
-fn duration(text: &str) -> bool {
-    const UNITS: [&str; 8] = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"];
-    const WORDS: [&str; 10] = [
-        "nanosecond",
-        "microsecond",
-        "millisecond",
-        "second",
-        "minute",
-        "hour",
-        "day",
-        "week",
-        "d",
-        "w",
-    ];
-    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-    setpoint_object::duration::parse(text).is_ok() || {
-        let trimmed = unsigned.trim();
-        let digits = trimmed.len() - trimmed.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        let word = trimmed[digits..].trim();
-        let word = word.strip_suffix('s').filter(|word| word.len() > 1).unwrap_or(word);
-        digits > 0 && (WORDS.contains(&word) || UNITS.contains(&word))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::valid;
@@ -285,6 +244,8 @@ mod tests {
         for (format, good, bad) in [
             ("bsonobjectid", "507f1f77bcf86cd799439011", "507f"),
             ("uri", "https://a/b", "a b"),
+            ("uri", "/a", "http://a:b/"),
+            ("uri", "a:b", "/%zz"),
             ("email", "a@b.c", "a@"),
             ("hostname", "a-b.example", "-a"),
             ("hostname", "a", "a.b"),
@@ -294,8 +255,11 @@ mod tests {
             ("hostname", "é.com", "a_b.com"),
             ("hostname", "a-", "a-.com"),
             ("ipv4", "1.2.3.4", "1.2.3"),
+            ("ipv4", "010.002.3.4", "1.2.3.256"),
+            ("ipv4", "::ffff:1.2.3.4", "::1"),
             ("ipv6", "::1", "1.2.3.4"),
             ("cidr", "10.0.0.0/8", "10.0.0.0/33"),
+            ("cidr", "010.0.0.0/08", "10.0.0.0.0/8"),
             ("mac", "01:02:03:04:05:ab", "01:02"),
             ("uuid", "a8098c1a-f86e-11da-bd1a-00112444be1e", "a8098c1a"),
             (
@@ -313,7 +277,10 @@ mod tests {
             ("date", "2020-02-29", "2021-02-29"),
             ("date-time", "2020-01-01T00:00:00Z", "2020-01-01"),
             ("duration", "1h30m", "1x"),
+            ("date-time", "2020-01-01t00:00:00.5+01:00", "2020-01-01 00:00:00Z"),
             ("duration", "1 day", "day"),
+            ("duration", "1 week 2 days", "1 x"),
+            ("duration", "5 min", "5"),
             ("k8s-short-name", "a-b", "a.b"),
             ("k8s-long-name", "a.b", "A"),
         ] {

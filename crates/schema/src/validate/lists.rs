@@ -33,17 +33,22 @@ fn node(schema: View<'_>, value: &Value, path: &mut String, report: &mut Report)
                 if (base == 0 || schema.embedded_resource) && name == "metadata" {
                     continue;
                 }
-                if let Some(schema) = schema.member(name) {
-                    if base > 0 {
-                        path.push('.');
-                    }
-                    path.push_str(name);
-                    node(schema, member, path, report);
+                if let Some(inner) = schema.member(name) {
+                    super::enter(path, schema, name);
+                    node(inner, member, path, report);
                     path.truncate(base);
                 }
             }
         }
         Value::Array(items) => {
+            let is_map = matches!(schema.node().list_type, ListType::Map(_));
+            let is_wrong = |item: &&Value| !item.is_object() && !item.is_null();
+            let wrong = items.iter().position(|item| is_map && is_wrong(&item));
+            if let Some(i) = wrong {
+                let detail = "must be an object for an array of list-type map";
+                let path = Path::new(&**path).index(i);
+                report.push(Error::invalid(path, &items[i], detail));
+            }
             let mut seen: HashMap<_, usize> = HashMap::new();
             for (i, item) in items.iter().enumerate() {
                 path.push('[');
@@ -56,11 +61,12 @@ fn node(schema: View<'_>, value: &Value, path: &mut String, report: &mut Report)
                         keys.iter().map(|key| item.get(key.as_ref())).collect(),
                     )),
                 };
-                let is_second = identity.is_some_and(|identity| {
-                    let count = seen.entry(identity).or_default();
-                    *count += 1;
-                    *count == 2
-                });
+                let is_second = wrong.is_none()
+                    && identity.is_some_and(|identity| {
+                        let count = seen.entry(identity).or_default();
+                        *count += 1;
+                        *count == 2
+                    });
                 if is_second {
                     let shown = shown(&schema.node().list_type, item);
                     report.push(Error::duplicate(Path::new(&**path), &shown));

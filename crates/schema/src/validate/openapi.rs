@@ -1,10 +1,10 @@
 //! The value validations of OpenAPI.
 use super::report::Report;
 use super::scalar::{self, Formats};
-use crate::node::{ListType, Shape, Str, Validation, View};
+use crate::correlate::{OldItems, is_unchanged};
+use crate::node::{Shape, Validation, View};
 use serde_json::{Map, Value};
 use setpoint_object::field::{Error, Path};
-use std::collections::HashMap;
 
 /// Validates a root: its `metadata` only as far as the schema restricts names.
 pub(super) fn validate(root: View<'_>, value: &Value, old: Option<&Value>, report: &mut Report) {
@@ -60,7 +60,7 @@ impl Validator<'_> {
     fn node(&mut self, schema: View<'_>, value: &Value, old: Option<&Value>) {
         self.visited += 1;
         self.report.step(1);
-        if self.report.is_over() || old == Some(value) {
+        if self.report.is_over() || old.is_some_and(|old| is_unchanged(schema, value, old)) {
             return;
         }
         scalar::check_type(schema, self.formats, &self.path, value, self.report);
@@ -81,15 +81,15 @@ impl Validator<'_> {
     }
 
     fn list(&mut self, schema: View<'_>, items: &[Value], old: Option<&Value>) {
-        let old = old.and_then(Value::as_array);
+        let old = old.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let base = self.path.len();
         if let Some(item_schema) = schema.items() {
-            let correlation = Correlation::new(&schema.node().list_type, old);
+            let old_items = OldItems::new(&schema.node().list_type, old);
             for (i, item) in items.iter().enumerate() {
                 self.path.push('[');
                 self.path.push_str(itoa::Buffer::new().format(i));
                 self.path.push(']');
-                let old = correlation.old_of(item);
+                let old = old_items.of(item);
                 self.node(item_schema, item, old);
                 self.path.truncate(base);
             }
@@ -139,7 +139,6 @@ impl Validator<'_> {
                 self.report.push(error);
             }
         }
-        let meta = root || schema.embedded_resource;
         for (name, member) in members {
             let Some(member_schema) = schema.member(name) else { continue };
             if base == 0 && schema.property(name).is_none() {
@@ -149,8 +148,14 @@ impl Validator<'_> {
             self.enter(base, name);
             let old = old.and_then(|old| old.get(name));
             match name.as_str() {
-                "metadata" if meta => self.metadata(member_schema, member),
-                "apiVersion" | "kind" if meta && member.is_string() => {
+                "metadata" if root => self.names(member_schema, member),
+                // The rest of it is conformed to its type.
+                "metadata" if schema.embedded_resource => {
+                    if let Some(declared) = schema.declared_property(name) {
+                        self.node(declared, member, old);
+                    }
+                }
+                "apiVersion" | "kind" if root && member.is_string() => {
                     self.node(member_schema, member, None);
                 }
                 _ => self.node(member_schema, member, old),
@@ -159,8 +164,8 @@ impl Validator<'_> {
         }
     }
 
-    /// The fields of `metadata` that a schema may restrict.
-    fn metadata(&mut self, schema: View<'_>, metadata: &Value) {
+    /// The names in the `metadata` of a root: all that a schema may restrict.
+    fn names(&mut self, schema: View<'_>, metadata: &Value) {
         let base = self.path.len();
         for name in ["generateName", "name"] {
             if let (Some(schema), Some(value)) = (schema.property(name), metadata.get(name)) {
@@ -276,38 +281,6 @@ fn keep_best(branch: (Vec<Error>, usize), best: &mut Option<(Vec<Error>, usize)>
         *best = Some(branch);
     }
     false
-}
-
-/// The old elements of a list, found by their keys.
-struct Correlation<'a> {
-    keys: &'a [Str],
-    old: HashMap<Vec<Option<&'a Value>>, &'a Value>,
-}
-
-impl<'a> Correlation<'a> {
-    fn new(list_type: &'a ListType, old: Option<&'a Vec<Value>>) -> Self {
-        let (ListType::Map(keys), Some(items)) = (list_type, old) else {
-            return Self { keys: &[], old: HashMap::new() };
-        };
-        let mut old = HashMap::with_capacity(items.len());
-        for item in items {
-            old.entry(identity(keys, item)).or_insert(item);
-        }
-        Self { keys, old }
-    }
-
-    /// The old element with the same identity.
-    fn old_of(&self, item: &Value) -> Option<&'a Value> {
-        if self.old.is_empty() {
-            return None;
-        }
-        self.old.get(&identity(self.keys, item)).copied()
-    }
-}
-
-/// The identity of an element: the values of its keys.
-fn identity<'v>(keys: &[Str], item: &'v Value) -> Vec<Option<&'v Value>> {
-    keys.iter().map(|key| item.get(key.as_ref())).collect()
 }
 
 /// JSON's name of the type a value has.

@@ -220,16 +220,31 @@ fn is_multiple(n: &Number, factor: &Number) -> bool {
         (_, Some(0)) => true,
         (Some(n), Some(factor)) => n.wrapping_rem(factor) == 0,
         _ => match (n.as_f64(), factor.as_f64()) {
-            (Some(n), Some(factor)) if factor != 0.0 => (n / factor).fract() == 0.0,
+            // The reference divides by small factors like this.
+            (Some(n), Some(factor)) if factor != 0.0 && factor < 1.0 => is_whole(1.0 / factor * n),
+            (Some(n), Some(factor)) if factor != 0.0 => is_whole(n / factor),
             _ => true,
         },
     }
 }
 
-/// Checks membership.
+/// Whether a quotient is a whole number, but for what floating point numbers lose: 4.35 is 435
+/// times 0.01.
+fn is_whole(quotient: f64) -> bool {
+    const EPSILON: f64 = 1e-9;
+    let rounded = quotient.round();
+    let is_near = (quotient - rounded).abs() < EPSILON * rounded.abs();
+    quotient.abs() < WHOLE_MAX && (quotient == rounded || is_near)
+}
+
+/// Numbers from 2^53 on are no whole numbers in JSON.
+const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
+
+/// Checks membership. To the API `null` is in no enum, also in one that lists it.
 pub(super) fn check_enum(v: &Validation, path: &str, value: &Value, report: &mut Report) {
     report.step(v.enumeration.len());
-    if v.enumeration.is_empty() || v.enumeration.iter().any(|allowed| same(allowed, value)) {
+    let is_listed = || v.enumeration.iter().any(|allowed| same(allowed, value));
+    if v.enumeration.is_empty() || !value.is_null() && is_listed() {
         return;
     }
     let texts: Vec<String> = v

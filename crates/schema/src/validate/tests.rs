@@ -326,12 +326,16 @@ fn elements_of_long_lists_find_their_old_ones() {
     let list = json!({"l": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k", "p"],
         "items": {"type": "object", "properties": {"k": {"type": "integer"}, "p": {"type": "string"}, "v": {"type": "string", "maxLength": 1}}}}});
     let schema = type_schema(&schema(list));
-    let items =
-        |value: &str| -> Vec<Value> { (0..N).map(|i| json!({"k": i, "v": value})).collect() };
+    let items = |value: &str| -> Vec<Value> {
+        (0..N).map(|i| json!({"k": i, "p": "", "v": value})).collect()
+    };
     let old = json!({"spec": {"l": items("too long")}});
     let mut new = old.clone();
     new["spec"]["l"].as_array_mut().unwrap().reverse();
-    new["spec"]["l"].as_array_mut().unwrap().push(json!({"k": N, "v": "new and too long"}));
+    new["spec"]["l"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"k": N, "p": "", "v": "new and too long"}));
     let errors = validate(&schema, &new, Some(&old));
     assert_eq!(errors.len(), 1);
     assert_eq!(errors[0].path.text(), "spec.l[20000].v");
@@ -342,4 +346,66 @@ fn types_say_whether_their_validation_may_be_costly() {
     let plain = type_schema(&schema(json!({"a": {"type": "string", "maxLength": 3}})));
     let pattern = type_schema(&schema(json!({"a": {"type": "string", "pattern": "a"}})));
     assert!(!plain.has_costly_validation() && pattern.has_costly_validation());
+}
+
+#[test]
+fn fractions_that_are_not_exact_are_multiples() {
+    let factor = |factor: f64| json!({"n": {"type": "number", "multipleOf": factor}});
+    for (number, multiple) in [(4.35, 0.01), (0.3, 0.1), (1.1, 1.1), (2.5, 0.5), (7.5, 2.5)] {
+        check(factor(multiple), json!({"n": number}), expect![[""]]);
+    }
+    check(
+        factor(0.01),
+        json!({"n": 4.355}),
+        expect![[
+            "Invalid spec.n: Invalid value: 4.355: spec.n in body should be a multiple of 0.01"
+        ]],
+    );
+}
+
+#[test]
+fn declared_metadata_of_an_embedded_resource_is_validated() {
+    let metadata = json!({"type": "object", "required": ["name"], "properties": {
+        "labels": {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 1}}});
+    let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true,
+        "x-kubernetes-preserve-unknown-fields": true, "properties": {"metadata": metadata}});
+    let emb =
+        |metadata: Value| json!({"e": {"apiVersion": "v1", "kind": "A", "metadata": metadata}});
+    let properties = json!({"e": embedded});
+    check(
+        properties.clone(),
+        emb(json!({"labels": {"a": "1", "b": "2"}})),
+        expect![[r#"
+            Required spec.e.metadata.name: Required value
+            TooMany spec.e.metadata.labels: Too many: 2: must have at most 1 item"#]],
+    );
+    check(properties, emb(json!({"name": "a", "annotations": {}, "uid": "x"})), expect![[""]]);
+}
+
+#[test]
+fn lists_and_resources_in_maps_have_the_keys_in_brackets() {
+    let set =
+        json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}});
+    let map = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+        "items": {"type": "object", "properties": {"k": {"type": "string"}}}});
+    let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true});
+    let of = |values: &Value| json!({"type": "object", "additionalProperties": values});
+    check(
+        json!({"s": of(&set), "e": of(&embedded), "m": map}),
+        json!({"s": {"a.b": ["x", "x"]}, "e": {"k": {"kind": "A"}}, "m": [{"k": "a"}, "b", {"k": "a"}]}),
+        expect![[r#"
+            TypeInvalid spec.m[1]: Invalid value: "string": spec.m[1] in body must be of type object: "string"
+            Required spec.e[k].apiVersion: Required value
+            Invalid spec.m[1]: Invalid value: "b": must be an object for an array of list-type map
+            Duplicate spec.s[a.b][1]: Duplicate value: "x""#]],
+    );
+}
+
+#[test]
+fn null_is_in_no_enum() {
+    check(
+        json!({"e": {"type": "string", "nullable": true, "enum": ["a", null]}}),
+        json!({"e": null}),
+        expect![[r#"NotSupported spec.e: Unsupported value: null: supported values: "a", "null""#]],
+    );
 }

@@ -1,8 +1,23 @@
 use super::*;
+use crate::{ConnectionSlot, Limits, Received, Server};
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
 use rustls::client::ClientConnection;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{PrivatePkcs8KeyDer, ServerName};
 use rustls::server::Acceptor;
-use rustls::{ClientConfig, SupportedCipherSuite, SupportedProtocolVersion};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, DistinguishedName, SignatureScheme, SupportedCipherSuite,
+    SupportedProtocolVersion,
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+use tokio_util::sync::CancellationToken;
 
 type Order = fn(&SupportedCipherSuite) -> bool;
 
@@ -45,4 +60,95 @@ fn a_client_that_prefers_aes_gets_the_faster_one() {
     // A client without instructions for AES.
     assert_eq!(negotiated(tls13, cha_cha), Suite::TLS13_CHACHA20_POLY1305_SHA256);
     assert_eq!(negotiated(tls12, cha_cha), ecdsa_cha_cha);
+}
+
+/// Accepts a certificate of any authority, as a server that looks at it for each request.
+#[derive(Debug)]
+struct AnyAuthority(CryptoProvider);
+
+impl ClientCertVerifier for AnyAuthority {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        own: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, own, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        own: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, own, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// A handshake with a self-signed certificate counted as authentication, so that anonymous peers
+/// could fill the slots of authenticated connections.
+#[tokio::test]
+async fn a_client_certificate_alone_does_not_authenticate_a_connection() {
+    let own = rcgen::generate_simple_self_signed(["here".to_owned()]).unwrap();
+    let key = || PrivatePkcs8KeyDer::from(own.signing_key.serialize_der()).into();
+    let verifier = Arc::new(AnyAuthority(crypto_provider()));
+    let server = ServerConfig::builder_with_provider(Arc::new(crypto_provider()));
+    let server = server.with_safe_default_protocol_versions().unwrap();
+    let server = server.with_client_cert_verifier(verifier);
+    let server = server.with_single_cert(vec![own.cert.der().clone()], key()).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(own.cert.der().clone()).unwrap();
+    let client = ClientConfig::builder_with_provider(Arc::new(crypto_provider()));
+    let client = client.with_safe_default_protocol_versions().unwrap();
+    let client = client.with_root_certificates(roots);
+    let client = client.with_client_auth_cert(vec![own.cert.der().clone()], key()).unwrap();
+
+    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
+    let limits = Limits { connections_max: 4, unauthenticated_max: Some(2), ..Limits::default() };
+    let answer = async |request: Request<Received>| {
+        let has_certificate = request.extensions().get::<PeerCertificate>().is_some();
+        let slot = request.extensions().get::<ConnectionSlot>();
+        let was_authenticated = slot.is_none();
+        if let Some(slot) = slot {
+            slot.authenticated();
+        }
+        let text = format!("certificate {has_certificate}, authenticated {was_authenticated}\n");
+        Response::new(Full::new(Bytes::from(text)))
+    };
+    let mut tasks = JoinSet::new();
+    let server = Server::new(socket, limits).tls(Arc::new(server));
+    tasks.spawn(server.run(answer, CancellationToken::new()));
+    let tcp = TcpStream::connect(address).await.unwrap();
+    let name = ServerName::try_from("here").unwrap();
+    let mut peer = TlsConnector::from(Arc::new(client)).connect(name, tcp).await.unwrap();
+    for expected in
+        ["certificate true, authenticated false", "certificate true, authenticated true"]
+    {
+        peer.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"e\n") {
+            seen.push(peer.read_u8().await.unwrap());
+        }
+        let seen = String::from_utf8(seen).unwrap();
+        assert!(seen.ends_with(&format!("{expected}\n")), "{seen}");
+    }
 }

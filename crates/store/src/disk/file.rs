@@ -174,9 +174,29 @@ pub(super) fn file_journal(
         journal.begin(filed().map_err(of_file)?.revision);
     }
     if is_damaged {
+        journal.begin(skip_revisions(database).map_err(of_file)?);
         journal.clear().map_err(io_error("clear", &beside))?;
     }
     Ok(journal)
+}
+
+/// Continues behind the revisions of acknowledged commits that are lost, without history: a client
+/// that has seen one of them must not take another commit for it. Returns the new revision.
+fn skip_revisions(database: &Database) -> Result<u64, Fault> {
+    let before = position(database)?.0;
+    let mut transaction = database.begin_write()?;
+    transaction.set_quick_repair(true);
+    let mut scratch = Scratch::default();
+    let mut tables = BatchTables::open(&transaction, before, &mut scratch)?;
+    if before.oldest < before.revision {
+        // Unreadable history is retained.
+        tables.compact(before.revision, usize::MAX).or_else(Fault::not_of_a_record)?;
+    }
+    tables.now.revision += salvage::REVISION_GAP;
+    tables.now.oldest = tables.now.revision;
+    let position = tables.close()?;
+    transaction.commit()?;
+    Ok(position.revision)
 }
 
 /// Opens an existing file. `cache_bytes` is the size of its cache in memory.

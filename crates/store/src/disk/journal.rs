@@ -148,21 +148,25 @@ pub(super) fn remove(folder: &Path) -> Result<(), DiskError> {
     }
 }
 
-/// The commits of a journal's file. If `is_exact`, those that follow a revision of redb's file
-/// without a gap, else those of all laps that begin there or later. None if there is no file.
-pub(super) fn commits(path: &Path, filed: u64, is_exact: bool) -> io::Result<Vec<Entry>> {
+/// The commits of a journal's file, and whether no later ones are lost. If `is_exact`, those that
+/// follow a revision of redb's file without a gap, else those of all laps that begin there or
+/// later. None if there is no file.
+pub(super) fn commits(path: &Path, filed: u64, is_exact: bool) -> io::Result<(Vec<Entry>, bool)> {
     let bytes = match fs::read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), true)),
         bytes => bytes?,
     };
     if is_exact {
-        return Ok(laps(&bytes, filed).entries);
+        let found = laps(&bytes, filed);
+        return Ok((found.entries, found.damage.is_none()));
     }
     let lap_of = |half| Some((Head::of(half)?.chain.0, half));
     let mut found: Vec<_> = halves(&bytes).into_iter().filter_map(lap_of).collect();
     found.retain(|(lap, _)| *lap >= filed);
     found.sort_unstable_by_key(|(lap, _)| *lap);
-    Ok(found.into_iter().flat_map(|(lap, half)| frames(half, lap).entries).collect())
+    let laps: Vec<_> = found.into_iter().map(|(lap, half)| frames(half, lap)).collect();
+    let is_whole = laps.iter().all(|lap| lap.damage.is_none());
+    Ok((laps.into_iter().flat_map(|lap| lap.entries).collect(), is_whole))
 }
 
 impl Journal {
@@ -195,7 +199,7 @@ impl Journal {
         self.begin(end);
     }
 
-    /// Overwrites all frames: after damage, revisions are used again.
+    /// Overwrites all frames after damage.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         let length = usize::try_from(self.length).unwrap_or(usize::MAX);
         self.file.write(0, &vec![0; length])?;

@@ -186,7 +186,10 @@ impl View {
     }
 
     /// The changes of keys under `prefix` after a revision, at most `n` commits.
+    ///
+    /// Fails if history is compacted past the revision: the caller checked an earlier state.
     pub(super) fn changes(&self, prefix: &[u8], after: u64, n: u64) -> Result<Batch, Fault> {
+        self.check(At::Exactly(Revision(after)))?;
         self.unpackers.with(|unpacker| self.changes_with(unpacker, prefix, after, n))
     }
 

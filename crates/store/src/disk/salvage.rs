@@ -51,7 +51,7 @@ const PARTIAL: &str = "salvaging.redb";
 const ROWS: usize = 10_000;
 /// How much the revision increases if the newest one is unknown. No client may have seen the new
 /// revision already.
-const REVISION_GAP: u64 = 1 << 20;
+pub(super) const REVISION_GAP: u64 = 1 << 20;
 
 /// A newest record that is readable.
 struct Readable {
@@ -247,7 +247,9 @@ impl Salvage {
         let is_newest = is_known && !self.damage.is_older;
         self.revision = self.revision.max(newest);
         let beside = self.path.with_file_name(journal::FILE);
-        self.unfiled = journal::commits(&beside, self.revision, is_newest)?;
+        let (unfiled, is_whole) = journal::commits(&beside, self.revision, is_newest)?;
+        self.unfiled = unfiled;
+        let is_newest = is_newest && is_whole;
         let newest = self.unfiled.last().map_or(0, |entry| entry.revision);
         self.revision = self.revision.max(newest) + if is_newest { 0 } else { REVISION_GAP };
         let n_known = (rows.len() + nameless.len()) as u64;

@@ -8,6 +8,7 @@ mod laps;
 mod lives;
 mod torn;
 
+use super::apply::Rows;
 use super::*;
 use crate::conformance;
 use laps::Delayed;
@@ -263,6 +264,52 @@ async fn history_is_compacted_to_its_bounds() {
     let mut state = values(&store, At::Exactly(oldest)).await;
     fold(&store, oldest, &mut state).await;
     assert_eq!(state, values(&store, At::Latest).await);
+}
+
+/// History of new objects replaces nothing. One step looked at all of it, and held up every commit.
+#[test]
+fn a_step_of_compaction_looks_at_a_bounded_number_of_records() {
+    let backend = redb::backends::InMemoryBackend::new();
+    let database = redb::Database::builder().create_with_backend(backend).unwrap();
+    file::prepare(&database, Path::new("memory")).unwrap();
+    let (start, _) = file::position(&database).unwrap();
+    let transaction = database.begin_write().unwrap();
+    let mut scratch = batch::Scratch::default();
+    let mut tables = batch::BatchTables::open(&transaction, start, &mut scratch).unwrap();
+    for n in 0..100 {
+        let ops = vec![put(&format!("/{n}"), "1"), put(&format!("/{n}/other"), "1")];
+        tables.apply(&Txn { ops, ..Txn::default() }, 0, |_, _| None).map(drop).unwrap();
+    }
+    let newest = tables.now.revision;
+    let mut steps = Vec::new();
+    while tables.now.oldest < newest {
+        let before = tables.now.oldest;
+        tables.compact(newest, 5).unwrap();
+        steps.push(tables.now.oldest - before);
+    }
+    // Each revision has two records.
+    assert!(steps.iter().all(|n| (1..=10).contains(n)), "{steps:?}");
+}
+
+/// A feed checks its position, and then reads a view that may be newer. If history was compacted
+/// in between, it skipped the changes that were gone.
+#[tokio::test]
+async fn a_view_that_was_compacted_past_a_feed_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = DiskStore::open(folder.path(), options()).unwrap();
+    for n in 0..5 {
+        commit(&store, vec![put("/a", &n.to_string())]).await.unwrap();
+    }
+    let newest = store.revision().await.unwrap();
+    store.compact(newest).await.unwrap();
+    let view = store.inner.shared.with(|published| View::of(published)).unwrap();
+    let behind = view.changes(b"/", newest.0 - 2, 10);
+    let oldest = match behind {
+        Err(Fault::Refused(StoreError::Compacted { oldest, .. })) => oldest,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(oldest, newest);
+    assert!(view.changes(b"/", newest.0, 10).unwrap().changes.is_empty());
 }
 
 /// The oldest retained revision.

@@ -1,6 +1,6 @@
 //! The state under the lock: `&mut State` is holding it.
 
-use super::{FORGOTTEN_MAX, KEYFRAME_REVISIONS, MemoryOptions};
+use super::{FORGOTTEN_MAX, KEYFRAME_REVISIONS, MemoryOptions, SLICE};
 use crate::{contract::*, shape};
 use bytes::Bytes;
 use imbl::{OrdMap, Vector};
@@ -219,15 +219,23 @@ impl State {
 
     // History.
 
-    pub(super) fn compact(&mut self, revision: Revision) -> Result<(), StoreError> {
+    pub(super) fn check_compaction(&self, revision: Revision) -> Result<(), StoreError> {
         if revision > self.revision {
             return Err(StoreError::Future { asked: revision, current: self.revision });
         }
-        self.check_retained(revision)?;
-        while self.oldest < revision {
+        self.check_retained(revision)
+    }
+
+    /// Drops history before a revision that exists, a bounded part of it. Returns whether more is
+    /// left.
+    pub(super) fn compact(&mut self, revision: Revision) -> bool {
+        for _ in 0..SLICE {
+            if self.oldest >= revision {
+                return false;
+            }
             self.forget_oldest();
         }
-        Ok(())
+        self.oldest < revision
     }
 
     fn forget_oldest(&mut self) {
@@ -239,8 +247,8 @@ impl State {
     }
 }
 
-/// The entries of one range of a map.
-pub(super) fn walk(map: &Map, request: &RangeRequest) -> Range {
+/// The entries of one range of a map. Yields in between.
+pub(super) async fn walk(map: &Map, request: &RangeRequest) -> Range {
     let end = if request.end.is_empty() { Bound::Unbounded } else { Bound::Excluded(&request.end) };
     if matches!(end, Bound::Excluded(end) if *end <= request.start) {
         return Range::default();
@@ -248,6 +256,10 @@ pub(super) fn walk(map: &Map, request: &RangeRequest) -> Range {
     let mut range = Range::default();
     for (_, entry) in map.range::<_, Bytes>((Bound::Included(&request.start), end)) {
         range.count += 1;
+        if range.count.is_multiple_of(SLICE) {
+            // Cancel safe: the map is a copy.
+            tokio::task::yield_now().await;
+        }
         if request.limit == 0 || range.entries.len() < request.limit {
             range.entries.push(entry.clone());
         }

@@ -215,3 +215,39 @@ proptest! {
         });
     }
 }
+
+/// A range of everything and a compaction held their thread, and a compaction also the lock, for
+/// as long as they took.
+#[test]
+fn long_ranges_and_compactions_let_other_tasks_run() {
+    run(async {
+        let store = MemoryStore::default();
+        let n = 3 * SLICE + 1;
+        let done = store.commit_each((0..n).map(|n| put(&format!("/{n:06}"), "x")).collect()).await;
+        assert!(done.iter().all(Result::is_ok));
+        let mut range = std::pin::pin!(store.range(RangeRequest::prefix("/")));
+        let mut n_polls = 0;
+        let found = loop {
+            n_polls += 1;
+            if let std::task::Poll::Ready(found) = futures::poll!(&mut range) {
+                break found.unwrap().value;
+            }
+        };
+        assert_eq!((found.entries.len(), found.count, n_polls), (n, n, 4));
+        assert!(found.entries.is_sorted_by(|a, b| a.key < b.key));
+        let newest = store.revision().await.unwrap();
+        let mut compaction = std::pin::pin!(store.compact(newest));
+        let mut n_polls = 0;
+        while futures::poll!(&mut compaction).is_pending() {
+            n_polls += 1;
+            // Other calls go on, and see a part of the compaction.
+            store.commit(put("/other", "x")).await.unwrap();
+        }
+        assert_eq!(n_polls, 3);
+        let gone = store.changes("/".into(), Revision(newest.0 - 1)).await.err();
+        assert!(matches!(gone, Some(StoreError::Compacted { oldest, .. }) if oldest == newest));
+        assert!(store.changes("/".into(), newest).await.is_ok());
+        let refused = store.compact(Revision(1)).await;
+        assert!(matches!(refused, Err(StoreError::Compacted { .. })), "{refused:?}");
+    });
+}

@@ -245,3 +245,44 @@ async fn orphaned_pods_are_collected(env: &TestEnv) {
     cluster.until(&path, Value::is_null).await;
     assert_eq!(cluster.list(PODS).await.len(), 1);
 }
+
+/// Refuses the deletion of pods whose name begins with `stuck`.
+async fn keep_stuck_pods(cluster: &Cluster) {
+    let group = "/apis/admissionregistration.k8s.io/v1";
+    let deletes = json!({
+        "apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["pods"],
+    });
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "stuck"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [deletes]},
+            "validations": [{"expression": "!oldObject.metadata.name.startsWith('stuck')"}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "stuck"},
+        "spec": {"policyName": "stuck", "validationActions": ["Deny"]},
+    });
+    cluster.create(&format!("{group}/validatingadmissionpolicies"), &policy).await;
+    cluster.create(&format!("{group}/validatingadmissionpolicybindings"), &binding).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+}
+
+#[setpoint_testenv::test(crate = setpoint_testenv)]
+async fn a_pod_that_cannot_be_deleted_does_not_keep_others(env: &TestEnv) {
+    let cluster = Cluster::start(env, "podgc");
+    keep_stuck_pods(&cluster).await;
+    for (name, missing) in [("stuck", "missing"), ("lost", "missing"), ("other", "zzz")] {
+        let mut lost = pod(name, "a");
+        lost["spec"]["nodeName"] = missing.into();
+        cluster.create(PODS, &lost).await;
+    }
+    for name in ["lost", "other"] {
+        cluster.until(&format!("{PODS}/{name}"), Value::is_null).await;
+    }
+    let stuck = cluster.get(&format!("{PODS}/stuck")).await.unwrap();
+    assert_eq!(stuck["status"]["phase"], "Failed");
+    assert!(stuck["metadata"]["deletionTimestamp"].is_null());
+}

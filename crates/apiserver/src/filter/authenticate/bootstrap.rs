@@ -93,7 +93,7 @@ fn identity(found: &Secret, id: &str, secret: &str, now: Timestamp) -> Option<Id
     if !is_right || value("token-id")? != id {
         return None;
     }
-    if found.data.contains_key("expiration") {
+    if found.data.get("expiration").is_some_and(|value| !value.is_empty()) {
         // A time that cannot be read has passed.
         let expires = Timestamp::parse(&value("expiration")?)?;
         if expires <= now {
@@ -175,14 +175,15 @@ mod tests {
         assert_eq!(groups(|_| {}), Some(plain.clone()));
         let more = with("auth-extra-groups", "system:bootstrappers:a,system:bootstrappers:b:c-1");
         assert_eq!(more.unwrap().len(), 3);
-        assert_eq!(with("expiration", "2026-01-01T00:00:01Z"), Some(plain));
+        for never_or_later in ["", "2026-01-01T00:00:01Z"] {
+            assert_eq!(with("expiration", never_or_later), Some(plain.clone()));
+        }
         for (key, wrong) in [
             ("token-secret", "0123456789abcdeF"),
             ("token-secret", ""),
             ("token-id", "abcdeg"),
             ("expiration", "2026-01-01T00:00:00Z"),
             ("expiration", "tomorrow"),
-            ("expiration", ""),
             ("usage-bootstrap-authentication", "false"),
             ("auth-extra-groups", "system:masters"),
             ("auth-extra-groups", "system:bootstrappers:a:"),

@@ -293,11 +293,15 @@ impl PathRule {
     fn matches(&self, request: &Attributes) -> bool {
         let path = request.path();
         self.verbs.has(request.verb.as_str())
-            && self.paths.any(|wanted| match wanted.strip_suffix('*') {
-                Some(start) => path.starts_with(start),
-                None => wanted == path,
-            })
+            && self.paths.any(|wanted| wanted == path || is_below(path, wanted))
     }
+}
+
+/// Whether a path is below that of a rule, which may end with a star or not.
+fn is_below(path: &str, wanted: &str) -> bool {
+    let start = wanted.strip_suffix('*').unwrap_or(wanted);
+    let start = start.strip_suffix('/').unwrap_or(start);
+    path.strip_prefix(start).is_some_and(|rest| rest.starts_with('/'))
 }
 
 impl Words {

@@ -35,10 +35,13 @@ struct Backoff {
 }
 
 impl Backoffs {
+    /// Forgets nodes without failures for a while: they start again at zero.
+    fn forget_old(&mut self, now: Timestamp) {
+        self.0.retain(|_, backoff| backoff.until.0 + BACKOFF.1 > now.0);
+    }
+
     /// Whether a failed pod may be deleted now; otherwise how long to wait.
     fn take(&mut self, set: &str, node: &str, now: Timestamp) -> Result<(), Duration> {
-        // A node without failures for a while starts again at zero.
-        self.0.retain(|_, backoff| backoff.until.0 + BACKOFF.1 > now.0);
         let key = (set.to_owned(), node.to_owned());
         let pause = match self.0.get(&key) {
             Some(backoff) if backoff.until.0 > now.0 => return Err(backoff.until.0 - now.0),
@@ -112,6 +115,7 @@ impl<'a> Sync<'a> {
         backoffs: &Mutex<Backoffs>,
     ) -> Result<Option<Duration>, BoxError> {
         let mut plan = Plan::default();
+        backoffs.lock().forget_old(self.now);
         for (node, fit) in &self.nodes {
             self.plan_node(node, *fit, &mut plan, &mut backoffs.lock());
         }
@@ -192,7 +196,8 @@ impl<'a> Sync<'a> {
                 Err(wait) => plan.wait = Some(plan.wait.map_or(wait, |other| other.min(wait))),
             }
         }
-        // Of several, the oldest one stays; during a surge an old and a new one.
+        // Of several, the oldest one stays; during a surge an old and a new one. With a surge, a
+        // new pod does not wait for the end of the last one either.
         let surge = self.max_surge(1) > 0;
         let (new, old): (Vec<&Pod>, Vec<&Pod>) =
             running.into_iter().partition(|pod| pod.label(HASH_LABEL) == self.hash);
@@ -200,9 +205,14 @@ impl<'a> Sync<'a> {
             plan.delete.extend(old.iter().chain(&new).skip(1).copied());
             return;
         }
+        if fit == Fit::Run && pods.iter().all(|pod| pod.is_being_deleted()) {
+            plan.create.push(node);
+            return;
+        }
         let is_replaced = new.first().is_some_and(|pod| self.is_available(pod));
-        let is_unavailable = old.first().is_some_and(|pod| !self.is_available(pod));
-        let drops_old = !new.is_empty() && (is_replaced || is_unavailable);
+        // One that is ready serves, although it may not be available yet.
+        let is_useless = old.first().is_some_and(|pod| !pod.is_ready());
+        let drops_old = !new.is_empty() && (is_replaced || is_useless);
         plan.delete.extend(old.iter().skip(usize::from(!drops_old)).copied());
         plan.delete.extend(new.iter().skip(1).copied());
     }
@@ -217,35 +227,49 @@ impl<'a> Sync<'a> {
 
     /// Replaces pods of older revisions, as far as the strategy permits.
     fn plan_update(&self, plan: &mut Plan<'a>) {
-        let run: Vec<&str> =
-            self.nodes.iter().filter(|(_, fit)| **fit == Fit::Run).map(|(node, _)| *node).collect();
-        let n_nodes = i32::try_from(run.len()).unwrap_or(i32::MAX);
-        let surge = self.max_surge(n_nodes);
+        let n_nodes = self.nodes.values().filter(|fit| **fit == Fit::Run).count();
+        let of_nodes = i32::try_from(n_nodes).unwrap_or(i32::MAX);
+        let surge = self.max_surge(of_nodes);
         let max = match &self.set.spec.update_strategy["rollingUpdate"]["maxUnavailable"] {
             _ if surge > 0 => surge,
             Value::Null => 1,
-            max => int_or_percent(max, n_nodes, true).max(1),
+            max => int_or_percent(max, of_nodes, true).max(1),
         };
         let mut room = usize::try_from(max).unwrap_or_default();
         // Nodes whose old pod is unavailable anyway come first and need no room.
         let (mut free, mut waiting) = (Vec::new(), Vec::new());
-        for node in run {
+        // Available old pods of nodes that get no new ones.
+        let (mut leaving, mut n_available) = (Vec::new(), 0);
+        for (node, fit) in &self.nodes {
             let pods = self.pods_of(node);
+            if *fit == Fit::Away || (*fit == Fit::Continue && pods.is_empty()) {
+                continue;
+            }
             let is_new = |pod: &&&Pod| pod.label(HASH_LABEL) == self.hash;
             let new = pods.iter().find(is_new);
             let old = pods.iter().find(|pod| !is_new(pod) && !pod.is_being_deleted());
+            let is_available = old.or(new).is_some_and(|pod| self.is_available(pod));
+            n_available += usize::from(is_available);
             match (new, old) {
-                (None, Some(old)) if self.is_available(old) => waiting.push((node, *old)),
+                (None, Some(old)) if surge > 0 && *fit == Fit::Continue => match is_available {
+                    true => leaving.push(*old),
+                    false => plan.delete.push(*old),
+                },
+                (None, Some(old)) if is_available => waiting.push((*node, *old)),
                 (None, Some(old)) => {
                     // With a surge its replacement is unavailable for a while too.
                     room = room.saturating_sub(usize::from(surge == 0));
-                    free.push((node, *old));
+                    free.push((*node, *old));
                 }
                 (Some(new), _) if self.is_available(new) => {}
+                // The only pod of a node is not one too many.
+                (_, None) if surge > 0 => {}
                 // It is being replaced.
                 _ => room = room.saturating_sub(1),
             }
         }
+        let n_spare = n_available.saturating_sub(n_nodes);
+        plan.delete.extend(leaving.into_iter().take(n_spare));
         let chosen = free.into_iter().chain(waiting.into_iter().take(room));
         for (node, old) in chosen {
             match surge > 0 {

@@ -75,22 +75,34 @@ pub(crate) fn grow(new: Size, old: &[Size], replicas: i32, surge: i32) -> i32 {
 /// unavailable pods, then smaller as far as pods of the new set are available.
 pub(crate) fn shrink(old: &[Size], new: Size, replicas: i32, unavailable: i32) -> Vec<i32> {
     let mut sizes: Vec<i32> = old.iter().map(|size| size.wanted).collect();
-    let min_available = replicas - unavailable;
-    let total = sizes.iter().sum::<i32>() + new.wanted;
-    let mut room = total - min_available - (new.wanted - new.retained());
+    let exact = |sizes: &mut dyn Iterator<Item = i32>| sizes.map(i64::from).sum::<i64>();
+    let min_available = i64::from(replicas - unavailable);
+    let total = exact(&mut sizes.iter().copied()) + i64::from(new.wanted);
+    let mut room = total - min_available - i64::from(new.wanted - new.retained());
+    let cut = |size: i32, room: i64| size.min(i32::try_from(room.max(0)).unwrap_or(i32::MAX));
     for (size, old) in sizes.iter_mut().zip(old) {
-        let cut = (old.wanted - old.retained()).min(room).max(0);
+        let cut = cut(old.wanted - old.retained(), room);
         *size -= cut;
-        room -= cut;
+        room -= i64::from(cut);
     }
-    let available: i32 = old.iter().map(Size::retained).sum::<i32>() + new.retained();
+    let available = exact(&mut old.iter().map(Size::retained)) + i64::from(new.retained());
     room = room.min(available - min_available);
     for size in &mut sizes {
-        let cut = (*size).min(room).max(0);
+        let cut = cut(*size, room);
         *size -= cut;
-        room -= cut;
+        room -= i64::from(cut);
     }
     sizes
+}
+
+/// A sum of sizes: at most the greatest number, as the API has no greater ones.
+pub(crate) fn sum(sizes: impl IntoIterator<Item = i32>) -> i32 {
+    sizes.into_iter().fold(0, i32::saturating_add)
+}
+
+/// The most pods of a Deployment of `replicas`, which may be none.
+pub(crate) fn with_surge(replicas: i32, surge: i32) -> i32 {
+    if replicas > 0 { replicas.saturating_add(surge) } else { 0 }
 }
 
 /// A set that is scaled in proportion.
@@ -107,8 +119,8 @@ pub(crate) struct Part {
 /// present sizes. `parts` begins with the one that gets the remainder. `existing` are the pods of
 /// the Deployment's status.
 pub(crate) fn in_proportion(parts: &[Part], replicas: i32, surge: i32, existing: i32) -> Vec<i32> {
-    let max = if replicas > 0 { replicas + surge } else { 0 };
-    let to_add = max - parts.iter().map(|part| part.wanted).sum::<i32>();
+    let max = with_surge(replicas, surge);
+    let to_add = max - sum(parts.iter().map(|part| part.wanted));
     let mut added = 0;
     let mut sizes = Vec::with_capacity(parts.len());
     for part in parts {
@@ -119,7 +131,7 @@ pub(crate) fn in_proportion(parts: &[Part], replicas: i32, surge: i32, existing:
         sizes.push(part.wanted + share);
     }
     if let Some(first) = sizes.first_mut() {
-        *first = (*first + to_add - added).max(0);
+        *first = (*first + (to_add - added)).max(0);
     }
     sizes
 }

@@ -1,6 +1,6 @@
 //! One step of a rollout.
 
-use super::numbers::{Fenceposts, Part, Size, grow, in_proportion, shrink};
+use super::numbers::{Fenceposts, Part, Size, grow, in_proportion, shrink, sum, with_surge};
 use super::revision::{
     DESIRED_REPLICAS, HASH_LABEL, MAX_REPLICAS, REVISION, annotations, comparable, hash, number,
 };
@@ -217,8 +217,8 @@ impl<'a> Rollout<'a> {
             return Ok(());
         }
         let surge = self.fenceposts.surge;
-        let max = if replicas > 0 { replicas + surge } else { 0 };
-        let is_growing = max > active.iter().map(|set| set.spec.replicas()).sum::<i32>();
+        let present = sum(active.iter().map(|set| set.spec.replicas()));
+        let is_growing = with_surge(replicas, surge) > present;
         let mut sorted = active;
         // Of sets of one size, the newest grows first, and the oldest shrinks first.
         match is_growing {
@@ -277,7 +277,7 @@ impl<'a> Rollout<'a> {
 
     /// The annotations that a scaling leaves on a ReplicaSet.
     fn scale_annotations(&self) -> Map<String, Value> {
-        let max = self.replicas() + self.fenceposts.surge;
+        let max = self.replicas().saturating_add(self.fenceposts.surge);
         let mut annotations = Map::new();
         annotations.insert(DESIRED_REPLICAS.into(), self.replicas().to_string().into());
         annotations.insert(MAX_REPLICAS.into(), max.to_string().into());

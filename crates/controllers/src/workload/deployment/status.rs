@@ -1,5 +1,6 @@
 //! The status of Deployments.
 
+use super::numbers::{self, sum};
 use super::{Deployment, ReplicaSet, Rollout};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -149,7 +150,7 @@ impl Rollout<'_> {
 
     /// Fills the numbers and the condition `Available` from the ReplicaSets.
     pub(super) fn count(&mut self) {
-        let sum = |count: &dyn Fn(&ReplicaSet) -> i32| self.sets.iter().map(count).sum::<i32>();
+        let sum = |count: &dyn Fn(&ReplicaSet) -> i32| sum(self.sets.iter().map(count));
         let available = sum(&|set| set.status.available_replicas);
         let wanted = sum(&|set| set.spec.replicas());
         let terminating = self.sets.iter().filter_map(|set| set.status.terminating_replicas);
@@ -160,7 +161,7 @@ impl Rollout<'_> {
             ready_replicas: sum(&|set| set.status.ready_replicas),
             available_replicas: available,
             unavailable_replicas: (wanted - available).max(0),
-            terminating_replicas: Some(terminating.sum()),
+            terminating_replicas: Some(numbers::sum(terminating)),
             collision_count: self.status.collision_count,
             conditions: std::mem::take(&mut self.status.conditions),
         };

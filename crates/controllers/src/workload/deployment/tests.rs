@@ -55,6 +55,10 @@ fn scaling_is_in_proportion_and_the_first_gets_the_rest() {
     assert_eq!(in_proportion(&[part(8, 13), part(5, 13)], 5, 2, 13), [4, 3]);
     assert_eq!(in_proportion(&[part(8, 13), part(5, 13)], 0, 0, 13), [0, 0]);
     assert_eq!(in_proportion(&[part(1, 3), part(1, 3), part(1, 3)], 7, 0, 3), [3, 2, 2]);
+    // Any surge is valid.
+    let sizes = in_proportion(&[part(2, 4), part(1, 4)], 4, i32::MAX, 3);
+    assert!(sizes.iter().zip([2, 1]).all(|(size, before)| *size >= before), "{sizes:?}");
+    assert_eq!(shrink(&[size(i32::MAX, 1, 1)], size(i32::MAX, 1, 1), 1, 0), [0]);
 }
 
 #[test]

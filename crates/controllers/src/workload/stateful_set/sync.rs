@@ -7,7 +7,7 @@ use crate::workload::fresh;
 use crate::workload::history::ControllerRevision;
 use crate::workload::pod::{Pod, next_available};
 use crate::workload::pod_control::{
-    is_namespace_terminating, message, pod_from_template, precondition,
+    BURST_MAX, is_namespace_terminating, message, pod_from_template, precondition,
 };
 use futures::future::join_all;
 use kube_core::DynamicObject;
@@ -21,9 +21,12 @@ use setpoint_runtime::{
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::OnceCell;
 
+/// The most ordinals that parallel management processes at the same time.
+const BATCH_MAX: usize = 64;
 /// The labels of a pod's name and ordinal.
 const NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";
 const INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
@@ -45,6 +48,8 @@ pub(super) struct Sync<'a> {
     has_stale_claim: Mutex<bool>,
     /// Whether the server has the set, once a pod is to be created.
     is_live: OnceCell<bool>,
+    /// Pods that this pass has tried to create.
+    n_creates: AtomicUsize,
 }
 
 /// Whether the pass goes on after a pod.
@@ -86,6 +91,7 @@ impl<'a> Sync<'a> {
             n_replaced: 0,
             has_stale_claim: Mutex::new(false),
             is_live: OnceCell::new(),
+            n_creates: AtomicUsize::new(0),
         }
     }
 
@@ -94,9 +100,7 @@ impl<'a> Sync<'a> {
         if self.set.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
-        let wanted: Vec<i32> =
-            (0..self.set.replicas()).map(|n| self.set.start().saturating_add(n)).collect();
-        if self.for_all(&wanted, Part::Wanted).await? == Step::Stop {
+        if self.for_all(self.set.wanted(), Part::Wanted).await? == Step::Stop {
             return Ok(());
         }
         let condemned: Vec<i32> =
@@ -104,36 +108,48 @@ impl<'a> Sync<'a> {
         for ordinal in &condemned {
             self.keep_retention(self.pods[ordinal]).await?;
         }
-        let first_unavailable = self.first_unavailable(&wanted, &condemned);
-        let part = Part::Condemned { first_unavailable };
-        if self.for_all(&condemned, part).await? == Step::Stop {
+        let part = Part::Condemned { first_unavailable: self.first_unavailable(&condemned) };
+        if self.for_all(condemned, part).await? == Step::Stop {
             return Ok(());
         }
         match self.set.spec.update_strategy["type"] == "OnDelete" {
             true => Ok(()),
-            false => self.replace(&wanted).await,
+            false => self.replace().await,
         }
     }
 
-    /// Runs a step for all ordinals: in order until one stops, or for parallel management for all
-    /// at once.
-    async fn for_all(&self, ordinals: &[i32], part: Part) -> Result<Step, BoxError> {
-        let mut outcome = Step::Continue;
-        if self.set.is_parallel() {
-            let steps = ordinals.iter().map(|ordinal| self.one(*ordinal, part));
-            for done in join_all(steps).await {
-                if done? == Step::Stop {
-                    outcome = Step::Stop;
+    /// Runs a step for all ordinals: in order until one stops. With parallel management some at a
+    /// time, and none stops the others.
+    async fn for_all(
+        &self,
+        ordinals: impl IntoIterator<Item = i32>,
+        part: Part,
+    ) -> Result<Step, BoxError> {
+        let mut ordinals = ordinals.into_iter();
+        if !self.set.is_parallel() {
+            for ordinal in ordinals {
+                if self.one(ordinal, part).await? == Step::Stop {
+                    return Ok(Step::Stop);
                 }
             }
-            return Ok(outcome);
+            return Ok(Step::Continue);
         }
-        for ordinal in ordinals {
-            if self.one(*ordinal, part).await? == Step::Stop {
-                return Ok(Step::Stop);
+        let mut error = None;
+        loop {
+            let batch: Vec<_> = ordinals.by_ref().take(BATCH_MAX).collect();
+            let is_last = batch.is_empty();
+            let steps = batch.into_iter().map(|ordinal| self.one(ordinal, part));
+            error = error.or(join_all(steps).await.into_iter().find_map(Result::err));
+            // The next pass creates more pods. A set that is gone needs none.
+            let is_full = self.n_creates.load(Ordering::Relaxed) >= BURST_MAX;
+            let is_stopped = is_full || self.is_live.get() == Some(&false);
+            match error {
+                Some(error) if is_last || is_stopped => return Err(error),
+                None if is_stopped => return Ok(Step::Stop),
+                None if is_last => return Ok(Step::Continue),
+                _ => {}
             }
         }
-        Ok(outcome)
     }
 
     /// The step of one ordinal.
@@ -191,16 +207,15 @@ impl<'a> Sync<'a> {
         Ok(Step::Stop)
     }
 
-    /// The unavailable ordinal that is first in line: wanted ones before others, low before high.
-    fn first_unavailable(&self, wanted: &[i32], condemned: &[i32]) -> Option<i32> {
-        let in_order = wanted.iter().chain(condemned.iter().rev());
-        let is_unavailable =
-            |ordinal: &&i32| self.pods.get(*ordinal).is_none_or(|pod| !self.is_available(pod));
-        in_order.copied().find(|ordinal| is_unavailable(&ordinal))
+    /// The unavailable ordinal that is first in line, low before high. Ordered management comes
+    /// here only if all wanted ones are available.
+    fn first_unavailable(&self, condemned: &[i32]) -> Option<i32> {
+        let is_unavailable = |ordinal: &&i32| !self.is_available(self.pods[*ordinal]);
+        condemned.iter().rev().find(is_unavailable).copied()
     }
 
     /// Deletes pods of older revisions.
-    async fn replace(&mut self, wanted: &[i32]) -> Result<(), BoxError> {
+    async fn replace(&mut self) -> Result<(), BoxError> {
         let rolling = &self.set.spec.update_strategy["rollingUpdate"];
         let partition = rolling["partition"].as_i64().unwrap_or(0);
         let partition = usize::try_from(partition).unwrap_or_default();
@@ -208,14 +223,15 @@ impl<'a> Sync<'a> {
             Value::Null => 1,
             max => int_or_percent(max, self.set.replicas(), false).max(1),
         };
-        let n_unavailable = wanted
-            .iter()
-            .filter(|ordinal| self.pods.get(ordinal).is_none_or(|pod| !self.is_available(pod)))
-            .count();
-        let mut room = max - i32::try_from(n_unavailable).unwrap_or(i32::MAX);
-        for ordinal in wanted.iter().skip(partition).rev() {
-            let Some(pod) = self.pods.get(ordinal).copied() else { return Ok(()) };
-            let is_old = pod.label(REVISION_LABEL) != self.update.name();
+        let wanted = self.set.wanted();
+        let available = self.pods.range(wanted.clone()).filter(|(_, pod)| self.is_available(pod));
+        let n_available = i32::try_from(available.count()).unwrap_or(i32::MAX);
+        let n_unavailable = self.set.replicas().saturating_sub(n_available);
+        let mut room = max.saturating_sub(n_unavailable);
+        for ordinal in wanted.skip(partition).rev() {
+            let Some(pod) = self.pods.get(&ordinal).copied() else { return Ok(()) };
+            // A finished one is being replaced anyway.
+            let is_old = pod.label(REVISION_LABEL) != self.update.name() && !pod.is_finished();
             let is_available = self.is_available(pod);
             // A pod that is unavailable anyway may go: a broken revision must not block its
             // successor.
@@ -255,6 +271,7 @@ impl<'a> Sync<'a> {
                 return Ok(false);
             }
         }
+        self.n_creates.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = self.create_claims(&name).await {
             let note = message(&error);
             self.pod_event("Create", &name, Some(&note));

@@ -1,6 +1,6 @@
 //! Claims, volumes and classes as the binder sees them.
 
-use super::{BIND_COMPLETED, BOUND_BY_CONTROLLER, PROVISIONED_BY, PROVISIONER, matching};
+use super::{BIND_COMPLETED, BOUND_BY_CONTROLLER, NONE, PROVISIONED_BY, PROVISIONER, matching};
 use crate::workload::view::view;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::storage::v1 as storage;
@@ -111,7 +111,15 @@ impl Volume {
 
 /// The function of the index by claim.
 pub(super) fn by_claim(volume: &Volume) -> Vec<String> {
-    volume.claim().map(|claim| claim_key(&claim)).into_iter().collect()
+    match volume.claim() {
+        Some(claim) => vec![claim_key(&claim)],
+        None => vec![NONE.to_owned()],
+    }
+}
+
+/// The function of the index by volume.
+pub(super) fn by_volume(claim: &Claim) -> Vec<String> {
+    vec![claim.volume().to_owned()]
 }
 
 pub(super) fn claim_key(claim: &Request) -> String {

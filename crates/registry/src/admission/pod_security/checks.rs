@@ -57,6 +57,7 @@ pub(super) static CHECKS: &[Check] = &[
     row("windowsHostProcess", Level::Baseline, "", &[(0, on::host_process)]),
     row("allowPrivilegeEscalation", Level::Restricted, "", &[(8, on::privilege_escalation), (25, on::privilege_escalation_25)]),
     row("capabilities_restricted", Level::Restricted, "capabilities_baseline", &[(22, on::capabilities_restricted), (25, on::capabilities_restricted_25)]),
+    row("procMount_restricted", Level::Restricted, "procMount", &[(35, on::proc_mount)]),
     row("restrictedVolumes", Level::Restricted, "hostPathVolumes", &[(0, on::restricted_volumes)]),
     row("runAsNonRoot", Level::Restricted, "", &[(0, on::run_as_non_root), (35, on::run_as_non_root_35)]),
     row("runAsUser", Level::Restricted, "", &[(23, on::run_as_user), (35, on::run_as_user_35)]),

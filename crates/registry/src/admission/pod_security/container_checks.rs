@@ -4,6 +4,7 @@ use super::subject::{SECCOMP_CONTAINER, SECCOMP_POD, Subject, containers, plural
 use crate::kind::{list, text};
 use serde_json::Value;
 use setpoint_object::field::quote;
+use std::collections::HashSet;
 
 type Found = Option<Violation>;
 
@@ -62,15 +63,6 @@ pub(super) fn app_armor_profile(subject: &Subject<'_>) -> Found {
     let is_bad = |context: &Value| {
         kind(context) && !is_safe_profile(text(&context["appArmorProfile"], "type"))
     };
-    let mut details = Vec::new();
-    let mut values: Vec<String> = Vec::new();
-    if let Some(setters) = subject.setters(is_bad) {
-        let bad = subject.contexts().filter(|context| is_bad(context));
-        let bad = set(bad.map(|context| text(&context["appArmorProfile"], "type")));
-        let types = quoted(&bad);
-        details.push(format!("{setters} must not set AppArmor profile type to {types}"));
-        values.extend(bad.into_iter().map(str::to_owned));
-    }
     let is_allowed = |profile: &str| {
         matches!(profile, "" | "runtime/default") || profile.starts_with("localhost/")
     };
@@ -80,16 +72,18 @@ pub(super) fn app_armor_profile(subject: &Subject<'_>) -> Found {
         .filter(|(key, value)| key.starts_with(APP_ARMOR) && !is_allowed(value))
         .map(|(key, value)| format!("{key}={}", quote(value)))
         .collect();
-    if !annotations.is_empty() {
-        let noun = plural("annotation", "annotations", annotations.len());
-        details.push(format!("{noun} {}", annotations.join(", ")));
-        values.extend(annotations);
-    }
-    if values.is_empty() {
+    let noun = plural("annotation", "annotations", annotations.len()).to_owned();
+    let setters = subject.setters(is_bad).into_iter();
+    let setters: Vec<String> = setters.chain((!annotations.is_empty()).then_some(noun)).collect();
+    if setters.is_empty() {
         return None;
     }
+    let bad = subject.contexts().filter(|context| is_bad(context));
+    let mut values = set(bad.map(|context| text(&context["appArmorProfile"], "type")));
+    values.extend(annotations.iter().map(String::as_str));
     let reason = plural("forbidden AppArmor profile", "forbidden AppArmor profiles", values.len());
-    Violation::new(reason, details.join("; "))
+    let (setters, values) = (setters.join(" and "), quoted(&values));
+    Violation::new(reason, format!("{setters} must not set AppArmor profile type to {values}"))
 }
 
 fn added(container: &Value) -> impl Iterator<Item = &str> {
@@ -263,10 +257,10 @@ pub(super) fn seccomp_annotations(subject: &Subject<'_>) -> Found {
     let is_allowed = |profile: &str| {
         matches!(profile, "runtime/default" | "docker/default") || profile.starts_with("localhost/")
     };
-    let names: Vec<&str> = subject.names(|_| true);
+    let names: HashSet<&str> = subject.names(|_| true).into_iter().collect();
     let is_meant = |key: &str| {
         let container = key.strip_prefix(SECCOMP_CONTAINER);
-        key == SECCOMP_POD || container.is_some_and(|name| names.contains(&name))
+        key == SECCOMP_POD || container.is_some_and(|name| names.contains(name))
     };
     let bad: Vec<String> = subject
         .annotations()

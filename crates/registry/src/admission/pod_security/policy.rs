@@ -73,6 +73,23 @@ pub(super) struct Policy {
     pub(super) warn: LevelVersion,
 }
 impl Policy {
+    /// Whether nothing is checked.
+    pub(super) fn is_privileged(&self) -> bool {
+        [&self.enforce, &self.audit, &self.warn].into_iter().all(LevelVersion::is_privileged)
+    }
+    /// What the labels of a namespace have set, of the levels that are not privileged:
+    /// `enforce=baseline:latest, warn=restricted:v1.30`.
+    pub(super) fn labelled(&self, namespace: &Value) -> String {
+        let labels = &namespace["metadata"]["labels"];
+        let is_set = |mode: &str| {
+            ["", "-version"]
+                .iter()
+                .any(|end| labels.get(format!("pod-security.kubernetes.io/{mode}{end}")).is_some())
+        };
+        let modes = [("enforce", self.enforce), ("audit", self.audit), ("warn", self.warn)];
+        let set = modes.into_iter().filter(|(mode, at)| !at.is_privileged() && is_set(mode));
+        set.map(|(mode, at)| format!("{mode}={at}")).collect::<Vec<_>>().join(", ")
+    }
     /// From `defaults` of a configuration.
     pub(super) fn of_config(defaults: &Value) -> Result<Self, String> {
         let one = |mode: &str| {
@@ -199,6 +216,20 @@ mod tests {
                 "restricted:latest {open} restricted:latest metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: \"strict\": must be one of privileged, baseline, restricted; metadata.labels[pod-security.kubernetes.io/warn-version]: Invalid value: \"v1.01\": must be \"latest\" or \"v1.x\""
             )
         );
+    }
+
+    #[test]
+    fn what_labels_have_set_is_shown() {
+        let label = |mode: &str| format!("pod-security.kubernetes.io/{mode}");
+        let labels = json!({
+            label("enforce"): "baseline", label("audit"): "privileged",
+            label("warn-version"): "v1.30",
+        });
+        let namespace = json!({"metadata": {"labels": labels}});
+        let defaults = Policy::of_config(&json!({"warn": "restricted"})).unwrap();
+        let (policy, _) = defaults.of_namespace(&namespace);
+        assert_eq!(policy.labelled(&namespace), "enforce=baseline:latest, warn=restricted:v1.30");
+        assert!(!policy.is_privileged());
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! A pod or a template, as checks see it.
 use crate::kind::{list, text};
 use serde_json::Value;
-use setpoint_object::field::quote;
 
 /// The annotations of old versions.
 pub(super) const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
@@ -70,9 +69,9 @@ pub(super) fn containers(names: &[&str]) -> String {
 pub(super) fn plural<'t>(one: &'t str, several: &'t str, n: usize) -> &'t str {
     if n == 1 { one } else { several }
 }
-/// `"a", "b"`.
+/// `"a", "b"`, without escapes.
 pub(super) fn quoted(texts: &[&str]) -> String {
-    texts.iter().map(|text| quote(text)).collect::<Vec<_>>().join(", ")
+    texts.iter().map(|text| format!("\"{text}\"")).collect::<Vec<_>>().join(", ")
 }
 /// Sorted, each once.
 pub(super) fn set<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<&'t str> {

@@ -42,22 +42,21 @@ async fn round(
 ) -> Result<(), ApiError> {
     review.policy_reinvocation.lock().begin(object);
     let mut failed: Vec<Failed> = Vec::new();
-    let mut namespace = None;
     let mut entries = None;
-    for hook in policies.hooks(review.inner).iter() {
-        let name = subject::name(review, Some(object)).to_owned();
-        let matched = hook.policy.criteria.matches(review, Some(object), &name).await?;
-        let Some(matched) = matched else { continue };
-        if namespace.is_none() {
-            namespace = Some(input::namespace(review).await?);
-            entries = Some(managed_fields(object));
-        }
-        let namespace = namespace.clone().unwrap_or_default();
-        let mut of_hook = Vec::new();
-        let mutation = Mutating { policies, review, hook, matched, namespace };
-        mutation.mutate(object, &name, &mut of_hook).await?;
-        if !hook.policy.fails_open {
-            failed.append(&mut of_hook);
+    let hooks = policies.hooks(review.inner);
+    let name = subject::name(review, Some(object)).to_owned();
+    let concerned = concerned(&hooks, review, object, &name, &mut failed).await;
+    if !concerned.is_empty() {
+        let namespace = input::namespace(review).await?;
+        entries = Some(managed_fields(object));
+        for (hook, matched, bindings) in concerned {
+            let mut of_hook = Vec::new();
+            let namespace = namespace.clone();
+            let mutation = Mutating { policies, review, hook, matched, namespace };
+            mutation.mutate(&bindings, object, &name, &mut of_hook).await?;
+            if !hook.policy.fails_open {
+                failed.append(&mut of_hook);
+            }
         }
     }
     if let Some(entries) = entries {
@@ -74,6 +73,53 @@ async fn round(
     Err(error)
 }
 
+/// A policy that a request matches, in which version, and its bindings that the request matches.
+type Concerned<'h> = (&'h Hook, Matched, Vec<&'h Arc<Binding>>);
+
+/// The policies that a request concerns. They are chosen before the first of them changes the
+/// object. One that cannot be compared with the request has failed.
+async fn concerned<'h>(
+    hooks: &'h [Hook],
+    review: &Review<'_>,
+    object: &Value,
+    name: &str,
+    failed: &mut Vec<Failed>,
+) -> Vec<Concerned<'h>> {
+    let mut concerned = Vec::new();
+    for hook in hooks {
+        let policy = &hook.policy;
+        let mut fail = |text: String| {
+            if !policy.fails_open {
+                failed.push((text, Reason::Forbidden));
+            }
+        };
+        let matched = match policy.criteria.matches(review, Some(object), name).await {
+            Ok(None) => continue,
+            Ok(Some(matched)) => matched,
+            Err(error) => {
+                let name = &policy.name;
+                fail(format!(
+                    "policy {name:?} denied request: failed to configure policy: {error}"
+                ));
+                continue;
+            }
+        };
+        let mut bindings = Vec::new();
+        for binding in &hook.bindings {
+            match binding.matches(review, Some(object), name).await {
+                Ok(true) => bindings.push(binding),
+                Ok(false) => {}
+                Err(error) => {
+                    let text = format!("failed to configure binding: {error}");
+                    fail(denied(policy, binding, &text));
+                }
+            }
+        }
+        concerned.push((hook, matched, bindings));
+    }
+    concerned
+}
+
 /// The evaluation of one policy.
 struct Mutating<'m> {
     policies: &'m Policies,
@@ -85,6 +131,7 @@ struct Mutating<'m> {
 impl Mutating<'_> {
     async fn mutate(
         &self,
+        bindings: &[&Arc<Binding>],
         object: &mut Value,
         name: &str,
         failed: &mut Vec<Failed>,
@@ -98,10 +145,7 @@ impl Mutating<'_> {
                 return Ok(());
             }
         };
-        for binding in &self.hook.bindings {
-            if !binding.matches(review, Some(object), name).await? {
-                continue;
-            }
+        for binding in bindings {
             let found = match params::of(binding, row.as_deref(), review, name).await {
                 Ok(found) => found,
                 Err(text) => {

@@ -27,9 +27,12 @@ pub(super) async fn validate(
     let name = subject::name(review, object);
     let mut request = Request { review, object, name, namespace: None, denied: None };
     for hook in policies.hooks(review.inner).iter() {
-        let matched = hook.policy.criteria.matches(review, object, name).await?;
-        if let Some(matched) = matched {
-            request.evaluate(policies, hook, matched).await?;
+        match hook.policy.criteria.matches(review, object, name).await {
+            Ok(None) => {}
+            Ok(Some(matched)) => request.evaluate(policies, hook, matched).await?,
+            Err(error) => {
+                request.fail(&hook.policy, None, &format!("failed to configure policy: {error}"));
+            }
         }
     }
     match request.denied {
@@ -74,8 +77,14 @@ impl Request<'_> {
         let mut prepared = None;
         let mut annotations = BTreeMap::new();
         for binding in &hook.bindings {
-            if !binding.matches(review, self.object, self.name).await? {
-                continue;
+            match binding.matches(review, self.object, self.name).await {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(error) => {
+                    let text = format!("failed to configure binding: {error}");
+                    self.fail(policy, Some(binding), &text);
+                    continue;
+                }
             }
             let found = match params::of(binding, row.as_deref(), review, self.name).await {
                 Ok(found) => found,

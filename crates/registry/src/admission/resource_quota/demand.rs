@@ -41,6 +41,15 @@ impl Quota {
     }
 }
 
+/// Why a write is refused.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// 403.
+    Forbidden(String),
+    /// No quota covers a scope: a 500, as in the reference.
+    Uncovered(String),
+}
+
 /// What a write needs.
 #[derive(Debug)]
 pub(super) struct Demand<'a> {
@@ -125,7 +134,7 @@ impl<'a> Demand<'a> {
     /// # Errors
     ///
     /// Why the write is refused.
-    pub(super) fn charge(&self, quotas: &mut [Quota]) -> Result<Vec<usize>, String> {
+    pub(super) fn charge(&self, quotas: &mut [Quota]) -> Result<Vec<usize>, Refusal> {
         let mut covered: BTreeSet<String> = BTreeSet::new();
         let mut covered_scopes: Vec<&Term> = Vec::new();
         let mut matched = Vec::new();
@@ -136,20 +145,23 @@ impl<'a> Demand<'a> {
                 continue;
             }
             let name = quota.tree.name();
-            self.check_named(&restricted).map_err(|why| format!("failed quota: {name}: {why}"))?;
+            self.check_named(&restricted)
+                .map_err(|why| Refusal::Forbidden(format!("failed quota: {name}: {why}")))?;
             if !restricted.iter().all(|resource| quota.used.contains_key(*resource)) {
                 let resources: Vec<&str> = restricted.into_iter().collect();
-                return Err(format!(
+                return Err(Refusal::Forbidden(format!(
                     "status unknown for quota: {name}, resources: {}",
                     resources.join(",")
-                ));
+                )));
             }
             covered.extend(restricted.into_iter().map(str::to_owned));
             matched.push(i);
         }
         if !self.negative.is_empty() {
             let names = self.negative.join(",");
-            return Err(format!("quota usage is negative for resource(s): {names}"));
+            return Err(Refusal::Forbidden(format!(
+                "quota usage is negative for resource(s): {names}"
+            )));
         }
         let is_free = match &matched[..] {
             [] => self.delta.is_empty(),
@@ -160,19 +172,22 @@ impl<'a> Demand<'a> {
         }
         let missing: Vec<&str> = self.limited.difference(&covered).map(String::as_str).collect();
         if !missing.is_empty() {
-            return Err(format!("insufficient quota to consume: {}", missing.join(",")));
+            return Err(Refusal::Forbidden(format!(
+                "insufficient quota to consume: {}",
+                missing.join(",")
+            )));
         }
         let missing: Vec<String> = self
             .limited_scopes
             .iter()
-            .filter(|term| !covered_scopes.contains(term))
+            .filter(|term| !covered_scopes.iter().any(|covered| covered.scope == term.scope))
             .map(|term| format!("{{{} {} [{}]}}", term.scope, term.operator, term.values.join(" ")))
             .collect();
         if !missing.is_empty() {
-            return Err(format!(
+            return Err(Refusal::Uncovered(format!(
                 "insufficient quota to match these scopes: [{}]",
                 missing.join(" ")
-            ));
+            )));
         }
         let mut changed = Vec::new();
         for i in matched {
@@ -198,13 +213,13 @@ impl<'a> Demand<'a> {
                         |name: &&String| format!("{name}={}", amounts.get(*name).unwrap_or(&zero));
                     exceeded.iter().map(one).collect::<Vec<_>>().join(",")
                 };
-                return Err(format!(
+                return Err(Refusal::Forbidden(format!(
                     "exceeded quota: {}, requested: {}, used: {}, limited: {}",
                     quota.tree.name(),
                     shown(&requested),
                     shown(&quota.used),
                     shown(&quota.hard)
-                ));
+                )));
             }
             quota.used = used;
             changed.push(i);
@@ -266,7 +281,7 @@ mod tests {
             Ok(changed) => {
                 changed.iter().map(|i| quotas[*i].charged()["status"]["used"].to_string()).collect()
             }
-            Err(why) => why,
+            Err(Refusal::Forbidden(why) | Refusal::Uncovered(why)) => why,
         }
     }
     fn pod(requests: Value) -> Value {
@@ -355,8 +370,18 @@ mod tests {
         ]}]);
         let object = json!({"spec": {"priorityClassName": "high"}});
         assert_eq!(
-            charge(&mut [], "pods", &object, None, scoped),
+            charge(&mut [], "pods", &object, None, scoped.clone()),
             "insufficient quota to match these scopes: [{PriorityClass In [high higher]}]"
         );
+        // A quota for some of the values of a scope covers it.
+        let spec = json!({"scopeSelector": {"matchExpressions": [
+            {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]},
+        ]}});
+        let mut quotas = [quota(spec, json!({"pods": "1"}), json!({"pods": "0"}))];
+        assert_eq!(charge(&mut quotas, "pods", &object, None, scoped), r#"{"pods":"1"}"#);
+        // What is not used is not limited.
+        let limited = json!([{"resource": "services", "matchContains": ["nodeports"]}]);
+        let service = json!({"spec": {"type": "ClusterIP", "ports": [{}]}});
+        assert_eq!(charge(&mut [], "services", &service, None, limited), "");
     }
 }

@@ -1,5 +1,6 @@
 //! Resources that may be used only if a quota covers them: `limitedResources` of a configuration.
 use serde_json::Value;
+use setpoint_object::quantity::Quantity;
 use setpoint_quota::{Scopes, Term, Usage};
 use std::collections::BTreeSet;
 
@@ -52,7 +53,9 @@ impl Limited {
         let is_limited = |name: &String| {
             self.of(group, resource).any(|e| e.contains.iter().any(|c| name.contains(c)))
         };
-        usage.keys().filter(|name| is_limited(name)).cloned().collect()
+        let zero = Quantity::default();
+        let used = usage.iter().filter(|(_, amount)| amount.compare(&zero).is_gt());
+        used.map(|(name, _)| name).filter(|name| is_limited(name)).cloned().collect()
     }
     /// The scopes of an object that a quota must cover.
     pub(super) fn scopes(&self, group: &str, resource: &str, scopes: &Scopes) -> Vec<Term> {

@@ -71,20 +71,26 @@ pub(super) async fn all_met(
             Verdict::Unmet => return Ok(false),
             Verdict::Costly => is_inline = false,
             Verdict::Failed(_) if hook.fails_open => return Ok(false),
-            Verdict::Failed(errors) => return Err(refused(review, &errors)),
+            Verdict::Failed(errors) => return Err(refused(review, subject, &errors)),
         }
     }
     let text = "the match conditions ask the authorizer too often";
-    if hook.fails_open { Ok(false) } else { Err(refused(review, &[text.to_owned()])) }
+    match hook.fails_open {
+        true => Ok(false),
+        false => Err(refused(review, subject, &[text.to_owned()])),
+    }
 }
 fn owned(tree: &Option<Cow<'_, Value>>) -> Value {
     tree.as_ref().map_or(Value::Null, |tree| Value::clone(tree))
 }
-fn refused(review: &Review<'_>, errors: &[String]) -> ApiError {
-    match errors {
-        [error] => review.forbidden(error),
-        errors => review.forbidden(&format!("[{}]", errors.join(", "))),
-    }
+/// Names the object as reviews do.
+fn refused(review: &Review<'_>, subject: &Subject<'_>, errors: &[String]) -> ApiError {
+    let why = match errors {
+        [error] => error.clone(),
+        errors => format!("[{}]", errors.join(", ")),
+    };
+    let name = subject.request["name"].as_str().unwrap_or_default();
+    ApiError::forbidden(&review.group_resource(), name, &why)
 }
 
 /// Evaluates the conditions. `limits`: costs of one expression and of all together.

@@ -89,26 +89,12 @@ async fn post(
     let response = verify(answer, hook.review_version, &uid)?;
     let Response { allowed, status, patch, patch_type, audit_annotations, warnings, .. } = response;
     let patch = patch.filter(|patch| !patch.is_empty());
-    match (is_mutating, &patch, &patch_type) {
-        (false, Some(_), _) => {
-            return Err(invalid("validating webhook may not return response.patch".to_owned()));
-        }
-        (false, None, Some(_)) if hook.review_version == "v1" => {
-            return Err(invalid("validating webhook may not return response.patchType".to_owned()));
-        }
-        (true, Some(_), None) if hook.review_version == "v1" => {
-            let text = "webhook returned response.patch but not response.patchType";
-            return Err(invalid(text.to_owned()));
-        }
-        (true, None, Some(_)) if hook.review_version == "v1" => {
-            let text = "webhook returned response.patchType but not response.patch";
-            return Err(invalid(text.to_owned()));
-        }
-        (true, Some(_), Some(kind)) if kind.is_empty() => {
-            return Err(invalid("webhook returned invalid response.patchType of \"\"".to_owned()));
-        }
-        _ => {}
+    // Of v1beta1, a patch is a JSON patch, and that of a validating webhook is ignored.
+    let is_checked = hook.review_version == "v1";
+    if is_checked && let Some(text) = misplaced(is_mutating, &patch, patch_type.as_deref()) {
+        return Err(invalid(text.to_owned()));
     }
+    let (patch, patch_type) = (patch.filter(|_| is_mutating), patch_type.filter(|_| is_checked));
     note(review, &hook.name, warnings.unwrap_or_default(), audit_annotations.unwrap_or_default());
     if !allowed {
         return Err(Failure::Refused(refusal(&hook.name, status)));
@@ -123,6 +109,22 @@ async fn post(
     patch::operations(&patch).map_err(|error| {
         Failure::Call(format!("received undecodable patch in webhook response: {error}"))
     })
+}
+
+/// What is wrong with a patch and its type.
+fn misplaced(
+    is_mutating: bool,
+    patch: &Option<String>,
+    patch_type: Option<&str>,
+) -> Option<&'static str> {
+    match (is_mutating, patch, patch_type) {
+        (false, Some(_), _) => Some("validating webhook may not return response.patch"),
+        (false, None, Some(_)) => Some("validating webhook may not return response.patchType"),
+        (true, Some(_), None) => Some("webhook returned response.patch but not response.patchType"),
+        (true, None, Some(_)) => Some("webhook returned response.patchType but not response.patch"),
+        (true, Some(_), Some("")) => Some(r#"webhook returned invalid response.patchType of """#),
+        _ => None,
+    }
 }
 
 /// The span of a call.

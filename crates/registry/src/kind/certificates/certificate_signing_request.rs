@@ -2,7 +2,7 @@
 //! endpoint.
 mod rules;
 
-pub(crate) use rules::organizations;
+pub(crate) use rules::{common_name, organizations};
 
 use crate::kind::{
     Context, Kind, MetadataChecks, NameRule, Part, Selectable, StatusMeta, StatusRule, list,

@@ -4,6 +4,7 @@ pub(crate) mod actions;
 mod cells;
 mod containers;
 mod label_keys;
+pub(crate) mod references;
 pub(crate) mod secrets;
 mod status;
 mod update;

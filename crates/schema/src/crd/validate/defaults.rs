@@ -1,30 +1,124 @@
 //! Defaults in a schema must themselves be valid and pruned.
+use super::schema::is_true;
 use super::structural::TYPES;
 use super::text;
 use crate::crd::build;
-use crate::node::TypeSchema;
+use crate::decode::conform_metadata;
+use crate::node::{TYPE_AND_METADATA, TypeSchema};
 use crate::rules::{self, OBJECT_COST_MAX, Rules};
 use crate::{prune, validate as instance};
-use serde_json::Value;
-use setpoint_object::field::{Error, Errors, Path};
+use serde_json::{Map, Value};
+use setpoint_object::field::{Error, Errors, Path, aggregate};
+use std::cell::OnceCell;
 
 /// Checks every default below a structural schema.
 pub(super) fn validate(schema: &Value, path: &Path, errors: &mut Errors) {
-    let mut budget = OBJECT_COST_MAX;
-    node(schema, true, path, &mut budget, errors);
+    Defaults { errors, budget: OBJECT_COST_MAX }.node(schema, true, None, path);
 }
 
-fn node(schema: &Value, is_root: bool, path: &Path, budget: &mut u64, errors: &mut Errors) {
-    if let Some(default) = schema.get("default").filter(|default| !default.is_null()) {
-        check(schema, is_root, default, &path.child("default"), budget, errors);
+/// A resource that defaults are a part of.
+struct Resource<'s> {
+    schema: &'s Value,
+    /// Built when the first default in its type or metadata is checked.
+    built: OnceCell<TypeSchema>,
+}
+
+/// A node in the type or the metadata of a resource.
+#[derive(Clone)]
+struct Inside<'s> {
+    resource: &'s Resource<'s>,
+    /// The way from there; `None`: to the items of a list.
+    steps: Vec<Option<&'s str>>,
+}
+
+impl<'s> Inside<'s> {
+    fn below(&self, step: Option<&'s str>) -> Self {
+        let mut below = self.clone();
+        below.steps.push(step);
+        below
     }
-    for (name, inner) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
-        node(inner, false, &path.child("properties").key(name), budget, errors);
-    }
-    for name in ["items", "additionalProperties"] {
-        if let Some(inner) = schema.get(name).filter(|inner| inner.is_object()) {
-            node(inner, false, &path.child(name), budget, errors);
+
+    /// A resource that has nothing but its type and this value.
+    fn surround(&self, value: Value) -> Value {
+        let mut object = value;
+        for step in self.steps.iter().rev() {
+            object = match step {
+                Some(name) => Value::Object(Map::from_iter([((*name).to_owned(), object)])),
+                None => Value::Array(vec![object]),
+            };
         }
+        for (name, text) in [("apiVersion", "validation/v1"), ("kind", "Validation")] {
+            if object.get(name).is_none() {
+                object[name] = text.into();
+            }
+        }
+        object
+    }
+}
+
+struct Defaults<'e> {
+    errors: &'e mut Errors,
+    budget: u64,
+}
+
+impl Defaults<'_> {
+    fn node<'s>(
+        &mut self,
+        schema: &'s Value,
+        is_root: bool,
+        inside: Option<&Inside<'s>>,
+        path: &Path,
+    ) {
+        let is_resource = is_root || is_true(schema, "x-kubernetes-embedded-resource");
+        let inside = inside.filter(|_| !is_resource);
+        if let Some(default) = schema.get("default").filter(|default| !default.is_null()) {
+            let path = path.child("default");
+            match inside {
+                Some(inside) => self.check_inside(schema, inside, default, &path),
+                None => check(schema, is_root, default, &path, &mut self.budget, self.errors),
+            }
+        }
+        let resource = Resource { schema, built: OnceCell::new() };
+        let properties = schema.get("properties").and_then(Value::as_object);
+        for (name, inner) in properties.into_iter().flatten() {
+            let inside = match is_resource {
+                true if TYPE_AND_METADATA.contains(&name.as_str()) => {
+                    Some(Inside { resource: &resource, steps: vec![Some(name)] })
+                }
+                true => None,
+                false => inside.map(|inside| inside.below(Some(name))),
+            };
+            self.node(inner, false, inside.as_ref(), &path.child("properties").key(name));
+        }
+        // The API does not check those of `additionalProperties`.
+        if let Some(inner) = schema.get("items").filter(|inner| inner.is_object()) {
+            let inside = inside.map(|inside| inside.below(None));
+            self.node(inner, false, inside.as_ref(), &path.child("items"));
+        }
+    }
+
+    /// Checks a default in the type or the metadata of a resource.
+    fn check_inside(&mut self, schema: &Value, inside: &Inside<'_>, default: &Value, path: &Path) {
+        let mut object = inside.surround(default.clone());
+        let metadata = object.get("metadata").cloned();
+        let fault = match conform_metadata(&mut object, &mut Vec::new()) {
+            Err(error) => {
+                let shown = metadata.unwrap_or_default();
+                Some(format!("metadata: Invalid value: {shown}: {error}"))
+            }
+            Ok(()) => {
+                let Resource { schema, built } = inside.resource;
+                let resource = built.get_or_init(|| build::node_schema(schema));
+                let found = instance::validate_resources(resource, true, &object);
+                (!found.is_empty()).then(|| aggregate(&found))
+            }
+        };
+        if let Some(fault) = fault {
+            let detail = format!("must result in valid metadata: {fault}");
+            return self.errors.push(Error::invalid(path.clone(), default, detail));
+        }
+        let built = build::node_schema(schema);
+        hold(schema, &built, false, default, path, &mut self.budget, self.errors);
     }
 }
 
@@ -56,18 +150,34 @@ fn check(
         errors.push(Error::invalid(path.clone(), default, "must not have unknown fields"));
     }
     // What has a wrong type or wrong metadata is not looked at further.
-    let mut found = instance::validate_resources(&built, is_root, default);
+    let found = instance::validate_resources(&built, is_root, default);
     if found.is_empty() {
-        let lenient = build::node_schema(&without_int_or_string(schema));
-        found = instance::validate_default(&lenient, default);
+        return hold(schema, &built, is_root, default, path, budget, errors);
     }
-    let is_valid = found.is_empty();
     for mut error in found {
         instance::put_below(path, &mut error);
         errors.push(error);
     }
-    if is_valid && built.has_rules() {
-        errors.extend(rule_errors(&built, default, path, budget));
+}
+
+/// Holds a default to its schema and to the rules in it.
+fn hold(
+    schema: &Value,
+    built: &TypeSchema,
+    is_root: bool,
+    default: &Value,
+    path: &Path,
+    budget: &mut u64,
+    errors: &mut Errors,
+) {
+    let lenient = build::node_schema(&without_int_or_string(schema));
+    let found = instance::validate_default(&lenient, default);
+    if found.is_empty() && built.has_rules() {
+        errors.extend(rule_errors(built, is_root, default, path, budget));
+    }
+    for mut error in found {
+        instance::put_below(path, &mut error);
+        errors.push(error);
     }
 }
 
@@ -91,9 +201,15 @@ fn without_int_or_string(schema: &Value) -> Value {
 }
 
 /// The violations of an old default and of a new one.
-fn rule_errors(schema: &TypeSchema, default: &Value, path: &Path, budget: &mut u64) -> Errors {
+fn rule_errors(
+    schema: &TypeSchema,
+    is_root: bool,
+    default: &Value,
+    path: &Path,
+    budget: &mut u64,
+) -> Errors {
     let view = schema.view();
-    let rules = Rules::new(view, false);
+    let rules = Rules::new(view, is_root);
     let mut left = *budget;
     let errors =
         rules::evaluate(&rules, view, default, Some(default), false, path, &mut left).errors;

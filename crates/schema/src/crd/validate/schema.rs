@@ -1,12 +1,10 @@
 //! `openAPIV3Schema`: keywords and extensions node by node, then structure, then defaults.
 use super::{defaults, expressions, rules, structural, text};
+use crate::node::TYPE_AND_METADATA;
 use crate::validate::is_known_format;
 use serde_json::Value;
 use setpoint_object::field::{Error, Errors, Path, quote};
 use std::collections::HashSet;
-
-/// Members of every object with type information.
-pub(super) const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// The most errors about the keys of one list: each shows all keys.
 const KEY_ERRORS_MAX: usize = 16;
@@ -98,9 +96,9 @@ fn beside_status(schema: &Value, path: &Path, errors: &mut Errors) {
 #[derive(Clone, Default)]
 struct Place {
     root: bool,
-    /// Where a default would have to be, when none may be: `top-level metadata`.
+    /// Where a default would be, when there must be none: `in top-level metadata`.
     no_default: Option<String>,
-    /// Inside `metadata` of a resource.
+    /// Inside the type or `metadata` of a resource.
     in_metadata: bool,
 }
 
@@ -118,9 +116,14 @@ fn node(schema: &Value, path: &Path, place: &Place, errors: &mut Errors) {
     if let Some(additional) = schema.get("additionalProperties") {
         let has_properties =
             schema.get("properties").and_then(Value::as_object).is_some_and(|p| !p.is_empty());
-        if has_properties && additional.is_object() {
+        if has_properties && (additional.is_object() || *additional == Value::Bool(false)) {
             let detail = "additionalProperties and properties are mutual exclusive";
             errors.push(Error::forbidden(path.child("additionalProperties"), detail));
+        }
+        let mut inner = inner.clone();
+        if place.in_metadata {
+            let place = "inside additionalProperties applying to object metadata";
+            inner.no_default = Some(place.to_owned());
         }
         node(additional, &path.child("additionalProperties"), &inner, errors);
     }
@@ -129,10 +132,11 @@ fn node(schema: &Value, path: &Path, place: &Place, errors: &mut Errors) {
         schema.get("properties").and_then(Value::as_object).into_iter().flatten()
     {
         let mut inner = inner.clone();
-        if resource && META_FIELDS.contains(&name.as_str()) {
-            inner.in_metadata |= name == "metadata";
-            inner.no_default =
-                Some(format!("{} {name}", if place.root { "top-level" } else { "embedded" }));
+        if resource && TYPE_AND_METADATA.contains(&name.as_str()) {
+            inner.in_metadata = true;
+            if place.root {
+                inner.no_default = Some(format!("in top-level {name}"));
+            }
         }
         node(property, &path.child("properties").key(name), &inner, errors);
     }
@@ -178,7 +182,7 @@ fn unsupported(schema: &Value, path: &Path, place: &Place, errors: &mut Errors) 
     if let Some(place) = &place.no_default
         && schema.get("default").is_some_and(|default| !default.is_null())
     {
-        forbid("default", format!("must not be set in {place}"));
+        forbid("default", format!("must not be set {place}"));
     }
     for keyword in
         ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"]

@@ -135,9 +135,9 @@ fn invariants(schema: &Value, level: Level, path: &Path, errors: &mut Errors) {
             }
         }
     }
-    let skip_any_of = int_or_string && is_int_or_string_any_of(schema);
-    let skip_first_all_of =
-        int_or_string && branches(schema, "allOf").first().is_some_and(is_int_or_string_any_of);
+    // The pattern of an integer or a string may be anywhere, also without the extension.
+    let skip_any_of = is_int_or_string_any_of(schema);
+    let skip_first_all_of = branches(schema, "allOf").first().is_some_and(is_int_or_string_any_of);
     value_validation(schema, skip_any_of, skip_first_all_of, path, errors);
     typed(schema, ty, level, path, errors);
     if embedded && additional.is_some() {
@@ -290,6 +290,7 @@ fn nested(schema: &Value, skip_any_of: bool, path: &Path, errors: &mut Errors) {
         for name in names {
             let set = match schema.get(*name) {
                 None | Some(Value::Null) => false,
+                Some(Value::Bool(false)) if *name == "additionalProperties" => false,
                 Some(Value::Bool(value)) => *value || how.contains("undefined"),
                 Some(Value::String(text)) => !text.is_empty() || how.contains("undefined"),
                 Some(Value::Array(list)) => !list.is_empty() || how.contains("undefined"),
@@ -299,6 +300,10 @@ fn nested(schema: &Value, skip_any_of: bool, path: &Path, errors: &mut Errors) {
                 errors.push(Error::forbidden(path.child(name), how));
             }
         }
+    }
+    if property(schema, "metadata").is_some() {
+        let detail = "must not be specified in a nested context";
+        errors.push(Error::forbidden(path.child("properties").key("metadata"), detail));
     }
     if let Some(items) = schema.get("items").filter(|items| items.is_object()) {
         nested(items, false, &path.child("items"), errors);

@@ -107,6 +107,7 @@ async fn a_damaged_journal_is_refused_or_what_is_before_the_damage_is_served() {
         commit(&store, vec![put(&format!("/{n}"), "1")]).await.unwrap();
     }
     killed(&at, &copy);
+    let lost = store.revision().await.unwrap();
     let path = copy.join(journal::FILE);
     let mut bytes = fs::read(&path).unwrap();
     bytes[512 + 60] ^= 1;
@@ -120,6 +121,14 @@ async fn a_damaged_journal_is_refused_or_what_is_before_the_damage_is_served() {
     let serve = DiskOptions { on_damage: OnDamage::Serve, ..options() };
     let opened = DiskStore::open(&copy, serve).unwrap();
     assert_eq!(values(&opened, At::Latest).await, [("/0".into(), "1".into())].into());
+    // A client that has seen a lost commit must list again: its revision is not used again.
+    let continued = opened.changes(Bytes::new(), lost).await.map(drop);
+    assert!(matches!(continued, Err(StoreError::Compacted { .. })), "{continued:?}");
+    let next = commit(&opened, vec![put("/1", "2")]).await.unwrap();
+    assert!(next > lost, "{next}");
+    opened.close().await;
+    drop(opened);
+    assert_eq!(DiskStore::check(&copy).unwrap().revision, next);
 }
 
 #[tokio::test]

@@ -1,9 +1,11 @@
 //! DaemonSets.
 
 use super::cluster::{InCluster, PODS, Rules, Workload, ask, settled, until};
+use crate::cluster::Cluster;
 use serde_json::{Value, json};
 use setpoint_testenv::scenario::check;
 use setpoint_testenv::{Plans, TestEnv};
+use std::time::Duration;
 
 const SETS: &str = "/apis/apps/v1/namespaces/default/daemonsets";
 const AGENT: &str = "/apis/apps/v1/namespaces/default/daemonsets/agent";
@@ -88,4 +90,123 @@ fn daemon_set_keeps_nodes_available_with_every_plan() {
 fn daemon_set_with_surge_keeps_all_nodes_available() {
     let rolling = json!({"maxUnavailable": 0, "maxSurge": 1});
     check(&InCluster(OnNodes { rolling, surge: 1, unavailable: 0 }), &Plans::new().storms(6));
+}
+
+#[setpoint_testenv::test(crate = setpoint_testenv)]
+async fn with_surge_a_ready_pod_stays_and_a_leaving_one_is_replaced(env: &TestEnv) {
+    let cluster = Cluster::start(env, "daemonset");
+    add_node(env, "n1").await;
+    let set = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent"},
+    "spec": {
+        "selector": {"matchLabels": {"app": "agent"}}, "minReadySeconds": 60,
+        "updateStrategy": {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+        "template": {
+            "metadata": {"labels": {"app": "agent"}},
+            "spec": {"containers": [{"name": "c", "image": "v1"}]},
+        },
+    }});
+    cluster.create(SETS, &set).await;
+    let name = |pod: &Value| format!("{PODS}/{}", pod["metadata"]["name"].as_str().unwrap());
+    let ready = || {
+        let since = env.clock().now().rfc3339();
+        let condition = json!({"type": "Ready", "status": "True", "lastTransitionTime": since});
+        json!({"status": {"phase": "Running", "conditions": [condition]}})
+    };
+    let first = name(&cluster.until_all(PODS, |pods| pods.len() == 1).await[0]);
+    cluster.patch(&format!("{first}/status"), &ready()).await;
+    let containers = json!([{"name": "c", "image": "v2"}]);
+    let patch = json!({"spec": {"template": {"spec": {"containers": containers}}}});
+    cluster.patch(AGENT, &patch).await;
+    let both = cluster.until_all(PODS, |pods| pods.len() == 2).await;
+    let second = both.iter().map(name).find(|pod| *pod != first).unwrap();
+    // The first one is ready, but not for long enough to be available.
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert!(cluster.get(&first).await.is_some(), "the only ready pod");
+    cluster.patch(&format!("{second}/status"), &ready()).await;
+    cluster.until(&first, Value::is_null).await;
+    let hold = json!({"metadata": {"finalizers": ["example.com/hold"]}});
+    cluster.patch(&second, &hold).await;
+    cluster.delete(&second, &Value::Null).await;
+    cluster.until_all(PODS, |pods| pods.len() == 2).await;
+}
+
+/// A set whose pods have a label `app` of its name.
+fn named(name: &str, rolling: &Value) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name}, "spec": {
+        "selector": {"matchLabels": {"app": name}},
+        "updateStrategy": {"rollingUpdate": rolling},
+        "template": {
+            "metadata": {"labels": {"app": name}},
+            "spec": {"containers": [{"name": "c", "image": "v1"}]},
+        },
+    }})
+}
+
+/// The pods of a set with this image.
+fn of_image<'a>(pods: &'a [Value], set: &str, image: &str) -> Vec<&'a Value> {
+    let is_meant = |pod: &&Value| {
+        pod["metadata"]["labels"]["app"] == set && pod["spec"]["containers"][0]["image"] == image
+    };
+    pods.iter().filter(is_meant).collect()
+}
+
+#[setpoint_testenv::test(crate = setpoint_testenv)]
+async fn a_node_without_an_old_pod_takes_no_room_of_a_surge(env: &TestEnv) {
+    let cluster = Cluster::start(env, "daemonset");
+    for name in ["n1", "n2", "n3"] {
+        add_node(env, name).await;
+    }
+    cluster.create(SETS, &named("agent", &json!({"maxUnavailable": 0, "maxSurge": 1}))).await;
+    let pods = cluster.until_all(PODS, |pods| pods.len() == 3).await;
+    let ready = json!({"status": {
+        "phase": "Running", "conditions": [{"type": "Ready", "status": "True"}],
+    }});
+    let path = |pod: &Value| format!("{PODS}/{}/status", pod["metadata"]["name"].as_str().unwrap());
+    for pod in &pods[1..] {
+        cluster.patch(&path(pod), &ready).await;
+    }
+    let is_counted = |set: &Value| set["status"]["numberReady"] == 2;
+    cluster.until(AGENT, is_counted).await;
+    let containers = json!([{"name": "c", "image": "v2"}]);
+    let patch = json!({"spec": {"template": {"spec": {"containers": containers}}}});
+    cluster.patch(AGENT, &patch).await;
+    // The first node stays broken, and has only a new pod. One other node begins.
+    let is_so = |pods: &[Value]| {
+        (of_image(pods, "agent", "v1").len(), of_image(pods, "agent", "v2").len()) == (2, 2)
+    };
+    let pods = cluster.until_all(PODS, is_so).await;
+    let node = |pod: &Value| {
+        let affinity = &pod["spec"]["affinity"]["nodeAffinity"];
+        let required = &affinity["requiredDuringSchedulingIgnoredDuringExecution"];
+        required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0].clone()
+    };
+    let old: Vec<Value> = of_image(&pods, "agent", "v1").into_iter().map(node).collect();
+    let new = of_image(&pods, "agent", "v2");
+    let second = new.into_iter().find(|pod| old.contains(&node(pod))).unwrap();
+    cluster.patch(&path(second), &ready).await;
+    cluster.until_all(PODS, |pods| of_image(pods, "agent", "v2").len() == 3).await;
+}
+
+#[setpoint_testenv::test(crate = setpoint_testenv)]
+async fn old_pods_leave_nodes_that_get_no_new_ones(env: &TestEnv) {
+    let cluster = Cluster::start(env, "daemonset");
+    for name in ["n1", "n2"] {
+        add_node(env, name).await;
+    }
+    cluster.create(SETS, &named("plain", &json!({"maxUnavailable": 1}))).await;
+    cluster.create(SETS, &named("surging", &json!({"maxUnavailable": 0, "maxSurge": 1}))).await;
+    cluster.until_all(PODS, |pods| pods.len() == 4).await;
+    let taint = json!([{"key": "k", "value": "v", "effect": "NoSchedule"}]);
+    ask(env, "PATCH", &format!("{NODES}/n1"), &json!({"spec": {"taints": taint}})).await;
+    for set in ["plain", "surging"] {
+        let path = format!("{SETS}/{set}");
+        cluster.until(&path, |set| set["status"]["numberMisscheduled"] == 1).await;
+        let containers = json!([{"name": "c", "image": "v2"}]);
+        let patch = json!({"spec": {"template": {"spec": {"containers": containers}}}});
+        cluster.patch(&path, &patch).await;
+        let is_so = |pods: &[Value]| {
+            (of_image(pods, set, "v1").len(), of_image(pods, set, "v2").len()) == (0, 1)
+        };
+        cluster.until_all(PODS, is_so).await;
+    }
 }

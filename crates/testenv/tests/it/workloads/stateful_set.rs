@@ -1,9 +1,11 @@
 //! StatefulSets.
 
 use super::cluster::{InCluster, PODS, Rules, Workload, ask, settled, until};
+use crate::cluster::Cluster;
 use serde_json::{Value, json};
 use setpoint_testenv::scenario::check;
 use setpoint_testenv::{Plans, TestEnv};
+use std::time::Duration;
 
 const SETS: &str = "/apis/apps/v1/namespaces/default/statefulsets";
 const DB: &str = "/apis/apps/v1/namespaces/default/statefulsets/db";
@@ -122,4 +124,50 @@ fn ordered_set_has_its_numbers_with_every_plan() {
 #[test]
 fn parallel_set_has_its_numbers_with_every_plan() {
     check(&InCluster(Numbered { policy: "Parallel" }), &Plans::new().storms(6));
+}
+
+fn set(replicas: i32, policy: &str) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}, "spec": {
+        "replicas": replicas, "serviceName": "db", "podManagementPolicy": policy,
+        "selector": {"matchLabels": {"app": "db"}},
+        "template": {
+            "metadata": {"labels": {"app": "db"}},
+            "spec": {"containers": [{"name": "c", "image": "v1"}]},
+        },
+    }})
+}
+
+async fn names(cluster: &Cluster) -> Vec<String> {
+    let pods = cluster.list(PODS).await;
+    pods.iter().map(|pod| pod["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[setpoint_testenv::test(crate = setpoint_testenv)]
+async fn a_pod_that_stays_does_not_hold_a_parallel_set(env: &TestEnv) {
+    let cluster = Cluster::start(env, "statefulset");
+    cluster.create(SETS, &set(3, "Parallel")).await;
+    cluster.until_all(PODS, |pods| pods.len() == 3).await;
+    let first = format!("{PODS}/db-0");
+    cluster.patch(&first, &json!({"metadata": {"finalizers": ["example.com/hold"]}})).await;
+    cluster.patch(&format!("{first}/status"), &json!({"status": {"phase": "Failed"}})).await;
+    cluster.until(&first, |pod| pod["metadata"]["deletionTimestamp"].is_string()).await;
+    cluster.patch(DB, &json!({"spec": {"replicas": 2}})).await;
+    cluster.until(&format!("{PODS}/db-2"), Value::is_null).await;
+    assert_eq!(names(&cluster).await, ["db-0", "db-1"]);
+}
+
+#[setpoint_testenv::test(crate = setpoint_testenv)]
+async fn a_set_may_want_two_billion_pods(env: &TestEnv) {
+    let cluster = Cluster::start(env, "statefulset");
+    cluster.create(SETS, &set(i32::MAX, "OrderedReady")).await;
+    cluster.until(&format!("{PODS}/db-0"), Value::is_object).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(names(&cluster).await, ["db-0"]);
+    let ready = json!({"status": {
+        "phase": "Running", "conditions": [{"type": "Ready", "status": "True"}],
+    }});
+    cluster.patch(&format!("{PODS}/db-0/status"), &ready).await;
+    cluster.until(&format!("{PODS}/db-1"), Value::is_object).await;
+    cluster.patch(DB, &json!({"spec": {"replicas": 1}})).await;
+    cluster.until(&format!("{PODS}/db-1"), Value::is_null).await;
 }

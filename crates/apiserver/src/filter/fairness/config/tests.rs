@@ -89,7 +89,11 @@ fn the_first_schema_that_matches_classifies() {
     let status = || Some(Subresource::Status);
     assert_eq!(of(&bob, Verb::Get, path("/healthz")), "a");
     assert_eq!(of(&bob, Verb::Get, path("/x/y")), "a");
-    assert_eq!(of(&bob, Verb::Get, path("/healthz/y")), "catch-all");
+    // What is below a path counts, with a star or without.
+    assert_eq!(of(&bob, Verb::Get, path("/healthz/y")), "a");
+    for other in ["/healthzy", "/x", "/xy"] {
+        assert_eq!(of(&bob, Verb::Get, path(other)), "catch-all", "{other}");
+    }
     assert_eq!(of(&bob, Verb::Patch, pod("a", status())), "b");
     assert_eq!(of(&bob, Verb::Patch, pod("b", status())), "catch-all");
     assert_eq!(of(&bob, Verb::Patch, pod("a", None)), "catch-all");

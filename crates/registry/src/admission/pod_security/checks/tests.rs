@@ -49,7 +49,7 @@ fn cases() -> Vec<(&'static str, u32, Value, &'static str)> {
             "appArmorProfile",
             36,
             annotated(app_armor, "unconfined"),
-            r#"forbidden AppArmor profile (annotation container.apparmor.security.beta.kubernetes.io/a="unconfined")"#,
+            r#"forbidden AppArmor profile (annotation must not set AppArmor profile type to "container.apparmor.security.beta.kubernetes.io/a="unconfined"")"#,
         ),
         (
             "appArmorProfile",
@@ -159,6 +159,13 @@ fn cases() -> Vec<(&'static str, u32, Value, &'static str)> {
             ]),
             r#"unrestricted capabilities (container "b" must set securityContext.capabilities.drop=["ALL"]; container "a" must not include "CHOWN" in securityContext.capabilities.add)"#,
         ),
+        ("procMount_restricted", 36, contexts(&[json!({"procMount": "Default"})]), ""),
+        (
+            "procMount_restricted",
+            36,
+            own_users(json!({"procMount": "Unmasked"})),
+            r#"procMount (container "a" must not set securityContext.procMount to "Unmasked")"#,
+        ),
         ("restrictedVolumes", 36, volume("projected"), ""),
         (
             "restrictedVolumes",
@@ -240,4 +247,12 @@ fn stricter_checks_replace_those_of_the_baseline() {
         reasons(Level::Restricted, Some(7)),
         ["restricted volume types", "runAsNonRoot != true"]
     );
+    // A mount that the baseline permits to pods with users of their own.
+    let mut pod = contexts(&[json!({"procMount": "Unmasked"})]);
+    pod["spec"]["hostUsers"] = false.into();
+    let n_mounts = |level: Level| {
+        let found = violations(&LevelVersion { level, version: None }, &Subject::new(&pod));
+        found.iter().filter(|found| found.reason == "procMount").count()
+    };
+    assert_eq!((n_mounts(Level::Baseline), n_mounts(Level::Restricted)), (0, 1));
 }

@@ -10,6 +10,7 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::error::X509Error;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::FromDer;
+use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 
 /// What a certificate can be used for, sorted.
 const USAGES: [&str; 23] = [
@@ -174,27 +175,55 @@ fn status(at: &At<'_, '_>) {
 /// The organizations of the subject that a certificate is requested for; none if the request cannot
 /// be read.
 pub(crate) fn organizations(request: &Value) -> Vec<String> {
-    let encoded = text(&request["spec"], "request");
-    let Ok(bytes) = STANDARD.decode(encoded) else { return Vec::new() };
-    let Ok((_, block)) = x509_parser::pem::parse_x509_pem(&bytes) else { return Vec::new() };
-    let Ok((_, request)) = X509CertificationRequest::from_der(&block.contents) else {
-        return Vec::new();
-    };
-    let subject = &request.certification_request_info.subject;
-    let names = subject.iter_organization().filter_map(|name| name.as_str().ok());
-    names.map(str::to_owned).collect()
+    let organizations =
+        of_subject(request, |subject| subject.iter_organization().map(shown).collect());
+    organizations.unwrap_or_default()
 }
+/// The common name of the subject that a certificate is requested for; empty if it has none. Of
+/// several, the last one counts, as in Go.
+///
+/// # Errors
+///
+/// The request cannot be read.
+pub(crate) fn common_name(request: &Value) -> Result<String, String> {
+    of_subject(request, |subject| subject.iter_common_name().last().map(shown).unwrap_or_default())
+}
+/// The text of an attribute in each encoding that Go reads: a name that is not read would be one
+/// that is not checked.
+fn shown(attribute: &AttributeTypeAndValue<'_>) -> String {
+    const BMP: u32 = 30;
+    let bytes = attribute.as_slice();
+    match attribute.as_str() {
+        Ok(text) => text.to_owned(),
+        Err(_) if attribute.attr_value().tag().0 == BMP => {
+            let units = bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
+            String::from_utf16_lossy(&units.collect::<Vec<u16>>())
+        }
+        // T61String, as Go reads it: a character for each byte.
+        Err(_) => bytes.iter().map(|byte| char::from(*byte)).collect(),
+    }
+}
+fn of_subject<T>(request: &Value, read: impl FnOnce(&X509Name<'_>) -> T) -> Result<T, String> {
+    let bytes = STANDARD.decode(text(&request["spec"], "request")).map_err(|_| NOT_PEM)?;
+    let (_, block) = x509_parser::pem::parse_x509_pem(&bytes).map_err(|_| NOT_PEM)?;
+    let (_, request) =
+        X509CertificationRequest::from_der(&block.contents).map_err(|_| MALFORMED)?;
+    Ok(read(&request.certification_request_info.subject))
+}
+
+/// Why a request cannot be read.
+const NOT_PEM: &str = "PEM block type must be CERTIFICATE REQUEST";
+const MALFORMED: &str = "asn1: structure error: malformed certificate request";
 
 /// A request in PEM, signed with its own key.
 fn check_request(encoded: &str) -> Result<(), String> {
-    const NOT_PEM: &str = "PEM block type must be CERTIFICATE REQUEST";
     let bytes = STANDARD.decode(encoded).map_err(|_| NOT_PEM)?;
     let (_, block) = x509_parser::pem::parse_x509_pem(&bytes).map_err(|_| NOT_PEM)?;
     if block.label != "CERTIFICATE REQUEST" {
         return Err(NOT_PEM.to_owned());
     }
-    let (rest, request) = X509CertificationRequest::from_der(&block.contents)
-        .map_err(|_| "asn1: structure error: malformed certificate request")?;
+    let (rest, request) =
+        X509CertificationRequest::from_der(&block.contents).map_err(|_| MALFORMED)?;
     if !rest.is_empty() {
         return Err("asn1: syntax error: trailing data".to_owned());
     }
@@ -220,4 +249,27 @@ fn check_certificate(encoded: &str) -> Result<(), String> {
         n_blocks += 1;
     }
     if n_blocks == 0 { Err(NONE.to_owned()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Requests of `system:node:n1` of `system:masters`, with names in BMPString and T61String.
+    const REQUESTS: [&str; 2] = [
+        "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlJQkNUQ0JzQUlCQURCT01TVXdJd1lEVlFRS0hod0Fjd0I1QUhNQWRBQmxBRzBBT2dCdEFHRUFjd0IwQUdVQQpjZ0J6TVNVd0l3WURWUVFESGh3QWN3QjVBSE1BZEFCbEFHMEFPZ0J1QUc4QVpBQmxBRG9BYmdBeE1Ga3dFd1lICktvWkl6ajBDQVFZSUtvWkl6ajBEQVFjRFFnQUUwNExjdk5rZ0NsQVMxaWhvSTl2QytEOVE0S3hLNExRUXZNQTAKcVEycFhDQXhNcWRMTVloLy9Zd2xRb2Z4TVd1N1VnbjBuajJpQ05laE1TUStVZUVCVzZBQU1Bb0dDQ3FHU000OQpCQU1DQTBnQU1FVUNJQUU5TTkvNlJXUmRYOXhsTUxhL0FjekU3dnN2ZVlRNG9taHJHcDVXRUZUV0FpRUFnekxHClBwK3JRSHFndzZpbzc0Q0RWOHlmR0VDWmJzN251RWpPUG1QcThLOD0KLS0tLS1FTkQgQ0VSVElGSUNBVEUgUkVRVUVTVC0tLS0tCg==",
+        "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIdU1JR1VBZ0VBTURJeEZ6QVZCZ05WQkFvVURuTjVjM1JsYlRwdFlYTjBaWEp6TVJjd0ZRWURWUVFERkE1egplWE4wWlcwNmJtOWtaVHB1TVRCWk1CTUdCeXFHU000OUFnRUdDQ3FHU000OUF3RUhBMElBQk5PQzNMelpJQXBRCkV0WW9hQ1Bid3ZnL1VPQ3NTdUMwRUx6QU5La05xVndnTVRLblN6R0lmLzJNSlVLSDhURnJ1MUlKOUo0OW9nalgKb1RFa1BsSGhBVnVnQURBS0JnZ3Foa2pPUFFRREFnTkpBREJHQWlFQS9Seld2eFVIQ3JIVWc2VE50U1YwbTFQMApuVlJWSmZTeTBKNmlTZ25rLzVNQ0lRQzA1TXlGZ245WVpLYU1KVFd4cEgxOElnMUd3THQwaUFLalp2aU5ubG5HCjdnPT0KLS0tLS1FTkQgQ0VSVElGSUNBVEUgUkVRVUVTVC0tLS0tCg==",
+    ];
+
+    #[test]
+    fn names_are_read_in_every_encoding() {
+        for request in REQUESTS {
+            let request = json!({"spec": {"request": request}});
+            assert_eq!(organizations(&request), ["system:masters"]);
+            assert_eq!(common_name(&request).as_deref(), Ok("system:node:n1"));
+        }
+        let unread = common_name(&json!({"spec": {"request": "eA=="}}));
+        assert_eq!(unread, Err(NOT_PEM.to_owned()));
+    }
 }

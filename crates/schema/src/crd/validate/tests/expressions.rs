@@ -226,3 +226,59 @@ fn rules_of_the_root_see_names_and_type() {
              | ...^"#]],
     );
 }
+
+/// A definition that declares type and names sees all that it declares.
+#[test]
+fn rules_of_a_root_see_declared_names_with_their_bounds() {
+    let root = |names: Value, rule: &str| {
+        let text = json!({"type": "string"});
+        let metadata = json!({"type": "object", "properties": names});
+        let properties = json!({"apiVersion": text, "kind": text, "metadata": metadata});
+        let path = "/spec/versions/0/schema/openAPIV3Schema";
+        let schema = json!({"type": "object", "properties": properties, "x-kubernetes-validations": [{"rule": rule}]});
+        show(&validate_definition(&changed(&[(path, schema)]), None))
+    };
+    let name = json!({"type": "string", "maxLength": 5});
+    let both = json!({"name": name, "generateName": {"type": "string"}});
+    let costly =
+        "self.metadata.name.matches('^[a-z]+$') && self.metadata.name.contains(self.metadata.name)";
+    assert_eq!(root(both, costly), "");
+    // One is not enough.
+    let refused = root(json!({"name": name}), costly);
+    assert!(refused.contains("estimated rule cost exceeds budget"), "{refused}");
+    let labels = json!({"type": "object", "additionalProperties": {"type": "string"}});
+    let text = json!({"type": "string"});
+    let embedded = |mut names: Value| {
+        names["labels"] = labels.clone();
+        let metadata = json!({"type": "object", "properties": names});
+        let properties = json!({"apiVersion": text, "kind": text, "metadata": metadata});
+        json!({"type": "object", "x-kubernetes-embedded-resource": true, "properties": properties,
+            "x-kubernetes-validations": [{"rule": "'a' in self.metadata.labels"}]})
+    };
+    check_property(embedded(json!({"name": text, "generateName": text})), expect![[""]]);
+    check_property(
+        embedded(json!({"name": text})),
+        expect![[r#"
+            spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].rule: Invalid value: {"Rule":"'a' in self.metadata.labels","Message":"","MessageExpression":"","Reason":null,"FieldPath":"","OptionalOldSelf":null}: compilation failed: ERROR: <input>:1:21: undefined field 'labels'
+             | 'a' in self.metadata.labels
+             | ....................^"#]],
+    );
+}
+
+/// By a reserved word nothing is known of a field's size.
+#[test]
+fn reserved_words_name_properties() {
+    let schema = |rule: &str| {
+        json!({"type": "object", "properties": {"namespace": {"type": "string", "maxLength": 5}},
+            "x-kubernetes-validations": [{"rule": rule}]})
+    };
+    check_property(schema("self.namespace == 'a' || self.__namespace__ == 'b'"), expect![[""]]);
+    check_property(schema("self.__namespace__.contains(self.__namespace__)"), expect![[""]]);
+    check_property(
+        schema("self.namespace.contains(self.namespace)"),
+        expect![[r#"
+            spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].rule: Forbidden: estimated rule cost exceeds budget by factor of more than 100x (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)
+            spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].rule: Forbidden: contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema
+            spec.validation.openAPIV3Schema: Forbidden: x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds budget by factor of more than 100x (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"#]],
+    );
+}

@@ -119,6 +119,85 @@ fn structure() {
 }
 
 #[test]
+fn properties_stand_beside_no_false_and_branches_say_nothing_of_metadata() {
+    check_property(
+        json!({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": false}),
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive"
+        ],
+    );
+    check_property(
+        json!({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": true}),
+        expect![[""]],
+    );
+    check_property(
+        json!({"type": "object", "not": {"additionalProperties": false}, "anyOf": [{"additionalProperties": true}]}),
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].anyOf[0].additionalProperties: Forbidden: must be undefined to be structural"
+        ],
+    );
+    check_property(
+        json!({"type": "object", "properties": {"metadata": {"type": "object"}}, "oneOf": [{"properties": {"metadata": {"minProperties": 1}}}]}),
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].oneOf[0].properties[metadata]: Forbidden: must not be specified in a nested context"
+        ],
+    );
+    // The pattern of integers and strings needs no extension.
+    let both = json!([{"type": "integer"}, {"type": "string"}]);
+    check_property(
+        json!({"x-kubernetes-preserve-unknown-fields": true, "anyOf": both}),
+        expect![[""]],
+    );
+    check_property(json!({"type": "string", "allOf": [{"anyOf": both}]}), expect![[""]]);
+}
+
+#[test]
+fn defaults_of_embedded_resources_make_valid_metadata() {
+    let embedded = |properties: Value| json!({"type": "object", "x-kubernetes-embedded-resource": true, "properties": properties});
+    let metadata = |properties: Value| {
+        embedded(json!({"metadata": {"type": "object", "properties": properties}}))
+    };
+    check_property(
+        embedded(json!({
+            "kind": {"type": "string", "default": "Pod"},
+            "apiVersion": {"type": "string", "default": "v1"},
+            "metadata": {"type": "object", "default": {"name": "a"}},
+        })),
+        expect![[""]],
+    );
+    check_property(
+        embedded(json!({"kind": {"type": "string", "default": "a b"}})),
+        expect![[r#"
+            spec.validation.openAPIV3Schema.properties[x].properties[kind].default: Invalid value: "a b": must result in valid metadata: kind: Invalid value: "a b": may have mixed case, but should otherwise match: a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"#]],
+    );
+    let labels = |default: Value| json!({"labels": {"type": "object", "default": default, "additionalProperties": {"type": "string"}}});
+    check_property(metadata(labels(json!({"a": "b"}))), expect![[""]]);
+    check_property(
+        metadata(labels(json!({"a": 1}))),
+        expect![[r#"
+            spec.validation.openAPIV3Schema.properties[x].properties[metadata].properties[labels].default: Invalid value: {"a":1}: must result in valid metadata: metadata: Invalid value: {"labels":{"a":1}}: json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string"#]],
+    );
+    check_property(
+        metadata(labels(json!({"a": "?"}))),
+        expect![[r#"
+            spec.validation.openAPIV3Schema.properties[x].properties[metadata].properties[labels].default: Invalid value: {"a":"?"}: must result in valid metadata: metadata.labels: Invalid value: "?": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"#]],
+    );
+    check_property(
+        metadata(
+            json!({"labels": {"type": "object", "additionalProperties": {"type": "string", "default": "a"}}}),
+        ),
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].properties[metadata].properties[labels].additionalProperties.default: Forbidden: must not be set inside additionalProperties applying to object metadata"
+        ],
+    );
+    // Those of other maps are not checked.
+    check_property(
+        json!({"type": "object", "additionalProperties": {"type": "string", "default": 1}}),
+        expect![[""]],
+    );
+}
+
+#[test]
 fn lists_and_maps() {
     check_property(
         json!({"type": "string", "x-kubernetes-list-type": "set"}),

@@ -1,0 +1,265 @@
+//! Admission as a write meets it: changes by plugins, answers of webhooks, questions to
+//! authorizers.
+use crate::server::{Server, refused};
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use setpoint_object::ApiError;
+use setpoint_registry::{
+    Admission, AdmissionOptions, Attributes, Authorizer, Decision, Identity, ListOptions,
+    RegistryBuilder, Review, Verb, WebhookClient, WebhookClients, WebhookError,
+};
+use setpoint_spans::SpanContext;
+use setpoint_store::MemoryStore;
+use std::sync::Arc;
+use std::time::Duration;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const NAMESPACES: &str = "/api/v1/namespaces";
+
+async fn server(configure: impl FnOnce(RegistryBuilder) -> RegistryBuilder) -> Server {
+    let store = Arc::new(MemoryStore::default());
+    Server::configured(store.clone(), store, |builder| configure(builder.seed(7))).await
+}
+/// Waits until the watch cache has what is stored: a list of the newest state reads it.
+async fn settle(server: &Server) {
+    let request = server.request(Verb::List, NAMESPACES);
+    server.registry.list(&request, &ListOptions::default()).await.unwrap();
+}
+fn owner(uid: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid})
+}
+fn map(name: &str, owners: Value) -> Value {
+    json!({"metadata": {"name": name, "ownerReferences": owners}})
+}
+
+/// Adds the first owner of an object once more.
+#[derive(Debug)]
+struct Repeats;
+impl Admission for Repeats {
+    fn name(&self) -> &str {
+        "Repeats"
+    }
+    fn mutate<'a>(
+        &'a self,
+        _: &'a Review<'a>,
+        object: &'a mut Value,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        if let Some(owners) = object["metadata"]["ownerReferences"].as_array_mut() {
+            let first = owners[0].clone();
+            owners.push(first);
+        }
+        futures::future::ready(Ok(())).boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn owners_that_admission_repeats_are_there_once() {
+    let server = server(|builder| builder.admission(Arc::new(Repeats))).await;
+    let path = format!("{MAPS}/a");
+    let expected = json!([owner("u")]);
+    let warning = ".metadata.ownerReferences contains duplicate entries after mutating admission happens; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: u";
+    let created = server.create(MAPS, map("a", expected.clone())).await.unwrap();
+    assert_eq!(created["metadata"]["ownerReferences"], expected);
+    assert_eq!(server.warnings(), [warning]);
+    let updated = server.update(&path, map("a", expected.clone())).await.unwrap();
+    assert_eq!(updated["metadata"]["ownerReferences"], expected);
+    assert_eq!(server.warnings(), [warning]);
+    let patched = server.patch(&path, json!({"data": {"a": "b"}})).await.unwrap();
+    assert_eq!(patched["metadata"]["ownerReferences"], expected);
+    assert_eq!(server.warnings(), [warning]);
+    server.stop().await;
+}
+
+/// Webhooks that allow everything, with these members of the response.
+#[derive(Debug, Clone)]
+struct Answers(&'static str, Value);
+impl WebhookClients for Answers {
+    fn client(&self, _: &Value) -> Arc<dyn WebhookClient> {
+        Arc::new(self.clone())
+    }
+}
+impl WebhookClient for Answers {
+    fn call(
+        &self,
+        review: Bytes,
+        _: Duration,
+        _: Option<SpanContext>,
+    ) -> BoxFuture<'static, Result<Bytes, WebhookError>> {
+        let review: Value = serde_json::from_slice(&review).unwrap();
+        assert_eq!(review["apiVersion"], format!("admission.k8s.io/{}", self.0));
+        let mut response = self.1.clone();
+        response["uid"] = review["request"]["uid"].clone();
+        response["allowed"] = true.into();
+        let answer = json!({
+            "apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": response,
+        });
+        futures::future::ready(Ok(answer.to_string().into())).boxed()
+    }
+}
+
+/// Creates a ConfigMap with one webhook of a kind; returns it, or the refusal.
+async fn reviewed(kind: &str, version: &'static str, response: Value) -> Result<Value, String> {
+    let answers = Arc::new(Answers(version, response));
+    let server = server(|builder| builder.webhooks(answers)).await;
+    let configuration = json!({
+        "metadata": {"name": "c"},
+        "webhooks": [{
+            "name": "w.ex.io", "admissionReviewVersions": [version], "sideEffects": "None",
+            "clientConfig": {"url": "https://localhost/"},
+            "rules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"],
+                "operations": ["CREATE"],
+            }],
+        }],
+    });
+    let collection = format!("/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations");
+    server.create(&collection, configuration).await.unwrap();
+    settle(&server).await;
+    let made = server.create(MAPS, json!({"metadata": {"name": "a"}})).await;
+    server.stop().await;
+    made.map_err(|error| error.0.message)
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_of_the_old_version_are_checked_less() {
+    // `[{"op": "add", "path": "/data", "value": {"a": "b"}}]`
+    let patch = "W3sib3AiOiAiYWRkIiwgInBhdGgiOiAiL2RhdGEiLCAidmFsdWUiOiB7ImEiOiAiYiJ9fV0=";
+    let with_type = |kind: &str| json!({"patch": patch, "patchType": kind});
+    let ignored = reviewed("validating", "v1beta1", with_type("JSONPatch")).await.unwrap();
+    assert!(ignored["data"].is_null());
+    for response in [json!({"patch": patch}), with_type(""), with_type("Other")] {
+        let patched = reviewed("mutating", "v1beta1", response).await.unwrap();
+        assert_eq!(patched["data"], json!({"a": "b"}));
+    }
+    let invalid = |why: &str| {
+        let why = format!("received invalid webhook response: {why}");
+        Err(format!("Internal error occurred: failed calling webhook \"w.ex.io\": {why}"))
+    };
+    assert_eq!(
+        reviewed("validating", "v1", with_type("JSONPatch")).await,
+        invalid("validating webhook may not return response.patch")
+    );
+    assert_eq!(
+        reviewed("mutating", "v1", json!({"patch": patch})).await,
+        invalid("webhook returned response.patch but not response.patchType")
+    );
+}
+
+/// Allows what the plugin OwnerReferencesPermissionEnforcement asks about all finalizers.
+#[derive(Debug)]
+struct Finalizes(bool);
+impl Authorizer for Finalizes {
+    fn authorize<'a>(
+        &'a self,
+        request: &'a Attributes,
+    ) -> BoxFuture<'a, Result<Decision, ApiError>> {
+        let is_all = [request.group(), request.resource(), request.name()] == ["*"; 3]
+            && request.subresource().is_some_and(|part| part.as_str() == "finalizers");
+        let decision = match self.0 && is_all {
+            true => Decision::Allow(String::new()),
+            false => Decision::NoOpinion(String::new()),
+        };
+        futures::future::ready(Ok(decision)).boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_finalize_everything_may_block_every_owner() {
+    let blocking = |kind: &str| {
+        json!([{
+            "apiVersion": "ex.io/v1", "kind": kind, "name": "o", "uid": "u",
+            "blockOwnerDeletion": true,
+        }])
+    };
+    for (may, refusal) in [(true, None), (false, Some("no matches for kind \"Foo\""))] {
+        let options = AdmissionOptions::default().enable("OwnerReferencesPermissionEnforcement");
+        let plugins = options.build().unwrap();
+        let configure = |builder: RegistryBuilder| {
+            builder.admission_plugins(plugins).authorizer(Arc::new(Finalizes(may)))
+        };
+        let server = server(configure).await;
+        let made = server.create(MAPS, map("a", blocking("Foo"))).await;
+        match refusal {
+            None => assert!(made.is_ok(), "{made:?}"),
+            Some(text) => assert!(refused(made).contains(text)),
+        }
+        server.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_list_of_permitted_tolerations_permits_all() {
+    let own = json!([{"key": "a", "operator": "Exists"}]);
+    let other = json!([{"key": "b", "operator": "Exists"}]);
+    let options = AdmissionOptions::default()
+        .enable("PodTolerationRestriction")
+        .disable("DefaultTolerationSeconds")
+        .configure("PodTolerationRestriction", json!({"whitelist": other}));
+    let plugins = options.build().unwrap();
+    let mut server = server(|builder| builder.admission_plugins(plugins)).await;
+    let pod = || {
+        json!({"metadata": {"name": "p"}, "spec": {
+            "containers": [{"name": "c", "image": "i"}], "tolerations": own,
+        }})
+    };
+    let refusal = |scope: &str| {
+        format!(
+            r#"403 pods "p" is forbidden: pod tolerations (possibly merged with namespace default tolerations) conflict with its {scope} whitelist"#
+        )
+    };
+    assert_eq!(refused(server.create(PODS, pod()).await), refusal("cluster"));
+    let annotate = |text: String| {
+        json!({"metadata": {"annotations": {
+            "scheduler.alpha.kubernetes.io/tolerationsWhitelist": text,
+        }}})
+    };
+    server.identity = Identity::admin();
+    let default = format!("{NAMESPACES}/default");
+    server.patch(&default, annotate(other.to_string())).await.unwrap();
+    settle(&server).await;
+    assert_eq!(refused(server.create(PODS, pod()).await), refusal("namespace"));
+    server.patch(&default, annotate(String::new())).await.unwrap();
+    settle(&server).await;
+    server.create(PODS, pod()).await.unwrap();
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn mutating_policies_are_chosen_before_the_first_changes_the_object() {
+    let server = server(|builder| builder).await;
+    let group = "/apis/admissionregistration.k8s.io/v1";
+    // The second one matches only what the first one has changed.
+    for (name, key, selector) in [("a", "x", json!({})), ("b", "z", json!({"x": "y"}))] {
+        let expression = format!("Object{{metadata: Object.metadata{{labels: {{'{key}': 'y'}}}}}}");
+        let policy = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "matchConstraints": {
+                    "objectSelector": {"matchLabels": selector},
+                    "resourceRules": [{
+                        "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+                        "resources": ["configmaps"],
+                    }],
+                },
+                "reinvocationPolicy": "Never",
+                "mutations": [{
+                    "patchType": "ApplyConfiguration",
+                    "applyConfiguration": {"expression": expression},
+                }],
+            },
+        });
+        server.create(&format!("{group}/mutatingadmissionpolicies"), policy).await.unwrap();
+        let binding = json!({"metadata": {"name": name}, "spec": {"policyName": name}});
+        server.create(&format!("{group}/mutatingadmissionpolicybindings"), binding).await.unwrap();
+    }
+    settle(&server).await;
+    let made = server.create(MAPS, json!({"metadata": {"name": "m"}})).await.unwrap();
+    assert_eq!(made["metadata"]["labels"], json!({"x": "y"}));
+    let labelled = json!({"metadata": {"name": "n", "labels": {"x": "y"}}});
+    let made = server.create(MAPS, labelled).await.unwrap();
+    assert_eq!(made["metadata"]["labels"], json!({"x": "y", "z": "y"}));
+    server.stop().await;
+}
