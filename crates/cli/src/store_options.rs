@@ -179,18 +179,23 @@ async fn open_etcd(flags: &EtcdFlags) -> anyhow::Result<OpenStore> {
     let options = etcd_options(flags)?;
     let timeout = Duration::from_secs(flags.etcd_start_timeout);
     let deadline = Instant::now() + timeout;
+    // Of the attempt before: the last one may have no time to find its own.
+    let mut earlier = None;
     let etcd = loop {
         let problem =
             match tokio::time::timeout_at(deadline, EtcdStore::connect(options.clone())).await {
                 Ok(Ok(etcd)) => break etcd,
                 Ok(Err(error @ EtcdError::Unreachable { .. })) => error.to_string(),
                 Ok(Err(error)) => return Err(error).context("open etcd"),
-                Err(_) => format!("no etcd member of {} answers", flags.etcd_endpoints.join(", ")),
+                Err(_) => earlier.take().unwrap_or_else(|| {
+                    format!("no etcd member of {} answers", flags.etcd_endpoints.join(", "))
+                }),
             };
         if Instant::now() + RETRY_PAUSE >= deadline {
             bail!("{problem}; gave up after {} s (--etcd-start-timeout)", timeout.as_secs());
         }
         tracing::warn!(problem, "cannot reach etcd; retrying");
+        earlier = Some(problem);
         tokio::time::sleep(RETRY_PAUSE).await;
     };
     Ok(OpenStore { store: Arc::new(etcd.clone()), engine: Engine::Etcd(etcd) })
