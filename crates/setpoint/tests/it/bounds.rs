@@ -60,9 +60,12 @@ async fn watcher_that_never_reads_is_ended() {
             person.fill("big", &format!("{n}{}", &text[8..])).await;
         }
         for (stream, behind) in [(&mut stalled, revision(&first)), (&mut unread, 0)] {
-            let (frames, ended) = read(stream).await;
+            let (mut frames, ended) = read(stream).await;
             assert!(ended, "its past is dropped");
             assert!(frames.len() <= HELD_EVENTS_MAX, "{} events were kept for it", frames.len());
+            // It had not got all initial objects, so it cannot resume.
+            let last: Value = serde_json::from_slice(&frames.pop().unwrap()).unwrap();
+            assert_eq!((&last["type"], &last["object"]["code"]), (&json!("ERROR"), &json!(410)));
             // The events that it still receives are in order and without gaps up to its end.
             let revisions: Vec<u64> = frames.iter().map(revision).collect();
             assert!(revisions.is_sorted() && revisions.iter().all(|revision| *revision > behind));
