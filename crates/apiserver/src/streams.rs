@@ -122,13 +122,13 @@ impl PodStream<'_> {
 
     /// The log of a pod that no node has: nothing yet, which is no failure.
     fn no_log(&self) -> Result<Response<Body>, ApiError> {
-        options::log(self.query, self.now)?;
+        options::log(self.query, self.pod.name(), self.now)?;
         self.container()?;
         Ok(respond::empty(StatusCode::NO_CONTENT))
     }
 
     async fn log(&self, agent: &Arc<dyn NodeAgent>) -> Result<Response<Body>, ApiError> {
-        let options = options::log(self.query, self.now)?;
+        let options = options::log(self.query, self.pod.name(), self.now)?;
         let container = self.container()?;
         if !options.previous {
             containers::check_started(self.pod, &container.container)?;
