@@ -27,6 +27,7 @@ use crate::respond::to_yaml;
 use crate::table::{self, IncludeObject, Printer, printable};
 use serde_json::json;
 use setpoint_object::time::Timestamp;
+use setpoint_registry::table::Columns;
 use setpoint_registry::{List, Listed, Resource, SchemaLanguage};
 use setpoint_schema::{cbor, protobuf};
 use std::sync::Arc;
@@ -59,6 +60,8 @@ pub(crate) struct Form {
     pub(crate) include: IncludeObject,
     /// Whether the objects have the kind's printer.
     pub(crate) has_printer: bool,
+    /// Whether they are Scales, which have a printer of their own.
+    pub(crate) is_scale: bool,
     /// The present time, for ages.
     pub(crate) now: Timestamp,
 }
@@ -66,7 +69,11 @@ pub(crate) struct Form {
 impl Form {
     /// Converts the objects to Tables.
     pub(crate) fn printer(&self, version: MetaVersion) -> Printer<'_> {
-        let columns = if self.has_printer { printable(&self.resource.columns) } else { None };
+        let columns = match (self.has_printer, self.is_scale) {
+            (true, _) => printable(&self.resource.columns),
+            (false, true) => Some(Columns::of_scale()),
+            (false, false) => None,
+        };
         Printer { columns, version, include: self.include, now: self.now }
     }
 

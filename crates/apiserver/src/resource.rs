@@ -74,6 +74,8 @@ impl Exchange<'_> {
         if let Some(subresource) = &target.subresource
             && target.resource.kind.has_node_streams
             && self.agents.may_serve(subresource)
+            // A log is only read.
+            && (*subresource != Subresource::Log || self.attributes.verb == Verb::Get)
             && let Some(response) = Box::pin(self.stream(subresource)).await?
         {
             return Ok(response);
@@ -393,7 +395,7 @@ impl Exchange<'_> {
 
     /// How objects of a resource are written.
     fn form(&self, accepted: Accepted, target: &Target) -> Form {
-        // Subresources with bodies of their own (Scale) have no printer.
+        // Subresources with bodies of their own do not have the kind's printer.
         let own_body = target
             .subresource
             .as_ref()
@@ -406,6 +408,7 @@ impl Exchange<'_> {
             pretty: self.style.pretty || accepted.pretty,
             include: IncludeObject::of(self.query).unwrap_or_default(),
             has_printer: !own_body,
+            is_scale: target.subresource == Some(Subresource::Scale),
             now: self.registry.clock().now(),
         }
     }

@@ -138,17 +138,14 @@ fn group_version(
     let group = catalog.group(group).ok_or(Unrouted::Page)?;
     let miss = || Unrouted::of(group.routes);
     let version = group.versions.iter().find(|v| &***v == version).ok_or_else(miss)?;
-    let rest = match rest {
-        [] | [""] => {
-            return Ok(Route::ApiResources { group: group.name.clone(), version: version.clone() });
-        }
-        // A trailing slash is accepted on collections.
-        [head @ .., ""] => match head {
-            [_] | ["namespaces", _, _] | ["watch", _] => head,
-            _ => return Err(miss()),
-        },
-        rest => rest,
-    };
+    // Slashes at the end of a path do not count.
+    let mut rest = rest;
+    while let [head @ .., ""] = rest {
+        rest = head;
+    }
+    if rest.is_empty() {
+        return Ok(Route::ApiResources { group: group.name.clone(), version: version.clone() });
+    }
     if rest.contains(&"") {
         return Err(miss());
     }

@@ -23,10 +23,11 @@ pub(crate) use limits::Slots;
 use crate::body::Body;
 use crate::node_agent::{ContainerRef, NodeAgent, PodRef};
 use crate::query::Query;
+use crate::respond;
 use crate::websocket::Upgrade;
 use futures::StreamExt as _;
 use http::request::Parts;
-use http::{HeaderValue, Response, header};
+use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
 use setpoint_object::ApiError;
 use setpoint_object::meta::ObjectExt as _;
@@ -56,10 +57,15 @@ impl std::fmt::Debug for Agents {
 }
 
 impl Agents {
-    /// Whether a subresource of pods is a stream that an agent may serve.
+    /// Whether a subresource of pods is a stream that an agent may serve, or a log, which may be
+    /// that of a pod without a node.
     pub(crate) fn may_serve(&self, subresource: &Subresource) -> bool {
         use Subresource::{Attach, Exec, Log, PortForward};
-        !self.list.is_empty() && matches!(subresource, Attach | Exec | Log | PortForward)
+        match subresource {
+            Log => true,
+            Attach | Exec | PortForward => !self.list.is_empty(),
+            _ => false,
+        }
     }
 
     fn of(&self, node: &str) -> Option<&Arc<dyn NodeAgent>> {
@@ -88,6 +94,9 @@ impl PodStream<'_> {
         subresource: &Subresource,
     ) -> Result<Option<Response<Body>>, ApiError> {
         let node = self.pod["spec"]["nodeName"].as_str().unwrap_or_default();
+        if node.is_empty() && *subresource == Subresource::Log {
+            return self.no_log().map(Some);
+        }
         let Some(agent) = self.agents.of(node) else { return Ok(None) };
         let answer = match subresource {
             Subresource::Log => self.log(agent).await,
@@ -111,8 +120,15 @@ impl PodStream<'_> {
         Ok(ContainerRef { pod: self.pod_ref(), container })
     }
 
+    /// The log of a pod that no node has: nothing yet, which is no failure.
+    fn no_log(&self) -> Result<Response<Body>, ApiError> {
+        options::log(self.query, self.pod.name(), self.now)?;
+        self.container()?;
+        Ok(respond::empty(StatusCode::NO_CONTENT))
+    }
+
     async fn log(&self, agent: &Arc<dyn NodeAgent>) -> Result<Response<Body>, ApiError> {
-        let options = options::log(self.query, self.now)?;
+        let options = options::log(self.query, self.pod.name(), self.now)?;
         let container = self.container()?;
         if !options.previous {
             containers::check_started(self.pod, &container.container)?;

@@ -14,9 +14,9 @@ const DOCUMENTS_MAX: usize = 1_000;
 #[derive(Debug, Args)]
 pub(crate) struct OpenApiOptions {
     /// A published OpenAPI document of Kubernetes (`swagger.json`, or one of version 3), or a
-    /// folder of them: `kubectl explain` shows their descriptions of built-in types. May be given
-    /// several times. Read at start. Without it, types, enums, required fields and defaults are
-    /// shown.
+    /// folder of them: `kubectl explain` shows their descriptions of built-in types, and known
+    /// values (enums). May be given several times. Read at start. Without it, types, required
+    /// fields and defaults are shown.
     #[arg(long = "openapi", value_name = "FILE")]
     files: Vec<PathBuf>,
 }

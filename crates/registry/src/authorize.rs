@@ -94,6 +94,12 @@ pub(crate) static EVERYTHING: LazyLock<Arc<[Rule]>> = LazyLock::new(|| {
     Arc::new([resources, paths])
 });
 
+/// Whether rules allow everything.
+pub(crate) fn holds_everything(held: &[Arc<[Rule]>]) -> bool {
+    let held: Vec<&Rule> = held.iter().flat_map(|rules| rules.iter()).collect();
+    setpoint_rbac::missing(EVERYTHING.iter(), &held).is_none()
+}
+
 /// The rules of a user, of all authorizers.
 #[derive(Debug)]
 pub(crate) struct UserRules {
@@ -212,10 +218,6 @@ impl Chain {
 
     /// The rules of a user in a namespace; empty for cluster scope.
     pub(crate) fn rules(&self, identity: &Identity, namespace: &str) -> UserRules {
-        if identity.is_in(MASTERS) {
-            let rules = vec![EVERYTHING.clone()];
-            return UserRules { rules, is_known: true, is_complete: true };
-        }
         let mut held = UserRules { rules: Vec::new(), is_known: false, is_complete: true };
         for authorizer in self.flat().iter().filter(|one| one.concerns(identity)) {
             match authorizer.rules(identity, namespace) {
@@ -225,6 +227,14 @@ impl Chain {
                 }
                 None => held.is_complete = false,
             }
+        }
+        if identity.is_in(MASTERS) {
+            // A role may say the same of them already.
+            if !holds_everything(&held.rules) {
+                held.rules.insert(0, EVERYTHING.clone());
+            }
+            held.is_known = true;
+            held.is_complete = true;
         }
         held
     }

@@ -14,6 +14,7 @@ mod tests;
 use serde_json::Value;
 use setpoint_object::jsonpath::JsonPath;
 use setpoint_object::time::Timestamp;
+use std::sync::LazyLock;
 
 pub use age::{age_of, human_duration};
 
@@ -93,6 +94,19 @@ impl Columns {
     pub fn custom(columns: &Value) -> Self {
         custom::columns(columns)
     }
+    /// The columns of the `scale` subresource of any kind.
+    pub fn of_scale() -> &'static Self {
+        static SCALE: LazyLock<Columns> = LazyLock::new(|| Columns {
+            definitions: vec![
+                ColumnDefinition::new("Name", "string", ""),
+                ColumnDefinition::new("Desired", "integer", ""),
+                ColumnDefinition::new("Available", "integer", ""),
+                ColumnDefinition::new("Age", "string", ""),
+            ],
+            cells: Cells::Builtin(scale),
+        });
+        &SCALE
+    }
     /// The cells of one object, one per heading.
     pub fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         match &self.cells {
@@ -100,6 +114,15 @@ impl Columns {
             Cells::Paths(paths) => custom::row(&self.definitions, paths, object, now),
         }
     }
+}
+
+fn scale(object: &Value, now: Timestamp) -> Vec<Value> {
+    vec![
+        cell::name(object),
+        cell::int(object, "spec.replicas").into(),
+        cell::int(object, "status.replicas").into(),
+        cell::age(object, now),
+    ]
 }
 
 /// Kinds without a printer: name and creation time as written.

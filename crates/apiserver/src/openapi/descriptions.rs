@@ -1,6 +1,7 @@
 //! Descriptions of built-in types, from published OpenAPI documents.
 
 use serde::Deserialize;
+use serde_json::Value;
 use setpoint_facts::DEFINITIONS;
 use sha2::{Digest as _, Sha512};
 use std::collections::{BTreeMap, HashMap};
@@ -33,8 +34,8 @@ pub enum OpenApiFileError {
     TooMuchText,
 }
 
-/// Descriptions of built-in types and their fields, from the OpenAPI documents that Kubernetes
-/// publishes: `swagger.json`, or documents of version 3.
+/// Descriptions of built-in types and their fields, and the known values of texts, from the OpenAPI
+/// documents that Kubernetes publishes: `swagger.json`, or documents of version 3.
 ///
 /// The documents of this server then have them, so that `kubectl explain` shows them. Types and
 /// fields that this server does not have are left out; the rest of the documents is not used.
@@ -49,6 +50,8 @@ pub struct OpenApiDescriptions {
 struct Described {
     text: Option<Box<str>>,
     fields: HashMap<&'static str, Box<str>>,
+    /// The known values of fields: lists of texts.
+    enums: HashMap<&'static str, Value>,
 }
 
 #[derive(Deserialize)]
@@ -74,6 +77,24 @@ struct Definition {
 #[derive(Deserialize)]
 struct Property {
     description: Option<String>,
+    #[serde(rename = "enum")]
+    values: Option<Value>,
+    items: Option<Items>,
+}
+#[derive(Deserialize)]
+struct Items {
+    #[serde(rename = "enum")]
+    values: Option<Value>,
+}
+
+impl Property {
+    /// The known values of a text, or of the texts in a list.
+    fn known_values(&mut self) -> Option<Value> {
+        let of_items = self.items.take().and_then(|items| items.values);
+        let values = self.values.take().or(of_items)?;
+        let is_text = values.as_array().is_some_and(|all| all.iter().all(Value::is_string));
+        is_text.then_some(values)
+    }
 }
 
 impl OpenApiDescriptions {
@@ -117,10 +138,14 @@ impl OpenApiDescriptions {
             if let Some(text) = described.description.filter(|text| !text.is_empty()) {
                 own.text = Some(bounded(text)?);
             }
-            for (name, property) in described.properties {
+            for (name, mut property) in described.properties {
                 let field = known.fields.iter().find(|field| field.name == name);
-                let text = property.description.filter(|text| !text.is_empty());
-                if let (Some(field), Some(text)) = (field, text) {
+                let Some(field) = field else { continue };
+                if let Some(values) = property.known_values() {
+                    bounded(values.to_string())?;
+                    own.enums.insert(field.name, values);
+                }
+                if let Some(text) = property.description.filter(|text| !text.is_empty()) {
                     own.fields.insert(field.name, bounded(text)?);
                 }
             }
@@ -143,6 +168,11 @@ impl OpenApiDescriptions {
         self.types.get(definition)?.fields.get(field).map(|text| &**text)
     }
 
+    /// The known values of a field of a definition, or of the elements of its list.
+    pub(super) fn values_of_field(&self, definition: &str, field: &str) -> Option<&Value> {
+        self.types.get(definition)?.enums.get(field)
+    }
+
     /// Differs if the descriptions do.
     pub(super) fn digest(&self) -> String {
         super::hex(self.hash.clone())
@@ -152,6 +182,7 @@ impl OpenApiDescriptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::openapi::{Dialect, schema};
     use serde_json::json;
 
     const POD: &str = "io.k8s.api.core.v1.Pod";
@@ -182,6 +213,28 @@ mod tests {
             assert_eq!(all.of_field(POD, "spec"), Some("What it is to be."));
             assert_eq!((all.of_field(POD, "unheard"), all.of("io.ex.v1.Ring")), (None, None));
             assert_ne!(all.digest(), OpenApiDescriptions::new().digest());
+        }
+    }
+
+    #[test]
+    fn known_values_of_texts_are_in_the_schemas() {
+        let claim = "io.k8s.api.core.v1.PersistentVolumeClaimSpec";
+        let mut all = OpenApiDescriptions::new();
+        let document = json!({"swagger": "2.0", "definitions": {claim: {"properties": {
+            "accessModes": {"type": "array", "items": {"type": "string", "enum": ["A", "B"]}},
+            "volumeMode": {"type": "string", "enum": ["C"]},
+            "volumeName": {"type": "string", "enum": [1]},
+            "resources": {"enum": ["D"]},
+        }}}});
+        all.add(document.to_string().as_bytes()).unwrap();
+        for dialect in [Dialect::V2, Dialect::V3] {
+            let made = schema::definition(claim, dialect, Some(&all));
+            let fields = &made["properties"];
+            assert_eq!(fields["accessModes"]["items"]["enum"], json!(["A", "B"]));
+            assert_eq!(fields["volumeMode"]["enum"], json!(["C"]));
+            // Neither values of another type nor those of a field that is no text.
+            assert_eq!(fields["volumeName"].get("enum"), None);
+            assert_eq!(fields["resources"].get("enum"), None);
         }
     }
 

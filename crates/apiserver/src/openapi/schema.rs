@@ -107,7 +107,12 @@ fn object(definition: &Definition, dialect: Dialect, texts: Texts<'_>) -> Value 
             .fields
             .iter()
             .map(|member| {
-                let value = field(member, describe(member.name), dialect);
+                let mut value = field(member, describe(member.name), dialect);
+                let values =
+                    texts.and_then(|texts| texts.values_of_field(definition.name, member.name));
+                if let Some(values) = values {
+                    put_values(&mut value, values);
+                }
                 (member.name.to_owned(), value)
             })
             .collect();
@@ -203,6 +208,16 @@ fn field(field: &Field, description: Option<&str>, dialect: Dialect) -> Value {
     }
     let schema = of_type(&field.ty, field.format, dialect);
     with_extras(schema, extras, dialect)
+}
+
+/// Puts the known values of a text, or of the texts in a list, into its schema.
+fn put_values(schema: &mut Value, values: &Value) {
+    let place = if schema["type"] == "array" { &mut schema["items"] } else { schema };
+    if place["type"] == "string"
+        && let Value::Object(members) = place
+    {
+        members.insert("enum".to_owned(), values.clone());
+    }
 }
 
 /// Adds members to a schema. In v3 a reference must not have siblings, so it moves into `allOf`.

@@ -2,8 +2,8 @@
 
 use crate::node_agent::{LogOptions, since};
 use crate::query::Query;
-use setpoint_object::ApiError;
 use setpoint_object::time::Timestamp;
+use setpoint_object::{ApiError, GroupKind, field};
 
 /// The streams of a request for `exec` or `attach`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,20 +40,16 @@ pub(super) fn run(query: &Query, is_attach: bool) -> Result<StreamOptions, ApiEr
     Ok(wanted)
 }
 
-/// Reads `PodLogOptions`.
+/// Reads `PodLogOptions` for the log of the pod `name`.
 ///
 /// # Errors
 ///
-/// 400 for numbers that are none or negative, and for two options of one meaning.
-pub(super) fn log(query: &Query, now: Timestamp) -> Result<LogOptions, ApiError> {
-    let number = |name: &str, min: i64| match query.integer(name)? {
-        Some(n) if n < min => {
-            let message = format!("{name}: Invalid value: {n}: must be at least {min}");
-            Err(ApiError::bad_request(message))
-        }
-        found => Ok(found.and_then(|n| u64::try_from(n).ok())),
-    };
-    let seconds = number("sinceSeconds", 1)?;
+/// 400 for texts that are no numbers or times; 422 for numbers that are too small, and for two
+/// options of one meaning.
+pub(super) fn log(query: &Query, name: &str, now: Timestamp) -> Result<LogOptions, ApiError> {
+    let seconds = query.integer("sinceSeconds")?;
+    let tail = query.integer("tailLines")?;
+    let limit_bytes = query.integer("limitBytes")?;
     let time = match query.get("sinceTime").filter(|text| !text.is_empty()) {
         None => None,
         Some(text) => match Timestamp::parse(text) {
@@ -64,17 +60,35 @@ pub(super) fn log(query: &Query, now: Timestamp) -> Result<LogOptions, ApiError>
             }
         },
     };
-    if seconds.is_some() && time.is_some() {
-        let message = "at most one of `sinceTime` or `sinceSeconds` may be specified";
-        return Err(ApiError::bad_request(message));
+    let mut errors = Vec::new();
+    let mut check = |name: &str, value: Option<i64>, min: i64, detail: &str| {
+        if let Some(value) = value.filter(|value| *value < min) {
+            errors.push(field::Error::invalid(field::Path::new(name), &value.into(), detail));
+        }
+    };
+    check("tailLines", tail, 0, "must be greater than or equal to 0");
+    check("limitBytes", limit_bytes, 1, "must be greater than 0");
+    if time.is_none() {
+        check("sinceSeconds", seconds, 1, "must be greater than 0");
+    } else if seconds.is_some() {
+        let detail = "at most one of `sinceTime` or `sinceSeconds` may be specified";
+        errors.push(field::Error::forbidden(field::Path::new("[]"), detail));
     }
+    if query.get("stream").is_some() {
+        errors.push(field::Error::forbidden(field::Path::new("stream"), "may not be specified"));
+    }
+    if !errors.is_empty() {
+        let kind = GroupKind { group: "".into(), kind: "PodLogOptions".into() };
+        return Err(ApiError::invalid(&kind, name, &errors));
+    }
+    let unsigned = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
     let flag = |name: &str| query.flag(name).unwrap_or(false);
     Ok(LogOptions {
         follow: flag("follow"),
         previous: flag("previous"),
-        since: seconds.map(|seconds| since(now, seconds)).or(time),
-        tail: number("tailLines", 0)?,
-        limit_bytes: number("limitBytes", 1)?,
+        since: unsigned(seconds).map(|seconds| since(now, seconds)).or(time),
+        tail: unsigned(tail),
+        limit_bytes: unsigned(limit_bytes),
         timestamps: flag("timestamps"),
     })
 }
@@ -86,18 +100,28 @@ mod tests {
     #[test]
     fn options_are_checked() {
         let now = Timestamp::from_secs(1000);
-        let read = |text: &str| log(&Query::parse(text), now);
+        let read = |text: &str| log(&Query::parse(text), "p", now);
         let options = read("follow=true&tailLines=5&sinceSeconds=10").unwrap();
         assert!(options.follow && options.tail == Some(5));
         assert_eq!(options.since, Some(Timestamp::from_secs(990)));
-        for bad in [
-            "tailLines=-1",
-            "tailLines=x",
-            "limitBytes=0",
-            "sinceTime=monday",
-            "sinceSeconds=1&sinceTime=2026-01-01T00:00:00Z",
-        ] {
+        for bad in ["tailLines=x", "sinceTime=monday"] {
             assert_eq!(read(bad).unwrap_err().code(), 400, "{bad}");
+        }
+        for (bad, why) in [
+            (
+                "tailLines=-1&limitBytes=0",
+                "[tailLines: Invalid value: -1: must be greater than or equal to 0, limitBytes: Invalid value: 0: must be greater than 0]",
+            ),
+            ("sinceSeconds=0", "sinceSeconds: Invalid value: 0: must be greater than 0"),
+            (
+                "sinceSeconds=1&sinceTime=2026-01-01T00:00:00Z",
+                "[]: Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified",
+            ),
+            ("stream=Stdout", "stream: Forbidden: may not be specified"),
+        ] {
+            let error = read(bad).unwrap_err();
+            let text = format!("PodLogOptions \"p\" is invalid: {why}");
+            assert_eq!((error.code(), error.to_string()), (422, text));
         }
         let wanted = run(&Query::parse("command=ls&command=-l&stdout=1&stderr=1&tty=1"), false);
         let wanted = wanted.unwrap();

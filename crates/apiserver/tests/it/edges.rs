@@ -5,6 +5,8 @@ use serde_json::json;
 
 crate::cases! {
     methods_of_collections_are_limited
+    slashes_at_the_end_do_not_count
+    the_log_of_a_pod_without_a_node_is_empty
     options_that_mean_something_else
     owners_and_names_have_limits
     both_ways_of_collecting_garbage_exclude_each_other
@@ -19,6 +21,7 @@ crate::cases! {
 }
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const MERGE: &str = "application/merge-patch+json";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 async fn methods_of_collections_are_limited(server: Server) {
@@ -31,6 +34,62 @@ async fn methods_of_collections_are_limited(server: Server) {
     let head = server.send(request("HEAD", MAPS, "")).await;
     assert_eq!((head.code, head.body.len()), (405, 0));
     assert_eq!(server.get(&format!("{MAPS}/")).await.code, 200, "a trailing slash");
+}
+
+async fn slashes_at_the_end_do_not_count(server: Server) {
+    let created = server.post(&format!("{MAPS}/"), config_map("a", "1")).await;
+    assert_eq!(created.code, 201, "{}", created.text());
+    for path in [
+        "/api/v1/",
+        "/api/v1//",
+        "/api/v1/namespaces/default/configmaps//",
+        "/api/v1/namespaces/default/configmaps/a/",
+        "/api/v1/namespaces/default/configmaps/a//",
+    ] {
+        let answer = server.get(path).await;
+        assert_eq!(answer.code, 200, "{path}: {}", answer.text());
+    }
+    let changed = server.patch(&format!("{MAPS}/a/"), MERGE, r#"{"data":{"k":"2"}}"#).await;
+    assert_eq!(changed.json()["data"]["k"], "2");
+    server.get("/api/v1/namespaces/default/pods/p/status/").await.check_status(
+        404,
+        "NotFound",
+        r#"pods "p" not found"#,
+    );
+    assert_eq!(server.delete(&format!("{MAPS}/a/")).await.code, 200);
+    server.get(&format!("{MAPS}//a")).await.check_status(
+        404,
+        "NotFound",
+        "the server could not find the requested resource",
+    );
+}
+
+async fn the_log_of_a_pod_without_a_node_is_empty(server: Server) {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    });
+    let created = server.post(PODS, pod).await;
+    assert_eq!(created.code, 201, "{}", created.text());
+    for query in ["", "?container=c", "?previous=true&follow=true"] {
+        let log = server.get(&format!("{PODS}/p/log{query}")).await;
+        assert_eq!((log.code, log.text().as_str()), (204, ""), "{query}");
+    }
+    server.get(&format!("{PODS}/p/log?container=x")).await.check_status(
+        400,
+        "BadRequest",
+        "container x is not valid for pod p",
+    );
+    server.get(&format!("{PODS}/q/log")).await.check_status(
+        404,
+        "NotFound",
+        r#"pods "q" not found"#,
+    );
+    server.post(&format!("{PODS}/p/log"), "{}").await.check_status(
+        405,
+        "MethodNotAllowed",
+        "the server does not allow this method on the requested resource",
+    );
 }
 
 async fn options_that_mean_something_else(server: Server) {

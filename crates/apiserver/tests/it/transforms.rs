@@ -6,6 +6,7 @@ use serde_json::json;
 crate::cases! {
     list_as_a_table
     object_as_a_table
+    scales_have_columns_of_their_own
     included_objects_are_chosen
     metadata_only
     asking_the_wrong_shape_is_406
@@ -46,6 +47,30 @@ async fn object_as_a_table(server: Server) {
         "NotFound",
         r#"configmaps "b" not found"#,
     );
+}
+
+async fn scales_have_columns_of_their_own(server: Server) {
+    let sets = "/apis/apps/v1/namespaces/default/replicasets";
+    let set = json!({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "a"},
+        "spec": {
+            "replicas": 3,
+            "selector": {"matchLabels": {"k": "v"}},
+            "template": {
+                "metadata": {"labels": {"k": "v"}},
+                "spec": {"containers": [{"name": "c", "image": "i"}]},
+            },
+        },
+    });
+    let created = server.post(sets, set).await;
+    assert_eq!(created.code, 201, "{}", created.text());
+    let table = server.accept(&format!("{sets}/a/scale"), TABLE).await.json();
+    let names: Vec<_> =
+        table["columnDefinitions"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
+    assert_eq!(names, ["Name", "Desired", "Available", "Age"]);
+    let cells = table["rows"][0]["cells"].as_array().unwrap();
+    assert_eq!(cells[..3], [json!("a"), json!(3), json!(0)]);
+    assert_eq!(cells.len(), 4);
 }
 
 async fn included_objects_are_chosen(server: Server) {

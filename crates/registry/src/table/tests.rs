@@ -385,6 +385,13 @@ fn nodes_and_the_cluster() {
 
 #[test]
 fn volumes() {
+    // Bound before its capacity is known.
+    check(
+        "",
+        "PersistentVolumeClaim",
+        json!({"spec": {"volumeName": "v"}, "status": {"phase": "Pending"}}),
+        expect!["x | Pending | v | 0 |  |  | <unset> | 10m | <unset>"],
+    );
     check(
         "",
         "PersistentVolumeClaim",

@@ -177,7 +177,10 @@ async fn invalid_options_are_refused_before_the_stream() {
     for (path, message) in [
         ("batch:v1/jobs", r#"field label "a" not supported for Job"#),
         ("v1/nodes", "field label not supported: a"),
-        ("apps:v1/deployments", "field label not supported: a"),
+        (
+            "apps:v1/deployments",
+            r#""a" is not a known field selector: only "metadata.name", "metadata.namespace""#,
+        ),
     ] {
         let error = bench.watch(path, options("fields=a=b")).await.unwrap_err();
         assert_eq!(error.to_string(), message);

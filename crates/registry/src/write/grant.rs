@@ -11,7 +11,7 @@
 //! finalizers, which the garbage collector makes, do not count.
 use super::Write;
 use crate::attributes::{Requested, Target};
-use crate::authorize::{Decision, EVERYTHING, forbidden};
+use crate::authorize::{Decision, forbidden, holds_everything};
 use crate::verb::Verb;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
@@ -169,9 +169,4 @@ fn is_empty(value: &Value) -> bool {
         Value::String(text) => text.is_empty(),
         _ => false,
     }
-}
-
-fn holds_everything(held: &[Arc<[Rule]>]) -> bool {
-    let held: Vec<&Rule> = held.iter().flat_map(|rules| rules.iter()).collect();
-    setpoint_rbac::missing(EVERYTHING.iter(), &held).is_none()
 }

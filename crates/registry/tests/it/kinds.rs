@@ -125,6 +125,11 @@ async fn refusals_on_create() {
             r#"422 PriorityClass.scheduling.k8s.io "p" is invalid: value: Forbidden: maximum allowed value of a user defined priority is 1000000000"#,
         ),
         (
+            "/apis/scheduling.k8s.io/v1/priorityclasses",
+            named("system-x", json!({"value": 1})),
+            r#"422 PriorityClass.scheduling.k8s.io "system-x" is invalid: metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only. error: system-x is not a known system priority class"#,
+        ),
+        (
             "/api/v1/namespaces",
             named("a.b", json!({})),
             r#"422 Namespace "a.b" is invalid: metadata.name: Invalid value: "a.b": must not contain dots"#,

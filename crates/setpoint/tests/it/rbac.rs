@@ -251,10 +251,15 @@ async fn reviews_are_answered() {
             "spec": {"namespace": "default"},
         });
         let path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
-        let (status, answer) = send(&server, bob(), Method::POST, path, rules).await;
+        let (status, answer) = send(&server, bob(), Method::POST, path, rules.clone()).await;
         assert_eq!((status.as_u16(), &answer["status"]["incomplete"]), (201, &json!(false)));
         let urls = answer["status"]["nonResourceRules"].to_string();
         assert!(urls.contains("/openapi/*"), "{answer}");
+        // Who may do everything sees the rules of their other groups, too.
+        let (_, answer) = send(&server, Identity::admin(), Method::POST, path, rules).await;
+        let urls = answer["status"]["nonResourceRules"].to_string();
+        assert!(urls.contains("/openapi/*"), "{answer}");
+        assert_eq!(urls.matches(r#""*""#).count(), 2, "one rule with all verbs and paths: {answer}");
 
         let ask = |spec: Value| json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec,

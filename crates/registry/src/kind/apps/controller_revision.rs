@@ -1,6 +1,6 @@
 //! ControllerRevisions.
 use crate::kind::at::check;
-use crate::kind::{Kind, MetadataCheck, MetadataChecks, not_supported};
+use crate::kind::{Kind, MetadataCheck, MetadataChecks};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;
@@ -10,7 +10,6 @@ use setpoint_object::time::Timestamp;
 pub(in crate::kind) static KIND: Kind = Kind {
     changed_metadata: MetadataChecks::before(&[MetadataCheck::Change, MetadataCheck::Whole]),
     validate,
-    unknown_label: not_supported,
     cells: Some(cells),
     rules: "data and number; immutable data",
     ..Kind::plain("apps", "ControllerRevision")

@@ -2,9 +2,7 @@
 use crate::kind::at::{At, check};
 use crate::kind::format::{at_most_all, count_of, count_or_percent};
 use crate::kind::workload::{REVISIONS, TEMPLATE_CONTAINERS};
-use crate::kind::{
-    Context, Fill, Kind, Members, StatusMeta, not_supported, pod_default, template, workload,
-};
+use crate::kind::{Context, Fill, Kind, Members, StatusMeta, pod_default, template, workload};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::field;
@@ -21,7 +19,6 @@ pub(in crate::kind) static KIND: Kind = Kind {
     warnings: workload::template_warnings,
     update_warnings: workload::update_warnings,
     pod_spec: "spec.template.spec",
-    unknown_label: not_supported,
     cells: Some(cells),
     rules: "selector, template, strategy; immutable selector; `status`",
     ..Kind::with_status(

@@ -2,7 +2,7 @@
 use crate::kind::at::{At, check};
 use crate::kind::format::{at_most_all, count_of, count_or_percent};
 use crate::kind::workload::{REVISIONS, TEMPLATE_CONTAINERS, name_and_ready};
-use crate::kind::{Fill, Kind, Members, StatusMeta, not_supported, pod_default, workload};
+use crate::kind::{Fill, Kind, Members, StatusMeta, pod_default, workload};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;
@@ -17,7 +17,6 @@ pub(in crate::kind) static KIND: Kind = Kind {
     warnings: workload::warnings,
     update_warnings: workload::update_warnings,
     pod_spec: "spec.template.spec",
-    unknown_label: not_supported,
     cells: Some(cells),
     rules: "selector, template, strategy, deadline; immutable selector; `status`",
     ..Kind::with_status("apps", "Deployment", StatusMeta::ButLabels, "{}")

@@ -1,7 +1,7 @@
 //! ReplicaSets.
 use crate::kind::at::check;
 use crate::kind::workload::replicas;
-use crate::kind::{Fill, Kind, Members, StatusMeta, not_supported, pod_default, workload};
+use crate::kind::{Fill, Kind, Members, StatusMeta, pod_default, workload};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;
@@ -15,7 +15,6 @@ pub(in crate::kind) static KIND: Kind = Kind {
     warnings: workload::warnings,
     update_warnings: workload::update_warnings,
     pod_spec: "spec.template.spec",
-    unknown_label: not_supported,
     cells: Some(cells),
     rules: "selector, template, numbers; immutable selector; `status`",
     ..Kind::with_status("apps", "ReplicaSet", StatusMeta::All, r#"{"replicas":0}"#)

@@ -4,7 +4,7 @@ use crate::kind::format::{at_most_all, count_of, count_or_percent};
 use crate::kind::workload::{REVISIONS, TEMPLATE_CONTAINERS, name_and_ready, rest_is_same};
 use crate::kind::{
     Fill, Kind, Members, MetadataCheck, MetadataChecks, NameRule, StatusMeta, StatusRule,
-    not_supported, pod_default, template, text, workload,
+    pod_default, template, text, workload,
 };
 use crate::table::cell;
 use serde_json::{Value, json};
@@ -31,7 +31,6 @@ pub(in crate::kind) static KIND: Kind = Kind {
     },
     disabled: &["spec.updateStrategy.rollingUpdate.maxUnavailable"],
     pod_spec: "spec.template.spec",
-    unknown_label: not_supported,
     cells: Some(cells),
     rules: "selector, template with its claims, strategies, claim templates; the fields that an update may change; `status`",
     status: Some(StatusRule {

@@ -221,11 +221,15 @@ fn resource_key(at: &At<'_, '_>, key: &str) -> bool {
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     let volume = cell::text(object, "spec.volumeName");
-    // A bound claim shows its volume's values; an unbound claim shows none.
+    // A bound claim shows its volume's values, zero before they are known; an unbound claim shows
+    // none.
     let (capacity, modes) = match volume {
         "" => (String::new(), String::new()),
         _ => (
-            cell::scalar(object, "status.capacity.storage").into_owned(),
+            match cell::scalar(object, "status.capacity.storage").into_owned() {
+                unknown if unknown.is_empty() => "0".to_owned(),
+                known => known,
+            },
             access_modes(cell::list(object, "status.accessModes")),
         ),
     };

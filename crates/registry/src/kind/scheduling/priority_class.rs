@@ -33,7 +33,6 @@ const SYSTEM_CLASSES: [(&str, i64); 2] =
 fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let value = class["value"].as_i64().unwrap_or(0);
     let name = class.name();
-    let system = SYSTEM_CLASSES.iter().find(|(n, _)| *n == name);
     if let Some(old) = old {
         if old["value"].as_i64().unwrap_or(0) != value {
             errors.push(field::Error::forbidden(
@@ -46,20 +45,14 @@ fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         });
         return;
     }
-    check(class, None, errors, |at| {
-        at.get("preemptionPolicy").one_of(&["PreemptLowerPriority", "Never"]);
-    });
     if name.starts_with("system-") {
-        match system {
-            Some((_, known)) if *known == value => {}
-            Some((name, known)) => errors.push(field::Error::forbidden(
+        if let Some(problem) = system_problem(class, name, value) {
+            errors.push(field::Error::forbidden(
                 field::Path::new("metadata.name"),
-                format!("value of {name} PriorityClass must be {known}"),
-            )),
-            None => errors.push(field::Error::forbidden(
-                field::Path::new("metadata.name"),
-                "priority class names with 'system-' prefix are reserved for system use only",
-            )),
+                format!(
+                    "priority class names with 'system-' prefix are reserved for system use only. error: {problem}"
+                ),
+            ));
         }
     } else if value > USER_PRIORITY_MAX {
         errors.push(field::Error::forbidden(
@@ -67,6 +60,21 @@ fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
             format!("maximum allowed value of a user defined priority is {USER_PRIORITY_MAX}"),
         ));
     }
+    check(class, None, errors, |at| {
+        at.get("preemptionPolicy").one_of(&["PreemptLowerPriority", "Never"]);
+    });
+}
+
+/// Why a class with a reserved name is none of the system's.
+fn system_problem(class: &Value, name: &str, value: i64) -> Option<String> {
+    let Some((_, known)) = SYSTEM_CLASSES.iter().find(|(n, _)| *n == name) else {
+        return Some(format!("{name} is not a known system priority class"));
+    };
+    if *known != value {
+        return Some(format!("value of {name} PriorityClass must be {known}"));
+    }
+    let is_default = class["globalDefault"].as_bool() == Some(true);
+    is_default.then(|| format!("globalDefault of {name} PriorityClass must be false"))
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
