@@ -257,8 +257,8 @@ impl Places {
         // The two halves of the number.
         Self { second: (bits >> 32) as u32, version: (bits & u64::from(u32::MAX)) as u32 }
     }
-    /// Appends the object with its resourceVersion, as [`push_with_resource_version`] does. `stored`
-    /// must be the object of these positions.
+    /// Appends the object with its resourceVersion, as [`push_with_resource_version`] does.
+    /// `stored` must be the object of these positions.
     pub fn push_with_resource_version(self, out: &mut Vec<u8>, stored: &[u8], revision: u64) {
         out.extend_from_slice(&stored[..self.version as usize]);
         self.push_rest(out, stored, revision);

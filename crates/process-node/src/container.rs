@@ -28,7 +28,7 @@ const OUTPUT_TIME_MAX: Duration = Duration::from_secs(2);
 /// grace period.
 const SIGNAL_TIME_MIN: Duration = Duration::from_secs(2);
 /// The longest grace period: a hundred years. Times do not reach as far as the API's numbers.
-pub(crate) const GRACE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+const GRACE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// Pieces of input that wait for the process.
 const INPUT_WAITING: usize = 8;
 /// Maximum bytes of a termination message: 4 KiB, as a kubelet's.
@@ -486,9 +486,22 @@ fn period(probe: &Probe) -> Duration {
     seconds(probe.period_seconds.filter(|n| *n > 0), 10)
 }
 
+/// A grace period of so many seconds; without a number, the default.
+pub(crate) fn grace_period(seconds: Option<i64>) -> Duration {
+    let seconds = seconds.and_then(|n| u64::try_from(n).ok()).unwrap_or(30);
+    Duration::from_secs(seconds).min(GRACE_MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn any_grace_period_can_be_added_to_a_time() {
+        assert_eq!(grace_period(None), Duration::from_secs(30));
+        assert_eq!(grace_period(Some(0)), Duration::ZERO);
+        assert!(Instant::now().checked_add(grace_period(Some(i64::MAX))).is_some());
+    }
 
     #[tokio::test]
     async fn the_end_of_a_message_is_read_and_only_of_a_file() {

@@ -9,7 +9,7 @@
 
 mod start;
 
-use crate::container::{Change, Ended, GRACE_MAX, Report, Stop};
+use crate::container::{Change, Ended, Report, Stop, grace_period};
 use crate::env::PodAddresses;
 use crate::logs::Log;
 use crate::shared::{Shared, VisiblePod, log_path};
@@ -592,22 +592,4 @@ fn is_absent(error: &ClientError) -> bool {
 
 fn grace_of(pod: &Pod) -> Duration {
     grace_period(pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds))
-}
-
-/// A grace period of so many seconds; without a number, the default.
-fn grace_period(seconds: Option<i64>) -> Duration {
-    let seconds = seconds.and_then(|n| u64::try_from(n).ok()).unwrap_or(30);
-    Duration::from_secs(seconds).min(GRACE_MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn any_grace_period_can_be_added_to_a_time() {
-        assert_eq!(grace_period(None), Duration::from_secs(30));
-        assert_eq!(grace_period(Some(0)), Duration::ZERO);
-        assert!(Instant::now().checked_add(grace_period(Some(i64::MAX))).is_some());
-    }
 }

@@ -11,8 +11,8 @@
 //!   (bounded)  (optional)
 //! ```
 //!
-//! A connection that moves large bodies has turns of 128 KiB, so that a small request on another
-//! one does not wait long. Over TLS and HTTP/2, all that a connection writes in one poll
+//! A connection that moves large bodies has turns of half a megabyte, so that a small request on
+//! another one does not wait long. Over TLS and HTTP/2, all that a connection writes in one poll
 //! is sent to the socket at once.
 //!
 //! A peer that does nothing costs bounded time and a bounded number of slots:

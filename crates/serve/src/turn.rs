@@ -5,15 +5,14 @@
 //! A task of tokio's runtime yields after 128 operations. A read or a write of a socket is one,
 //! however long it is, so a connection that moves large bodies would have a turn of several
 //! megabytes, and a small request on another connection would wait for the turns of all others. A
-//! [`Turn`] takes a unit of the task's budget for each [`UNIT_BYTES`]: a turn ends after 128 KiB,
-//! which are decrypted or encrypted in a fraction of a millisecond. Dozens of connections that all
-//! move large bodies then delay a small request by a few milliseconds.
+//! [`Turn`] takes a unit of the task's budget for each [`UNIT_BYTES`]: a turn ends after half a
+//! megabyte, which is decrypted or encrypted in a fraction of a millisecond.
 
 use std::task::{Context, Poll};
 use tokio::task::coop;
 
 /// Bytes that cost as much of the budget as an operation.
-const UNIT_BYTES: usize = 1024;
+const UNIT_BYTES: usize = 4 * 1024;
 
 /// Counts the bytes that a connection moves.
 #[derive(Debug, Default)]
@@ -55,7 +54,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_turn_is_128_units_of_bytes() {
+    async fn half_a_megabyte_is_a_turn() {
         let mut turn = Turn::default();
         let n_reads = in_a_task(move |cx| {
             let mut n_reads = 0;
@@ -65,16 +64,16 @@ mod tests {
             }
             n_reads
         });
-        assert_eq!(n_reads.await, 128 / 16);
+        assert_eq!(n_reads.await, 128 / 4);
     }
 
     #[tokio::test]
     async fn small_reads_add_up() {
         let mut turn = Turn::default();
         let is_over = in_a_task(move |cx| {
-            (0..1_500).for_each(|_| turn.moved(64, cx));
+            (0..6_000).for_each(|_| turn.moved(64, cx));
             let after_a_part = !coop::has_budget_remaining();
-            (0..750).for_each(|_| turn.moved(64, cx));
+            (0..3_000).for_each(|_| turn.moved(64, cx));
             (after_a_part, !coop::has_budget_remaining())
         });
         assert_eq!(is_over.await, (false, true));
