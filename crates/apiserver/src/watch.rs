@@ -263,28 +263,36 @@ mod tests {
         assert_eq!((n_frames, n_turns), (64, 1 + 64 * 4096 / SLICE_BYTES));
     }
 
-    #[tokio::test]
-    async fn trees_of_large_objects_are_made_on_other_threads() {
-        let forms = [
-            (Encoding::Json, Transform::None, true),
-            (Encoding::Json, TABLE, false),
-            (Encoding::Protobuf, Transform::None, false),
-            (Encoding::Cbor, Transform::None, false),
-        ];
-        for (encoding, transform, is_here) in forms {
-            let framing = framing(encoding, transform);
-            for (n_bytes, is_here) in [(64, true), (LARGE_BYTES_MIN, is_here)] {
-                let event = event(&"x".repeat(n_bytes)).unwrap();
-                let mut frames = frames(stream::iter([Ok(event.clone())]), framing.clone());
-                let first = futures::poll!(frames.next());
-                assert_eq!(first.is_ready(), is_here, "{encoding:?} {transform:?} {n_bytes}");
-                let frame = match first {
-                    Poll::Ready(frame) => frame,
-                    Poll::Pending => frames.next().await,
-                };
-                assert_eq!(frame, framing.frame(&event, true));
-                assert!(frames.next().await.is_none());
+    #[test]
+    fn trees_of_large_objects_are_made_on_other_threads() {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            for (encoding, transform, is_here) in [
+                (Encoding::Json, Transform::None, true),
+                (Encoding::Json, TABLE, false),
+                (Encoding::Protobuf, Transform::None, false),
+                (Encoding::Cbor, Transform::None, false),
+            ] {
+                let framing = framing(encoding, transform);
+                for (n_bytes, is_here) in [(64, true), (LARGE_BYTES_MIN, is_here)] {
+                    // The only other thread is busy at first.
+                    let (busy, wait) = std::sync::mpsc::channel::<()>();
+                    let ended = tokio::task::spawn_blocking(move || wait.recv());
+                    let event = event(&"x".repeat(n_bytes)).unwrap();
+                    let mut frames = frames(stream::iter([Ok(event.clone())]), framing.clone());
+                    let first = futures::poll!(frames.next());
+                    assert_eq!(first.is_ready(), is_here, "{encoding:?} {transform:?} {n_bytes}");
+                    drop(busy);
+                    let frame = match first {
+                        Poll::Ready(frame) => frame,
+                        Poll::Pending => frames.next().await,
+                    };
+                    assert_eq!(frame, framing.frame(&event, true));
+                    assert!(frames.next().await.is_none());
+                    assert!(ended.await.unwrap().is_err());
+                }
             }
-        }
+        });
     }
 }
