@@ -216,7 +216,7 @@ impl Form {
 
     /// Whether each item is decoded to a tree.
     fn makes_trees(&self) -> bool {
-        self.encoding != Encoding::Json || matches!(self.transform, Transform::Table(_))
+        self.transform.makes_trees(self.encoding)
     }
 }
 

@@ -73,6 +73,13 @@ pub(crate) enum Transform {
     PartialList(MetaVersion),
 }
 
+impl Transform {
+    /// Whether an object is decoded to a tree for this form and encoding.
+    pub(crate) fn makes_trees(self, encoding: Encoding) -> bool {
+        encoding != Encoding::Json || matches!(self, Self::Table(_))
+    }
+}
+
 /// The form of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Accepted {

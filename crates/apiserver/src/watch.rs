@@ -157,7 +157,7 @@ where
 impl Framing {
     /// Whether an object is decoded to a tree.
     fn makes_trees(&self) -> bool {
-        self.encoding != Encoding::Json || matches!(self.transform, Transform::Table(_))
+        self.transform.makes_trees(self.encoding)
     }
 
     /// The frame of an event; `None` if its object has no form in the encoding.
