@@ -10,6 +10,7 @@ use crate::limits::{
 use crate::repoll;
 use crate::tasks::{Spawner, Tasks};
 use crate::timeouts::{Overdue, RequestGuard, Timeouts};
+use crate::turn::Turns;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, header};
 use http_body::{Body, Frame, SizeHint};
@@ -78,8 +79,26 @@ where
     Fut: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + Send + 'static,
 {
+    serve_unbatched(io, protocol, limits, &Turns::default(), answer, stop).await
+}
+
+/// The same as one of a server's connections, which take turns.
+pub(crate) async fn serve_unbatched<I, A, Fut, B>(
+    io: I,
+    protocol: Protocol,
+    limits: &Limits,
+    turns: &Turns,
+    answer: A,
+    stop: CancellationToken,
+) -> Result<(), ConnectionError>
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    A: Fn(Request<Received>) -> Fut + Clone + Send + 'static,
+    Fut: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + Send + 'static,
+{
     let nothing_held = |_: &mut Context<'_>| None;
-    repoll::repoll(serve(io, nothing_held, protocol, limits, answer, stop)).await
+    repoll::repoll(serve(io, nothing_held, protocol, limits, turns, answer, stop)).await
 }
 
 /// The same over TLS and HTTP/2, with all writes of one poll sent at once.
@@ -87,6 +106,7 @@ where
 pub(crate) async fn serve_batched<I, A, Fut, B>(
     io: Batched<I>,
     limits: &Limits,
+    turns: &Turns,
     answer: A,
     stop: CancellationToken,
 ) -> Result<(), ConnectionError>
@@ -98,7 +118,7 @@ where
 {
     let held = io.clone();
     let send = move |cx: &mut Context<'_>| held.poll_send(cx);
-    repoll::repoll(serve(io, send, Protocol::Http2, limits, answer, stop)).await
+    repoll::repoll(serve(io, send, Protocol::Http2, limits, turns, answer, stop)).await
 }
 
 /// `send` sends the data that `io` has buffered.
@@ -107,6 +127,7 @@ async fn serve<I, S, A, Fut, B>(
     send: S,
     protocol: Protocol,
     limits: &Limits,
+    turns: &Turns,
     answer: A,
     stop: CancellationToken,
 ) -> Result<(), ConnectionError>
@@ -158,7 +179,7 @@ where
             Ok::<_, Infallible>(response.map(|body| AnswerBody::new(body, answering)))
         }
     });
-    let io = TokioIo::new(timeouts.watch(io));
+    let io = TokioIo::new(timeouts.watch(io, turns));
     let connection = pin!(builder.serve_connection_with_upgrades(io, service));
     let mut serving = Serving { connection, tasks: &mut tasks, send, timeouts: timeouts.clone() };
     let served = tokio::select! {

@@ -4,7 +4,7 @@
 use crate::batch::Batched;
 #[cfg(feature = "tls")]
 use crate::connection::serve_batched;
-use crate::connection::{BoxError, ConnectionError, Protocol, serve_connection};
+use crate::connection::{BoxError, ConnectionError, Protocol, serve_unbatched};
 use crate::leftover::Received;
 #[cfg(feature = "tls")]
 use crate::limits::HANDSHAKE_MAX;
@@ -12,6 +12,7 @@ use crate::limits::Limits;
 use crate::slots::{Slot, Slots};
 #[cfg(feature = "tls")]
 use crate::tls::Configs;
+use crate::turn::Turns;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
@@ -132,6 +133,7 @@ impl Server {
     fn acceptor(&self) -> Acceptor {
         Acceptor {
             limits: Arc::new(self.limits.clone()),
+            turns: Turns::default(),
             has_plain_http2: self.has_plain_http2,
             #[cfg(feature = "tls")]
             tls: self.tls.clone().map(Configs::new),
@@ -147,6 +149,7 @@ pub struct PeerAddress(pub SocketAddr);
 #[derive(Clone)]
 struct Acceptor {
     limits: Arc<Limits>,
+    turns: Turns,
     has_plain_http2: bool,
     #[cfg(feature = "tls")]
     tls: Option<Configs>,
@@ -201,10 +204,11 @@ impl Acceptor {
             // After an upgrade of HTTP/1, another task writes.
             return match protocol {
                 Protocol::Http1 => {
-                    serve_connection(stream, protocol, &self.limits, answer, stop).await
+                    serve_unbatched(stream, protocol, &self.limits, &self.turns, answer, stop).await
                 }
                 Protocol::Http2 => {
-                    serve_batched(Batched::new(stream), &self.limits, answer, stop).await
+                    serve_batched(Batched::new(stream), &self.limits, &self.turns, answer, stop)
+                        .await
                 }
             };
         }
@@ -213,7 +217,7 @@ impl Acceptor {
             protocol = self.plain_protocol(&stream) => protocol?,
             () = stop.cancelled() => return Ok(()),
         };
-        serve_connection(stream, protocol, &self.limits, answer, stop).await
+        serve_unbatched(stream, protocol, &self.limits, &self.turns, answer, stop).await
     }
 
     /// The protocol without TLS. HTTP/2 begins with `PRI`, which is no method of HTTP/1.

@@ -23,7 +23,7 @@
 use crate::connection::Protocol;
 use crate::limits::{Limits, STALL_MAX};
 use crate::linger::Linger;
-use crate::turn::Turn;
+use crate::turn::{Turn, Turns};
 use parking_lot::Mutex;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -159,15 +159,9 @@ impl Timeouts {
         })))
     }
 
-    /// Wraps `io` to observe its reads and writes.
-    pub(crate) fn watch<I>(&self, io: I) -> Timed<I> {
-        Timed {
-            io,
-            timeouts: self.clone(),
-            turn: Turn::default(),
-            is_shut_down: false,
-            linger: None,
-        }
+    /// Wraps `io` to observe its reads and writes. It takes turns with others.
+    pub(crate) fn watch<I>(&self, io: I, turns: &Turns) -> Timed<I> {
+        Timed { io, timeouts: self.clone(), turn: turns.turn(), is_shut_down: false, linger: None }
     }
 
     /// Records whether the peer accepted the data that was ready.
@@ -250,8 +244,9 @@ impl<I> Timed<I> {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         self.timeouts.0.lock().has_written(&written);
-        if let Poll::Ready(Ok(n_bytes)) = &written {
-            self.turn.moved(*n_bytes, cx);
+        match &written {
+            Poll::Ready(Ok(n_bytes)) => self.turn.moved(*n_bytes, cx),
+            Poll::Ready(Err(_)) | Poll::Pending => self.turn.blocked(),
         }
         written
     }
@@ -269,6 +264,8 @@ impl<I: AsyncRead + Unpin> AsyncRead for Timed<I> {
         if n_bytes > 0 {
             self.timeouts.0.lock().has_read(n_bytes);
             self.turn.moved(n_bytes, cx);
+        } else {
+            self.turn.blocked();
         }
         read
     }

@@ -35,7 +35,7 @@ async fn head_of_a_request_has_its_own_timeout_mgr_23() {
     let limits = Limits::default();
     let (mut peer, end) = duplex(8);
     let timeouts = Timeouts::new(Http1, &limits);
-    let mut end = timeouts.watch(end);
+    let mut end = timeouts.watch(end, &Turns::default());
     drop(timeouts.request());
     sleep(limits.idle_max / 2).await;
     peer.write_all(b"P").await.unwrap();
@@ -51,7 +51,7 @@ async fn over_http2_only_the_complete_preface_and_then_requests_count() {
     let limits = Limits::default();
     let (mut peer, end) = duplex(1024);
     let timeouts = Timeouts::new(Http2, &limits);
-    let mut end = timeouts.watch(end);
+    let mut end = timeouts.watch(end, &Turns::default());
     peer.write_all(&[0; 23]).await.unwrap();
     end.read_exact(&mut [0; 23]).await.unwrap();
     assert_eq!(overdue(&timeouts).await, (Overdue::Head, limits.head_max));
@@ -85,7 +85,7 @@ async fn peer_that_reads_nothing_times_out_and_a_slow_one_does_not() {
     let limits = Limits::default();
     let (mut slow, end) = duplex(8);
     let timeouts = Timeouts::new(Http1, &limits);
-    let mut end = timeouts.watch(end);
+    let mut end = timeouts.watch(end, &Turns::default());
     // The response is complete but still being sent.
     drop(timeouts.request());
     let reading = async {
@@ -115,7 +115,7 @@ async fn peer_that_reads_nothing_times_out_and_a_slow_one_does_not() {
 async fn stall_in_another_task_is_seen() {
     let (_deaf, end) = duplex(8);
     let timeouts = Timeouts::new(Http1, &Limits::default());
-    let mut end = timeouts.watch(end);
+    let mut end = timeouts.watch(end, &Turns::default());
     let _talking = timeouts.request();
     let mut tasks = tokio::task::JoinSet::new();
     let waiting = timeouts.clone();
@@ -132,7 +132,7 @@ async fn timeouts_follow_the_pace_of_the_servers_time() {
     let limits = Limits { pace: 10, ..Limits::default() };
     let timeouts = Timeouts::new(Http1, &limits);
     assert_eq!(overdue(&timeouts).await, (Overdue::Head, limits.head_max * 10));
-    let mut end = timeouts.watch(end);
+    let mut end = timeouts.watch(end, &Turns::default());
     let _talking = timeouts.request();
     let stall = async {
         tokio::select! { _ = end.write_all(&[0; 64]) => None, late = overdue(&timeouts) => Some(late) }
