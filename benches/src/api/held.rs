@@ -27,6 +27,9 @@ use tokio::task::JoinSet;
 
 /// Number of times each request is sent; the figure is the median of the longest turns.
 const REPEATS: u64 = 9;
+/// A watch from the beginning.
+const WATCH: &str = "/api/v1/pods?watch=true&sendInitialEvents=true&allowWatchBookmarks=true\
+                     &resourceVersionMatch=NotOlderThan";
 /// Goal for the longest turn, in milliseconds.
 const TURN_GOAL: f64 = 5.0;
 
@@ -132,6 +135,8 @@ enum Request {
     Flood(Flood),
     /// All Pods as the initial events of a watch, to the last.
     InitialEvents(Form),
+    /// The same by a label that no Pod has, and by a field.
+    NoInitialEvents(&'static str),
     /// A definition of 1 MB is created, and deleted.
     Definition,
     /// All Pods, dry run.
@@ -142,7 +147,10 @@ fn all() -> Vec<Request> {
     let lists = [Form::JSON, Form::GZIP, Form::TABLE, Form::YAML, Form::PROTOBUF];
     let floods = floods().into_iter().filter(|flood| !matches!(flood, Flood::Watches));
     let watches = [Form::JSON, Form::TABLE, Form::PROTOBUF].map(Request::InitialEvents);
-    let others = watches.into_iter().chain([Request::Definition, Request::DeleteCollection]);
+    let selected = ["labelSelector=app%3Dnobody", "fieldSelector=spec.nodeName%3Dnowhere"]
+        .map(Request::NoInitialEvents);
+    let others = [Request::Definition, Request::DeleteCollection];
+    let others = watches.into_iter().chain(selected).chain(others);
     lists.map(Request::List).into_iter().chain(floods.map(Request::Flood)).chain(others).collect()
 }
 
@@ -153,6 +161,10 @@ impl Request {
             Self::Flood(flood) => flood.name(),
             Self::InitialEvents(form) => {
                 format!("watch of all Pods from the beginning, {}", form.name)
+            }
+            Self::NoInitialEvents(selector) => {
+                let (by, _) = selector.split_once("Selector").unwrap_or_default();
+                format!("watch of all Pods from the beginning, by a {by} that none has")
             }
             Self::Definition => "create and delete of a definition of 1 MB".to_owned(),
             Self::DeleteCollection => "deletecollection of Pods, dry run".to_owned(),
@@ -169,17 +181,10 @@ impl Request {
                 connection.send(ask, body).await?.ok()?;
             }
             Self::Flood(Flood::Watches) => {}
-            Self::InitialEvents(form) => {
-                let path = "/api/v1/pods?watch=true&sendInitialEvents=true&allowWatchBookmarks=true\
-                            &resourceVersionMatch=NotOlderThan";
-                let mut body =
-                    connection.begin(form.ask_for(path), Bytes::new()).await?.into_body();
-                let end = memchr::memmem::Finder::new("initial-events-end");
-                while let Some(frame) = body.frame().await {
-                    if frame?.data_ref().is_some_and(|data| end.find(data).is_some()) {
-                        break;
-                    }
-                }
+            Self::InitialEvents(form) => initial_events(connection, form.ask_for(WATCH)).await?,
+            Self::NoInitialEvents(selector) => {
+                let path = format!("{WATCH}&{selector}");
+                initial_events(connection, Form::JSON.ask_for(&path)).await?;
             }
             Self::Definition => {
                 let plural = format!("held{n}");
@@ -195,4 +200,16 @@ impl Request {
         }
         Ok(())
     }
+}
+
+/// Watches until the end of the initial events.
+async fn initial_events(connection: &mut Connection, ask: Ask<'_>) -> anyhow::Result<()> {
+    let mut body = connection.begin(ask, Bytes::new()).await?.into_body();
+    let end = memchr::memmem::Finder::new("initial-events-end");
+    while let Some(frame) = body.frame().await {
+        if frame?.data_ref().is_some_and(|data| end.find(data).is_some()) {
+            break;
+        }
+    }
+    Ok(())
 }

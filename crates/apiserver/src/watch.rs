@@ -8,7 +8,9 @@
 //!
 //! A watch from the beginning has a frame for every object, and its client may take all of them at
 //! once. So a stream yields after the frames of [`SLICE_BYTES`] of objects, and frames of large
-//! objects that need a tree are made on blocking threads.
+//! objects that need a tree are made on blocking threads. A connection polls a stream that wakes
+//! itself several times in one turn. So frames that need trees also take units of the task's
+//! budget, and a slice of them ends the turn.
 
 use crate::body::{Body, BodyError};
 use crate::filter::large::{LARGE_BYTES_MIN, LargeAnswers};
@@ -25,10 +27,13 @@ use setpoint_registry::{Event, Resource};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use tokio::task::coop;
 
 /// Bytes of objects whose frames are made before the stream yields: about a millisecond of work for
 /// a Table, and far less for frames that only copy.
 const SLICE_BYTES: usize = 64 * 1024;
+/// Bytes of objects whose trees cost as much of a task's budget as an operation. A budget has 128.
+const UNIT_BYTES: usize = SLICE_BYTES / 128;
 
 /// Makes the frames of a watch.
 #[derive(Debug, Clone)]
@@ -72,7 +77,7 @@ pub(crate) fn frames<E>(events: E, framing: Framing) -> impl Stream<Item = Bytes
 where
     E: Stream<Item = Result<Arc<Event>, ApiError>> + Send + Unpin,
 {
-    Frames { events, framing, making: None, n_bytes: 0, first: true, done: false }
+    Frames { events, framing, making: None, n_bytes: 0, n_bytes_owed: 0, first: true, done: false }
 }
 
 /// A frame that a blocking thread makes.
@@ -86,6 +91,8 @@ struct Frames<E> {
     making: Option<Making>,
     /// Bytes of the objects whose frames were made in this turn.
     n_bytes: usize,
+    /// Bytes of objects whose trees the task's budget has not paid for.
+    n_bytes_owed: usize,
     first: bool,
     done: bool,
 }
@@ -120,6 +127,10 @@ where
             if this.done {
                 return Poll::Ready(None);
             }
+            while this.n_bytes_owed >= UNIT_BYTES {
+                ready!(coop::poll_proceed(cx)).made_progress();
+                this.n_bytes_owed -= UNIT_BYTES;
+            }
             if this.n_bytes >= SLICE_BYTES {
                 this.n_bytes = 0;
                 cx.waker().wake_by_ref();
@@ -129,7 +140,11 @@ where
                 Poll::Ready(Some(Ok(event))) => {
                     let headings = std::mem::take(&mut this.first);
                     this.n_bytes += event.object_len();
-                    if event.object_len() <= LARGE_BYTES_MIN || !this.framing.makes_trees() {
+                    let makes_trees = this.framing.makes_trees();
+                    if event.object_len() <= LARGE_BYTES_MIN || !makes_trees {
+                        if makes_trees {
+                            this.n_bytes_owed += event.object_len();
+                        }
                         let frame = this.framing.frame(&event, headings);
                         return Poll::Ready(Some(this.sent(frame)));
                     }
@@ -261,6 +276,32 @@ mod tests {
             }
         }
         assert_eq!((n_frames, n_turns), (64, 1 + 64 * 4096 / SLICE_BYTES));
+    }
+
+    #[tokio::test]
+    async fn a_slice_that_needs_trees_is_a_turn() {
+        for (encoding, transform, ends_the_turn) in [
+            (Encoding::Json, Transform::None, false),
+            (Encoding::Json, TABLE, true),
+            (Encoding::Protobuf, Transform::None, true),
+            (Encoding::Cbor, Transform::None, true),
+        ] {
+            let events = stream::iter((0..64).map(|_| event(&"x".repeat(4096))));
+            let mut frames = frames(events, framing(encoding, transform));
+            // However often the stream is polled.
+            let a_turn = std::future::poll_fn(move |cx| {
+                let mut n_frames = 0;
+                for _ in 0..64 {
+                    while let Poll::Ready(Some(_)) = frames.poll_next_unpin(cx) {
+                        n_frames += 1;
+                    }
+                }
+                Poll::Ready(n_frames)
+            });
+            let n_frames = tokio::spawn(a_turn).await.unwrap();
+            let most = if ends_the_turn { SLICE_BYTES / 4096 } else { 64 };
+            assert!((most - 1..=most).contains(&n_frames), "{encoding:?} {transform:?} {n_frames}");
+        }
     }
 
     #[test]

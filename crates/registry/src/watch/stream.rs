@@ -17,8 +17,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// Maximum number of objects or changes per poll before the stream yields.
-const LOOKS_MAX: usize = 1024;
+/// Maximum number of objects or changes per poll before the stream yields. A connection polls a
+/// stream that wakes itself several times in one turn.
+const LOOKS_MAX: usize = 128;
 
 /// A stream of events. Ends when the watch times out, the server stops or the watcher is too slow.
 /// An `Err` is the ERROR event and the last item.
