@@ -1,6 +1,6 @@
 //! New objects with a status write each: one worker, over HTTPS, against a server process.
 //!
-//! The reconciler is the same for both: it reads its object from the cache, and writes the status
+//! The reconciler is the same for all: it reads its object from the cache, and writes the status
 //! if the cache does not show it. The events of its own writes come back. A pass that reads a
 //! cache that does not show its last write yet writes again; the number of writes tells.
 
@@ -26,6 +26,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
+/// Names the program of controller-runtime's controller; not measured without it.
+const CONTROLLER_RUNTIME: &str = "SETPOINT_BENCH_CONTROLLER_RUNTIME";
 /// Controllers that do not touch the objects.
 const CONTROLLERS: &str = "--controllers=namespace";
 /// Requests at the same time while the objects are created.
@@ -184,12 +186,46 @@ async fn theirs(client: Client, counts: Arc<Counts>, n_objects: u64) -> anyhow::
     }
 }
 
-/// Measures both in turns, and adds their rows.
+/// A controller that is measured.
+enum Measured {
+    Ours,
+    KubeRuntime,
+    /// controller-runtime's, built from `benches/peers/controller-runtime`.
+    ControllerRuntime(PathBuf),
+}
+
+impl Measured {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Ours => "setpoint",
+            Self::KubeRuntime => "kube-runtime 5",
+            Self::ControllerRuntime(_) => "controller-runtime",
+        }
+    }
+
+    /// The program that runs it.
+    fn command(&self) -> anyhow::Result<Command> {
+        if let Self::ControllerRuntime(program) = self {
+            return Ok(Command::new(program));
+        }
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("status-writes");
+        if matches!(self, Self::KubeRuntime) {
+            command.arg("--kube-runtime");
+        }
+        Ok(command)
+    }
+}
+
+/// Measures all in turns, and adds their rows.
 pub(super) fn measure(n_objects: u64, rounds: usize, table: &mut Table) -> anyhow::Result<()> {
-    let mut all = [Vec::new(), Vec::new()];
+    let mut all = vec![(Measured::Ours, vec![]), (Measured::KubeRuntime, vec![])];
+    if let Some(program) = std::env::var_os(CONTROLLER_RUNTIME) {
+        all.push((Measured::ControllerRuntime(program.into()), vec![]));
+    }
     for _ in 0..rounds {
-        for (theirs, found) in [false, true].into_iter().zip(&mut all) {
-            found.push(turn(n_objects, theirs)?);
+        for (measured, found) in &mut all {
+            found.push(turn(n_objects, measured)?);
         }
     }
     let median = |found: &[Findings], of: fn(&Findings) -> f64| {
@@ -198,7 +234,9 @@ pub(super) fn measure(n_objects: u64, rounds: usize, table: &mut Table) -> anyho
         figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
     };
     let n = n_objects as f64;
-    for (name, found) in ["setpoint", "kube-runtime 5"].into_iter().zip(&all) {
+    let mut walls = vec![];
+    for (measured, found) in &all {
+        let name = measured.name();
         let what = format!("{n_objects} new objects with a status write each, 1 worker, {name}");
         let [wall, cpu, reconciles, writes] = [
             median(found, |f| f.wall),
@@ -213,16 +251,19 @@ pub(super) fn measure(n_objects: u64, rounds: usize, table: &mut Table) -> anyho
             writes / n
         );
         table.judged(&what, figure, "–", None);
+        walls.push((name, wall));
     }
-    let [ours, theirs] = all.map(|found| median(&found, |f| f.wall));
-    let figure = format!("{:.2}×", ours / theirs);
-    let what = "the time for them, of kube-runtime's";
-    table.judged(what, figure, "≤ 1×", Some(ours <= theirs));
+    let ours = walls.first().map_or(f64::NAN, |(_, wall)| *wall);
+    for (name, theirs) in walls.iter().skip(1) {
+        let what = format!("the time for them, of that of {name}");
+        let figure = format!("{:.2}×", ours / theirs);
+        table.judged(&what, figure, "≤ 1×", Some(ours <= *theirs));
+    }
     Ok(())
 }
 
 /// One controller against a new server.
-fn turn(n_objects: u64, theirs: bool) -> anyhow::Result<Findings> {
+fn turn(n_objects: u64, measured: &Measured) -> anyhow::Result<Findings> {
     let program = Program::start_with(&[OsStr::new(CONTROLLERS)])?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -243,12 +284,8 @@ fn turn(n_objects: u64, theirs: bool) -> anyhow::Result<Findings> {
         }
         anyhow::Ok(())
     })?;
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(["status-writes", "--objects", &n_objects.to_string(), "--kubeconfig"]);
-    command.arg(&program.kubeconfig);
-    if theirs {
-        command.arg("--kube-runtime");
-    }
+    let mut command = measured.command()?;
+    command.args(["--objects", &n_objects.to_string(), "--kubeconfig"]).arg(&program.kubeconfig);
     let output = command.output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).context("what the controller printed")
