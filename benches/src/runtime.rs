@@ -142,7 +142,8 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
          kube-runtime lists in one piece, which is the faster for it.\n\n{}\n\n{goals}\n\n\
          From a write to an API server in the same process, on one thread, one write at a time; both controllers use the same client.\n\n{latencies}\n\n\
          New objects in a server process of their own, over HTTPS with HTTP/2, created before the controller starts: PodDisruptionBudgets, whose status each \
-         reconcile writes if the cache does not show it. controller-runtime is not measured.\n\n{writes}",
+         reconcile writes if the cache does not show it. Not like for like: controller-runtime's \
+         Go runtime has all cores, the others have one thread.\n\n{writes}",
         results::machine()?,
         args.objects,
         args.events,
