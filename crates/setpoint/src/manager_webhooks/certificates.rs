@@ -347,7 +347,11 @@ async fn stored(
                 names.truncate(NAMES_MAX.max(options.names.len()));
             }
         }
-        let issued = Issued::new(&names, now, options.validity)?;
+        let issued = Issued::new(&names, now, options.validity).or_else(|_| {
+            // Somebody may have changed the names in the Secret.
+            names.clone_from(&options.names);
+            Issued::new(&names, now, options.validity)
+        })?;
         // The new CA, and the one before: clients take the first certificates first.
         let before = former.map(|former| first_certificate(&former.bundle)).unwrap_or_default();
         let bundle = format!("{}{before}", issued.ca);

@@ -150,6 +150,10 @@ async fn replicas_with_different_names_share_a_certificate() {
         for name in ["old", "new"] {
             assert_eq!(names_after(name).await.1, secret);
         }
+        let damaged = json!({"metadata": {"annotations": {"setpoint.dev/names": "ö"}}});
+        let merge = "application/merge-patch+json";
+        person.request("PATCH", SECRET, merge, &damaged).await.unwrap();
+        assert_eq!(names_after("new").await.0, "new.default.svc");
     })
     .await;
 }
