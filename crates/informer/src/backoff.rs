@@ -12,6 +12,9 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// The time after which the waits start over: 2 min, as client-go's reflector.
 pub const BACKOFF_RESET: Duration = Duration::from_secs(120);
 
+/// Longer periods count as ten years, which is never: a later moment might not be representable.
+pub(crate) const SPAN_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
 /// The waits of one reflector: doubling from `min` to `max`, each with jitter.
 ///
 /// A wait is `b` plus a uniform share of `b`, so it is in `[b, 2b)`. The sequence starts over when
@@ -31,7 +34,8 @@ pub struct Backoff {
 impl Backoff {
     /// Waits from `min` to `max`, with jitter from `rng`. A `max` below `min` counts as `min`.
     pub fn new(min: Duration, max: Duration, rng: SmallRng) -> Self {
-        Self { min, max: max.max(min), rng, base: min, reset_at: None }
+        let min = min.min(SPAN_MAX);
+        Self { min, max: max.min(SPAN_MAX).max(min), rng, base: min, reset_at: None }
     }
 
     /// The next wait.

@@ -22,14 +22,14 @@
 //! [`Batch`] is in process while it exists; dropping it marks it as processed, also after a panic.
 //! A delta leaves the queue before it is processed and is never put back (FIFO-20).
 //!
-//! - The writer waits while [`DELTAS_MAX`] deltas are queued: a slow reader slows down the reading
+//! - A writer waits while [`DELTAS_MAX`] deltas are queued: a slow reader slows down the reading
 //!   of the watch instead of using memory.
 //! - A queue that knows the store reads its keys. While a batch is in process, the store does not
-//!   show its effects yet, so a deletion could get lost. So the writer waits with relists and
+//!   show its effects yet, so a deletion could get lost. So a writer waits with relists and
 //!   resyncs until the batch is processed. client-go holds the queue's lock for every write instead
 //!   (FIFO-21); an atomic queue never waits for this.
-//! - There is one writer and one reader. Both consume their task's budget, so the work of one poll
-//!   is bounded.
+//! - There is one reader. Writers, of changes and of resyncs, are on one task, and all are woken
+//!   when there may be room. All consume their task's budget, so the work of one poll is bounded.
 
 mod batch;
 mod fifo;

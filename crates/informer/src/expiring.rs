@@ -1,4 +1,5 @@
 //! A store whose objects expire.
+use crate::backoff::SPAN_MAX;
 use crate::controller::DeltaStore;
 use crate::delta::{Keyed, KnownObjects};
 use crate::key::Key;
@@ -148,7 +149,7 @@ impl<T: Keyed> State<T> {
             self.objects.remove(&key);
         }
         self.n_puts += 1;
-        let end = (Instant::now() + ttl, self.n_puts);
+        let end = (Instant::now() + ttl.min(SPAN_MAX), self.n_puts);
         self.by_end.insert(end, key.clone());
         self.objects.insert(key, Held { object, end });
         old

@@ -25,7 +25,7 @@ mod round;
 pub use live::{WATCH_GRACE, WATCH_QUIET_TIMEOUT};
 pub use round::{ReflectorState, Resync, WATCH_TIMEOUT_MIN};
 
-use crate::backoff::{BACKOFF_MAX, BACKOFF_MIN, Backoff};
+use crate::backoff::{BACKOFF_MAX, BACKOFF_MIN, Backoff, SPAN_MAX};
 use crate::delta::{DeltaQueue, Keyed};
 use crate::intake::{Intake, ObjectError};
 use crate::resource_type::ResourceType;
@@ -213,6 +213,23 @@ impl Default for ReflectorOptions {
     }
 }
 
+impl ReflectorOptions {
+    fn capped(mut self) -> Self {
+        for period in [
+            &mut self.watch_timeout_min,
+            &mut self.initial_events_timeout,
+            &mut self.initial_events_total,
+            &mut self.list_quiet_timeout,
+            &mut self.list_timeout,
+            &mut self.internal_error_budget,
+        ] {
+            *period = (*period).min(SPAN_MAX);
+        }
+        self.watch_quiet_timeout = self.watch_quiet_timeout.map(|timeout| timeout.min(SPAN_MAX));
+        self
+    }
+}
+
 /// Feeds a delta queue from a server. See the [module's theory](self).
 pub struct Reflector<T> {
     // Helpers.
@@ -256,6 +273,7 @@ impl<T: Keyed> Reflector<T> {
         mut rng: SmallRng,
     ) -> Self {
         use rand::SeedableRng;
+        let options = options.capped();
         let backoff =
             Backoff::new(options.backoff_min, options.backoff_max, SmallRng::from_rng(&mut rng));
         Self {

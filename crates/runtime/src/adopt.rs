@@ -104,8 +104,8 @@ impl<'a, O: Cacheable> Claim<'a, O> {
     ///
     /// # Errors
     ///
-    /// See [`ClaimError`]; earlier changes stay. A candidate that was deleted or recreated is not
-    /// an error.
+    /// See [`ClaimError`]; earlier changes stay. A candidate that was deleted is not an error, nor
+    /// is one to release that was recreated.
     pub async fn claim<K: Cacheable>(
         &self,
         api: &Api<K>,

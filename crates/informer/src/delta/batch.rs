@@ -116,20 +116,20 @@ pub(super) struct Progress {
     n_initial: AtomicUsize,
     /// How many batches are in process.
     n_out: AtomicUsize,
-    /// Wakes the writer.
+    /// Wakes the writers.
     pub(super) freed: Notify,
-    /// Whether the writer may wait for a batch to be processed.
-    wakes_writer: bool,
+    /// Whether a writer may wait for a batch to be processed.
+    wakes_writers: bool,
 }
 
 impl Progress {
-    pub(super) fn new(wakes_writer: bool) -> Self {
+    pub(super) fn new(wakes_writers: bool) -> Self {
         Self {
             synced: watch::Sender::new(false),
             n_initial: AtomicUsize::new(0),
             n_out: AtomicUsize::new(0),
             freed: Notify::new(),
-            wakes_writer,
+            wakes_writers,
         }
     }
 
@@ -161,9 +161,16 @@ impl Progress {
         if n_initial > 0 && self.n_initial.fetch_sub(n_initial, Ordering::AcqRel) == n_initial {
             self.synced.send_replace(true);
         }
-        if self.wakes_writer {
-            self.freed.notify_one();
+        if self.wakes_writers {
+            self.wake_writers();
         }
+    }
+
+    /// Has every writer check again, also one that was refused and does not wait yet. A reflector
+    /// has two: of changes and of resyncs.
+    pub(super) fn wake_writers(&self) {
+        self.freed.notify_waiters();
+        self.freed.notify_one();
     }
 }
 

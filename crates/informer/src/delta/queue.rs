@@ -27,7 +27,7 @@ const DELTAS_PER_BUDGET: usize = 8;
 #[error("the delta queue is closed")]
 pub struct QueueClosed;
 
-/// A queue of deltas with one writer and one reader. See the [module's theory](super).
+/// A queue of deltas with one reader, and writers on one task. See the [module's theory](super).
 pub trait DeltaQueue<T: Keyed>: Send + Sync + 'static {
     /// Pushes a delta, or returns it if it has to wait: until there is room, or until the batch in
     /// process is dropped.
@@ -114,7 +114,7 @@ pub(super) struct Popped<T> {
     pub(super) n_initial: usize,
 }
 
-/// A line with its lock and its waiting writer and reader.
+/// A line with its lock and its waiting writers and reader.
 #[derive(Debug)]
 pub(super) struct Ends<L> {
     state: Mutex<State<L>>,
@@ -128,12 +128,12 @@ pub(super) struct Ends<L> {
 struct State<L> {
     line: L,
     is_closed: bool,
-    /// The writer waits.
+    /// A writer waits.
     is_refused: bool,
 }
 
 impl<L> Ends<L> {
-    /// `needs_store`: whether the writer may have to wait for a batch in process.
+    /// `needs_store`: whether a writer may have to wait for a batch in process.
     pub(super) fn new(line: L, needs_store: bool) -> Self {
         Self {
             state: Mutex::new(State { line, is_closed: false, is_refused: false }),
@@ -174,7 +174,7 @@ impl<L> Ends<L> {
     }
 
     pub(super) async fn freed(&self) {
-        // A permit of an earlier batch only makes the one writer check again.
+        // A permit of an earlier batch only makes a writer check again.
         self.progress.freed.notified().await;
     }
 
@@ -198,7 +198,7 @@ impl<L> Ends<L> {
                     let owed = 1 + batch.deltas.len() / DELTAS_PER_BUDGET;
                     self.owed.store(owed, Ordering::Relaxed);
                     if was_refused {
-                        self.progress.freed.notify_one();
+                        self.progress.wake_writers();
                     }
                     return Some(batch);
                 }
@@ -213,7 +213,7 @@ impl<L> Ends<L> {
     pub(super) fn close(&self) {
         self.state.lock().is_closed = true;
         self.filled.notify_one();
-        self.progress.freed.notify_one();
+        self.progress.wake_writers();
     }
 
     pub(super) fn len<T>(&self) -> usize

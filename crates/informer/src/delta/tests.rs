@@ -222,6 +222,32 @@ fn fifo_15_fifo_16_full_queue_blocks_the_writer_until_a_batch_is_popped() {
     }
 }
 
+/// A reflector pushes changes and resyncs from one task.
+#[test]
+fn fifo_16_every_waiting_writer_is_woken() {
+    for kind in KINDS {
+        for closes in [false, true] {
+            let line = Line::new(kind);
+            line.put((0..DELTAS_MAX).map(|n| updated(&n.to_string(), 1)));
+            let mut writers = ["late", "later"].map(|name| {
+                let queue = line.queue.clone();
+                let mut writer = async move { push(&*queue, updated(name, 1)).await }.boxed();
+                assert!(writer.as_mut().now_or_never().is_none(), "{kind:?}");
+                writer
+            });
+            if closes {
+                line.queue.close();
+            } else {
+                drop(line.pop());
+            }
+            for writer in &mut writers {
+                let pushed = writer.now_or_never().expect("woken");
+                assert_eq!(pushed.is_err(), closes, "{kind:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn fifo_16_fifo_21_deltas_that_need_the_store_wait_for_the_batch_in_process() {
     for kind in KINDS {

@@ -35,6 +35,14 @@ async fn fac_10_expired_object_is_removed_by_a_read() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn longest_time_to_live_is_for_ever() {
+    let store = ExpiringStore::new(Duration::MAX);
+    store.put(record("a", 1));
+    advance(TTL * 1_000_000).await;
+    assert_eq!(shown(&store.list()), ["a@1"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn fac_10_time_counts_from_the_last_insertion() {
     let store = ExpiringStore::new(TTL);
     store.put(record("a", 1));

@@ -1,4 +1,5 @@
 //! Publishes the state of an informer.
+use crate::backoff::SPAN_MAX;
 use crate::failure::{Panics, chain};
 use crate::metrics::{self, Metrics};
 use crate::reflector::{ReflectorError, ReflectorObserver};
@@ -104,7 +105,8 @@ impl Board {
             if has_stopped {
                 return None;
             }
-            let until = degraded.as_ref().and_then(&since).map(|since| since + period);
+            let until =
+                degraded.as_ref().and_then(&since).map(|since| since + period.min(SPAN_MAX));
             if until.is_some_and(|until| until <= Instant::now()) {
                 return degraded;
             }

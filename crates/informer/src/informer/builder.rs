@@ -4,7 +4,7 @@ use super::intake::ObjectIntake;
 use super::processor::Processor;
 use super::worker::InformerWorker;
 use super::{Cacheable, Shared, SharedInformer};
-use crate::backoff;
+use crate::backoff::{self, SPAN_MAX};
 use crate::indexer::{IndexExists, IndexFn, Indexer, Looked, NAMESPACE_INDEX};
 use crate::metrics::MetricsRegistry;
 use crate::object::{AnyValue, DECODED_BYTES, Object, Pool, Raw, Untyped};
@@ -311,10 +311,11 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
 /// `period`, shorter or longer by up to `fraction` of it; zero stays zero.
 fn spread(period: Duration, fraction: f64, seed: u64) -> Duration {
     if fraction == 0.0 {
-        return period;
+        return period.min(SPAN_MAX);
     }
     let factor = 1.0 - fraction + 2.0 * fraction * backoff::rng(seed, 13).random::<f64>();
-    Duration::try_from_secs_f64(period.as_secs_f64() * factor).unwrap_or(Duration::MAX)
+    Duration::try_from_secs_f64(period.as_secs_f64() * factor)
+        .map_or(SPAN_MAX, |period| period.min(SPAN_MAX))
 }
 
 /// Adapts an index function over typed objects.

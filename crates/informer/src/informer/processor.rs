@@ -1,4 +1,5 @@
 //! Applies deltas to the cache and notifies the handlers.
+use crate::backoff::SPAN_MAX;
 use crate::delta::Delta;
 use crate::event::{Event, Tombstone};
 use crate::failure::Stopped;
@@ -135,7 +136,7 @@ impl Processor {
             );
             return Duration::ZERO;
         }
-        let requested = requested.max(RESYNC_MIN);
+        let requested = requested.clamp(RESYNC_MIN, SPAN_MAX);
         if requested >= self.check_period {
             return requested;
         }

@@ -1,5 +1,6 @@
 //! The maximum duration and quiet time of a watch (spec §2.4).
 use crate::support::*;
+use setpoint_informer::HandlerOptions;
 use setpoint_informer::reflector::ReflectorOptions;
 use setpoint_informer::source::scripted::{Answer, Asked, Script, Step};
 use std::collections::BTreeSet;
@@ -69,5 +70,31 @@ async fn a_server_without_bookmarks_may_be_quiet() {
     let running = Running::start(builder(&script));
     pass(300).await;
     assert_eq!(asked(&script).len(), 2, "{:?}", asked(&script));
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn longest_periods_are_never() {
+    let script = Script::new([
+        no_list(missing()),
+        page("5", &[("a", 1)]),
+        Answer::Watch(vec![wait(100_000), added("b", 6), Step::Hang]),
+    ]);
+    let never = Duration::MAX;
+    let mut options = ReflectorOptions::default();
+    options.watch_timeout_min = never;
+    options.watch_quiet_timeout = Some(never);
+    options.initial_events_timeout = never;
+    options.initial_events_total = never;
+    options.list_quiet_timeout = never;
+    options.list_timeout = never;
+    options.internal_error_budget = never;
+    let log = Log::default();
+    let builder = builder(&script).reflector(options).give_up_after(never).resync(never);
+    let running = Running::start_with(builder.resync_spread(0.1), |informer| {
+        log.add_with(informer, HandlerOptions::default().resync(never));
+    });
+    pass(200_000).await;
+    assert_eq!(log.take(), ["+a@1!", "+b@6"]);
     running.end().await;
 }

@@ -152,7 +152,8 @@ impl<K> CacheInformer<K> {
     }
 
     /// The combined status of its informers: synced when all have synced, stopped when one has
-    /// stopped, degraded as the informer that has been degraded for the longest time.
+    /// stopped, degraded as the informer that has been degraded for the longest time. Panics are
+    /// those of all.
     pub fn status(&self) -> InformerStatus {
         let mut statuses = self.statuses().into_iter();
         let mut all = statuses.next().unwrap_or_default();
@@ -160,6 +161,8 @@ impl<K> CacheInformer<K> {
             all.has_synced &= status.has_synced;
             all.has_stopped |= status.has_stopped;
             all.has_given_up |= status.has_given_up;
+            all.panics += status.panics;
+            all.last_panic = all.last_panic.or(status.last_panic);
             let degraded = [all.degraded.take(), status.degraded].into_iter().flatten();
             all.degraded = degraded.min_by_key(|degraded| degraded.since);
         }

@@ -41,7 +41,7 @@ pub use self::{
 };
 pub(super) use self::{
     field::{DefaultOwner, WasDryRun},
-    query::{set as set_query, value as query_value},
+    query::{encodes, set as set_query, value as query_value},
 };
 use super::Client;
 use crate::error::BoxError;

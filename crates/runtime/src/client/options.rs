@@ -10,7 +10,7 @@ use kube_core::{
 
 use super::{
     Api, Client,
-    layer::{query_value, set_query},
+    layer::{encodes, query_value, set_query},
 };
 
 /// What the server does about unknown and repeated fields.
@@ -63,9 +63,8 @@ impl WriteOptions {
 
     /// Whether a request uses the client's default field manager.
     pub(super) fn is_default_manager(&self, uri: &Uri) -> bool {
-        !self.is_named
-            && self.field_manager.is_some()
-            && query_value(uri, "fieldManager") == self.field_manager.as_deref()
+        let default = self.field_manager.as_deref().filter(|_| !self.is_named);
+        query_value(uri, "fieldManager").zip(default).is_some_and(|(raw, name)| encodes(raw, name))
     }
 
     pub(super) fn post_params(&self) -> PostParams {

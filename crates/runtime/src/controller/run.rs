@@ -9,6 +9,7 @@ use std::{
 use futures::FutureExt;
 use setpoint_informer::InformerStatus;
 use setpoint_object::{panic, time::Clock};
+use setpoint_workqueue::{DELAY_MAX, WorkQueue};
 use tokio::{
     sync::oneshot,
     task::{JoinError, JoinSet},
@@ -56,11 +57,16 @@ pub(crate) struct BoundController<R> {
 }
 
 /// Sets the state to stopped when dropped, however the controller ends.
-struct Ended(Arc<Shared>);
+struct Ended<R: RequestKey> {
+    shared: Arc<Shared>,
+    queue: WorkQueue<R>,
+}
 
-impl Drop for Ended {
+impl<R: RequestKey> Drop for Ended<R> {
     fn drop(&mut self) {
-        self.0.state.send_replace(ControllerState::Stopped);
+        // Also if it ends before it has workers: its sources and handles may outlive it.
+        self.queue.shut_down();
+        self.shared.state.send_replace(ControllerState::Stopped);
     }
 }
 
@@ -100,7 +106,7 @@ impl<R: RequestKey> BoundController<R> {
     ) -> Result<(), ControllerError> {
         let Self { mut controller, options } = self;
         let (shared, name) = (controller.shared.clone(), options.name.clone());
-        let _ended = Ended(shared.clone());
+        let _ended = Ended { shared: shared.clone(), queue: controller.queue.clone() };
         shared.state.send_replace(ControllerState::Syncing);
         let watched = controller.sources.clone();
         let find_source = move |number| watched.find(number);
@@ -275,7 +281,7 @@ impl<R: RequestKey> Started<R> {
         &mut self,
         timeout: Option<Duration>,
     ) -> Result<(), ControllerError> {
-        let deadline = timeout.map(|timeout| (timeout, Instant::now() + timeout));
+        let deadline = timeout.map(|timeout| (timeout, Instant::now() + timeout.min(DELAY_MAX)));
         for pending in std::mem::take(&mut self.pending) {
             let expired = async {
                 match deadline {

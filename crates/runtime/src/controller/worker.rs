@@ -17,7 +17,7 @@ use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered}
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use setpoint_object::panic;
-use setpoint_workqueue::{AddOptions, Item, RestingItem, WorkQueue};
+use setpoint_workqueue::{AddOptions, DELAY_MAX, Item, RestingItem, WorkQueue};
 use tokio::{
     task::coop::consume_budget,
     time::{Instant, sleep_until, timeout_at},
@@ -224,7 +224,10 @@ impl<R: RequestKey> Worker<R> {
             attempt: began.attempt,
             priority: began.priority,
             cause: began.cause,
-            deadline: self.options.reconcile_timeout.map(|timeout| began.at + timeout),
+            deadline: self
+                .options
+                .reconcile_timeout
+                .map(|timeout| began.at + timeout.min(DELAY_MAX)),
         };
         let context = Context::new(common.clone(), recording.pass(), info);
         let outcome = {
@@ -315,35 +318,40 @@ impl<R: Clone + Eq + Hash> MinInterval<R> {
     /// Starts of passes over one key are at least `interval` apart.
     pub(super) fn new(interval: Duration) -> Self {
         let starts = Starts { young: HashMap::new(), old: HashMap::new(), turned: None };
-        Self { interval, starts: Mutex::new(starts) }
+        Self { interval: interval.min(DELAY_MAX), starts: Mutex::new(starts) }
     }
 
     /// How long the key must still wait. `None`: it may start, and is recorded as started now.
     pub(super) fn wait(&self, key: &R, now: Instant) -> Option<Duration> {
         let mut starts = self.starts.lock();
-        starts.turn(self.interval, now);
+        let expired = starts.turn(self.interval, now);
         let last = starts.young.get(key).or_else(|| starts.old.get(key));
         let due = last.map(|last| *last + self.interval).filter(|due| *due > now);
         if due.is_none() {
             starts.young.insert(key.clone(), now);
         }
+        // Without the lock, since they may be many.
+        drop(starts);
+        drop(expired);
         due.map(|due| due - now)
     }
 }
 
 impl<R> Starts<R> {
-    fn turn(&mut self, interval: Duration, now: Instant) {
+    /// Returns what has expired.
+    fn turn(&mut self, interval: Duration, now: Instant) -> [HashMap<R, Instant>; 2] {
         let turned = *self.turned.get_or_insert(now);
         let passed = now.saturating_duration_since(turned);
         if passed < interval {
-            return;
+            return Default::default();
         }
         self.turned = Some(now);
-        self.old = mem::take(&mut self.young);
-        // No pass has started since: the old generation has expired too.
+        let young = mem::take(&mut self.young);
+        // No pass has started since: the young generation has expired too.
         if passed >= interval.saturating_mul(2) {
-            self.old = HashMap::new();
+            return [mem::take(&mut self.old), young];
         }
+        [mem::replace(&mut self.old, young), HashMap::new()]
     }
 }
 
@@ -358,7 +366,7 @@ impl<R: RequestKey> Worker<R> {
         rest: Duration,
     ) {
         let now = Instant::now();
-        let deadline = now + self.options.catch_up;
+        let deadline = now + self.options.catch_up.min(DELAY_MAX);
         let caught_up = async {
             let mut registrations = Vec::with_capacity(lagging.len());
             let shown = async {
@@ -383,7 +391,7 @@ impl<R: RequestKey> Worker<R> {
             biased;
             () = self.common.stopping.cancelled() => {}
             // Cancel safe: it only observes.
-            _ = async { tokio::join!(caught_up, sleep_until(now + rest)) } => {}
+            _ = async { tokio::join!(caught_up, sleep_until(now + rest.min(DELAY_MAX))) } => {}
         }
         item.done();
     }
@@ -552,6 +560,13 @@ mod tests {
         assert_eq!(wait("b", 12), Some(Duration::from_secs(2)), "it is in the old generation");
         assert_eq!(wait("a", 19), Some(Duration::from_secs(1)));
         assert_eq!(wait("b", 14), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn longest_interval_is_for_ever() {
+        let min_interval = MinInterval::new(Duration::MAX);
+        assert_eq!(min_interval.wait(&"a", Instant::now()), None);
+        assert_eq!(min_interval.wait(&"a", Instant::now()), Some(DELAY_MAX));
     }
 
     #[tokio::test(start_paused = true)]

@@ -145,7 +145,7 @@ impl Leadership {
             return Ok(());
         }
         let since = self.0.renewed.lock().map_or(Duration::ZERO, |renewed| renewed.elapsed());
-        if since > self.0.options.timings.lease + tolerance {
+        if since > self.0.options.timings.lease.saturating_add(tolerance) {
             return Err(RenewalOverdue { since });
         }
         Ok(())

@@ -83,6 +83,23 @@ async fn context_has_the_id_attempt_and_deadline_of_the_pass() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn longest_periods_are_never() {
+    let server = server();
+    server.put(MAPS, config_map("a"));
+    let controller = controller()
+        .reconcile_timeout(Duration::MAX)
+        .catch_up(Duration::MAX)
+        .sync_timeout(Some(Duration::MAX));
+    let reconciler = |_: Request, _: Context| {
+        std::future::ready(Ok::<_, BoxError>(Action::await_change().rest(Duration::MAX)))
+    };
+    let (running, handle) = run(&server, controller.build(reconciler).unwrap());
+    pass(Duration::from_secs(100)).await;
+    assert_eq!((handle.stats().success, handle.queue().resting), (1, 1));
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn change_precedes_the_initial_list_and_pq_26_does_not_starve_it() {
     // (how priorities are served, which of the old keys get a pass while changes come faster than
     // passes)

@@ -55,6 +55,32 @@ async fn cch_1_rules_of_one_type_apply_to_that_type_only() {
     running.stop().await.unwrap();
 }
 
+/// One informer per namespace.
+#[tokio::test(start_paused = true)]
+async fn status_of_a_type_has_the_panics_of_all_its_informers() {
+    let server = Server::new(&[CONFIG_MAPS, EVENTS]);
+    let options = CacheOptions::new().namespaces(["a", "b", "c"]).unwrap();
+    let manager = builder(&server).cache(options).build();
+    let maps = manager.cache().informer::<ConfigMap>();
+    let index = |map: &ConfigMap| match map.metadata.namespace.as_deref() {
+        Some("a") => Vec::new(),
+        namespace => panic!("{namespace:?}"),
+    };
+    maps.add_index("fails", index).unwrap();
+    let running = Running::start(manager);
+    settle().await;
+    assert_eq!(maps.status().panics, 0);
+    for namespace in ["a", "b", "c"] {
+        server.put(&format!("/api/v1/namespaces/{namespace}/configmaps"), config_map("x"));
+    }
+    settle().await;
+    let status = maps.status();
+    assert_eq!(status.panics, 2);
+    let last = status.last_panic.unwrap();
+    assert!(last.contains("fails"), "{last}");
+    running.stop().await.unwrap();
+}
+
 /// How long a change stays unknown that a watch did not bring before it fell silent.
 async fn silence(options: CacheOptions) -> Duration {
     let server = Server::new(&[CONFIG_MAPS, EVENTS]);

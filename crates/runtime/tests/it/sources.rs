@@ -252,6 +252,26 @@ async fn custom_source_adds_keys_at_its_start_and_until_the_stop() {
     assert_eq!(refused.unwrap_err(), WatchError::Stopped);
 }
 
+/// A sink may be kept elsewhere. Its keys would stay in the queue for ever.
+#[tokio::test(start_paused = true)]
+async fn controller_that_ends_before_it_runs_takes_no_more_keys() {
+    let server = server();
+    server.forbid(CONFIG_MAPS);
+    let (sender, mut sinks) = tokio::sync::mpsc::unbounded_channel();
+    let source = source_fn("elsewhere", move |keys: KeySink<Request>| async move {
+        sender.send(keys).map_err(|_| "nobody wants it")?;
+        Ok(SourceRun::none())
+    });
+    let controller = of_maps().source(source).build(seer(&Trace::default())).unwrap();
+    let (running, handle) = run(&server, controller);
+    settle().await;
+    let keys = sinks.recv().await.unwrap();
+    assert_eq!((handle.state(), keys.is_closed()), (ControllerState::Syncing, false));
+    running.stop().await.unwrap();
+    keys.add(Request::cluster("late"));
+    assert_eq!((keys.is_closed(), handle.queue().queued), (true, 0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn source_that_blocks_or_fails_or_panics_fails_its_controller() {
     // "Func" of the sources table: a start that does not return fails with a time-out.

@@ -4,7 +4,7 @@
 //! | step | what |
 //! |---|---|
 //! | Secret | `tls.crt`, `tls.key` and `ca.crt`, shared by all replicas; made by the first one |
-//! | renewal | after two thirds of the validity, or for other names, by whichever replica sees it first |
+//! | renewal | after two thirds of the validity, or for more names, by whichever replica sees it first. For more names it keeps the former ones: replicas of two versions do not replace each other's certificates |
 //! | bundle | the new CA and the one before, so that servers accept the certificates of all replicas meanwhile |
 //! | configurations | every webhook's `caBundle`; written again if somebody removes it |
 //! | use | [`WebhookCertificates::PROPAGATION`] after the bundle was written, because API servers follow with a delay. A program that starts has no other certificate: it uses it at once, and is not ready for that time if a configuration had another bundle |
@@ -36,6 +36,8 @@ use tokio::time::Instant;
 const PERIOD: Duration = Duration::from_secs(60);
 /// How often a replica may lose to another one that writes the Secret, too.
 const ATTEMPTS_MAX: usize = 5;
+/// The most names of a certificate that is issued for more names; the oldest are left out.
+const NAMES_MAX: usize = 64;
 /// The annotation with the time after which the certificate is renewed.
 const RENEW_AFTER: &str = "setpoint.dev/renew-after";
 /// The annotation with the names of the certificate.
@@ -326,20 +328,30 @@ async fn stored(
     options: &WebhookCertificates,
 ) -> Result<Stored, WebhookCertificatesError> {
     let path = options.secret_path();
-    let names = options.names.join(",");
     for _ in 0..ATTEMPTS_MAX {
         let now = clock.now();
         let found = get(client, &path).await?;
         let former = found.as_ref().and_then(read);
+        let mut names = options.names.clone();
         if let (Some(found), Some(former)) = (&found, &former) {
             let annotations = &found["metadata"]["annotations"];
             let renew_after = annotations[RENEW_AFTER].as_str().and_then(Timestamp::parse);
-            let is_fresh = renew_after.is_some_and(|time| now < time);
-            if is_fresh && annotations[NAMES] == *names {
-                return Ok(former.clone());
+            if renew_after.is_some_and(|time| now < time) {
+                let has = annotations[NAMES].as_str().unwrap_or_default().split(',');
+                let has: Vec<String> = has.map(str::to_owned).collect();
+                if names.iter().all(|name| has.contains(name)) {
+                    return Ok(former.clone());
+                }
+                let others = has.into_iter().filter(|name| !options.names.contains(name));
+                names.extend(others.filter(|name| !name.is_empty()));
+                names.truncate(NAMES_MAX.max(options.names.len()));
             }
         }
-        let issued = Issued::new(&options.names, now, options.validity)?;
+        let issued = Issued::new(&names, now, options.validity).or_else(|_| {
+            // Somebody may have changed the names in the Secret.
+            names.clone_from(&options.names);
+            Issued::new(&names, now, options.validity)
+        })?;
         // The new CA, and the one before: clients take the first certificates first.
         let before = former.map(|former| first_certificate(&former.bundle)).unwrap_or_default();
         let bundle = format!("{}{before}", issued.ca);
@@ -352,7 +364,7 @@ async fn stored(
             })
         });
         secret["metadata"]["annotations"][RENEW_AFTER] = renew_after.into();
-        secret["metadata"]["annotations"][NAMES] = names.as_str().into();
+        secret["metadata"]["annotations"][NAMES] = names.join(",").into();
         secret["data"]["tls.crt"] = base64(&stored.certificate).into();
         secret["data"]["tls.key"] = base64(&stored.key).into();
         secret["data"]["ca.crt"] = base64(&stored.bundle).into();

@@ -127,6 +127,37 @@ async fn bundles_are_written_kept_and_renewed() {
     .await;
 }
 
+/// As while a program is replaced by its next version.
+#[tokio::test(start_paused = true)]
+async fn replicas_with_different_names_share_a_certificate() {
+    with_person_of(ControlPlane::builder().simulated(0).build(), async |person| {
+        let names_after = async |name: &str| {
+            let clock = Clock::starting_at(Timestamp::from_secs(1_800_000_000));
+            let mut manager = Manager::builder(person.client.clone()).clock(clock).seed(1).build();
+            let certificates = WebhookCertificates::new("default", "certificate").service(name);
+            let disabled = |server: setpoint::webhook::server::WebhookServerBuilder| {
+                server.listen(Listen::Disabled)
+            };
+            let webhooks = Webhooks::builder().mutate(color);
+            manager.webhooks_with_certificates(webhooks, certificates, disabled).await.unwrap();
+            let secret = get(&person, SECRET).await;
+            let names = &secret["metadata"]["annotations"]["setpoint.dev/names"];
+            (names.as_str().unwrap().to_owned(), secret)
+        };
+        assert_eq!(names_after("old").await.0, "old.default.svc");
+        let (names, secret) = names_after("new").await;
+        assert_eq!(names, "new.default.svc,old.default.svc");
+        for name in ["old", "new"] {
+            assert_eq!(names_after(name).await.1, secret);
+        }
+        let damaged = json!({"metadata": {"annotations": {"setpoint.dev/names": "ö"}}});
+        let merge = "application/merge-patch+json";
+        person.request("PATCH", SECRET, merge, &damaged).await.unwrap();
+        assert_eq!(names_after("new").await.0, "new.default.svc");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_server_calls_the_webhook_with_its_certificate() {
     with_person_of(ControlPlane::builder().build(), async |person| {

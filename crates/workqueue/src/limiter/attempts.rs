@@ -3,7 +3,7 @@
 use std::{hash::Hash, mem, time::Duration};
 
 use hashbrown::HashMap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 /// A value per key, which may expire.
@@ -11,7 +11,8 @@ use tokio::time::Instant;
 /// Two generations: a key that is used moves to the young one. Each time the idle time has passed,
 /// the old generation is dropped and the young one becomes the old. So a key lives for at least the
 /// idle time after its last use and at most twice that. This needs no memory per key, and a
-/// generation is dropped at once. The clock is checked only on use: without use nothing grows.
+/// generation is dropped at once, without the lock. The clock is checked only on use: without use
+/// nothing grows.
 #[derive(Debug)]
 pub(super) struct Attempts<K, V> {
     idle: Option<Duration>,
@@ -41,8 +42,9 @@ impl<K: Clone + Eq + Hash, V: Default> Attempts<K, V> {
     /// Uses the value of `key`.
     pub(super) fn with<T>(&self, key: &K, now: Instant, step: impl FnOnce(&mut V) -> T) -> T {
         let mut state = self.state.lock();
-        if let Some(idle) = self.idle {
-            state.turn(idle, now);
+        if let Some(expired) = self.idle.and_then(|idle| state.turn(idle, now)) {
+            // Keys of the user's type, and maybe many.
+            MutexGuard::unlocked(&mut state, || drop(expired));
         }
         let State { young, old, .. } = &mut *state;
         if let Some(value) = young.get_mut(key) {
@@ -75,17 +77,19 @@ impl<K: Clone + Eq + Hash, V: Default> Attempts<K, V> {
 }
 
 impl<K, V> State<K, V> {
-    fn turn(&mut self, idle: Duration, now: Instant) {
+    /// Returns what has expired.
+    fn turn(&mut self, idle: Duration, now: Instant) -> Option<[HashMap<K, V>; 2]> {
         let turned = *self.turned.get_or_insert(now);
         let passed = now.saturating_duration_since(turned);
         if passed < idle {
-            return;
+            return None;
         }
         self.turned = Some(now);
-        self.old = mem::take(&mut self.young);
+        let young = mem::take(&mut self.young);
         // Nothing was used since, so the young generation is too old as well.
         if passed >= idle.saturating_mul(2) {
-            self.old = HashMap::new();
+            return Some([mem::take(&mut self.old), young]);
         }
+        Some([mem::replace(&mut self.old, young), HashMap::new()])
     }
 }

@@ -5,14 +5,19 @@
 //! An entry has sixteen bytes: the due time, a sequence number that orders equal times by their
 //! adds, and the slot. Entries are never searched. A replaced or cancelled entry stays and is
 //! *stale*: its slot no longer waits for that time, which is checked when the entry is taken out.
-//! When more than half of the entries are stale they are removed, so there are never more than
-//! twice the number of waiting keys, plus [`STALE_MIN`].
+//! When more than two of five entries are stale, a *sweep* removes them. There are never more
+//! entries than twice the number of waiting keys, plus [`STALE_MIN`].
 //!
 //! The lock must be held for a short time however many keys wait. So new entries go to a heap of at
 //! most [`RUN_LEN`]. A full heap is sorted and becomes a *run*, and a second heap orders the runs
-//! by their first entries. Only the removal of stale entries looks at all entries at once. A run is
-//! read in sequence, while one large heap would be read all over memory. The last eighth of a run
-//! goes back to the heap, so that entries that are due late do not keep many short runs.
+//! by their first entries. A run is read in sequence, while one large heap would be read all over
+//! memory. The last eighth of a run goes back to the heap, so that entries that are due late do not
+//! keep many short runs.
+//!
+//! A sweep looks at the heap and sets the runs aside. Each further stale entry pays for
+//! [`SWEEP`] of their entries; a run that is paid for is swept, and is one of the runs again. So
+//! nothing looks at more than [`RUN_LEN`] entries at once, and a sweep ends before a sixteenth of
+//! the entries have become stale meanwhile.
 
 use std::{
     cmp::{Ordering, Reverse},
@@ -27,6 +32,9 @@ const RUN_LEN: usize = if cfg!(test) { 8 } else { 4096 };
 
 /// A run of this length is added to the heap again.
 const RUN_MIN: usize = RUN_LEN / 8;
+
+/// Number of entries that a sweep looks at for each entry that becomes stale.
+const SWEEP: usize = 16;
 
 /// Up to this many stale entries are not removed.
 const STALE_MIN: usize = 64;
@@ -90,10 +98,25 @@ impl Eq for Run {}
 pub(super) struct DueTimes {
     heap: BinaryHeap<Reverse<Due>>,
     runs: BinaryHeap<Run>,
-    /// Number of entries in the runs.
+    /// Runs that are still to be swept.
+    unswept: BinaryHeap<Run>,
+    /// Number of entries in the runs of both kinds.
     n_in_runs: usize,
     tie: u32,
     n_stale: usize,
+    /// How many entries have become stale since the last sweep began.
+    n_new_stale: usize,
+    /// Number of entries that the sweep may look at.
+    paid: usize,
+}
+
+/// The earlier one of an entry and the first of the runs.
+#[inline]
+fn earlier(due: Option<Due>, runs: &BinaryHeap<Run>) -> Option<Due> {
+    match runs.peek() {
+        Some(run) if due.is_none_or(|due| run.first < due) => Some(run.first),
+        _ => due,
+    }
 }
 
 impl DueTimes {
@@ -101,10 +124,7 @@ impl DueTimes {
     #[inline]
     pub(super) fn first(&self) -> Option<Due> {
         let in_heap = self.heap.peek().map(|Reverse(due)| *due);
-        match self.runs.peek() {
-            Some(run) if in_heap.is_none_or(|in_heap| run.first < in_heap) => Some(run.first),
-            _ => in_heap,
-        }
+        earlier(earlier(in_heap, &self.runs), &self.unswept)
     }
 
     #[inline]
@@ -147,9 +167,13 @@ impl DueTimes {
             self.heap.pop();
             return Some(first);
         }
-        let mut run = self.runs.peek_mut()?;
+        let is_unswept = self.unswept.peek().is_some_and(|run| run.first == first);
+        // Entries that are not swept do not go back to the heap.
+        let (runs, min) =
+            if is_unswept { (&mut self.unswept, 0) } else { (&mut self.runs, RUN_MIN) };
+        let mut run = runs.peek_mut()?;
         self.n_in_runs -= 1;
-        if run.rest.len() > RUN_MIN
+        if run.rest.len() > min
             && let Some(next) = run.rest.pop()
         {
             run.first = next;
@@ -161,20 +185,51 @@ impl DueTimes {
         Some(first)
     }
 
-    /// Counts a stale entry, and removes them if there are many. `is_waited_for` returns whether an
-    /// entry is live.
+    /// Counts a stale entry, and begins a sweep if there are many, or goes on with it.
+    /// `is_waited_for` returns whether an entry is live.
     pub(super) fn expire(&mut self, is_waited_for: impl Fn(Due) -> bool) {
         self.n_stale += 1;
-        if self.n_stale > STALE_MIN + (self.heap.len() + self.n_in_runs) / 2 {
-            self.heap.retain(|Reverse(due)| is_waited_for(*due));
-            self.n_in_runs = 0;
-            for Run { first, mut rest } in mem::take(&mut self.runs) {
-                rest.push(first);
-                rest.retain(|due| is_waited_for(*due));
-                self.push_run(rest);
-            }
-            self.n_stale = 0;
-            self.give_back();
+        self.n_new_stale += 1;
+        if !self.unswept.is_empty() {
+            self.sweep(is_waited_for);
+            return;
+        }
+        // What was stale before the last sweep is gone.
+        self.n_stale = self.n_stale.min(self.n_new_stale);
+        if self.n_stale > STALE_MIN + self.len() / 5 * 2 {
+            self.begin_sweep(is_waited_for);
+        }
+    }
+
+    /// Number of entries, stale ones included.
+    fn len(&self) -> usize {
+        self.heap.len() + self.n_in_runs
+    }
+
+    #[cold]
+    fn begin_sweep(&mut self, is_waited_for: impl Fn(Due) -> bool) {
+        let n = self.heap.len();
+        self.heap.retain(|Reverse(due)| is_waited_for(*due));
+        self.n_stale = self.n_stale.saturating_sub(n - self.heap.len());
+        self.unswept = mem::take(&mut self.runs);
+        self.n_new_stale = 0;
+        self.paid = 0;
+        self.give_back();
+    }
+
+    /// Sweeps the runs that are paid for.
+    #[cold]
+    fn sweep(&mut self, is_waited_for: impl Fn(Due) -> bool) {
+        self.paid += SWEEP;
+        while self.unswept.peek().is_some_and(|run| run.len() <= self.paid) {
+            let Some(Run { first, mut rest }) = self.unswept.pop() else { return };
+            rest.push(first);
+            let n = rest.len();
+            self.paid -= n;
+            self.n_in_runs -= n;
+            rest.retain(|due| is_waited_for(*due));
+            self.n_stale = self.n_stale.saturating_sub(n - rest.len());
+            self.push_run(rest);
         }
     }
 
@@ -205,8 +260,10 @@ impl DueTimes {
         if self.heap.capacity() > ROOM_MIN && self.heap.capacity() / 4 > self.heap.len() {
             self.heap.shrink_to(self.heap.len() * 2);
         }
-        if self.runs.is_empty() {
-            self.runs = BinaryHeap::new();
+        for runs in [&mut self.runs, &mut self.unswept] {
+            if runs.is_empty() {
+                *runs = BinaryHeap::new();
+            }
         }
     }
 
@@ -217,15 +274,15 @@ impl DueTimes {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::{cell::Cell, collections::BTreeSet};
 
     use proptest::prelude::*;
 
     use super::*;
 
     proptest! {
-        /// Entries come out like those of a sorted set, at most a half stays stale, and the runs
-        /// stay long.
+        /// Entries come out like those of a sorted set, at most a half stays stale, the runs stay
+        /// long, and an entry that becomes stale has few others looked at.
         #[test]
         fn due_times_are_taken_in_order(
             steps in proptest::collection::vec((0_u8..8, 0_i64..50, 0_usize..20), 0..400),
@@ -242,7 +299,12 @@ mod tests {
                     },
                     5 => for _ in 0..n {
                         let Some(gone) = live.pop_last() else { break };
-                        due_times.expire(|due| due != gone && live.contains(&due));
+                        let n_seen = Cell::new(0);
+                        due_times.expire(|due| {
+                            n_seen.set(n_seen.get() + 1);
+                            due != gone && live.contains(&due)
+                        });
+                        prop_assert!(n_seen.get() < RUN_LEN + SWEEP, "{}", n_seen.get());
                     },
                     _ => {
                         let taken = due_times.take_due(Moment(at), n);
@@ -258,7 +320,8 @@ mod tests {
                 }
                 prop_assert!(due_times.heap.len() < RUN_LEN);
                 prop_assert!(due_times.runs.iter().all(|run| run.len() > RUN_MIN));
-                let n_in_runs: usize = due_times.runs.iter().map(Run::len).sum();
+                let all_runs = due_times.runs.iter().chain(&due_times.unswept);
+                let n_in_runs: usize = all_runs.map(Run::len).sum();
                 prop_assert_eq!(due_times.n_in_runs, n_in_runs);
                 let n = due_times.heap.len() + n_in_runs;
                 let is_bounded = n <= 2 * (live.len() + STALE_MIN) + 1;

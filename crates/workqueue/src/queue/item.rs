@@ -70,8 +70,10 @@ impl<'q, K> Item<'q, K> {
     where
         K: Clone,
     {
+        // First, because it may panic: then the item is dropped as it is.
+        let key = self.key.clone();
         let idx = std::mem::replace(&mut self.idx, MOVED);
-        let (key, priority, n_adds) = (self.key.clone(), self.priority, self.n_adds);
+        let (priority, n_adds) = (self.priority, self.n_adds);
         OwnedItem { shared: self.shared.clone(), handed: Handed { key, idx, priority, n_adds } }
     }
 
@@ -83,9 +85,10 @@ impl<'q, K> Item<'q, K> {
     where
         K: Clone,
     {
+        let key = self.key.clone();
         let idx = std::mem::replace(&mut self.idx, MOVED);
         self.shared.rest(idx);
-        RestingItem { shared: self.shared.clone(), key: self.key.clone(), idx }
+        RestingItem { shared: self.shared.clone(), key, idx }
     }
 
     /// Gives the key back, like dropping the item, but visible in the code.

@@ -169,10 +169,16 @@ impl<K> Keys<K> {
     }
 
     #[cold]
-    fn rebuild_table(&mut self) {
-        let slots = self.slots.iter().zip(0..);
-        let slots = slots.filter_map(|(slot, idx)| Some((slot.as_ref()?.hash, idx)));
-        self.by_hash.rebuild(self.slots.len(), slots);
+    fn make_room(&mut self) {
+        let slots = &self.slots;
+        let hash_of = |idx: SlotIdx| Some(slots[idx as usize].as_ref()?.hash);
+        self.by_hash.make_room(slots.len(), hash_of);
+    }
+
+    #[cold]
+    fn move_some(&mut self) {
+        let slots = &self.slots;
+        self.by_hash.move_some(|idx| Some(slots[idx as usize].as_ref()?.hash));
     }
 }
 
@@ -191,7 +197,7 @@ impl<K: Eq + Hash> Keys<K> {
     #[inline]
     fn insert(&mut self, key: K, hash: u32, vacancy: Option<Vacancy>) -> SlotIdx {
         let vacancy = vacancy.or_else(|| {
-            self.rebuild_table();
+            self.make_room();
             self.look(&key, hash).err().flatten()
         });
         let stage = Stage::Queued;
@@ -210,7 +216,10 @@ impl<K: Eq + Hash> Keys<K> {
         };
         match vacancy {
             Some(vacancy) => self.by_hash.insert(vacancy, hash, idx),
-            None => unreachable!("a table that was rebuilt has room"),
+            None => unreachable!("a new table has room"),
+        }
+        if self.by_hash.is_moving() {
+            self.move_some();
         }
         idx
     }

@@ -10,10 +10,10 @@
 //! and a flow may spend its group's weight per round. The number chooses the key.
 //!
 //! A key that is raised leaves a *stale* entry behind, whose number is no longer the key's number.
-//! Stale entries are dropped when they come to the front. A flow with more stale than live entries
-//! is swept, so a flow holds at most twice its keys, plus [`STALE_MIN`]. A level without keys is
-//! removed when there are more than [`LEVELS_MIN`], and a flow when its level has more than
-//! [`FLOWS_MIN`](level::FLOWS_MIN).
+//! Stale entries are dropped when they come to the front. A flow of which more than two of five
+//! entries are stale is swept, some entries at a time, so a flow holds at most twice its keys, plus
+//! [`STALE_MIN`]. A level without keys is removed when there are more than [`LEVELS_MIN`], and a
+//! flow when its level has more than [`FLOWS_MIN`](level::FLOWS_MIN).
 
 mod flow;
 mod level;

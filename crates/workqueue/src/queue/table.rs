@@ -12,10 +12,18 @@
 //! figures are in `benches/RESULTS.md`.
 //!
 //! At most five of eight words are in use. A removed word becomes empty if the next word is empty,
-//! and a tombstone otherwise. Tombstones count as used until the table is rebuilt.
+//! and a tombstone otherwise. Tombstones count as used until there is another table.
+//!
+//! The lock must be held for a short time however many slots there are. So the words of a full
+//! table stay where they are, as *former* words, and each insertion into the new ones *moves*
+//! [`MOVES`] slots. Until all have moved, what the new words do not have is searched in the former
+//! ones. These never change: a slot that was removed or reused no longer has the key that is
+//! searched for.
 
 #[cfg(test)]
 mod tests;
+
+use std::{mem, ops::Range};
 
 use super::keys::SlotIdx;
 
@@ -31,6 +39,11 @@ const BITS_MIN: u32 = 6;
 /// The largest table, so that an index leaves a bit for the hash.
 const BITS_MAX: u32 = 31;
 
+/// Number of slots that an insertion moves. Small in this crate's own tests, so that their small
+/// tables move slowly. All have moved before the new words are full: these are at least twice the
+/// number of slots in the table, so that they have room for an eighth of their number besides.
+const MOVES: usize = if cfg!(test) { 8 } else { 32 };
+
 /// Maximum number of keys in a table: a billion.
 pub(super) const LEN_MAX: usize = 1 << 30;
 
@@ -40,20 +53,27 @@ pub(super) struct Vacancy(usize);
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    words: Vec<u32>,
-    bits: u32,
-    /// Words that are not empty.
+    words: Words,
+    former: Option<Box<Former>>,
+    /// Words that are not empty; not the former ones.
     n_used: usize,
     len: usize,
 }
 
-impl Table {
-    /// Number of slots in the table.
-    #[inline]
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
+#[derive(Debug, Default)]
+struct Words {
+    words: Vec<u32>,
+    bits: u32,
+}
 
+/// The words that a table had, and those of the slots in them that have not moved.
+#[derive(Debug)]
+struct Former {
+    words: Words,
+    slots: Range<usize>,
+}
+
+impl Words {
     #[inline]
     fn home(&self, hash: u32) -> usize {
         (hash >> (32 - self.bits)) as usize
@@ -64,17 +84,14 @@ impl Table {
         ((hash << self.bits) | idx) + FIRST
     }
 
-    /// The slot with this hash for which `is_it` holds, or else a place for it. No place if the
-    /// table is full.
+    /// The slot with this hash for which `is_it` holds, or else the place of the first tombstone
+    /// and of the empty word that end the search. There must be words.
     #[inline]
-    pub(super) fn find(
+    fn find(
         &self,
         hash: u32,
         is_it: impl Fn(SlotIdx) -> bool,
-    ) -> Result<SlotIdx, Option<Vacancy>> {
-        if self.words.is_empty() {
-            return Err(None);
-        }
+    ) -> Result<SlotIdx, (Option<Vacancy>, Vacancy)> {
         let mask = self.words.len() - 1;
         let hash_bits = hash << self.bits;
         let mut at = self.home(hash);
@@ -82,7 +99,7 @@ impl Table {
         loop {
             let word = self.words[at & mask];
             if word == EMPTY {
-                break;
+                return Err((tombstone, Vacancy(at & mask)));
             }
             let idx = word.wrapping_sub(FIRST) ^ hash_bits;
             if word == TOMBSTONE {
@@ -92,18 +109,49 @@ impl Table {
             }
             at += 1;
         }
+    }
+}
+
+impl Table {
+    /// Number of slots in the table.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The slot with this hash for which `is_it` holds, or else a place for it. No place if the
+    /// table is full.
+    #[inline]
+    pub(super) fn find(
+        &self,
+        hash: u32,
+        is_it: impl Fn(SlotIdx) -> bool,
+    ) -> Result<SlotIdx, Option<Vacancy>> {
+        let words = &self.words.words;
+        if words.is_empty() {
+            return Err(None);
+        }
+        let (tombstone, empty) = match self.words.find(hash, &is_it) {
+            Ok(idx) => return Ok(idx),
+            Err(places) => places,
+        };
+        if let Some(former) = &self.former
+            && let Ok(idx) = former.words.find(hash, is_it)
+        {
+            return Ok(idx);
+        }
         // Reusing a tombstone needs no room. An empty word must leave three of eight empty.
-        let has_room = (self.n_used + 1) * 8 <= self.words.len() * 5;
-        Err(tombstone.or(has_room.then_some(Vacancy(at & mask))))
+        let has_room = (self.n_used + 1) * 8 <= words.len() * 5;
+        Err(tombstone.or(has_room.then_some(empty)))
     }
 
     /// Inserts a slot at a place that [`find`](Self::find) returned.
     #[inline]
     pub(super) fn insert(&mut self, Vacancy(at): Vacancy, hash: u32, idx: SlotIdx) {
-        if self.words[at] == EMPTY {
+        if self.words.words[at] == EMPTY {
             self.n_used += 1;
         }
-        self.words[at] = self.word(hash, idx);
+        self.words.words[at] = self.words.word(hash, idx);
         self.len += 1;
     }
 
@@ -111,59 +159,87 @@ impl Table {
     /// memory together, while searches wait one after the other.
     #[inline]
     pub(super) fn prefetch(&self, hash: u32) -> u32 {
-        if self.words.is_empty() { EMPTY } else { self.words[self.home(hash)] }
+        let Words { words, .. } = &self.words;
+        if words.is_empty() { EMPTY } else { words[self.words.home(hash)] }
     }
 
     /// The slot that the first word of a search points to, if it has this hash.
     #[inline]
     pub(super) fn first(&self, hash: u32) -> Option<SlotIdx> {
-        let idx = self.prefetch(hash).wrapping_sub(FIRST) ^ (hash << self.bits);
-        (idx >> self.bits == 0).then_some(idx)
+        let bits = self.words.bits;
+        let idx = self.prefetch(hash).wrapping_sub(FIRST) ^ (hash << bits);
+        (idx >> bits == 0).then_some(idx)
     }
 
     pub(super) fn remove(&mut self, hash: u32, idx: SlotIdx) {
-        let mask = self.words.len() - 1;
-        let word = self.word(hash, idx);
-        let mut at = self.home(hash);
-        while self.words[at & mask] != word {
-            assert_ne!(self.words[at & mask], EMPTY, "every slot is in the table");
+        let word = self.words.word(hash, idx);
+        let mut at = self.words.home(hash);
+        let words = &mut self.words.words;
+        let mask = words.len() - 1;
+        self.len -= 1;
+        while words[at & mask] != word {
+            if words[at & mask] == EMPTY {
+                assert!(self.former.is_some(), "every slot is in the table");
+                return;
+            }
             at += 1;
         }
-        self.len -= 1;
-        if self.words[(at + 1) & mask] != EMPTY {
-            self.words[at & mask] = TOMBSTONE;
+        if words[(at + 1) & mask] != EMPTY {
+            words[at & mask] = TOMBSTONE;
             return;
         }
-        self.words[at & mask] = EMPTY;
+        words[at & mask] = EMPTY;
         self.n_used -= 1;
         // Ends, because at least one word is empty.
         at = at.wrapping_sub(1);
-        while self.words[at & mask] == TOMBSTONE {
-            self.words[at & mask] = EMPTY;
+        while words[at & mask] == TOMBSTONE {
+            words[at & mask] = EMPTY;
             self.n_used -= 1;
             at = at.wrapping_sub(1);
         }
     }
 
-    /// Rebuilds the table, with room for one more, from the hashes and indices of all slots in it.
-    /// Indices are below `end`. Slots are in order, so that they are read sequentially.
+    /// Makes room for one more slot if the table is full. Indices of slots are below `end`.
+    /// `hash_of` returns the hash of a slot that is in the table.
     #[cold]
-    pub(super) fn rebuild(&mut self, end: usize, slots: impl Iterator<Item = (u32, SlotIdx)>) {
+    pub(super) fn make_room(&mut self, end: usize, hash_of: impl Fn(SlotIdx) -> Option<u32>) {
+        while self.is_moving() {
+            self.move_some(&hash_of);
+        }
         let wanted = ((self.len + 1) * 2).max(end + FIRST as usize + 1);
-        self.bits = wanted.next_power_of_two().trailing_zeros().clamp(BITS_MIN, BITS_MAX);
-        // Frees the old table first.
-        self.words = Vec::new();
-        self.words = vec![EMPTY; 1 << self.bits];
-        let mask = self.words.len() - 1;
+        let bits = wanted.next_power_of_two().trailing_zeros().clamp(BITS_MIN, BITS_MAX);
+        let words = Words { words: vec![EMPTY; 1 << bits], bits };
+        let words = mem::replace(&mut self.words, words);
+        self.former = (end > 0).then(|| Box::new(Former { words, slots: 0..end }));
         self.n_used = 0;
+    }
+
+    /// Whether some slots have not moved.
+    #[inline]
+    pub(super) fn is_moving(&self) -> bool {
+        self.former.is_some()
+    }
+
+    /// Moves some slots. They are in order, so that they are read sequentially.
+    #[cold]
+    pub(super) fn move_some(&mut self, hash_of: impl Fn(SlotIdx) -> Option<u32>) {
+        let Some(former) = &mut self.former else { return };
+        let slots = former.slots.by_ref().take(MOVES);
+        let slots = slots.filter_map(|idx| Some((hash_of(idx as SlotIdx)?, idx as SlotIdx)));
         for (hash, idx) in slots {
-            let mut at = self.home(hash);
-            while self.words[at & mask] != EMPTY {
+            let word = self.words.word(hash, idx);
+            let mut at = self.words.home(hash);
+            let words = &mut self.words.words;
+            let mask = words.len() - 1;
+            // A slot that was reused is there already.
+            while words[at & mask] != EMPTY && words[at & mask] != word {
                 at += 1;
             }
-            self.words[at & mask] = self.word(hash, idx);
-            self.n_used += 1;
+            self.n_used += usize::from(words[at & mask] == EMPTY);
+            words[at & mask] = word;
         }
-        assert_eq!(self.n_used, self.len, "every slot is in the table once");
+        if former.slots.is_empty() {
+            self.former = None;
+        }
     }
 }

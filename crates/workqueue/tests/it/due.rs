@@ -5,6 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    task::{Context, Waker},
     time::Duration,
 };
 
@@ -104,4 +105,17 @@ async fn every_waiter_is_woken_for_keys_that_fall_due_together() {
         keys.sort_unstable();
         assert_eq!(keys, Vec::from_iter(0..N_KEYS));
     }
+}
+
+/// Two workers wait without a timekeeper. The one that the add notified goes away before it runs.
+#[tokio::test(start_paused = true)]
+async fn key_falls_due_though_the_notified_worker_was_dropped() {
+    let queue = WorkQueue::builder().build();
+    let (mut first, mut second) = (Box::pin(queue.get()), Box::pin(queue.get()));
+    let cx = &mut Context::from_waker(Waker::noop());
+    assert!(first.as_mut().poll(cx).is_pending() && second.as_mut().poll(cx).is_pending());
+    queue.add_after(1, Duration::from_millis(10));
+    drop(first);
+    let item = tokio::time::timeout(Duration::from_secs(1), second).await;
+    assert_eq!(item.expect("the key falls due").map(|item| *item.key()), Some(1));
 }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use expect_test::expect;
-use setpoint_workqueue::{AtShutdown, Group, Priorities};
+use setpoint_workqueue::{AtShutdown, Group, Priorities, WorkQueue};
 
 use crate::script::{check, check_on};
 
@@ -57,4 +57,40 @@ fn adds_of_a_resting_key_are_dropped_by_an_abandoning_shutdown() {
         "add a; rest a; add a; shut_down; done a; get; stats",
         expect!["none · queued 0 waiting 0 in flight 0 dirty 0 limited 0"],
     );
+}
+
+/// A key whose copies may fail.
+#[derive(PartialEq, Eq, Hash)]
+struct Fragile(u8);
+
+thread_local! {
+    static FAILS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+impl Clone for Fragile {
+    fn clone(&self) -> Self {
+        assert!(!FAILS.get(), "no copy");
+        Self(self.0)
+    }
+}
+
+#[test]
+fn key_that_cannot_be_copied_is_given_back() {
+    let queue = WorkQueue::<Fragile>::builder().build();
+    for rests in [false, true] {
+        queue.add(Fragile(1));
+        let item = queue.try_get().unwrap();
+        FAILS.set(true);
+        let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            if rests {
+                drop(item.rest());
+            } else {
+                drop(item.into_owned());
+            }
+        }));
+        FAILS.set(false);
+        assert!(failed.is_err());
+        let stats = queue.stats();
+        assert_eq!((stats.in_flight, stats.resting, stats.queued), (0, 0, 0));
+    }
 }

@@ -11,6 +11,21 @@ pub(crate) fn value<'a>(uri: &'a Uri, name: &str) -> Option<&'a str> {
         .map(|(_, value)| value)
 }
 
+/// Whether a raw value is the encoding of a text.
+pub(crate) fn encodes(raw: &str, text: &str) -> bool {
+    let mut raw = raw.bytes();
+    let mut decoded = std::iter::from_fn(|| {
+        let hex = |digit: Option<u8>| char::from(digit.unwrap_or_default()).to_digit(16);
+        Some(match raw.next()? {
+            b'+' => Some(u32::from(b' ')),
+            b'%' => hex(raw.next()).zip(hex(raw.next())).map(|(high, low)| 16 * high + low),
+            byte => Some(u32::from(byte)),
+        })
+    });
+    text.bytes().all(|byte| decoded.next() == Some(Some(u32::from(byte))))
+        && decoded.next().is_none()
+}
+
 /// Sets or replaces a parameter.
 pub(crate) fn set<B>(request: &mut Request<B>, name: &str, value: &str) {
     let query = request.uri().query().unwrap_or_default().to_owned();
@@ -51,6 +66,18 @@ fn escaped(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn any_encoding_of_a_text_is_recognized() {
+        for (raw, text) in
+            [("m", "m"), ("a%2Fb", "a/b"), ("a/b", "a/b"), ("a+b%20c%2f", "a b c/"), ("", "")]
+        {
+            assert!(encodes(raw, text), "{raw}");
+            assert!(!encodes(&format!("{raw}x"), text) && !encodes(raw, &format!("{text}x")));
+        }
+        assert!(!encodes("a%2", "a") && !encodes("a%zz", "a") && !encodes("a%", "a%"));
+        assert!(encodes(&escaped("ö~+%"), "ö~+%"));
+    }
 
     #[test]
     fn parameter_is_added_to_any_query_or_replaced() {

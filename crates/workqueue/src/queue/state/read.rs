@@ -26,8 +26,10 @@ impl<K> State<K> {
         if was_keeper {
             self.timekeeper = None;
         }
+        // A notification without a timekeeper may have been to become it.
+        let no_keeper = (was_notified || was_keeper) && self.timekeeper.is_none();
         let is_missed =
-            (was_notified && !self.ready.is_empty()) || (was_keeper && self.n_waiting > 0);
+            (was_notified && !self.ready.is_empty()) || (no_keeper && self.n_waiting > 0);
         if is_missed {
             self.workers.notify_one(&mut self.effects.wakers);
         }
