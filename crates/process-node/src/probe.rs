@@ -164,7 +164,7 @@ impl Target<'_> {
         let answer = async {
             let answer = sender.send_request(request).await?;
             let status = answer.status();
-            Ok(match status.is_success() || status.is_redirection() {
+            Ok::<_, hyper::Error>(match status.is_success() || status.is_redirection() {
                 true => Ok(()),
                 false => {
                     drop(answer.into_body().frame().await);

@@ -186,7 +186,9 @@ async fn the_end_of_the_client_ends_its_forwarded_connections() {
 async fn forwards_over_channels_name_their_ports() {
     let server = Forwards::start().await;
     let many = format!("?ports=80{}", ",80".repeat(128));
-    for query in ["", "?ports=", "?ports=80,", "?ports=0", "?ports=65536", "?ports=http", &many] {
+    for query in
+        ["", "?ports=", "?ports=80,", "?ports=0", "?ports=65536", "?ports=http", many.as_str()]
+    {
         let (head, _) = server.upgrade(query, "").await;
         assert!(head.starts_with("http/1.1 400"), "{query}: {head}");
     }
