@@ -13,9 +13,9 @@ use tokio::sync::mpsc;
 /// What runs the containers of some nodes, as a kubelet does: it serves the streams of their pods.
 ///
 /// The server has read the pod, authorized the request and run admission. It speaks the clients'
-/// protocols (WebSocket with the channels of `v5.channel.k8s.io`, and SPDY); an agent sees plain
-/// streams of bytes. A future is dropped when the client goes away: then the agent ends what the
-/// future began.
+/// protocols (WebSocket with the channels of `v5` and `v4.channel.k8s.io`, and SPDY); an agent
+/// sees plain streams of bytes. A future is dropped when the client goes away: then the agent ends
+/// what the future began.
 pub trait NodeAgent: Send + Sync {
     /// Whether it runs the pods of a node. The first agent that does is called.
     fn serves(&self, node: &str) -> bool;

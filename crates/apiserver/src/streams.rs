@@ -7,7 +7,8 @@
 //! | `log` | an answer that goes on | this one |
 //! | `exec`, `attach` | WebSocket: the first byte of a message is its channel | `channels` |
 //! | `exec`, `attach` | SPDY: a stream per channel | `spdy` |
-//! | `portforward` | SPDY, over an upgraded connection or inside a WebSocket | `spdy` |
+//! | `portforward` | SPDY, over an upgraded connection or inside a WebSocket | `spdy`, `forward` |
+//! | `portforward` | WebSocket: the first byte of a message is its channel | `forward` |
 //!
 //! Every stream ends with its connection, and with the server. `limits` counts them.
 
@@ -42,6 +43,8 @@ const CHANNELS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
 const FORWARD: &str = "portforward.k8s.io";
 /// The same inside a WebSocket.
 const FORWARD_TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
+/// `portforward` over the channels of a WebSocket, also of clients that offer no protocol.
+const FORWARD_CHANNELS: &str = "v4.channel.k8s.io";
 
 /// The agents of a server.
 #[derive(Clone, Default)]
@@ -178,11 +181,19 @@ impl PodStream<'_> {
         let slot = slots.take(&pod)?;
         let target = forward::Target { agent, pod, slots };
         if let Some(upgrade) = Upgrade::of(self.parts) {
-            let Some(protocol) = upgrade.offered(&[FORWARD_TUNNEL]) else {
-                return Err(no_protocol(&[FORWARD_TUNNEL]));
-            };
-            return Ok(upgrade.switch(Some(protocol), async move |io| {
-                ended(drain, forward::tunnel(io, target)).await;
+            if let Some(protocol) = upgrade.offered(&[FORWARD_TUNNEL]) {
+                return Ok(upgrade.switch(Some(protocol), async move |io| {
+                    ended(drain, forward::tunnel(io, target)).await;
+                    drop(slot);
+                }));
+            }
+            let protocol = upgrade.offered(&[FORWARD_CHANNELS]);
+            if protocol.is_none() && upgrade.offers_any() {
+                return Err(no_protocol(&[FORWARD_TUNNEL, FORWARD_CHANNELS]));
+            }
+            let ports = options::ports(self.query)?;
+            return Ok(upgrade.switch(protocol, async move |io| {
+                ended(drain, forward::channels(io, target, ports)).await;
                 drop(slot);
             }));
         }

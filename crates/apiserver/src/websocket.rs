@@ -65,6 +65,11 @@ impl Upgrade {
         known.iter().copied().find(|known| self.protocols.iter().any(|offered| offered == known))
     }
 
+    /// Whether the client offers a protocol at all.
+    pub(crate) fn offers_any(&self) -> bool {
+        !self.protocols.is_empty()
+    }
+
     /// Switches protocols and sends one message per item until the stream ends or the client
     /// closes.
     pub(crate) fn respond(

@@ -156,25 +156,33 @@ impl Target<'_> {
             request = request.header(&header.name, &header.value);
         }
         let request = request.body(Empty::<Bytes>::new()).map_err(|error| failed(&error))?;
+        let broken = |error: hyper::Error| match error.is_incomplete_message() {
+            true => failed(&"EOF"),
+            false => failed(&error),
+        };
+        // The inner result is the answer's, the outer one the connection's.
         let answer = async {
-            let answer = sender.send_request(request).await.map_err(|error| failed(&error))?;
+            let answer = sender.send_request(request).await?;
             let status = answer.status();
-            match status.is_success() || status.is_redirection() {
+            Ok::<_, hyper::Error>(match status.is_success() || status.is_redirection() {
                 true => Ok(()),
                 false => {
                     drop(answer.into_body().frame().await);
                     Err(format!("HTTP probe failed with statuscode: {}", status.as_u16()))
                 }
-            }
+            })
         };
-        tokio::select! {
+        tokio::pin!(answer);
+        let ended = tokio::select! {
             // Cancel safe: the connection is dropped with it.
             biased;
-            answer = answer => answer,
-            ended = connection => Err(match ended {
-                Ok(()) => failed(&"EOF"),
-                Err(error) => failed(&error),
-            }),
+            answer = &mut answer => return answer.unwrap_or_else(|error| Err(broken(error))),
+            ended = connection => ended,
+        };
+        // A server that closes after its answer, as those of HTTP/1.0 do, has given one.
+        match (answer.await, ended) {
+            (Ok(answer), _) => answer,
+            (Err(_), Err(error)) | (Err(error), Ok(())) => Err(broken(error)),
         }
     }
 }
@@ -242,4 +250,58 @@ impl CommandEnvironment {
 pub(crate) fn code(status: std::process::ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt as _;
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paths::Mounts;
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::TcpListener;
+
+    /// What a probe says about a server that sends `answer` and closes the connection.
+    async fn probed(answer: &'static str) -> Result<(), String> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let serve = async {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut request = [0; 1024];
+            assert!(socket.read(&mut request).await.unwrap() > 0);
+            socket.write_all(answer.as_bytes()).await.unwrap();
+        };
+        let get = HTTPGetAction { port: IntOrString::Int(port.into()), ..HTTPGetAction::default() };
+        let target = Target {
+            container: &Container::default(),
+            surroundings: &CommandEnvironment {
+                env: Vec::new(),
+                folder: ".".into(),
+                mounts: Mounts::default(),
+                user: None,
+                group: None,
+            },
+            ip: Ipv4Addr::LOCALHOST,
+        };
+        let ((), outcome) = tokio::join!(serve, target.get(&get));
+        outcome.map_err(|error| error.replace(&port.to_string(), "PORT"))
+    }
+
+    #[tokio::test]
+    async fn a_server_may_close_the_connection_after_its_answer() {
+        for answer in [
+            "HTTP/1.0 200 OK\r\n\r\nhello",
+            "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+            "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n",
+        ] {
+            assert_eq!(probed(answer).await, Ok(()), "{answer}");
+        }
+        for (answer, error) in [
+            (
+                "HTTP/1.0 503 Service Unavailable\r\n\r\nlater",
+                "HTTP probe failed with statuscode: 503",
+            ),
+            ("", "Get \"http://127.0.0.1:PORT/\": EOF"),
+        ] {
+            assert_eq!(probed(answer).await, Err(error.to_owned()), "{answer}");
+        }
+    }
 }

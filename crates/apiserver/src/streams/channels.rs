@@ -16,7 +16,7 @@ use setpoint_object::ApiError;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::sync::mpsc;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
@@ -33,7 +33,7 @@ const CHUNK_BYTES: usize = 32 << 10;
 const OPEN_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The time for a client to close its side after the end.
-const CLOSE_TIME_MAX: Duration = Duration::from_secs(5);
+pub(super) const CLOSE_TIME_MAX: Duration = Duration::from_secs(5);
 
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
@@ -79,7 +79,7 @@ fn status(ended: Result<i32, ApiError>) -> serde_json::Value {
 }
 
 /// A connection that is a WebSocket, as a server.
-pub(super) async fn accept(io: TokioIo<Upgraded>) -> WebSocketStream<TokioIo<Upgraded>> {
+pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(io: S) -> WebSocketStream<S> {
     let config = WebSocketConfig::default()
         .max_message_size(Some(MESSAGE_BYTES_MAX))
         .max_frame_size(Some(MESSAGE_BYTES_MAX));
@@ -171,7 +171,8 @@ pub(super) fn farewell() -> Message {
     Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))
 }
 
-fn message(channel: u8, payload: &[u8]) -> Bytes {
+/// A message of a channel.
+pub(super) fn message(channel: u8, payload: &[u8]) -> Bytes {
     let mut message = Vec::with_capacity(payload.len() + 1);
     message.push(channel);
     message.extend_from_slice(payload);
@@ -179,7 +180,7 @@ fn message(channel: u8, payload: &[u8]) -> Bytes {
 }
 
 /// Sends output as messages of a channel.
-async fn pump(mut from: impl AsyncRead + Unpin, channel: u8, to: &mpsc::Sender<Bytes>) {
+pub(super) async fn pump(mut from: impl AsyncRead + Unpin, channel: u8, to: &mpsc::Sender<Bytes>) {
     let mut buffer = vec![0; CHUNK_BYTES];
     while let Ok(n @ 1..) = from.read(&mut buffer).await {
         if to.send(message(channel, &buffer[..n])).await.is_err() {

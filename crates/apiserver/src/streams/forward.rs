@@ -1,11 +1,13 @@
-//! `portforward`: each connection of the client is a pair of SPDY streams, one for data and one for
-//! what went wrong.
+//! `portforward`: each connection of the client is a pair of streams, one for data and one for what
+//! went wrong. They are SPDY streams, or the channels `2n` and `2n + 1` of a WebSocket for the
+//! request's port number `n`.
 
-use super::channels::{accept, farewell};
+use super::channels::{CLOSE_TIME_MAX, accept, farewell, message, pump};
 use super::limits::Slots;
 use super::spdy::{self, Stream, Streams};
 use crate::node_agent::{NodeAgent, PodRef};
 use bytes::Bytes;
+use futures::future::join_all;
 use futures::stream::FuturesUnordered;
 use futures::{SinkExt as _, StreamExt as _};
 use hyper::upgrade::Upgraded;
@@ -13,11 +15,16 @@ use hyper_util::rt::TokioIo;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{
+    AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, WriteHalf,
+};
+use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
 
 /// Bytes that wait between a WebSocket and the SPDY connection inside.
 const BUFFER_BYTES: usize = 64 << 10;
+/// Bytes of a failure that wait for the client.
+const ERROR_BYTES: usize = 4 << 10;
 /// Maximum connections that wait for their second stream.
 const PAIRS_MAX: usize = 64;
 
@@ -64,6 +71,80 @@ pub(super) async fn tunnel(io: TokioIo<Upgraded>, target: Target) -> io::Result<
     }
 }
 
+/// Serves one connection to each port over the channels of a WebSocket. The first message of a
+/// channel is its port, in two bytes.
+pub(super) async fn channels(
+    io: impl AsyncRead + AsyncWrite + Unpin,
+    target: Target,
+    ports: Vec<u16>,
+) -> io::Result<()> {
+    let (mut sink, mut messages) = accept(io).await.split();
+    let (to_client, mut outgoing) = mpsc::channel::<Bytes>(4);
+    let (mut inputs, mut connections) = (Vec::new(), Vec::new());
+    for (channel, port) in (0..=u8::MAX).step_by(2).zip(ports) {
+        let (data, from_data) = tokio::io::duplex(BUFFER_BYTES);
+        let (errors, from_errors) = tokio::io::duplex(ERROR_BYTES);
+        let (from_data, to_data) = tokio::io::split(from_data);
+        inputs.push(to_data);
+        let (target, to_client) = (&target, to_client.clone());
+        connections.push(async move {
+            for channel in [channel, channel + 1] {
+                // Fails only if the client has disconnected.
+                _ = to_client.send(message(channel, &port.to_le_bytes())).await;
+            }
+            let port = port.to_string();
+            tokio::join!(
+                connect(target, &port, data, errors),
+                pump(from_data, channel, &to_client),
+                pump(from_errors, channel + 1, &to_client),
+            );
+        });
+    }
+    drop(to_client);
+    let write = async {
+        while let Some(message) = outgoing.recv().await {
+            sink.send(Message::Binary(message)).await.map_err(io::Error::other)?;
+        }
+        sink.send(farewell()).await.map_err(io::Error::other)
+    };
+    let read = async {
+        while let Some(message) = messages.next().await {
+            let bytes = match message.map_err(io::Error::other)? {
+                Message::Binary(bytes) => bytes,
+                Message::Text(text) => text.into(),
+                Message::Close(_) => break,
+                _ => continue,
+            };
+            give(&mut inputs, &bytes).await;
+        }
+        io::Result::Ok(())
+    };
+    let answer = async {
+        let (_, written) = tokio::join!(join_all(connections), write);
+        written
+    };
+    let mut read = std::pin::pin!(read);
+    tokio::select! {
+        // Cancel safe: the connections to the pod are dropped.
+        answered = answer => answered?,
+        read = &mut read => return read,
+    }
+    // The client reads what is left, and closes its side.
+    tokio::time::timeout(CLOSE_TIME_MAX, read).await.unwrap_or(Ok(()))
+}
+
+/// Gives a client's message to the connection of its channel.
+async fn give(inputs: &mut [WriteHalf<DuplexStream>], message: &[u8]) {
+    let Some((channel, data)) = message.split_first() else { return };
+    // Clients do not write to the odd channels.
+    if channel % 2 == 0
+        && let Some(input) = inputs.get_mut(usize::from(channel / 2))
+    {
+        // Fails if the connection has ended, which the client is told otherwise.
+        _ = input.write_all(data).await;
+    }
+}
+
 /// Serves the connections of one client.
 pub(super) async fn serve(mut incoming: Streams, target: Target) {
     let mut waiting: BTreeMap<String, Stream> = BTreeMap::new();
@@ -84,7 +165,9 @@ pub(super) async fn serve(mut incoming: Streams, target: Target) {
                     "data" => (stream, other),
                     _ => (other, stream),
                 };
-                running.push(connect(&target, data, errors));
+                let port = data.header("port").to_owned();
+                let target = &target;
+                running.push(async move { connect(target, &port, data.io, errors.io).await });
             }
             Some(()) = running.next() => {}
         }
@@ -92,9 +175,8 @@ pub(super) async fn serve(mut incoming: Streams, target: Target) {
 }
 
 /// Connects one pair of streams with a port.
-async fn connect(target: &Target, mut data: Stream, mut errors: Stream) {
+async fn connect(target: &Target, port: &str, data: DuplexStream, mut errors: DuplexStream) {
     let Target { agent, pod, slots } = target;
-    let port = data.header("port").to_owned();
     let slot = slots.take(pod);
     let outcome = match (&slot, port.parse()) {
         (Err(error), _) => Err(error.0.message.clone()),
@@ -105,7 +187,7 @@ async fn connect(target: &Target, mut data: Stream, mut errors: Stream) {
     };
     let failed = match outcome {
         Ok(connection) => {
-            let (mut from_client, mut to_client) = tokio::io::split(&mut data.io);
+            let (mut from_client, mut to_client) = tokio::io::split(data);
             let (mut from_pod, mut to_pod) = tokio::io::split(connection);
             // The end of the client's data leaves the pod's open; that of the pod's ends both.
             let input = async {
@@ -130,6 +212,6 @@ async fn connect(target: &Target, mut data: Stream, mut errors: Stream) {
     if let Some(why) = failed {
         let text = format!("error forwarding port {port} to pod {}: {why}", pod.name);
         // The client may have disconnected.
-        _ = errors.io.write_all(text.as_bytes()).await;
+        _ = errors.write_all(text.as_bytes()).await;
     }
 }

@@ -40,6 +40,30 @@ pub(super) fn run(query: &Query, is_attach: bool) -> Result<StreamOptions, ApiEr
     Ok(wanted)
 }
 
+/// Maximum ports of one WebSocket: a channel is a byte, and a port has two.
+const PORTS_MAX: usize = 128;
+
+/// Reads `PodPortForwardOptions`: the ports of a WebSocket with channels.
+///
+/// # Errors
+///
+/// 400 if there is no port, or what is none.
+pub(super) fn ports(query: &Query) -> Result<Vec<u16>, ApiError> {
+    let words = query.all("ports").flat_map(|text| text.split(','));
+    let mut ports = Vec::new();
+    for word in words.take(PORTS_MAX + 1) {
+        match word.parse() {
+            Ok(port @ 1..) => ports.push(port),
+            _ => return Err(ApiError::bad_request(format!("unable to parse {word:?} as a port"))),
+        }
+    }
+    match ports.len() {
+        0 => Err(ApiError::bad_request("query parameter \"ports\" is required")),
+        1..=PORTS_MAX => Ok(ports),
+        _ => Err(ApiError::bad_request(format!("at most {PORTS_MAX} ports are forwarded"))),
+    }
+}
+
 /// Reads `PodLogOptions` for the log of the pod `name`.
 ///
 /// # Errors

@@ -9,6 +9,7 @@ mod cbor;
 mod custom;
 mod discovery;
 mod edges;
+mod forward;
 mod harness;
 mod large;
 mod openapi;
