@@ -5,7 +5,7 @@ use setpoint_object::meta::ObjectExt;
 use std::collections::HashSet;
 
 /// On an account: its pods are held to its secrets.
-const ENFORCED: &str = "kubernetes.io/enforce-mountable-secrets";
+use crate::kind::core::ENFORCE_MOUNTABLE_SECRETS as ENFORCED;
 
 pub(super) fn is_enforced(account: &Value) -> bool {
     let annotations = account.meta().and_then(|meta| meta.get("annotations"));
