@@ -284,8 +284,7 @@ fn restarts(container: &Value, spec: &Value, code: i64) -> bool {
         _ => None,
     };
     let own = container.get("restartPolicy").and_then(Value::as_str).and_then(|policy| {
-        let rules = list(container, "restartPolicyRules").iter();
-        let rule = rules.clone().find(|rule| {
+        let rule = list(container, "restartPolicyRules").iter().find(|rule| {
             let codes = &rule["exitCodes"];
             let is_listed = list(codes, "values").iter().any(|value| *value == code);
             match text(codes, "operator") {
