@@ -266,9 +266,13 @@ impl At<'_, '_> {
     pub(super) fn n_errors(&self) -> usize {
         self.errors.borrow().len()
     }
+    /// Whether no further error would be kept.
+    pub(super) fn is_full(&self) -> bool {
+        self.errors.borrow().is_full()
+    }
     /// Adds an error of this place. It is made only if there is room for it.
     pub(super) fn report(&self, error: impl FnOnce(field::Path) -> field::Error) {
-        if !self.errors.borrow().is_full() {
+        if !self.is_full() {
             let error = error(self.path());
             self.errors.borrow_mut().push(error);
         }

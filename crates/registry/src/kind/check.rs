@@ -92,7 +92,7 @@ pub fn validate_label_selector(selector: &Value, path: &field::Path, errors: &mu
 
 /// Maximum total bytes of keys and values of one object's annotations: 256 KiB, as
 /// `TotalAnnotationSizeLimitB`.
-const ANNOTATIONS_BYTES_MAX: usize = 262_144;
+pub(super) const ANNOTATIONS_BYTES_MAX: usize = 262_144;
 /// Validates labels of an object or a pod template.
 pub fn validate_labels(labels: Option<&Value>, path: &field::Path, errors: &mut field::Errors) {
     for (key, value) in members(labels) {

@@ -21,15 +21,35 @@ use serde_json::Value;
 
 /// The name of accounts' kind, and of the admission plugin that gives pods theirs.
 pub(crate) const ACCOUNT: &str = "ServiceAccount";
-/// ServiceAccount: no rules of its own.
+/// ServiceAccount: a warning, but no rules of its own.
 pub(super) static SERVICE_ACCOUNT: Kind = Kind {
     changed_metadata: MetadataChecks::before(&[MetadataCheck::Change, MetadataCheck::Whole]),
     returns_deleted: true,
     actions: &[("token", Action::IssueToken)],
     prepare: prepare_account,
+    warnings: account_warnings,
+    update_warnings: |account, old| match is_restricted(old) {
+        true => Vec::new(),
+        false => account_warnings(account),
+    },
     cells: Some(cell::name_and_age),
     ..Kind::plain("", ACCOUNT)
 };
+
+/// The annotation of an account whose pods use only the Secrets that it names.
+pub(crate) const ENFORCE_MOUNTABLE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
+fn is_restricted(account: &Value) -> bool {
+    account["metadata"]["annotations"].get(ENFORCE_MOUNTABLE_SECRETS).is_some()
+}
+/// Warns of the annotation, which is deprecated.
+fn account_warnings(account: &Value) -> Vec<String> {
+    let warning = || {
+        format!(
+            "metadata.annotations[{ENFORCE_MOUNTABLE_SECRETS}]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+        )
+    };
+    is_restricted(account).then(warning).into_iter().collect()
+}
 
 /// Of the references to Secrets, only names are kept.
 fn prepare_account(_: &Context<'_>, account: &mut Value, _: Option<&Value>) {

@@ -5,8 +5,28 @@ use setpoint_object::image::ImageReference;
 
 /// An object with a member `template`, or a PodTemplate.
 pub(super) fn template(owner: &mut Members) {
-    if let Some(pod) = owner.object("template").and_then(|template| template.object("spec")) {
+    let Some(template) = owner.object("template") else { return };
+    drop_annotations(template);
+    if let Some(pod) = template.object("spec") {
         spec(pod);
+    }
+}
+
+/// Annotations for init containers from before there were members. The API drops them.
+const INIT_CONTAINERS: [&str; 4] = [
+    "pod.beta.kubernetes.io/init-containers",
+    "pod.alpha.kubernetes.io/init-containers",
+    "pod.beta.kubernetes.io/init-container-statuses",
+    "pod.alpha.kubernetes.io/init-container-statuses",
+];
+/// Drops annotations of a pod or a template that members have replaced.
+pub(super) fn drop_annotations(object: &mut Members) {
+    let Some(metadata) = object.object("metadata") else { return };
+    let Some(annotations) = metadata.object("annotations") else { return };
+    let before = annotations.len();
+    annotations.retain(|key, _| !INIT_CONTAINERS.contains(&key.as_str()));
+    if before > 0 && annotations.is_empty() {
+        metadata.remove("annotations");
     }
 }
 

@@ -141,7 +141,9 @@ pub(super) fn overhead(at: &At<'_, '_>, value: &Value) {
     let mut found = Found::default();
     let limits = at.shown_as("limits", value);
     for (name, entry) in limits.all() {
-        found.check(name, &entry, container_name);
+        container_name(&entry, name);
+        quantity(&entry, name);
+        found.check(name, &entry);
     }
     found.end(at);
 }
@@ -154,10 +156,8 @@ struct Found {
 }
 
 impl Found {
-    /// Checks a limit or a request.
-    fn check(&mut self, name: &str, entry: &At<'_, '_>, form: fn(&At<'_, '_>, &str)) {
-        form(entry, name);
-        quantity(entry, name);
+    /// Checks the amount of a limit or a request, whose name and sign are checked.
+    fn check(&mut self, name: &str, entry: &At<'_, '_>) {
         self.has_basic |= matches!(name, "cpu" | "memory");
         if is_huge(name) {
             self.has_huge = true;
@@ -182,10 +182,13 @@ fn requirements(at: &At<'_, '_>, form: fn(&At<'_, '_>, &str), claims: &HashSet<&
     let (limits, requests) = (at.get("limits"), at.get("requests"));
     let mut found = Found::default();
     for (name, entry) in at.entries("limits") {
-        found.check(name, &entry, form);
+        form(&entry, name);
+        quantity(&entry, name);
+        found.check(name, &entry);
     }
     for (name, entry) in at.entries("requests") {
-        found.check(name, &entry, form);
+        form(&entry, name);
+        quantity(&entry, name);
         let limit = limits.value.get(name).and_then(Value::as_str);
         let limit = limit.and_then(|text| Quantity::parse(text).ok());
         match (entry.quantity(), limit) {
@@ -206,6 +209,7 @@ fn requirements(at: &At<'_, '_>, form: fn(&At<'_, '_>, &str), claims: &HashSet<&
             }
             _ => {}
         }
+        found.check(name, &entry);
     }
     found.end(at);
     claim_names(at, claims);

@@ -8,7 +8,7 @@ mod security;
 mod volume;
 mod warnings;
 
-pub(super) use container::{ephemeral, is_sidecar};
+pub(super) use container::{ephemeral, is_sidecar, trimmed_image};
 pub(super) use placement::{node_selector, taint_effect, tolerations};
 pub(super) use profile::{APP_ARMOR_OF_CONTAINER, app_armor_warnings, take_app_armor};
 pub(super) use volume::{access_modes, claim, claim_spec, persistent_source};
@@ -118,9 +118,10 @@ fn is_cost(text: &str) -> bool {
     text.is_empty() || text.parse::<i32>().is_ok_and(|cost| cost.to_string() == text)
 }
 
-/// The spec of a pod, with the pod's name, or of a template.
-pub(super) fn spec(at: &At<'_, '_>, pod_name: Option<&str>) {
-    let is_pod = pod_name.is_some();
+/// The spec of a pod, with the pod's metadata, or of a template.
+pub(super) fn spec(at: &At<'_, '_>, metadata: Option<&Value>) {
+    let pod_name = metadata.map(|metadata| text(metadata, "name"));
+    let is_pod = metadata.is_some();
     at.get("terminationGracePeriodSeconds").need();
     let volumes = volume::volumes(at, pod_name);
     let pod = Pod {
@@ -136,9 +137,18 @@ pub(super) fn spec(at: &At<'_, '_>, pod_name: Option<&str>) {
         never_restarts: at.text_of("restartPolicy") == "Never",
         host_users: at.get("hostUsers").value != &Value::Bool(false),
     };
-    claims(at);
-    container::containers(at, &pod, is_pod);
-    container::init_containers(at, &pod, is_pod);
+    let is_mirror = metadata.is_some_and(|metadata| metadata["annotations"].get(MIRROR).is_some());
+    match is_mirror {
+        true => at.each("resourceClaims").for_each(|_| {
+            at.report(|_| {
+                let path = field::Path::new("[]");
+                field::Error::forbidden(path, "static pods do not support resource claims")
+            });
+        }),
+        false => claims(at),
+    }
+    container::containers(at, &pod);
+    container::init_containers(at, &pod);
     container::ephemeral_containers(at, &pod);
     pod_resources(at, &pod.claims);
     host_network(at, is_pod);
@@ -229,6 +239,15 @@ fn pod_resources(at: &At<'_, '_>, claims: &HashSet<&str>) {
         if request.quantity().is_some_and(|request| sum.compare(&request).is_gt()) {
             request.invalid(format!(
                 "must be greater than or equal to aggregate container requests of {sum}"
+            ));
+        }
+    }
+    let limits = setpoint_quota::pod::of_containers(at.value, "limits");
+    for (name, sum) in limits.iter().filter(|(name, _)| resources::is_huge(name)) {
+        let limit = whole.entry("limits", name);
+        if limit.quantity().is_some_and(|limit| sum.compare(&limit).is_gt()) {
+            limit.invalid(format!(
+                "must be greater than or equal to aggregate container limits of {sum}"
             ));
         }
     }

@@ -8,6 +8,7 @@ use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::name;
 use setpoint_object::time::Timestamp;
+use std::num::IntErrorKind;
 
 /// Old revisions that a workload keeps.
 pub(super) const REVISIONS: i32 = 10;
@@ -62,6 +63,15 @@ fn selects(selector: &Selector, labels: &At<'_, '_>) -> bool {
 /// The labels of the template do not match the selector.
 pub(super) fn mismatch(labels: &At<'_, '_>) {
     labels.invalid("`selector` does not match template `labels`");
+}
+
+/// Why a text is no integer, in the words of Go's parser.
+pub(super) fn integer_fault(text: &str) -> Option<String> {
+    let fault = match text.parse::<i64>().err()?.kind() {
+        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+        _ => "invalid syntax",
+    };
+    Some(format!("strconv.ParseInt: parsing {}: {fault}", field::quote(text)))
 }
 
 /// Workloads that run indefinitely always restart and have no deadline. `kind`: as messages name
@@ -121,7 +131,6 @@ pub(super) fn status(status: &At<'_, '_>, counters: &[&str], parts: &[&str], rea
 /// The number of name collisions only grows.
 pub(super) fn collisions(status: &At<'_, '_>, old: &Value) {
     let count = status.get("collisionCount");
-    count.not_negative();
     let before = old["status"]["collisionCount"].as_i64();
     if before.is_some_and(|before| count.int().is_none_or(|now| now < before)) {
         count.invalid_as(&count.int().unwrap_or(0).into(), "cannot be decremented");

@@ -113,6 +113,18 @@ fn pods() {
             {"state": {"terminated": {"exitCode": 3}}}]}}),
         expect!["x | 0/2 | ExitCode:3 | 0 | 10m | <none> | <none> | <none> | <none>"],
     );
+    // The success of one container does not hide the failure of another.
+    for ready in ["False", "True"] {
+        check(
+            "",
+            "Pod",
+            json!({"spec": {"containers": containers}, "status": {"phase": "Running",
+                "conditions": [{"type": "Ready", "status": ready}], "containerStatuses": [
+                {"state": {"terminated": {"reason": "Completed", "exitCode": 0}}},
+                {"state": {"terminated": {"reason": "Error", "exitCode": 1}}}]}}),
+            expect!["x | 0/2 | Error | 0 | 10m | <none> | <none> | <none> | <none>"],
+        );
+    }
     check(
         "",
         "Pod",
@@ -347,6 +359,14 @@ fn nodes_and_the_cluster() {
             "addresses": [{"type": "InternalIP", "address": "1.1.1.1"}], "nodeInfo": {"kubeletVersion": "v1.36.0", "osImage": ""}}}),
         expect![
             "x | Ready,SchedulingDisabled | a,worker | 10m | v1.36.0 | 1.1.1.1 | <none> | <unknown> | <unknown> | <unknown>"
+        ],
+    );
+    check(
+        "",
+        "Node",
+        json!({"status": {"nodeInfo": {"kernelVersion": "6.1", "architecture": "arm64"}}}),
+        expect![
+            "x | Unknown | <none> | 10m |  | <none> | <none> | <unknown> | 6.1 (arm64) | <unknown>"
         ],
     );
     check("", "Namespace", json!({"status": {"phase": "Active"}}), expect!["x | Active | 10m"]);

@@ -3,7 +3,7 @@ use super::Write;
 use super::update::Changed;
 use crate::admission::Operation;
 use crate::attributes::Target;
-use crate::kind::core::pod::actions::place;
+use crate::kind::core::pod::actions::{binding_fault, place};
 use crate::request::{Body, Object, Written};
 use crate::stored::tree;
 use crate::subresource::Subresource;
@@ -25,8 +25,8 @@ impl Write<'_> {
         } else if binding.name() != name {
             return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
         }
-        if binding["target"]["name"].as_str().unwrap_or_default().is_empty() {
-            return Err(ApiError::unclassified("target.name: Required value"));
+        if let Some(fault) = binding_fault(&binding) {
+            return Err(ApiError::unclassified(fault));
         }
         let catalog = self.inner.catalog.borrow().clone();
         let pods = catalog.get("", "v1", "pods").ok_or_else(ApiError::no_route)?.clone();

@@ -1,11 +1,9 @@
 //! Accounts whose pods may use only the secrets that the account names.
+use crate::kind::core::ENFORCE_MOUNTABLE_SECRETS as ENFORCED;
 use crate::kind::{list, text};
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use std::collections::HashSet;
-
-/// On an account: its pods are held to its secrets.
-const ENFORCED: &str = "kubernetes.io/enforce-mountable-secrets";
 
 pub(super) fn is_enforced(account: &Value) -> bool {
     let annotations = account.meta().and_then(|meta| meta.get("annotations"));

@@ -17,7 +17,10 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate_status,
     unreadable,
     warnings: workload::template_warnings,
-    update_warnings: workload::update_warnings,
+    update_warnings: |set, old| match set["spec"]["template"] == old["spec"]["template"] {
+        true => Vec::new(),
+        false => workload::template_warnings(set),
+    },
     pod_spec: "spec.template.spec",
     cells: Some(cells),
     rules: "selector, template, strategy; immutable selector; `status`",
@@ -34,14 +37,7 @@ const GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// The annotation is a number of the stored form.
 fn unreadable(object: &Value) -> Option<String> {
-    let text = object["metadata"]["annotations"][GENERATION].as_str()?;
-    let error = match text.parse::<i64>().err()?.kind() {
-        std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => {
-            "value out of range"
-        }
-        _ => "invalid syntax",
-    };
-    Some(format!("strconv.ParseInt: parsing {}: {error}", setpoint_object::field::quote(text)))
+    workload::integer_fault(object["metadata"]["annotations"][GENERATION].as_str()?)
 }
 
 fn default(object: &mut Members, _version: &str) {
@@ -68,23 +64,17 @@ fn default(object: &mut Members, _version: &str) {
 
 /// Maintains the template generation for old clients.
 fn prepare(_: &Context<'_>, object: &mut Value, old: Option<&Value>) {
-    let key = GENERATION;
+    let given = |object: &Value| -> i64 {
+        let text = object["metadata"]["annotations"][GENERATION].as_str();
+        text.and_then(|text| text.parse().ok()).unwrap_or(1)
+    };
     let generation = match old {
-        None => 1,
-        Some(old) => {
-            let generation = old["metadata"]["annotations"][key]
-                .as_str()
-                .and_then(|g| g.parse().ok())
-                .unwrap_or(1);
-            if old["spec"]["template"] == object["spec"]["template"] {
-                generation
-            } else {
-                generation + 1
-            }
-        }
+        None => given(object).max(1),
+        Some(old) if old["spec"]["template"] == object["spec"]["template"] => given(old),
+        Some(old) => given(old).saturating_add(1),
     };
     let annotations = object.meta_mut().entry("annotations").or_insert_with(|| json!({}));
-    annotations[key] = generation.to_string().into();
+    annotations[GENERATION] = generation.to_string().into();
 }
 
 fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
@@ -133,6 +123,7 @@ fn validate_status(object: &Value, old: Option<&Value>, errors: &mut field::Erro
             "updatedNumberScheduled",
             "numberAvailable",
             "numberUnavailable",
+            "collisionCount",
         ] {
             at.get("status").get(member).not_negative();
         }

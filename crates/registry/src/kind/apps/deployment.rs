@@ -2,7 +2,7 @@
 use crate::kind::at::{At, check};
 use crate::kind::format::{at_most_all, count_of, count_or_percent};
 use crate::kind::workload::{REVISIONS, TEMPLATE_CONTAINERS, name_and_ready};
-use crate::kind::{Fill, Kind, Members, StatusMeta, pod_default, workload};
+use crate::kind::{Fill, Kind, Members, StatusMeta, pod_default, text, workload};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;
@@ -14,6 +14,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     default,
     validate,
     validate_status,
+    unreadable,
     warnings: workload::warnings,
     update_warnings: workload::update_warnings,
     pod_spec: "spec.template.spec",
@@ -21,6 +22,16 @@ pub(in crate::kind) static KIND: Kind = Kind {
     rules: "selector, template, strategy, deadline; immutable selector; `status`",
     ..Kind::with_status("apps", "Deployment", StatusMeta::ButLabels, "{}")
 };
+
+/// The annotation with the revision to return to, a number of the stored form.
+const ROLLBACK: &str = "deprecated.deployment.rollback.to";
+
+/// The annotation is a number, or empty.
+fn unreadable(object: &Value) -> Option<String> {
+    let text = text(&object["metadata"]["annotations"], ROLLBACK);
+    let fault = Some(text).filter(|text| !text.is_empty()).and_then(workload::integer_fault)?;
+    Some(format!("failed to parse annotation[{ROLLBACK}]={text} as int64: {fault}"))
+}
 
 fn default(object: &mut Members, _version: &str) {
     let Some(spec) = object.object("spec") else { return };
@@ -93,6 +104,7 @@ fn validate_status(object: &Value, old: Option<&Value>, errors: &mut field::Erro
                 "availableReplicas",
                 "unavailableReplicas",
                 "terminatingReplicas",
+                "collisionCount",
             ],
             &["updatedReplicas", "readyReplicas", "availableReplicas"],
             "readyReplicas",

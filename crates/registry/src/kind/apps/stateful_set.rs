@@ -193,6 +193,7 @@ fn validate_status(object: &Value, old: Option<&Value>, errors: &mut field::Erro
                 "updatedReplicas",
                 "availableReplicas",
                 "observedGeneration",
+                "collisionCount",
             ],
             &["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"],
             "status.readyReplicas",

@@ -1,9 +1,10 @@
 //! CronJobs.
 
-use super::job::{rules, warning};
+use super::job::{policy_default, rules, warning};
 use crate::kind::at::{At, check};
 use crate::kind::{
-    Fill, Kind, Members, MetadataChecks, StatusMeta, StatusRule, pod_default, template, workload,
+    Fill, Kind, Members, MetadataChecks, StatusMeta, StatusRule, pod_default, template, text,
+    workload,
 };
 use crate::table::{age, cell};
 use jiff::tz::TimeZoneDatabase;
@@ -18,7 +19,12 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     warnings,
     update_warnings: |new, old| {
-        if new["spec"] == old["spec"] { Vec::new() } else { spec_warnings(new) }
+        let mut all = if new["spec"] == old["spec"] { Vec::new() } else { spec_warnings(new) };
+        if has_zone(text(&new["spec"], "schedule")) {
+            // The API's path has one step more.
+            all.push("cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details".to_owned());
+        }
+        all
     },
     pod_spec: "spec.jobTemplate.spec.template.spec",
     cells: Some(cells),
@@ -34,7 +40,8 @@ pub(in crate::kind) static KIND: Kind = Kind {
 /// Jobs fit.
 const NAME_BYTES_MAX: usize = 52;
 
-/// CronJob. Its job template is defaulted when a Job is created from it, except for the pod.
+/// CronJob. Its job template is defaulted when a Job is created from it, except for the pod and its
+/// failure policy.
 fn default(object: &mut Members, _version: &str) {
     let Some(spec) = object.object("spec") else { return };
     spec.absent("concurrencyPolicy", "Allow");
@@ -42,6 +49,7 @@ fn default(object: &mut Members, _version: &str) {
     spec.absent("successfulJobsHistoryLimit", 3);
     spec.absent("failedJobsHistoryLimit", 1);
     if let Some(job) = spec.object("jobTemplate").and_then(|template| template.object("spec")) {
+        policy_default(job);
         pod_default::template(job);
     }
 }
@@ -55,9 +63,15 @@ fn validate(cron_job: &Value, old: Option<&Value>, errors: &mut field::Errors) {
             if let Err(error) = Schedule::parse(schedule.text()) {
                 schedule.invalid(error);
             }
-            if schedule.text().contains("TZ") {
-                schedule
-                    .invalid("cannot use TZ or CRON_TZ in schedule, use timeZone field instead");
+            // A schedule that was stored with a time zone may have any.
+            let had_zone = schedule.stored().as_str().is_some_and(has_zone);
+            match (has_zone(schedule.text()), had_zone) {
+                (true, false) => schedule
+                    .invalid("cannot use TZ or CRON_TZ in schedule, use timeZone field instead"),
+                (true, true) if spec.has("timeZone") => {
+                    schedule.invalid("cannot use both timeZone field and TZ or CRON_TZ in schedule")
+                }
+                _ => {}
             }
         }
         spec.get("startingDeadlineSeconds").not_negative();
@@ -81,6 +95,11 @@ fn validate(cron_job: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     });
 }
 
+/// Whether a schedule names its time zone itself.
+fn has_zone(schedule: &str) -> bool {
+    schedule.contains("TZ")
+}
+
 /// Maximum length of a part of a time zone's name, in bytes.
 const ZONE_PART_MAX: usize = 14;
 
@@ -100,13 +119,21 @@ fn time_zone(at: &At<'_, '_>) {
             && !matches!(part, "." | "..")
             && !part.starts_with('-')
     };
-    if name.eq_ignore_ascii_case("local") {
+    let is_local = name.eq_ignore_ascii_case("local");
+    if is_local {
         at.invalid(
             "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones",
         );
-    } else if !name.split('/').all(is_part) || TimeZoneDatabase::bundled().get(name).is_err() {
+    }
+    if name != "Local" && !(name.split('/').all(is_part) && is_zone(name)) {
         at.invalid(format!("unknown time zone {name}"));
     }
+}
+
+/// Whether there is a time zone of this name, in this case.
+fn is_zone(name: &str) -> bool {
+    let zone = TimeZoneDatabase::bundled().get(name);
+    zone.is_ok_and(|zone| zone.iana_name() == Some(name))
 }
 
 fn warnings(cron_job: &Value) -> Vec<String> {

@@ -2,7 +2,7 @@
 mod policy;
 mod status;
 
-pub(super) use policy::{rules, warning};
+pub(super) use policy::{default as policy_default, rules, warning};
 
 use crate::kind::at::{At, check};
 use crate::kind::{
@@ -80,15 +80,7 @@ fn default(object: &mut Members, _version: &str) {
     let replacement =
         if spec.contains_key("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
     spec.absent("podReplacementPolicy", replacement);
-    if let Some(policy) = spec.object("podFailurePolicy") {
-        for rule in policy.each("rules") {
-            for pattern in rule.each("onPodConditions") {
-                if pattern.text("status").is_empty() {
-                    pattern.insert("status".to_owned(), "True".into());
-                }
-            }
-        }
-    }
+    policy::default(spec);
     pod_default::template(spec);
     if let Some(labels) = labels
         && let Some(metadata) = object.object_or_new("metadata")
@@ -314,8 +306,8 @@ fn warnings(job: &Value) -> Vec<String> {
     all
 }
 fn spec_warnings(job: &Value) -> Vec<String> {
-    let mut all = workload::template_warnings(job);
-    all.extend(policy::warning(&job["spec"], "spec"));
+    let mut all: Vec<String> = policy::warning(&job["spec"], "spec").into_iter().collect();
+    all.append(&mut workload::template_warnings(job));
     all
 }
 

@@ -60,11 +60,24 @@ fn validate(range: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     });
 }
 
+/// The member that limits the limits by the requests.
+const RATIO: &str = "maxLimitRequestRatio";
+
 fn amounts(limit: &At<'_, '_>) {
     let kind = limit.text_of("type");
     let mut names = BTreeSet::new();
-    for member in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
+    let is_storage = |member| limit.get(member).value.get("storage").is_some();
+    for member in ["max", "min", "default", "defaultRequest", RATIO] {
         let is_default = member.starts_with("default");
+        if member == RATIO
+            && kind == "PersistentVolumeClaim"
+            && !is_storage("min")
+            && !is_storage("max")
+        {
+            limit.get("limits").required(
+                "either minimum or maximum storage value is required, but neither was provided",
+            );
+        }
         if kind == "Pod" && is_default {
             if limit.get(member).len() > 0 {
                 limit.get(member).forbidden("may not be specified when `type` is 'Pod'");
@@ -78,12 +91,6 @@ fn amounts(limit: &At<'_, '_>) {
             }
             names.insert(name);
         }
-    }
-    let is_storage = |member| limit.get(member).value.get("storage").is_some();
-    if kind == "PersistentVolumeClaim" && !is_storage("min") && !is_storage("max") {
-        limit.get("limits").required(
-            "either minimum or maximum storage value is required, but neither was provided",
-        );
     }
     names.into_iter().for_each(|name| compare(limit, name));
 }
@@ -101,7 +108,7 @@ fn compare(limit: &At<'_, '_>, name: &str) {
         Quantity::parse(limit.get(member).value.get(name)?.as_str()?).ok()
     };
     let [min, max, default, request, ratio] =
-        ["min", "max", "default", "defaultRequest", "maxLimitRequestRatio"].map(amount);
+        ["min", "max", "default", "defaultRequest", RATIO].map(amount);
     let above = |a: &Option<Quantity>, b: &Option<Quantity>| {
         a.as_ref().zip(b.as_ref()).is_some_and(|(a, b)| a.compare(b) == Ordering::Greater)
     };
@@ -133,7 +140,7 @@ fn compare(limit: &At<'_, '_>, name: &str) {
             );
         }
     }
-    let at = limit.entry("maxLimitRequestRatio", name);
+    let at = limit.entry(RATIO, name);
     if let Some(ratio) = &ratio {
         if ratio.compare(&Quantity::from_units(1)) == Ordering::Less {
             at.invalid(format!("ratio {ratio} is less than 1"));

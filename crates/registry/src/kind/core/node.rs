@@ -19,15 +19,12 @@ pub(in crate::kind) static KIND: Kind = Kind {
     warnings,
     update_warnings: |node, _| warnings(node),
     disabled: &["spec.configSource", "status.config"],
-    validate_status: |node, old, errors| {
-        validate(node, old, errors);
-        validate_change(node, old, errors);
-    },
+    validate_status: validate_change,
     selectable: &[Selectable { absent: "false", ..Selectable::new("spec.unschedulable") }],
     selects_namespace: false,
     unknown_label: not_supported,
     cells: Some(cells),
-    rules: "taints, amounts, addresses, ranges; declared features; what is set once. Not: dynamic configuration",
+    rules: "taints, amounts, addresses, ranges; declared features; swap; what is set once. Not: dynamic configuration; taints and avoided pods in annotations",
     // Kubelets register with their status.
     status: Some(StatusRule { keeps_new: true, ..StatusRule::new(StatusMeta::All, INITIAL) }),
     ..Kind::plain("", "Node")
@@ -85,39 +82,27 @@ fn warnings(node: &Value) -> Vec<String> {
     all
 }
 
-/// Validates a node: taints, addresses and amounts.
+/// Validates a node: taints, amounts, features and ranges.
 fn validate(node: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(node, old, errors, |at| {
         taints(at);
-        for member in ["capacity", "allocatable"] {
-            let amounts = at.get("status").get(member).value.as_object();
-            for (name, amount) in amounts.into_iter().flatten() {
-                // The API's paths have the resource as a member.
-                resources::quantity(&at.get("status").get(member).shown_as(name, amount), name);
-            }
-        }
-        let ranges = at.get("spec.podCIDRs");
-        for range in ranges.items() {
-            range.faults(format::cidr(range.text()));
-        }
-        let wrong = |range: &At<'_, '_>| !format::cidr(range.text()).is_empty();
-        let first_wrong =
-            ranges.items().enumerate().find(|(_, range)| wrong(range)).filter(|_| ranges.len() > 1);
-        if let Some((i, range)) = first_wrong {
-            ranges.report(|path| field::Error {
-                kind: field::ErrorKind::Internal,
-                path,
-                shown: None,
-                detail: format!(
-                    "invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{i}]: <nil> (invalid CIDR address: {})",
-                    range.text()
-                ),
-            });
-        }
-        let n_six = at.texts_of("spec.podCIDRs").filter(|range| range.contains(':')).count();
-        if ranges.len() > 2 || ranges.len() == 2 && (n_six != 1 || first_wrong.is_some()) {
-            ranges.invalid("may specify no more than one CIDR for each IP family");
-        }
+        amounts(at);
+        // The API's path starts with `metadata`.
+        let metadata = at.get("metadata");
+        let swap = metadata
+            .shown_as("nodeSwapStatus.capacity", at.get("status.nodeInfo.swap.capacity").value);
+        swap.positive("must be greater than zero");
+        declared_features(at);
+        ranges(&at.get("spec.podCIDRs"));
+    });
+}
+/// What is set once, and other rules of an update.
+fn validate_change(node: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    let Some(before) = old else { return };
+    // The API checks the status of a changed node twice, and reports both.
+    check(node, old, errors, |at| {
+        amounts(at);
+        declared_features(at);
         let mut addresses = HashSet::new();
         for address in at.each("status.addresses") {
             if !addresses.insert((address.text_of("type"), address.text_of("address"))) {
@@ -125,15 +110,15 @@ fn validate(node: &Value, old: Option<&Value>, errors: &mut field::Errors) {
             }
         }
     });
-    check(node, old, errors, declared_features);
-}
-/// What is set once.
-fn validate_change(node: &Value, old: Option<&Value>, errors: &mut field::Errors) {
-    let Some(old) = old else { return };
+    let old = before;
     check(node, None, errors, |at| {
         let (spec, before) = (at.get("spec"), &old["spec"]);
-        let ranges = list(before, "podCIDRs");
-        if !ranges.is_empty() && ranges != spec.list_of("podCIDRs") {
+        let (now, ranges) = (spec.list_of("podCIDRs"), list(before, "podCIDRs"));
+        let n_changed = match now.len() == ranges.len() {
+            true => now.iter().zip(ranges).filter(|(now, before)| now != before).count(),
+            false => usize::from(!ranges.is_empty()),
+        };
+        for _ in 0..n_changed {
             spec.get("podCIDRs")
                 .forbidden("node updates may not change podCIDR except from \"\" to valid");
         }
@@ -142,7 +127,7 @@ fn validate_change(node: &Value, old: Option<&Value>, errors: &mut field::Errors
             spec.get("providerID")
                 .forbidden("node updates may not change providerID except from \"\" to valid");
         }
-        // The API checks the taints of a changed node twice, and reports both.
+        // So are changed taints.
         if spec.value["taints"] != before["taints"] {
             taints(at);
         }
@@ -150,6 +135,42 @@ fn validate_change(node: &Value, old: Option<&Value>, errors: &mut field::Errors
             spec.get("externalID").forbidden("may not be updated");
         }
     });
+}
+/// Capacity and what of it pods can have.
+fn amounts(at: &At<'_, '_>) {
+    let status = at.get("status");
+    for member in ["capacity", "allocatable"] {
+        let amounts = status.get(member).value.as_object();
+        for (name, amount) in amounts.into_iter().flatten() {
+            // The API's paths have the resource as a member.
+            resources::quantity(&status.get(member).shown_as(name, amount), name);
+        }
+    }
+}
+/// The ranges of the addresses of pods: at most one of each family.
+fn ranges(ranges: &At<'_, '_>) {
+    for range in ranges.items() {
+        range.faults(format::cidr(range.text()));
+    }
+    let wrong = |range: &At<'_, '_>| !format::cidr(range.text()).is_empty();
+    let first_wrong =
+        ranges.items().enumerate().find(|(_, range)| wrong(range)).filter(|_| ranges.len() > 1);
+    if let Some((i, range)) = first_wrong {
+        ranges.report(|path| field::Error {
+            kind: field::ErrorKind::Internal,
+            path,
+            shown: None,
+            detail: format!(
+                "invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{i}]: <nil> (invalid CIDR address: {})",
+                range.text()
+            ),
+        });
+    }
+    let is_six = |range: &&Value| range.as_str().is_some_and(|range| range.contains(':'));
+    let n_six = ranges.list().iter().filter(is_six).count();
+    if ranges.len() > 2 || ranges.len() == 2 && (n_six != 1 || first_wrong.is_some()) {
+        ranges.invalid("may specify no more than one CIDR for each IP family");
+    }
 }
 /// The names of features that a node agent declares, sorted.
 fn declared_features(at: &At<'_, '_>) {
@@ -225,6 +246,11 @@ fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
             .find(|address| cell::text(address, "type") == ty)
             .map_or(cell::NONE, |address| cell::text(address, "address"))
     };
+    let mut kernel = cell::text_or(info, "kernelVersion", UNKNOWN).to_owned();
+    match cell::text(info, "architecture") {
+        "" => {}
+        architecture => kernel.push_str(&format!(" ({architecture})")),
+    }
     vec![
         cell::name(object),
         status.into(),
@@ -234,7 +260,7 @@ fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
         address("InternalIP").into(),
         address("ExternalIP").into(),
         cell::text_or(info, "osImage", UNKNOWN).into(),
-        cell::text_or(info, "kernelVersion", UNKNOWN).into(),
+        kernel.into(),
         cell::text_or(info, "containerRuntimeVersion", UNKNOWN).into(),
     ]
 }

@@ -26,7 +26,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     warnings,
     update_warnings: |volume, _| warnings(volume),
     cells: Some(cells),
-    rules: "exactly one source with what it needs, modes, capacity, node affinity; immutable source",
+    rules: "exactly one source with what it needs, modes, capacity, node affinity, the annotation of mount options; immutable source",
     ..Kind::with_status("", "PersistentVolume", StatusMeta::All, r#"{"phase":"Pending"}"#)
 };
 
@@ -74,14 +74,27 @@ const DEPRECATED: [(&str, &str); 6] = [
     ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
 ];
 
-/// Annotations that members have replaced, with the API's words.
-const DEPRECATED_ANNOTATIONS: [(&str, &str); 2] = [
-    OLD_CLASS,
-    (
-        "volume.beta.kubernetes.io/mount-options",
-        r#"deprecated since v1.31; use "mountOptions" attribute instead"#,
-    ),
+/// The annotation with the options of a mount, and the sources that take it.
+const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
+const WITH_MOUNT_OPTIONS: [&str; 13] = [
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "glusterfs",
+    "nfs",
+    "rbd",
+    "quobyte",
+    "iscsi",
+    "cinder",
+    "cephfs",
+    "azureFile",
+    "vsphereVolume",
+    "azureDisk",
+    "photonPersistentDisk",
 ];
+
+/// Annotations that members have replaced, with the API's words.
+const DEPRECATED_ANNOTATIONS: [(&str, &str); 2] =
+    [OLD_CLASS, (MOUNT_OPTIONS, r#"deprecated since v1.31; use "mountOptions" attribute instead"#)];
 
 fn warnings(volume: &Value) -> Vec<String> {
     let spec = &volume["spec"];
@@ -118,7 +131,17 @@ const NOT_SOURCE: [&str; 9] = [
 
 /// Validates a volume: one source, which never changes.
 fn validate(volume: &Value, old: Option<&Value>, errors: &mut field::Errors) {
-    check(volume, old, errors, |at| rules(&at.get("spec"), at.text_of("metadata.name")));
+    check(volume, old, errors, |at| {
+        let spec = at.get("spec");
+        rules(&spec, at.text_of("metadata.name"));
+        let annotations = at.get("metadata.annotations");
+        let is_given = annotations.value.get(MOUNT_OPTIONS).is_some();
+        if is_given && !WITH_MOUNT_OPTIONS.iter().any(|source| spec.has(source)) {
+            annotations
+                .shown_as(MOUNT_OPTIONS, &Value::Null)
+                .forbidden("may not specify mount options for this volume type");
+        }
+    });
 }
 /// What an update may change.
 fn validate_change(volume: &Value, old: Option<&Value>, errors: &mut field::Errors) {

@@ -117,8 +117,18 @@ fn changes(at: &At<'_, '_>, old: &Value) {
         mutable.push("volumeName");
     }
     let annotated = &old["metadata"]["annotations"][CLASS_ANNOTATION];
+    let annotations = at.get("metadata.annotations");
+    let annotation = annotations.shown_as(CLASS_ANNOTATION, &annotations.value[CLASS_ANNOTATION]);
     if before[class].is_null() && (annotated.is_null() || annotated == spec.get(class).value) {
         mutable.push(class);
+    }
+    // The class of the annotation may move to the member.
+    let moves = !annotated.is_null()
+        && before[class].is_null()
+        && spec.get(class).value == annotated
+        && (!annotation.is_set() || annotation.value == annotated);
+    if !moves {
+        annotation.immutable_text(annotated);
     }
     let mut new = spec.value.clone();
     if is_bound {

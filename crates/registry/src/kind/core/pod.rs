@@ -56,13 +56,14 @@ pub(in crate::kind) static KIND: Kind = Kind {
     ],
     unknown_label: not_supported,
     cells: Some(cells::cells),
-    rules: "containers, variables, probes, ports, resources, security contexts, volumes, affinity, spreading, tolerations, DNS, kernel parameters, gates; annotations that agree with fields; what updates, `status`, `resize` and `ephemeralcontainers` may change",
+    rules: "containers, variables, probes, ports, resources, security contexts, volumes, affinity, spreading, tolerations, DNS, kernel parameters, gates; annotations that agree with fields; what updates, `status`, `resize` and `ephemeralcontainers` may change. Not: tolerations in annotations",
     // `prepare` reads the class of a new pod.
     status: Some(StatusRule { keeps_new: true, ..StatusRule::new(StatusMeta::Pod, "{}") }),
     ..Kind::plain("", "Pod")
 };
 
 fn default(object: &mut Members, _version: &str) {
+    pod_default::drop_annotations(object);
     if let Some(status) = object.object("status") {
         addresses(status);
     }
@@ -172,11 +173,15 @@ fn warnings(pod: &Value) -> Vec<String> {
 fn rules(at: &At<'_, '_>) {
     let spec = at.get("spec");
     template::annotations(&at.get("metadata.annotations"), &spec);
-    template::spec(&spec, Some(at.text_of("metadata.name")));
+    template::spec(&spec, Some(at.get("metadata").value));
+    tokens_have_an_account(&spec);
+    for list in ["containers", "initContainers"] {
+        spec.each(list).for_each(|container| template::trimmed_image(&container));
+    }
 }
 
 /// A projected token is that of the pod's service account.
-pub(super) fn tokens_have_an_account(spec: &At<'_, '_>) {
+fn tokens_have_an_account(spec: &At<'_, '_>) {
     if !spec.text_of("serviceAccountName").is_empty() {
         return;
     }
@@ -199,7 +204,6 @@ fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(pod, None, errors, |at| {
         rules(at);
         let spec = at.get("spec");
-        tokens_have_an_account(&spec);
         if !spec.list_of("ephemeralContainers").is_empty() {
             spec.get("ephemeralContainers").forbidden("cannot be set on create");
         }

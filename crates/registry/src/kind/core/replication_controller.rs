@@ -17,7 +17,8 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     validate_status,
     warnings: workload::warnings,
-    update_warnings: workload::update_warnings,
+    // The API warns of the template that was.
+    update_warnings: |object, old| workload::update_warnings(old, object),
     pod_spec: "spec.template.spec",
     selectable: &[Selectable { absent: "0", ..Selectable::new("status.replicas") }],
     unknown_label: not_supported,
@@ -50,10 +51,9 @@ fn default(object: &mut Members, _version: &str) {
 fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(object, old, errors, |at| {
         let spec = at.get("spec");
-        for member in ["minReadySeconds", "replicas"] {
-            spec.get(member).not_negative();
-        }
+        spec.get("minReadySeconds").not_negative();
         spec.get("selector").need();
+        spec.get("replicas").not_negative();
         let template = spec.get("template");
         if !template.is_set() {
             return template.required("");

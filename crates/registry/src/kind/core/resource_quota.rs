@@ -7,7 +7,7 @@ use serde_json::Value;
 use setpoint_object::field;
 use setpoint_object::quantity::Quantity;
 use setpoint_object::time::Timestamp;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// ResourceQuota.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -65,16 +65,16 @@ fn validate(quota: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         quantities(&spec.get("hard"), quota_name);
         let scopes = spec.get("scopes");
         let names: Vec<&str> = spec.texts_of("scopes").collect();
-        let unfit = unfit(&spec);
+        let unfit = Unfit::of(&spec);
         for scope in &names {
             if !SCOPES.contains(scope) {
                 scopes.invalid("unsupported scope");
             }
-            if unfit.contains(scope) {
+            for _ in (0..unfit.resources(scope)).take_while(|_| !scopes.is_full()) {
                 scopes.invalid("unsupported scope applied to resource");
             }
         }
-        if conflict(&names) {
+        for _ in 0..conflicts(&names) {
             scopes.invalid("conflicting scopes");
         }
         selector(&spec, &unfit);
@@ -88,12 +88,19 @@ fn validate(quota: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         check(quota, None, errors, |at| at.get("spec.scopes").invalid("field is immutable"));
     }
 }
-/// The scopes that do not make sense for all resources that are limited.
-fn unfit(spec: &At<'_, '_>) -> Vec<&'static str> {
-    SCOPES.into_iter().filter(|scope| !applies(spec, scope)).collect()
+/// For each scope, the number of limited resources that it does not make sense for. The API reports
+/// each of them.
+struct Unfit(HashMap<&'static str, usize>);
+impl Unfit {
+    fn of(spec: &At<'_, '_>) -> Self {
+        Self(SCOPES.into_iter().map(|scope| (scope, unfit(spec, scope))).collect())
+    }
+    /// An unknown scope makes sense for every resource.
+    fn resources(&self, scope: &str) -> usize {
+        self.0.get(scope).copied().unwrap_or(0)
+    }
 }
-/// Whether a scope makes sense for all resources that are limited.
-fn applies(spec: &At<'_, '_>, scope: &str) -> bool {
+fn unfit(spec: &At<'_, '_>, scope: &str) -> usize {
     const COMPUTE: [&str; 7] =
         ["pods", "cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"];
     let resources: &[&str] = match scope {
@@ -101,14 +108,17 @@ fn applies(spec: &At<'_, '_>, scope: &str) -> bool {
         "VolumeAttributesClass" => &["persistentvolumeclaims", "requests.storage"],
         _ => &COMPUTE,
     };
-    let mut limited = spec.get("hard").value.as_object().into_iter().flatten();
-    limited.all(|(name, _)| !is_of_quotas(name) || resources.contains(&name.as_str()))
+    let limited = spec.get("hard").value.as_object().into_iter().flatten();
+    let is_unfit = |name: &str| is_of_quotas(name) && !resources.contains(&name);
+    limited.filter(|(name, _)| is_unfit(name)).count()
 }
-fn conflict(scopes: &[&str]) -> bool {
-    let has = |scope| scopes.contains(&scope);
-    has("BestEffort") && has("NotBestEffort") || has("Terminating") && has("NotTerminating")
+/// The number of pairs of scopes that exclude each other.
+fn conflicts(scopes: &[&str]) -> usize {
+    const PAIRS: [[&str; 2]; 2] =
+        [["BestEffort", "NotBestEffort"], ["Terminating", "NotTerminating"]];
+    PAIRS.iter().filter(|pair| pair.iter().all(|scope| scopes.contains(scope))).count()
 }
-fn selector(spec: &At<'_, '_>, unfit: &[&str]) {
+fn selector(spec: &At<'_, '_>, unfit: &Unfit) {
     let selector = spec.get("scopeSelector");
     let list = selector.get("matchExpressions");
     let mut names = Vec::new();
@@ -120,7 +130,7 @@ fn selector(spec: &At<'_, '_>, unfit: &[&str]) {
         if !SCOPES.contains(&scope) {
             place(at("scopeName")).invalid("unsupported scope");
         }
-        if unfit.contains(&scope) {
+        for _ in (0..unfit.resources(scope)).take_while(|_| !list.is_full()) {
             list.invalid_as(selector.value, "unsupported scope applied to resource");
         }
         let (operator, values) = (place(at("operator")), place(at("values")));
@@ -140,7 +150,7 @@ fn selector(spec: &At<'_, '_>, unfit: &[&str]) {
         }
         names.push(scope);
     }
-    if conflict(&names) {
+    for _ in 0..conflicts(&names) {
         list.invalid_as(spec.get("scopes").value, "conflicting scopes");
     }
 }
@@ -169,7 +179,7 @@ fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
             None => "0".to_owned(),
         };
         let entry = format!("{resource}: {}/{}", of("status.used"), of("status.hard"));
-        if resource.starts_with("limits") { limits.push(entry) } else { requests.push(entry) }
+        if resource.starts_with("limits.") { limits.push(entry) } else { requests.push(entry) }
     }
     vec![
         cell::name(object),

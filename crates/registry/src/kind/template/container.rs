@@ -12,11 +12,11 @@ pub(in crate::kind) fn is_sidecar(container: &Value) -> bool {
 }
 
 /// The containers of a pod.
-pub(super) fn containers(at: &At<'_, '_>, pod: &Pod<'_>, is_pod: bool) {
+pub(super) fn containers(at: &At<'_, '_>, pod: &Pod<'_>) {
     at.get("containers").need();
     let mut names = HashSet::new();
     for container in at.each("containers") {
-        common(&container, pod, is_pod);
+        common(&container, pod);
         let name = container.get("name");
         if !names.insert(name.text()) {
             name.duplicate();
@@ -28,11 +28,11 @@ pub(super) fn containers(at: &At<'_, '_>, pod: &Pod<'_>, is_pod: bool) {
 }
 
 /// Containers that run before the others.
-pub(super) fn init_containers(at: &At<'_, '_>, pod: &Pod<'_>, is_pod: bool) {
+pub(super) fn init_containers(at: &At<'_, '_>, pod: &Pod<'_>) {
     let mut names: HashSet<&str> =
         at.list_of("containers").iter().map(|container| text(container, "name")).collect();
     for container in at.each("initContainers") {
-        common(&container, pod, is_pod);
+        common(&container, pod);
         // Without a policy the API does not look at the rules.
         if container.has("restartPolicy") {
             restart_policy(&container);
@@ -90,7 +90,8 @@ pub(super) fn ephemeral_containers(at: &At<'_, '_>, pod: &Pod<'_>) {
         .collect();
     let mut names = others.clone();
     for container in at.each("ephemeralContainers") {
-        common(&container, pod, true);
+        common(&container, pod);
+        trimmed_image(&container);
         container.get("name").unique(&mut names);
         let target = container.get("targetContainerName");
         if !target.text().is_empty() && !others.contains(target.text()) {
@@ -127,13 +128,18 @@ pub(in crate::kind) fn ephemeral(new: &At<'_, '_>, old: &[Value]) {
     }
 }
 
-/// What every container has.
-fn common(at: &At<'_, '_>, pod: &Pod<'_>, is_pod: bool) {
-    at.get("name").named(name::dns1123_label);
+/// The image of a container of a pod. In a template, white space around it is allowed.
+pub(in crate::kind) fn trimmed_image(at: &At<'_, '_>) {
     let image = at.get("image");
-    if image.need() && is_pod && image.text().trim() != image.text() {
+    if image.text().trim() != image.text() {
         image.invalid("must not have leading or trailing whitespace");
     }
+}
+
+/// What every container has.
+fn common(at: &At<'_, '_>, pod: &Pod<'_>) {
+    at.get("name").named(name::dns1123_label);
+    at.get("image").need();
     at.get("terminationMessagePolicy").one_of(&["File", "FallbackToLogsOnError"]);
     ports(at);
     environment::variables(at);

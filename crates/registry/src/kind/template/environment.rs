@@ -132,7 +132,8 @@ fn field_ref(at: &At<'_, '_>, supported: &[&str]) {
     let subscript = path
         .text()
         .split_once("['")
-        .and_then(|(map, rest)| rest.strip_suffix("']").map(|key| (map, key)));
+        .and_then(|(map, rest)| rest.strip_suffix("']").map(|key| (map, key)))
+        .filter(|(map, _)| !map.is_empty());
     match subscript {
         Some(("metadata.annotations", key)) => {
             for fault in name::qualified_name(&key.to_lowercase()) {
@@ -150,7 +151,12 @@ fn field_ref(at: &At<'_, '_>, supported: &[&str]) {
         )),
         None if supported.contains(&path.text()) => {}
         // The older name of `spec.nodeName`.
-        None if path.text() == "spec.host" && supported.contains(&"spec.nodeName") => {}
+        None if path.text() == "spec.host" => {
+            const NEWER: &str = "spec.nodeName";
+            if !supported.contains(&NEWER) {
+                path.report(|path| field::Error::not_supported(path, &NEWER.into(), supported));
+            }
+        }
         None if is_label(path.text()) => path.unsupported(supported),
         None => path.invalid(format!(
             "error converting fieldPath: field label not supported: {}",
@@ -170,11 +176,9 @@ fn is_label(path: &str) -> bool {
 
 /// A resource of a container, for a file with the container's name.
 pub(super) fn resource_ref(at: &At<'_, '_>, in_file: bool) {
-    if in_file && !at.get("containerName").need() {
-        return;
-    }
     let resource = at.get("resource");
-    if resource.need() {
+    let has_container = !in_file || at.get("containerName").need();
+    if has_container && resource.need() {
         let name = resource.text();
         let is_huge =
             ["requests.hugepages-", "limits.hugepages-"].iter().any(|p| name.starts_with(p));
@@ -187,7 +191,8 @@ pub(super) fn resource_ref(at: &At<'_, '_>, in_file: bool) {
 fn divisor(at: &At<'_, '_>, resource: &str) {
     let divisor = at.get("divisor");
     let Some(quantity) = divisor.quantity().filter(|q| !Quantity::is_zero(q)) else { return };
-    let (_, name) = resource.split_once('.').unwrap_or(("", resource));
+    let name = resource.strip_prefix("limits.").or_else(|| resource.strip_prefix("requests."));
+    let Some(name) = name else { return };
     const SIZES: [&str; 13] =
         ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
     let (supported, noun): (&[&str], _) = match name {

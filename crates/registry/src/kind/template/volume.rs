@@ -433,7 +433,7 @@ fn is_iqn(text: &str) -> bool {
             .all(|(i, b)| if i == 4 { *b == b'-' } else { b.is_ascii_digit() });
     let is_domain = !domain.is_empty()
         && domain.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'));
-    let is_forbidden = |c: char| ",;*&$|^".contains(c) || c.is_whitespace();
+    let is_forbidden = |c: char| ",;*&$|\t\n\x0c\r ".contains(c);
     is_date && is_domain && !id.is_empty() && !id.contains(is_forbidden)
 }
 
@@ -471,8 +471,9 @@ fn quobyte(at: &At<'_, '_>) {
         let tenant = at.get("tenant");
         if tenant.text().len() >= 65 {
             tenant.required("must be a UUID and may not exceed a length of 64 characters");
-        } else if registry.text().split(',').any(|pair| !is_host_and_port(pair)) {
-            registry.invalid(PAIRS);
+        } else {
+            let pairs = registry.text().split(',').take_while(|_| !registry.is_full());
+            pairs.filter(|pair| !is_host_and_port(pair)).for_each(|_| registry.invalid(PAIRS));
         }
     }
     need(at, &["volume"]);
@@ -484,8 +485,10 @@ fn azure_disk(at: &At<'_, '_>) {
     let kind = at.get("kind");
     kind.one_of_if_set(&["Dedicated", "Managed", "Shared"]);
     let uri = at.get("diskURI");
+    if !kind.is_set() {
+        return;
+    }
     let (prefix, form) = match kind.text() {
-        "" => return,
         "Managed" => (
             "/subscriptions/",
             "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}",

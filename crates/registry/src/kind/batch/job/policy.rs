@@ -1,6 +1,6 @@
 //! What a Job and the template of a CronJob have in common: numbers, policies and the pods.
 use crate::kind::at::At;
-use crate::kind::{format, template, text};
+use crate::kind::{Fill, Members, format, template, text};
 use serde_json::Value;
 use setpoint_object::{field, name};
 use std::collections::HashSet;
@@ -17,6 +17,18 @@ const PATTERNS_MAX: usize = 20;
 const EXIT_CODES_MAX: usize = 255;
 const MANAGER_MAX: usize = 63;
 const INDEXES_BYTES_MAX: usize = 64 * 1024;
+
+/// The status of a condition in a failure policy, in the spec of a Job.
+pub(in crate::kind::batch) fn default(spec: &mut Members) {
+    let Some(policy) = spec.object("podFailurePolicy") else { return };
+    for rule in policy.each("rules") {
+        for pattern in rule.each("onPodConditions") {
+            if pattern.text("status").is_empty() {
+                pattern.insert("status".to_owned(), "True".into());
+            }
+        }
+    }
+}
 
 /// The spec of a Job.
 pub(in crate::kind::batch) fn rules(spec: &At<'_, '_>) {

@@ -19,7 +19,8 @@ pub(super) fn validate(job: &Value, old: Option<&Value>, errors: &mut field::Err
         times(&status, says.complete);
         says.reasons_of_end(&conditions);
         if says.is_finished() {
-            finished(&status);
+            let has_nothing = spec.get("completions").int() == Some(0);
+            finished(&status, spec.is("suspend") && has_nothing);
         }
         indexes(&status, &spec);
         if says.is_finished() && status.int_of("terminating") > 0 {
@@ -35,9 +36,11 @@ pub(super) fn validate(job: &Value, old: Option<&Value>, errors: &mut field::Err
 }
 
 fn is_true(status: &Value, kind: &str) -> bool {
-    list(status, "conditions")
-        .iter()
-        .any(|c| text(c, "type") == kind && text(c, "status") == "True")
+    has_condition(status, kind, "True")
+}
+fn has_condition(status: &Value, kind: &str, value: &str) -> bool {
+    let conditions = list(status, "conditions");
+    conditions.iter().any(|c| text(c, "type") == kind && text(c, "status") == value)
 }
 
 /// What the conditions say.
@@ -102,8 +105,8 @@ fn counters(status: &At<'_, '_>) {
     for member in ["active", "succeeded", "failed", "ready", "terminating"] {
         status.get(member).not_negative();
     }
+    let mut seen = HashSet::new();
     for member in ["succeeded", "failed"] {
-        let mut seen = HashSet::new();
         for uid in status.get("uncountedTerminatedPods").each(member) {
             if uid.text().is_empty() {
                 uid.invalid("must not be empty");
@@ -114,12 +117,13 @@ fn counters(status: &At<'_, '_>) {
     }
 }
 
-fn finished(status: &At<'_, '_>) {
+/// What a Job that has ended does not have. `may_not_start`: it is suspended, and has nothing to do.
+fn finished(status: &At<'_, '_>, may_not_start: bool) {
     if status.int_of("active") > 0 {
         status.get("active").invalid("active>0 is invalid for finished job");
     }
     let start = status.get("startTime");
-    if !start.is_set() {
+    if !start.is_set() && !may_not_start {
         start.required("startTime is required for finished job");
     }
     let uncounted = status.get("uncountedTerminatedPods");
@@ -186,6 +190,8 @@ fn overlap(a: &str, b: &str, completions: i64) -> Option<i64> {
     None
 }
 
+const SUSPENDED: &str = "Suspended";
+
 /// What does not go back.
 fn changes(at: &At<'_, '_>, old: &Value) {
     let status = at.get("status");
@@ -196,7 +202,11 @@ fn changes(at: &At<'_, '_>, old: &Value) {
             conditions.invalid_bare(format!("cannot disable the terminal {kind}=True condition"));
         }
     }
-    for member in ["failed", "succeeded"] {
+    // An indexed Job whose two numbers are one is scaled down.
+    let spec = at.get("spec");
+    let may_shrink = spec.text_of("completionMode") == "Indexed"
+        && spec.get("completions").value == spec.get("parallelism").value;
+    for member in ["failed", "succeeded"].into_iter().take(if may_shrink { 1 } else { 2 }) {
         let number = status.get(member);
         if status.int_of(member) < old[member].as_i64().unwrap_or(0) {
             number.invalid_as(
@@ -210,7 +220,12 @@ fn changes(at: &At<'_, '_>, old: &Value) {
         end.invalid("field is immutable");
     }
     let start = status.get("startTime");
-    if !old["startTime"].is_null() && start.value != &old["startTime"] && !at.is("spec.suspend") {
+    let resumes = is_true(old, SUSPENDED) && has_condition(status.value, SUSPENDED, "False");
+    if !old["startTime"].is_null()
+        && start.value != &old["startTime"]
+        && !at.is("spec.suspend")
+        && !resumes
+    {
         start.invalid("field is immutable for unsuspended job once set");
     }
     let met = "SuccessCriteriaMet";

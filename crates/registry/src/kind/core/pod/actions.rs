@@ -1,11 +1,26 @@
 //! Actions on pods: a binding assigns it to a node, an eviction adds a condition (spec: api-server
 //! §5.6).
+use crate::kind::at::check;
 use crate::kind::set_condition;
 use serde_json::{Value, json};
+use setpoint_object::field;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
 
-/// The pod assigned to the node of a binding, with the binding's annotations.
+/// What is wrong with a binding: its target is a node with a name.
+pub(crate) fn binding_fault(binding: &Value) -> Option<String> {
+    let mut errors = field::Errors::new();
+    check(binding, None, &mut errors, |at| {
+        let kind = at.get("target.kind");
+        if !matches!(kind.text(), "" | "Node") {
+            kind.unsupported(&["Node", "<empty>"]);
+        }
+        at.get("target.name").need();
+    });
+    (!errors.is_empty()).then(|| field::aggregate(&errors))
+}
+
+/// The pod assigned to the node of a binding, with the binding's annotations and labels.
 ///
 /// # Errors
 /// Why it cannot be assigned.
@@ -22,6 +37,10 @@ pub(crate) fn place(pod: &Value, binding: &Value, now: Timestamp) -> Result<Valu
     }
     let mut placed = pod.clone();
     placed["spec"]["nodeName"] = binding["target"]["name"].clone();
+    // A node that was to become its own is out of date.
+    if let Some(status) = placed["status"].as_object_mut() {
+        status.remove("nominatedNodeName");
+    }
     set_condition(&mut placed, json!({"type": "PodScheduled", "status": "True"}), now);
     let annotations = binding.meta().and_then(|meta| meta.get("annotations"));
     for (key, value) in annotations.and_then(Value::as_object).into_iter().flatten() {

@@ -143,9 +143,11 @@ fn ended(terminated: &Value) -> String {
     }
 }
 
-/// Counts the containers; the first one's reason is used.
+/// Counts the containers. The first one's reason is used, but not its success if another one has
+/// failed.
 fn containers(object: &Value, reason: &mut String, tally: &mut Tally) {
     let mut some_running = false;
+    let mut error = None;
     for status in cell::list(object, "status.containerStatuses").iter().rev() {
         tally.add_restarts(status);
         let waiting = cell::text(status, "state.waiting.reason");
@@ -154,13 +156,21 @@ fn containers(object: &Value, reason: &mut String, tally: &mut Tally) {
             waiting.clone_into(reason);
         } else if !terminated.is_null() {
             *reason = ended(terminated);
+            if cell::int(terminated, "exitCode") != 0 {
+                error = Some(reason.clone());
+            }
         } else if cell::at(status, "ready") == true && cell::has(status, "state.running") {
             some_running = true;
             tally.ready += 1;
         }
     }
-    if reason == "Completed" && some_running {
-        let ready = cell::condition_is_true(object, "Ready");
-        *reason = if ready { "Running" } else { "NotReady" }.to_owned();
+    if reason == "Completed" {
+        if some_running && cell::condition_is_true(object, "Ready") {
+            "Running".clone_into(reason);
+        } else if let Some(error) = error {
+            *reason = error;
+        } else if some_running {
+            "NotReady".clone_into(reason);
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! What a node agent reports of a pod.
 use super::update::changed_annotations;
 use crate::kind::at::{At, check};
-use crate::kind::template::is_sidecar;
 use crate::kind::{format, list, text};
 use serde_json::Value;
 use setpoint_object::{field, name};
@@ -27,12 +26,23 @@ pub(super) fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Err
     if let Some(old) = old {
         changed_annotations(pod, old, errors);
     }
+    // In the order of Kubernetes, whose messages list them so.
     check(pod, old, errors, |at| {
         let status = at.get("status");
         conditions(&status);
-        status.get("nominatedNodeName").named_if_set(name::dns1123_subdomain);
+        let nominated = status.get("nominatedNodeName");
+        nominated.named_if_set(name::dns1123_subdomain);
+        if let Some(old) = old {
+            nomination(&nominated, old);
+        }
         if status.int_of("observedGeneration") < 0 {
             status.get("observedGeneration").invalid("must be a non-negative integer");
+        }
+        if let Some(old) = old {
+            if status.has("qosClass") {
+                status.get("qosClass").immutable(&old["status"]["qosClass"]);
+            }
+            states(&status, old);
         }
         claims(&status, at.list_of("spec.resourceClaims"));
         if let Some(claim) = status.given("extendedResourceClaimStatus") {
@@ -54,9 +64,7 @@ pub(super) fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Err
         for (member, list) in
             [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")]
         {
-            let specs = crate::kind::list(&at.value["spec"], list).iter().rev();
-            let specs: HashMap<&str, &Value> =
-                specs.map(|spec| (text(spec, "name"), spec)).collect();
+            let specs = by_name(&at.value["spec"], list);
             for container in status.each(member).filter(|one| one.has("allocatedResourcesStatus")) {
                 let allocatable =
                     specs.get(container.text_of("name")).map(|spec| allocatable(spec));
@@ -72,28 +80,20 @@ pub(super) fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Err
             }
         }
     });
-    let Some(old) = old else { return };
-    check(pod, None, errors, |at| {
-        let status = at.get("status");
-        let bound = &old["spec"]["nodeName"];
-        let nominated = status.get("nominatedNodeName");
-        if bound.as_str().is_some_and(|node| !node.is_empty())
-            && !nominated.text().is_empty()
-            && nominated.text() != text(&old["status"], "nominatedNodeName")
-        {
-            nominated.forbidden("may not be set on pods that are already bound to a node");
-        }
-        for (member, containers) in [
-            ("containerStatuses", "containers"),
-            ("initContainerStatuses", "initContainers"),
-            ("ephemeralContainerStatuses", ""),
-        ] {
-            states(&status, member, &old["status"], &old["spec"], containers);
-        }
-        if status.has("qosClass") {
-            status.get("qosClass").immutable(&old["status"]["qosClass"]);
-        }
-    });
+}
+
+/// The items of a list by their names. Of two with one name, the first one counts.
+fn by_name<'v>(of: &'v Value, member: &str) -> HashMap<&'v str, &'v Value> {
+    list(of, member).iter().rev().map(|item| (text(item, "name"), item)).collect()
+}
+
+/// A pod that is bound to a node does not become nominated for one.
+fn nomination(nominated: &At<'_, '_>, old: &Value) {
+    let is_bound = !text(&old["spec"], "nodeName").is_empty();
+    let is_new = nominated.text() != text(&old["status"], "nominatedNodeName");
+    if is_bound && is_new && !nominated.text().is_empty() {
+        nominated.forbidden("may not be set on pods that are already bound to a node");
+    }
 }
 
 /// The ids that a container runs with. `os`: that of the pod.
@@ -232,34 +232,70 @@ fn addresses(at: &At<'_, '_>) {
     }
 }
 
-/// A container that has ended for good stays ended.
-fn states(status: &At<'_, '_>, member: &str, old: &Value, spec: &Value, containers: &str) {
-    if !containers.is_empty() && text(spec, "restartPolicy") == "Always" {
-        return;
-    }
-    let has_rule: HashSet<&str> = list(spec, containers)
-        .iter()
-        .filter(|container| is_sidecar(container) || container.get("restartPolicy").is_some())
-        .map(|container| text(container, "name"))
-        .collect();
-    let now: HashMap<&str, &Value> =
-        status.list_of(member).iter().map(|status| (text(status, "name"), status)).collect();
-    let retries = !containers.is_empty() && text(spec, "restartPolicy") == "OnFailure";
-    for (i, before) in list(old, member).iter().enumerate() {
-        let terminated = &before["state"]["terminated"];
-        let may_restart = has_rule.contains(text(before, "name"))
-            || retries && terminated["exitCode"].as_i64().unwrap_or(0) != 0;
-        if terminated.is_null() || may_restart {
+/// Containers that have ended for good stay ended.
+fn states(status: &At<'_, '_>, old: &Value) {
+    let (spec, before) = (&old["spec"], &old["status"]);
+    let restarts_all = ["initContainers", "containers"].iter().any(|member| {
+        list(spec, member).iter().any(|container| {
+            let rules = list(container, "restartPolicyRules").iter();
+            rules.map(|rule| text(rule, "action")).any(|action| action == "RestartAllContainers")
+        })
+    });
+    for (member, containers) in [
+        ("containerStatuses", Some("containers")),
+        ("initContainerStatuses", Some("initContainers")),
+        ("ephemeralContainerStatuses", None),
+    ] {
+        if containers.is_some() && restarts_all {
             continue;
         }
-        let runs = now
-            .get(text(before, "name"))
-            .is_some_and(|status| status["state"]["terminated"].is_null());
-        if runs {
-            status.get(member).report(|path| {
-                let path = path.index(i).child("state");
-                field::Error::forbidden(path, "may not be transitioned to non-terminated state")
-            });
+        let specs = containers.map(|containers| by_name(spec, containers)).unwrap_or_default();
+        // Of the states of a container, one that is not terminated counts.
+        let runs: HashSet<&str> = status
+            .list_of(member)
+            .iter()
+            .filter(|status| status["state"]["terminated"].is_null())
+            .map(|status| text(status, "name"))
+            .collect();
+        for (i, container) in list(before, member).iter().enumerate() {
+            let (name, ended) = (text(container, "name"), &container["state"]["terminated"]);
+            if ended.is_null() || !runs.contains(name) {
+                continue;
+            }
+            let code = ended["exitCode"].as_i64().unwrap_or(0);
+            // A container that is not in the spec does not restart.
+            if !specs.get(name).is_some_and(|own| restarts(own, spec, code)) {
+                status.get(member).report(|path| {
+                    let path = path.index(i).child("state");
+                    field::Error::forbidden(path, "may not be transitioned to non-terminated state")
+                });
+            }
         }
     }
+}
+
+/// Whether a container restarts after an exit code: by its rules, else by its own policy, else by
+/// that of its pod.
+fn restarts(container: &Value, spec: &Value, code: i64) -> bool {
+    let by_policy = |policy: &str| match policy {
+        "Always" => Some(true),
+        "OnFailure" => Some(code != 0),
+        "Never" => Some(false),
+        _ => None,
+    };
+    let own = container.get("restartPolicy").and_then(Value::as_str).and_then(|policy| {
+        let rule = list(container, "restartPolicyRules").iter().find(|rule| {
+            let codes = &rule["exitCodes"];
+            let is_listed = list(codes, "values").iter().any(|value| *value == code);
+            match text(codes, "operator") {
+                "In" => is_listed,
+                "NotIn" => !is_listed,
+                _ => false,
+            }
+        });
+        let is_action =
+            |rule: &&Value| matches!(text(rule, "action"), "Restart" | "RestartAllContainers");
+        rule.filter(is_action).map(|_| true).or_else(|| by_policy(policy))
+    });
+    own.or_else(|| by_policy(text(spec, "restartPolicy"))).unwrap_or(true)
 }

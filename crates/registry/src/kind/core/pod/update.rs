@@ -1,5 +1,5 @@
 //! Updates of a pod: nearly all of it is immutable (spec: api-server §5.6).
-use super::{rules, tokens_have_an_account};
+use super::rules;
 use crate::kind::at::{At, check};
 use crate::kind::template::{self, APP_ARMOR_OF_CONTAINER, MIRROR};
 use crate::kind::{list, text};
@@ -18,7 +18,6 @@ pub(super) fn validate(pod: &Value, old: &Value, errors: &mut field::Errors) {
     let annotations = |pod: &Value| pod["metadata"].get("annotations").cloned();
     if annotations(pod) != annotations(old) || new_spec != old_spec {
         check(pod, Some(old), errors, rules);
-        check(pod, Some(old), errors, |at| tokens_have_an_account(&at.get("spec")));
         changed_annotations(pod, old, errors);
     }
     if new_spec == old_spec {

@@ -33,8 +33,9 @@ pub(super) fn validate_status(service: &Value, old: Option<&Value>, errors: &mut
             balancer
                 .get("ingress")
                 .forbidden("may only be used when `spec.type` is 'LoadBalancer'");
+        } else {
+            load_balancer::validate(&balancer, true);
         }
-        load_balancer::validate(&balancer, true);
     });
 }
 
@@ -44,6 +45,11 @@ fn is_headless(service: &Value) -> bool {
 }
 
 fn rules(at: &At<'_, '_>) {
+    let annotations = at.get("metadata.annotations");
+    let (mode, former) = (annotations.key(MODE), annotations.key(FORMER_MODE));
+    if mode.is_set() && former.is_set() && mode.value != former.value {
+        mode.invalid(format!("must match annotations[{FORMER_MODE}] when both are specified"));
+    }
     let spec = at.get("spec");
     let kind = spec.text_of("type");
     let headless = is_headless(at.value);
@@ -82,7 +88,7 @@ fn rules(at: &At<'_, '_>) {
     spec.get("type").one_of(&["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]);
     node_ports(&ports, kind);
     unique_ports(&ports);
-    balancing(&spec, kind);
+    balancing(&spec, &annotations.key(SOURCE_RANGES), kind);
     policies(&spec, at.value);
 }
 
@@ -123,18 +129,18 @@ fn ports_of(ports: &At<'_, '_>) {
 /// Node ports: none for cluster addresses alone, and each once for a protocol.
 fn node_ports(ports: &At<'_, '_>, kind: &str) {
     let mut seen = HashSet::new();
-    for port in ports.items() {
+    let given = || ports.items().filter(|port| port.int_of("nodePort") != 0);
+    if kind == "ClusterIP" {
+        given().for_each(|port| {
+            port.get("nodePort").forbidden("may not be used when `type` is 'ClusterIP'");
+        });
+    }
+    given().for_each(|port| {
         let node = port.get("nodePort");
-        if port.int_of("nodePort") == 0 {
-            continue;
-        }
-        if kind == "ClusterIP" {
-            node.forbidden("may not be used when `type` is 'ClusterIP'");
-        }
         if !seen.insert((port.text_of("protocol"), node.int())) {
             node.duplicate();
         }
-    }
+    });
 }
 fn unique_ports(ports: &At<'_, '_>) {
     let mut seen = HashSet::new();
@@ -232,8 +238,12 @@ fn addresses(spec: &At<'_, '_>, headless: bool) {
 
 const ONLY_BALANCERS: &str = "may only be used when `type` is 'LoadBalancer'";
 
-/// What only load balancers have.
-fn balancing(spec: &At<'_, '_>, kind: &str) {
+/// The annotation with the ranges whose clients a load balancer serves, from before there was a
+/// member.
+const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+
+/// What only load balancers have. `annotation`: the older form of their ranges.
+fn balancing(spec: &At<'_, '_>, annotation: &At<'_, '_>, kind: &str) {
     let balances = kind == "LoadBalancer";
     let ranges =
         spec.shown_as("LoadBalancerSourceRanges", spec.get("loadBalancerSourceRanges").value);
@@ -245,6 +255,17 @@ fn balancing(spec: &At<'_, '_>, kind: &str) {
             let text = range.text().trim();
             for fault in format::cidr(text) {
                 range.invalid_as(&text.into(), fault);
+            }
+        }
+    } else if annotation.is_set() {
+        if !balances {
+            annotation.forbidden(ONLY_BALANCERS);
+        }
+        let text = annotation.text().trim();
+        let is_stored = annotation.stored() == annotation.value;
+        for range in text.split(',').map(str::trim).filter(|_| !text.is_empty() && !is_stored) {
+            for fault in format::cidr(range) {
+                annotation.invalid_as(&range.into(), fault);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Several sources in one volume.
 use super::{downward_file, key_to_path, mode, need};
 use crate::kind::at::At;
+use crate::kind::check::ANNOTATIONS_BYTES_MAX;
 use crate::kind::format;
 use serde_json::Value;
 use setpoint_object::name;
@@ -65,7 +66,7 @@ pub(super) fn projected<'v>(at: &At<'v, '_>) {
         }
         if let Some(certificate) = source.given("podCertificate") {
             n_sources += 1;
-            pod_certificate(&certificate);
+            pod_certificate(&certificate, &mut add);
         }
         if n_sources > 1 {
             source.forbidden("may not specify more than 1 volume type per source");
@@ -99,9 +100,29 @@ fn trust_bundle(at: &At<'_, '_>) {
     path.need();
     format::unreserved_path(&path, path.text());
 }
-fn pod_certificate(at: &At<'_, '_>) {
+/// A key with a domain: `acme.io/foo`.
+fn prefixed_key(at: &At<'_, '_>, key: &str) {
+    if key.is_empty() {
+        return at.required("");
+    }
+    let faults = name::qualified_name(key);
+    if faults.is_empty() && !key.contains('/') {
+        at.invalid_as(&key.into(), "must be a domain-prefixed key (such as \"acme.io/foo\")");
+    }
+    faults.into_iter().for_each(|fault| at.invalid_as(&key.into(), fault));
+}
+/// `add`: takes the path of a file.
+fn pod_certificate<'v>(at: &At<'v, '_>, add: &mut impl FnMut(&'v Value)) {
     let signer = at.get("signerName");
     format::signer(&signer);
+    let annotations = at.get("userAnnotations");
+    for (key, _) in annotations.all() {
+        prefixed_key(&annotations, &key.to_lowercase());
+    }
+    let size: usize = annotations.all().map(|(key, value)| key.len() + value.text().len()).sum();
+    if size > ANNOTATIONS_BYTES_MAX {
+        annotations.too_long(ANNOTATIONS_BYTES_MAX);
+    }
     at.get("keyType").choice(&[
         "RSA3072",
         "RSA4096",
@@ -125,7 +146,9 @@ fn pod_certificate(at: &At<'_, '_>) {
     }
     let members = ["credentialBundlePath", "keyPath", "certificateChainPath"];
     for member in members {
-        format::unreserved_path(&at.get(member), at.text_of(member));
+        let path = at.get(member);
+        format::unreserved_path(&path, path.text());
+        add(path.value);
     }
     if members.iter().all(|member| at.text_of(member).is_empty()) {
         at.required(

@@ -472,6 +472,7 @@ fn cron_jobs() {
                 json!("local"),
                 &[
                     "spec.timeZone: Invalid value: \"local\": timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones",
+                    "spec.timeZone: Invalid value: \"local\": unknown time zone local",
                 ],
             ),
             (
