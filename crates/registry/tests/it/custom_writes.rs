@@ -223,7 +223,7 @@ async fn faults_of_replicas_come_between_those_of_values_and_of_lists_and_rules(
             r#"422 Foo.ex.io "f" is invalid: [spec.size: Invalid value: 0: "#,
             "spec.size in body should be greater than or equal to 1, ",
             ".spec.replicas: Invalid value: -1: should be a non-negative integer, ",
-            r#"spec.set[1]: Duplicate value: "a", <nil>: Invalid value: null: never]"#,
+            r#"spec.set[1]: Duplicate value: "a", <nil>: Invalid value: never]"#,
         )
     );
 }

@@ -322,17 +322,16 @@ async fn an_annotation_for_app_armor_becomes_a_member_with_a_warning() {
 async fn a_certificate_request_records_its_user_and_is_approved_at_its_own_endpoint() {
     let server = Server::start().await;
     let all = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
-    let sent = named(
-        "r",
-        json!({"spec": {"request": REQUEST, "signerName": "ex.io/s", "usages": ["client auth"],
-            "username": "root", "uid": "0", "groups": ["system:masters"], "extra": {"a": ["b"]}}}),
-    );
+    let sent = json!({"metadata": {"name": "r", "labels": {"a": "b"}},
+        "spec": {"request": REQUEST, "signerName": "ex.io/s", "usages": ["client auth"],
+            "username": "root", "uid": "0", "groups": ["system:masters"], "extra": {"a": ["b"]}}});
     let created = server.create(all, sent).await.unwrap();
     assert_eq!(created["spec"]["username"], "alice");
     for forged in ["uid", "groups", "extra"] {
         assert_eq!(created["spec"].get(forged), None);
     }
-    assert_eq!(created["metadata"].get("managedFields"), None, "nothing of it is a client's");
+    let owned = created["metadata"]["managedFields"][0]["fieldsV1"].as_object().unwrap();
+    assert!(owned.keys().eq(["f:metadata"]), "nothing else is a client's");
     let approve = json!({"status": {"conditions": [{"type": "Approved", "status": "True", "reason": "x"}], "certificate": CERTIFICATE}});
     let ignored = server.patch(&format!("{all}/r"), approve.clone()).await.unwrap();
     assert_eq!(ignored["status"], json!({}));
@@ -357,7 +356,10 @@ async fn a_certificate_request_records_its_user_and_is_approved_at_its_own_endpo
         let members = entry["fieldsV1"]["f:status"].as_object().unwrap();
         members.keys().map(String::as_str).filter(|name| *name != ".").collect::<Vec<_>>().join(" ")
     };
-    assert_eq!((owned("approval").as_str(), owned("status").as_str()), ("f:conditions", "f:certificate"));
+    assert_eq!(
+        (owned("approval").as_str(), owned("status").as_str()),
+        ("f:conditions", "f:certificate")
+    );
     assert_eq!(signed["status"]["conditions"][0]["type"], "Approved", "the decision stays");
 }
 

@@ -313,6 +313,36 @@ fn selectable_fields_lead_through_maps_of_schemas_without_properties() {
 }
 
 #[test]
+fn selectable_fields_are_read_member_by_member() {
+    let root = "/spec/versions/0/schema/openAPIV3Schema/properties";
+    let text = json!({"type": "string"});
+    let fields = [
+        ".kind",
+        ".metadata.name",
+        ".metadata.uid",
+        ".nope[0]",
+        ".spec.",
+        ".spec..color",
+        ".kind]",
+    ];
+    let fields: Vec<Value> = fields.iter().map(|path| json!({"jsonPath": path})).collect();
+    check(
+        &[
+            (&format!("{root}/kind"), text.clone()),
+            (&format!("{root}/metadata"), json!({"type": "object", "properties": {"name": text}})),
+            ("/spec/versions/0/selectableFields", json!(fields)),
+        ],
+        expect![[r#"
+        spec.selectableFields[1].jsonPath: Invalid value: ".metadata.name": must not point to fields in metadata
+        spec.selectableFields[2].jsonPath: Invalid value: ".metadata.uid": is an invalid path: does not refer to a valid field
+        spec.selectableFields[3].jsonPath: Invalid value: ".nope[0]": is an invalid path: does not refer to a valid field
+        spec.selectableFields[4].jsonPath: Invalid value: ".spec.": is an invalid path: unexpected end of JSON path
+        spec.selectableFields[5].jsonPath: Invalid value: ".spec..color": is an invalid path: does not refer to a valid field
+        spec.selectableFields[6].jsonPath: Invalid value: ".kind]": is an invalid path: expected [ or . but got: ]"#]],
+    );
+}
+
+#[test]
 fn a_status_subresource_limits_the_root() {
     let version = "/spec/versions/0";
     let errors = validate_definition(
