@@ -255,7 +255,7 @@ fn metadata_of_embedded_resources_has_the_rules_of_any() {
             Invalid spec.emb.metadata.annotations: Invalid value: "-": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
             Invalid spec.emb.metadata.ownerReferences.name: Invalid value: "": must not be empty
             Invalid spec.emb.metadata.ownerReferences: Invalid value: {"apiVersion":"v1","controller":true,"kind":"Event","name":"","uid":"u"}: /v1, Kind=Event is disallowed from being an owner
-            Invalid spec.emb.metadata.ownerReferences.apiVersion: Invalid value: "": version must not be empty
+            Invalid spec.emb.metadata.ownerReferences.apiVersion: Invalid value: "a/b/c": version must not be empty
             Invalid spec.emb.metadata.ownerReferences: Invalid value: [{"apiVersion":"v1","controller":true,"kind":"Event","name":"","uid":"u"},{"apiVersion":"a/b/c","controller":true,"kind":"K","name":"n","uid":"u"}]: Only one reference can have Controller set to true. Found "true" in references for Event/ and K/n
             Invalid spec.emb.metadata.finalizers: Invalid value: "-": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
             Invalid spec.emb.metadata.finalizers: Invalid value: ["orphan","foregroundDeletion","-"]: finalizer orphan and foregroundDeletion cannot be both set"#]],
