@@ -1,5 +1,5 @@
-//! Answers of kube-apiserver 1.36 beyond what generated objects ask for: limits, endpoints of parts,
-//! orders of errors.
+//! Answers of kube-apiserver 1.36 beyond what generated objects ask for: limits, endpoints of
+//! parts, orders of errors.
 use super::{changed, context, created, fresh, refuses, refuses_changes, refuses_status};
 use crate::kind::{Context, rows};
 use serde_json::{Value, json};
