@@ -77,6 +77,7 @@ use setpoint_object::cidr::Families;
 use setpoint_object::time::Timestamp;
 use setpoint_object::{GroupVersionKind, field};
 use setpoint_schema::node::TypeSchema;
+use std::collections::BTreeMap;
 
 /// The names that a kind accepts (spec: api-server §12).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,8 +151,12 @@ pub struct Context<'a> {
     pub now: Timestamp,
     /// User name of the caller.
     pub user: &'a str,
+    /// Uid of the caller; empty if it has none.
+    pub uid: &'a str,
     /// Groups of the caller.
     pub groups: &'a [std::sync::Arc<str>],
+    /// Further facts about the caller.
+    pub extra: &'a BTreeMap<String, Vec<String>>,
     /// The families that Services may have addresses of.
     pub families: Families,
 }
@@ -160,8 +165,7 @@ pub struct Context<'a> {
 pub type Members = Map<String, Value>;
 /// Sets defaults for missing fields: (object, version of the request).
 pub type Default = fn(&mut Members, &str);
-/// Restores or sets fields that clients may not change: (context, object, stored object, `None` on
-/// create).
+/// Restores or sets fields that clients may not change: (context, object, stored object or `None`).
 pub type Prepare = fn(&Context<'_>, &mut Value, Option<&Value>);
 /// Reports invalid fields and changes: (object, stored object, errors).
 pub type Validate = fn(&Value, Option<&Value>, &mut field::Errors);
@@ -306,8 +310,7 @@ pub struct Kind {
     pub name_fault: fn(&Value, &str) -> Option<String>,
     /// The rule is also for `generateName`. If `false`, messages count the bytes of a name.
     pub checks_prefix: bool,
-    /// Finalizers must be qualified names or standard ones. If `false`, others cause a warning
-    /// only.
+    /// Finalizers must be qualified names or standard ones. If `false`, others cause a warning.
     pub qualified_finalizers: bool,
     /// It may be an owner in owner references, in version `v1`.
     pub may_own: bool,
@@ -326,6 +329,8 @@ pub struct Kind {
     pub takes_numbers: bool,
     /// The status rule of kinds with a status subresource.
     pub status: Option<StatusRule>,
+    /// Members besides `status` that are not owned through the main endpoint.
+    pub resets: &'static [&'static str],
     /// See [`Default`](type@Default).
     pub default: Default,
     /// Why the body of a request cannot be converted to the stored form, although each member has
@@ -435,6 +440,7 @@ impl Kind {
             counts_disabled: false,
             takes_numbers: false,
             status: None,
+            resets: &[],
             default: default_nothing,
             unreadable: |_| None,
             prepare: prepare_nothing,

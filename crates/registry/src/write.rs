@@ -22,6 +22,7 @@ mod apply;
 mod binding;
 mod body;
 mod cbor;
+mod claim_status;
 mod collection;
 mod connect;
 mod create;

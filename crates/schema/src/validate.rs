@@ -21,6 +21,7 @@
 mod embedded;
 mod format;
 mod lists;
+mod metadata;
 mod openapi;
 mod report;
 mod scalar;
@@ -41,25 +42,39 @@ use setpoint_object::field;
 /// `apiVersion`, `kind` and `metadata` at the root are the caller's, except for what the schema
 /// says of `metadata.name` and `metadata.generateName`.
 pub fn validate(schema: &TypeSchema, value: &Value, old: Option<&Value>) -> Vec<field::Error> {
+    validate_with(schema, value, old, Vec::new())
+}
+
+/// The same with errors of the caller, which the API reports after those of types and values.
+pub fn validate_with(
+    schema: &TypeSchema,
+    value: &Value,
+    old: Option<&Value>,
+    others: Vec<field::Error>,
+) -> Vec<field::Error> {
     let root = schema.view();
     let mut report = Report::default();
     openapi::validate(root, value, old, &mut report);
+    let mut errors = report.take();
+    errors.extend(others);
     if schema.has_embedded_resources() {
         embedded::validate(root, value, &mut String::new(), &mut report);
     }
     lists::validate(root, value, old, &mut report);
-    report.finish()
+    errors.extend(report.finish());
+    errors
 }
 
 /// Violations of `status` alone, and of lists of unique elements anywhere: what a write to
 /// `/status` is held to.
 ///
 /// The API validates the value of `status` on its own: sentences have paths below it, and an error
-/// that belongs to no field is one of `status`.
+/// that belongs to no field is one of `status`. `others`: as for [`validate_with`].
 pub fn validate_status(
     schema: &TypeSchema,
     value: &Value,
     old: Option<&Value>,
+    others: Vec<field::Error>,
 ) -> Vec<field::Error> {
     let root = schema.view();
     let mut report = Report::default();
@@ -71,6 +86,7 @@ pub fn validate_status(
         let path = field::Path::new("status");
         errors.iter_mut().for_each(|error| put_below(&path, error));
     }
+    errors.extend(others);
     lists::validate(root, value, old, &mut report);
     errors.extend(report.finish());
     errors

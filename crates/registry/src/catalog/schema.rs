@@ -123,20 +123,22 @@ impl Schema {
     }
     /// Validates an object with the schema's rules: errors, and warnings. Built-in kinds are
     /// validated by their kind modules. A write to `/status` (`of_status`) is held to the schema of
-    /// the status, and to all rules. Rules are counted in `figures`.
+    /// the status, and to all rules. Rules are counted in `figures`. `others`: further errors,
+    /// which come before those of lists and of rules.
     pub(crate) fn validate(
         &self,
         object: &Value,
         old: Option<&Value>,
         of_status: bool,
+        others: Vec<field::Error>,
         figures: &Figures,
     ) -> (Vec<field::Error>, Vec<String>) {
         match self.0.language {
-            SchemaLanguage::GoTypes => (Vec::new(), Vec::new()),
+            SchemaLanguage::GoTypes => (others, Vec::new()),
             SchemaLanguage::OpenApi => {
                 let mut errors = match of_status {
-                    true => validate::validate_status(self, object, old),
-                    false => validate::validate(self, object, old),
+                    true => validate::validate_status(self, object, old, others),
+                    false => validate::validate_with(self, object, old, others),
                 };
                 if !self.has_rules() {
                     return (errors, Vec::new());

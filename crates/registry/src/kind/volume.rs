@@ -62,7 +62,7 @@ const PARAMETER_BYTES_MAX: usize = 256 * 1024;
 /// The parameters of a class.
 pub(super) fn parameters(at: &At<'_, '_>) {
     if at.len() > PARAMETERS_MAX {
-        at.too_long(PARAMETERS_MAX);
+        return at.too_long(PARAMETERS_MAX);
     }
     let mut n_bytes = 0;
     for (key, value) in at.all() {

@@ -459,11 +459,76 @@ fn scaling() {
             "minReplicas": 1, "maxReplicas": 3, "targetCPUUtilizationPercentage": 50}}),
         expect!["x | Deployment/d | cpu: <unknown>/50% | 1 | =3 | =0 | 10m"],
     );
+    let memory = r#"[{"type":"Resource","resource":{"name":"memory","targetAverageValue":"1Gi"}}]"#;
+    let current = r#"[{"type":"Resource","resource":{"name":"cpu","currentAverageUtilization":9,"currentAverageValue":"0"}}]"#;
+    check(
+        "autoscaling",
+        "HorizontalPodAutoscaler",
+        json!({
+            "metadata": {"annotations": {
+                "autoscaling.alpha.kubernetes.io/metrics": memory,
+                "autoscaling.alpha.kubernetes.io/current-metrics": current,
+            }},
+            "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "d"},
+                "minReplicas": 1, "maxReplicas": 3, "targetCPUUtilizationPercentage": 50},
+            "status": {"currentReplicas": 1},
+        }),
+        expect!["x | Deployment/d | cpu: 9%/50%, memory: <unknown>/1Gi | 1 | =3 | =1 | 10m"],
+    );
     check(
         "policy",
         "PodDisruptionBudget",
         json!({"spec": {"maxUnavailable": "10%"}}),
         expect!["x | N/A | 10% | =0 | 10m"],
+    );
+}
+
+#[test]
+fn what_some_cells_say_of_defaults_names_and_selectors() {
+    let rule = |host: &str| json!({"host": host});
+    check(
+        "networking.k8s.io",
+        "Ingress",
+        json!({"spec": {"rules": [rule(""), rule("a"), rule("b"), rule("c"), rule("")]}}),
+        expect!["x | <none> | a,b,c + 2 more... |  | 80 | 10m"],
+    );
+    check(
+        "networking.k8s.io",
+        "Ingress",
+        json!({"spec": {"rules": [rule(""), rule("a"), rule("b"), rule("c")]}}),
+        expect!["x | <none> | a,b,c |  | 80 | 10m"],
+    );
+    check(
+        "networking.k8s.io",
+        "IngressClass",
+        json!({"spec": {"controller": "ex.io/c"},
+            "metadata": {"annotations": {"ingressclass.kubernetes.io/is-default-class": "true"}}}),
+        expect!["x (default) | ex.io/c | <none> | 10m"],
+    );
+    check(
+        "storage.k8s.io",
+        "VolumeAttributesClass",
+        json!({"driverName": "d",
+            "metadata": {"annotations": {"volumeattributesclass.alpha.kubernetes.io/is-default-class": "true"}}}),
+        expect!["x | d | 10m"],
+    );
+    check(
+        "discovery.k8s.io",
+        "EndpointSlice",
+        json!({"addressType": "IPv4", "ports": [{"name": ""}, {"name": "a"}, {"name": "b", "port": 80}]}),
+        expect!["x | IPv4 | ,a,80 | <unset> | 10m"],
+    );
+    let selector = json!({
+        "matchLabels": {"b": "1", "a": "2"},
+        "matchExpressions": [{"key": "c", "operator": "In", "values": ["x", "y"]}],
+    });
+    check(
+        "admissionregistration.k8s.io",
+        "ValidatingAdmissionPolicyBinding",
+        json!({"spec": {"policyName": "p", "paramRef": {"selector": selector}}}),
+        expect![
+            "x | p | &LabelSelector{MatchLabels:map[string]string{a: 2,b: 1,},MatchExpressions:[]LabelSelectorRequirement{LabelSelectorRequirement{Key:c,Operator:In,Values:[x y],},},} | 10m"
+        ],
     );
 }
 

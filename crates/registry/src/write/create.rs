@@ -208,7 +208,6 @@ impl Write<'_> {
             self.validate_kind(object, errors);
             metadata::validate(self.resource, object, errors);
             self.validate_schema(object, None, errors);
-            self.validate_scale(object, errors);
             metadata::warn_of_finalizers(self.attributes, object, None);
             (self.resource.kind.validate)(object, None, errors);
             return;
@@ -227,7 +226,7 @@ impl Write<'_> {
             metadata::validate_any(self.resource, object, errors);
         }
     }
-    /// Validates an object against its schema.
+    /// Validates an object against its schema, and the numbers of its `scale` subresource.
     pub(super) fn validate_schema(
         &self,
         object: &Value,
@@ -236,7 +235,12 @@ impl Write<'_> {
     ) {
         let of_status = self.target.subresource == Some(Subresource::Status);
         let schema = &self.resource.schema;
-        let (found, warnings) = schema.validate(object, old, of_status, &self.inner.figures);
+        let mut scale = field::Errors::new();
+        if !self.resource.has_go_type() {
+            self.validate_scale(object, &mut scale);
+        }
+        let scale = scale.into_iter().collect();
+        let (found, warnings) = schema.validate(object, old, of_status, scale, &self.inner.figures);
         errors.extend(found);
         warnings.into_iter().for_each(|warning| self.attributes.warn(warning));
     }
@@ -316,7 +320,14 @@ impl Write<'_> {
     pub(super) fn context(&self) -> Context<'_> {
         let identity = &self.attributes.identity;
         let families = self.inner.allocator.networks().families();
-        Context { now: self.now, user: &identity.user, groups: &identity.groups, families }
+        Context {
+            now: self.now,
+            user: &identity.user,
+            uid: &identity.uid,
+            groups: &identity.groups,
+            extra: &identity.extra,
+            families,
+        }
     }
 }
 /// Sets `status` of a new object, whatever the client sent, unless its rule keeps that.

@@ -31,8 +31,11 @@ impl Write<'_> {
                 let rule = self.resource.status;
                 rule.into_iter().flat_map(|rule| rule.resets.iter().copied()).collect()
             }
-            None if self.resource.status.is_some() => BTreeSet::from(["status"]),
-            _ => {
+            None => {
+                let status = self.resource.status.map(|_| "status");
+                self.resource.kind.resets.iter().copied().chain(status).collect()
+            }
+            Some(_) => {
                 let part = self.resource.kind.part(self.target.subresource_name());
                 part.into_iter().flat_map(|part| part.resets.iter().copied()).collect()
             }

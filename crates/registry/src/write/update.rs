@@ -207,6 +207,7 @@ impl Write<'_> {
             self.validate_update(&new, &stored, &mut errors);
         }
         if self.target.subresource == Some(Subresource::Status) {
+            self.check_claim_status(&new, &stored, &mut errors).await;
             admin_access::check(&review, &new, Some(&stored), &mut errors).await?;
         }
         if errors.is_empty() {
@@ -420,11 +421,8 @@ impl Write<'_> {
         }
         self.validate_schema(new, Some(old), errors);
         let is_whole = matches!(self.target.subresource, None | Some(Subresource::Scale));
-        if !is_typed {
-            self.validate_scale(new, errors);
-            if is_whole {
-                metadata::warn_of_finalizers(self.attributes, new, Some(old));
-            }
+        if !is_typed && is_whole {
+            metadata::warn_of_finalizers(self.attributes, new, Some(old));
         }
         match self.target.subresource.as_ref() {
             None | Some(Subresource::Scale) => {

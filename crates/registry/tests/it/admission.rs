@@ -11,7 +11,7 @@ use setpoint_registry::{
     RegistryBuilder, Review, Verb, WebhookClient, WebhookClients, WebhookError,
 };
 use setpoint_spans::SpanContext;
-use setpoint_store::MemoryStore;
+use setpoint_store::{At, MemoryStore, Op, Store, Txn};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -185,6 +185,104 @@ async fn who_may_finalize_everything_may_block_every_owner() {
         match refusal {
             None => assert!(made.is_ok(), "{made:?}"),
             Some(text) => assert!(refused(made).contains(text)),
+        }
+        server.stop().await;
+    }
+}
+
+/// Allows one verb of a subresource that only authorizers know.
+#[derive(Debug)]
+struct Changes(&'static str);
+impl Authorizer for Changes {
+    fn authorize<'a>(
+        &'a self,
+        request: &'a Attributes,
+    ) -> BoxFuture<'a, Result<Decision, ApiError>> {
+        let part = request.subresource().map_or("", |part| part.as_str());
+        let place = request.scope();
+        let asked = format!("{} {part} {place}/{}", request.verb, request.name());
+        let decision = match asked == self.0 {
+            true => Decision::Allow(String::new()),
+            false => Decision::NoOpinion(String::new()),
+        };
+        futures::future::ready(Ok(decision)).boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_claims_status_says_of_devices_has_rights_of_its_own() {
+    const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+    let claim = || {
+        let request = json!({"name": "r", "exactly": {"deviceClassName": "c"}});
+        json!({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}})
+    };
+    let device = json!({"driver": "ex.io", "pool": "p", "device": "d"});
+    let allocation = || {
+        let mut result = device.clone();
+        result["request"] = "r".into();
+        let field = json!({"key": "metadata.name", "operator": "In", "values": ["n1"]});
+        json!({"status": {"allocation": {
+            "devices": {"results": [result]},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+        }}})
+    };
+    let reported = || json!({"status": {"devices": [device.clone()]}});
+    let status = format!("{CLAIMS}/c/status");
+    let invalid = r#"422 ResourceClaim.resource.k8s.io "c" is invalid: status"#;
+    let refusal = |verb: &str, place: &str, what: &str| {
+        format!(
+            r#"User "alice" cannot {verb} resource "resourceclaims/{what}" in API group "resource.k8s.io" {place}"#
+        )
+    };
+    for (right, binds, reports, is_of_node) in [
+        ("patch binding /", true, false, false),
+        ("arbitrary-node:patch driver default/ex.io", false, true, false),
+        ("associated-node:patch driver default/ex.io", false, false, false),
+        ("associated-node:patch driver default/ex.io", false, true, true),
+    ] {
+        let configure = |builder: RegistryBuilder| builder.authorizer(Arc::new(Changes(right)));
+        let mut server = server(configure).await;
+        server.create(CLAIMS, claim()).await.unwrap();
+        let bound = server.patch(&status, allocation()).await;
+        if binds {
+            bound.unwrap();
+        } else {
+            let why = refusal("patch", "at the cluster scope", "binding");
+            assert_eq!(
+                refused(bound),
+                format!(
+                    r#"{invalid}.allocation: Forbidden: changing status.allocation or status.reservedFor requires resource="resourceclaims/binding", verb="patch" permission: resourceclaims.resource.k8s.io is forbidden: {why}"#
+                )
+            );
+            // As a scheduler has written it.
+            let key = Bytes::from_static(b"/registry/resourceclaims/default/c");
+            let stored = server.store.get(&key, At::Latest).await.unwrap().value.unwrap();
+            let mut stored: Value = serde_json::from_slice(&stored.value).unwrap();
+            stored["status"] = allocation()["status"].clone();
+            let ops = vec![Op::Put(key, stored.to_string().into())];
+            server.store.commit(Txn { ops, ..Txn::default() }).await.unwrap();
+            settle(&server).await;
+        }
+        if is_of_node {
+            let extra =
+                [("authentication.kubernetes.io/node-name".to_owned(), vec!["n1".to_owned()])];
+            server.identity = Identity {
+                extra: Arc::new(extra.into()),
+                ..Identity::new("system:serviceaccount:default:driver", [])
+            };
+        }
+        let written = server.patch(&status, reported()).await;
+        if reports {
+            assert_eq!(written.unwrap()["status"]["devices"][0]["device"], "d", "{right}");
+        } else {
+            let why = refusal("arbitrary-node:patch", r#"in the namespace "default""#, "driver");
+            assert_eq!(
+                refused(written),
+                format!(
+                    r#"{invalid}.devices: Forbidden: changing status.devices requires resource="resourceclaims/driver", verb="[arbitrary-node:patch]" permission: resourceclaims.resource.k8s.io "ex.io" is forbidden: {why}"#
+                ),
+                "{right}"
+            );
         }
         server.stop().await;
     }

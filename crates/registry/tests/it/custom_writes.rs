@@ -202,3 +202,28 @@ async fn one_object_in_two_versions_of_its_definition() {
     let shared = server.apply(&newer, "m", applied).await.unwrap();
     assert_eq!(shared["spec"], created["spec"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn faults_of_replicas_come_between_those_of_values_and_of_lists_and_rules() {
+    let server = Server::start().await;
+    let mut definition = definition();
+    let schema = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    schema["properties"]["spec"]["properties"]["set"] = json!({
+        "type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"},
+    });
+    schema["x-kubernetes-validations"] = json!([{"rule": "false", "message": "never"}]);
+    let all = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    server.create(all, definition).await.unwrap();
+    let mut catalog = server.registry.catalog_changes();
+    catalog.wait_for(|c| c.get("ex.io", "v1", "foos").is_some()).await.unwrap();
+    let wrong = foo(json!({"size": 0, "replicas": -1, "set": ["a", "a"]}));
+    assert_eq!(
+        refused(server.create(ALL, wrong).await),
+        concat!(
+            r#"422 Foo.ex.io "f" is invalid: [spec.size: Invalid value: 0: "#,
+            "spec.size in body should be greater than or equal to 1, ",
+            ".spec.replicas: Invalid value: -1: should be a non-negative integer, ",
+            r#"spec.set[1]: Duplicate value: "a", <nil>: Invalid value: never]"#,
+        )
+    );
+}

@@ -322,12 +322,16 @@ async fn an_annotation_for_app_armor_becomes_a_member_with_a_warning() {
 async fn a_certificate_request_records_its_user_and_is_approved_at_its_own_endpoint() {
     let server = Server::start().await;
     let all = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
-    let sent = named(
-        "r",
-        json!({"spec": {"request": REQUEST, "signerName": "ex.io/s", "usages": ["client auth"], "username": "root"}}),
-    );
+    let sent = json!({"metadata": {"name": "r", "labels": {"a": "b"}},
+        "spec": {"request": REQUEST, "signerName": "ex.io/s", "usages": ["client auth"],
+            "username": "root", "uid": "0", "groups": ["system:masters"], "extra": {"a": ["b"]}}});
     let created = server.create(all, sent).await.unwrap();
     assert_eq!(created["spec"]["username"], "alice");
+    for forged in ["uid", "groups", "extra"] {
+        assert_eq!(created["spec"].get(forged), None);
+    }
+    let owned = created["metadata"]["managedFields"][0]["fieldsV1"].as_object().unwrap();
+    assert!(owned.keys().eq(["f:metadata"]), "nothing else is a client's");
     let approve = json!({"status": {"conditions": [{"type": "Approved", "status": "True", "reason": "x"}], "certificate": CERTIFICATE}});
     let ignored = server.patch(&format!("{all}/r"), approve.clone()).await.unwrap();
     assert_eq!(ignored["status"], json!({}));
@@ -337,14 +341,25 @@ async fn a_certificate_request_records_its_user_and_is_approved_at_its_own_endpo
     assert_eq!(approved["status"]["conditions"][0]["lastUpdateTime"], "2026-11-20T07:00:00Z");
     assert!(approved["status"].get("certificate").is_none(), "conditions only");
     assert_eq!(approved["metadata"]["annotations"], json!({"why": "known"}));
-    let signed = server
-        .patch(
-            &format!("{all}/r/status"),
-            json!({"status": {"certificate": CERTIFICATE, "conditions": null}}),
-        )
-        .await
-        .unwrap();
+    let status = format!("{all}/r/status");
+    let undecided = json!({"status": {"certificate": CERTIFICATE, "conditions": null}});
+    assert_eq!(
+        refused(server.patch(&status, undecided).await),
+        r#"422 CertificateSigningRequest.certificates.k8s.io "r" is invalid: status.conditions: Forbidden: updates may not remove a condition of type "Approved""#
+    );
+    let signed = json!({"status": {"certificate": CERTIFICATE}});
+    let signed = server.patch(&status, signed).await.unwrap();
     assert_eq!(signed["status"]["certificate"], CERTIFICATE);
+    let entries = signed["metadata"]["managedFields"].as_array().unwrap();
+    let owned = |subresource: &str| {
+        let entry = entries.iter().find(|entry| entry["subresource"] == subresource).unwrap();
+        let members = entry["fieldsV1"]["f:status"].as_object().unwrap();
+        members.keys().map(String::as_str).filter(|name| *name != ".").collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(
+        (owned("approval").as_str(), owned("status").as_str()),
+        ("f:conditions", "f:certificate")
+    );
     assert_eq!(signed["status"]["conditions"][0]["type"], "Approved", "the decision stays");
 }
 

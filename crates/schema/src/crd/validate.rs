@@ -45,8 +45,9 @@ pub fn validate_definition(crd: &Value, old: Option<&Value>) -> Errors {
         immutable(crd, old, &mut errors);
     }
     versions::stored(crd, &mut errors);
-    names::approval(crd, &mut errors);
-    if preserves_unknown_fields(crd) {
+    names::approval(crd, old, &mut errors);
+    // What another version of Kubernetes has stored stays.
+    if preserves_unknown_fields(crd) && !old.is_some_and(preserves_unknown_fields) {
         errors.push(Error::invalid(
             Path::new("spec.preserveUnknownFields"),
             &Value::Bool(true),
@@ -76,6 +77,14 @@ fn identity(error: &Error) -> (&str, String, Option<&str>, &str) {
     (error.reason(), error.path.text(), error.shown.as_deref(), &error.detail)
 }
 
+/// Validates a write through `/status`: the accepted names.
+pub fn validate_definition_status(crd: &Value) -> Errors {
+    let mut errors = Errors::new();
+    let names = crd.pointer("/status/acceptedNames").unwrap_or(&Value::Null);
+    names::forms(names, &Path::new("status.acceptedNames"), &mut errors);
+    errors
+}
+
 /// Whether an error that was there before may stay.
 fn tolerated(error: &Error) -> bool {
     let path = error.path.text();
@@ -93,11 +102,13 @@ fn immutable(crd: &Value, old: &Value, errors: &mut Errors) {
     }
     for field in fixed {
         let pointer = format!("/spec/{field}");
-        let (new, old) = (crd.pointer(&pointer), old.pointer(&pointer));
-        if new != old {
+        let text = |crd: &'_ Value| {
+            crd.pointer(&pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let new = text(crd);
+        if new != text(old) {
             let path = format!("spec.{}", field.replace('/', "."));
-            let value = new.unwrap_or(&Value::Null);
-            errors.push(Error::invalid(Path::new(path), value, "field is immutable"));
+            errors.push(Error::invalid(Path::new(path), &new.into(), "field is immutable"));
         }
     }
 }

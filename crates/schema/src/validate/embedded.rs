@@ -1,4 +1,5 @@
 //! Embedded resources: type and metadata.
+use super::metadata;
 use super::report::Report;
 use crate::node::View;
 use serde_json::Value;
@@ -44,7 +45,7 @@ pub(super) fn validate(schema: View<'_>, value: &Value, path: &mut String, repor
     }
 }
 
-/// Checks the type and the labels of a resource.
+/// Checks the type and the metadata of a resource.
 pub(super) fn resource(value: &Value, path: &Path, report: &mut Report) {
     for member in ["apiVersion", "kind"] {
         if value.get(member).is_none() {
@@ -70,14 +71,7 @@ pub(super) fn resource(value: &Value, path: &Path, report: &mut Report) {
     };
     let faults = [fault("apiVersion", of_version), fault("kind", of_kind)];
     faults.into_iter().flatten().for_each(|error| report.push(error));
-    let Some(labels) = value.pointer("/metadata/labels").and_then(Value::as_object) else { return };
-    let path = path.child("metadata").child("labels");
-    for (key, label) in labels {
-        for problem in name::qualified_name(key) {
-            report.push(Error::invalid(path.clone(), &Value::from(key.as_str()), problem));
-        }
-        for problem in label.as_str().map(name::label_value).unwrap_or_default() {
-            report.push(Error::invalid(path.clone(), label, problem));
-        }
+    if let Some(given) = value.get("metadata").filter(|given| given.is_object()) {
+        metadata::validate(given, &path.child("metadata"), report);
     }
 }

@@ -81,8 +81,9 @@ fn is_enforced(shape: Shape, format: &str) -> bool {
 /// The first integers beyond `int64`: 2^63.
 const INT64_END: f64 = 9_223_372_036_854_775_808.0;
 
-/// Reports a number, or a bound of numbers, that the type of the schema cannot hold.
-fn fits(schema: View<'_>, what: &str, number: &Number, path: &str, report: &mut Report) {
+/// Reports a number, or a bound of numbers, that the type of the schema cannot hold. Returns
+/// whether it can.
+fn fits(schema: View<'_>, what: &str, number: &Number, path: &str, report: &mut Report) -> bool {
     let format = schema.format.as_deref().unwrap_or("");
     let is_whole = || number.as_f64().is_some_and(|n| n.fract() == 0.0);
     let fits = match (schema.shape, format) {
@@ -101,6 +102,7 @@ fn fits(schema: View<'_>, what: &str, number: &Number, path: &str, report: &mut 
         let kind = if schema.shape == Shape::Integer { "integer" } else { "number" };
         report.push(rootless(unfit(what, kind, format, path)));
     }
+    fits
 }
 
 /// The sentence about a number that its type and format cannot hold.
@@ -175,20 +177,23 @@ fn number(
     value: &Value,
     report: &mut Report,
 ) {
+    let bound = |what: &str, bound: &Number, report: &mut Report| {
+        let fits = fits(schema, what, bound, path, report);
+        if fits && n.is_i64() { truncated(bound) } else { bound.clone() }
+    };
     if let Some(factor) = &v.multiple_of {
-        fits(schema, "MultipleOf", factor, path, report);
+        let factor = bound("MultipleOf", factor, report);
         if factor.as_f64().is_some_and(|factor| factor <= 0.0) {
             let detail =
                 format!("factor MultipleOf declared for {path} must be positive: {factor}");
-            let shown = Value::Number(factor.clone());
-            report.push(Error::invalid(Path::new(path), &shown, detail));
-        } else if !is_multiple(n, factor) {
+            report.push(Error::invalid(Path::new(path), &factor.into(), detail));
+        } else if !is_multiple(n, &factor) {
             report.push(invalid(path, value, &format!("should be a multiple of {factor}")));
         }
     }
     if let Some(min) = &v.minimum {
-        fits(schema, "Minimum boundary", min, path, report);
-        let order = compare(n, min);
+        let min = bound("Minimum boundary", min, report);
+        let order = compare(n, &min);
         if v.exclusive_minimum && order != Ordering::Greater {
             report.push(invalid(path, value, &format!("should be greater than {min}")));
         } else if order == Ordering::Less {
@@ -197,13 +202,21 @@ fn number(
         }
     }
     if let Some(max) = &v.maximum {
-        fits(schema, "Maximum boundary", max, path, report);
-        let order = compare(n, max);
+        let max = bound("Maximum boundary", max, report);
+        let order = compare(n, &max);
         if v.exclusive_maximum && order != Ordering::Less {
             report.push(invalid(path, value, &format!("should be less than {max}")));
         } else if order == Ordering::Greater {
             report.push(invalid(path, value, &format!("should be less than or equal to {max}")));
         }
+    }
+}
+
+/// A bound as the API holds integers to it: without its fraction.
+fn truncated(bound: &Number) -> Number {
+    match bound.as_f64() {
+        Some(float) if bound.is_f64() => Number::from(float as i64),
+        _ => bound.clone(),
     }
 }
 

@@ -236,6 +236,61 @@ fn embedded_resources_need_a_type() {
 }
 
 #[test]
+fn metadata_of_embedded_resources_has_the_rules_of_any() {
+    let owner =
+        json!({"apiVersion": "v1", "kind": "Event", "name": "", "uid": "u", "controller": true});
+    check(
+        json!({"emb": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}}),
+        json!({"emb": {"apiVersion": "v1", "kind": "Pod", "metadata": {
+            "name": "a/b", "generateName": "..", "namespace": "A", "generation": -1,
+            "labels": {"a": "-"}, "annotations": {"Ex.io/A": "any text", "-": ""},
+            "ownerReferences": [owner, {"apiVersion": "a/b/c", "kind": "K", "name": "n", "uid": "u", "controller": true}],
+            "finalizers": ["orphan", "foregroundDeletion", "-"],
+        }}}),
+        expect![[r#"
+            Invalid spec.emb.metadata.name: Invalid value: "a/b": may not contain '/'
+            Invalid spec.emb.metadata.namespace: Invalid value: "A": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')
+            Invalid spec.emb.metadata.generation: Invalid value: -1: must be greater than or equal to 0
+            Invalid spec.emb.metadata.labels: Invalid value: "-": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')
+            Invalid spec.emb.metadata.annotations: Invalid value: "-": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
+            Invalid spec.emb.metadata.ownerReferences.name: Invalid value: "": must not be empty
+            Invalid spec.emb.metadata.ownerReferences: Invalid value: {"apiVersion":"v1","controller":true,"kind":"Event","name":"","uid":"u"}: /v1, Kind=Event is disallowed from being an owner
+            Invalid spec.emb.metadata.ownerReferences.apiVersion: Invalid value: "a/b/c": version must not be empty
+            Invalid spec.emb.metadata.ownerReferences: Invalid value: [{"apiVersion":"v1","controller":true,"kind":"Event","name":"","uid":"u"},{"apiVersion":"a/b/c","controller":true,"kind":"K","name":"n","uid":"u"}]: Only one reference can have Controller set to true. Found "true" in references for Event/ and K/n
+            Invalid spec.emb.metadata.finalizers: Invalid value: "-": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
+            Invalid spec.emb.metadata.finalizers: Invalid value: ["orphan","foregroundDeletion","-"]: finalizer orphan and foregroundDeletion cannot be both set"#]],
+    );
+}
+
+#[test]
+fn bounds_of_integers_have_no_fraction() {
+    let bounds = |bounds: Value| {
+        let mut schema = json!({"type": "number"});
+        schema.as_object_mut().unwrap().extend(bounds.as_object().unwrap().clone());
+        type_schema(&schema_of("n", schema))
+    };
+    for (schema, value, expected) in [
+        (json!({"minimum": 0.5}), json!(0), ""),
+        (json!({"minimum": 0.5}), json!(0.25), "should be greater than or equal to 0.5"),
+        (json!({"minimum": 1.5}), json!(0), "should be greater than or equal to 1"),
+        (json!({"maximum": -1.5}), json!(-1), ""),
+        (json!({"maximum": 1.5}), json!(2), "should be less than or equal to 1"),
+        (json!({"maximum": 1.5, "exclusiveMaximum": true}), json!(1), "should be less than 1"),
+        (json!({"maximum": 1.5}), json!(1.75), "should be less than or equal to 1.5"),
+        (json!({"multipleOf": 2.5}), json!(4), ""),
+        (json!({"multipleOf": 0.5}), json!(4), "must be positive: 0"),
+        (json!({"multipleOf": 0.5}), json!(4.5), ""),
+    ] {
+        let found = show(validate(&bounds(schema.clone()), &json!({"spec": {"n": value}}), None));
+        assert_eq!(found.is_empty(), expected.is_empty(), "{schema} {value}: {found}");
+        assert!(found.ends_with(expected), "{schema} {value}: {found}");
+    }
+}
+fn schema_of(name: &str, property: Value) -> Value {
+    schema(json!({name: property}))
+}
+
+#[test]
 fn metadata_is_held_to_what_the_schema_restricts() {
     let schema = json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 3}}}}});
     let errors = validate(
@@ -287,10 +342,10 @@ fn status_alone() {
     let schema = type_schema(&schema(json!({"a": {"type": "integer"}})));
     let value = json!({"spec": {"a": "x"}, "status": {"n": "x"}});
     expect![[r#"TypeInvalid status.n: Invalid value: "string": n in body must be of type integer: "string""#]]
-        .assert_eq(&show(validate_status(&schema, &value, None)));
+        .assert_eq(&show(validate_status(&schema, &value, None, Vec::new())));
     let types = json!({"spec": {}, "status": 5});
     expect![[r#"TypeInvalid status: Invalid value: "integer":  in body must be of type object: "integer""#]]
-        .assert_eq(&show(validate_status(&schema, &types, None)));
+        .assert_eq(&show(validate_status(&schema, &types, None, Vec::new())));
 }
 
 #[test]

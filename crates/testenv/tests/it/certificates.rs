@@ -69,7 +69,8 @@ fn request(name: &str, signer: &str, pem: &str) -> Value {
     let request = k8s_openapi::ByteString(pem.as_bytes().to_vec());
     json!({
         "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
-        "metadata": {"name": name},
+        // What a request asks for has no manager.
+        "metadata": {"name": name, "labels": {"team": "a"}},
         "spec": {
             "signerName": signer, "request": request,
             "usages": ["digital signature", "client auth"],

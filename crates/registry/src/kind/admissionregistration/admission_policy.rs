@@ -1,11 +1,12 @@
 //! Admission policies and their bindings, validating and mutating.
-use super::{policy_binding, policy_spec};
+use super::{name_warnings, policy_binding, policy_spec};
 use crate::kind::{
     Fill, FormerVersion, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta, StatusRule,
 };
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
+use std::collections::BTreeMap;
 
 /// ValidatingAdmissionPolicy.
 pub(in crate::kind) static VALIDATING: Kind = Kind {
@@ -14,9 +15,14 @@ pub(in crate::kind) static VALIDATING: Kind = Kind {
     unconditional_update: false,
     default,
     validate: |object, _, errors| policy_spec::validating(object, errors),
+    validate_status: policy_spec::validate_status,
     // Expressions in CEL are compiled.
     validates_slowly: true,
+    warnings: name_warnings,
+    update_warnings: |policy, _| name_warnings(policy),
+    status_warnings: name_warnings,
     cells: Some(validating),
+    rules: "params, matches, conditions, variables, validations, audit annotations; `status`",
     status: Some(StatusRule {
         checks: MetadataChecks::NONE,
         ..StatusRule::new(StatusMeta::Identity, "{}")
@@ -41,7 +47,10 @@ pub(in crate::kind) static MUTATING: Kind = Kind {
     default,
     validate: |object, _, errors| policy_spec::mutating(object, errors),
     validates_slowly: true,
+    warnings: name_warnings,
+    update_warnings: |policy, _| name_warnings(policy),
     cells: Some(mutating),
+    rules: "params, matches, conditions, variables, mutations",
     ..Kind::plain("admissionregistration.k8s.io", super::MUTATING_POLICY)
 };
 
@@ -52,7 +61,10 @@ pub(in crate::kind) static VALIDATING_BINDING: Kind = Kind {
     unconditional_update: false,
     default: default_binding,
     validate: |object, _, errors| policy_binding::validating(object, errors),
+    warnings: name_warnings,
+    update_warnings: |binding, _| name_warnings(binding),
     cells: Some(binding),
+    rules: "policy, params, matches, actions",
     ..Kind::plain("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding")
 };
 
@@ -64,7 +76,10 @@ pub(in crate::kind) static MUTATING_BINDING: Kind = Kind {
     unconditional_update: false,
     default: default_binding,
     validate: |object, _, errors| policy_binding::mutating(object, errors),
+    warnings: name_warnings,
+    update_warnings: |binding, _| name_warnings(binding),
     cells: Some(binding),
+    rules: "policy, params, matches",
     ..Kind::plain("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding")
 };
 
@@ -109,10 +124,34 @@ fn policy(object: &Value, rules: &str, now: Timestamp) -> Vec<Value> {
     vec![cell::name(object), cell::len(object, rules).into(), kind.into(), cell::age(object, now)]
 }
 
+/// A selector as the API shows it here: a struct of Go.
+fn selector(selector: &Value) -> String {
+    let labels = cell::at(selector, "matchLabels").as_object().into_iter().flatten();
+    // Go sorts them.
+    let labels: BTreeMap<_, _> = labels.collect();
+    let labels = labels.iter().map(|(key, value)| {
+        let value = value.as_str().unwrap_or_default();
+        format!("{key}: {value},")
+    });
+    let expressions = cell::list(selector, "matchExpressions").iter().map(|expression| {
+        format!(
+            "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{}],}},",
+            cell::text(expression, "key"),
+            cell::text(expression, "operator"),
+            cell::strings(expression, "values").join(" ")
+        )
+    });
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{}}},MatchExpressions:[]LabelSelectorRequirement{{{}}},}}",
+        labels.collect::<String>(),
+        expressions.collect::<String>()
+    )
+}
+
 fn binding(object: &Value, now: Timestamp) -> Vec<Value> {
     let reference = cell::at(object, "spec.paramRef");
     let shown = match (cell::text(reference, "namespace"), cell::text(reference, "name")) {
-        (_, "") if cell::has(reference, "selector") => cell::selector(reference, "selector"),
+        (_, "") if cell::has(reference, "selector") => selector(cell::at(reference, "selector")),
         (_, "") => cell::UNSET.to_owned(),
         ("", name) => format!("*/{name}"),
         (namespace, name) => format!("{namespace}/{name}"),

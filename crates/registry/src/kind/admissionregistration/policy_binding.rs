@@ -1,5 +1,5 @@
 //! Rules of bindings of admission policies, validating and mutating (spec: admission §5, §6).
-use super::rules::match_resources;
+use super::rules::{match_resources, mutable_operations};
 use crate::kind::{list, one_of, text, validate_label_selector};
 use serde_json::Value;
 use setpoint_object::field::{Error, Errors, Path};
@@ -8,12 +8,19 @@ use std::collections::BTreeSet;
 
 /// ValidatingAdmissionPolicyBinding.
 pub(super) fn validating(object: &Value, errors: &mut Errors) {
-    mutating(object, errors);
+    common(object, errors);
     actions(&object["spec"], &Path::new("spec").child("validationActions"), errors);
 }
 
-/// MutatingAdmissionPolicyBinding. Both have these fields.
+/// MutatingAdmissionPolicyBinding.
 pub(super) fn mutating(object: &Value, errors: &mut Errors) {
+    common(object, errors);
+    let path = Path::new("spec").child("matchResources");
+    mutable_operations(&object["spec"]["matchResources"], &path, errors);
+}
+
+/// The fields that both have.
+fn common(object: &Value, errors: &mut Errors) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     let policy = text(spec, "policyName");
     if policy.is_empty() {

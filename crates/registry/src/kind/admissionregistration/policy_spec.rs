@@ -1,10 +1,12 @@
 //! Rules of admission policies, validating and mutating (spec: admission §5, §6).
 use super::expression::{Environment, Wanted};
-use super::rules::{conditions, enumeration, match_resources};
-use crate::kind::{list, text};
+use super::rules::{conditions, enumeration, match_resources, mutable_operations};
+use crate::kind::at::check;
+use crate::kind::{condition, list, text};
 use serde_json::Value;
 use setpoint_cel::escape::is_reserved;
 use setpoint_object::field::{Error, Errors, Path};
+use setpoint_object::jsonpath::JsonPath;
 use setpoint_object::name;
 use std::collections::BTreeSet;
 
@@ -15,7 +17,7 @@ const ANNOTATION_BYTES_MAX: usize = 5 << 10;
 /// ValidatingAdmissionPolicy.
 pub(super) fn validating(object: &Value, errors: &mut Errors) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
-    let mut environment = common(spec, &path, errors);
+    let mut environment = common(spec, false, &path, errors);
     if !list(spec, "variables").is_empty() {
         environment = environment.with_variables();
     }
@@ -46,18 +48,27 @@ pub(super) fn validating(object: &Value, errors: &mut Errors) {
     }
 }
 
+/// What the type check reports, and conditions.
+pub(super) fn validate_status(object: &Value, old: Option<&Value>, errors: &mut Errors) {
+    check(object, old, errors, |at| {
+        for warning in at.each("status.typeChecking.expressionWarnings") {
+            warning.get("warning").need();
+            let reference = warning.get("fieldRef");
+            let path = reference.text().trim();
+            if path.is_empty() {
+                reference.required("");
+            } else if let Err(fault) = JsonPath::parse(&format!("{{{path}}}")) {
+                reference.invalid_as(&path.into(), format!("invalid JSONPath: {fault}"));
+            }
+        }
+        condition::conditions(&at.get("status.conditions"));
+    });
+}
+
 /// MutatingAdmissionPolicy.
 pub(super) fn mutating(object: &Value, errors: &mut Errors) {
-    const OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
     let (spec, path) = (&object["spec"], Path::new("spec"));
-    let mut environment = common(spec, &path, errors).with_patches().with_variables();
-    for rule in list(&spec["matchConstraints"], "resourceRules") {
-        let given = list(rule, "operations").iter();
-        for operation in given.filter(|given| !OPERATIONS.iter().any(|known| given == known)) {
-            let path = path.child("matchConstraints.resourceRules.operations");
-            errors.push(Error::not_supported(path, operation, &OPERATIONS));
-        }
-    }
+    let mut environment = common(spec, true, &path, errors).with_patches().with_variables();
     variables(spec, &mut environment, &path, errors);
     let mutations = list(spec, "mutations");
     if mutations.is_empty() {
@@ -74,7 +85,7 @@ pub(super) fn mutating(object: &Value, errors: &mut Errors) {
 }
 
 /// The fields of both kinds except variables. Returns what expressions may refer to.
-fn common(spec: &Value, path: &Path, errors: &mut Errors) -> Environment {
+fn common(spec: &Value, mutates: bool, path: &Path, errors: &mut Errors) -> Environment {
     enumeration(spec, "failurePolicy", &["Fail", "Ignore"], path, errors);
     let has_params = spec.get("paramKind").is_some_and(Value::is_object);
     if has_params {
@@ -86,6 +97,9 @@ fn common(spec: &Value, path: &Path, errors: &mut Errors) -> Environment {
         match_resources(constraints, &constraints_path, errors);
         if list(constraints, "resourceRules").is_empty() {
             errors.push(Error::required(constraints_path.child("resourceRules"), ""));
+        }
+        if mutates {
+            mutable_operations(constraints, &constraints_path, errors);
         }
     } else {
         errors.push(Error::required(constraints_path, ""));
@@ -172,10 +186,17 @@ fn expression(
     errors: &mut Errors,
 ) {
     let given = text(value, member);
-    if given.trim().is_empty() {
+    let trimmed = given.trim();
+    // The API leaves out the space around some expressions.
+    let (compiled, shown) = match wanted {
+        Wanted::Bool | Wanted::Message | Wanted::Anything => (given, given),
+        Wanted::TextOrNull => (trimmed, given),
+        Wanted::Configuration | Wanted::Operations => (trimmed, trimmed),
+    };
+    if trimmed.is_empty() {
         errors.push(Error::required(path.child(member), format!("{member} is not specified")));
-    } else if let Err(detail) = environment.compile(given, wanted) {
-        errors.push(Error::invalid(path.child(member), &given.into(), detail));
+    } else if let Err(detail) = environment.compile(compiled, wanted) {
+        errors.push(Error::invalid(path.child(member), &shown.into(), detail));
     }
 }
 

@@ -113,8 +113,9 @@ pub(super) fn conditions(
     // The others are not compiled: the write is refused anyway.
     for (i, condition) in given.iter().take(CONDITIONS_MAX).enumerate() {
         let path = path.index(i);
-        let (name, expression) = (text(condition, "name"), text(condition, "expression"));
-        if expression.trim().is_empty() {
+        // The API compiles and shows it without the space around it.
+        let (name, expression) = (text(condition, "name"), text(condition, "expression").trim());
+        if expression.is_empty() {
             errors.push(Error::required(path.child("expression"), ""));
         } else if let Err(detail) = environment.compile(expression, Wanted::Bool) {
             errors.push(Error::invalid(path.child("expression"), &expression.into(), detail));
@@ -128,6 +129,19 @@ pub(super) fn conditions(
         }
         if !names.insert(name) {
             errors.push(Error::duplicate(path.child("name"), &name.into()));
+        }
+    }
+}
+
+/// The operations of what a mutating policy or its binding matches: nothing to delete can be
+/// changed. The API's path has no indices.
+pub(super) fn mutable_operations(resources: &Value, path: &Path, errors: &mut Errors) {
+    const OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
+    for rule in list(resources, "resourceRules") {
+        let given = list(rule, "operations").iter();
+        for operation in given.filter(|given| !OPERATIONS.iter().any(|known| given == known)) {
+            let path = path.child("resourceRules.operations");
+            errors.push(Error::not_supported(path, operation, &OPERATIONS));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Webhook configurations, validating and mutating (spec: admission §4).
 use super::expression::Environment;
+use super::name_warnings;
 use super::rules::{conditions, enumeration, validate_rule};
 use crate::kind::{
     Fill, Kind, Members, MetadataCheck, MetadataChecks, list, text, validate_label_selector,
@@ -10,6 +11,8 @@ use setpoint_object::field::{Error, Errors, Path};
 use setpoint_object::name;
 use setpoint_object::time::Timestamp;
 use std::collections::BTreeSet;
+
+const RULES: &str = "names, rules, selectors, clients, side effects, versions, conditions";
 
 /// Versions of AdmissionReview.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
@@ -23,7 +26,10 @@ pub(in crate::kind) static VALIDATING: Kind = Kind {
     validate: |object, _, errors| validate(object, false, errors),
     // Conditions in CEL are compiled.
     validates_slowly: true,
+    warnings: name_warnings,
+    update_warnings: |hooks, _| name_warnings(hooks),
     cells: Some(cells),
+    rules: RULES,
     ..Kind::plain("admissionregistration.k8s.io", "ValidatingWebhookConfiguration")
 };
 
@@ -35,7 +41,10 @@ pub(in crate::kind) static MUTATING: Kind = Kind {
     default: |object, _| webhooks(object, true),
     validate: |object, _, errors| validate(object, true, errors),
     validates_slowly: true,
+    warnings: name_warnings,
+    update_warnings: |hooks, _| name_warnings(hooks),
     cells: Some(cells),
+    rules: RULES,
     ..Kind::plain("admissionregistration.k8s.io", "MutatingWebhookConfiguration")
 };
 

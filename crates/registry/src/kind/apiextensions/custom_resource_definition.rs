@@ -23,6 +23,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     prepare,
     prepare_status,
     validate,
+    validate_status,
     // Rules in CEL are compiled.
     validates_slowly: true,
     warnings: crd::definition_warnings,
@@ -31,6 +32,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
         let all = crd::definition_warnings(new).into_iter();
         all.filter(|warning| !known.contains(warning)).collect()
     },
+    rules: "names, versions, schemas, rules in CEL, columns, scale, selectable fields, conversion, approval; immutable names; accepted names of `status`",
     ..Kind::with_status("apiextensions.k8s.io", "CustomResourceDefinition", StatusMeta::All, "{}")
 };
 
@@ -100,6 +102,11 @@ fn prepare_status(_: &Context<'_>, definition: &mut Value, _old: &Value) {
 /// Validates a new or changed definition.
 fn validate(definition: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     errors.extend(crd::validate_definition(definition, old));
+}
+
+/// Validates what a write through `/status` reports.
+fn validate_status(definition: &Value, _old: Option<&Value>, errors: &mut field::Errors) {
+    errors.extend(crd::validate_definition_status(definition));
 }
 
 /// The first DELETE: the objects are deleted before the definition.

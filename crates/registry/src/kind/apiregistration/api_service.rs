@@ -21,8 +21,9 @@ pub(in crate::kind) static KIND: Kind = Kind {
     default,
     prepare,
     validate,
+    validate_status,
     cells: Some(cells),
-    rules: "name, priorities, service",
+    rules: "name, priorities, service; conditions of `status`",
     ..Kind::with_status("apiregistration.k8s.io", "APIService", StatusMeta::Nothing, "{}")
 };
 
@@ -81,6 +82,13 @@ fn validate(service: &Value, old: Option<&Value>, errors: &mut field::Errors) {
             }
         }
         backend(&spec);
+    });
+}
+fn validate_status(service: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(service, old, errors, |at| {
+        for condition in at.each("status.conditions") {
+            condition.get("status").choice(&["True", "False", "Unknown"]);
+        }
     });
 }
 fn backend(spec: &At<'_, '_>) {

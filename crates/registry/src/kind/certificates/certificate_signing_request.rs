@@ -5,11 +5,11 @@ mod rules;
 pub(crate) use rules::{common_name, organizations};
 
 use crate::kind::{
-    Context, Kind, MetadataChecks, NameRule, Part, Selectable, StatusMeta, StatusRule, list,
+    Context, Fill, Kind, MetadataChecks, NameRule, Part, Selectable, StatusMeta, StatusRule, list,
     not_supported, text,
 };
 use crate::table::{age, cell};
-use serde_json::Value;
+use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
 use std::collections::HashMap;
 
@@ -27,8 +27,10 @@ pub(in crate::kind) static KIND: Kind = Kind {
     unknown_label: not_supported,
     cells: Some(cells),
     rules: "form and signature of the request, signer, usages, lifetime; conditions and certificate at their endpoints",
+    resets: &["spec"],
     status: Some(StatusRule {
         checks: MetadataChecks::WHOLE_THEN_CHANGE,
+        resets: &["spec", "status/conditions"],
         ..StatusRule::new(StatusMeta::All, "{}")
     }),
     ..Kind::plain("certificates.k8s.io", "CertificateSigningRequest")
@@ -39,7 +41,7 @@ const APPROVAL: Part = Part {
     takes_metadata: true,
     prepare: date,
     validate: rules::validate_approval,
-    resets: &["spec"],
+    resets: &["spec", "status/certificate"],
     checks: MetadataChecks::WHOLE_THEN_CHANGE,
     ..Part::new("approval", take_conditions)
 };
@@ -58,7 +60,8 @@ fn take_conditions(merged: &mut Value, sent: &mut Value) {
 fn date(context: &Context<'_>, new: &mut Value, old: Option<&Value>) {
     let before = old.map_or(&[][..], |old| list(&old["status"], "conditions"));
     let mut known = HashMap::new();
-    for condition in before {
+    let is_dated = |condition: &&Value| !condition["lastTransitionTime"].is_null();
+    for condition in before.iter().filter(is_dated) {
         known.entry((&condition["type"], &condition["status"])).or_insert(condition);
     }
     let conditions = new.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
@@ -78,33 +81,44 @@ fn date(context: &Context<'_>, new: &mut Value, old: Option<&Value>) {
 
 /// Sets the requesting user; the body's one is ignored.
 fn prepare(context: &Context<'_>, request: &mut Value, old: Option<&Value>) {
-    match old {
-        Some(old) => request["spec"] = old["spec"].clone(),
-        None => {
-            request["spec"]["username"] = context.user.into();
-            request["spec"]["groups"] = context.groups.iter().map(|group| &**group).collect();
-            if context.groups.is_empty()
-                && let Some(spec) = request["spec"].as_object_mut()
-            {
-                spec.remove("groups");
-            }
-        }
+    if let Some(old) = old {
+        request["spec"] = old["spec"].clone();
+        return;
+    }
+    let Some(spec) = request.as_object_mut().and_then(|request| request.object_or_new("spec"))
+    else {
+        return;
+    };
+    for member in ["username", "uid", "groups", "extra"] {
+        spec.remove(member);
+    }
+    spec.insert("username".to_owned(), context.user.into());
+    if !context.uid.is_empty() {
+        spec.insert("uid".to_owned(), context.uid.into());
+    }
+    if !context.groups.is_empty() {
+        let groups = context.groups.iter().map(|group| &**group).collect();
+        spec.insert("groups".to_owned(), groups);
+    }
+    if !context.extra.is_empty() {
+        spec.insert("extra".to_owned(), json!(context.extra));
     }
 }
 
-/// Keeps the approval conditions, which have their own endpoint.
+/// Keeps the approval conditions as they are. One that is added or removed is refused: they have
+/// their own endpoint.
 fn prepare_status(context: &Context<'_>, request: &mut Value, old: &Value) {
-    let is_decision = |c: &Value| matches!(text(c, "type"), "Approved" | "Denied");
-    let mut conditions: Vec<Value> = list(&request["status"], "conditions")
-        .iter()
-        .filter(|c| !is_decision(c))
-        .cloned()
-        .collect();
-    let decided = list(&old["status"], "conditions").iter().filter(|c| is_decision(c)).cloned();
-    let mut all: Vec<Value> = decided.collect();
-    all.append(&mut conditions);
-    if !all.is_empty() {
-        request["status"]["conditions"] = all.into();
+    for kind in ["Approved", "Denied"] {
+        let stored = list(&old["status"], "conditions").iter();
+        let stored: Vec<&Value> = stored.filter(|c| text(c, "type") == kind).collect();
+        let sent = request.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
+        let sent = sent.into_iter().flatten().filter(|c| text(c, "type") == kind);
+        let sent: Vec<&mut Value> = sent.collect();
+        if sent.len() == stored.len() {
+            for (sent, stored) in sent.into_iter().zip(stored) {
+                *sent = stored.clone();
+            }
+        }
     }
     date(context, request, Some(old));
 }

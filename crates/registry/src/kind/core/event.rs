@@ -211,6 +211,10 @@ fn validate_new(event: &Value, old: Option<&Value>, errors: &mut field::Errors) 
                 {
                     at.immutable_text(before);
                 }
+                // A missing number is zero.
+                (Value::Null, before) if member == "count" && !before.is_null() => {
+                    at.invalid_as(&0.into(), "field is immutable");
+                }
                 (_, before) => at.immutable(before),
             }
         }

@@ -122,7 +122,8 @@ fn ports(ports: &At<'_, '_>) {
 
 fn validate_endpoint(at: &At<'_, '_>, family: &str) {
     let addresses = at.get("addresses");
-    if addresses.need_for("must contain at least 1 address") && addresses.at_most(ADDRESSES_MAX) {
+    if addresses.need_for("must contain at least 1 address") {
+        addresses.at_most(ADDRESSES_MAX);
         for address in addresses.items() {
             if family == "FQDN" {
                 format::domain_name(&address);
@@ -153,7 +154,9 @@ fn validate_endpoint(at: &At<'_, '_>, family: &str) {
         ("hints.forNodes", name::dns1123_subdomain),
     ] {
         let hints = at.get(member);
-        hints.at_most(HINTS_MAX);
+        if !hints.at_most(HINTS_MAX) {
+            return;
+        }
         let mut seen = HashSet::new();
         for hint in hints.items() {
             let name = hint.get("name");
@@ -168,7 +171,9 @@ fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
         .iter()
         .map(|port| match cell::at(port, "port").as_i64() {
             Some(number) => number.to_string(),
-            None => cell::text_or(port, "name", "*").to_owned(),
+            // A port without a name has an empty one.
+            None if cell::has(port, "name") => cell::text(port, "name").to_owned(),
+            None => "*".to_owned(),
         })
         .collect();
     let addresses: Vec<String> = cell::list(object, "endpoints")

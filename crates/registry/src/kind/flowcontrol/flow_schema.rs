@@ -217,7 +217,8 @@ fn validate_subject(at: &At<'_, '_>) {
             subject.get("name").need();
         }
     }
-    for (name, member) in KINDS {
+    let [group, account, user] = KINDS;
+    for (name, member) in [account, user, group] {
         if member != own && at.has(member) {
             at.get(member)
                 .forbidden(format!("{member} is forbidden when subject kind is not '{name}'"));

@@ -42,6 +42,8 @@ fn default(object: &mut Members, _version: &str) {
     }
 }
 
+/// The annotation in which an older version keeps that the shares are none.
+const PRESERVE_ZERO: &str = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares";
 /// The largest number of queues.
 const QUEUES_MAX: i64 = 10_000_000;
 /// The bits of the hash that deals a request its queues.
@@ -50,6 +52,10 @@ const HASH_BITS: f64 = 60.0;
 /// Validates a level: exempt or limited.
 fn validate(level: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(level, old, errors, |at| {
+        let annotations = at.get("metadata.annotations");
+        if annotations.value.get(PRESERVE_ZERO).is_some() {
+            annotations.forbidden(format!("annotation '{PRESERVE_ZERO}' is forbidden"));
+        }
         let spec = at.get("spec");
         let kind = spec.get("type");
         if (at.text_of("metadata.name") == "exempt") != (kind.text() == "Exempt") {
@@ -155,10 +161,9 @@ fn validate_queuing(at: &At<'_, '_>) {
     for (member, number) in [("queueLengthLimit", limit), ("queues", queues), ("handSize", hand)] {
         if number <= 0 {
             at.get(member).invalid_as(&number.into(), "must be positive");
+        } else if member == "queues" && number > QUEUES_MAX {
+            at.get(member).invalid(format!("must not be greater than {QUEUES_MAX}"));
         }
-    }
-    if queues > QUEUES_MAX {
-        at.get("queues").invalid(format!("must not be greater than {QUEUES_MAX}"));
     }
     if hand <= 0 {
         return;

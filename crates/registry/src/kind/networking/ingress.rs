@@ -19,7 +19,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     ..Kind::with_status("networking.k8s.io", "Ingress", StatusMeta::All, r#"{"loadBalancer":{}}"#)
 };
 
-/// Maximum number of endpoints, ports or hosts in a cell; the rest is counted.
+/// Maximum number of hosts in a cell.
 const LISTED_MAX: usize = 3;
 
 /// The annotation with the class from before there was a field.
@@ -146,17 +146,26 @@ fn warnings(ingress: &Value) -> Vec<String> {
     warning.into_iter().collect()
 }
 
+/// The first hosts. The rules after them are counted, with a host or without.
+fn hosts(rules: &[Value]) -> String {
+    let hosts = rules.iter().enumerate().map(|(i, rule)| (i, cell::text(rule, "host")));
+    let first: Vec<_> = hosts.filter(|(_, host)| !host.is_empty()).take(LISTED_MAX).collect();
+    let shown = first.iter().map(|(_, host)| *host).collect::<Vec<_>>().join(",");
+    match first.last() {
+        None => "*".to_owned(),
+        Some((last, _)) if first.len() == LISTED_MAX && rules.len() > last + 1 => {
+            format!("{shown} + {} more...", rules.len() - LISTED_MAX)
+        }
+        Some(_) => shown,
+    }
+}
+
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
-    let hosts: Vec<String> = cell::list(object, "spec.rules")
-        .iter()
-        .map(|rule| cell::text(rule, "host").to_owned())
-        .filter(|host| !host.is_empty())
-        .collect();
     let ports = if cell::len(object, "spec.tls") > 0 { "80, 443" } else { "80" };
     vec![
         cell::name(object),
         cell::text_or(object, "spec.ingressClassName", cell::NONE).into(),
-        cell::some_of(&hosts, LISTED_MAX, ",", "*").into(),
+        hosts(cell::list(object, "spec.rules")).into(),
         load_balancer(object).join(",").into(),
         ports.into(),
         cell::age(object, now),

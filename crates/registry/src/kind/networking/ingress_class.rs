@@ -1,5 +1,6 @@
 //! IngressClasses.
 use crate::kind::at::check;
+use crate::kind::volume::class_title;
 use crate::kind::{Fill, Kind, Members, MetadataCheck, MetadataChecks, format};
 use crate::table::cell;
 use serde_json::Value;
@@ -16,6 +17,9 @@ pub(in crate::kind) static KIND: Kind = Kind {
     rules: "controller, parameters; immutable controller",
     ..Kind::plain("networking.k8s.io", "IngressClass")
 };
+
+/// The annotation that marks the default class.
+const DEFAULT_CLASS: [&str; 1] = ["ingressclass.kubernetes.io/is-default-class"];
 
 /// Maximum length of a controller's name, in bytes.
 const CONTROLLER_MAX: usize = 250;
@@ -73,7 +77,7 @@ fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
         }
     };
     vec![
-        cell::name(object),
+        class_title(object, &DEFAULT_CLASS),
         cell::text(object, "spec.controller").into(),
         shown.into(),
         cell::age(object, now),

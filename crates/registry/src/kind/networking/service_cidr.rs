@@ -1,8 +1,9 @@
 //! ServiceCIDRs.
 use crate::kind::at::{At, check};
-use crate::kind::{Kind, StatusMeta, format};
+use crate::kind::format::{self, Cidr};
+use crate::kind::{Kind, StatusMeta};
 use crate::table::cell;
-use serde_json::Value;
+use serde_json::{Value, json};
 use setpoint_object::field;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
@@ -39,14 +40,18 @@ fn ranges(spec: &At<'_, '_>) {
         return;
     }
     if list.len() > 2 {
-        return list.invalid_as(spec.value, "may only hold up to 2 values");
+        // A struct of Go.
+        return list.invalid_as(&json!({"CIDRs": list.value}), "may only hold up to 2 values");
     }
-    let before = list.n_errors();
     for range in list.items() {
         range.faults(format::canonical_cidr(range.text()));
     }
-    let n_six = spec.texts_of("cidrs").filter(|range| range.contains(':')).count();
-    if list.len() == 2 && n_six != 1 && list.n_errors() == before {
+    // Also of ranges that are no canonical ones.
+    let is_four = |range: &str| Some(Cidr::parse(range)?.first().to_canonical().is_ipv4());
+    let families: Vec<_> = spec.texts_of("cidrs").map(is_four).collect();
+    if let [Some(first), Some(second)] = families[..]
+        && first == second
+    {
         list.invalid("may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64");
     }
 }

@@ -143,32 +143,31 @@ fn validate_status(claim: &Value, old: Option<&Value>, errors: &mut field::Error
         if consumers.len() > 0 && !status.has("allocation") {
             consumers.forbidden("may not be specified when `allocated` is not set");
         }
-        // An allocation never changes, so that it is checked once.
-        if let Some(allocation) = status.given("allocation").filter(|_| !was_allocated) {
-            allocated(&allocation, &at.get("spec.devices"));
-        }
     });
-    let Some(old) = old else { return };
+    let before = old.map_or(&Value::Null, |old| &old["status"]);
     check(claim, None, errors, |at| {
         let status = at.get("status");
-        let before = &old["status"];
-        if !before["allocation"].is_null() && status.has("allocation") {
-            status.get("allocation").immutable(&before["allocation"]);
+        let Some(allocation) = status.given("allocation") else { return };
+        if !claim.deletion_timestamp().is_empty() {
+            let stored = crate::kind::list(before, "reservedFor");
+            let known: HashSet<_> = stored.iter().map(consumer).collect();
+            let mut consumers = status.list_of("reservedFor").iter().map(consumer);
+            if !consumers.all(|consumer| known.contains(&consumer)) {
+                status.get("reservedFor").forbidden(
+                    "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set",
+                );
+            }
         }
-        let known: HashSet<&str> = crate::kind::list(before, "reservedFor")
-            .iter()
-            .map(|consumer| text(consumer, "uid"))
-            .collect();
-        let adds = status
-            .list_of("reservedFor")
-            .iter()
-            .any(|consumer| !known.contains(text(consumer, "uid")));
-        if adds && !claim.deletion_timestamp().is_empty() {
-            status.get("reservedFor").forbidden(
-                "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set",
-            );
+        // An allocation never changes, so that it is checked once.
+        match was_allocated {
+            true => allocation.immutable(&before["allocation"]),
+            false => allocated(&allocation, &at.get("spec.devices")),
         }
     });
+}
+/// The identity of an object that uses a claim.
+fn consumer(consumer: &Value) -> [&str; 4] {
+    ["apiGroup", "resource", "name", "uid"].map(|member| text(consumer, member))
 }
 fn allocated(at: &At<'_, '_>, claim: &At<'_, '_>) {
     let known = device::requests_of(claim);

@@ -46,14 +46,18 @@ fn validate(node: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         }
     });
     let Some(old) = old else { return };
-    let before: HashMap<&str, &Value> =
-        list(&old["spec"], "drivers").iter().map(|driver| (text(driver, "name"), driver)).collect();
     check(node, None, errors, |at| {
         let drivers = at.get("spec.drivers");
+        let mut now: HashMap<&str, Vec<&Value>> = HashMap::new();
         for driver in drivers.list() {
-            let old = before.get(text(driver, "name"));
-            if old.is_some_and(|old| !rest_is_same(driver, old, &["allocatable"])) {
-                drivers.invalid_as(driver, "field is immutable");
+            now.entry(text(driver, "name")).or_default().push(driver);
+        }
+        // In the order of the stored drivers. Names are unique there.
+        for old in list(&old["spec"], "drivers") {
+            for driver in now.remove(text(old, "name")).into_iter().flatten() {
+                if !rest_is_same(driver, old, &["allocatable"]) {
+                    drivers.invalid_as(driver, "field is immutable");
+                }
             }
         }
     });

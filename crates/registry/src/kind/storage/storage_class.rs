@@ -55,7 +55,11 @@ fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(class, old, errors, |at| {
         format::caseless_qualified_name(&at.get("provisioner"));
         parameters(&at.get("parameters"));
-        at.get("reclaimPolicy").one_of_if_set(&["Delete", "Retain"]);
+        // An empty one is accepted.
+        let policy = at.get("reclaimPolicy");
+        if !policy.text().is_empty() {
+            policy.one_of_if_set(&["Delete", "Retain"]);
+        }
         at.get("volumeBindingMode").one_of_given(&["Immediate", "WaitForFirstConsumer"]);
         let mut terms: HashMap<_, usize> = HashMap::new();
         let n_terms = at.list_of("allowedTopologies").len();

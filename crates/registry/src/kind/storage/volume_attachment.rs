@@ -63,7 +63,8 @@ fn status(at: &At<'_, '_>) {
     for member in ["attachError", "detachError"] {
         let error = at.get(member);
         if error.text_of("message").len() > ERROR_BYTES_MAX {
-            error.get("message").too_long(ERROR_BYTES_MAX);
+            // The API reports the other limit here.
+            error.get("message").too_long(METADATA_BYTES_MAX);
         }
         error.get("errorCode").between(0, i32::MAX.into());
     }

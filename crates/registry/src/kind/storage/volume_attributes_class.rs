@@ -1,7 +1,7 @@
 //! VolumeAttributesClasses.
 use crate::kind::at::{check, same};
 use crate::kind::format::caseless_qualified_name;
-use crate::kind::volume::{class_title, parameters};
+use crate::kind::volume::parameters;
 use crate::kind::{Kind, MetadataCheck, MetadataChecks};
 use crate::table::cell;
 use serde_json::Value;
@@ -18,9 +18,6 @@ pub(in crate::kind) static KIND: Kind = Kind {
     rules: "driver, parameters; immutable",
     ..Kind::plain("storage.k8s.io", "VolumeAttributesClass")
 };
-
-const DEFAULT_ATTRIBUTES_CLASS: [&str; 1] =
-    ["volumeattributesclass.alpha.kubernetes.io/is-default-class"];
 
 /// A class never changes.
 fn validate_change(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
@@ -44,9 +41,5 @@ fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
-    vec![
-        class_title(object, &DEFAULT_ATTRIBUTES_CLASS),
-        cell::text(object, "driverName").into(),
-        cell::age(object, now),
-    ]
+    vec![cell::name(object), cell::text(object, "driverName").into(), cell::age(object, now)]
 }

@@ -14,6 +14,7 @@ mod samples;
 mod seeds;
 mod services;
 mod storage;
+mod unusual;
 mod workloads;
 
 use super::stored;
@@ -22,6 +23,7 @@ use serde_json::{Value, json};
 use setpoint_object::cidr::{Families, Family};
 use setpoint_object::field;
 use setpoint_object::time::Timestamp;
+use std::collections::BTreeMap;
 
 /// Group, version and kind.
 type Name = (&'static str, &'static str, &'static str);
@@ -48,8 +50,10 @@ fn fresh((group, version, kind): Name, mut object: Value) -> Value {
     object
 }
 fn context() -> Context<'static> {
+    static NONE: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let families = Families { primary: Family::V4, is_dual: false };
-    Context { now: Timestamp::from_secs(0), user: "alice", groups: &[], families }
+    let now = Timestamp::from_secs(0);
+    Context { now, user: "alice", uid: "", groups: &[], extra: &NONE, families }
 }
 fn texts(errors: &field::Errors) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()

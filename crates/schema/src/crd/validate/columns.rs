@@ -92,6 +92,10 @@ pub(super) fn selectable(fields: &Value, schema: &Value, path: &Path, errors: &m
                 continue;
             }
             Ok(target) => {
+                if matches!(json_path.split('.').nth(1), Some("metadata")) {
+                    let detail = "must not point to fields in metadata";
+                    errors.push(Error::invalid(path.clone(), &json_path.into(), detail));
+                }
                 if !matches!(text(target, "type"), "string" | "boolean" | "integer") {
                     errors.push(Error::invalid(
                         path.clone(),
@@ -112,30 +116,28 @@ pub(super) fn selectable(fields: &Value, schema: &Value, path: &Path, errors: &m
 
 /// The schema node a simple path points at.
 fn target<'a>(json_path: &str, schema: &'a Value) -> Result<&'a Value, String> {
-    let Some(rest) = json_path.strip_prefix('.') else {
-        let first = json_path.split(['.', '[']).next().unwrap_or("");
-        return match json_path.starts_with('[') {
-            true => Err("array notation is not allowed".to_owned()),
-            false => Err(format!("expected [ or . but got: {first}")),
-        };
+    let token = |text: &str| match text.find(['.', '[', ']']) {
+        Some(end) => end.max(1),
+        None => text.len(),
     };
-    if rest.is_empty() {
-        return Err("unexpected end of JSON path".to_owned());
-    }
-    if rest.contains('[') {
-        return Err("array notation is not allowed".to_owned());
-    }
-    let missing = || "does not refer to a valid field".to_owned();
-    let names: Vec<&str> = rest.split('.').collect();
-    if matches!(names[0], "metadata" | "apiVersion" | "kind") {
-        return Err(missing());
-    }
-    names.into_iter().try_fold(schema, |node, name| {
+    let (mut node, mut rest) = (schema, json_path);
+    while !rest.is_empty() {
+        if rest.starts_with('[') {
+            return Err("array notation is not allowed".to_owned());
+        }
+        let Some(inner) = rest.strip_prefix('.') else {
+            return Err(format!("expected [ or . but got: {}", &rest[..token(rest)]));
+        };
+        if inner.is_empty() {
+            return Err("unexpected end of JSON path".to_owned());
+        }
+        let (name, next) = inner.split_at(token(inner));
         // A map is looked into if there are no properties.
-        let inner = match node.get("properties") {
+        let found = match node.get("properties") {
             Some(properties) => properties.get(name),
             None => node.get("additionalProperties").filter(|inner| inner.is_object()),
         };
-        inner.ok_or_else(missing)
-    })
+        (node, rest) = (found.ok_or("does not refer to a valid field")?, next);
+    }
+    Ok(node)
 }

@@ -5,6 +5,7 @@ use setpoint_object::field::{Error, Errors, Path};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::name;
 use setpoint_object::url::Url;
+use std::mem::discriminant;
 
 /// What is wrong with a definition's name besides its form: it is made of plural and group.
 pub fn name_fault(crd: &Value, given: &str) -> Option<String> {
@@ -22,6 +23,11 @@ pub(super) fn names(names: &Value, errors: &mut Errors) {
             errors.push(Error::required(path.child(field), ""));
         }
     }
+    forms(names, &path, errors);
+}
+
+/// The forms of those names that are given.
+pub(super) fn forms(names: &Value, path: &Path, errors: &mut Errors) {
     let mut check = |path: Path, value: &str, mixed_case: bool| {
         if value.is_empty() {
             return;
@@ -41,13 +47,13 @@ pub(super) fn names(names: &Value, errors: &mut Errors) {
     check(path.child("singular"), text(names, "singular"), false);
     check(path.child("kind"), text(names, "kind"), true);
     check(path.child("listKind"), text(names, "listKind"), true);
-    labels(names, "shortNames", &path, errors);
+    labels(names, "shortNames", path, errors);
     let (kind, list_kind) = (text(names, "kind"), text(names, "listKind"));
     if !kind.is_empty() && kind == list_kind {
         let detail = "kind and listKind may not be the same";
         errors.push(Error::invalid(path.child("listKind"), &list_kind.into(), detail));
     }
-    labels(names, "categories", &path, errors);
+    labels(names, "categories", path, errors);
 }
 
 fn labels(names: &Value, field: &str, path: &Path, errors: &mut Errors) {
@@ -108,10 +114,16 @@ pub fn approval_of(crd: &Value) -> Approval {
     }
 }
 
-pub(super) fn approval(crd: &Value, errors: &mut Errors) {
+/// Reports an annotation that is missing or wrong, unless that of the stored definition is so, too.
+pub(super) fn approval(crd: &Value, old: Option<&Value>, errors: &mut Errors) {
     let path = Path::new("metadata.annotations").key(APPROVAL);
     let must = format!("protected groups must have approval annotation {APPROVAL:?}");
-    match approval_of(crd) {
+    let approval = approval_of(crd);
+    let is_as_before = |old| discriminant(&approval_of(old)) == discriminant(&approval);
+    if old.is_some_and(is_as_before) {
+        return;
+    }
+    match approval {
         Approval::Missing => {
             errors.push(Error::required(path, format!("{must}, {APPROVAL_SEE}")));
         }

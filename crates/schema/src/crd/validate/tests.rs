@@ -23,6 +23,31 @@ fn version(name: &str, properties: Value) -> Value {
     json!({"name": name, "served": true, "storage": name == "v1", "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}}})
 }
 
+#[test]
+fn what_is_stored_with_a_fault_may_stay() {
+    let fault = |change: (&str, Value), before: (&str, Value)| {
+        show(&validate_definition(&changed(&[change]), Some(&changed(&[before]))))
+    };
+    let group = ("/spec/group", json!("ex.k8s.io"));
+    let approved = |text: &str| json!({"name": "foos.ex.io", "annotations": {"api-approved.kubernetes.io": text}});
+    let both = |metadata: Value| changed(&[group.clone(), ("/metadata", metadata)]);
+    let missing = changed(std::slice::from_ref(&group));
+    assert_eq!(show(&validate_definition(&missing, Some(&missing))), "");
+    assert!(!validate_definition(&missing, Some(&both(approved("unapproved")))).is_empty());
+    assert_eq!(show(&validate_definition(&both(approved("x")), Some(&both(approved("y"))))), "");
+
+    let keeps = ("/spec/preserveUnknownFields", json!(true));
+    assert_eq!(fault(keeps.clone(), keeps.clone()), "");
+    let text = fault(keeps, ("/spec/preserveUnknownFields", json!(false)));
+    assert!(
+        text.starts_with("spec.preserveUnknownFields: Invalid value: true: cannot set to true")
+    );
+    let text = faults(&[("/spec/versions", Value::Null), ("/status", json!({}))]);
+    assert!(text.contains("spec.versions: Invalid value: null: must have exactly one"), "{text}");
+    let text = faults(&[("/spec/versions", json!([])), ("/status", json!({}))]);
+    assert!(text.contains("spec.versions: Invalid value: []: must have exactly one"), "{text}");
+}
+
 /// Sets members of the definition by pointer (null removes) and shows what is wrong with it.
 fn check(changes: &[(&str, Value)], expect: Expect) {
     expect.assert_eq(&faults(changes));
@@ -284,6 +309,36 @@ fn selectable_fields_lead_through_maps_of_schemas_without_properties() {
             ("/spec/versions/0/selectableFields", json!([{"jsonPath": ".spec.any"}])),
         ],
         expect![""],
+    );
+}
+
+#[test]
+fn selectable_fields_are_read_member_by_member() {
+    let root = "/spec/versions/0/schema/openAPIV3Schema/properties";
+    let text = json!({"type": "string"});
+    let fields = [
+        ".kind",
+        ".metadata.name",
+        ".metadata.uid",
+        ".nope[0]",
+        ".spec.",
+        ".spec..color",
+        ".kind]",
+    ];
+    let fields: Vec<Value> = fields.iter().map(|path| json!({"jsonPath": path})).collect();
+    check(
+        &[
+            (&format!("{root}/kind"), text.clone()),
+            (&format!("{root}/metadata"), json!({"type": "object", "properties": {"name": text}})),
+            ("/spec/versions/0/selectableFields", json!(fields)),
+        ],
+        expect![[r#"
+        spec.selectableFields[1].jsonPath: Invalid value: ".metadata.name": must not point to fields in metadata
+        spec.selectableFields[2].jsonPath: Invalid value: ".metadata.uid": is an invalid path: does not refer to a valid field
+        spec.selectableFields[3].jsonPath: Invalid value: ".nope[0]": is an invalid path: does not refer to a valid field
+        spec.selectableFields[4].jsonPath: Invalid value: ".spec.": is an invalid path: unexpected end of JSON path
+        spec.selectableFields[5].jsonPath: Invalid value: ".spec..color": is an invalid path: does not refer to a valid field
+        spec.selectableFields[6].jsonPath: Invalid value: ".kind]": is an invalid path: expected [ or . but got: ]"#]],
     );
 }
 

@@ -46,7 +46,7 @@ pub(super) fn spec(crd: &Value, checks_bundle: bool, errors: &mut Errors) {
         deprecation(version, &path, errors);
         of_version(version, versions, &path, false, errors);
     }
-    lists(versions, &path, errors);
+    lists(crd, &path, errors);
     if let Some(first) = versions.first().map(|version| text(version, "name"))
         && !first.is_empty()
         && !name::dns1035_label(first).is_empty()
@@ -103,7 +103,8 @@ fn label_problems(name: &str) -> String {
     name::dns1035_label(name).join(",")
 }
 
-fn lists(versions: &[Value], path: &Path, errors: &mut Errors) {
+fn lists(crd: &Value, path: &Path, errors: &mut Errors) {
+    let versions = list(crd);
     let mut seen: Vec<&str> = versions.iter().map(|version| text(version, "name")).collect();
     seen.sort_unstable();
     if seen.windows(2).any(|pair| pair[0] == pair[1]) {
@@ -111,11 +112,12 @@ fn lists(versions: &[Value], path: &Path, errors: &mut Errors) {
         errors.push(Error::invalid(path.clone(), &shown, "must contain unique version names"));
     }
     if storage_versions(versions).count() != 1 {
-        errors.push(Error::invalid(
-            path.clone(),
-            &shown::versions(versions),
-            "must have exactly one version marked as storage version",
-        ));
+        let shown = match crd.pointer("/spec/versions") {
+            Some(Value::Array(_)) => shown::versions(versions),
+            _ => Value::Null,
+        };
+        let detail = "must have exactly one version marked as storage version";
+        errors.push(Error::invalid(path.clone(), &shown, detail));
     }
 }
 

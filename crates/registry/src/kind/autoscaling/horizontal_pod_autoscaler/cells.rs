@@ -1,9 +1,10 @@
 //! The metrics of an autoscaler in one cell.
+use super::convert::to_v2;
 use crate::table::cell;
-use serde_json::{Value, json};
+use serde_json::Value;
 use setpoint_object::time::Timestamp;
 
-/// Each version shows its own members. `autoscaling/v1` has one metric, the CPU utilization.
+/// All metrics in every version. `autoscaling/v1` has most of them in annotations.
 pub(super) fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     if cell::text(object, "apiVersion") == "autoscaling/v1" {
         return autoscaler_v1(object, now);
@@ -18,18 +19,22 @@ const METRICS_MAX: usize = 2;
 
 const UNKNOWN: &str = "<unknown>";
 
-/// `autoscaling/v1` has one metric, the CPU utilization.
+/// The conversion puts the CPU utilization last. It is shown where its current value is.
 fn autoscaler_v1(object: &Value, now: Timestamp) -> Vec<Value> {
-    let metric = |member: &str, path: &str| match cell::at(object, path) {
-        Value::Null => Vec::new(),
-        percent => vec![json!({
-            "type": "Resource",
-            "resource": {"name": "cpu", (member): {"averageUtilization": percent}},
-        })],
+    let mut stored = object.clone();
+    to_v2(&mut stored);
+    let current = cell::list(&stored, "status.currentMetrics");
+    let mut wanted = cell::list(&stored, "spec.metrics").to_vec();
+    let is_cpu = |metric: &Value| {
+        cell::text(metric, "type") == "Resource" && cell::text(metric, "resource.name") == "cpu"
     };
-    let wanted = metric("target", "spec.targetCPUUtilizationPercentage");
-    let current = metric("current", "status.currentCPUUtilizationPercentage");
-    autoscaler_row(object, metrics(&wanted, &current), now)
+    if let Some(place) = current.iter().position(is_cpu)
+        && place < wanted.len()
+        && let Some(cpu) = wanted.pop_if(|metric| is_cpu(metric))
+    {
+        wanted.insert(place, cpu);
+    }
+    autoscaler_row(object, metrics(&wanted, current), now)
 }
 
 fn autoscaler_row(object: &Value, targets: String, now: Timestamp) -> Vec<Value> {

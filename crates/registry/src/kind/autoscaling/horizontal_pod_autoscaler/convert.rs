@@ -9,6 +9,7 @@
 //! | current CPU utilization                         | `status.currentCPUUtilizationPercentage`              |
 //! | all current metrics                             | annotation `.../current-metrics`                      |
 //! | `status.conditions`                             | annotation `.../conditions`                           |
+use super::CPU_PERCENT;
 use super::annotations::{self, add_zeros};
 use serde_json::{Map, Value, json};
 use setpoint_object::meta::ObjectExt as _;
@@ -84,7 +85,7 @@ fn to_v1(autoscaler: &mut Value) {
     }
 }
 
-fn to_v2(autoscaler: &mut Value) {
+pub(super) fn to_v2(autoscaler: &mut Value) {
     let metrics = take_annotation(autoscaler, METRICS);
     let behavior = take_annotation(autoscaler, BEHAVIOR);
     let current = take_annotation(autoscaler, CURRENT_METRICS);
@@ -97,6 +98,11 @@ fn to_v2(autoscaler: &mut Value) {
                 "target",
                 json!({"averageUtilization": cpu, "type": "Utilization"}),
             ));
+        }
+        // Without a metric in the number or in an annotation that can be read.
+        if list.is_empty() {
+            let target = json!({"averageUtilization": CPU_PERCENT, "type": "Utilization"});
+            list.push(cpu_metric("target", target));
         }
         insert_list(spec, "metrics", list);
         if let Some(behavior) = behavior.and_then(annotations::behavior) {

@@ -31,7 +31,8 @@ pub(super) fn validate(autoscaler: &Value, old: Option<&Value>, errors: &mut fie
         reference(&target);
         let version = target.get("apiVersion");
         let group = version.text().rsplit_once('/').map_or("", |(group, _)| group);
-        if group.is_empty() {
+        // The only kind of the core group that can be scaled.
+        if group.is_empty() && target.text_of("kind") != "ReplicationController" {
             version.invalid_as(&version.text().into(), "apiVersion must specify API group");
         }
         for metric in spec.each("metrics") {

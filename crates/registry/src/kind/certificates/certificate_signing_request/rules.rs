@@ -6,6 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use setpoint_object::field;
 use std::collections::HashSet;
+use x509_parser::certificate::X509Certificate;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::error::X509Error;
 use x509_parser::pem::Pem;
@@ -234,18 +235,43 @@ fn check_request(encoded: &str) -> Result<(), String> {
     }
 }
 
+/// Whether a block of a text in PEM has headers.
+fn has_headers(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let mut is_inside = false;
+    text.lines().any(|line| {
+        is_inside = line.starts_with("-----BEGIN ") || is_inside && !line.starts_with("-----END ");
+        is_inside && line.contains(':')
+    })
+}
+
 /// Certificates in PEM.
 fn check_certificate(encoded: &str) -> Result<(), String> {
     const NONE: &str = "must contain at least one CERTIFICATE PEM block";
     let bytes = STANDARD.decode(encoded).map_err(|_| NONE)?;
     let mut n_blocks = 0;
     for block in Pem::iter_from_buffer(&bytes) {
-        let Ok(block) = block else { break };
+        let Ok(block) = block else {
+            // The parser takes headers for data.
+            if has_headers(&bytes) {
+                return Err("no PEM block headers are permitted".to_owned());
+            }
+            break;
+        };
         if block.label != "CERTIFICATE" {
             let label = field::quote(&block.label);
             return Err(format!("only CERTIFICATE PEM blocks are allowed, found {label}"));
         }
-        block.parse_x509().map_err(|_| "x509: malformed certificate")?;
+        if block.contents.is_empty() {
+            return Err("found CERTIFICATE PEM block containing 0 certificates".to_owned());
+        }
+        // A block may have several.
+        let mut rest = &*block.contents;
+        while !rest.is_empty() {
+            let (after, _) =
+                X509Certificate::from_der(rest).map_err(|_| "x509: malformed certificate")?;
+            rest = after;
+        }
         n_blocks += 1;
     }
     if n_blocks == 0 { Err(NONE.to_owned()) } else { Ok(()) }
