@@ -112,6 +112,12 @@ async fn paths_and_methods_are_refused_with_their_own_messages(server: Server) {
         r#"foos.ex.io "a" not found"#,
     );
     assert_eq!(status["details"], json!({"name": "a", "group": "ex.io", "kind": "foos"}));
+    // What follows a subresource is ignored, but not empty segments.
+    for path in ["x", "status/x", "x/y/z/"] {
+        let answer = server.get(&format!("{FOOS}/a/{path}")).await;
+        answer.check_status(404, "NotFound", r#"foos.ex.io "a" not found"#);
+    }
+    assert_eq!(server.get(&format!("{FOOS}/a//x")).await.text(), "404 page not found\n");
     for path in ["/apis/ex.io/v2", "/apis/ex.io/v1/bars", "/apis/ex.io/v1/foos/a"] {
         assert_eq!(server.get(path).await.text(), "404 page not found\n", "{path}");
     }

@@ -79,7 +79,7 @@ fn yaml_is_json_with_other_punctuation() {
         Format::Yaml,
         "a: 1\nb: [true, ~, 'x', \"y\", 1.5, 0x10, 0o17]\nc:\n- d: |\n    text\n- 2020-01-01\n1: yes\n---\nsecond: 1\n",
         expect![[
-            r#"{"1":"yes","a":1,"b":[true,null,"x","y",1.5,16,15],"c":[{"d":"text\n"},"2020-01-01"]}"#
+            r#"{"1":true,"a":1,"b":[true,null,"x","y",1.5,16,15],"c":[{"d":"text\n"},"2020-01-01"]}"#
         ]],
     );
     check(Format::Yaml, r#"{"a": {"b": [1, "2"]}}"#, expect![[r#"{"a":{"b":[1,"2"]}}"#]]);
@@ -88,6 +88,55 @@ fn yaml_is_json_with_other_punctuation() {
         Format::Yaml,
         "a: 1.2.3\nb: 1e3\nc: 12e\nd: 0.0.0.0\ne: -x\n",
         expect![[r#"{"a":"1.2.3","b":1000,"c":"12e","d":"0.0.0.0","e":"-x"}"#]],
+    );
+}
+
+#[test]
+fn yaml_scalars_are_those_of_go() {
+    for (text, expected) in [
+        ("yes", "true"),
+        ("Off", "false"),
+        ("n", "false"),
+        ("tRue", "\"tRue\""),
+        ("\"yes\"", "\"yes\""),
+        ("0644", "420"),
+        ("0o644", "420"),
+        ("-0x1F", "-31"),
+        ("0b11", "3"),
+        ("08", "8"),
+        ("1_000", "1000"),
+        ("0_7", "7"),
+        ("._5", "\"._5\""),
+        ("5.", "5"),
+        ("+.5", "0.5"),
+        ("0x", "\"0x\""),
+        ("-", "\"-\""),
+        ("1:30", "\"1:30\""),
+        ("1e400", "\"1e400\""),
+        ("2020-01-01", "\"2020-01-01\""),
+        ("-9223372036854775808", "-9223372036854775808"),
+        ("18446744073709551615", "18446744073709552000.0"),
+        ("!!str 5", "\"5\""),
+        ("!!int \"5\"", "5"),
+        ("!!bool yes", "true"),
+        ("!!binary aGk=", "\"hi\""),
+        ("!foo 5", "\"5\""),
+    ] {
+        let decoded = parse(format!("[{text}]").as_bytes(), Format::Yaml).unwrap();
+        assert_eq!(decoded.value.to_string(), format!("[{expected}]"), "{text}");
+    }
+    for (text, why) in [
+        ("-.INF", "json: unsupported value: -Inf"),
+        ("!!null x", "cannot decode !!str `x` as a !!null"),
+        ("{~: 1}", "unsupported map key of type: %!s(<nil>), key: <nil>"),
+    ] {
+        let error = parse(format!("[{text}]").as_bytes(), Format::Yaml).unwrap_err();
+        assert_eq!(error.0, format!("yaml: line 1: {why}"), "{text}");
+    }
+    check(
+        Format::Yaml,
+        "yes: 1\n0x1F: 2\n\"no\": 3\n010: 4\n",
+        expect![[r#"{"31":2,"8":4,"no":3,"true":1}"#]],
     );
 }
 
@@ -116,7 +165,7 @@ fn yaml_aliases_and_merge_keys_expand_within_limits() {
         Format::Yaml,
         &bomb,
         expect![
-            "error converting YAML to JSON: yaml: line 4: document contains excessive aliasing"
+            "yaml: line 4: document contains excessive aliasing"
         ],
     );
 }
@@ -126,10 +175,10 @@ fn yaml_faults_name_the_line() {
     check(
         Format::Yaml,
         "a: 1\nb: [\n",
-        expect!["error converting YAML to JSON: yaml: line 2: unclosed bracket '['"],
+        expect!["yaml: line 2: unclosed bracket '['"],
     );
     let error = parse("[".repeat(1000).as_bytes(), Format::Yaml).unwrap_err();
-    assert!(error.0.starts_with("error converting YAML to JSON: yaml: line 1: "), "{error}");
+    assert!(error.0.starts_with("yaml: line 1: "), "{error}");
 }
 
 #[test]
@@ -175,7 +224,7 @@ fn yaml_aliases_of_long_text_are_bounded() {
         Format::Yaml,
         &format!("- &a {text}\n{aliases}"),
         expect![
-            "error converting YAML to JSON: yaml: line 8: document contains excessive aliasing"
+            "yaml: line 8: document contains excessive aliasing"
         ],
     );
     // As keys, inside an anchored list, and merged.
@@ -184,14 +233,14 @@ fn yaml_aliases_of_long_text_are_bounded() {
         Format::Yaml,
         &format!("first: &a {text}\n{keys}"),
         expect![
-            "error converting YAML to JSON: yaml: line 8: document contains excessive aliasing"
+            "yaml: line 8: document contains excessive aliasing"
         ],
     );
     check(
         Format::Yaml,
         &format!("a: &a [{text}]\nb: &b [*a, *a]\nc: &c [*b, *b]\n"),
         expect![
-            "error converting YAML to JSON: yaml: line 3: document contains excessive aliasing"
+            "yaml: line 3: document contains excessive aliasing"
         ],
     );
     let merges: String = (0..100).map(|i| format!("k{i}: {{<<: *a}}\n")).collect();
@@ -199,7 +248,7 @@ fn yaml_aliases_of_long_text_are_bounded() {
         Format::Yaml,
         &format!("first: &a {{x: {text}}}\n{merges}"),
         expect![
-            "error converting YAML to JSON: yaml: line 6: document contains excessive aliasing"
+            "yaml: line 6: document contains excessive aliasing"
         ],
     );
     assert!(parse(b"a: &a text\nb: *a\n*a : 1\n", Format::Yaml).is_ok());
