@@ -251,7 +251,8 @@ fn scalar(text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>) -> Result<V
         "bool" | "int" | "float" | "null" => plain(&text)?,
         "binary" => {
             let packed: String = text.split(['\r', '\n']).collect();
-            let bytes = BASE64.decode(packed).map_err(|_| "!!binary value contains invalid base64 data")?;
+            let bytes =
+                BASE64.decode(packed).map_err(|_| "!!binary value contains invalid base64 data")?;
             return Ok(Value::String(String::from_utf8_lossy(&bytes).into_owned()));
         }
         // Strings, timestamps, and scalars of tags that mean nothing here.

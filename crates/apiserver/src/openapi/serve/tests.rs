@@ -1,5 +1,7 @@
 use super::*;
 
+const V3: Form = Form::V3(Encoding::Json);
+
 fn headers(pairs: &[(header::HeaderName, &str)]) -> HeaderMap {
     pairs.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect()
 }
@@ -23,15 +25,15 @@ fn the_least_recently_used_document_is_dropped_first() {
     let mut cache = DocumentCache::default();
     let third = Bytes::from(vec![b' '; CACHE_BYTES_MAX / 3]);
     for key in ["a", "b", "c"] {
-        cache.put(Form::V3, key, "1", Content::Document(third.clone()));
+        cache.put(V3, key, "1", Content::Document(third.clone()));
     }
-    assert!(cache.get(Form::V3, "a", "1").is_some());
-    assert!(cache.get(Form::V3, "b", "2").is_none(), "another document");
-    cache.put(Form::V3, "d", "1", Content::Document(third.clone()));
-    let has = |cache: &mut DocumentCache, key| cache.get(Form::V3, key, "1").is_some();
+    assert!(cache.get(V3, "a", "1").is_some());
+    assert!(cache.get(V3, "b", "2").is_none(), "another document");
+    cache.put(V3, "d", "1", Content::Document(third.clone()));
+    let has = |cache: &mut DocumentCache, key| cache.get(V3, key, "1").is_some();
     assert_eq!(["a", "b", "c", "d"].map(|key| has(&mut cache, key)), [true, false, true, true]);
     let whole = Bytes::from(vec![b' '; CACHE_BYTES_MAX + 1]);
-    cache.put(Form::V3, "e", "1", Content::Document(whole));
+    cache.put(V3, "e", "1", Content::Document(whole));
     // It would displace everything else, and then be dropped itself.
     assert!(!has(&mut cache, "e") && has(&mut cache, "d"));
     assert_eq!(
