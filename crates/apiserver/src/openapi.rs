@@ -74,8 +74,8 @@ pub const V2_PROTOBUF_TYPE: &str = "application/com.github.proto-openapi.spec.v2
 /// The name in the `Accept` header of older clients.
 pub const V2_PROTOBUF_OLD_TYPE: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
-/// The media type of an OpenAPI 3.0 document in its protobuf encoding, also for clients that request
-/// [`V3_PROTOBUF_OLD_TYPE`].
+/// The media type of an OpenAPI 3.0 document in its protobuf encoding. It is also the type of the
+/// answer to clients that request [`V3_PROTOBUF_OLD_TYPE`].
 pub const V3_PROTOBUF_TYPE: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
 /// The name in the `Accept` header of client-go.
 pub const V3_PROTOBUF_OLD_TYPE: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
