@@ -54,6 +54,15 @@ const START_HOOKS: [&str; 31] = [
     "poststarthook/apiservice-openapiv3-controller",
 ];
 
+/// The paths of all single checks.
+pub(crate) fn paths() -> impl Iterator<Item = String> {
+    let all = Health { started: true, draining: false, store: true };
+    ["healthz", "livez", "readyz"].into_iter().flat_map(move |endpoint| {
+        let checks = all.checks(endpoint).into_iter();
+        checks.map(move |(name, _)| format!("/{endpoint}/{name}"))
+    })
+}
+
 /// One check: its name and whether it passes.
 type Check = (&'static str, bool);
 

@@ -351,11 +351,23 @@ pub(crate) fn negotiate(
 ///
 /// 406 if JSON is not acceptable.
 pub(crate) fn json_alone(accept: &str) -> Result<(), ApiError> {
-    let is_json = |clause: &Clause<'_>| clause.encoding(false) == Some(Encoding::Json);
-    if accept.trim().is_empty() || clauses(accept).iter().any(is_json) {
+    only(accept, Encoding::Json.media_type())
+}
+
+/// Checks the `Accept` header of a request for a document that has one media type.
+///
+/// # Errors
+///
+/// 406 if that type is not acceptable.
+pub(crate) fn only(accept: &str, media_type: &str) -> Result<(), ApiError> {
+    let is_named = |clause: &Clause<'_>| {
+        let (main, sub) = clause.media_type();
+        (main, sub) == ("*", "*") || media_type.split_once('/') == Some((main, sub))
+    };
+    if accept.trim().is_empty() || clauses(accept).iter().any(is_named) {
         return Ok(());
     }
-    Err(no_such_representation("application/json"))
+    Err(no_such_representation(media_type))
 }
 
 /// The answer of a route that has none of the accepted media types.

@@ -20,6 +20,7 @@ mod name;
 mod parameter;
 mod path;
 mod protobuf;
+mod protobuf_v3;
 mod row;
 mod schema;
 mod serve;
@@ -33,7 +34,7 @@ use row::Row;
 use serde_json::{Value, json};
 use setpoint_object::GroupVersionKind;
 use setpoint_registry::catalog::Group;
-use setpoint_registry::{Catalog, Resource};
+use setpoint_registry::{Catalog, Resource, Routes};
 use sha2::{Digest as _, Sha512};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,7 +44,11 @@ pub use descriptions::{OPEN_API_FILE_BYTES_MAX, OpenApiDescriptions, OpenApiFile
 pub(crate) use serve::Documents;
 
 /// Documents of the v3 index besides those of group versions.
-const OTHER_DOCUMENTS: [(&str, &str); 1] = [("version", "/version/")];
+const OTHER_DOCUMENTS: [(&str, &str); 3] = [
+    ("version", "/version/"),
+    (".well-known/openid-configuration", "/.well-known/openid-configuration/"),
+    ("openid/v1/jwks", "/openid/v1/jwks/"),
+];
 
 /// The OpenAPI version of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +73,12 @@ impl Dialect {
 pub const V2_PROTOBUF_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 /// The name in the `Accept` header of older clients.
 pub const V2_PROTOBUF_OLD_TYPE: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+
+/// The media type of an OpenAPI 3.0 document in its protobuf encoding. It is also the type of the
+/// answer to clients that request [`V3_PROTOBUF_OLD_TYPE`].
+pub const V3_PROTOBUF_TYPE: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
+/// The name in the `Accept` header of client-go.
+pub const V3_PROTOBUF_OLD_TYPE: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
 
 /// The index of keys with their hashes, and of others with their URLs.
 fn index_of<'a>(
@@ -96,7 +107,8 @@ fn v3_keys_of(groups: &[Group]) -> BTreeSet<String> {
         .collect();
     for group in groups {
         let root = name::root(&group.name);
-        if !group.name.is_empty() {
+        // The reference server has no route for groups that change.
+        if !group.name.is_empty() && group.routes == Routes::Installed {
             keys.insert(root.clone());
         }
         keys.extend(group.versions.iter().map(|version| format!("{root}/{version}")));

@@ -4,6 +4,7 @@ use crate::body::Body;
 use http::{HeaderValue, Response, header};
 use serde_json::{Value, json};
 use setpoint_object::ApiError;
+use setpoint_object::encode::{Members, push_in_order};
 use setpoint_registry::ServiceAccountTokens;
 use setpoint_registry::jwt::KeySet;
 use std::sync::Arc;
@@ -12,6 +13,9 @@ use std::sync::Arc;
 pub(crate) const CONFIGURATION: &str = "/.well-known/openid-configuration";
 /// The path of the keys.
 pub(crate) const PUBLIC_KEYS: &str = "/openid/v1/jwks";
+
+/// The only media type of the keys.
+pub(crate) const KEYS_TYPE: &str = "application/jwk-set+json";
 
 /// How long clients may keep both: an hour, as kube-apiserver's.
 const CACHE_CONTROL: HeaderValue = HeaderValue::from_static("public, max-age=3600");
@@ -38,7 +42,14 @@ pub(crate) fn configuration(
         "subject_types_supported": ["public"],
         "id_token_signing_alg_values_supported": algorithms,
     });
-    Ok(respond(&document, HeaderValue::from_static("application/json")))
+    const ORDER: [&str; 5] = [
+        "issuer",
+        "jwks_uri",
+        "response_types_supported",
+        "subject_types_supported",
+        "id_token_signing_alg_values_supported",
+    ];
+    Ok(respond(&document, &ORDER, HeaderValue::from_static("application/json")))
 }
 
 /// The keys.
@@ -47,17 +58,40 @@ pub(crate) fn configuration(
 ///
 /// As [`configuration`].
 pub(crate) fn public_keys(tokens: &ServiceAccountTokens) -> Result<Response<Body>, ApiError> {
+    const ORDER: [&str; 10] = ["keys", "use", "kty", "kid", "crv", "alg", "x", "y", "n", "e"];
     let keys = keys(tokens)?.jwks();
-    Ok(respond(&keys, HeaderValue::from_static("application/jwk-set+json")))
+    Ok(respond(&keys, &ORDER, HeaderValue::from_static(KEYS_TYPE)))
 }
 
 fn keys(tokens: &ServiceAccountTokens) -> Result<Arc<KeySet>, ApiError> {
     tokens.key_ring().current().map_err(ApiError::internal)
 }
 
-fn respond(document: &Value, media_type: HeaderValue) -> Response<Body> {
-    let mut response = Response::new(Body::once(document.to_string()));
+/// Answers with a document whose members have the order of the reference server's structs.
+fn respond(document: &Value, order: &[&str], media_type: HeaderValue) -> Response<Body> {
+    let mut body = Vec::new();
+    push_in_order(&mut body, document, &|members| {
+        let mut sorted: Members<'_> = members.iter().collect();
+        sorted.sort_by_key(|(name, _)| order.iter().position(|at| *at == **name));
+        Some(sorted)
+    });
+    let mut response = Response::new(Body::once(body));
     response.headers_mut().insert(header::CONTENT_TYPE, media_type);
     response.headers_mut().insert(header::CACHE_CONTROL, CACHE_CONTROL);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_have_the_order_of_the_reference_server() {
+        let document = json!({"keys": [{"alg": "RS256", "e": "AQAB", "kty": "RSA", "use": "sig"}]});
+        let order = ["keys", "use", "kty", "alg", "e"];
+        let answer = respond(&document, &order, HeaderValue::from_static(KEYS_TYPE));
+        let expected =
+            r#"{"keys":[{"use":"sig","kty":"RSA","alg":"RS256","e":"AQAB"}]}"#.as_bytes();
+        assert_eq!(answer.body().as_bytes(), Some(expected));
+    }
 }

@@ -176,13 +176,16 @@ pub(crate) fn delete(
     body: &[u8],
     format: Format,
 ) -> Result<DeleteOptions, ApiError> {
+    // Preconditions: empty ones are none.
+    let text = |name: &str| Some(query.text(name).to_owned()).filter(|text| !text.is_empty());
     let raw = if body.is_empty() {
         RawDeleteOptions {
             dry_run: query.all("dryRun").map(str::to_owned).collect(),
             grace_period_seconds: query.integer("gracePeriodSeconds")?,
             propagation: query.get("propagationPolicy").map(str::to_owned),
             orphan_dependents: query.flag("orphanDependents"),
-            ..RawDeleteOptions::default()
+            uid: text("uid"),
+            resource_version: text("resourceVersion"),
         }
     } else {
         delete_body(body, format)?
@@ -198,8 +201,10 @@ fn delete_body(body: &[u8], format: Format) -> Result<RawDeleteOptions, ApiError
     let unread = |error: &str| {
         ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
     };
-    let decoded =
-        setpoint_schema::decode::parse(body, format).map_err(|error| unread(&error.to_string()))?;
+    let decoded = setpoint_schema::decode::parse(body, format).map_err(|error| match format {
+        Format::Yaml => ApiError::bad_request(error.to_string()),
+        _ => unread(&error.to_string()),
+    })?;
     let value = decoded.value;
     // `null`, and YAML without a document, are options without members.
     if !value.is_object() && !value.is_null() {

@@ -33,7 +33,7 @@ use crate::filter::in_flight::TooManyRequests;
 use crate::filter::{deadline, readiness};
 use crate::health::Health;
 use crate::intercept::{ChangeAnswer, Intercepted};
-use crate::negotiate::{Types, accept_header, json_alone};
+use crate::negotiate::{Types, accept_header, json_alone, only};
 use crate::observe::{AuditSource, EventStored, Observation};
 use crate::openid;
 use crate::proxy::Forwarded;
@@ -316,7 +316,7 @@ impl Inner {
                 observation.impersonated(attributes.clone());
                 attributes
             }
-            Err(error) => return failed(&error),
+            Err(error) => return respond::without_sniffing(failed(&error)),
         };
         for interceptor in &self.interceptors {
             match interceptor.intercept(parts, &attributes).await {
@@ -335,7 +335,7 @@ impl Inner {
                 observation.terminated();
                 return TooManyRequests.respond();
             }
-            Err(Rejected::Forbidden(error)) => return failed(&error),
+            Err(Rejected::Forbidden(error)) => return respond::without_sniffing(failed(&error)),
         };
         match self.watches.enter(&attributes) {
             Ok(watch) => watch.into_iter().for_each(|watch| observation.holds(watch)),
@@ -530,7 +530,10 @@ impl Inner {
                 json_alone(&accept_header(&parts.headers))
                     .and_then(|()| openid::configuration(tokens, address)),
             ),
-            Route::PublicKeys => Some(openid::public_keys(tokens)),
+            Route::PublicKeys => Some(
+                only(&accept_header(&parts.headers), openid::KEYS_TYPE)
+                    .and_then(|()| openid::public_keys(tokens)),
+            ),
             _ => None,
         };
         if let Some(answer) = of_issuer {

@@ -353,7 +353,12 @@ pub(crate) fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
 
 /// As [`text`], with the header that disables content sniffing.
 pub(crate) fn plain(code: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
-    let mut response = text(code, body);
+    without_sniffing(text(code, body))
+}
+
+/// The same answer with the header that disables content sniffing. Refusals have it, because their
+/// texts contain what the client sent.
+pub(crate) fn without_sniffing(mut response: Response<Body>) -> Response<Body> {
     response
         .headers_mut()
         .insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

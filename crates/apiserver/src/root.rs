@@ -4,6 +4,7 @@ use crate::backend::Served;
 use crate::body::Body;
 use crate::discovery::{self, Aggregated, wants_aggregated};
 use crate::extra::Extra;
+use crate::health;
 use crate::negotiate::{Accepted, Endpoint, Types, accept_header, json_alone, negotiate};
 use crate::openid;
 use crate::respond::{self, Style};
@@ -88,6 +89,7 @@ impl Root<'_> {
         let mut paths: Vec<String> = [
             "/api",
             "/apis",
+            "/apis/",
             "/healthz",
             "/livez",
             "/openapi/v2",
@@ -99,6 +101,7 @@ impl Root<'_> {
         ]
         .map(str::to_owned)
         .into();
+        paths.extend(health::paths());
         for group in &self.served.groups {
             if !group.name.is_empty() {
                 paths.push(format!("/apis/{}", group.name));

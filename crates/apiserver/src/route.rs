@@ -96,8 +96,9 @@ pub(crate) fn route(catalog: &Catalog, path: &str) -> Result<Route, Unrouted> {
     let path = decode(path, false).ok_or(Unrouted::Page)?;
     let segments: Vec<&str> = path.strip_prefix('/').unwrap_or(&path).split('/').collect();
     match segments.as_slice() {
-        [""] => Ok(Route::Root),
+        [""] | ["index.html"] => Ok(Route::Root),
         ["version"] | ["version", ""] => Ok(Route::Version),
+        ["version", ..] => Err(Unrouted::no_route()),
         [endpoint @ ("healthz" | "livez" | "readyz"), check @ ..] => health(endpoint, check),
         [".well-known", "openid-configuration"] => Ok(Route::OpenIdConfiguration),
         ["openid", "v1", "jwks"] => Ok(Route::PublicKeys),
@@ -164,8 +165,11 @@ fn group_version(
         [resource] => (*resource, "", ""),
         [resource, name] => (*resource, *name, ""),
         [resource, name, subresource] => (*resource, *name, *subresource),
-        // Only a proxy passes the rest of the path on.
+        // Only a proxy passes the rest of the path on. Custom resources ignore it.
         [resource, name, "proxy", ..] => (*resource, *name, "proxy"),
+        [resource, name, subresource, ..] if group.routes == Routes::Dynamic => {
+            (*resource, *name, *subresource)
+        }
         _ => return Err(miss()),
     };
 

@@ -194,7 +194,7 @@ impl Chain {
     ///
     /// No authorizer allowed the request, and one returned an error.
     pub(crate) async fn decide(&self, request: &Attributes) -> Result<Decision, ApiError> {
-        if request.identity.is_in(MASTERS) || is_health(request.path()) {
+        if request.identity.is_in(MASTERS) || ALWAYS_ALLOWED.contains(&request.path()) {
             return Ok(Decision::Allow(String::new()));
         }
         let mut reasons = String::new();
@@ -311,8 +311,11 @@ pub fn forbidden(request: &Attributes, reason: &str) -> ApiError {
     ApiError::forbidden(&resource, request.name(), &why)
 }
 
+/// Paths that everybody may use: the default of Kubernetes' `--authorization-always-allow-paths`.
+/// Single checks below them need a right, such as that of the ClusterRole `system:monitoring`.
+const ALWAYS_ALLOWED: [&str; 3] = ["/healthz", "/readyz", "/livez"];
+
 /// Whether `path` is a health endpoint: `/healthz`, `/livez`, `/readyz` or one of their checks.
-/// Kubernetes' `--authorization-always-allow-paths` has these three by default.
 pub fn is_health(path: &str) -> bool {
     let first = path.strip_prefix('/').and_then(|path| path.split('/').next());
     matches!(first, Some("healthz" | "livez" | "readyz"))
@@ -416,7 +419,13 @@ mod tests {
             let path = Requested::Path(path.to_owned());
             Attributes::new(Identity::anonymous(), Verb::Get, path)
         };
-        assert!(chain.authorize(&path("/livez/ping"), &Figures::default()).await.is_ok());
+        for open in ["/livez", "/readyz", "/healthz"] {
+            assert!(chain.authorize(&path(open), &Figures::default()).await.is_ok(), "{open}");
+        }
+        for closed in ["/livez/ping", "/livez/", "/readyz/etcd", "/HEALTHZ"] {
+            let refused = chain.authorize(&path(closed), &Figures::default()).await;
+            assert_eq!(refused.unwrap_err().code(), 403, "{closed}");
+        }
         let error = chain.authorize(&path("/version"), &Figures::default()).await.unwrap_err();
         assert_eq!(
             error.0.message,

@@ -24,7 +24,7 @@ pub(crate) use options::{Fresh, WatchStart};
 pub(crate) use scope::Scope;
 
 use crate::attributes::Attributes;
-use crate::connect::{is_connected, no_agent};
+use crate::connect::{is_connected, no_agent, object_name};
 use crate::conversion::ObjectVersion;
 use crate::convert;
 use crate::request::*;
@@ -60,7 +60,8 @@ impl Registry {
             return Err(ApiError::bad_request(text));
         }
         let asked = options::parse_revision(resource_version).map_err(ApiError::unclassified)?;
-        let key = resource.key(&target.namespace, &target.name);
+        let name = object_name(target)?;
+        let key = resource.key(&target.namespace, name);
         let store = &*self.inner.store;
         let mut found = store.get(&key, At::Latest).await.map_err(read_error)?;
         if asked > found.revision.0 {
@@ -68,7 +69,7 @@ impl Registry {
             found = store.get(&key, At::Latest).await.map_err(read_error)?;
         }
         let Some(stored) = found.value else {
-            return Err(ApiError::not_found(&resource.group_resource(), &target.name));
+            return Err(ApiError::not_found(&resource.group_resource(), name));
         };
         if setpoint_store::is_sealed(&stored.value) {
             return Err(unreadable(&key, NOT_ENCRYPTING));
@@ -82,16 +83,16 @@ impl Registry {
             }
             None => convert::serve(resource, &stored.value, stored.modified.0)?,
         };
-        let name = match &target.subresource {
+        let word = match &target.subresource {
             None => return Ok(Object { bytes }),
             Some(Subresource::Scale) => {
                 let scale = scale_of(resource, &crate::stored::tree(&bytes)?)?;
                 return Ok(Object { bytes: to_bytes(&scale) });
             }
-            Some(name) => name,
+            Some(word) => word,
         };
         let subresource =
-            resource.subresource(name).ok_or_else(|| resource.no_subresource(&target.name))?;
+            resource.subresource(word).ok_or_else(|| resource.no_subresource(&target.name))?;
         if !subresource.verbs.contains(&Verb::Get) {
             return Err(ApiError::method_not_allowed());
         }
@@ -100,7 +101,7 @@ impl Registry {
         if subresource.gvk.kind == resource.gvk.kind && !is_connected(target) {
             return Ok(Object { bytes });
         }
-        Err(no_agent(resource, &target.name, &crate::stored::tree(&bytes)?))
+        Err(no_agent(resource, name, &crate::stored::tree(&bytes)?))
     }
     /// LIST.
     ///

@@ -44,7 +44,8 @@ use serde_json::Value;
 pub enum Format {
     /// `application/json`.
     Json,
-    /// `application/yaml`, `application/apply-patch+yaml`. YAML 1.2 with JSON's data model.
+    /// `application/yaml`, `application/apply-patch+yaml`. YAML with JSON's data model and
+    /// the scalars of YAML 1.1.
     Yaml,
     /// `application/vnd.kubernetes.protobuf`: the envelope names the kind, which must be a built-in
     /// one.

@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use setpoint_object::{GroupVersion, GroupVersionKind};
+use setpoint_registry::Routes;
 use setpoint_registry::catalog::{Group, Resource};
 use sha2::{Digest, Sha512};
 use std::collections::BTreeMap;
@@ -198,7 +199,9 @@ fn item(served: &Served, group: &Group) -> Value {
 fn resource(row: &Resource, group_version: &GroupVersion) -> Value {
     let mut entry = Map::new();
     entry.insert("resource".into(), (&*row.resource).into());
-    entry.insert("responseKind".into(), kind(&row.gvk, group_version));
+    // Of custom resources it is always complete.
+    let enclosing = Some(group_version).filter(|_| row.routes == Routes::Installed);
+    entry.insert("responseKind".into(), kind(&row.gvk, enclosing));
     entry.insert("scope".into(), row.scope.to_string().into());
     entry.insert("singularResource".into(), (&*row.singular).into());
     entry.insert("verbs".into(), words(&row.verbs));
@@ -212,7 +215,7 @@ fn resource(row: &Resource, group_version: &GroupVersion) -> Value {
         let subresources = row.subresources.iter().map(|sub| {
             json!({
                 "subresource": sub.name.as_str(),
-                "responseKind": kind(&sub.gvk, group_version),
+                "responseKind": kind(&sub.gvk, enclosing),
                 "verbs": words(&sub.verbs),
             })
         });
@@ -222,9 +225,11 @@ fn resource(row: &Resource, group_version: &GroupVersion) -> Value {
 }
 
 /// A kind; its group and version are empty if they equal the enclosing ones.
-fn kind(gvk: &GroupVersionKind, enclosing: &GroupVersion) -> Value {
-    let (group, version) =
-        if gvk.group_version() == *enclosing { ("", "") } else { (&*gvk.group, &*gvk.version) };
+fn kind(gvk: &GroupVersionKind, enclosing: Option<&GroupVersion>) -> Value {
+    let (group, version) = match enclosing {
+        Some(enclosing) if gvk.group_version() == *enclosing => ("", ""),
+        _ => (&*gvk.group, &*gvk.version),
+    };
     json!({"group": group, "version": version, "kind": &*gvk.kind})
 }
 

@@ -243,3 +243,16 @@ fn cbor_has_everything_but_tables_and_most_of_discovery() {
         "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/cbor, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch, application/cbor-seq"
     );
 }
+
+#[test]
+fn documents_of_one_type_are_refused_to_others() {
+    let keys = "application/jwk-set+json";
+    for accept in ["", "*/*", keys, "text/html, application/jwk-set+json;q=0.5"] {
+        assert!(only(accept, keys).is_ok(), "{accept}");
+    }
+    for accept in ["application/json", "application/*", "text/html"] {
+        let message = only(accept, keys).unwrap_err().0.message;
+        let expected = "406: Not Acceptable\n\nAvailable representations: application/jwk-set+json";
+        assert_eq!(message, expected, "{accept}");
+    }
+}

@@ -7,75 +7,75 @@ use serde_json::{Map, Value};
 
 /// A message being written.
 #[derive(Debug, Default)]
-struct Message(Vec<u8>);
+pub(super) struct Message(pub(super) Vec<u8>);
 
-const VARINT: u64 = 0;
-const FIXED64: u64 = 1;
+pub(super) const VARINT: u64 = 0;
+pub(super) const FIXED64: u64 = 1;
 const BYTES: u64 = 2;
 
 impl Message {
-    fn varint(&mut self, mut value: u64) {
+    pub(super) fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.0.push((value & 0x7f) as u8 | 0x80);
             value >>= 7;
         }
         self.0.push(value as u8);
     }
-    fn tag(&mut self, field: u64, wire: u64) {
+    pub(super) fn tag(&mut self, field: u64, wire: u64) {
         self.varint(field << 3 | wire);
     }
     /// The start of a member of `len` bytes.
-    fn open(&mut self, field: u64, len: usize) {
+    pub(super) fn open(&mut self, field: u64, len: usize) {
         self.tag(field, BYTES);
         self.varint(len as u64);
     }
-    fn bytes(&mut self, field: u64, bytes: &[u8]) {
+    pub(super) fn bytes(&mut self, field: u64, bytes: &[u8]) {
         self.open(field, bytes.len());
         self.0.extend_from_slice(bytes);
     }
-    fn message(&mut self, field: u64, message: &Message) {
+    pub(super) fn message(&mut self, field: u64, message: &Message) {
         self.bytes(field, &message.0);
     }
     /// A string member; empty ones are omitted.
-    fn text(&mut self, field: u64, value: Option<&Value>) {
+    pub(super) fn text(&mut self, field: u64, value: Option<&Value>) {
         if let Some(text) = value.and_then(Value::as_str).filter(|text| !text.is_empty()) {
             self.bytes(field, text.as_bytes());
         }
     }
-    fn texts(&mut self, field: u64, value: Option<&Value>) {
+    pub(super) fn texts(&mut self, field: u64, value: Option<&Value>) {
         for text in value.and_then(Value::as_array).into_iter().flatten() {
             if let Some(text) = text.as_str() {
                 self.bytes(field, text.as_bytes());
             }
         }
     }
-    fn flag(&mut self, field: u64, value: Option<&Value>) {
+    pub(super) fn flag(&mut self, field: u64, value: Option<&Value>) {
         if value.and_then(Value::as_bool) == Some(true) {
             self.tag(field, VARINT);
             self.varint(1);
         }
     }
-    fn int(&mut self, field: u64, value: Option<&Value>) {
+    pub(super) fn int(&mut self, field: u64, value: Option<&Value>) {
         if let Some(number) = value.and_then(Value::as_i64).filter(|number| *number != 0) {
             self.tag(field, VARINT);
             self.varint(number.cast_unsigned());
         }
     }
-    fn double(&mut self, field: u64, value: Option<&Value>) {
+    pub(super) fn double(&mut self, field: u64, value: Option<&Value>) {
         if let Some(number) = value.and_then(Value::as_f64).filter(|number| *number != 0.0) {
             self.tag(field, FIXED64);
             self.0.extend_from_slice(&number.to_le_bytes());
         }
     }
     /// `Any`: the value as YAML text, of which JSON is a subset.
-    fn any(&mut self, field: u64, value: Option<&Value>) {
+    pub(super) fn any(&mut self, field: u64, value: Option<&Value>) {
         if let Some(value) = value {
             let mut any = Message::default();
             any.bytes(2, value.to_string().as_bytes());
             self.message(field, &any);
         }
     }
-    fn extensions(&mut self, field: u64, members: &Map<String, Value>) {
+    pub(super) fn extensions(&mut self, field: u64, members: &Map<String, Value>) {
         for (name, value) in members.iter().filter(|(name, _)| name.starts_with("x-")) {
             let mut named = Message::default();
             named.bytes(1, name.as_bytes());
@@ -84,7 +84,7 @@ impl Message {
         }
     }
     /// `{name = 1, value = 2}`.
-    fn named(&mut self, field: u64, name: &str, value: &Message) {
+    pub(super) fn named(&mut self, field: u64, name: &str, value: &Message) {
         let mut named = Message::default();
         named.bytes(1, name.as_bytes());
         named.message(2, value);

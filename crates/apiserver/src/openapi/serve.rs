@@ -4,7 +4,7 @@
 use super::row::Row;
 use super::{
     Encoding, Key, OpenApiDescriptions, Texts, V2_PROTOBUF_OLD_TYPE, V2_PROTOBUF_TYPE, V2Part,
-    backend, row,
+    V3_PROTOBUF_OLD_TYPE, V3_PROTOBUF_TYPE, backend, protobuf_v3, row,
 };
 use crate::backend::{Backend, Generation, Served};
 use crate::body::Body;
@@ -106,7 +106,7 @@ impl Snapshot {
 /// The form of a cached entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Form {
-    V3,
+    V3(Encoding),
     V2(Encoding),
 }
 #[derive(Debug, Clone)]
@@ -244,7 +244,7 @@ impl Documents {
     }
 
     async fn v3_document(&self, served: &Served, key: &str, etag: &str) -> Bytes {
-        let cached = || match self.cache.lock().get(Form::V3, key, etag) {
+        let cached = || match self.cache.lock().get(Form::V3(Encoding::Json), key, etag) {
             Some(Content::Document(json)) => Some(json),
             _ => None,
         };
@@ -269,8 +269,33 @@ impl Documents {
         }
         out.shrink_to_fit();
         let json = Bytes::from(out);
-        self.cache.lock().put(Form::V3, key, etag, Content::Document(json.clone()));
+        self.cache.lock().put(Form::V3(Encoding::Json), key, etag, Content::Document(json.clone()));
         json
+    }
+
+    /// A v3 document in protobuf, made from the one in JSON.
+    async fn v3_protobuf(&self, key: &str, etag: &str, json: &[u8]) -> Bytes {
+        let form = Form::V3(Encoding::Protobuf);
+        let cached = || match self.cache.lock().get(form, key, etag) {
+            Some(Content::Document(bytes)) => Some(bytes),
+            _ => None,
+        };
+        if let Some(bytes) = cached() {
+            return bytes;
+        }
+        // Never closed. Without a permit, the document would only be made twice.
+        let _permit = self.building.acquire().await;
+        if let Some(bytes) = cached() {
+            return bytes;
+        }
+        let (mut document, mut slices) = (protobuf_v3::Document::default(), Slices::default());
+        for piece in protobuf_v3::pieces(json) {
+            document.add(piece);
+            slices.worked(piece.len()).await;
+        }
+        let bytes = Bytes::from(document.into_bytes());
+        self.cache.lock().put(form, key, etag, Content::Document(bytes.clone()));
+        bytes
     }
 
     async fn v2_document(&self, snapshot: &Snapshot, served: &Served, encoding: Encoding) -> Bytes {
@@ -355,9 +380,11 @@ fn encoding(headers: &HeaderMap, protobuf: &[&str]) -> Option<Encoding> {
     if accept.trim().is_empty() {
         return Some(Encoding::Json);
     }
+    let is_protobuf =
+        |sub: &str| protobuf.iter().any(|ty| ty.strip_prefix("application/") == Some(sub));
     clauses(&accept).iter().find_map(|clause| match clause.media_type() {
         ("*", "*") | ("application", "*" | "json") => Some(Encoding::Json),
-        ("application", sub) if protobuf.contains(&sub) => Some(Encoding::Protobuf),
+        ("application", sub) if is_protobuf(sub) => Some(Encoding::Protobuf),
         _ => None,
     })
 }
@@ -370,9 +397,8 @@ impl Documents {
         headers: &HeaderMap,
         style: Style,
     ) -> Response<Body> {
-        let subtypes = [V2_PROTOBUF_TYPE, V2_PROTOBUF_OLD_TYPE]
-            .map(|ty| ty.trim_start_matches("application/"));
-        let Some(encoding) = encoding(headers, &subtypes) else {
+        let types = [V2_PROTOBUF_TYPE, V2_PROTOBUF_OLD_TYPE];
+        let Some(encoding) = encoding(headers, &types) else {
             return respond::empty(StatusCode::NOT_ACCEPTABLE);
         };
         let mut response = if knows(headers, &snapshot.v2_etag) {
@@ -392,10 +418,16 @@ impl Documents {
 
     async fn v3(&self, request: V3Request<'_>) -> Response<Body> {
         let V3Request { served, key, etag, query, headers, style, now } = request;
-        if encoding(headers, &[]).is_none() {
+        let backend = backend_of(served, key);
+        // A backend has its document in JSON only.
+        let types: &[&str] = match backend {
+            Some(_) => &[],
+            None => &[V3_PROTOBUF_TYPE, V3_PROTOBUF_OLD_TYPE],
+        };
+        let Some(encoding) = encoding(headers, types) else {
             return respond::empty(StatusCode::NOT_ACCEPTABLE);
-        }
-        if let Some(backend) = backend_of(served, key) {
+        };
+        if let Some(backend) = backend {
             return of_backend(backend, headers, style);
         }
         let hash = query.text("hash");
@@ -411,7 +443,11 @@ impl Documents {
             respond::empty(StatusCode::NOT_MODIFIED)
         } else {
             let json = self.v3_document(served, key, etag).await;
-            respond::with_body(StatusCode::OK, JSON, style, json)
+            let (media_type, body) = match encoding {
+                Encoding::Json => (JSON, json),
+                Encoding::Protobuf => (V3_PROTOBUF_TYPE, self.v3_protobuf(key, etag, &json).await),
+            };
+            respond::with_body(StatusCode::OK, media_type, style, body)
         };
         set_etag(response.headers_mut(), etag);
         vary(response.headers_mut());
@@ -501,98 +537,4 @@ fn http_date(moment: Timestamp) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn headers(pairs: &[(header::HeaderName, &str)]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect()
-    }
-    async fn get(
-        documents: &Documents,
-        path: &str,
-        query: &str,
-        headers: &HeaderMap,
-    ) -> Response<Body> {
-        let (served, query) = (Served::default(), Query::parse(query));
-        let style = Style { pretty: false, gzip: false };
-        let now = Timestamp::from_secs(1_763_629_200);
-        documents.respond(&served, path, &query, headers, style, now).await
-    }
-    fn text(response: &Response<Body>, name: header::HeaderName) -> &str {
-        response.headers().get(name).map_or("", |value| value.to_str().unwrap())
-    }
-
-    #[test]
-    fn the_least_recently_used_document_is_dropped_first() {
-        let mut cache = DocumentCache::default();
-        let third = Bytes::from(vec![b' '; CACHE_BYTES_MAX / 3]);
-        for key in ["a", "b", "c"] {
-            cache.put(Form::V3, key, "1", Content::Document(third.clone()));
-        }
-        assert!(cache.get(Form::V3, "a", "1").is_some());
-        assert!(cache.get(Form::V3, "b", "2").is_none(), "another document");
-        cache.put(Form::V3, "d", "1", Content::Document(third.clone()));
-        let has = |cache: &mut DocumentCache, key| cache.get(Form::V3, key, "1").is_some();
-        assert_eq!(["a", "b", "c", "d"].map(|key| has(&mut cache, key)), [true, false, true, true]);
-        let whole = Bytes::from(vec![b' '; CACHE_BYTES_MAX + 1]);
-        cache.put(Form::V3, "e", "1", Content::Document(whole));
-        // It would displace everything else, and then be dropped itself.
-        assert!(!has(&mut cache, "e") && has(&mut cache, "d"));
-        assert_eq!(
-            cache.bytes,
-            cache.contents.iter().map(|(_, (_, content))| content.len()).sum::<usize>()
-        );
-    }
-
-    #[test]
-    fn http_dates() {
-        assert_eq!(http_date(Timestamp::from_secs(0)), "Thu, 01 Jan 1970 00:00:00 GMT");
-        assert_eq!(http_date(Timestamp::from_secs(1_763_629_200)), "Thu, 20 Nov 2025 09:00:00 GMT");
-    }
-
-    #[tokio::test]
-    async fn v2_is_json_or_protobuf_by_accept_and_has_an_etag() {
-        let documents = Documents::new(false, None);
-        let plain = get(&documents, "v2", "", &HeaderMap::new()).await;
-        assert_eq!((plain.status(), text(&plain, header::CONTENT_TYPE)), (StatusCode::OK, JSON));
-        for accept in [V2_PROTOBUF_TYPE, V2_PROTOBUF_OLD_TYPE] {
-            let answer = get(&documents, "v2", "", &headers(&[(header::ACCEPT, accept)])).await;
-            assert_eq!(text(&answer, header::CONTENT_TYPE), V2_PROTOBUF_TYPE);
-            assert_eq!(text(&answer, header::ETAG), text(&plain, header::ETAG));
-        }
-        let known = headers(&[(header::IF_NONE_MATCH, text(&plain, header::ETAG))]);
-        assert_eq!(get(&documents, "v2", "", &known).await.status(), StatusCode::NOT_MODIFIED);
-        let weak = format!("W/{}", text(&plain, header::ETAG));
-        let weak = headers(&[(header::IF_NONE_MATCH, weak.as_str())]);
-        assert_eq!(get(&documents, "v2", "", &weak).await.status(), StatusCode::OK);
-        let yaml = headers(&[(header::ACCEPT, "application/yaml")]);
-        let refused = get(&documents, "v2", "", &yaml).await;
-        assert_eq!(refused.status(), StatusCode::NOT_ACCEPTABLE);
-        assert_eq!(refused.body().as_bytes(), Some(&b""[..]));
-    }
-
-    #[tokio::test]
-    async fn v3_documents_are_cached_by_hash_and_old_hashes_are_redirected() {
-        let documents = Documents::new(false, None);
-        let index = get(&documents, "v3", "", &HeaderMap::new()).await;
-        assert_eq!(text(&index, header::CONTENT_TYPE), "text/plain; charset=utf-8");
-        assert_eq!(text(&index, header::ETAG), "");
-        let index: serde_json::Value =
-            serde_json::from_slice(index.body().as_bytes().unwrap()).unwrap();
-        let url = index["paths"]["apis"]["serverRelativeURL"].as_str().unwrap();
-        let (path, query) = url.strip_prefix("/openapi/").unwrap().split_once('?').unwrap();
-        let response = get(&documents, path, query, &HeaderMap::new()).await;
-        assert_eq!(response.status(), StatusCode::OK);
-        assert_eq!(text(&response, header::CACHE_CONTROL), "public, immutable");
-        assert_eq!(text(&response, header::EXPIRES), "Fri, 20 Nov 2026 09:00:00 GMT");
-        let moved = get(&documents, path, "hash=OLD", &HeaderMap::new()).await;
-        assert_eq!(moved.status(), StatusCode::MOVED_PERMANENTLY);
-        assert_eq!(text(&moved, header::LOCATION), url);
-        let plain = get(&documents, path, "", &HeaderMap::new()).await;
-        assert_eq!(text(&plain, header::CACHE_CONTROL), "");
-        assert_eq!(format!("hash={}", text(&plain, header::ETAG).trim_matches('"')), query);
-        let absent = get(&documents, "v3/apis/nope/v1", "", &HeaderMap::new()).await;
-        assert_eq!(absent.status(), StatusCode::NOT_FOUND);
-        assert_eq!(absent.body().as_bytes(), Some(&b""[..]));
-    }
-}
+mod tests;

@@ -376,3 +376,59 @@ fn protobuf_holds_every_path_and_definition() {
     assert_eq!(sorted(names(part(8), 2)), keys(&json["paths"]));
     assert_eq!(sorted(names(part(9), 1)), keys(&json["definitions"]));
 }
+
+#[test]
+fn v3_protobuf_holds_every_path_and_schema() {
+    let rows = builtin();
+    let text = v3_of(&rows, &[]);
+    let json = parse(&text);
+    let mut document = protobuf_v3::Document::default();
+    protobuf_v3::pieces(&text).into_iter().for_each(|piece| document.add(piece));
+    let document = document.into_bytes();
+    let of = |message: &[u8], number: u64| -> Vec<Vec<u8>> {
+        let parts = fields(message).into_iter();
+        parts.filter(|(field, _)| *field == number).map(|(_, bytes)| bytes.to_vec()).collect()
+    };
+    let only = |message: &[u8], number: u64| {
+        let [one] = <[_; 1]>::try_from(of(message, number)).unwrap();
+        one
+    };
+    assert_eq!(only(&document, 1), b"3.0.0");
+    let names = |message: &[u8]| -> Vec<String> {
+        let named = of(message, 1).into_iter();
+        named.map(|named| String::from_utf8(only(&named, 1)).unwrap()).collect()
+    };
+    let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&only(&document, 4)), keys(&json["paths"]));
+    let components = only(&document, 5);
+    let schemas = only(&components, 1);
+    assert_eq!(names(&schemas), keys(&json["components"]["schemas"]));
+    assert_eq!(names(&only(&components, 7)), ["BearerToken"]);
+    // One schema to its leaves.
+    let name = "io.k8s.api.core.v1.ConfigMap";
+    let named = of(&schemas, 1).into_iter().find(|named| only(named, 1) == name.as_bytes());
+    let schema = only(&only(&named.unwrap(), 2), 1);
+    assert_eq!(only(&schema, 25), b"object");
+    let gvk = only(&schema, 36);
+    assert_eq!(only(&gvk, 1), b"x-kubernetes-group-version-kind");
+    let yaml = String::from_utf8(only(&only(&gvk, 2), 2)).unwrap();
+    assert_eq!(
+        serde_json::from_str::<Value>(&yaml).unwrap(),
+        json["components"]["schemas"][name]["x-kubernetes-group-version-kind"]
+    );
+    let properties = of(&only(&schema, 31), 1);
+    let property = |name: &str| {
+        let found = properties.iter().find(|named| only(named, 1) == name.as_bytes());
+        only(&only(found.unwrap(), 2), 1)
+    };
+    let values = only(&only(&only(&property("data"), 32), 1), 1);
+    assert_eq!(only(&values, 25), b"string");
+    // A reference with an empty default.
+    let metadata = property("metadata");
+    assert_eq!(only(&metadata, 33), b"");
+    let reference = only(&only(&metadata, 26), 2);
+    assert_eq!(
+        only(&reference, 1),
+        b"#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+    );
+}

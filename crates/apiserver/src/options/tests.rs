@@ -110,13 +110,19 @@ fn delete_with(query: &str, body: &str) -> Result<DeleteOptions, ApiError> {
 #[test]
 fn delete_body_replaces_the_query() {
     let options = delete_with(
-        "gracePeriodSeconds=5&propagationPolicy=foo",
+        "gracePeriodSeconds=5&propagationPolicy=foo&resourceVersion=1",
         r#"{"kind":"DeleteOptions","apiVersion":"apps/v1","propagationPolicy":"Orphan","preconditions":{"uid":"u"},"extra":1}"#,
     )
     .unwrap();
     assert_eq!(options.grace_period_seconds, None);
     assert_eq!(options.propagation, Some(PropagationPolicy::Orphan));
     assert_eq!(options.uid.as_deref(), Some("u"));
+    assert_eq!(options.resource_version, None);
+    let options = delete_with("uid=u&resourceVersion=5", "").unwrap();
+    assert_eq!(options.uid.as_deref(), Some("u"));
+    assert_eq!(options.resource_version.as_deref(), Some("5"));
+    let options = delete_with("uid=&resourceVersion=", "").unwrap();
+    assert_eq!((options.uid, options.resource_version), (None, None));
     let options = delete_with("gracePeriodSeconds=5&orphanDependents=false", "").unwrap();
     assert_eq!(options.grace_period_seconds, Some(5));
     assert_eq!(options.orphan_dependents, Some(false));

@@ -29,6 +29,11 @@ async fn health_endpoints_need_no_credentials(server: Server) {
     server.get("/api").await;
     let answer = finish(server.open_as(request("GET", "/readyz", ""), false).await).await;
     assert_eq!(answer.code, 200);
+    // A single check needs a right.
+    let answer = finish(server.open_as(request("GET", "/readyz/ping", ""), false).await).await;
+    let why = r#"forbidden: User "system:anonymous" cannot get path "/readyz/ping""#;
+    answer.check_status(403, "Forbidden", why);
+    assert_eq!(answer.header("x-content-type-options"), "nosniff");
     let mut wrong = request("GET", "/readyz", "");
     wrong.headers_mut().insert("authorization", "Bearer wrong".parse().unwrap());
     assert_eq!(finish(server.open_as(wrong, false).await).await.code, 401, "but not with a lie");

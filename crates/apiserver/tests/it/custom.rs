@@ -61,6 +61,20 @@ async fn a_definition_is_served_until_it_is_deleted(server: Server) {
         resources["resources"][0]["verbs"],
         json!(["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"])
     );
+    // Aggregated discovery names the kind of custom resources in full.
+    let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let groups = server.accept("/apis", aggregated).await.json();
+    let kind_of = |name: &str| {
+        let items = groups["items"].as_array().unwrap();
+        let group = items.iter().find(|item| item["metadata"]["name"] == name).unwrap();
+        group["versions"][0]["resources"][0]["responseKind"].clone()
+    };
+    assert_eq!(kind_of("ex.io"), json!({"group": "ex.io", "version": "v1", "kind": "Foo"}));
+    assert_eq!(kind_of("apps")["group"], "");
+    // OpenAPI has a document of its version, not of its group.
+    let index = server.get("/openapi/v3").await.json();
+    assert!(index["paths"]["apis/ex.io/v1"].is_object() && index["paths"]["apis/apps"].is_object());
+    assert!(index["paths"].get("apis/ex.io").is_none());
     assert_eq!(server.post(FOOS, foo("a")).await.code, 201);
     let mut watch = server.watch(&format!("{DEFINITIONS}?watch=true")).await;
     // The watch has its position once it has sent the initial events.
@@ -112,6 +126,12 @@ async fn paths_and_methods_are_refused_with_their_own_messages(server: Server) {
         r#"foos.ex.io "a" not found"#,
     );
     assert_eq!(status["details"], json!({"name": "a", "group": "ex.io", "kind": "foos"}));
+    // What follows a subresource is ignored, but not empty segments.
+    for path in ["x", "status/x", "x/y/z/"] {
+        let answer = server.get(&format!("{FOOS}/a/{path}")).await;
+        answer.check_status(404, "NotFound", r#"foos.ex.io "a" not found"#);
+    }
+    assert_eq!(server.get(&format!("{FOOS}/a//x")).await.text(), "404 page not found\n");
     for path in ["/apis/ex.io/v2", "/apis/ex.io/v1/bars", "/apis/ex.io/v1/foos/a"] {
         assert_eq!(server.get(path).await.text(), "404 page not found\n", "{path}");
     }

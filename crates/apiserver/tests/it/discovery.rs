@@ -21,9 +21,15 @@ async fn roots_are_listed(server: Server) {
     let paths: Vec<&str> =
         paths["paths"].as_array().unwrap().iter().map(|p| p.as_str().unwrap()).collect();
     assert!(paths.is_sorted());
-    for path in ["/api/v1", "/apis", "/apis/apps/v1", "/healthz", "/version"] {
+    for path in ["/api/v1", "/apis", "/apis/", "/apis/apps/v1", "/healthz", "/version"] {
         assert!(paths.contains(&path), "{path}");
     }
+    let checks = ["/healthz/etcd", "/livez/poststarthook/rbac/bootstrap-roles", "/readyz/shutdown"];
+    for path in checks {
+        assert!(paths.contains(&path), "{path}");
+        assert_eq!(server.get(path).await.text(), "ok", "{path}");
+    }
+    assert_eq!(server.get("/index.html").await.body, server.get("/").await.body);
 }
 
 async fn version_parses_as_a_semantic_version(server: Server) {
@@ -32,6 +38,8 @@ async fn version_parses_as_a_semantic_version(server: Server) {
     let version = answer.json();
     assert_eq!((&version["major"], &version["minor"]), (&"1".into(), &"36".into()));
     assert_eq!(version["gitVersion"], "v1.36.2+setpoint");
+    let below = server.get("/version/x").await;
+    below.check_status(404, "NotFound", "the server could not find the requested resource");
 }
 
 async fn health_endpoints_pass(server: Server) {

@@ -20,7 +20,16 @@ async fn index_leads_to_documents(server: Server) {
     assert_eq!(document.header("cache-control"), "public, immutable");
     assert!(document.header("expires").ends_with(" GMT"));
     assert!(document.json()["components"]["schemas"]["io.k8s.api.apps.v1.Deployment"].is_object());
+    for key in [".well-known/openid-configuration", "openid/v1/jwks", "version"] {
+        let url = index.json()["paths"][key]["serverRelativeURL"].as_str().unwrap().to_owned();
+        let path = format!("/{key}/");
+        assert!(server.get(&url).await.json()["paths"][path]["get"].is_object(), "{url}");
+    }
+    let binary = setpoint_apiserver::openapi::V3_PROTOBUF_OLD_TYPE;
+    let binary = server.accept("/openapi/v3/apis/apps/v1", binary).await;
+    assert_eq!(binary.header("content-type"), setpoint_apiserver::openapi::V3_PROTOBUF_TYPE);
     let plain = server.get("/openapi/v3/apis/apps/v1").await;
+    assert_eq!(binary.header("etag"), plain.header("etag"));
     assert_eq!(plain.header("etag"), document.header("etag"));
     assert_eq!(plain.header("cache-control"), "no-cache, private");
 }

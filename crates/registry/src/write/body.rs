@@ -79,8 +79,11 @@ impl Write<'_> {
             Format::Protobuf => unknown(error),
             _ => unknown(&format!("couldn't get version/kind; json parse error: {error}")),
         };
-        let decoded =
-            decode::parse(&body.bytes, body.format).map_err(|e| unrecognized(&e.to_string()))?;
+        // YAML that cannot be read has no type either way.
+        let decoded = decode::parse(&body.bytes, body.format).map_err(|e| match body.format {
+            Format::Yaml => unknown(&e.to_string()),
+            _ => unrecognized(&e.to_string()),
+        })?;
         let type_name = match &decoded.value {
             Value::Object(members) => {
                 for name in ["apiVersion", "kind"] {

@@ -1,7 +1,7 @@
 //! Subresources that another server must answer: a node agent or an aggregated server.
 use super::Write;
 use crate::admission::Operation;
-use crate::connect::{is_connected, no_agent};
+use crate::connect::{is_connected, no_agent, object_name};
 use crate::request::Written;
 use crate::subresource::Subresource;
 use serde_json::Value;
@@ -15,7 +15,7 @@ impl Write<'_> {
     /// The answer for requests that need another server (spec: api-server §5.6).
     pub(super) async fn connect(&self) -> Result<Written, ApiError> {
         let object = self.connected().await?;
-        Err(no_agent(self.resource, &self.target.name, &object))
+        Err(no_agent(self.resource, object_name(self.target)?, &object))
     }
     /// The object that a stream is about, once admission has let it pass.
     pub(super) async fn connected(&self) -> Result<Value, ApiError> {
@@ -27,8 +27,10 @@ impl Write<'_> {
         if is_unknown || !self.is_connect() {
             return Err(ApiError::no_route());
         }
-        let found = self.inner.live(&self.key(&self.target.name)).await?;
-        let found = found.ok_or_else(|| self.not_found())?;
+        let name = object_name(self.target)?;
+        let found = self.inner.live(&self.key(name)).await?;
+        let group_resource = self.resource.group_resource();
+        let found = found.ok_or_else(|| ApiError::not_found(&group_resource, name))?;
         let object: Value = crate::stored::tree(&found.value)?;
         // A log is read, not connected to.
         if subresource == Some(&Subresource::Log) {

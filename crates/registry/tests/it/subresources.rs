@@ -417,6 +417,17 @@ async fn streams_need_a_node_agent() {
     assert_eq!(refused(exec), "400 pod p does not have a host assigned");
     let missing = server.create(&format!("{PODS}/q/exec"), json!({})).await;
     assert_eq!(refused(missing), r#"404 pods "q" not found"#);
+    // The name of a proxied object may be between a scheme and a port.
+    for name in ["p", "p:80", "http:p:web", ":p:80"] {
+        let proxied = server.create(&format!("{PODS}/{name}/proxy"), json!({})).await;
+        assert_eq!(refused(proxied), "400 pod p does not have a host assigned", "{name}");
+    }
+    let missing = server.create(&format!("{PODS}/https:q:80/proxy"), json!({})).await;
+    assert_eq!(refused(missing), r#"404 pods "q" not found"#);
+    for name in ["ftp:p:80", "http:p:80:x", ":80"] {
+        let wrong = server.create(&format!("{PODS}/{name}/proxy"), json!({})).await;
+        assert_eq!(refused(wrong), format!("400 invalid pod request {name:?}"));
+    }
     let token = "/api/v1/namespaces/default/serviceaccounts/x/token";
     let token = server.create(token, json!({})).await;
     assert_eq!(refused(token), r#"404 serviceaccounts "x" not found"#);

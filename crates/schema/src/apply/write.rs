@@ -26,7 +26,10 @@ use std::collections::HashSet;
 ///
 /// An object that is not tracked stays untracked; entries that cannot be read count as none.
 pub fn update(typing: &Typing<'_>, old: Option<&Value>, new: &mut Value, manager: &Manager<'_>) {
-    let given = managed::take(new).filter(|_| manager.subresource.is_empty());
+    // Decoding a custom resource drops an empty list.
+    let is_dropped = |given: &Value| typing.custom && given.as_array().is_some_and(Vec::is_empty);
+    let given =
+        managed::take(new).filter(|given| manager.subresource.is_empty() && !is_dropped(given));
     let entries = {
         let empty = old.is_none().then(|| empty_object(typing));
         let before = old.or(empty.as_ref()).unwrap_or(&Value::Null);

@@ -1,14 +1,6 @@
 //! Numbers as the API stores them: `int64` if the value is one, else `float64`.
 use serde_json::{Number, Value};
 
-/// An integer literal: what does not fit `i64` becomes a float.
-pub(super) fn integer(text: &str) -> Option<Value> {
-    match text.parse::<i64>() {
-        Ok(n) => Some(Value::from(n)),
-        Err(_) => float(text.parse().ok()?),
-    }
-}
-
 /// Integral floats below this are written as integers, so that `1.0` is stored as `1`: 2^53, up to
 /// where every integer is a float.
 const INTEGRAL_MAX: f64 = 9_007_199_254_740_992.0;

@@ -1,9 +1,13 @@
-//! YAML 1.2 with JSON's data model: string keys, no tags beyond the core schema, aliases and merge
-//! keys expanded within limits.
+//! YAML with JSON's data model: string keys, aliases and merge keys expanded within limits.
+//!
+//! Plain scalars have the types that Go's decoder gives them, which are those of YAML 1.1: `yes`
+//! and `on` are booleans, `0644` and `0o644` are octal, `1_000` is a number. Timestamps are strings.
 use super::budget::Budget;
 use super::{
     DecodeError, Decoded, YAML_ALIAS_BYTES_MAX, YAML_ALIAS_NODES_MAX, YAML_DEPTH_MAX, json, number,
 };
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use granit_parser::{Event, Options, Parser, ScalarStyle, Tag};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -34,7 +38,7 @@ pub(super) fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
 }
 
 fn fault(line: usize, what: impl std::fmt::Display) -> DecodeError {
-    DecodeError(format!("error converting YAML to JSON: yaml: line {line}: {what}"))
+    DecodeError(format!("yaml: line {line}: {what}"))
 }
 
 /// Builds a tree from events with an explicit stack, so that depth is heap and bounded.
@@ -78,6 +82,11 @@ impl Builder {
                 if let Some(Frame { node: Open::Map { key: key @ None, members, .. }, .. }) =
                     self.stack.last_mut()
                 {
+                    let text = match is_merge {
+                        true => text,
+                        false => key_text(text, style, tag.as_deref())
+                            .map_err(|error| fault(line, error))?,
+                    };
                     if !is_merge && members.contains_key(&*text) {
                         super::note(&mut self.problems, || {
                             format!("line {line}: key {text:?} already set in map")
@@ -227,58 +236,131 @@ fn depth(value: &Value) -> usize {
     }
 }
 
-/// A scalar by the core schema.
+/// The namespace of YAML's own tags.
+const TAGS: &str = "tag:yaml.org,2002:";
+
+/// The value of a scalar.
 fn scalar(text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, String> {
-    let wanted = tag.and_then(Tag::core_suffix);
-    let value = match wanted {
-        Some("str") => None,
-        Some(_) => plain(&text)?,
-        None if style == ScalarStyle::Plain => plain(&text)?,
-        None => None,
+    let Some(tag) = tag else {
+        let value = if style == ScalarStyle::Plain { plain(&text)? } else { None };
+        return Ok(value.unwrap_or_else(|| Value::String(text.into_owned())));
     };
-    let value = value.unwrap_or_else(|| Value::String(text.into_owned()));
-    Ok(match (wanted, value) {
-        (Some("float"), Value::Number(n)) => n.as_f64().and_then(number::float).unwrap_or_default(),
-        (_, value) => value,
-    })
+    let wanted = tag.suffix_in_namespace(TAGS);
+    let wanted = wanted.as_deref().unwrap_or_default();
+    let value = match wanted {
+        "bool" | "int" | "float" | "null" => plain(&text)?,
+        "binary" => {
+            let packed: String = text.split(['\r', '\n']).collect();
+            let bytes =
+                BASE64.decode(packed).map_err(|_| "!!binary value contains invalid base64 data")?;
+            return Ok(Value::String(String::from_utf8_lossy(&bytes).into_owned()));
+        }
+        // Strings, timestamps, and scalars of tags that mean nothing here.
+        _ => return Ok(Value::String(text.into_owned())),
+    };
+    match (wanted, &value) {
+        ("bool", Some(Value::Bool(_)))
+        | ("int" | "float", Some(Value::Number(_)))
+        | ("null", Some(Value::Null)) => Ok(value.unwrap_or_default()),
+        _ => {
+            let found = match value {
+                None => "str",
+                Some(Value::Null) => "null",
+                Some(Value::Bool(_)) => "bool",
+                Some(_) => "int",
+            };
+            Err(format!("cannot decode !!{found} `{text}` as a !!{wanted}"))
+        }
+    }
+}
+
+/// The text of a map's key: a key is a scalar like any other.
+fn key_text<'a>(
+    text: Cow<'a, str>,
+    style: ScalarStyle,
+    tag: Option<&Tag>,
+) -> Result<Cow<'a, str>, String> {
+    if tag.is_none() && style != ScalarStyle::Plain {
+        return Ok(text);
+    }
+    match scalar(text, style, tag)? {
+        Value::String(text) => Ok(text.into()),
+        Value::Null => Err("unsupported map key of type: %!s(<nil>), key: <nil>".to_owned()),
+        value => Ok(value.to_string().into()),
+    }
 }
 
 /// The value of a plain scalar that is not a string.
 fn plain(text: &str) -> Result<Option<Value>, String> {
     Ok(match text {
         "" | "~" | "null" | "Null" | "NULL" => Some(Value::Null),
-        "true" | "True" | "TRUE" => Some(Value::Bool(true)),
-        "false" | "False" | "FALSE" => Some(Value::Bool(false)),
-        ".inf" | ".Inf" | ".INF" | "+.inf" | "-.inf" | ".nan" | ".NaN" | ".NAN" => {
-            return Err(format!("json: unsupported value: {text}"));
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+            Some(Value::Bool(true))
         }
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+            Some(Value::Bool(false))
+        }
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => {
+            return Err("json: unsupported value: +Inf".to_owned());
+        }
+        "-.inf" | "-.Inf" | "-.INF" => return Err("json: unsupported value: -Inf".to_owned()),
+        ".nan" | ".NaN" | ".NAN" => return Err("json: unsupported value: NaN".to_owned()),
         _ => numeric(text),
     })
 }
 
+/// The value of a number: an integer in any of Go's bases, or a decimal float.
 fn numeric(text: &str) -> Option<Value> {
+    // Underscores separate digits, but not those of a float without an integer part.
+    let packed: Cow<'_, str> = match text.bytes().next()? {
+        b'0'..=b'9' | b'+' | b'-' if text.contains('_') => text.replace('_', "").into(),
+        b'0'..=b'9' | b'+' | b'-' | b'.' => text.into(),
+        _ => return None,
+    };
+    if let Some(value) = integer(&packed) {
+        return Some(value);
+    }
+    if is_float(&packed) { packed.parse::<f64>().ok().and_then(number::float) } else { None }
+}
+
+/// An integer: `0x`, `0o`, `0b` and a leading zero give the base.
+fn integer(text: &str) -> Option<Value> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let bytes = unsigned.as_bytes();
-    if !matches!(bytes.first(), Some(b'0'..=b'9' | b'.')) {
+    let (radix, digits) = match unsigned.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (16, &unsigned[2..]),
+        [b'0', b'o' | b'O', ..] => (8, &unsigned[2..]),
+        [b'0', b'b' | b'B', ..] => (2, &unsigned[2..]),
+        [b'0', _, ..] => (8, &unsigned[1..]),
+        _ => (10, unsigned),
+    };
+    if !digits.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return None;
     }
-    if bytes.iter().all(u8::is_ascii_digit) {
-        return number::integer(text.strip_prefix('+').unwrap_or(text));
+    let size = u64::from_str_radix(digits, radix).ok()?;
+    if text.starts_with('-') {
+        return 0i64.checked_sub_unsigned(size).map(Value::from);
     }
-    let radix = |digits: &str, radix| {
-        let number = i64::from_str_radix(digits, radix).ok().map(Value::from);
-        number.filter(|_| !digits.starts_with(['+', '-']))
+    match i64::try_from(size) {
+        Ok(number) => Some(number.into()),
+        // Only what has no sign is unsigned.
+        Err(_) if unsigned.len() == text.len() => number::float(size as f64),
+        Err(_) => None,
+    }
+}
+
+/// Whether a text is `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`.
+fn is_float(text: &str) -> bool {
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let (number, exponent) = match unsigned.split_once(['e', 'E']) {
+        Some((number, exponent)) => (number, Some(exponent)),
+        None => (unsigned, None),
     };
-    if unsigned.len() == text.len() {
-        if let Some(hex) = text.strip_prefix("0x") {
-            return radix(hex, 16);
-        }
-        if let Some(octal) = text.strip_prefix("0o") {
-            return radix(octal, 8);
-        }
-    }
-    let floaty = bytes.iter().all(|b| matches!(b, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'))
-        && bytes.iter().any(u8::is_ascii_digit)
-        && unsigned != ".";
-    if floaty { text.parse::<f64>().ok().and_then(number::float) } else { None }
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let is_number = match number.split_once('.') {
+        None => is_digits(number),
+        Some(("", part)) => is_digits(part),
+        Some((whole, part)) => is_digits(whole) && (part.is_empty() || is_digits(part)),
+    };
+    let is_exponent = |text: &str| is_digits(text.strip_prefix(['-', '+']).unwrap_or(text));
+    is_number && exponent.is_none_or(is_exponent)
 }
