@@ -108,8 +108,8 @@ pub(crate) struct Restore {
     salvage: Option<PathBuf>,
     /// How much to increase the revision of the copy, as etcdutl's option. The history before is
     /// compacted. Must exceed the number of writes since the backup, because clients may have seen
-    /// their revisions: they would miss the next writes. 0 keeps the revision and the history of the
-    /// copy, for folders that no client of the old one uses.
+    /// their revisions: they would miss the next writes. 0 keeps the revision and the history of
+    /// the copy, for folders that no client of the old one uses.
     #[arg(long, value_name = "N", default_value_t = BUMP_REVISION, conflicts_with = "salvage",
         value_parser = clap::value_parser!(u64).range(..=BUMP_MAX))]
     bump_revision: u64,

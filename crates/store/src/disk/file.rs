@@ -208,9 +208,9 @@ pub(super) fn file_journal(
         return Err(DiskError::DamagedJournal { path: beside, what: what.clone() });
     }
     let is_continued = matches!(mark, Mark::Id(_)) && damage.is_none();
-    let is_unmarked = mark != Mark::Unused && !is_continued;
+    let ends = mark != Mark::Unused && !is_continued;
     let mut filed = before;
-    if !found.entries.is_empty() || damage.is_some() || is_unmarked {
+    if !found.entries.is_empty() || damage.is_some() || ends {
         // One transaction: without the mark, nothing of the journal is read again.
         filed = write(database, |tables| {
             found.entries.iter().try_for_each(|entry| tables.file(entry))?;

@@ -7,9 +7,9 @@
 //! commits of several batches are a *lap* of the journal, which one transaction moves into redb's
 //! file ([`filing`](super::filing)).
 //!
-//! The file has a page with a header, and two halves that each have room for a lap. While one lap is
-//! moved into redb's file, the writer fills the next one in the other half. A half is overwritten
-//! once its lap is in redb's file.
+//! The file has a page with a header, and two halves that each have room for a lap. While one lap
+//! is moved into redb's file, the writer fills the next one in the other half. A half is
+//! overwritten once its lap is in redb's file.
 //!
 //! ```text
 //!   store.redb      at 10 ─────────────▶ at 20 ─────────────▶ at 30
