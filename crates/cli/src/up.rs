@@ -498,7 +498,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
         if is_orphan {
             remove_leftovers(&leftovers);
         }
-        Ok(())
+        anyhow::Ok(())
     };
     tokio::select! {
         biased;
