@@ -13,7 +13,7 @@ use crate::print;
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
-use setpoint::store::{Damage, DiskError, DiskStat, DiskStore};
+use setpoint::store::{Damage, DiskError, DiskStat, DiskStore, disk::BUMP_REVISION};
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, BufReader, BufWriter, Write},
@@ -45,6 +45,9 @@ pub(crate) enum Command {
     /// A damaged copy is refused, with the position of the damage, and nothing remains in the
     /// folder. With `--salvage` the new store has the last version of every object that can be read
     /// from the damaged one, without history. The missing objects are listed.
+    ///
+    /// The new store continues at a higher revision than the copy, without history, so that clients
+    /// of the old store list again (--bump-revision).
     Restore(Restore),
     /// Return unused space in the file to the file system. The store must not be in use.
     ///
@@ -103,7 +106,17 @@ pub(crate) struct Restore {
     /// A data folder with a damaged store. It must not be in use, and is not changed.
     #[arg(long, value_name = "DIR", conflicts_with = "file")]
     salvage: Option<PathBuf>,
+    /// How much to increase the revision of the copy, as etcdutl's option. The history before is
+    /// compacted. Must exceed the number of writes since the backup, because clients may have seen
+    /// their revisions: they would miss the next writes. 0 keeps the revision and the history of
+    /// the copy, for folders that no client of the old one uses.
+    #[arg(long, value_name = "N", default_value_t = BUMP_REVISION, conflicts_with = "salvage",
+        value_parser = clap::value_parser!(u64).range(..=BUMP_MAX))]
+    bump_revision: u64,
 }
+
+/// Maximum of `--bump-revision`, so that revisions stay far below 2⁶³, which clients may count to.
+const BUMP_MAX: u64 = 1 << 40;
 
 /// The program's exit code for an error.
 ///
@@ -118,6 +131,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
             cause.downcast_ref(),
             Some(
                 DiskError::Damaged { .. }
+                    | DiskError::DamagedJournal { .. }
                     | DiskError::DamagedObjects { .. }
                     | DiskError::DamagedCopy { .. }
             )
@@ -133,10 +147,11 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Check(Folder { data }) => check(&data),
         Command::Stat(Stat { folder, output }) => stat(&folder.data, output),
         Command::Backup(Copy { data, file }) => backup(&data, &file),
-        Command::Restore(Restore { data, file: Some(file), .. }) => {
+        Command::Restore(Restore { data, file: Some(file), bump_revision, .. }) => {
             let copy =
                 File::open(&file).with_context(|| format!("cannot open {}", file.display()))?;
-            let revision = DiskStore::restore(&data, BufReader::new(copy), &file)?;
+            let copy = BufReader::new(copy);
+            let revision = DiskStore::restore(&data, copy, &file, bump_revision)?;
             print(format_args!("{} is at revision {revision}\n", data.display()))
         }
         Command::Restore(Restore { data, salvage, .. }) => {
@@ -186,6 +201,9 @@ fn list(damage: &Damage) -> anyhow::Result<()> {
     }
     if damage.n_unnamed > 0 {
         print(format_args!("lost: up to {} objects with unknown names\n", damage.n_unnamed))?;
+    }
+    if let Some(what) = &damage.journal {
+        print(format_args!("lost: the newest writes: store.journal {what}\n"))?;
     }
     Ok(())
 }

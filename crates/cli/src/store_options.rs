@@ -139,7 +139,7 @@ pub(crate) async fn open_store(
             bail!("--store memory does not use a folder: remove --data or --store")
         }
         (StoreKind::Disk, Some(folder)) => {
-            open_disk(folder, clock, history_age_max, options.damaged)
+            open_disk(folder, clock, history_age_max, options.damaged).await
         }
         (StoreKind::Disk, None) => bail!("--store disk needs a folder: --data DIR"),
         (StoreKind::Etcd, None) if !etcd.etcd_endpoints.is_empty() => open_etcd(etcd).await,
@@ -149,7 +149,7 @@ pub(crate) async fn open_store(
     }
 }
 
-fn open_disk(
+async fn open_disk(
     folder: &Path,
     clock: &Clock,
     history_age_max: Duration,
@@ -164,9 +164,12 @@ fn open_disk(
     let now_ms = Arc::new(now_ms);
     let options = DiskOptions { history_age_max, now_ms, on_damage, ..DiskOptions::default() };
     crate::data::quiet_engine();
-    let disk = DiskStore::open(folder, options).context("open the data folder")?;
+    let path = folder.to_owned();
+    // Reads the whole file. The caller waits for signals meanwhile.
+    let opened = tokio::task::spawn_blocking(move || DiskStore::open(path, options)).await;
+    let disk = opened.context("open the data folder")?.context("open the data folder")?;
     if let Some(damage) = disk.damage() {
-        tracing::warn!(%damage, "serving a store with damaged objects");
+        tracing::warn!(%damage, "serving a damaged store");
         for (key, _) in damage.objects.iter().take(LOGGED_MAX) {
             tracing::warn!(%key, "damaged object");
         }

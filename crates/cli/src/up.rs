@@ -249,7 +249,8 @@ enum LogLines {
     Json,
 }
 
-/// Starts a control plane, prints one line when it is ready, and runs until SIGINT or SIGTERM.
+/// Starts a control plane, prints one line when it is ready, and runs until SIGINT or SIGTERM. A
+/// second signal ends the program at once.
 pub(crate) fn up(options: Options) -> anyhow::Result<()> {
     setpoint::log::init(match options.log_format {
         LogLines::Text => LogFormat::Text,
@@ -288,8 +289,10 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
         biased;
         // Cancel safe: the program exits.
         open = open_store(&options.store, &clock, history) => open?,
-        _ = interrupt.recv() => return Ok(()),
-        _ = terminate.recv() => return Ok(()),
+        // The runtime would wait for the thread that reads the data folder. To end it is like a
+        // kill, and nothing has been acknowledged.
+        _ = interrupt.recv() => std::process::exit(0),
+        _ = terminate.recv() => std::process::exit(0),
     };
     let wrapped = encryption::wrap(open.store.clone(), &options.encryption)?;
     let metrics = Metrics::new();
@@ -475,26 +478,42 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
             }
         }
     }
-    stop_nodes.cancel();
-    while let Some(ended) = nodes.join_next().await {
-        if let Err(error) = ended.context("stop the process nodes").flatten() {
-            tracing::error!(error = format!("{error:#}"), "the process nodes have failed");
+    let stopping = async {
+        stop_nodes.cancel();
+        while let Some(ended) = nodes.join_next().await {
+            if let Err(error) = ended.context("stop the process nodes").flatten() {
+                tracing::error!(error = format!("{error:#}"), "the process nodes have failed");
+            }
         }
+        if is_orphan {
+            tracing::info!("the process that started this one has ended: stopping");
+        }
+        stop.cancel();
+        while let Some(ended) = running.join_next().await {
+            ended?.context("stop the control plane")?;
+        }
+        stop_background.cancel();
+        while background.join_next().await.is_some() {}
+        open.close().await;
+        if is_orphan {
+            remove_leftovers(&leftovers);
+        }
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        biased;
+        stopped = stopping => stopped,
+        // Cancel safe: the process ends. As after a kill, acknowledged writes are in the store.
+        _ = interrupt.recv() => end_at_once("SIGINT"),
+        // Cancel safe: as above.
+        _ = terminate.recv() => end_at_once("SIGTERM"),
     }
-    if is_orphan {
-        tracing::info!("the process that started this one has ended: stopping");
-    }
-    stop.cancel();
-    while let Some(ended) = running.join_next().await {
-        ended?.context("stop the control plane")?;
-    }
-    stop_background.cancel();
-    while background.join_next().await.is_some() {}
-    open.close().await;
-    if is_orphan {
-        remove_leftovers(&leftovers);
-    }
-    Ok(())
+}
+
+/// Ends the process without waiting for requests, or for a disk that does not answer.
+fn end_at_once(signal: &str) -> ! {
+    tracing::warn!("{signal} while stopping: ending at once");
+    std::process::exit(1)
 }
 
 /// Parses `90`, `90s` or `1h0m0s`: whole hours, minutes and seconds, at least one second in all.

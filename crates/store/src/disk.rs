@@ -34,6 +34,7 @@
 //! | a failed read | not affected | that read is `Unavailable`; the file is opened again for the next |
 //! | a damaged record or page, found while serving | [`StoreError::Damaged`] if they would replace it | `Damaged` if they read it |
 //! | the same, found at opening, which checks the checksum of every page | by [`DiskOptions::on_damage`]: the opening fails and names the damage, or the rest is served | the same |
+//! | a journal that is missing, damaged or another store's, found at opening | the same: the newest commits are lost | the same |
 //!
 //! The writer opens the file again after a failed batch and checks whether the batch is in it
 //! (`writer.rs` has the reasons). An expired value that cannot be deleted stays, and its deletion
@@ -89,7 +90,6 @@ mod writer;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
-use redb::StorageBackend;
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -109,6 +109,7 @@ use self::{
     feed::DiskFeed,
     file::OpenFile,
     filing::Laps,
+    journal::{InFolder, OpenJournal},
     published::Shared,
     read::View,
     reserve::{Reserve, ReserveFile},
@@ -116,6 +117,7 @@ use self::{
     writer::Writer,
 };
 pub use self::{
+    backup::BUMP_REVISION,
     damage::{DAMAGED_NAMED_MAX, DAMAGED_PREFIX, Damage, OnDamage},
     error::DiskError,
     stat::DiskStat,
@@ -161,6 +163,8 @@ pub struct DiskOptions {
     /// The wall clock: milliseconds since 1970, for times to live that outlast the process. The
     /// default is a constant 0, so that each start restarts the times to live.
     pub now_ms: Arc<dyn Fn() -> u64 + Send + Sync>,
+    /// Random numbers, to tell a folder's journal from others. The operating system's by default.
+    pub random: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl Default for DiskOptions {
@@ -174,6 +178,8 @@ impl Default for DiskOptions {
             reserve_bytes: 8 << 20,
             on_damage: OnDamage::default(),
             now_ms: Arc::new(|| 0),
+            // If the system has none, journals look alike, and only a missing one is noticed.
+            random: Arc::new(|| getrandom::u64().unwrap_or(1)),
         }
     }
 }
@@ -232,19 +238,20 @@ impl DiskStore {
         file::make_missing(folder)?;
         let path = folder.join(FILE);
         let on_damage = options.on_damage;
-        salvage::recover_damaged(folder, &path, on_damage)?;
-        match Self::open_file(folder, &path, options.clone(), Laps::of_thread) {
+        let found = salvage::recover_damaged(folder, &path, on_damage)?;
+        let open = |options, found| Self::open_file(folder, &path, options, found, Laps::of_thread);
+        match open(options.clone(), found.clone()) {
             // Repair after a crash may fail for lack of room.
             Err(refusal) if refusal.is_full() => {
                 let mut reserve = ReserveFile::of(folder, options.reserve_bytes);
                 if !reserve.release() {
                     return Err(refusal);
                 }
-                Self::open_file(folder, &path, options, Laps::of_thread)
+                open(options, found)
             }
             Err(refusal) => {
-                salvage::recover_refused(folder, &path, refusal, on_damage)?;
-                Self::open_file(folder, &path, options, Laps::of_thread)
+                let found = salvage::recover_refused(folder, &path, refusal, on_damage)?;
+                open(options, Some(found))
             }
             opened => opened,
         }
@@ -254,6 +261,7 @@ impl DiskStore {
         folder: &Path,
         path: &Path,
         options: DiskOptions,
+        found: Option<Damage>,
         laps: impl FnOnce(mpsc::WeakSender<Queued>) -> Laps,
     ) -> Result<Self, DiskError> {
         guarded(path, || file::check_openable(path))?;
@@ -271,32 +279,41 @@ impl DiskStore {
             Box::new(reserve)
         };
         let open = (Box::new(open) as Box<OpenFile>, sync_failed);
-        let journal = || journal::open(folder);
+        let journal = InFolder(folder);
         let with = (path.to_owned(), options.clone());
-        guarded(path, || Self::open_with(with.0, with.1, open, journal, reserve, laps))
+        guarded(path, || Self::open_with(with, found, open, &journal, reserve, laps))
     }
 
-    /// `sync_failed` stays true if it is unknown whether a failure was a sync's. `journal` and
-    /// `reserve` are called after the file is open.
+    /// `found` is damage that was repaired before. `sync_failed` stays true if it is unknown
+    /// whether a failure was a sync's. `journal` and `reserve` are used after the file is open.
     fn open_with(
-        path: PathBuf,
-        options: DiskOptions,
+        (path, options): (PathBuf, DiskOptions),
+        found: Option<Damage>,
         (open, sync_failed): (Box<OpenFile>, SyncFailed),
-        journal: impl FnOnce() -> Result<Box<dyn StorageBackend>, DiskError>,
+        journal: &dyn OpenJournal,
         reserve: impl FnOnce() -> Box<dyn Reserve>,
         laps: impl FnOnce(mpsc::WeakSender<Queued>) -> Laps,
     ) -> Result<Self, DiskError> {
         let database = open(&path).map_err(|fault| fault.of_file(&path))?;
         file::prepare(&database, &path)?;
-        let journal = file::file_journal(&database, journal()?, &path, options.on_damage)?;
+        let moved = file::file_journal(&database, journal, &path, options.on_damage)?;
         let (position, snapshot) =
             file::position(&database).map_err(|fault| fault.of_file(&path))?;
-        let damage = damage::marked(&snapshot).map_err(|fault| fault.of_file(&path))?;
+        let found = match (found, moved.damage) {
+            (found, None) => found,
+            (found, journal) => Some(Damage { journal, ..found.unwrap_or_default() }),
+        };
+        let damage = damage::marked(&snapshot, found).map_err(|fault| fault.of_file(&path))?;
         let damage = match (damage, options.on_damage) {
             (Some(damage), OnDamage::Refuse) => {
                 return Err(DiskError::DamagedObjects { path, damage: Box::new(damage) });
             }
             (damage, _) => damage,
+        };
+        // Last, so that a folder that is refused is not changed.
+        let journal = match moved.journal {
+            Some(journal) => journal,
+            None => file::begin_journal(&database, journal, &path, (options.random)().max(1))?,
         };
         let shared = Arc::new(Shared::new(position, snapshot));
         let view = shared.with(|published| View::of(published)).ok_or_else(|| {

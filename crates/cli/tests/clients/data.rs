@@ -1,10 +1,12 @@
 //! A data folder: acknowledged writes survive any end of the program.
 
 use crate::raw;
-use crate::server::Server;
+use crate::server::{PATIENCE, Server};
 use serde_json::{Value, json};
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 const PATH: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -45,6 +47,59 @@ fn objects_survive_a_clean_stop_and_a_kill() {
     let events = raw::get(&server, &path);
     assert_eq!(events.code, 200, "{events:?}");
     assert!(events.body.contains("ADDED") && events.body.contains("second"), "{events:?}");
+}
+
+/// The first signal waits for requests that are being sent, the second one does not.
+#[test]
+fn second_signal_ends_the_program_at_once_and_acknowledged_writes_stay() {
+    let data = tempfile::tempdir().unwrap();
+    for signal in ["INT", "TERM"] {
+        let mut server = start(data.path());
+        create(&server, &signal.to_lowercase());
+        let mut open = raw::connect(&server);
+        let head = "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: localhost\r\n\
+            Content-Type: application/json\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n";
+        open.write_all(head.as_bytes()).unwrap();
+        // The server waits for the body.
+        let mut answer = [0; 12];
+        open.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 100");
+        server.signal(signal);
+        let started = Instant::now();
+        while !server.log().contains(&format!("SIG{signal}: stopping")) {
+            assert!(started.elapsed() < PATIENCE, "{}", server.log());
+            std::thread::yield_now();
+        }
+        assert_eq!(server.stop(signal).code(), Some(1), "{}", server.log());
+        assert!(server.log().contains("ending at once"), "{}", server.log());
+    }
+    let server = start(data.path());
+    get(&server, "int");
+    get(&server, "term");
+}
+
+#[test]
+fn a_lost_journal_is_reported_with_an_exit_code_or_the_rest_is_served() {
+    let data = tempfile::tempdir().unwrap();
+    let mut server = start(data.path());
+    create(&server, "first");
+    assert!(server.stop("TERM").success());
+    // Not needed after a clean stop.
+    let journal = data.path().join("store.journal");
+    std::fs::remove_file(&journal).unwrap();
+    let mut server = start(data.path());
+    create(&server, "second");
+    assert!(!server.stop("KILL").success());
+    std::fs::remove_file(&journal).unwrap();
+    let (code, text) = failed_start(data.path(), "refuse").unwrap();
+    assert_eq!(code, 3, "{text}");
+    assert!(text.contains("store.journal is missing") && text.contains("are lost"), "{text}");
+    for command in ["check", "stat"] {
+        let refused = store(&[command.as_ref(), "--data".as_ref(), data.path().as_os_str()]);
+        assert!(refused.unwrap_err().contains("store.journal is missing"));
+    }
+    assert_eq!(failed_start(data.path(), "serve"), None);
+    get(&start(data.path()), "first");
 }
 
 #[test]
@@ -116,6 +171,22 @@ fn store_is_backed_up_while_it_serves_and_the_copy_serves_the_same() {
     let restored = start(&other);
     assert_eq!(get(&restored, "first"), first);
     assert_eq!(raw::get(&restored, &format!("{PATH}/later")).code, 404);
+    // A client of the old store must list again: it may have seen later revisions than the copy's.
+    let later = format!("{PATH}?watch=1&timeoutSeconds=1&resourceVersion={revision}");
+    let expired = raw::get(&restored, &later);
+    assert!(expired.body.contains("\"code\":410"), "{expired:?}");
+    let second = create(&restored, "second");
+    let bumped: u64 = second["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    assert!(bumped > revision + 1_000_000_000, "{bumped}");
+    // Unless the copy's history is wanted.
+    let same = folder.path().join("same");
+    let bump = ["--bump-revision", "0"].map(std::ffi::OsStr::new);
+    let restore = ["restore".as_ref(), "--data".as_ref(), same.as_os_str(), copy.as_os_str()];
+    store(&[&restore[..], &bump[..]].concat()).unwrap();
+    assert!(as_json(&same)["revision"].as_u64().unwrap() < 1_000_000_000);
+    let continued = raw::get(&start(&same), &later);
+    let is_continued = continued.code == 200 && !continued.body.contains("\"code\":410");
+    assert!(is_continued, "{continued:?}");
 
     assert!(server.stop("TERM").success());
     assert!(ask("check", &data, None).unwrap().contains("is intact"));

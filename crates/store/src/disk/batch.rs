@@ -157,6 +157,24 @@ impl<'t> BatchTables<'t> {
         Ok(())
     }
 
+    /// Notes that everything is in the file, and the journal is not needed.
+    pub(super) fn unmark_journal(&mut self) -> Result<(), Fault> {
+        self.meta.remove(name::JOURNAL)?;
+        Ok(())
+    }
+
+    /// Continues `gap` revisions later without history: a client that has seen a lost commit must
+    /// not take another one for it.
+    pub(super) fn skip_revisions(&mut self, gap: u64) -> Result<(), Fault> {
+        if self.now.oldest < self.now.revision {
+            // Unreadable history is retained.
+            self.compact(self.now.revision, usize::MAX).or_else(Fault::not_of_a_record)?;
+        }
+        self.now.revision = self.now.revision.saturating_add(gap);
+        self.now.oldest = self.now.revision;
+        Ok(())
+    }
+
     /// Writes the store's position. The last step before the transaction's commit.
     pub(super) fn close(mut self) -> Result<Position, Fault> {
         self.meta.insert(name::REVISION, self.now.revision)?;

@@ -9,6 +9,7 @@ use std::fmt;
 
 use super::{
     error::Fault,
+    journal,
     layout::{KEYS, Place},
 };
 use crate::contract::*;
@@ -44,6 +45,9 @@ pub struct Damage {
     pub n_unnamed: u64,
     /// Whether only an older state of the file was found: the newest commits are missing.
     pub is_older: bool,
+    /// Why the newest commits are lost, if the journal is missing, is not the store's, or is
+    /// damaged: follows its name.
+    pub journal: Option<String>,
     /// Number of readable objects.
     pub n_readable: u64,
     /// Tables with damaged pages. `head` is the file's first page.
@@ -93,27 +97,36 @@ impl fmt::Display for Damage {
                 "; the newest commits are lost: what can be read is a former state of the file"
             )?;
         }
+        if let Some(what) = &self.journal {
+            write!(f, "; {} {what}", journal::FILE)?;
+        }
         Ok(())
     }
 }
 
-/// The objects that were marked as damaged when the store was salvaged, and not written since.
-pub(super) fn marked(snapshot: &ReadTransaction) -> Result<Option<Damage>, Fault> {
-    let table = match snapshot.open_table(DAMAGED) {
-        Ok(table) => table,
-        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
+/// The objects that were marked as damaged when the store was salvaged, and not written since, with
+/// what this opening has found.
+pub(super) fn marked(
+    snapshot: &ReadTransaction,
+    found: Option<Damage>,
+) -> Result<Option<Damage>, Fault> {
     let keys = snapshot.open_table(KEYS)?;
-    let mut damage = Damage::default();
-    for row in table.iter()? {
-        let (key, since) = row?;
-        let place = keys.get(key.value())?.map(|row| Place::of(row.value()));
-        if place.is_some_and(|place| place.at.0 == since.value() && !place.is_deleted()) {
-            damage.add(key.value(), "it was damaged before");
+    let (is_found, mut damage) = (found.is_some(), found.unwrap_or_default());
+    (damage.objects, damage.n_objects, damage.n_readable) = (Vec::new(), 0, 0);
+    match snapshot.open_table(DAMAGED) {
+        Ok(table) => {
+            for row in table.iter()? {
+                let (key, since) = row?;
+                let place = keys.get(key.value())?.map(|row| Place::of(row.value()));
+                if place.is_some_and(|place| place.at.0 == since.value() && !place.is_deleted()) {
+                    damage.add(key.value(), "it was damaged before");
+                }
+            }
         }
+        Err(redb::TableError::TableDoesNotExist(_)) => {}
+        Err(error) => return Err(error.into()),
     }
-    if damage.n_objects == 0 {
+    if damage.n_objects == 0 && !is_found {
         return Ok(None);
     }
     for row in keys.iter()? {

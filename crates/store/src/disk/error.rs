@@ -46,6 +46,19 @@ pub enum DiskError {
         /// What is wrong, and where.
         what: String,
     },
+    /// The journal is missing, is not the store's, or is damaged. The newest commits are lost. What
+    /// is before them can be served.
+    #[error(
+        "{} {what}: bring back the right file; or serve what is before them with `setpoint up --damaged=serve`, \
+         or restore a backup with `setpoint store restore`",
+        .path.display()
+    )]
+    DamagedJournal {
+        /// The journal.
+        path: PathBuf,
+        /// What is wrong, and which commits are lost.
+        what: String,
+    },
     /// Some of the file's pages are damaged. It is known what they held, and the rest can be read.
     #[error(
         "{} is damaged: {damage}: `setpoint store check` lists the damage, `setpoint up --damaged=serve` serves what can be read, \

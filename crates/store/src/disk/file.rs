@@ -4,7 +4,7 @@
 //! right name was whole at some time, and an empty one is damaged, not new. Before a file is opened
 //! for writing it is checked. A file that this program cannot open stays unchanged to the byte.
 
-use redb::{Database, DatabaseError, ReadTransaction, ReadableDatabase, StorageBackend};
+use redb::{Database, DatabaseError, ReadTransaction, ReadableDatabase};
 use std::{
     fs::{self, File},
     io,
@@ -16,13 +16,17 @@ use super::{
     batch::{BatchTables, Position, Scratch},
     damage::OnDamage,
     error::{DiskError, Fault},
-    journal::{self, Journal},
+    journal::{self, Found, InFolder, Journal, Mark, OpenJournal},
     layout::{EXPIRING, FORMAT, KEYS, LOG, META, name},
     lock::Locked,
     migrate,
     read::View,
     salvage,
 };
+use crate::contract::Revision;
+
+/// Maximum number of damaged files of one revision in a folder.
+const ASIDE_MAX: u32 = 100;
 
 /// Opens the engine's file. Tests pass their own.
 pub(super) type OpenFile = dyn Fn(&Path) -> Result<Database, Fault> + Send;
@@ -129,6 +133,25 @@ impl Drop for NewFile {
     }
 }
 
+/// Keeps a damaged file as `<path>.damaged-<revision>`, before a new one takes its place. A hard
+/// link, so that a start at any moment finds a store and does not create an empty one.
+pub(super) fn keep_aside(path: &Path, revision: Revision) -> Result<(), DiskError> {
+    let mut n = 1;
+    loop {
+        let mut aside = path.as_os_str().to_owned();
+        aside.push(format!(".damaged-{revision}"));
+        if n > 1 {
+            aside.push(format!(".{n}"));
+        }
+        let aside = PathBuf::from(aside);
+        match fs::hard_link(path, &aside) {
+            // Another one, or a link of a process that was killed before it replaced the file.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && n < ASIDE_MAX => n += 1,
+            linked => return linked.map_err(io_error("keep the damaged file as", &aside)),
+        }
+    }
+}
+
 /// Opens an existing store's file for maintenance.
 pub(super) fn open_existing(path: &Path) -> Result<Database, DiskError> {
     if let Some(damaged) = salvage::survey(path)? {
@@ -138,65 +161,109 @@ pub(super) fn open_existing(path: &Path) -> Result<Database, DiskError> {
     let database = open(path, None).map_err(|fault| fault.of_file(path))?;
     prepare(&database, path)?;
     let folder = path.parent().unwrap_or(Path::new("."));
-    file_journal(&database, journal::open(folder)?, path, OnDamage::Refuse)?;
+    end_journal(&database, &InFolder(folder), path)?;
     Ok(database)
 }
 
-/// Moves the commits of the journal into the file, and begins a lap of the journal.
+/// Moves the commits of the journal into the file, which may then go without it.
+pub(super) fn end_journal(
+    database: &Database,
+    journal: &dyn OpenJournal,
+    path: &Path,
+) -> Result<(), DiskError> {
+    if file_journal(database, journal, path, OnDamage::Refuse)?.journal.is_some() {
+        write(database, |tables| tables.unmark_journal()).map_err(|fault| fault.of_file(path))?;
+    }
+    Ok(())
+}
+
+/// A journal whose commits were moved into the file.
+pub(super) struct Moved {
+    /// The journal, if the mark still names it.
+    pub(super) journal: Option<Journal>,
+    /// Damage that was found, after the journal's name.
+    pub(super) damage: Option<String>,
+}
+
+/// Moves the commits of the journal into the file.
 pub(super) fn file_journal(
     database: &Database,
-    journal: Box<dyn StorageBackend>,
+    journal: &dyn OpenJournal,
     path: &Path,
     on_damage: OnDamage,
+) -> Result<Moved, DiskError> {
+    let of_file = |fault: Fault| fault.of_file(path);
+    let (before, snapshot) = position(database).map_err(of_file)?;
+    let mark = mark(&snapshot).map_err(of_file)?;
+    drop(snapshot);
+    let beside = path.with_file_name(journal::FILE);
+    let read = || io_error("read", &beside);
+    let file = journal.existing()?;
+    let mut found = match &file {
+        Some(file) => journal::read(&**file, mark, before.revision).map_err(read())?,
+        None => Found::missing(mark, before.revision),
+    };
+    let damage = found.damage.take();
+    if let (Some(what), OnDamage::Refuse) = (&damage, on_damage) {
+        return Err(DiskError::DamagedJournal { path: beside, what: what.clone() });
+    }
+    let is_continued = matches!(mark, Mark::Id(_)) && damage.is_none();
+    let ends = mark != Mark::Unused && !is_continued;
+    let mut filed = before;
+    if !found.entries.is_empty() || damage.is_some() || ends {
+        // One transaction: without the mark, nothing of the journal is read again.
+        filed = write(database, |tables| {
+            found.entries.iter().try_for_each(|entry| tables.file(entry))?;
+            if damage.is_some() {
+                tables.skip_revisions(salvage::REVISION_GAP)?;
+            }
+            if is_continued { Ok(()) } else { tables.unmark_journal() }
+        })
+        .map_err(of_file)?;
+    }
+    let journal = match file.filter(|_| is_continued) {
+        Some(file) => Some(Journal::continued(file, &found, filed.revision).map_err(read())?),
+        None => None,
+    };
+    Ok(Moved { journal, damage })
+}
+
+/// Begins a journal, and then marks it as in use. `id` is not zero.
+pub(super) fn begin_journal(
+    database: &Database,
+    journal: &dyn OpenJournal,
+    path: &Path,
+    id: u64,
 ) -> Result<Journal, DiskError> {
     let of_file = |fault: Fault| fault.of_file(path);
-    let before = position(database).map_err(of_file)?.0;
+    let filed = position(database).map_err(of_file)?.0.revision;
     let beside = path.with_file_name(journal::FILE);
-    let (mut journal, found) =
-        Journal::of(journal, before.revision).map_err(io_error("read", &beside))?;
-    let is_damaged = found.damage.is_some();
-    if let (Some(what), OnDamage::Refuse) = (found.damage, on_damage) {
-        return Err(DiskError::Damaged { path: beside, what });
-    }
-    if !found.entries.is_empty() {
-        let filed = || {
-            let mut transaction = database.begin_write()?;
-            transaction.set_quick_repair(true);
-            let mut scratch = Scratch::default();
-            let mut tables = BatchTables::open(&transaction, before, &mut scratch)?;
-            for entry in &found.entries {
-                tables.file(entry)?;
-            }
-            let position = tables.close()?;
-            transaction.commit()?;
-            Ok(position)
-        };
-        journal.begin(filed().map_err(of_file)?.revision);
-    }
-    if is_damaged {
-        journal.begin(skip_revisions(database).map_err(of_file)?);
-        journal.clear().map_err(io_error("clear", &beside))?;
-    }
+    let journal =
+        Journal::create(journal.created()?, id, filed).map_err(io_error("write", &beside))?;
+    let marked = || {
+        let mut transaction = database.begin_write()?;
+        transaction.set_quick_repair(true);
+        transaction.open_table(META)?.insert(name::JOURNAL, id)?;
+        Ok(transaction.commit()?)
+    };
+    marked().map_err(of_file)?;
     Ok(journal)
 }
 
-/// Continues behind the revisions of acknowledged commits that are lost, without history: a client
-/// that has seen one of them must not take another commit for it. Returns the new revision.
-fn skip_revisions(database: &Database) -> Result<u64, Fault> {
+/// Changes a file that is not served yet, in one transaction. Returns its new position.
+pub(super) fn write(
+    database: &Database,
+    change: impl FnOnce(&mut BatchTables<'_>) -> Result<(), Fault>,
+) -> Result<Position, Fault> {
     let before = position(database)?.0;
     let mut transaction = database.begin_write()?;
     transaction.set_quick_repair(true);
     let mut scratch = Scratch::default();
     let mut tables = BatchTables::open(&transaction, before, &mut scratch)?;
-    if before.oldest < before.revision {
-        // Unreadable history is retained.
-        tables.compact(before.revision, usize::MAX).or_else(Fault::not_of_a_record)?;
-    }
-    tables.now.revision += salvage::REVISION_GAP;
-    tables.now.oldest = tables.now.revision;
+    change(&mut tables)?;
     let position = tables.close()?;
     transaction.commit()?;
-    Ok(position.revision)
+    Ok(position)
 }
 
 /// Opens an existing file. `cache_bytes` is the size of its cache in memory.
@@ -324,4 +391,10 @@ pub(super) fn position_in(transaction: &ReadTransaction) -> Result<Position, Fau
         oldest: number(name::OLDEST)?,
         superseded: number(name::SUPERSEDED)?,
     })
+}
+
+/// What the file says of the journal.
+pub(super) fn mark(transaction: &ReadTransaction) -> Result<Mark, Fault> {
+    let row = transaction.open_table(META)?.get(name::JOURNAL)?;
+    Ok(Mark::of_row(row.map(|row| row.value())))
 }

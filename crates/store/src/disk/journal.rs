@@ -7,9 +7,9 @@
 //! commits of several batches are a *lap* of the journal, which one transaction moves into redb's
 //! file ([`filing`](super::filing)).
 //!
-//! The file has two halves, and each has room for a lap. While one lap is moved into redb's file,
-//! the writer fills the next one in the other half. A half is overwritten once its lap is in redb's
-//! file.
+//! The file has a page with a header, and two halves that each have room for a lap. While one lap
+//! is moved into redb's file, the writer fills the next one in the other half. A half is
+//! overwritten once its lap is in redb's file.
 //!
 //! ```text
 //!   store.redb      at 10 ─────────────▶ at 20 ─────────────▶ at 30
@@ -42,6 +42,23 @@
 //! began after the frames of the lap before it were synced.
 //!
 //! Formats before 4 had the first half only.
+//!
+//! # The mark
+//!
+//! A store that was not closed needs its journal. So the table `meta` of redb's file has a
+//! [`Mark`], and the header has the id that the mark names: `setpjrnh`, the CRC-32 of the id, and
+//! the id, a random number. An opening refuses a journal that is missing, or has another id.
+//!
+//! | step | journal | mark |
+//! |---|---|---|
+//! | before the first commit that is only in the journal | emptied; a new header, synced | unused |
+//! | then | | the id, synced |
+//! | commits, laps, kills, further openings | frames | the id |
+//! | a clean close | | unused, in the transaction that has the last commits |
+//!
+//! So whatever the mark names was synced before it, and without a mark redb's file has everything.
+//! Then only a lap of a newer file is refused, because redb's file was replaced with an old one.
+//! Journals before format 5 have no header: frames begin at byte 0.
 
 #[cfg(test)]
 mod tests;
@@ -60,7 +77,10 @@ use super::{
 
 /// Name of the journal's file in a data folder.
 pub(super) const FILE: &str = "store.journal";
-/// Length of a half in bytes, and so the place of the second one.
+/// Length of the header in bytes, and so the place of the first half: a page, so that frames do not
+/// share one with it.
+const HEADER_BYTES: u64 = 4096;
+/// Length of a half in bytes.
 const HALF_BYTES: u64 = 2 << 20;
 /// Maximum length of a lap in bytes. Its first frame may exceed it, up to a half. On a full disk
 /// the reserve must suffice to move both laps to redb's file.
@@ -70,8 +90,31 @@ const LAP_BYTES_MAX: u64 = 1 << 20;
 const GROWTH_BYTES: u64 = 256 << 10;
 /// The unit that a disk writes as a whole.
 const SECTOR: usize = 512;
+const HEADER_MAGIC: [u8; 8] = *b"setpjrnh";
 const MAGIC: [u8; 8] = *b"setpjrn1";
 const HEAD: usize = 44;
+
+/// What redb's file says of the journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// Everything is in redb's file.
+    Unused,
+    /// In use, by a program before format 5.
+    Headless,
+    /// In use, with this id in its header.
+    Id(u64),
+}
+
+impl Mark {
+    /// From the row in `meta`.
+    pub(super) fn of_row(row: Option<u64>) -> Self {
+        match row {
+            None => Self::Unused,
+            Some(0) => Self::Headless,
+            Some(id) => Self::Id(id),
+        }
+    }
+}
 
 /// A commit in the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,10 +138,31 @@ pub(super) struct Failed {
 pub(super) struct Found {
     /// The commits that are not in redb's file, in order.
     pub(super) entries: Vec<Entry>,
-    /// Damage: commits behind it were acknowledged and cannot be read.
+    /// Damage: what is wrong with the file, after its name. Commits that were acknowledged, behind
+    /// these, cannot be read.
     pub(super) damage: Option<String>,
     /// The half of the newest frame.
     half: usize,
+}
+
+impl Found {
+    /// The commits after a revision may be lost, and it is unknown how many.
+    fn lost(what: &str, filed: u64) -> Self {
+        let damage = format!(
+            "{what}, and the store was not closed: the newest commits, after revision {filed}, are \
+             lost"
+        );
+        Self { damage: Some(damage), ..Self::default() }
+    }
+
+    /// What is found without a file.
+    pub(super) fn missing(mark: Mark, filed: u64) -> Self {
+        match mark {
+            // There may have been none.
+            Mark::Unused | Mark::Headless => Self::default(),
+            Mark::Id(_) => Self::lost("is missing", filed),
+        }
+    }
 }
 
 /// The journal of an open store.
@@ -119,22 +183,49 @@ pub(super) struct Journal {
     frame: Vec<u8>,
 }
 
-/// Opens the journal of a folder, and creates it if it is missing.
-pub(super) fn open(folder: &Path) -> Result<Box<dyn StorageBackend>, DiskError> {
-    let path = folder.join(FILE);
-    let is_new = fs::symlink_metadata(&path).is_err();
-    let mut options = File::options();
-    options.read(true).write(true).create(true);
-    // Only the owner may read it, because it holds Secrets.
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let file = options.open(&path).map_err(io_error("open", &path))?;
-    if is_new {
-        // A sync of the file need not store its name.
-        sync_folder(folder)?;
+/// Opens a store's journal. Tests have their own.
+pub(super) trait OpenJournal {
+    /// The file. `None` if it is missing.
+    fn existing(&self) -> Result<Option<Box<dyn StorageBackend>>, DiskError>;
+    /// The file, which is created if it is missing. Its name is synced.
+    fn created(&self) -> Result<Box<dyn StorageBackend>, DiskError>;
+}
+
+/// The journal of a folder.
+pub(super) struct InFolder<'a>(pub(super) &'a Path);
+
+impl InFolder<'_> {
+    fn open(&self, is_created: bool) -> Result<Option<Box<dyn StorageBackend>>, DiskError> {
+        let path = self.0.join(FILE);
+        let mut options = File::options();
+        options.read(true).write(true).create(is_created);
+        // Only the owner may read it, because it holds Secrets.
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = match options.open(&path) {
+            Err(error) if !is_created && error.kind() == io::ErrorKind::NotFound => {
+                return Ok(None);
+            }
+            file => file.map_err(io_error("open", &path))?,
+        };
+        let file = FileBackend::new(file).map_err(|error| Fault::from(error).of_file(&path))?;
+        Ok(Some(Box::new(file)))
     }
-    let file = FileBackend::new(file).map_err(|error| Fault::from(error).of_file(&path))?;
-    Ok(Box::new(file))
+}
+
+impl OpenJournal for InFolder<'_> {
+    fn existing(&self) -> Result<Option<Box<dyn StorageBackend>>, DiskError> {
+        self.open(false)
+    }
+
+    fn created(&self) -> Result<Box<dyn StorageBackend>, DiskError> {
+        let file = self.open(true)?;
+        // A sync of the file need not store its name. An existing file may be that of a program
+        // that was killed before it synced the name.
+        sync_folder(self.0)?;
+        let path = self.0.join(FILE);
+        file.ok_or_else(|| io_error("open", &path)(io::ErrorKind::NotFound.into()))
+    }
 }
 
 /// Removes the journal of a folder, before the folder gets another store.
@@ -148,36 +239,66 @@ pub(super) fn remove(folder: &Path) -> Result<(), DiskError> {
     }
 }
 
-/// The commits of a journal's file, and whether no later ones are lost. If `is_exact`, those that
-/// follow a revision of redb's file without a gap, else those of all laps that begin there or
-/// later. None if there is no file.
-pub(super) fn commits(path: &Path, filed: u64, is_exact: bool) -> io::Result<(Vec<Entry>, bool)> {
+/// Reads the journal beside a damaged file. With a mark, the commits that follow a revision of
+/// redb's file without a gap. Without, those of all laps that begin there or later: the newest mark
+/// is unknown.
+pub(super) fn of_damaged(path: &Path, filed: u64, mark: Option<Mark>) -> io::Result<Found> {
     let bytes = match fs::read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), true)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(Found::missing(mark.unwrap_or(Mark::Unused), filed));
+        }
         bytes => bytes?,
     };
-    if is_exact {
-        let found = laps(&bytes, filed);
-        return Ok((found.entries, found.damage.is_none()));
+    if let Some(mark) = mark {
+        return Ok(marked(&bytes, mark, filed));
     }
     let lap_of = |half| Some((Head::of(half)?.chain.0, half));
-    let mut found: Vec<_> = halves(&bytes).into_iter().filter_map(lap_of).collect();
+    let mut found: Vec<_> = halves(content(&bytes).1).into_iter().filter_map(lap_of).collect();
     found.retain(|(lap, _)| *lap >= filed);
     found.sort_unstable_by_key(|(lap, _)| *lap);
     let laps: Vec<_> = found.into_iter().map(|(lap, half)| frames(half, lap)).collect();
     let is_whole = laps.iter().all(|lap| lap.damage.is_none());
-    Ok((laps.into_iter().flat_map(|lap| lap.entries).collect(), is_whole))
+    let damage = (!is_whole).then(|| "is damaged".to_owned());
+    let entries = laps.into_iter().flat_map(|lap| lap.entries).collect();
+    Ok(Found { entries, damage, half: 0 })
+}
+
+/// Reads a journal with a mark: the commits that follow a revision of redb's file.
+pub(super) fn read(file: &dyn StorageBackend, mark: Mark, filed: u64) -> io::Result<Found> {
+    let length_max = HEADER_BYTES + 2 * HALF_BYTES;
+    let length = usize::try_from(file.len()?.min(length_max)).unwrap_or(usize::MAX);
+    let mut bytes = vec![0; length];
+    file.read(0, &mut bytes)?;
+    Ok(marked(&bytes, mark, filed))
 }
 
 impl Journal {
-    /// Reads the commits that follow a revision of redb's file, and begins a lap behind it.
-    pub(super) fn of(file: Box<dyn StorageBackend>, filed: u64) -> io::Result<(Self, Found)> {
-        let found = read(&*file, filed)?;
+    /// Empties the file, syncs a header with an id, and begins a lap behind a revision. The mark
+    /// must not name the file before.
+    pub(super) fn create(file: Box<dyn StorageBackend>, id: u64, filed: u64) -> io::Result<Self> {
+        file.set_len(0)?;
+        file.set_len(HEADER_BYTES)?;
+        let mut header = vec![0; SECTOR];
+        header[..8].copy_from_slice(&HEADER_MAGIC);
+        header[8..12].copy_from_slice(&crc32fast::hash(&id.to_le_bytes()).to_le_bytes());
+        header[12..20].copy_from_slice(&id.to_le_bytes());
+        file.write(0, &header)?;
+        file.sync_data()?;
+        Self::continued(file, &Found::default(), filed)
+    }
+
+    /// Begins a lap behind a revision, in a file whose commits are in redb's file.
+    pub(super) fn continued(
+        file: Box<dyn StorageBackend>,
+        found: &Found,
+        filed: u64,
+    ) -> io::Result<Self> {
         let (length, half) = (file.len()?, found.half);
+        let content = length.saturating_sub(HEADER_BYTES);
         // There may be a hole between the halves. Then the next syncs take somewhat longer.
-        let grown = [length.min(HALF_BYTES), length.saturating_sub(HALF_BYTES)];
+        let grown = [content.min(HALF_BYTES), content.saturating_sub(HALF_BYTES)];
         let (lap, at, before, frame) = (filed, 0, 0, Vec::new());
-        Ok((Self { file, lap, half, at, before, grown, length, frame }, found))
+        Ok(Self { file, lap, half, at, before, grown, length, frame })
     }
 
     /// The revision after which the lap's commits begin.
@@ -197,13 +318,6 @@ impl Journal {
     pub(super) fn turn(&mut self, end: u64) {
         self.half = 1 - self.half;
         self.begin(end);
-    }
-
-    /// Overwrites all frames after damage.
-    pub(super) fn clear(&mut self) -> io::Result<()> {
-        let length = usize::try_from(self.length).unwrap_or(usize::MAX);
-        self.file.write(0, &vec![0; length])?;
-        self.file.sync_data()
     }
 
     /// Adds a batch and syncs it. The entries follow those of the lap. `Ok(false)` if the lap has
@@ -240,7 +354,7 @@ impl Journal {
 
     /// Where the lap's half begins.
     fn start(&self) -> u64 {
-        HALF_BYTES * self.half as u64
+        HEADER_BYTES + HALF_BYTES * self.half as u64
     }
 
     /// Makes room for frames up to `end` in the half.
@@ -326,12 +440,33 @@ impl Head {
     }
 }
 
-/// Reads the laps that follow a revision of redb's file.
-fn read(file: &dyn StorageBackend, filed: u64) -> io::Result<Found> {
-    let length = usize::try_from(file.len()?.min(2 * HALF_BYTES)).unwrap_or(usize::MAX);
-    let mut bytes = vec![0; length];
-    file.read(0, &mut bytes)?;
-    Ok(laps(&bytes, filed))
+/// The id in the header, and the halves. Without a header, `None` and the whole file.
+fn content(bytes: &[u8]) -> (Option<u64>, &[u8]) {
+    let id = || {
+        let id = bytes.strip_prefix(&HEADER_MAGIC)?.get(..12)?;
+        let (sum, id) = id.split_first_chunk::<4>()?;
+        let is_valid = crc32fast::hash(id) == u32::from_le_bytes(*sum);
+        Some(u64::from_le_bytes(*id.first_chunk()?)).filter(|_| is_valid)
+    };
+    match id() {
+        Some(id) => (Some(id), bytes.get(HEADER_BYTES as usize..).unwrap_or_default()),
+        None => (None, bytes),
+    }
+}
+
+fn marked(bytes: &[u8], mark: Mark, filed: u64) -> Found {
+    let (id, content) = content(bytes);
+    let first = bytes.len() - content.len();
+    match (mark, id) {
+        (Mark::Id(marked), Some(id)) if id != marked => {
+            Found::lost("is another store's, or of another time", filed)
+        }
+        (Mark::Id(_), None) if bytes.is_empty() => Found::lost("is empty", filed),
+        (Mark::Id(_), None) => Found::lost("has no valid header", filed),
+        (Mark::Headless, Some(_)) => Found::lost("is another store's", filed),
+        (Mark::Id(_), Some(_)) | (Mark::Headless, None) => laps(content, first, filed),
+        (Mark::Unused, _) => Found { damage: newer(&halves(content), filed), ..Found::default() },
+    }
 }
 
 fn halves(bytes: &[u8]) -> [&[u8]; 2] {
@@ -339,7 +474,8 @@ fn halves(bytes: &[u8]) -> [&[u8]; 2] {
     [first, second]
 }
 
-fn laps(bytes: &[u8], filed: u64) -> Found {
+/// Reads the laps that follow a revision of redb's file. `first` is the first half's place.
+fn laps(bytes: &[u8], first: usize, filed: u64) -> Found {
     let halves = halves(bytes);
     let (mut found, mut end) = (Found::default(), filed);
     // The second lap begins where the first one ends.
@@ -349,18 +485,22 @@ fn laps(bytes: &[u8], filed: u64) -> Found {
         end += lap.entries.len() as u64;
         found.entries.extend(lap.entries);
         found.damage = lap.damage.map(|at| {
-            let at = at + half * HALF_BYTES as usize;
-            format!("the frame at byte {at} does not match its checksum")
+            let at = first + half * HALF_BYTES as usize + at;
+            format!("is damaged: the frame at byte {at} does not match its checksum")
         });
         found.half = half;
     }
-    let lap_of = |half| Some(Head::of(half)?.chain.0).filter(|lap| *lap > end);
-    if found.damage.is_none()
-        && let Some(lap) = halves.into_iter().find_map(lap_of)
-    {
-        found.damage = Some(format!("the commits after revision {end}, up to {lap}, are missing"));
+    if found.damage.is_none() {
+        found.damage = newer(&halves, end);
     }
     found
+}
+
+/// The damage if a lap begins after the newest commit.
+fn newer(halves: &[&[u8]; 2], end: u64) -> Option<String> {
+    let lap_of = |half: &&[u8]| Some(Head::of(half)?.chain.0).filter(|lap| *lap > end);
+    let lap = halves.iter().find_map(lap_of)?;
+    Some(format!("is damaged: the commits after revision {end}, up to {lap}, are missing"))
 }
 
 /// The frames of a lap.

@@ -2,7 +2,7 @@
 //!
 //! | table | key | row |
 //! |---|---|---|
-//! | `meta` | a name | a number: `format`, `revision`, `oldest`, `superseded` |
+//! | `meta` | a name | a number: `format`, `revision`, `oldest`, `superseded`, `journal` |
 //! | `keys` | a key | the place of its newest record, and its expiry time |
 //! | `log` | revision, index in its transaction | a [`Record`] |
 //! | `mortal` | expiry time, key of a value with a time to live | the revision that must still be its last change |
@@ -23,7 +23,7 @@ use redb::TableDefinition;
 
 /// The format that this program writes. [`migrate`](super::migrate) lists the changes between
 /// formats.
-pub(super) const FORMAT: u64 = 4;
+pub(super) const FORMAT: u64 = 5;
 
 pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 pub(super) const KEYS: TableDefinition<'_, &[u8], KeyRow> = TableDefinition::new("keys");
@@ -38,6 +38,8 @@ pub(super) mod name {
     pub(in crate::disk) const OLDEST: &str = "oldest";
     /// Bytes of replaced records, retained as history.
     pub(in crate::disk) const SUPERSEDED: &str = "superseded";
+    /// The id of the journal in use, 0 for one without an id. No row: none is in use.
+    pub(in crate::disk) const JOURNAL: &str = "journal";
 }
 
 /// A row of `keys`: revision and index of the newest record, the revision that created the key (0:

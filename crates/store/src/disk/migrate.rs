@@ -10,6 +10,7 @@
 //! | 2 | records may have a checksum; older records stay as they are |
 //! | 3 | the newest commits may be in the [`journal`](super::journal), in one lap |
 //! | 4 | they may be in two laps |
+//! | 5 | the journal in use has an id, which `meta` names |
 
 use redb::{Database, WriteTransaction};
 
@@ -30,6 +31,12 @@ pub(super) const STEPS: &[Step] = &[
     // From 3 to 4: no data changes, and the journal of format 3 is a first lap. The number keeps
     // out programs that do not read the second one.
     |_| Ok(()),
+    // From 4 to 5: the journal has no id, and may have commits. The number keeps out programs that
+    // begin a journal without one.
+    |transaction| {
+        transaction.open_table(META)?.insert(name::JOURNAL, 0)?;
+        Ok(())
+    },
 ];
 
 /// Migrates a file from one format to another. A failure leaves the file unchanged.

@@ -37,7 +37,7 @@ use super::{
     damage::{DAMAGED, DAMAGED_PREFIX, Damage, OnDamage, name_all},
     error::{DiskError, Fault, guarded},
     file::{self, NewFile, io_error},
-    journal::{self, Entry},
+    journal::{self, Entry, Mark},
     layout::{Damaged, EXPIRING, KEYS, KeyRow, LOG, META, Place, Record, name},
     lock::Locked,
     pack::{Packer, Unpacker},
@@ -193,7 +193,7 @@ impl Salvage {
         });
         let mut dated = Vec::new();
         for tables in found {
-            dated.push((self.revision_in(&tables)?, tables));
+            dated.push((self.meta_in(&tables)?.map(|(revision, _)| revision), tables));
         }
         dated.sort_by_key(|(revision, _)| *revision);
         self.directories.extend(dated.pop().map(|(_, tables)| tables));
@@ -207,7 +207,7 @@ impl Salvage {
         let (Some(keys), Some(log)) = (self.table("keys"), self.table("log")) else {
             return Ok(false);
         };
-        let is_known = self.read_revision()?;
+        let mark = self.read_meta()?;
         // The content of `keys`.
         let (mut rows, mut keys_lost) = (BTreeMap::<Vec<u8>, Place>::new(), false);
         self.pages.walk(
@@ -244,12 +244,13 @@ impl Salvage {
         }
         let newest = rows.values().chain(nameless.values()).map(|place| place.at.0).max();
         let newest = newest.max(records.keys().map(|at| at.0).max()).unwrap_or(0);
-        let is_newest = is_known && !self.damage.is_older;
+        let mark = mark.filter(|_| !self.damage.is_older);
         self.revision = self.revision.max(newest);
         let beside = self.path.with_file_name(journal::FILE);
-        let (unfiled, is_whole) = journal::commits(&beside, self.revision, is_newest)?;
-        self.unfiled = unfiled;
-        let is_newest = is_newest && is_whole;
+        let journaled = journal::of_damaged(&beside, self.revision, mark)?;
+        self.unfiled = journaled.entries;
+        let is_newest = mark.is_some() && journaled.damage.is_none();
+        self.damage.journal = journaled.damage;
         let newest = self.unfiled.last().map_or(0, |entry| entry.revision);
         self.revision = self.revision.max(newest) + if is_newest { 0 } else { REVISION_GAP };
         let n_known = (rows.len() + nameless.len()) as u64;
@@ -295,29 +296,34 @@ impl Salvage {
         self.unreadable.push(Unreadable { key, created, expires_ms, what });
     }
 
-    /// Reads the newest revision from `meta`. Returns whether it is there.
-    fn read_revision(&mut self) -> std::io::Result<bool> {
-        let mut revision = None;
+    /// Reads the newest revision from `meta`. Returns the newest state's mark if that is there.
+    fn read_meta(&mut self) -> std::io::Result<Option<Mark>> {
+        let mut found = Vec::new();
         for tables in &self.directories {
-            revision = revision.max(self.revision_in(tables)?);
+            found.push(self.meta_in(tables)?);
         }
-        self.revision = revision.unwrap_or(0);
-        Ok(revision.is_some())
+        self.revision = found.iter().flatten().map(|(revision, _)| *revision).max().unwrap_or(0);
+        Ok(found.first().copied().flatten().map(|(_, mark)| mark))
     }
 
-    fn revision_in(&self, tables: &[Table]) -> std::io::Result<Option<u64>> {
-        let mut revision = None;
+    /// The revision and the mark in `meta`, which has one page.
+    fn meta_in(&self, tables: &[Table]) -> std::io::Result<Option<(u64, Mark)>> {
+        let (mut revision, mut mark) = (None, None);
         let Some(meta) = tables.iter().find(|table| table.name == "meta") else { return Ok(None) };
         self.pages.walk(
             meta,
             &mut |leaf| {
-                let all = (0..leaf.n_rows()).filter_map(|n| leaf.row(n));
-                let found = all.filter(|(key, _)| *key == name::REVISION.as_bytes());
-                revision = found.filter_map(|(_, row)| number(row, 0)).max().max(revision);
+                for (key, row) in (0..leaf.n_rows()).filter_map(|n| leaf.row(n)) {
+                    match key {
+                        key if key == name::REVISION.as_bytes() => revision = number(row, 0),
+                        key if key == name::JOURNAL.as_bytes() => mark = number(row, 0),
+                        _ => {}
+                    }
+                }
             },
             &mut |_| {},
         )?;
-        Ok(revision)
+        Ok(revision.map(|revision| (revision, Mark::of_row(mark))))
     }
 
     /// Expiry times from the readable part of `mortal`, by key, with the revision that must be the
@@ -484,31 +490,28 @@ impl Salvage {
     }
 
     /// Replaces the file with its readable parts. The damaged file stays beside it as
-    /// `store.redb.damaged-<revision>`.
-    fn replace(self, folder: &Path) -> Result<(), DiskError> {
+    /// `store.redb.damaged-<revision>`. Returns the damage.
+    fn replace(self, folder: &Path) -> Result<Damage, DiskError> {
         let (place, revision) = self.make(folder, true)?;
-        let mut aside = self.path.clone().into_os_string();
-        aside.push(format!(".damaged-{revision}"));
-        let aside = PathBuf::from(aside);
-        // A hard link, so that a start at any moment finds a store and does not create an empty
-        // one.
-        fs::hard_link(&self.path, &aside).map_err(io_error("keep the damaged file as", &aside))?;
+        file::keep_aside(&self.path, revision)?;
         place.replace(&self.path)?;
         // The new file has its commits.
-        journal::remove(folder)
+        journal::remove(folder)?;
+        Ok(self.damage)
     }
 }
 
 /// If the file is damaged and `on_damage` allows it, replaces it with one that can be served.
+/// Returns the damage.
 pub(super) fn recover_damaged(
     folder: &Path,
     path: &Path,
     on_damage: OnDamage,
-) -> Result<(), DiskError> {
+) -> Result<Option<Damage>, DiskError> {
     match (survey(path)?, on_damage) {
-        (None, _) => Ok(()),
+        (None, _) => Ok(None),
         (Some(salvage), OnDamage::Refuse) => Err(salvage.refusal()),
-        (Some(salvage), OnDamage::Serve) => guarded(path, || salvage.replace(folder)),
+        (Some(salvage), OnDamage::Serve) => guarded(path, || salvage.replace(folder)).map(Some),
     }
 }
 
@@ -518,7 +521,7 @@ pub(super) fn recover_refused(
     path: &Path,
     refusal: DiskError,
     on_damage: OnDamage,
-) -> Result<(), DiskError> {
+) -> Result<Damage, DiskError> {
     match (&refusal, on_damage) {
         (DiskError::Damaged { .. }, OnDamage::Serve) => {
             guarded(path, || salvage(path)?.replace(folder))

@@ -91,7 +91,7 @@ impl DiskStore {
                 let (position, snapshot) = file::position(&database)?;
                 let view = View::unserved(snapshot, position);
                 view.check_records()?;
-                Ok((view.stat(&path)?, damage::marked(&view.snapshot)?))
+                Ok((view.stat(&path)?, damage::marked(&view.snapshot, None)?))
             };
             match checked().map_err(|fault: Fault| fault.of_file(&path))? {
                 (stat, None) => Ok(stat),

@@ -6,6 +6,7 @@ mod full;
 mod journaled;
 mod laps;
 mod lives;
+mod marks;
 mod torn;
 
 use super::apply::Rows;
@@ -201,7 +202,7 @@ fn open_torn_with(
 ) -> Result<DiskStore, DiskError> {
     let disk = disk.clone();
     let disk_reserve = disk.reserve(options.reserve_bytes);
-    let journal = Box::new(disk.attach_journal()) as Box<dyn StorageBackend>;
+    let journal = disk.clone();
     let sync_failed = disk.sync_failed();
     let open = move |_: &Path| {
         let mut builder = redb::Database::builder();
@@ -209,7 +210,7 @@ fn open_torn_with(
     };
     let reserve = || Box::new(disk_reserve) as Box<dyn Reserve>;
     let open = (Box::new(open) as Box<OpenFile>, sync_failed);
-    DiskStore::open_with("torn".into(), options, open, || Ok(journal), reserve, laps)
+    DiskStore::open_with(("torn".into(), options), None, open, &journal, reserve, laps)
 }
 
 /// A commit with an unknown outcome was in the file, but opening it again did not load its expiry
@@ -415,7 +416,7 @@ async fn a_backup_taken_while_serving_restores_to_the_same_history() {
 
     let copy = copy.0.lock().clone();
     let to = folder.path().join("b");
-    assert_eq!(DiskStore::restore(&to, &copy[..], Path::new("copy")).unwrap(), revision);
+    assert_eq!(DiskStore::restore(&to, &copy[..], Path::new("copy"), 0).unwrap(), revision);
     let there = DiskStore::check(&to).unwrap();
     assert_eq!(DiskStat { file_bytes: 0, ..there }, DiskStat { file_bytes: 0, ..here });
     let restored = DiskStore::open(&to, options()).unwrap();
@@ -429,9 +430,39 @@ async fn a_backup_taken_while_serving_restores_to_the_same_history() {
     // A folder with a store stays unchanged.
     restored.close().await;
     drop(restored);
-    let refused = DiskStore::restore(&to, &copy[..], Path::new("copy")).unwrap_err();
+    let refused = DiskStore::restore(&to, &copy[..], Path::new("copy"), 0).unwrap_err();
     assert!(refused.to_string().contains("restore over"), "{refused}");
     assert_eq!(DiskStore::check(&to).unwrap().revision, revision);
+}
+
+/// A client that has seen later commits than the copy has missed those that got their revisions.
+#[tokio::test]
+async fn a_restored_store_continues_behind_all_revisions_that_clients_have_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = sample_store(&folder.path().join("a")).await;
+    let copy = Copy::default();
+    let copied = store.backup(copy.clone()).await.unwrap().unwrap();
+    let present = values(&store, At::Latest).await;
+    let seen = commit(&store, vec![put("/later", "1")]).await.unwrap();
+    let copy = copy.0.lock().clone();
+    let to = folder.path().join("b");
+    let revision = DiskStore::restore(&to, &copy[..], Path::new("copy"), BUMP_REVISION).unwrap();
+    assert_eq!(revision.0, copied.0 + BUMP_REVISION);
+    let stat = DiskStore::check(&to).unwrap();
+    assert_eq!((stat.revision, stat.oldest, stat.superseded_bytes), (revision, revision, 0));
+    assert_eq!((stat.keys, stat.records), (present.len() as u64, present.len() as u64));
+    let restored = DiskStore::open(&to, options()).unwrap();
+    assert_eq!(values(&restored, At::Latest).await, present);
+    for after in [Revision(150), copied, seen, Revision(revision.0 - 1)] {
+        let continued = restored.changes(Bytes::new(), after).await.map(drop);
+        let is_over =
+            matches!(&continued, Err(StoreError::Compacted { oldest, .. }) if *oldest == revision);
+        assert!(is_over, "{after}: {continued:?}");
+    }
+    // Objects are as they were, so that a write that compares them succeeds.
+    let each = store.get(b"/each", At::Latest).await.unwrap().value;
+    assert_eq!(restored.get(b"/each", At::Latest).await.unwrap().value, each);
+    assert_eq!(commit(&restored, vec![put("/each", "new")]).await.unwrap().0, revision.0 + 1);
 }
 
 /// A copy is the store at one revision, even during writes.
@@ -458,7 +489,7 @@ async fn a_backup_taken_under_load_is_one_state() {
     let ((), copies) = futures::future::join(load, backups).await;
     for (n, (revision, copy)) in copies.into_iter().enumerate() {
         let to = folder.path().join(format!("to-{n}"));
-        let copied = DiskStore::restore(&to, &copy.0.lock()[..], Path::new("copy")).unwrap();
+        let copied = DiskStore::restore(&to, &copy.0.lock()[..], Path::new("copy"), 0).unwrap();
         assert_eq!(copied, revision);
         let restored = DiskStore::open(&to, options()).unwrap();
         assert_eq!(restored.revision().await.unwrap(), revision);
@@ -484,7 +515,7 @@ async fn a_damaged_copy_is_refused_wherever_the_damage_is() {
             _ => copy.insert(at, 0),
         }
         let to = folder.path().join(n.to_string());
-        let refused = DiskStore::restore(&to, &copy[..], Path::new("copy.backup")).unwrap_err();
+        let refused = DiskStore::restore(&to, &copy[..], Path::new("copy.backup"), 0).unwrap_err();
         assert!(refused.to_string().starts_with("copy.backup is damaged: "), "{refused}");
         assert_eq!(fs::read_dir(&to).unwrap().count(), 0, "nothing is left behind");
     }

@@ -109,6 +109,8 @@ pub(super) struct Writer {
     /// The file's tables in the published snapshot.
     tables: Option<FileTables>,
     compactions: Vec<Compaction>,
+    /// Whether the next transaction is the last one, after which the journal is not needed.
+    is_closing: bool,
     shortage: Shortage,
     ages: Ages,
     /// Time of the newest command.
@@ -146,6 +148,7 @@ impl Writer {
             unfiled: Unfiled::new(laps.records_max),
             tables: None,
             compactions,
+            is_closing: false,
             shortage: Shortage::new(reserve, now),
             ages,
             now,
@@ -192,10 +195,9 @@ impl Writer {
             }
         }
         self.settle();
-        if !self.unfiled.is_empty() {
-            // If that fails, the next opening does it.
-            self.write_all(Vec::new());
-        }
+        // If that fails, the next opening does it, with the journal.
+        self.is_closing = true;
+        self.write_all(Vec::new());
         self.tables = None;
         // Drops the snapshot before the file is closed, so that it closes cleanly.
         self.shared.with(|published| published.snapshot = None);
@@ -336,7 +338,9 @@ impl Writer {
                 fault.not_of_a_record()?;
             }
         }
-        if tables.now == before {
+        if self.is_closing {
+            tables.unmark_journal()?;
+        } else if tables.now == before {
             drop(tables);
             transaction.abort()?;
             return Ok(None);

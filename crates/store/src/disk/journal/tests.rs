@@ -4,6 +4,10 @@ use super::*;
 use proptest::prelude::*;
 use redb::backends::InMemoryBackend;
 
+const ID: u64 = 77;
+/// Where frames begin.
+const FIRST: usize = HEADER_BYTES as usize;
+
 fn entries(after: u64, records: &[Vec<u8>]) -> Vec<Entry> {
     let entry = |(n, record): (u64, &Vec<u8>)| Entry {
         revision: after + 1 + n,
@@ -14,7 +18,11 @@ fn entries(after: u64, records: &[Vec<u8>]) -> Vec<Entry> {
 }
 
 fn journal(filed: u64) -> Journal {
-    Journal::of(Box::new(InMemoryBackend::new()), filed).unwrap().0
+    Journal::create(Box::new(InMemoryBackend::new()), ID, filed).unwrap()
+}
+
+fn read(file: &dyn StorageBackend, filed: u64) -> io::Result<Found> {
+    super::read(file, Mark::Id(ID), filed)
 }
 
 fn bytes(journal: &Journal) -> Vec<u8> {
@@ -74,7 +82,7 @@ proptest! {
         }
         let mut bytes = bytes(&journal);
         let at = bit.index(usize::try_from(journal.at).unwrap() * 8);
-        bytes[at / 8] ^= 1 << (at % 8);
+        bytes[FIRST + at / 8] ^= 1 << (at % 8);
         let found = read(&*over(&bytes), 5).unwrap();
         let damaged = ends.iter().position(|(end, _)| at / 8 < *end).unwrap();
         let before = damaged.checked_sub(1).map_or(5, |n| ends[n].1);
@@ -128,7 +136,9 @@ proptest! {
 
     #[test]
     fn any_bytes_end_the_reading(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
-        prop_assert!(read(&*over(&bytes), 1).unwrap().entries.is_empty());
+        for mark in [Mark::Unused, Mark::Headless, Mark::Id(ID)] {
+            prop_assert!(super::read(&*over(&bytes), mark, 1).unwrap().entries.is_empty());
+        }
         let _ = decode(&bytes, 1, 3);
     }
 }
@@ -149,7 +159,7 @@ fn a_frame_that_is_damaged_before_another_is_reported() {
         (2 * frame + 100, 2, false),
     ] {
         let mut bytes = whole.clone();
-        bytes[at] ^= 1;
+        bytes[FIRST + at] ^= 1;
         let found = read(&*over(&bytes), 1).unwrap();
         assert_eq!((found.entries.len(), found.damage.is_some()), (n_read, is_damage), "{at}");
     }
@@ -176,17 +186,56 @@ fn damage_before_the_second_lap_is_reported_and_cleared() {
         (HALF_BYTES as usize + 100, 1, 2, false),
     ] {
         let mut bytes = whole.clone();
-        bytes[at] ^= 1;
+        bytes[FIRST + at] ^= 1;
         let found = read(&*over(&bytes), filed).unwrap();
         let found = (found.entries.len(), found.damage.is_some());
         assert_eq!(found, (n_read, is_damage), "byte {at}, from {filed}");
     }
     // A file that is older than both laps.
     assert!(read(&*journal.file, 0).unwrap().damage.is_some());
-    journal.clear().unwrap();
+    let journal = Journal::create(journal.file, ID, 9).unwrap();
     for filed in 0..5 {
         assert_eq!(read(&*journal.file, filed).unwrap().damage, None);
         assert!(read(&*journal.file, filed).unwrap().entries.is_empty());
+    }
+}
+
+/// Which files a mark accepts.
+#[test]
+fn a_marked_journal_must_have_the_id() {
+    let mut journal = journal(1);
+    assert!(journal.append(&entries(1, &[vec![1; 100]])).unwrap());
+    let with_header = bytes(&journal);
+    let headless = with_header[FIRST..].to_vec();
+    let mut torn = with_header.clone();
+    torn[13] ^= 1;
+    let cases: [(Mark, &[u8], Option<&str>, usize); 11] = [
+        (Mark::Id(ID), &with_header, None, 1),
+        (Mark::Id(ID + 1), &with_header, Some("is another store's"), 0),
+        (Mark::Id(ID), &headless, Some("has no valid header"), 0),
+        (Mark::Id(ID), &torn, Some("has no valid header"), 0),
+        (Mark::Id(ID), &with_header[..19], Some("has no valid header"), 0),
+        (Mark::Id(ID), &[], Some("is empty"), 0),
+        (Mark::Headless, &headless, None, 1),
+        (Mark::Headless, &[], None, 0),
+        (Mark::Headless, &with_header, Some("is another store's"), 0),
+        (Mark::Unused, &with_header, None, 0),
+        (Mark::Unused, &headless, None, 0),
+    ];
+    for (n, (mark, bytes, damage, n_read)) in cases.into_iter().enumerate() {
+        let found = super::read(&*over(bytes), mark, 1).unwrap();
+        assert_eq!(found.entries.len(), n_read, "case {n}");
+        assert_eq!(found.damage.is_some(), damage.is_some(), "case {n}: {:?}", found.damage);
+        assert!(found.damage.unwrap_or_default().starts_with(damage.unwrap_or_default()), "{n}");
+    }
+    // An old file in the place of redb's.
+    for mark in [Mark::Id(ID), Mark::Unused] {
+        assert!(super::read(&*over(&with_header), mark, 0).unwrap().damage.is_some());
+    }
+    // Until the header is whole, a file without a mark has no effect.
+    for length in 0..FIRST {
+        let found = super::read(&*over(&with_header[..length]), Mark::Unused, 1).unwrap();
+        assert_eq!(found.damage, None);
     }
 }
 
@@ -198,13 +247,13 @@ fn a_lap_is_bounded() {
         revision += 1;
     }
     assert!((8..12).contains(&revision), "{revision}");
-    assert!(journal.file.len().unwrap() <= LAP_BYTES_MAX);
+    assert!(journal.file.len().unwrap() <= HEADER_BYTES + LAP_BYTES_MAX);
     assert_eq!(read(&*journal.file, 1).unwrap().entries.len() as u64, revision - 1);
     journal.turn(revision);
     while journal.append(&entries(revision, &[vec![1; 100_000]])).unwrap() {
         revision += 1;
     }
     assert!((17..23).contains(&revision), "{revision}");
-    assert!(journal.file.len().unwrap() <= HALF_BYTES + LAP_BYTES_MAX);
+    assert!(journal.file.len().unwrap() <= HEADER_BYTES + HALF_BYTES + LAP_BYTES_MAX);
     assert_eq!(read(&*journal.file, 1).unwrap().entries.len() as u64, revision - 1);
 }

@@ -2,14 +2,28 @@
 //!
 //! `fixtures/format-1.redb.zst` is a store that a program of format 1 wrote with [`script`].
 //! `SETPOINT_WRITE_FIXTURE=FILE` writes one with this program. `format-3` is what a killed program
-//! of format 3 left behind, whose journal has one lap: three commits after the script.
+//! of format 3 left behind, whose journal has one lap: three commits after the script. `format-4`
+//! has two laps, with six commits.
 
 use super::*;
 
 const FORMAT_1: &[u8] = include_bytes!("../../../tests/fixtures/format-1.redb.zst");
-const FORMAT_3: [(&str, &[u8]); 2] = [
-    (FILE, include_bytes!("../../../tests/fixtures/format-3.redb.zst")),
-    (journal::FILE, include_bytes!("../../../tests/fixtures/format-3.journal.zst")),
+/// Folders of killed programs, and the number of commits that only their journals have.
+const KILLED: [([(&str, &[u8]); 2], usize); 2] = [
+    (
+        [
+            (FILE, include_bytes!("../../../tests/fixtures/format-3.redb.zst")),
+            (journal::FILE, include_bytes!("../../../tests/fixtures/format-3.journal.zst")),
+        ],
+        3,
+    ),
+    (
+        [
+            (FILE, include_bytes!("../../../tests/fixtures/format-4.redb.zst")),
+            (journal::FILE, include_bytes!("../../../tests/fixtures/format-4.journal.zst")),
+        ],
+        6,
+    ),
 ];
 /// First and last revision of the script's history.
 const OLDEST: u64 = 20;
@@ -109,31 +123,33 @@ async fn a_file_of_format_1_opens_with_unchanged_content() {
 
 /// The journal's commits are moved to the file, before and after the file has the new format.
 #[tokio::test(start_paused = true)]
-async fn the_journal_of_a_killed_program_of_format_3_is_read() {
-    let mut states = expected().await;
-    let (mut newest, mut state) =
-        states.last_key_value().map(|(at, state)| (*at, state.clone())).unwrap();
-    for n in 0..3 {
-        newest += 1;
-        state.insert(format!("/journaled/{n}"), n.to_string());
-        state.insert("/each".into(), "journaled".into());
-        states.insert(newest, state.clone());
-    }
-    for is_migrated in [false, true] {
-        let folder = tempfile::tempdir().unwrap();
-        for (name, packed) in FORMAT_3 {
-            let file = zstd::bulk::decompress(packed, 16 << 20).unwrap();
-            fs::write(folder.path().join(name), file).unwrap();
+async fn the_journal_of_a_killed_older_program_is_read() {
+    for (files, n_commits) in KILLED {
+        let mut states = expected().await;
+        let (mut newest, mut state) =
+            states.last_key_value().map(|(at, state)| (*at, state.clone())).unwrap();
+        for n in 0..n_commits {
+            newest += 1;
+            state.insert(format!("/journaled/{n}"), n.to_string());
+            state.insert("/each".into(), "journaled".into());
+            states.insert(newest, state.clone());
         }
-        if is_migrated {
-            // The process died between the two steps.
-            let path = folder.path().join(FILE);
-            file::prepare(&redb::Database::open(&path).unwrap(), &path).unwrap();
-        }
-        for _ in 0..2 {
-            let store = DiskStore::open(folder.path(), options()).unwrap();
-            verify(&store, &states).await;
-            store.close().await;
+        for is_migrated in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            for (name, packed) in files {
+                let file = zstd::bulk::decompress(packed, 16 << 20).unwrap();
+                fs::write(folder.path().join(name), file).unwrap();
+            }
+            if is_migrated {
+                // The process died between the two steps.
+                let path = folder.path().join(FILE);
+                file::prepare(&redb::Database::open(&path).unwrap(), &path).unwrap();
+            }
+            for _ in 0..2 {
+                let store = DiskStore::open(folder.path(), options()).unwrap();
+                verify(&store, &states).await;
+                store.close().await;
+            }
         }
     }
 }

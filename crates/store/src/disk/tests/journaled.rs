@@ -18,7 +18,7 @@ async fn acknowledged_commits_are_in_the_two_files() {
     // Nothing is written while the files are copied.
     file::make_missing(&at).unwrap();
     let laps = Delayed::laps(unfiled::RECORDS_MAX, 40, 1);
-    let store = DiskStore::open_file(&at, &at.join(FILE), options(), |_| laps).unwrap();
+    let store = DiskStore::open_file(&at, &at.join(FILE), options(), None, |_| laps).unwrap();
     let mut state = BTreeMap::new();
     // Several times what the journal takes, by its records and by their bytes.
     for n in 0..400 {
@@ -49,7 +49,7 @@ async fn acknowledged_commits_are_in_the_two_files() {
     assert_eq!(DiskStore::stat_folder(&copy).unwrap().revision, newest);
     // A store that is made where another one's journal was left behind does not have its commits.
     fs::remove_file(copy.join(FILE)).unwrap();
-    DiskStore::restore(&copy, &backup[..], Path::new("copy")).unwrap();
+    DiskStore::restore(&copy, &backup[..], Path::new("copy"), 0).unwrap();
     assert!(!copy.join(journal::FILE).exists());
     killed(&at, &copy);
     fs::remove_file(copy.join(FILE)).unwrap();
@@ -110,13 +110,14 @@ async fn a_damaged_journal_is_refused_or_what_is_before_the_damage_is_served() {
     let lost = store.revision().await.unwrap();
     let path = copy.join(journal::FILE);
     let mut bytes = fs::read(&path).unwrap();
-    bytes[512 + 60] ^= 1;
+    // In the second frame.
+    bytes[4096 + 512 + 60] ^= 1;
     fs::write(&path, bytes).unwrap();
     for refused in [DiskStore::open(&copy, options()).map(drop), DiskStore::check(&copy).map(drop)]
     {
         let refused = refused.unwrap_err();
         let is_named = refused.to_string().contains("store.journal is damaged: the frame at byte");
-        assert!(matches!(refused, DiskError::Damaged { .. }) && is_named, "{refused}");
+        assert!(matches!(refused, DiskError::DamagedJournal { .. }) && is_named, "{refused}");
     }
     let serve = DiskOptions { on_damage: OnDamage::Serve, ..options() };
     let opened = DiskStore::open(&copy, serve).unwrap();
@@ -147,7 +148,7 @@ async fn a_journal_that_continues_a_newer_file_is_refused_or_cleared() {
     fs::copy(at.join(journal::FILE), copy.join(journal::FILE)).unwrap();
     let refused = DiskStore::open(&copy, options()).map(drop).unwrap_err();
     let is_named = refused.to_string().contains("the commits after revision 2, up to 7, are");
-    assert!(matches!(refused, DiskError::Damaged { .. }) && is_named, "{refused}");
+    assert!(matches!(refused, DiskError::DamagedJournal { .. }) && is_named, "{refused}");
     let serve = DiskOptions { on_damage: OnDamage::Serve, ..options() };
     let old = BTreeMap::from([("/old".into(), "1".into())]);
     for options in [serve, options()] {

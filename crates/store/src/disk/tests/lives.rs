@@ -433,8 +433,7 @@ impl World {
         let builder = redb::Database::builder();
         let made = || {
             let old = builder.create_with_backend(self.disk.attach())?;
-            let journal = Box::new(self.disk.attach_journal());
-            if file::file_journal(&old, journal, Path::new("torn"), OnDamage::Refuse).is_err() {
+            if file::end_journal(&old, &self.disk, Path::new("torn")).is_err() {
                 return Ok(false);
             }
             let (position, snapshot) = file::position(&old)?;

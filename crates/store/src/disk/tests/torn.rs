@@ -9,6 +9,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, atomic::Ordering},
 };
 
+use super::super::error::DiskError;
+use super::super::journal::OpenJournal;
 use super::super::reserve::{Reserve, STEP_BYTES};
 use super::super::synced::SyncFailed;
 
@@ -82,9 +84,12 @@ impl Disk {
         Attached { disk: self.clone(), life, file: STORE }
     }
 
-    /// A process's view of the journal.
-    pub(super) fn attach_journal(&self) -> Attached {
-        Attached { file: JOURNAL, ..self.attach() }
+    /// Changes the journal on the disk.
+    pub(super) fn change_journal(&self, change: impl FnOnce(&mut Vec<u8>)) {
+        let content = &mut self.state().files[JOURNAL];
+        change(&mut content.synced);
+        content.unsynced.clear();
+        content.forget();
     }
 
     /// Starts a fault.
@@ -218,6 +223,17 @@ fn put(file: &mut Vec<u8>, at: usize, bytes: &[u8]) {
         file.resize(end, 0);
     }
     file[at..end].copy_from_slice(bytes);
+}
+
+/// Its name is always there.
+impl OpenJournal for Disk {
+    fn existing(&self) -> Result<Option<Box<dyn StorageBackend>>, DiskError> {
+        self.created().map(Some)
+    }
+
+    fn created(&self) -> Result<Box<dyn StorageBackend>, DiskError> {
+        Ok(Box::new(Attached { file: JOURNAL, ..self.attach() }))
+    }
 }
 
 /// See [`Disk::reserve`].
