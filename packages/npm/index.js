@@ -39,7 +39,11 @@ export class Server extends Access {
       process.once("error", reject);
       process.once("exit", (code) => reject(new Error(`setpoint ended with ${code}`)));
     });
-    return new Server(process, JSON.parse(await line));
+    const server = new Server(process, JSON.parse(await line));
+    // Node does not wait for it at its end: it ends with Node.
+    process.unref();
+    process.stdout.unref();
+    return server;
   }
 
   async plane({ virtualTime = false } = {}) {
@@ -49,6 +53,7 @@ export class Server extends Access {
   async close() {
     if (this.#process.exitCode !== null || this.#process.signalCode !== null) return;
     const ended = once(this.#process, "exit");
+    this.#process.ref();
     this.#process.kill();
     await ended;
   }

@@ -77,9 +77,8 @@ impl NodeOptions {
         let Some(n) = self.process_nodes else { return Ok((plane, None)) };
         let run = machine_identity().context("read the operating system's randomness")?;
         let given = self.process_nodes_dir.clone().or_else(|| Some(data?.join("nodes")));
-        let temporary = given
-            .is_none()
-            .then(|| std::env::temp_dir().join(format!("setpoint-nodes-{}", std::process::id())));
+        let temporary =
+            given.is_none().then(|| std::env::temp_dir().join(format!("setpoint-nodes-{run}")));
         let Some(folder) = given.or_else(|| temporary.clone()) else { return Ok((plane, None)) };
         let folder = std::path::absolute(&folder)
             .with_context(|| format!("use the folder {}", folder.display()))?;

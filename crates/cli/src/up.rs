@@ -35,7 +35,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 /// Options of `setpoint up`.
@@ -458,6 +458,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
     };
     // They end before the control plane, to which they report.
     let (mut nodes, stop_nodes) = (JoinSet::new(), CancellationToken::new());
+    let mut failure = None;
     if is_ready {
         if let Some(processes) = processes {
             nodes.spawn(processes.run(client, clock.clone(), stop_nodes.clone()));
@@ -472,6 +473,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
             _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
             _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
             () = &mut orphaned => is_orphan = true,
+            Some(ended) = nodes.join_next() => failure = failed_nodes(ended),
             Some(ended) = running.join_next() => {
                 let ended = ended?.context("run the control plane");
                 return ended.map_err(|error| open.cause_of(error));
@@ -481,9 +483,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
     let stopping = async {
         stop_nodes.cancel();
         while let Some(ended) = nodes.join_next().await {
-            if let Err(error) = ended.context("stop the process nodes").flatten() {
-                tracing::error!(error = format!("{error:#}"), "the process nodes have failed");
-            }
+            failure = failure.or(failed_nodes(ended));
         }
         if is_orphan {
             tracing::info!("the process that started this one has ended: stopping");
@@ -498,7 +498,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
         if is_orphan {
             remove_leftovers(&leftovers);
         }
-        anyhow::Ok(())
+        failure.map_or(Ok(()), Err)
     };
     tokio::select! {
         biased;
@@ -514,6 +514,11 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
 fn end_at_once(signal: &str) -> ! {
     tracing::warn!("{signal} while stopping: ending at once");
     std::process::exit(1)
+}
+
+/// Why the process nodes have ended, if they have failed: without them no pod runs.
+fn failed_nodes(ended: Result<anyhow::Result<()>, JoinError>) -> Option<anyhow::Error> {
+    ended.context("join the process nodes").flatten().err()
 }
 
 /// Parses `90`, `90s` or `1h0m0s`: whole hours, minutes and seconds, at least one second in all.

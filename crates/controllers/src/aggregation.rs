@@ -10,6 +10,7 @@
 //! name.
 
 use crate::api::{Api, RequestError};
+use crate::first_error::FirstError;
 use crate::setup::Setup;
 use bytes::Bytes;
 use k8s_openapi::api::rbac::v1::ClusterRole;
@@ -104,7 +105,7 @@ impl Roles {
             })
             .await?;
         // A role that is refused does not keep the others.
-        let mut failure = None;
+        let mut errors = FirstError::new();
         for (name, rules) in due(&roles) {
             // With the uid, because an apply would create a role that was deleted meanwhile.
             let uid = roles.get(name).map(|role| role.uid());
@@ -116,11 +117,11 @@ impl Roles {
             match self.api.apply(&path, &applied).await {
                 // Deleted in the meantime: the next event has the others.
                 Err(error) if error.is_not_found() => {}
-                Err(error) => _ = failure.get_or_insert(error),
-                Ok(_) => {}
+                applied => _ = errors.note(applied),
             }
         }
-        failure.map_or(Ok(Action::await_change()), Err)
+        errors.into_result()?;
+        Ok(Action::await_change())
     }
 }
 

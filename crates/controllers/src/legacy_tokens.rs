@@ -17,6 +17,7 @@
 //! `legacy-serviceaccount-token-cleaner-controller`.
 
 use crate::api::{Api, RequestError};
+use crate::first_error::FirstError;
 use crate::setup::Setup;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
@@ -98,7 +99,7 @@ impl LegacyTokens {
             }
         };
         self.api.list_pages(SECRETS, &mut look).await?;
-        let (mut mounted, mut failure) = (BTreeMap::new(), None);
+        let (mut mounted, mut errors) = (BTreeMap::new(), FirstError::new());
         for (secret, end) in &secrets {
             if !self.is_generated(secret).await? {
                 continue;
@@ -109,12 +110,10 @@ impl LegacyTokens {
             }
             if !mounted.get(namespace).is_some_and(|names| names.contains(secret.name())) {
                 // One that cannot be written does not keep the others.
-                if let Err(error) = self.end(secret, *end, now).await {
-                    failure.get_or_insert(error);
-                }
+                errors.note(self.end(secret, *end, now).await);
             }
         }
-        failure.map_or(Ok(()), Err)
+        errors.into_result()
     }
 
     /// Since when uses are noted. Makes the ConfigMap if it is missing or has no date.

@@ -57,6 +57,7 @@ mod api;
 pub mod api_services;
 pub mod class_protection;
 pub mod defaults;
+mod first_error;
 pub mod flow_schemas;
 pub mod gc;
 pub mod identity;

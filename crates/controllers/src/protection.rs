@@ -17,6 +17,7 @@
 //! `pvc-protection-controller` and `pv-protection-controller`.
 
 use crate::api::{Api, RequestError};
+use crate::first_error::FirstError;
 use crate::setup::Setup;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube_client::Resource;
@@ -154,15 +155,11 @@ impl Claims {
         }
         let used = self.used(namespace).await?;
         // A claim that cannot be released does not keep the others.
-        let mut failure = None;
+        let mut errors = FirstError::new();
         for name in waiting {
-            if let Err(error) = self.one(namespace, &name, &used).await {
-                failure.get_or_insert(error);
-            }
+            errors.note(self.one(namespace, &name, &used).await);
         }
-        if let Some(error) = failure {
-            return Err(error.into());
-        }
+        errors.into_result()?;
         if !self.waiting.has_any(namespace) {
             return Ok(Action::await_change());
         }

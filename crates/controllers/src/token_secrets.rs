@@ -15,6 +15,7 @@
 //! their Secret. The rules are those of kube-controller-manager's `tokens-controller`.
 
 use crate::api::Api;
+use crate::first_error::FirstError;
 use crate::setup::Setup;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -138,14 +139,14 @@ impl Pass {
         let path = format!("/api/v1/namespaces/{namespace}/secrets?fieldSelector=type%3D{TYPE}");
         self.api.list_pages(&path, |secret| secrets.push(secret)).await?;
         // A Secret that cannot be written does not keep the others.
-        let (mut is_watched, mut failure) = (true, None);
+        let (mut is_watched, mut errors) = (true, FirstError::new());
         for secret in secrets {
-            match self.secret(secret, client).await {
-                Ok(is) => is_watched &= is,
-                Err(error) => _ = failure.get_or_insert(error),
+            if let Some(is) = errors.note(self.secret(secret, client).await) {
+                is_watched &= is;
             }
         }
-        failure.map_or(Ok(is_watched), Err)
+        errors.into_result()?;
+        Ok(is_watched)
     }
 
     /// One Secret. Returns false if the cache does not show its account yet: then no event would

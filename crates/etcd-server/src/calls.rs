@@ -106,6 +106,7 @@ where
     Ok(match path {
         "/etcdserverpb.KV/Range" => {
             let call: RangeRequest = message(requests).await?;
+            txn::check_range(&call)?;
             let keys = shared.keys.lock();
             let mut answer = keys.range(&call)?;
             answer.header = Some(shared.header(keys.revision));

@@ -53,14 +53,14 @@ impl KeyRange {
             }
     }
 
+    /// Whether no key can be in it: its end is not behind its start.
+    pub(crate) fn is_inverted(&self) -> bool {
+        matches!(&self.to, Bound::Excluded(to) if *to <= self.from)
+    }
+
     /// For ordered maps, which refuse inverted ranges.
     fn bounds(&self) -> Option<(Bound<&Bytes>, Bound<&Bytes>)> {
-        if let Bound::Excluded(to) = &self.to
-            && *to <= self.from
-        {
-            return None;
-        }
-        Some((Bound::Included(&self.from), self.to.as_ref()))
+        (!self.is_inverted()).then(|| (Bound::Included(&self.from), self.to.as_ref()))
     }
 }
 
@@ -137,9 +137,6 @@ impl Keyspace {
 
     /// Answers a range. Includes writes of the transaction that is being applied.
     pub(crate) fn range(&self, call: &RangeRequest) -> Result<RangeResponse, Status> {
-        if call.key.is_empty() {
-            return Err(Status::empty_key());
-        }
         self.check_revision(call.revision)?;
         let revision = if call.revision <= 0 { i64::MAX } else { call.revision };
         let range = KeyRange::new(call.key.clone(), call.range_end.clone());

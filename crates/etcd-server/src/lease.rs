@@ -25,6 +25,8 @@ struct Lease {
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     leases: BTreeMap<i64, Lease>,
+    /// Their ids by the end of their time.
+    ends: BTreeSet<(Instant, i64)>,
     next_id: i64,
 }
 
@@ -64,6 +66,7 @@ impl Leases {
         };
         let ttl = ttl.max(TTL_MIN);
         let lease = Lease { ttl, ends: now + duration(ttl), keys: BTreeSet::new() };
+        self.ends.insert((lease.ends, id));
         self.leases.insert(id, lease);
         Ok((id, ttl))
     }
@@ -92,7 +95,9 @@ impl Leases {
     pub(crate) fn keep_alive(&mut self, id: i64, now: Instant) -> i64 {
         match self.leases.get_mut(&id) {
             Some(lease) => {
+                self.ends.remove(&(lease.ends, id));
                 lease.ends = now + duration(lease.ttl);
+                self.ends.insert((lease.ends, id));
                 lease.ttl
             }
             None => 0,
@@ -117,17 +122,47 @@ impl Leases {
     /// Removes a lease; returns its keys, which the caller deletes.
     pub(crate) fn revoke(&mut self, id: i64) -> Result<Vec<Bytes>, Status> {
         let lease = self.leases.remove(&id).ok_or_else(Status::lease_not_found)?;
+        self.ends.remove(&(lease.ends, id));
         Ok(lease.keys.into_iter().collect())
     }
 
     /// Removes those whose time is over; returns the keys of each.
     pub(crate) fn take_ended(&mut self, now: Instant) -> Vec<Vec<Bytes>> {
-        let ended = self.leases.extract_if(.., |_, lease| lease.ends <= now);
-        ended.map(|(_, lease)| lease.keys.into_iter().collect()).collect()
+        let mut ended = Vec::new();
+        while let Some((_, id)) = self.ends.first().copied().filter(|(ends, _)| *ends <= now) {
+            self.ends.pop_first();
+            let lease = self.leases.remove(&id);
+            ended.extend(lease.map(|lease| lease.keys.into_iter().collect()));
+        }
+        ended
     }
 
     /// When the next one ends.
     pub(crate) fn next_end(&self) -> Option<Instant> {
-        self.leases.values().map(|lease| lease.ends).min()
+        self.ends.first().map(|(ends, _)| *ends)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_end_in_time_unless_they_are_kept_alive_or_revoked() {
+        let mut leases = Leases::default();
+        let start = Instant::now();
+        let after = |seconds: u64| start + Duration::from_secs(seconds);
+        for (id, ttl) in [(7, 10), (8, 20), (9, 30)] {
+            leases.grant(id, ttl, start).unwrap();
+            leases.attach(id, &Bytes::from(id.to_string()));
+        }
+        assert_eq!(leases.grant(7, 10, start), Err(Status::lease_exists()));
+        assert_eq!(leases.next_end(), Some(after(10)));
+        assert_eq!(leases.keep_alive(7, after(5)), 10);
+        assert_eq!((leases.next_end(), leases.take_ended(after(14))), (Some(after(15)), vec![]));
+        assert_eq!(leases.revoke(8), Ok(vec![Bytes::from("8")]));
+        assert_eq!(leases.take_ended(after(30)), [[Bytes::from("7")], [Bytes::from("9")]]);
+        assert_eq!((leases.next_end(), leases.ids().count()), (None, 0));
+        assert_eq!(leases.keep_alive(7, after(30)), 0);
     }
 }

@@ -4,10 +4,12 @@ use crate::grpc::Status;
 use crate::keyspace::{KeyRange, Keyspace};
 use crate::proto::{
     Compare, DeleteRangeRequest, DeleteRangeResponse, KeyValue, Op, OpResponse, PutRequest,
-    PutResponse, RequestOp, ResponseHeader, ResponseOp, Target, TxnRequest, TxnResponse,
+    PutResponse, RangeRequest, RequestOp, ResponseHeader, ResponseOp, Target, TxnRequest,
+    TxnResponse,
 };
 use bytes::Bytes;
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 /// How deep transactions may be nested.
 const DEPTH_MAX: usize = 8;
@@ -51,7 +53,7 @@ fn decide<'a>(keys: &Keyspace, call: &'a TxnRequest) -> Branch<'a> {
     Branch { succeeded, ops: ops.collect() }
 }
 
-/// Checks the form of a transaction.
+/// Checks the form of a transaction. Nested ones share the room for operations.
 fn check(call: &TxnRequest, ops_max: usize, depth: usize) -> Result<(), Status> {
     let n = call.compare.len().max(call.success.len()).max(call.failure.len());
     if n > ops_max || depth > DEPTH_MAX {
@@ -63,9 +65,9 @@ fn check(call: &TxnRequest, ops_max: usize, depth: usize) -> Result<(), Status> 
     for branch in [&call.success, &call.failure] {
         for RequestOp { request } in branch {
             match request {
-                Some(Op::Txn(txn)) => check(txn, ops_max, depth + 1)?,
+                Some(Op::Txn(txn)) => check(txn, ops_max - n, depth + 1)?,
                 Some(Op::Put(put)) => check_put(put)?,
-                Some(Op::Range(range)) if range.key.is_empty() => return Err(Status::empty_key()),
+                Some(Op::Range(range)) => check_range(range)?,
                 Some(Op::Delete(delete)) if delete.key.is_empty() => {
                     return Err(Status::empty_key());
                 }
@@ -73,37 +75,70 @@ fn check(call: &TxnRequest, ops_max: usize, depth: usize) -> Result<(), Status> 
                 None => return Err(Status::invalid("etcdserver: key not found")),
             }
         }
-        let (mut puts, mut deletes) = (Vec::new(), Vec::new());
-        writes(branch, &mut puts, &mut deletes);
-        puts.sort_unstable();
-        let is_twice = puts.windows(2).any(|two| two[0] == two[1]);
-        let is_deleted = |key: &Bytes| deletes.iter().any(|range| range.contains(key));
-        if is_twice || puts.iter().any(is_deleted) {
-            return Err(Status::duplicate_key());
+    }
+    if depth == 0 {
+        for branch in [&call.success, &call.failure] {
+            Writes::of(branch)?;
         }
     }
     Ok(())
 }
 
-/// All keys that a branch may write, and all ranges that it may delete.
-fn writes(branch: &[RequestOp], puts: &mut Vec<Bytes>, deletes: &mut Vec<KeyRange>) {
-    for op in branch {
-        match &op.request {
-            Some(Op::Put(put)) => puts.push(put.key.clone()),
-            Some(Op::Delete(delete)) => {
-                deletes.push(KeyRange::new(delete.key.clone(), delete.range_end.clone()));
+/// The keys that a branch may write, and the ranges that it may delete.
+#[derive(Default)]
+struct Writes {
+    puts: BTreeSet<Bytes>,
+    deletes: Vec<KeyRange>,
+}
+
+impl Writes {
+    /// Those of a branch and of the transactions in it.
+    ///
+    /// # Errors
+    ///
+    /// A key may be written twice, or written and deleted. Of a transaction in the branch, only one
+    /// half is performed: the halves do not exclude each other.
+    fn of(branch: &[RequestOp]) -> Result<Self, Status> {
+        let mut all = Self::default();
+        let ops = || branch.iter().filter_map(|op| op.request.as_ref());
+        for op in ops() {
+            if let Op::Delete(delete) = op {
+                all.deletes.push(KeyRange::new(delete.key.clone(), delete.range_end.clone()));
             }
-            Some(Op::Txn(txn)) => {
-                // Only one of both is performed.
-                let (mut success, mut failure) = (Vec::new(), Vec::new());
-                writes(&txn.success, &mut success, deletes);
-                writes(&txn.failure, &mut failure, deletes);
-                failure.retain(|key| !success.contains(key));
-                puts.append(&mut success);
-                puts.append(&mut failure);
-            }
-            Some(Op::Range(_)) | None => {}
         }
+        for op in ops() {
+            if let Op::Txn(txn) = op {
+                let (success, failure) = (Self::of(&txn.success)?, Self::of(&txn.failure)?);
+                let keys: BTreeSet<Bytes> = success.puts.into_iter().chain(failure.puts).collect();
+                keys.into_iter().try_for_each(|key| all.put(key))?;
+                all.deletes.extend(success.deletes.into_iter().chain(failure.deletes));
+            }
+        }
+        for op in ops() {
+            if let Op::Put(put) = op {
+                all.put(put.key.clone())?;
+            }
+        }
+        Ok(all)
+    }
+
+    fn put(&mut self, key: Bytes) -> Result<(), Status> {
+        if self.deletes.iter().any(|range| range.contains(&key)) || !self.puts.insert(key) {
+            return Err(Status::duplicate_key());
+        }
+        Ok(())
+    }
+}
+
+/// Checks the form of a read.
+pub(crate) fn check_range(range: &RangeRequest) -> Result<(), Status> {
+    if range.key.is_empty() {
+        return Err(Status::empty_key());
+    }
+    let is_known = (0..=2).contains(&range.sort_order) && (0..=4).contains(&range.sort_target);
+    match is_known {
+        true => Ok(()),
+        false => Err(Status::invalid("etcdserver: invalid sort option")),
     }
 }
 
@@ -309,5 +344,36 @@ mod tests {
             put.lease = 7;
         }
         assert_eq!(refused(vec![put("b", "1"), leased]), Status::lease_not_found());
+        // Nested transactions share the room for operations.
+        let inner = vec![put("a", ""), put("b", "")];
+        assert_eq!(refused(vec![nested(inner, vec![])]), Status::too_many_operations());
+        let by_name = RangeRequest { key: "a".into(), sort_target: 5, ..RangeRequest::default() };
+        let by_name = RequestOp { request: Some(Op::Range(by_name)) };
+        assert_eq!(refused(vec![by_name]).to_string(), "etcdserver: invalid sort option");
+    }
+
+    /// A transaction without compares: its first half is performed.
+    fn nested(success: Vec<RequestOp>, failure: Vec<RequestOp>) -> RequestOp {
+        let txn = TxnRequest { compare: vec![], success, failure };
+        RequestOp { request: Some(Op::Txn(txn)) }
+    }
+
+    /// The write of one half and the delete of the other were taken for a duplicate key.
+    #[test]
+    fn halves_of_a_nested_transaction_may_name_the_same_key() {
+        let mut keys = Keyspace::new(1 << 20);
+        let mut performed = |ops: Vec<RequestOp>| {
+            let txn = TxnRequest { compare: vec![], success: ops, failure: vec![] };
+            apply(&mut keys, &txn, 128).map(|answer| answer.responses.len())
+        };
+        let write_or_delete = || nested(vec![put("a", "1")], vec![delete("a", "c")]);
+        assert_eq!(performed(vec![write_or_delete(), put("d", "1")]), Ok(2));
+        assert_eq!(performed(vec![nested(vec![put("a", "1")], vec![put("a", "2")])]), Ok(1));
+        let twice = vec![write_or_delete(), write_or_delete()];
+        assert_eq!(performed(twice).unwrap_err(), Status::duplicate_key());
+        let deleted_before = vec![delete("a", ""), nested(vec![put("a", "")], vec![])];
+        assert_eq!(performed(deleted_before).unwrap_err(), Status::duplicate_key());
+        let beside = vec![write_or_delete(), put("b", "1")];
+        assert_eq!(performed(beside).unwrap_err(), Status::duplicate_key());
     }
 }

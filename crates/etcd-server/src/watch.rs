@@ -153,6 +153,12 @@ impl Watches {
         if self.watchers.len() >= WATCHES_MAX {
             return refuse(self, "etcdserver: too many watches on one stream");
         }
+        // An empty key with an end means all keys before it; alone, the first key.
+        let key = if create.key.is_empty() { Bytes::from_static(b"\0") } else { create.key };
+        let range = KeyRange::new(key, create.range_end);
+        if range.is_inverted() {
+            return refuse(self, "mvcc: watcher range is empty");
+        }
         let id = match create.watch_id {
             0 => loop {
                 let id = self.next_id;
@@ -168,10 +174,8 @@ impl Watches {
         };
         let created = self.answer(revision, id);
         self.ready.push_back(WatchResponse { created: true, ..created });
-        // An empty key with an end means all keys before it; alone, the first key.
-        let key = if create.key.is_empty() { Bytes::from_static(b"\0") } else { create.key };
         let watcher = Watcher {
-            range: KeyRange::new(key, create.range_end),
+            range,
             next: if create.start_revision > 0 { create.start_revision } else { revision + 1 },
             skips_puts: create.filters.contains(&0),
             skips_deletes: create.filters.contains(&1),
@@ -222,18 +226,20 @@ impl Watches {
     /// Progress of the whole stream.
     fn progress_of_stream(&mut self) {
         self.advance();
-        // What is ready is sent before.
+        // What is ready is sent before. A watch that begins in the future has nothing to send.
+        let revision = self.shared.keys.lock().revision;
         let sent = self.watchers.values().map(|watcher| watcher.next - 1).min();
-        let revision = sent.unwrap_or_else(|| self.shared.keys.lock().revision);
-        let answer = self.answer(revision, NO_WATCH);
+        let answer = self.answer(sent.map_or(revision, |sent| sent.min(revision)), NO_WATCH);
         self.ready.push_back(answer);
     }
 
     /// Progress of the watches that request it.
     fn progress(&mut self) {
+        let revision = self.shared.keys.lock().revision;
         let notified = self.watchers.iter().filter(|(_, watcher)| watcher.with_progress);
-        let answers: Vec<_> =
-            notified.map(|(id, watcher)| self.answer(watcher.next - 1, *id)).collect();
+        let answer =
+            |(id, watcher): (&i64, &Watcher)| self.answer(revision.min(watcher.next - 1), *id);
+        let answers: Vec<_> = notified.map(answer).collect();
         self.ready.extend(answers);
     }
 }
@@ -270,5 +276,51 @@ impl Watcher {
             kv: Some(change.kv.clone()),
             prev_kv: change.previous.clone().filter(|_| self.with_previous),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::Options;
+
+    fn watches() -> Watches {
+        let shared = Shared::new(Options::default());
+        Watches { shared, watchers: BTreeMap::new(), next_id: 0, ready: VecDeque::new() }
+    }
+
+    fn create(watches: &mut Watches, create: WatchCreateRequest) -> WatchResponse {
+        watches.request(WatchRequest { request: Some(WatchRequestUnion::Create(create)) });
+        watches.ready.pop_front().unwrap()
+    }
+
+    /// Progress of a watch that begins in the future promised revisions that did not exist: its
+    /// client would have resumed behind them.
+    #[test]
+    fn progress_is_never_ahead_of_the_store() {
+        let mut watches = watches();
+        let key = || Bytes::from_static(b"a");
+        let later = WatchCreateRequest {
+            key: key(),
+            start_revision: 1_000,
+            progress_notify: true,
+            ..WatchCreateRequest::default()
+        };
+        assert!(create(&mut watches, later).created);
+        watches.progress_of_stream();
+        watches.progress();
+        let revision = |answer: WatchResponse| (answer.watch_id, answer.header.unwrap().revision);
+        let seen: Vec<_> = watches.ready.drain(..).map(revision).collect();
+        assert_eq!(seen, [(NO_WATCH, 1), (0, 1)]);
+    }
+
+    #[test]
+    fn a_watch_of_no_keys_is_refused() {
+        let mut watches = watches();
+        let (key, range_end) = (Bytes::from_static(b"b"), Bytes::from_static(b"a"));
+        let inverted = WatchCreateRequest { key, range_end, ..WatchCreateRequest::default() };
+        let refused = create(&mut watches, inverted);
+        assert!(refused.created && refused.canceled && refused.watch_id == NO_WATCH);
+        assert_eq!(refused.cancel_reason, "mvcc: watcher range is empty");
     }
 }

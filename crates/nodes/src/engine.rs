@@ -5,7 +5,8 @@
 //! A pass over an object finds the stage that it matches. If it matched that stage before, the
 //! stage is due when its delay has passed since; otherwise the delay begins now. A stage that is
 //! due is carried out. What it writes makes a new version of the object, and so another pass. A
-//! stage without a delay that changes nothing is not repeated before the object changes.
+//! stage without a delay that changes nothing is not repeated before the object changes. A stage
+//! that fails stays due: its delay does not begin again.
 
 use crate::kubelet::{self, Plan, PodEvent, Surroundings, is_over, text};
 use crate::stage::{Action as PodAction, Next, Scope, Stage, choose};
@@ -81,7 +82,6 @@ where
             return Ok(Action::requeue_after(waiting.due.since(now)));
         }
         let stage = &self.stages[waiting.stage];
-        self.waiting.lock().remove(key);
         let pass = Pass { engine: self, api: &api, key, object: &object, now };
         let again = match stage.next.action {
             Some(PodAction::RunPod) => pass.run_pod().await?,
@@ -89,6 +89,7 @@ where
             None => None,
         };
         let has_changed = pass.carry_out(&stage.next).await?;
+        self.waiting.lock().remove(key);
         Ok(match again {
             Some(due) => Action::requeue_after(due.since(now).max(Duration::from_millis(1))),
             // The new version makes a pass. Without one, a stage with a delay begins again.

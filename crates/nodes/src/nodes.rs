@@ -30,6 +30,9 @@ const LEASES: &str = "kube-node-lease";
 const LEASE_SECONDS: u64 = 40;
 /// The time between two heartbeats: a quarter of that, as a kubelet's.
 const HEARTBEAT: Duration = Duration::from_secs(10);
+/// The pause before a heartbeat that failed is repeated. The back-off of controllers would go on
+/// long after the server answers again, and the node would count as dead.
+const HEARTBEAT_PAUSE: Duration = Duration::from_secs(1);
 /// Objects that are moved at the same time.
 const WORKERS: usize = 16;
 /// The pause before a node that could not be registered is tried again.
@@ -326,7 +329,11 @@ impl Reconciler for Heartbeat {
 
     async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
         // Boxed, so that a worker that waits for work is small.
-        Box::pin(self.pass(&request.name, &context)).await
+        let passed = Box::pin(self.pass(&request.name, &context)).await;
+        Ok(passed.unwrap_or_else(|error| {
+            tracing::warn!(%error, node = %request.name, "a heartbeat of a simulated node");
+            Action::requeue_after(HEARTBEAT_PAUSE)
+        }))
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::guard::GroupGuard;
 use crate::shared::CommandEnvironment;
 use bytes::Bytes;
+use http::header::{ACCEPT, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{
@@ -149,13 +150,10 @@ impl Target<'_> {
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket))
             .await
             .map_err(|error| failed(&error))?;
-        let mut request = http::Request::get(format!("{slash}{path}"))
-            .header("host", format!("{host}:{port}"))
-            .header("user-agent", "kube-probe/1.36");
-        for header in get.http_headers.iter().flatten() {
-            request = request.header(&header.name, &header.value);
-        }
-        let request = request.body(Empty::<Bytes>::new()).map_err(|error| failed(&error))?;
+        let request = http::Request::get(format!("{slash}{path}")).body(Empty::<Bytes>::new());
+        let mut request = request.map_err(|error| failed(&error))?;
+        let authority = format!("{host}:{port}");
+        *request.headers_mut() = headers(get, &authority).map_err(|error| failed(&error))?;
         let broken = |error: hyper::Error| match error.is_incomplete_message() {
             true => failed(&"EOF"),
             false => failed(&error),
@@ -185,6 +183,28 @@ impl Target<'_> {
             (Err(_), Err(error)) | (Err(error), Ok(())) => Err(broken(error)),
         }
     }
+}
+
+/// The headers of a request: those of the probe, and others where it has none. It may choose its
+/// host, as for servers of several names.
+fn headers(get: &HTTPGetAction, authority: &str) -> Result<HeaderMap, http::Error> {
+    let mut headers = HeaderMap::new();
+    for header in get.http_headers.iter().flatten() {
+        let name = HeaderName::try_from(header.name.as_str())?;
+        let value = HeaderValue::try_from(header.value.as_str())?;
+        // A request has one host.
+        match name == HOST {
+            true => _ = headers.insert(name, value),
+            false => _ = headers.append(name, value),
+        }
+    }
+    let others = [(HOST, authority), (USER_AGENT, "kube-probe/1.36"), (ACCEPT, "*/*")];
+    for (name, value) in others {
+        if !headers.contains_key(&name) {
+            headers.insert(name, HeaderValue::try_from(value)?);
+        }
+    }
+    Ok(headers)
 }
 
 impl CommandEnvironment {
@@ -256,6 +276,7 @@ pub(crate) fn code(status: std::process::ExitStatus) -> i32 {
 mod tests {
     use super::*;
     use crate::paths::Mounts;
+    use serde_json::{Value, json};
     use tokio::io::AsyncWriteExt as _;
     use tokio::net::TcpListener;
 
@@ -303,5 +324,28 @@ mod tests {
         ] {
             assert_eq!(probed(answer).await, Err(error.to_owned()), "{answer}");
         }
+    }
+
+    fn of(given: Value) -> Vec<String> {
+        let get = serde_json::from_value(json!({"port": 80, "httpHeaders": given})).unwrap();
+        let headers = headers(&get, "127.64.0.1:80").unwrap();
+        headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect()
+    }
+
+    /// A probe with a host had two, which servers refuse.
+    #[test]
+    fn a_probe_has_one_host_which_it_may_choose() {
+        assert_eq!(
+            of(json!([])),
+            ["host: 127.64.0.1:80", "user-agent: kube-probe/1.36", "accept: */*"]
+        );
+        let own = json!([
+            {"name": "Host", "value": "example.com"}, {"name": "X-A", "value": "1"},
+            {"name": "X-A", "value": "2"}, {"name": "User-Agent", "value": "me"},
+        ]);
+        assert_eq!(
+            of(own),
+            ["host: example.com", "x-a: 1", "x-a: 2", "user-agent: me", "accept: */*"]
+        );
     }
 }

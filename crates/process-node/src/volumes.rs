@@ -10,11 +10,27 @@ use k8s_openapi::api::core::v1::{
 };
 use setpoint_runtime::{BoxError, Client, Request};
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::PermissionsExt as _;
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Files of a volume: content and mode by path.
-type Files = BTreeMap<String, (Vec<u8>, u32)>;
+/// Files of a volume by path.
+type Files = BTreeMap<String, File>;
+
+/// A file of a volume.
+#[derive(Debug, PartialEq, Eq)]
+struct File {
+    bytes: Vec<u8>,
+    mode: u32,
+    /// `None`: the user of this program.
+    owner: Option<u32>,
+}
+
+impl File {
+    fn new(bytes: Vec<u8>, mode: i32) -> Self {
+        Self { bytes, mode: mode as u32, owner: None }
+    }
+}
 
 /// The lifetime of a token without one of its own: an hour, as a kubelet's.
 const TOKEN_SECONDS: i64 = 3600;
@@ -59,7 +75,7 @@ impl Volumes<'_> {
             let pod = self.pod.metadata.name.as_deref().unwrap_or_default();
             return self.claim(&format!("{pod}-{}", volume.name)).await;
         } else if volume.empty_dir.is_some() {
-            tokio::fs::create_dir_all(&folder).await?;
+            shared_folder(&folder)?;
             return Ok(folder);
         } else if let Some(map) = &volume.config_map {
             let data = self.lookup().config_map(&map.name, map.optional == Some(true)).await?;
@@ -112,7 +128,7 @@ impl Volumes<'_> {
         }
         let uid = claim.metadata.uid.unwrap_or_default();
         let folder = self.shared.claim_folder(self.namespace, name, &uid);
-        tokio::fs::create_dir_all(&folder).await?;
+        shared_folder(&folder)?;
         Ok(folder)
     }
 
@@ -137,8 +153,8 @@ impl Volumes<'_> {
             } else {
                 continue;
             };
-            let mode = item.mode.unwrap_or(mode) as u32;
-            files.insert(item.path.clone(), (text.into_bytes(), mode));
+            let mode = item.mode.unwrap_or(mode);
+            files.insert(item.path.clone(), File::new(text.into_bytes(), mode));
         }
         Ok(files)
     }
@@ -163,7 +179,12 @@ impl Volumes<'_> {
         let audience = token.audience.clone().filter(|audience| !audience.is_empty());
         let seconds = token.expiration_seconds.unwrap_or(TOKEN_SECONDS);
         let text = self.token(audience, seconds).await?;
-        Ok(Files::from([(token.path.clone(), (text.into_bytes(), 0o600))]))
+        let mut file = File::new(text.into_bytes(), mode);
+        if let Some(user) = common_user(self.pod) {
+            file.mode = 0o600;
+            file.owner = user.filter(|_| rustix::process::geteuid().is_root());
+        }
+        Ok(Files::from([(token.path.clone(), file)]))
     }
 
     /// A token of the pod's service account, bound to the pod.
@@ -191,6 +212,29 @@ impl Volumes<'_> {
     }
 }
 
+/// Makes a folder that processes of every user may write into, as a kubelet does for an `emptyDir`.
+/// One that exists stays as it is.
+fn shared_folder(folder: &Path) -> std::io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(folder)?;
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o777))
+}
+
+/// The user of all containers of a pod (`Some(None)`: that of this program), unless they differ.
+fn common_user(pod: &Pod) -> Option<Option<u32>> {
+    let spec = pod.spec.as_ref()?;
+    let of_pod = spec.security_context.as_ref().and_then(|context| context.run_as_user);
+    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let mut users = containers.map(|container| {
+        let own = container.security_context.as_ref().and_then(|context| context.run_as_user);
+        own.or(of_pod)
+    });
+    let first = users.next()?;
+    users.all(|user| user == first).then(|| first.and_then(|user| u32::try_from(user).ok()))
+}
+
 /// Files of the keys of a map: all of them, or those that items name.
 fn keys(
     data: Option<BTreeMap<String, Vec<u8>>>,
@@ -200,14 +244,13 @@ fn keys(
 ) -> Result<Files, BoxError> {
     let mut data = data.unwrap_or_default();
     let Some(items) = items.filter(|items| !items.is_empty()) else {
-        return Ok(data.into_iter().map(|(key, bytes)| (key, (bytes, mode as u32))).collect());
+        return Ok(data.into_iter().map(|(key, bytes)| (key, File::new(bytes, mode))).collect());
     };
     let mut files = Files::new();
     for item in items {
         match data.remove(&item.key) {
             Some(bytes) => {
-                let mode = item.mode.unwrap_or(mode) as u32;
-                files.insert(item.path.clone(), (bytes, mode));
+                files.insert(item.path.clone(), File::new(bytes, item.mode.unwrap_or(mode)));
             }
             None if is_optional => {}
             None => return Err(format!("references non-existent key: {}", item.key).into()),
@@ -220,15 +263,25 @@ fn keys(
 fn write(folder: &Path, files: &Files) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
     let mut wanted = BTreeSet::new();
-    for (path, (bytes, mode)) in files {
+    for (path, File { bytes, mode, owner }) in files {
         let Some(target) = below(folder, path) else { continue };
         if let Some(parent) = target.parent() {
             std::fs::create_dir_all(parent)?;
         }
-        if std::fs::read(&target).ok().as_deref() != Some(bytes) {
+        if std::fs::read(&target).ok().as_ref() != Some(bytes) {
             let mut new = target.clone().into_os_string();
             new.push(".setpoint-new");
-            std::fs::write(&new, bytes)?;
+            // Its content is nobody else's before it has its mode.
+            let mut open = std::fs::OpenOptions::new();
+            open.write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&new)?
+                .write_all(bytes)?;
+            if owner.is_some() {
+                std::os::unix::fs::chown(&new, *owner, None)?;
+            }
             std::fs::set_permissions(&new, std::fs::Permissions::from_mode(*mode))?;
             std::fs::rename(&new, &target)?;
         }
@@ -266,7 +319,7 @@ pub(crate) fn mounts(
         let target = below(folder, &path)
             .ok_or_else(|| format!("subPath \"{path}\" must stay in its volume"))?;
         if !path.is_empty() && !target.exists() {
-            std::fs::create_dir_all(&target)?;
+            shared_folder(&target)?;
         }
         mounts.push((mount.mount_path.clone(), target));
     }
@@ -287,7 +340,7 @@ mod tests {
         std::fs::create_dir(&folder).unwrap();
         let files = |pairs: &[(&str, &str)]| -> Files {
             let file = |(path, text): &(&str, &str)| {
-                ((*path).to_owned(), (text.as_bytes().to_vec(), 0o640))
+                ((*path).to_owned(), File::new(text.as_bytes().to_vec(), 0o640))
             };
             pairs.iter().map(file).collect()
         };
@@ -301,6 +354,35 @@ mod tests {
         assert_eq!((read("a"), read("b/c").unwrap()), (None, "3".into()));
     }
 
+    /// They were the program's alone: with `runAsUser` nothing could be written.
+    #[test]
+    fn processes_of_every_user_may_write_into_an_empty_dir() {
+        let own = tempfile::tempdir().unwrap();
+        let folder = own.path().join("a/b");
+        let mode = |folder: &Path| std::fs::metadata(folder).unwrap().permissions().mode() & 0o777;
+        shared_folder(&folder).unwrap();
+        assert_eq!(mode(&folder), 0o777);
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).unwrap();
+        shared_folder(&folder).unwrap();
+        assert_eq!(mode(&folder), 0o700, "what a process has set stays");
+    }
+
+    /// A token was readable for the program's user only.
+    #[test]
+    fn a_token_is_for_the_user_of_all_containers() {
+        let user = |pod: serde_json::Value| common_user(&serde_json::from_value(pod).unwrap());
+        let container = |user: Option<i64>| serde_json::json!({"name": "c", "securityContext": {"runAsUser": user}});
+        let pod = |of_pod: Option<i64>, users: [Option<i64>; 2]| {
+            serde_json::json!({"spec": {
+                "securityContext": {"runAsUser": of_pod}, "containers": users.map(container),
+            }})
+        };
+        assert_eq!(user(pod(None, [None, None])), Some(None));
+        assert_eq!(user(pod(Some(7), [None, Some(7)])), Some(Some(7)));
+        assert_eq!(user(pod(None, [Some(7), Some(8)])), None);
+        assert_eq!(user(pod(None, [Some(7), None])), None);
+    }
+
     #[test]
     fn items_choose_keys() {
         let data = BTreeMap::from([("k".to_owned(), b"v".to_vec())]);
@@ -310,7 +392,7 @@ mod tests {
             ..KeyToPath::default()
         };
         let found = keys(Some(data.clone()), Some(&[item("k")]), 0o644, false).unwrap();
-        assert_eq!(found["file"].0, b"v");
+        assert_eq!(found["file"].bytes, b"v");
         assert!(keys(Some(data.clone()), Some(&[item("x")]), 0o644, false).is_err());
         assert!(keys(Some(data), Some(&[item("x")]), 0o644, true).unwrap().is_empty());
     }

@@ -14,7 +14,9 @@
 //! numbers chooses one.
 
 use crate::node::{Node, NodeInfo};
-use crate::plugins::{self, Affinity, Exclusive, LateClaim, PLUGINS, Refusal, Spreading};
+use crate::plugins::{
+    self, Affinity, CsiVolume, Exclusive, LateClaim, PLUGINS, Refusal, Spreading,
+};
 use crate::pod::Pod;
 use crate::preemption::{Candidate, Preemption};
 use crate::view::View;
@@ -31,6 +33,9 @@ use std::sync::Arc;
 const STEP_NODES: usize = 128;
 /// Volumes that cost about as much to compare with a node as the filters.
 const STEP_VOLUMES: usize = 32;
+/// How much longer the filters take where they count the volumes of a node: some hundred of them,
+/// with two look-ups each.
+const COUNTING: usize = 16;
 /// Pods that are counted per step: about 0.3 µs each.
 const STEP_PODS: usize = 4096;
 /// Nodes that preemption tries per step: each asks the filters once per pod on it.
@@ -46,6 +51,8 @@ pub(crate) struct Cycle {
     pub(crate) exclusive: Exclusive,
     /// The pod's claims that wait for their first consumer.
     pub(crate) late: Vec<LateClaim>,
+    /// The volumes of CSI drivers among the pod's claims.
+    pub(crate) csi: Vec<CsiVolume>,
 }
 
 impl Cycle {
@@ -61,16 +68,36 @@ impl Cycle {
         self.exclusive.add_pod(&self.pod, other, sign);
     }
 
-    /// The node with the pods that preemption makes room for, if they are as important.
-    pub(crate) fn with_nominated<'a>(&self, node: &Node, info: &'a NodeInfo) -> Cow<'a, NodeInfo> {
-        let mut info = Cow::Borrowed(info);
-        for other in self.view.nominated.get(&node.name).iter().flat_map(|pods| pods.iter()) {
-            let is_other = other.uid != self.pod.uid && !info.pods.contains_key(&other.uid);
-            if is_other && other.spec.priority >= self.pod.spec.priority {
-                info.to_mut().add(other.clone());
+    /// Asks every filter about a node, with these pods on it. If preemption makes room there for
+    /// other pods that are as important, the pod must fit with them and, because they may never
+    /// come, without them. The error has the changes to wait for.
+    pub(crate) fn filter(&mut self, node: &Node, info: &NodeInfo) -> Result<(), (Refusal, u8)> {
+        if let Some(nominated) = self.view.nominated.get(&node.name).cloned() {
+            let is_counted = |other: &&Arc<Pod>| {
+                other.uid != self.pod.uid
+                    && !info.pods.contains_key(&other.uid)
+                    && other.spec.priority >= self.pod.spec.priority
+            };
+            let nominated: Vec<&Arc<Pod>> = nominated.iter().filter(is_counted).collect();
+            if !nominated.is_empty() {
+                let mut with = info.clone();
+                for other in &nominated {
+                    with.add(Arc::clone(other));
+                    self.count(other, node, 1);
+                }
+                let result = plugins::filter(self, node, &with);
+                for other in &nominated {
+                    self.count(other, node, -1);
+                }
+                result?;
             }
         }
-        info
+        plugins::filter(self, node, info)
+    }
+
+    /// Whether the filters have to count the volumes of nodes.
+    fn counts_volumes(&self) -> bool {
+        !self.csi.is_empty() && !self.view.volume_limits.is_empty()
     }
 }
 
@@ -129,7 +156,15 @@ impl Decision {
         let wanted = feasible_wanted(view.n_nodes);
         let (affinity, spreading) = (Affinity::default(), Spreading::new(&pod));
         Self {
-            cycle: Cycle { view, pod, affinity, spreading, exclusive, late: Vec::new() },
+            cycle: Cycle {
+                view,
+                pod,
+                affinity,
+                spreading,
+                exclusive,
+                late: Vec::new(),
+                csi: Vec::new(),
+            },
             phase: if has_rules { Phase::Scan } else { Phase::Filter },
             cursor: Cursor::new(first),
             feasible: Vec::new(),
@@ -160,7 +195,8 @@ impl Decision {
             }
             Phase::Filter => self.filter(rng),
             Phase::Preempt(preemption) => {
-                for _ in 0..STEP_CANDIDATES {
+                let n = if self.cycle.counts_volumes() { 1 } else { STEP_CANDIDATES };
+                for _ in 0..n {
                     if !preemption.try_next(&self.cycle) {
                         let (tried, found) = preemption.finish();
                         return Some(self.refuse(tried, found));
@@ -197,7 +233,11 @@ impl Decision {
                 return Some(Verdict::Refuse(Box::new(refused)));
             }
             match plugins::check_claims(&self.cycle.view, &self.cycle.pod) {
-                Ok(late) => self.cycle.late = late,
+                Ok(late) => {
+                    let Cycle { view, pod, .. } = &self.cycle;
+                    self.cycle.csi = plugins::csi_volumes(view, pod);
+                    self.cycle.late = late;
+                }
                 Err(message) => {
                     let n = self.cycle.view.n_nodes;
                     let message =
@@ -209,7 +249,10 @@ impl Decision {
             }
         }
         let view = self.cycle.view.clone();
-        let n_nodes = STEP_NODES / (1 + plugins::comparisons(&self.cycle.late) / STEP_VOLUMES);
+        let mut n_nodes = STEP_NODES / (1 + plugins::comparisons(&self.cycle.late) / STEP_VOLUMES);
+        if self.cycle.counts_volumes() {
+            n_nodes /= COUNTING;
+        }
         for _ in 0..n_nodes.max(1) {
             if self.feasible.len() >= self.wanted {
                 return Some(self.choose(rng));
@@ -221,8 +264,7 @@ impl Decision {
                 };
             };
             self.n_seen += 1;
-            let info = self.cycle.with_nominated(node, info);
-            match plugins::filter(&self.cycle, node, &info) {
+            match self.cycle.filter(node, info) {
                 Ok(()) => self.feasible.push(node.clone()),
                 Err((refusal, awaits)) => {
                     self.awaits |= awaits;
@@ -273,7 +315,10 @@ impl Decision {
         if pod.spec.never_preempts {
             return Some(self.refuse("not eligible due to preemptionPolicy=Never.".into(), None));
         }
-        let is_waited_for = view.nodes.get(&pod.nominated).is_some_and(|info| {
+        // A node that no longer fits even without its pods is not waited for.
+        let may_fit = self.resolvable.iter().any(|node| node.name == pod.nominated);
+        let nominated = view.nodes.get(&pod.nominated).filter(|_| may_fit);
+        let is_waited_for = nominated.is_some_and(|info| {
             let lower = |other: &&Arc<Pod>| other.spec.priority < pod.spec.priority;
             info.pods.values().filter(lower).any(|other| other.is_deleting)
         });

@@ -10,7 +10,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `pod`, `node`, `view` | objects as the scheduler needs them; a snapshot of all of them takes no time |
+//! | `pod`, `disk`, `node`, `view` | objects as the scheduler needs them; a snapshot of all of them takes no time |
 //! | `plugins` | a table of filters and scores |
 //! | `cycle`, `preemption` | the decision about one pod: a pure function, in steps of bounded work |
 //! | `state` | assigned, assumed and refused pods; what each refused pod waits for |
@@ -26,6 +26,7 @@
 mod amounts;
 mod binder;
 mod cycle;
+mod disk;
 mod labels;
 mod node;
 mod plugins;

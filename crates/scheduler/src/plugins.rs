@@ -8,7 +8,8 @@
 //! | `NodeAffinity` | does not fit `nodeSelector` or the required affinity | the preferred affinity |
 //! | `NodePorts` | has a pod with the same host port | – |
 //! | `NodeResourcesFit` | has not enough of a resource, or too many pods | more that is free |
-//! | `VolumeRestrictions` | no node fits while another pod uses a claim of mode `ReadWriteOncePod` | – |
+//! | `VolumeRestrictions` | has a pod with the same disk, unless both only read; no node fits while another pod uses a claim of mode `ReadWriteOncePod` | – |
+//! | `NodeVolumeLimits` | has as many volumes of a CSI driver as its CSINode allows | – |
 //! | `VolumeBinding` | a volume's node affinity excludes, or has no volume for a claim that waits | – |
 //! | `VolumeZone` | is not in a volume's zone | – |
 //! | `PodTopologySpread` | would exceed a required skew | a smaller skew |
@@ -24,11 +25,13 @@ use smallvec::{SmallVec, smallvec};
 use std::borrow::Cow;
 
 mod affinity;
+mod limits;
 mod resources;
 mod spread;
 mod volumes;
 
 pub(crate) use affinity::Affinity;
+pub(crate) use limits::{CsiVolume, csi_volumes};
 pub(crate) use spread::Spreading;
 pub(crate) use volumes::{Exclusive, LateClaim, Placement, check_claims, comparisons, place};
 
@@ -120,6 +123,11 @@ pub(crate) const PLUGINS: &[Plugin] = &[
         filter: Some(volumes::restrictions),
         score: None,
         awaits: change::POD_GONE | change::VOLUME,
+    },
+    Plugin {
+        filter: Some(limits::filter),
+        score: None,
+        awaits: change::NODE | change::POD_GONE | change::VOLUME,
     },
     Plugin { filter: Some(volumes::binding), score: None, awaits: change::NODE | change::VOLUME },
     Plugin { filter: Some(volumes::zone), score: None, awaits: change::NODE | change::VOLUME },

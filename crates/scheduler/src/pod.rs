@@ -1,6 +1,7 @@
 //! Pods as the scheduler sees them: read once per change of their spec.
 
 use crate::amounts::{self, Amounts};
+use crate::disk::Disk;
 use crate::labels::{Labels, NodeSelector, NodeSelectorTerm, items, list_of, strings, text};
 use serde_json::Value;
 use setpoint_object::label::Selector;
@@ -55,6 +56,8 @@ pub(crate) struct PodSpec {
     pub(crate) spread: Vec<Spread>,
     /// Names of claims; of ephemeral volumes, the name they will have.
     pub(crate) claims: Vec<String>,
+    /// Disks that the pod names itself.
+    pub(crate) disks: Vec<Disk>,
 }
 
 /// A port of a node.
@@ -307,6 +310,7 @@ impl PodSpec {
                 .map(|constraint| Spread::read(constraint, labels))
                 .collect(),
             claims: items(&spec["volumes"]).iter().filter_map(claim).collect(),
+            disks: items(&spec["volumes"]).iter().filter_map(Disk::read).collect(),
         }
     }
 

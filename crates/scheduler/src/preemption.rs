@@ -10,8 +10,7 @@
 //! important victim.
 
 use crate::cycle::{Cycle, histogram};
-use crate::node::Node;
-use crate::plugins;
+use crate::node::{Node, NodeInfo};
 use crate::pod::Pod;
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::Request;
@@ -115,12 +114,12 @@ fn candidate(cycle: &Cycle, node: &Arc<Node>) -> Result<Candidate, Vec<Cow<'stat
         return Err(no_victims());
     }
     let mut cycle = cycle.clone();
-    let mut info = cycle.with_nominated(node, info).into_owned();
+    let mut info = NodeInfo::clone(info);
     for pod in &less {
         info.remove(&pod.uid);
         cycle.count(pod, node, -1);
     }
-    if let Err((refusal, _)) = plugins::filter(&cycle, node, &info) {
+    if let Err((refusal, _)) = cycle.filter(node, &info) {
         return Err(refusal.reasons.into_vec());
     }
     // The most important first; of equals, the one that has run longest.
@@ -132,7 +131,7 @@ fn candidate(cycle: &Cycle, node: &Arc<Node>) -> Result<Candidate, Vec<Cow<'stat
     {
         info.add(pod.clone());
         cycle.count(&pod, node, 1);
-        if plugins::filter(&cycle, node, &info).is_err() {
+        if cycle.filter(node, &info).is_err() {
             info.remove(&pod.uid);
             cycle.count(&pod, node, -1);
             n_broken_budgets += usize::from(breaks);

@@ -10,7 +10,7 @@ use crate::state::{Assumed, Retry, State};
 use crate::view::{Budget, Claim, LateClass, Volume};
 use k8s_openapi::api::core::v1::{self, Namespace, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -153,6 +153,22 @@ impl Scheduler {
                         None => _ = state.view.late_classes.remove(&key.name),
                     }
                     state.changed(change::VOLUME);
+                }),
+            )
+            .handles(
+                Watch::<CSINode>::new(),
+                shared.on(|state, key, node| {
+                    state.view.put_csi_node(&key.name, node);
+                    state.changed(change::NODE);
+                }),
+            )
+            .handles(
+                Watch::<VolumeAttachment>::new(),
+                shared.on(|state, key, attachment| {
+                    state.view.put_attachment(&key.name, attachment);
+                    if attachment.is_none() {
+                        state.changed(change::VOLUME);
+                    }
                 }),
             )
             .handles(

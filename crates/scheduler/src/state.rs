@@ -218,6 +218,17 @@ impl State {
         self.nominate(&pod);
     }
 
+    /// Less important pods no longer wait for room on a node: a more important one gets it. They may
+    /// preempt elsewhere.
+    fn withdraw_nominations(&mut self, node: &Arc<str>, priority: i32) {
+        let nominated = self.view.nominated.get(node).into_iter().flat_map(|pods| pods.iter());
+        let less = nominated.filter(|other| other.spec.priority < priority);
+        let less: Vec<Request> = less.map(|other| other.key.clone()).collect();
+        for key in less {
+            self.renominate(&key, &Arc::default());
+        }
+    }
+
     fn forget_nomination(&mut self, key: &Request) {
         let Some(pod) = self.pod(key).filter(|pod| !pod.nominated.is_empty()) else { return };
         if let Some(mut pods) = self.view.nominated.remove(&pod.nominated) {
@@ -389,14 +400,21 @@ impl State {
             return None;
         }
         let key = pod.key.clone();
-        let Refused { message, awaits, preempted, clears_nomination } = refused;
+        let Refused { message, awaits, preempted, mut clears_nomination } = refused;
+        // A more important pod has taken its room: its status does not say so yet.
+        let entry = self.pods.get(&key);
+        let is_withdrawn = entry.is_some_and(|entry| entry.nomination.as_deref() == Some(""));
+        clears_nomination |= is_withdrawn && preempted.is_none();
         if let Some(entry) = self.pods.get_mut(&key) {
             entry.n_refusals = entry.n_refusals.saturating_add(1);
             entry.not_before = Some(now + backoff(entry.n_refusals));
         }
         let awaited = awaits & self.during_cycle != 0;
         match &preempted {
-            Some(candidate) => self.renominate(&key, &candidate.node),
+            Some(candidate) => {
+                self.withdraw_nominations(&candidate.node, pod.spec.priority);
+                self.renominate(&key, &candidate.node);
+            }
             None if clears_nomination => self.renominate(&key, &Arc::default()),
             None => {}
         }

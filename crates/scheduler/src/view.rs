@@ -9,6 +9,7 @@ use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::quantity::Quantity;
 use setpoint_runtime::Request;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The annotation that named a class before there was a field.
@@ -37,6 +38,13 @@ pub(crate) struct View {
     /// The storage classes that wait for the first consumer of a claim.
     pub(crate) late_classes: OrdMap<Arc<str>, Arc<LateClass>>,
     pub(crate) budgets: OrdMap<Request, Arc<Budget>>,
+    /// How many volumes of a CSI driver a node takes, by node and driver: only where there is a
+    /// limit.
+    pub(crate) volume_limits: OrdMap<Arc<str>, Arc<BTreeMap<Arc<str>, i64>>>,
+    /// The volumes that are attached to a node, by node and the attachment's name.
+    pub(crate) attachments: OrdMap<Arc<str>, Arc<BTreeMap<Arc<str>, Attachment>>>,
+    /// The nodes of attachments.
+    attachment_nodes: OrdMap<Arc<str>, Arc<str>>,
     /// Number of nodes that exist.
     pub(crate) n_nodes: usize,
     /// Number of assigned pods with affinity to pods.
@@ -87,6 +95,41 @@ impl View {
         }
     }
 
+    /// Takes in a CSINode, or its absence.
+    pub(crate) fn put_csi_node(&mut self, name: &Arc<str>, node: Option<&Value>) {
+        let limit = |driver: &Value| {
+            Some((text(&driver["name"]).into(), driver["allocatable"]["count"].as_i64()?))
+        };
+        let drivers = node.map_or(&[][..], |node| items(&node["spec"]["drivers"]));
+        let limits: BTreeMap<_, _> = drivers.iter().filter_map(limit).collect();
+        match limits.is_empty() {
+            true => _ = self.volume_limits.remove(name),
+            false => _ = self.volume_limits.insert(name.clone(), Arc::new(limits)),
+        }
+    }
+
+    /// Takes in a VolumeAttachment, or its absence.
+    pub(crate) fn put_attachment(&mut self, name: &Arc<str>, attachment: Option<&Value>) {
+        if let Some(node) = self.attachment_nodes.remove(name)
+            && let Some(mut attached) = self.attachments.remove(&node)
+        {
+            Arc::make_mut(&mut attached).remove(name);
+            if !attached.is_empty() {
+                self.attachments.insert(node, attached);
+            }
+        }
+        let Some(spec) = attachment.map(|attachment| &attachment["spec"]) else { return };
+        if let Some(volume) = spec["source"]["persistentVolumeName"].as_str() {
+            let node: Arc<str> = text(&spec["nodeName"]).into();
+            let driver = text(&spec["attacher"]).into();
+            let mut attached = self.attachments.remove(&node).unwrap_or_default();
+            let attachment = Attachment { driver, volume: volume.into() };
+            Arc::make_mut(&mut attached).insert(name.clone(), attachment);
+            self.attachments.insert(node.clone(), attached);
+            self.attachment_nodes.insert(name.clone(), node);
+        }
+    }
+
     /// What a claim gets, if an assumed pod waits for it.
     pub(crate) fn promise(&self, claim: &Request) -> Option<&Promise> {
         self.promises.get(claim)
@@ -128,6 +171,14 @@ impl View {
     pub(crate) fn labels_of(&self, namespace: &str) -> Option<Arc<Labels>> {
         self.namespaces.get(namespace).cloned()
     }
+}
+
+/// A volume that is attached to a node.
+#[derive(Debug, Clone)]
+pub(crate) struct Attachment {
+    pub(crate) driver: Arc<str>,
+    /// The name of the PersistentVolume.
+    pub(crate) volume: Arc<str>,
 }
 
 /// What the claim of an assumed pod gets.
@@ -210,6 +261,7 @@ fn texts(list: &Value) -> Vec<String> {
 /// A storage class that waits for the first consumer of a claim.
 #[derive(Debug, Default)]
 pub(crate) struct LateClass {
+    pub(crate) provisioner: Arc<str>,
     /// Whether volumes are made for its claims.
     pub(crate) provisions: bool,
     /// Labels of the nodes that volumes can be made for, with their values. One of these terms must
@@ -228,6 +280,7 @@ impl LateClass {
             |term: &Value| items(&term["matchLabelExpressions"]).iter().map(expression).collect();
         let provisioner = text(&class["provisioner"]);
         Some(Self {
+            provisioner: provisioner.into(),
             provisions: !provisioner.is_empty() && provisioner != NO_PROVISIONER,
             topologies: items(&class["allowedTopologies"]).iter().map(term).collect(),
         })
@@ -256,6 +309,8 @@ const TOPOLOGY: [&str; 4] = [
 #[derive(Debug)]
 pub(crate) struct Volume {
     class: Arc<str>,
+    /// The CSI driver, and its name of the volume.
+    pub(crate) csi: Option<(Arc<str>, Arc<str>)>,
     /// What it offers to a claim; `None` if it has or had one, or is being deleted.
     offer: Option<Offer>,
     affinity: Option<NodeSelector>,
@@ -289,8 +344,13 @@ impl Volume {
         });
         let topology = labels.into_iter().filter(|(key, _)| TOPOLOGY.contains(&key.as_str()));
         let values = |value: String| value.split("__").map(str::to_owned).collect();
+        let csi = spec["csi"].as_object().map(|csi| {
+            let own = |member: &str| csi.get(member).map_or("", text).into();
+            (own("driver"), own("volumeHandle"))
+        });
         Self {
             class: class_of(volume),
+            csi,
             offer,
             affinity: NodeSelector::read(&volume["spec"]["nodeAffinity"]["required"]),
             topology: topology.map(|(key, value)| (key, values(value))).collect(),

@@ -1,5 +1,9 @@
 //! TLS of servers.
 
+mod key_holder;
+
+pub use key_holder::KeyHolder;
+
 use crate::certificate::CurrentCertificate;
 use crate::connection::Protocol;
 use rustls::crypto::{CryptoProvider, ring};
@@ -34,7 +38,6 @@ pub struct PeerCertificate(pub Arc<[CertificateDer<'static>]>);
 /// AES, as [`Server::tls`](crate::Server::tls) says.
 pub fn crypto_provider() -> CryptoProvider {
     let mut provider = ring::default_provider();
-    // Stable: suites of the same kind stay in ring's order.
     // Stable: the others stay in ring's order.
     provider.cipher_suites.sort_by_key(|suite| !name(suite.suite()).contains("_AES_128_"));
     provider

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 /// The time-out of a call.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(3);
-/// The longest pause in the stream of a snapshot.
+/// The longest pause before and in the stream of a snapshot.
 pub const SNAPSHOT_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Maximum size of an answer, and of one part of a snapshot. etcd's parts have 32 KiB.
 pub const ANSWER_BYTES_MAX: usize = 4 << 20;
@@ -317,7 +317,8 @@ async fn timed<T>(
     timeout(CALL_TIMEOUT, call).await.map_err(late)?
 }
 
-/// One request on a connection of its own. Dropping the future closes the connection.
+/// One request on a connection of its own. Dropping the future closes the connection. A member that
+/// does not begin to answer within [`SNAPSHOT_PAUSE_MAX`] is given up, `read` has its own limit.
 async fn exchange<T>(
     endpoint: &str,
     method: Method,
@@ -329,8 +330,9 @@ async fn exchange<T>(
         endpoint: endpoint.to_owned(),
         source,
     };
+    let late = |_| EtcdError::Timeout { endpoint: endpoint.to_owned(), waited: SNAPSHOT_PAUSE_MAX };
     let authority = endpoint.strip_prefix("http://").unwrap_or(endpoint);
-    let stream = TcpStream::connect(authority).await;
+    let stream = timeout(SNAPSHOT_PAUSE_MAX, TcpStream::connect(authority)).await.map_err(late)?;
     let stream =
         stream.map_err(|source| EtcdError::Connect { endpoint: endpoint.to_owned(), source })?;
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
@@ -342,7 +344,8 @@ async fn exchange<T>(
         .body(Full::new(body))
         .map_err(|error| failed(error.into()))?;
     let answer = async {
-        let response = sender.send_request(request).await;
+        let response = timeout(SNAPSHOT_PAUSE_MAX, sender.send_request(request)).await;
+        let response = response.map_err(late)?;
         read(endpoint, response.map_err(|error| failed(error.into()))?).await
     };
     let mut answer = std::pin::pin!(answer);

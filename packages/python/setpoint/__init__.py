@@ -11,11 +11,13 @@ A `Server` is a process; each of its planes has its own objects, port and admini
 from __future__ import annotations
 
 import importlib.metadata
+import io
 import json
 import os
 import shutil
 import ssl
 import subprocess
+import urllib.error
 import urllib.request
 from typing import Any
 
@@ -53,12 +55,20 @@ class _Access:
         self._opener = urllib.request.build_opener(no_proxies, urllib.request.HTTPSHandler(context=tls))
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
-        """Sends a request as the administrator; returns the document of the answer."""
+        """Sends a request as the administrator; returns the document of the answer.
+
+        An `urllib.error.HTTPError` has the text of the answer in its message.
+        """
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         request = urllib.request.Request(self.url + path, data, headers, method=method)
-        with self._opener.open(request) as answer:
-            return json.load(answer)
+        try:
+            with self._opener.open(request) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            text = error.read()
+            message = f"{error.reason}: {text.decode(errors='replace')}"
+            raise urllib.error.HTTPError(error.url, error.code, message, error.headers, io.BytesIO(text)) from None
 
 
 class Server(_Access):
@@ -71,10 +81,13 @@ class Server(_Access):
         command = [program(), "envtest", "serve", *flags]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         line = self._process.stdout.readline()
-        if not line:
+        try:
+            super().__init__(json.loads(line))
+        except (ValueError, LookupError, ssl.SSLError):
             self.close()
-            raise RuntimeError(f"{command} ended with {self._process.returncode}")
-        super().__init__(json.loads(line))
+            if line:
+                raise RuntimeError(f"{command} is not setpoint: {line}") from None
+            raise RuntimeError(f"{command} ended with {self._process.returncode}") from None
 
     def plane(self, *, virtual_time: bool = False) -> Plane:
         """Makes a control plane; one with virtual time can be advanced."""

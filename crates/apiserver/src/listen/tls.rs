@@ -3,15 +3,11 @@
 
 use super::pki::{Pki, PkiError};
 use crate::filter::authenticate::ClientAuthorities;
-use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::time_provider::TimeProvider;
-use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
 use setpoint_object::time::Clock;
 use setpoint_serve::certificate::CurrentCertificate;
-use setpoint_serve::tls::crypto_provider;
+use setpoint_serve::tls::{KeyHolder, crypto_provider};
 use std::sync::Arc;
 
 /// The certificate of a listener, read at each handshake, and the authorities of client
@@ -71,59 +67,11 @@ impl Tls {
                 .with_safe_default_protocol_versions()?;
         let builder = match has_clients {
             false => builder.with_no_client_auth(),
-            true => builder.with_client_cert_verifier(Arc::new(KeyHolder(provider))),
+            true => builder.with_client_cert_verifier(Arc::new(KeyHolder::new(provider))),
         };
         let mut config = builder.with_cert_resolver(Arc::new(self.current));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
-    }
-}
-
-/// Requests a client certificate, and requires only that the client has its key.
-#[derive(Debug)]
-struct KeyHolder(Arc<CryptoProvider>);
-
-impl ClientCertVerifier for KeyHolder {
-    /// None: the authorities may change, and a client that does not find its own sends nothing.
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
-    }
-
-    fn client_auth_mandatory(&self) -> bool {
-        false
-    }
-
-    fn verify_client_cert(
-        &self,
-        _own: &CertificateDer<'_>,
-        _others: &[CertificateDer<'_>],
-        _now: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        own: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls12_signature(message, own, signed, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        own: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls13_signature(message, own, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
 

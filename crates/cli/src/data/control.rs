@@ -9,6 +9,7 @@ use setpoint::store::DiskStore;
 use std::{
     fs::{self, Permissions},
     io::{self, Write},
+    os::fd::AsRawFd as _,
     os::unix::{fs::PermissionsExt, net::UnixStream as BlockingStream},
     path::{Path, PathBuf},
     time::Duration,
@@ -32,9 +33,26 @@ const REQUEST_BYTES_MAX: u64 = 64;
 /// How long a client may take to send its request, and to read a part of the response.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The pause after a connection that could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+/// The longest path that an address of a socket has room for: 108 bytes with a zero at the end.
+const PATH_BYTES_MAX: usize = 107;
+
+/// Uses the path of the socket in a folder. One that is too long for an address is replaced by a
+/// short one of the same file.
+fn within<T>(folder: &Path, use_path: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    let path = folder.join(SOCKET);
+    if path.as_os_str().len() <= PATH_BYTES_MAX {
+        return use_path(&path);
+    }
+    let open = fs::File::open(folder)?;
+    use_path(&Path::new("/proc/self/fd").join(open.as_raw_fd().to_string()).join(SOCKET))
+}
+
 /// Sends a request to the program that uses the folder; `None` if none listens.
 pub(super) fn send(folder: &Path, request: &str) -> anyhow::Result<Option<BlockingStream>> {
-    let mut stream = match BlockingStream::connect(folder.join(SOCKET)) {
+    let connected = within(folder, |path| BlockingStream::connect(path));
+    let mut stream = match connected {
         Ok(stream) => stream,
         // No program uses the folder, or one has left its socket behind.
         Err(error)
@@ -72,7 +90,7 @@ impl Control {
             }
             _ => {}
         }
-        let listener = UnixListener::bind(&path).with_context(cannot)?;
+        let listener = within(folder, |path| UnixListener::bind(path)).with_context(cannot)?;
         fs::set_permissions(&path, Permissions::from_mode(0o600)).with_context(cannot)?;
         Ok(Self { store, listener, path })
     }
@@ -93,7 +111,11 @@ impl Control {
                     // If this is dropped, the client sees an incomplete response.
                     served = self.serve(stream) => served,
                 },
-                Err(error) => Err(error),
+                Err(error) => {
+                    // Such as too many open files, which would fail again at once.
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    Err(error)
+                }
             };
             if let Err(error) = served {
                 tracing::warn!(%error, "a request about the store was not served");
@@ -127,5 +149,39 @@ impl Control {
             _ => return Err(io::Error::other("unknown request")),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use setpoint::store::DiskOptions;
+    use std::io::Read as _;
+
+    /// A server did not start with a data folder of more than 94 bytes.
+    #[tokio::test]
+    async fn a_folder_with_a_long_path_has_a_socket_too() {
+        let own = tempfile::tempdir().unwrap();
+        let folder = own.path().join("a".repeat(100)).join("b".repeat(100));
+        fs::create_dir_all(&folder).unwrap();
+        assert!(send(&folder, STAT).unwrap().is_none(), "nobody listens yet");
+        let store = DiskStore::open(&folder, DiskOptions::default()).unwrap();
+        let control = Control::bind(&folder, store.clone()).unwrap();
+        let stop = CancellationToken::new();
+        let query = async {
+            let folder = folder.clone();
+            let answer = tokio::task::spawn_blocking(move || {
+                let mut text = String::new();
+                send(&folder, STAT_JSON).unwrap().unwrap().read_to_string(&mut text).unwrap();
+                text
+            });
+            let answer = answer.await.unwrap();
+            stop.cancel();
+            answer
+        };
+        let ((), answer) = tokio::join!(control.run(stop.clone()), query);
+        assert!(answer.contains("\"revision\""), "{answer}");
+        store.close().await;
+        assert!(!folder.join(SOCKET).exists());
     }
 }

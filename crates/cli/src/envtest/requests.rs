@@ -3,12 +3,30 @@
 use super::control::{Answer, json, no_method};
 use http::{Method, StatusCode};
 use parking_lot::Mutex;
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json as value};
 use setpoint::apiserver::{AuditEvent, AuditSink, Stage};
+use setpoint::object::ApiError;
 use std::collections::VecDeque;
 
 /// Maximum number of requests that are kept; later ones are counted only.
 const REQUESTS_MAX: usize = 20_000;
+
+/// What is recorded of a request, and what a list can be limited by.
+const MEMBERS: [&str; 12] = [
+    "user",
+    "userAgent",
+    "verb",
+    "uri",
+    "group",
+    "version",
+    "resource",
+    "subresource",
+    "namespace",
+    "name",
+    "code",
+    "received",
+];
 
 /// What was recorded. Nothing is recorded before the first POST.
 #[derive(Debug, Default)]
@@ -23,6 +41,7 @@ struct Recording {
 impl Requests {
     /// POST starts a new recording, GET lists it, DELETE ends it.
     pub(super) fn answer(&self, method: &Method, query: &str) -> Answer {
+        let wanted = wanted(query).map_err(ApiError::bad_request)?;
         let mut recording = self.0.lock();
         match *method {
             Method::POST => *recording = Some(Recording::default()),
@@ -32,16 +51,36 @@ impl Requests {
         }
         let none = Recording::default();
         let Recording { requests, n_dropped } = recording.as_ref().unwrap_or(&none);
-        let wanted: Vec<(&str, &str)> =
-            query.split('&').filter_map(|pair| pair.split_once('=')).collect();
         let is_wanted = |request: &&Value| {
-            wanted.iter().all(|(name, text)| request[*name].as_str().is_some_and(|t| t == *text))
+            wanted.iter().all(|(name, text)| match &request[name.as_str()] {
+                Value::String(found) => found == text,
+                found => found.to_string() == *text,
+            })
         };
         let items: Vec<&Value> = requests.iter().filter(is_wanted).collect();
         let is_recording = recording.is_some();
         let list = value!({"recording": is_recording, "dropped": n_dropped, "items": items});
         Ok(json(StatusCode::OK, &list))
     }
+}
+
+/// The members and their texts that a query asks for. A misspelled one would find nothing, which a
+/// test could take for good news.
+fn wanted(query: &str) -> Result<Vec<(String, String)>, String> {
+    let decoded = |text: &str| {
+        let text = text.replace('+', " ");
+        percent_decode_str(&text).decode_utf8_lossy().into_owned()
+    };
+    let mut wanted = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, text) = pair.split_once('=').unwrap_or((pair, ""));
+        let name = decoded(name);
+        if !MEMBERS.contains(&name.as_str()) {
+            return Err(format!("{name} is not one of {MEMBERS:?}"));
+        }
+        wanted.push((name, decoded(text)));
+    }
+    Ok(wanted)
 }
 
 impl AuditSink for Requests {
@@ -74,5 +113,26 @@ impl AuditSink for Requests {
             "code": event.code,
             "received": event.received.rfc3339(),
         }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_are_decoded_and_unknown_members_refused() {
+        let pair = |name: &str, text: &str| (name.to_owned(), text.to_owned());
+        let user = "user=system%3Aserviceaccount%3Aa%3Ab&userAgent=my+tool%2B1&code=409";
+        assert_eq!(
+            wanted(user).unwrap(),
+            [
+                pair("user", "system:serviceaccount:a:b"),
+                pair("userAgent", "my tool+1"),
+                pair("code", "409"),
+            ]
+        );
+        assert_eq!(wanted("").unwrap(), []);
+        assert!(wanted("usr=jane").unwrap_err().starts_with("usr is not one of"));
     }
 }

@@ -75,7 +75,7 @@ fn npm_package_gives_vitest_its_fixtures() {
     let mut vitest = Command::new("node");
     vitest.arg(modules.join("vitest/vitest.mjs")).args(["run", "--testTimeout=60000"]);
     let report = ok(vitest.current_dir(project).env_remove("SETPOINT").env("NO_COLOR", "1"));
-    assert!(report.contains("6 passed"), "{report}");
+    assert!(report.contains("7 passed"), "{report}");
 }
 
 #[test]

@@ -60,6 +60,9 @@ async fn requests_are_recorded_for_assertions() {
         .map(|one| format!("{} {} {} {}", one["verb"], one["resource"], one["name"], one["code"]))
         .collect();
     assert_eq!(lines, [r#""create" "configmaps" "" 201"#, r#""get" "configmaps" "b" 404"#,]);
+    // Only texts were compared, and as they were sent: such a list was empty.
+    let missing = page(&admin, "GET", "requests?code=404&user=ja%6Ee", Value::Null);
+    assert_eq!(missing.await["items"].as_array().unwrap().len(), 1);
     page(&admin, "DELETE", "requests", Value::Null).await;
     maps(&jane).get("a").await.unwrap();
     let recorded = page(&admin, "GET", "requests", Value::Null).await;

@@ -112,6 +112,21 @@ async fn program_serves_what_its_kubeconfig_says_and_ends_politely() {
     while events.try_next().await.unwrap().is_some() {}
 }
 
+/// The program said that it was ready, and why no pod ran only when it was stopped.
+#[test]
+fn process_nodes_that_cannot_run_end_the_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let mut up = Command::new(env!("CARGO_BIN_EXE_setpoint"));
+    up.args(["up", "--secure-port", "0", "--kubeconfig"]).arg(dir.path().join("kubeconfig"));
+    up.args(["--process-nodes", "1", "--process-nodes-dir"]).arg(file.join("nodes"));
+    let ended = up.output().unwrap();
+    let log = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{log}");
+    assert!(log.contains("run the process nodes"), "{log}");
+}
+
 #[test]
 fn workers_are_as_many_as_cores_unless_it_is_said_how_many() {
     let cores = std::thread::available_parallelism().unwrap().get();

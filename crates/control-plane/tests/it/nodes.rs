@@ -406,3 +406,82 @@ async fn a_claim_that_waits_gets_the_local_volume_of_its_pods_node() {
     })
     .await;
 }
+
+/// Refuses updates of a resource until the returned path is deleted.
+async fn refuse_updates(user: &User, group: &str, resource: &str) -> String {
+    let policies = "/apis/admissionregistration.k8s.io/v1";
+    let rule = json!({
+        "apiGroups": [group], "apiVersions": ["v1"], "operations": ["UPDATE"],
+        "resources": [resource],
+    });
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "no"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "false"}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "no"},
+        "spec": {"policyName": "no", "validationActions": ["Deny"]},
+    });
+    user.create(&format!("{policies}/validatingadmissionpolicies"), policy).await;
+    let bindings = format!("{policies}/validatingadmissionpolicybindings");
+    user.create(&bindings, binding).await;
+    format!("{bindings}/no")
+}
+
+/// The pause grew with each failure: a node stayed silent for as long again as the server had been,
+/// and lost its pods.
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_goes_on_soon_after_the_server_answers_again() {
+    with_user(ControlPlane::builder().nodes(1), async |user| {
+        let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node-0";
+        user.until(lease, |lease| lease["spec"]["renewTime"].is_string()).await;
+        let refusal = refuse_updates(&user, "coordination.k8s.io", "leases").await;
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        let silent = user.get(lease).await["spec"]["renewTime"].clone();
+        user.delete(&refusal).await;
+        let since = tokio::time::Instant::now();
+        user.until(lease, |lease| lease["spec"]["renewTime"] != silent).await;
+        assert!(since.elapsed() < Duration::from_secs(20), "after {:?}", since.elapsed());
+    })
+    .await;
+}
+
+/// The delay of a stage began again when its write failed.
+#[tokio::test(start_paused = true)]
+async fn a_stage_that_fails_stays_due() {
+    let stages = Stages::parse(
+        r#"
+apiVersion: nodes.setpoint.dev/v1alpha1
+kind: Stage
+metadata: {name: late}
+spec:
+  resourceRef: {kind: ConfigMap}
+  selector:
+    matchLabels: {stage: late}
+    matchExpressions: [{key: .data.done, operator: DoesNotExist}]
+  delay: {durationMilliseconds: 400000}
+  next: {patch: {data: {done: "yes"}}}
+"#,
+    )
+    .unwrap();
+    with_user(ControlPlane::builder().nodes(SimulatedNodes::new(1).stages(stages)), async |user| {
+        let maps = "/api/v1/namespaces/default/configmaps";
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "m", "labels": {"stage": "late"}},
+        });
+        user.create(maps, map).await;
+        let began = tokio::time::Instant::now();
+        let refusal = refuse_updates(&user, "", "configmaps").await;
+        tokio::time::sleep(Duration::from_secs(405)).await;
+        assert!(user.get(&format!("{maps}/m")).await["data"].is_null());
+        user.delete(&refusal).await;
+        user.until(&format!("{maps}/m"), |map| map["data"]["done"] == "yes").await;
+        assert!(began.elapsed() < Duration::from_secs(500), "after {:?}", began.elapsed());
+    })
+    .await;
+}

@@ -2,6 +2,7 @@
 
 use super::condition::Findings;
 use crate::api::{Api, Discovered, RequestError, Resource};
+use crate::first_error::FirstError;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use std::time::Duration;
@@ -91,16 +92,14 @@ async fn try_delete(
     let mut remaining = list(api, &collection).await?;
     if !as_one && !remaining.is_empty() {
         // An object that is refused does not keep the others.
-        let mut failure = None;
+        let mut errors = FirstError::new();
         for object in &remaining {
             match api.delete(&resource.object(namespace, object.name()), &options).await {
-                Err(error) if !error.is_not_found() => _ = failure.get_or_insert(error),
-                _ => {}
+                Err(error) if error.is_not_found() => {}
+                deleted => _ = errors.note(deleted),
             }
         }
-        if let Some(error) = failure {
-            return Err(error);
-        }
+        errors.into_result()?;
         remaining = list(api, &collection).await?;
     }
     Ok(remaining)

@@ -21,7 +21,7 @@
 
 use super::difference::difference;
 use super::pod::{self, Pod};
-use super::pod_control::rest;
+use super::pod_control::{DISRUPTION_TARGET, disruption_target, rest};
 use super::replica_set::{ReplicaSet, ReplicationController};
 use super::view::view;
 use super::{COMPONENT, fresh};
@@ -60,8 +60,6 @@ const DISRUPTION_MAX: Duration = Duration::from_secs(120);
 const BEHIND_PAUSE: Duration = Duration::from_secs(30);
 /// The condition of a budget.
 const ALLOWED: &str = "DisruptionAllowed";
-/// The condition of a pod that is to be evicted.
-const TARGET: &str = "DisruptionTarget";
 /// The start of the key of a pod. Names of budgets have no slash.
 const POD: &str = "pod/";
 
@@ -170,7 +168,8 @@ fn budgets_of(event: &Event<Pod>, client: &Client) -> Vec<Request> {
 /// The key of a pod that is to be evicted.
 fn target_of(pod: &Object<Pod>) -> Vec<Request> {
     let Ok(pod) = pod.get() else { return Vec::new() };
-    let is_target = pod.status.conditions.iter().any(|c| c.kind == TARGET && c.status == "True");
+    let is_target =
+        pod.status.conditions.iter().any(|c| c.kind == DISRUPTION_TARGET && c.status == "True");
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let is_waiting = is_target && !pod.is_being_deleted() && !pod.is_finished();
     is_waiting
@@ -482,7 +481,7 @@ async fn end_target(client: &Client, key: &Request, now: Timestamp) -> Result<Ac
     let is_finished = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
     let mut conditions = status.conditions.iter().flatten();
     let target = conditions.find(|condition| {
-        condition.type_ == TARGET
+        condition.type_ == DISRUPTION_TARGET
             && condition.status == "True"
             // The kubelet may take long to stop the pod.
             && condition.reason.as_deref() != Some("TerminationByKubelet")
@@ -497,10 +496,7 @@ async fn end_target(client: &Client, key: &Request, now: Timestamp) -> Result<Ac
     if !left.is_zero() {
         return Ok(Action::requeue_after(left));
     }
-    let condition = json!({
-        "type": TARGET, "status": "False", "reason": null, "message": null,
-        "lastTransitionTime": now.rfc3339(),
-    });
+    let condition = disruption_target(&pod.metadata, "False", None, now);
     let patch = json!({
         "metadata": {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version},
         "status": {"conditions": [condition]},

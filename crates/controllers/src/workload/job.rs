@@ -33,6 +33,7 @@ use super::difference::difference;
 use super::pod::{self, BY_CONTROLLER, is_ready, orphan_key};
 use super::pod_control::{rest, slow_start};
 use super::{COMPONENT, fresh};
+use crate::first_error::FirstError;
 use crate::setup::Setup;
 use backoff::Backoff;
 use k8s_openapi::api::batch::v1::{JobCondition, JobStatus};
@@ -231,24 +232,23 @@ impl Jobs {
             terminating: state.n_terminating,
         };
         let mut wait = state.until_deadline(now);
-        let mut error = None;
+        let mut errors = FirstError::new();
         let mut finished = state.verdict(now);
         if finished.is_some() {
-            let (deleted, failure) = writer.delete(&state.active, true).await;
+            let (deleted, failed) = writer.delete(&state.active, true).await;
             numbers.delete(&deleted);
-            if failure.is_some() {
+            if failed.has_failed() {
                 // Not all pods are known to end.
                 finished = None;
             }
-            error = failure;
+            errors = failed;
         } else if !job.is_being_deleted() {
             let managed = manage(writer, state, &mut numbers, now).await;
-            match managed {
-                Ok(until) => wait = wait.into_iter().chain(until).min(),
-                Err(failure) => error = Some(failure),
+            if let Some(until) = errors.note(managed) {
+                wait = wait.into_iter().chain(until).min();
             }
         }
-        if finished.is_none() && error.is_none() {
+        if finished.is_none() && !errors.has_failed() {
             if state.is_complete(numbers.active) {
                 let message = "Reached expected number of succeeded pods";
                 finished =
@@ -265,10 +265,10 @@ impl Jobs {
         // A pass that creates, deletes or counts pods may have more of them to do.
         let is_settled = tracked.release.is_empty() && numbers.active == count(&state.active);
         let rest = if is_settled { rest(state.active.len()) } else { Duration::ZERO };
-        match (error, wait) {
-            (Some(error), _) => Err(error.into()),
-            (None, Some(wait)) if !wait.is_zero() => Ok(Action::requeue_after(wait).rest(rest)),
-            (None, _) => Ok(Action::await_change().rest(rest)),
+        errors.into_result()?;
+        match wait {
+            Some(wait) if !wait.is_zero() => Ok(Action::requeue_after(wait).rest(rest)),
+            _ => Ok(Action::await_change().rest(rest)),
         }
     }
 
@@ -288,14 +288,14 @@ impl Jobs {
             return Ok(());
         }
         self.backoff.lock().insert(request.clone(), (job.uid().to_owned(), backoff));
-        let (released, error) = writer.release(&tracked.release).await;
+        let (released, errors) = writer.release(&tracked.release).await;
         let mut status = tracked.status.clone();
         let finished = tracked.count(&mut status, &released, now);
         let written = write_status(writer, &tracked.status, &status, &mut version).await?;
         if let Some(finished) = finished.filter(|_| written) {
             record_end(writer, &status, &finished);
         }
-        error.map_or(Ok(()), |error| Err(error.into()))
+        Ok(errors.into_result()?)
     }
 
     fn backoff_of(&self, request: &Request, uid: &str) -> Backoff {
@@ -338,9 +338,9 @@ async fn manage(
         Plan::Keep => Ok(None),
         Plan::Wait(wait) => Ok(Some(wait)),
         Plan::Delete(pods) => {
-            let (deleted, error) = writer.delete(&pods, false).await;
+            let (deleted, errors) = writer.delete(&pods, false).await;
             numbers.delete(&deleted);
-            error.map_or(Ok(None), Err)
+            errors.into_result().map(|()| None)
         }
         Plan::Create(_) if !fresh::is_live(&writer.client.api(), writer.job).await? => Ok(None),
         Plan::Create(indexes) => {
@@ -439,8 +439,8 @@ async fn release_of_others(
 
 /// Removes the finalizer from pods that no Job counts.
 async fn release(client: &Client, pods: &[&Pod]) -> Result<(), BoxError> {
-    let (_, error) = pods::release(&client.api::<Pod>(), pods).await;
-    error.map_or(Ok(()), |error| Err(error.into()))
+    let (_, errors) = pods::release(&client.api::<Pod>(), pods).await;
+    Ok(errors.into_result()?)
 }
 
 /// Removes the finalizer from a pod without a controller that no Job adopts.

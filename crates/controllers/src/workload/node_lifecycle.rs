@@ -17,6 +17,7 @@
 //! [`super::taint_eviction`] removes the pods.
 
 use super::node_pods::{BY_NODE, NodePod, NodeView, by_node};
+use crate::first_error::FirstError;
 use crate::setup::Setup;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1 as core;
@@ -368,7 +369,7 @@ async fn not_ready(node: &Request, context: &Context) -> Result<(), BoxError> {
         conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True")
     };
     // A pod that cannot be written does not keep the others.
-    let mut failure = None;
+    let mut errors = FirstError::new();
     for pod in pods.iter().filter(is_ready) {
         let meta = &pod.metadata;
         let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
@@ -380,13 +381,10 @@ async fn not_ready(node: &Request, context: &Context) -> Result<(), BoxError> {
         });
         let patch = json!({"metadata": {"uid": meta.uid}, "status": {"conditions": [condition]}});
         let status = context.client().api::<core::Pod>().subresource::<Value>("status");
-        match status.patch(&key, &Patch::Strategic(patch)).await {
-            Err(error) if error.is_not_found() => continue,
-            Err(error) => {
-                failure.get_or_insert(error);
-                continue;
-            }
-            Ok(_) => {}
+        let patched = status.patch(&key, &Patch::Strategic(patch)).await;
+        let is_gone = patched.as_ref().is_err_and(|error| error.is_not_found());
+        if is_gone || errors.note(patched).is_none() {
+            continue;
         }
         context.recorder().warning(
             &ObjectReference::of(&**pod),
@@ -394,7 +392,7 @@ async fn not_ready(node: &Request, context: &Context) -> Result<(), BoxError> {
             "Node is not ready",
         );
     }
-    failure.map_or(Ok(()), |error| Err(error.into()))
+    Ok(errors.into_result()?)
 }
 
 #[cfg(test)]

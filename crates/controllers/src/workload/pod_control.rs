@@ -2,15 +2,19 @@
 
 use super::pod::Pod;
 use futures::future::join_all;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube_core::params::{DeleteParams, Preconditions};
 use kube_core::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 use setpoint_object::name::dns1123_subdomain;
-use setpoint_runtime::{Client, ClientError, Context, EventRecorder, ObjectReference, Request};
+use setpoint_runtime::{
+    Client, ClientError, Context, EventRecorder, ObjectReference, Request, Timestamp,
+};
 use std::error::Error;
 use std::time::Duration;
 
+/// The condition of a pod that is to leave its node.
+pub(crate) const DISRUPTION_TARGET: &str = "DisruptionTarget";
 /// The most pods that one pass creates or deletes: 500, as in the reference.
 pub(crate) const BURST_MAX: usize = 500;
 
@@ -98,6 +102,20 @@ impl<'a> PodControl<'a> {
 pub(crate) fn precondition(uid: &str) -> DeleteParams {
     let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
     DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }
+}
+
+/// The condition `DisruptionTarget` of a pod, for a patch: `cause` is its reason and its message.
+pub(crate) fn disruption_target(
+    pod: &ObjectMeta,
+    status: &str,
+    cause: Option<(&str, &str)>,
+    now: Timestamp,
+) -> Value {
+    let (reason, message) = cause.unzip();
+    json!({
+        "type": DISRUPTION_TARGET, "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": now.rfc3339(), "observedGeneration": pod.generation,
+    })
 }
 
 /// Runs `n` pieces of work in batches of 1, 2, 4 …, and stops after a batch with an error: what

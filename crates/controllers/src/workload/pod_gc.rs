@@ -11,9 +11,10 @@
 //! A pod that has not finished gets the phase `Failed` first. The rules are those of
 //! kube-controller-manager's `pod-garbage-collector-controller`.
 
+use super::COMPONENT;
 use super::pod::Pod;
+use super::pod_control::{disruption_target, precondition};
 use super::view::view;
-use super::{COMPONENT, pod_control::precondition};
 use crate::setup::Setup;
 use k8s_openapi::api::core::v1 as core;
 use kube_core::params::Patch;
@@ -241,12 +242,11 @@ async fn delete(
     let api = client.api::<Pod>();
     let key = Request::of(pod);
     if !pod.is_finished() {
-        let mut status = json!({"phase": "Failed"});
-        if let Some((reason, message)) = condition {
-            status["conditions"] = json!([{
-                "type": "DisruptionTarget", "status": "True", "reason": reason, "message": message,
-                "lastTransitionTime": context.clock().now().rfc3339(),
-            }]);
+        let mut status = json!({"phase": "Failed", "observedGeneration": pod.metadata.generation});
+        if condition.is_some() {
+            let now = context.clock().now();
+            status["conditions"] =
+                json!([disruption_target(&pod.metadata, "True", condition, now)]);
         }
         let patch = json!({"metadata": {"uid": pod.uid()}, "status": status});
         match api.patch_status(&key, &Patch::Strategic(patch)).await {

@@ -167,15 +167,15 @@ impl Worker {
         if container.command.as_ref().is_none_or(Vec::is_empty) {
             return Err("no command: a process node reads no images, so it must be given".into());
         }
-        let folder = self.own_folder(&container.name);
-        let root = folder.join("root");
+        let own_folder = self.own_folder(&container.name);
+        let root = own_folder.join("root");
         tokio::fs::create_dir_all(&root).await?;
         let log = log_path(&self.folder, &container.name, n);
         if let Some(parent) = log.parent() {
             tokio::fs::create_dir_all(parent).await?;
         }
         let volumes = self.volumes.clone().unwrap_or_default();
-        let mounts = mounts(container, &volumes, &own, &folder)?;
+        let mounts = mounts(container, &volumes, &own, &own_folder)?;
         for (path, target) in mounts.iter() {
             link(&root, path, target)?;
         }
@@ -209,6 +209,12 @@ impl Worker {
             given.filter(|_| is_root).and_then(|id| u32::try_from(id).ok())
         };
         let (user, group) = (id(|pair| pair.0), id(|pair| pair.1));
+        if user.is_some() || group.is_some() {
+            // Its home, and where its termination message is.
+            for folder in [&own_folder, &root] {
+                std::os::unix::fs::chown(folder, user, group)?;
+            }
+        }
         Ok((CommandEnvironment { env, folder, mounts, user, group }, words))
     }
 }

@@ -3,11 +3,13 @@
 use super::*;
 use crate::labels::strings;
 use crate::state::{Assumed, State};
-use crate::view::{Budget, Claim, LateClass, Volume};
+use crate::view::Budget;
 use rand::SeedableRng;
 use serde_json::{Value, json};
 use setpoint_runtime::Request;
 use tokio::time::Instant;
+
+mod volumes;
 
 /// A cluster of nodes and pods.
 struct Cluster {
@@ -224,151 +226,6 @@ fn a_preferred_spread_avoids_nodes_without_the_label() {
     assert_eq!(placed, ["a", "a", "b", "b"]);
 }
 
-/// A claim of this size in a class.
-fn claim(class: &str, size: &str, more: Value) -> Value {
-    let mut claim = json!({"metadata": {"annotations": {}}, "spec": {
-        "storageClassName": class, "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": size}},
-    }});
-    for (member, value) in more.as_object().into_iter().flatten() {
-        claim[member] = value.clone();
-    }
-    claim
-}
-
-/// A free volume of this size on a host.
-fn local(size: &str, host: &str) -> Value {
-    let host = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [host]});
-    json!({"status": {"phase": "Available"}, "spec": {
-        "storageClassName": "local", "accessModes": ["ReadWriteOnce"],
-        "capacity": {"storage": size},
-        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [host]}]}},
-    }})
-}
-
-impl Cluster {
-    /// Two nodes with local volumes, and a class of volumes that are made for nodes in zone x.
-    fn with_volumes() -> Self {
-        let mut cluster = Self::new(&[zoned("a", "x"), zoned("b", "y")]);
-        let view = &mut cluster.state.view;
-        for (name, volume) in
-            [("a", local("5Gi", "a")), ("b1", local("3Gi", "b")), ("b2", local("9Gi", "b"))]
-        {
-            view.put_volume(&name.into(), Some(Volume::read(&volume)));
-        }
-        let zone = json!([{"matchLabelExpressions": [{"key": "zone", "values": ["x"]}]}]);
-        let late = "WaitForFirstConsumer";
-        let local = json!({
-            "volumeBindingMode": late, "provisioner": "kubernetes.io/no-provisioner",
-        });
-        let made = json!({
-            "volumeBindingMode": late, "provisioner": "p", "allowedTopologies": zone,
-        });
-        for (name, class) in [("local", local), ("made", made)] {
-            let class = LateClass::read(&class).unwrap();
-            view.late_classes.insert(name.into(), Arc::new(class));
-        }
-        cluster
-    }
-
-    fn claim(&mut self, name: &str, claim: &Value) -> Value {
-        let key = Request::new("default", name);
-        self.state.view.put_claim(&key, Some(Claim::read(claim)));
-        json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]})
-    }
-
-    fn promised(&self, claim: &str) -> Option<Arc<str>> {
-        self.state.view.promise(&Request::new("default", claim))?.volume.clone()
-    }
-}
-
-#[test]
-fn a_claim_that_waits_gets_the_smallest_volume_of_the_node() {
-    let mut cluster = Cluster::with_volumes();
-    let large = cluster.claim("large", &claim("local", "8Gi", Value::Null));
-    assert_eq!(cluster.schedule(json!({}), large.clone()), "b");
-    assert_eq!(cluster.promised("large").as_deref(), Some("b2"));
-    // Another pod of the claim goes where its volume is.
-    assert_eq!(cluster.schedule(json!({}), large), "b");
-    let mut small = cluster.claim("small", &claim("local", "1Gi", Value::Null));
-    small["nodeSelector"] = json!({"zone": "y"});
-    assert_eq!(cluster.schedule(json!({}), small), "b");
-    assert_eq!(cluster.promised("small").as_deref(), Some("b1"));
-    let third = cluster.claim("third", &claim("local", "1Gi", Value::Null));
-    assert_eq!(cluster.schedule(json!({}), third.clone()), "a");
-    let fourth = cluster.claim("fourth", &claim("local", "1Gi", Value::Null));
-    let refused = cluster.schedule(json!({}), fourth.clone());
-    let why = "2 node(s) didn't find available persistent volumes to bind";
-    assert!(refused.contains(why), "{refused}");
-    // A pod that goes before its claim is bound leaves the volume to others.
-    let pod = cluster.pod("", json!({}), third);
-    cluster.state.remove_pod(&Request::new("default", "p4"));
-    assert_eq!(cluster.promised("third"), None);
-    assert_eq!(cluster.schedule(json!({}), fourth), "a");
-    assert!(matches!(cluster.decide(&pod), Verdict::Refuse(_)));
-    // What is bound needs no promise.
-    let bound = json!({"annotations": {"pv.kubernetes.io/bind-completed": "yes"}});
-    let mut bound = claim("local", "1Gi", json!({"metadata": bound}));
-    bound["spec"]["volumeName"] = "b1".into();
-    cluster.claim("small", &bound);
-    assert_eq!(cluster.promised("small"), None);
-}
-
-#[test]
-fn two_claims_of_a_pod_get_two_volumes_of_one_node() {
-    let mut cluster = Cluster::with_volumes();
-    cluster.claim("one", &claim("local", "2Gi", Value::Null));
-    cluster.claim("two", &claim("local", "1Gi", Value::Null));
-    let volume = |claim: &str| json!({"persistentVolumeClaim": {"claimName": claim}});
-    let both = json!({"volumes": [volume("one"), volume("two")]});
-    assert_eq!(cluster.schedule(json!({}), both), "b");
-    assert_eq!(cluster.promised("two").as_deref(), Some("b1"), "the smaller one first");
-    assert_eq!(cluster.promised("one").as_deref(), Some("b2"));
-}
-
-#[test]
-fn volumes_are_made_where_the_class_and_an_earlier_choice_say() {
-    let mut cluster = Cluster::with_volumes();
-    let made = cluster.claim("made", &claim("made", "1Gi", Value::Null));
-    assert_eq!(cluster.schedule(json!({}), made), "a");
-    assert_eq!(cluster.promised("made"), None);
-    let chosen = |node: &str| {
-        let annotations = json!({"volume.kubernetes.io/selected-node": node});
-        claim("made", "1Gi", json!({"metadata": {"annotations": annotations}}))
-    };
-    let pod = cluster.claim("chosen", &chosen("b"));
-    assert_eq!(cluster.schedule(json!({}), pod), "b");
-    let pod = cluster.claim("gone", &chosen("gone"));
-    assert_eq!(cluster.schedule(json!({}), pod), "a");
-    let mut named = claim("local", "1Gi", Value::Null);
-    named["spec"]["volumeName"] = "b1".into();
-    let named = cluster.claim("named", &named);
-    let refused = cluster.schedule(json!({}), named);
-    assert!(refused.contains("pod has unbound immediate PersistentVolumeClaims"), "{refused}");
-}
-
-#[test]
-fn a_claim_for_one_pod_is_used_by_one_pod() {
-    let mut cluster = Cluster::with_volumes();
-    let mut alone = claim("made", "1Gi", Value::Null);
-    alone["spec"]["accessModes"] = json!(["ReadWriteOncePod"]);
-    let spec = cluster.claim("alone", &alone);
-    assert_eq!(cluster.schedule(json!({}), spec.clone()), "a");
-    let refused = cluster.schedule(json!({}), spec.clone());
-    let why = "0/2 nodes are available: 2 node(s) unavailable due to PersistentVolumeClaim with \
-        ReadWriteOncePod access mode already in-use by another pod.";
-    assert!(refused.starts_with(why), "{refused}");
-    // A more important pod takes it.
-    let urgent = json!({"priority": 10, "volumes": spec["volumes"]});
-    let pod = cluster.pod("", json!({}), urgent);
-    let Verdict::Refuse(refused) = cluster.decide(&pod) else { panic!("it is in use") };
-    let candidate = refused.preempted.unwrap();
-    assert_eq!((&*candidate.node, candidate.victims.len()), ("a", 1));
-    assert_eq!(&*candidate.victims[0].key.name, "p1");
-    cluster.state.remove_pod(&Request::new("default", "p1"));
-    assert!(matches!(cluster.decide(&pod), Verdict::Place(_)));
-}
-
 #[test]
 fn preemption_takes_the_fewest_and_least_important_pods() {
     let mut cluster = Cluster::new(&[node("a", "2"), node("b", "2")]);
@@ -538,4 +395,99 @@ mod properties {
             }
         }
     }
+}
+
+/// Only the resources and ports of nominated pods were counted, not their rules: a pod went to a
+/// node that the pod to come excludes it from.
+#[test]
+fn rules_of_pods_that_preemption_makes_room_for_are_counted() {
+    let anti = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}},
+    ]}});
+    let mut cluster = Cluster::new(&[zoned("a", "x")]);
+    let nominated = |cluster: &mut Cluster, spec: Value| {
+        let pod = json!({
+            "metadata": {"name": "n", "namespace": "default", "uid": "n", "generation": 1,
+                "labels": {"app": "db"}},
+            "spec": spec, "status": {"nominatedNodeName": "a"},
+        });
+        cluster.state.put_pod(Pod::read(&pod, None), "default-scheduler");
+    };
+    nominated(&mut cluster, json!({"affinity": anti, "priority": 10}));
+    let refused = cluster.schedule(json!({"app": "web"}), json!({}));
+    assert!(
+        refused.contains("1 node(s) didn't satisfy existing pods anti-affinity rules"),
+        "{refused}"
+    );
+    // A more important pod does not wait for it.
+    assert_eq!(cluster.schedule(json!({"app": "web"}), json!({"priority": 11})), "a");
+    // A pod that may never come does not count as company.
+    let mut cluster = Cluster::new(&[zoned("a", "x")]);
+    nominated(&mut cluster, json!({"priority": 10}));
+    let near = json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}},
+    ]}}});
+    let refused = cluster.schedule(json!({"app": "web"}), near);
+    assert!(refused.contains("1 node(s) didn't match pod affinity rules"), "{refused}");
+}
+
+/// A pod waited for room on its nominated node although the node was cordoned meanwhile.
+#[test]
+fn a_nominated_node_that_no_longer_fits_is_not_waited_for() {
+    let mut cordoned = node("a", "1");
+    cordoned["spec"] = json!({"unschedulable": true});
+    let mut cluster = Cluster::new(&[cordoned, node("b", "1")]);
+    let full = |name: &str, on: &str, deletion: Value| {
+        let mut spec = needs("1");
+        spec["nodeName"] = on.into();
+        json!({
+            "metadata": {"name": name, "namespace": "default", "uid": name, "generation": 1,
+                "deletionTimestamp": deletion},
+            "spec": spec,
+        })
+    };
+    for pod in [full("x", "a", "2026-01-01T00:00:00Z".into()), full("y", "b", Value::Null)] {
+        cluster.state.put_pod(Pod::read(&pod, None), "default-scheduler");
+    }
+    let mut spec = needs("1");
+    spec["priority"] = 10.into();
+    spec["schedulerName"] = "default-scheduler".into();
+    let pod = json!({
+        "metadata": {"name": "n", "namespace": "default", "uid": "n", "generation": 1},
+        "spec": spec, "status": {"nominatedNodeName": "a"},
+    });
+    let pod = Pod::read(&pod, None);
+    cluster.state.put_pod(pod.clone(), "default-scheduler");
+    let Verdict::Refuse(refused) = cluster.decide(&pod) else { panic!("there is no room yet") };
+    let victims = refused.preempted.expect("a victim on the other node");
+    assert_eq!(&*victims.node, "b");
+}
+
+/// It waited for room that was another's, instead of preempting elsewhere.
+#[test]
+fn a_more_important_pod_takes_the_nomination_of_a_less_important_one() {
+    let mut cluster = Cluster::new(&[node("a", "1")]);
+    let of = |priority: i32| {
+        let mut spec = needs("1");
+        spec["priority"] = priority.into();
+        spec
+    };
+    cluster.pod("a", json!({}), of(0));
+    let mut refuse = |priority: i32| {
+        let pod = cluster.pod("", json!({}), of(priority));
+        let Verdict::Refuse(refused) = cluster.decide(&pod) else { panic!("there is no room") };
+        assert_eq!(refused.preempted.as_ref().map(|found| &*found.node), Some("a"));
+        cluster.state.refuse(pod.clone(), *refused, Instant::now());
+        let nominated = cluster.state.view.nominated.get("a");
+        let nominated: Vec<_> = nominated.unwrap().iter().map(|pod| pod.key.clone()).collect();
+        assert_eq!(nominated, [pod.key.clone()]);
+        pod
+    };
+    let less = refuse(5);
+    refuse(10);
+    // Its status is corrected with its next refusal.
+    let refused = Refused { message: "full".to_owned(), ..Refused::default() };
+    cluster.state.refuse(less.clone(), refused, Instant::now());
+    let job = cluster.state.job(&less.key);
+    assert!(matches!(job, Some(crate::state::Job::Refuse { clears_nomination: true, .. })));
 }

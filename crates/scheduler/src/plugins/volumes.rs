@@ -1,5 +1,5 @@
-//! Volumes: claims that are bound already, claims that wait for their first consumer, and claims
-//! that one pod may use at a time.
+//! Volumes: claims that are bound already, claims that wait for their first consumer, claims that
+//! one pod may use at a time, and disks that pods of a node may not share.
 //!
 //! A claim that waits gets the smallest free volume of its class that fits it and the node. Without
 //! one, the class must make volumes for the node.
@@ -211,7 +211,12 @@ impl Exclusive {
     }
 }
 
-pub(super) fn restrictions(cycle: &Cycle, _: &Node, _: &NodeInfo) -> Result<(), Refusal> {
+pub(super) fn restrictions(cycle: &Cycle, _: &Node, info: &NodeInfo) -> Result<(), Refusal> {
+    let disks = &cycle.pod.spec.disks;
+    let mut used = info.pods.values().flat_map(|pod| &pod.spec.disks);
+    if !disks.is_empty() && used.any(|used| disks.iter().any(|disk| disk.conflicts(used))) {
+        return Err(Refusal::resolvable("node(s) had no available disk"));
+    }
     match cycle.exclusive.n_uses > 0 {
         true => Err(Refusal::resolvable(
             "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod",

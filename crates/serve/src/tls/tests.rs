@@ -4,15 +4,9 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use rustls::client::ClientConnection;
-use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{PrivatePkcs8KeyDer, ServerName};
 use rustls::server::Acceptor;
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{
-    ClientConfig, DigitallySignedStruct, DistinguishedName, SignatureScheme, SupportedCipherSuite,
-    SupportedProtocolVersion,
-};
+use rustls::{ClientConfig, SupportedCipherSuite, SupportedProtocolVersion};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -62,54 +56,13 @@ fn a_client_that_prefers_aes_gets_the_faster_one() {
     assert_eq!(negotiated(tls12, cha_cha), ecdsa_cha_cha);
 }
 
-/// Accepts a certificate of any authority, as a server that looks at it for each request.
-#[derive(Debug)]
-struct AnyAuthority(CryptoProvider);
-
-impl ClientCertVerifier for AnyAuthority {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        own: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, own, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        own: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, own, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
-}
-
 /// A handshake with a self-signed certificate counted as authentication, so that anonymous peers
 /// could fill the slots of authenticated connections.
 #[tokio::test]
 async fn a_client_certificate_alone_does_not_authenticate_a_connection() {
     let own = rcgen::generate_simple_self_signed(["here".to_owned()]).unwrap();
     let key = || PrivatePkcs8KeyDer::from(own.signing_key.serialize_der()).into();
-    let verifier = Arc::new(AnyAuthority(crypto_provider()));
+    let verifier = Arc::new(KeyHolder::new(Arc::new(crypto_provider())));
     let server = ServerConfig::builder_with_provider(Arc::new(crypto_provider()));
     let server = server.with_safe_default_protocol_versions().unwrap();
     let server = server.with_client_cert_verifier(verifier);

@@ -5,8 +5,6 @@ use setpoint_object::time::Timestamp;
 use setpoint_store::{RangeRequest, Store, StoreError};
 use std::collections::BTreeMap;
 
-/// Parts of keys of ignored objects: Events and Leases.
-const IGNORED: [&str; 2] = ["/events/", "/leases/"];
 /// Metadata that differs between any two plays.
 const VOLATILE: [&str; 5] =
     ["creationTimestamp", "generation", "managedFields", "resourceVersion", "uid"];
@@ -18,10 +16,9 @@ pub(super) async fn of(store: &dyn Store) -> Result<BTreeMap<String, Value>, Sto
     let mut found = Vec::new();
     for entry in range.value.entries {
         let key = String::from_utf8_lossy(&entry.key).into_owned();
-        let is_passed_over = IGNORED.iter().any(|part| key.contains(part));
         let tree = serde_json::from_slice::<Value>(&entry.value).ok();
         let tree = tree.filter(|tree| tree["kind"].is_string() && tree["metadata"].is_object());
-        if let Some(tree) = tree.filter(|_| !is_passed_over) {
+        if let Some(tree) = tree.filter(|tree| !is_ignored(tree)) {
             found.push((key, tree));
         }
     }
@@ -51,6 +48,16 @@ pub(super) async fn of(store: &dyn Store) -> Result<BTreeMap<String, Value>, Sto
         plain.extend(trees.into_iter().enumerate().map(|(n, tree)| (format!("{key}{n}"), tree)));
     }
     Ok(plain)
+}
+
+/// Whether an object is an Event or a Lease.
+fn is_ignored(tree: &Value) -> bool {
+    let version = tree["apiVersion"].as_str().unwrap_or_default();
+    match tree["kind"].as_str() {
+        Some("Event") => version == "v1" || version.starts_with("events.k8s.io/"),
+        Some("Lease") => version.starts_with("coordination.k8s.io/"),
+        _ => false,
+    }
 }
 
 /// The prefix of a generated name; `None` for other names.
@@ -159,9 +166,25 @@ mod tests {
 
     #[tokio::test]
     async fn events_and_leases_do_not_count() {
-        let object = json!({"kind": "Event", "metadata": {"name": "a"}});
-        assert!(
-            state_of(&[("events/n/a", object.clone()), ("leases/n/a", object)]).await.is_empty()
-        );
+        let object = |version: &str, kind: &str| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "a"}});
+        let ignored = [
+            ("events/n/a", object("v1", "Event")),
+            ("events/n/b", object("events.k8s.io/v1", "Event")),
+            ("leases/n/a", object("coordination.k8s.io/v1", "Lease")),
+        ];
+        assert!(state_of(&ignored).await.is_empty());
+    }
+
+    /// Parts of keys decided: whatever was in a namespace `leases` was not compared.
+    #[tokio::test]
+    async fn objects_count_in_namespaces_of_any_name_and_of_kinds_of_other_groups() {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+        let lease = json!({"apiVersion": "rent.example.com/v1", "kind": "Lease", "metadata": {}});
+        let objects = [
+            ("configmaps/leases/a", map.clone()),
+            ("configmaps/events/a", map),
+            ("rent.example.com/leases/n/a", lease),
+        ];
+        assert_eq!(state_of(&objects).await.len(), 3);
     }
 }

@@ -16,5 +16,6 @@ mod service_ranges;
 mod services;
 mod storage;
 mod storms;
+mod taints;
 mod volumes;
 mod workloads;

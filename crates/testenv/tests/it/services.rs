@@ -241,6 +241,8 @@ async fn orphaned_pods_are_collected(env: &TestEnv) {
     let target = condition(&held, "DisruptionTarget");
     assert_eq!(target["reason"], "DeletionByPodGC");
     assert_eq!(target["message"], "PodGC: node no longer exists");
+    assert_eq!(target["observedGeneration"], 1);
+    assert_eq!(held["status"]["observedGeneration"], 1);
     cluster.patch(&path, &json!({"metadata": {"finalizers": null}})).await;
     cluster.until(&path, Value::is_null).await;
     assert_eq!(cluster.list(PODS).await.len(), 1);

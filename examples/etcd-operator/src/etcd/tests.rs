@@ -71,3 +71,13 @@ fn lists_of_members_are_read() {
     assert_eq!(read.list[1], learner);
     assert!(members("e", &json!({})).is_err());
 }
+
+/// Only pauses within the stream had a limit: a member that never began kept the others from being
+/// asked.
+#[tokio::test(start_paused = true)]
+async fn a_member_that_does_not_begin_its_snapshot_is_given_up() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", silent.local_addr().unwrap());
+    let failed = snapshot(&endpoint, async |_| Ok(())).await.unwrap_err();
+    assert!(matches!(failed, EtcdError::Timeout { .. }), "{failed}");
+}

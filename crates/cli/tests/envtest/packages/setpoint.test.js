@@ -1,5 +1,7 @@
 // A suite as users of the package have it: vitest's fixtures, and the client of Kubernetes.
 
+import { execFile } from "node:child_process";
+import { promisify } from "node:util";
 import { CoreV1Api, KubeConfig } from "@kubernetes/client-node";
 import { test } from "setpoint/vitest";
 
@@ -37,4 +39,9 @@ test("time is advanced", async ({ setpointServer, expect }) => {
 test("requests need no client", async ({ setpointServer, expect }) => {
   expect((await setpointServer.request("GET", "/version")).major).toBe("1");
   await expect(setpointServer.request("GET", "/nowhere")).rejects.toThrow("404");
+});
+
+test("a program that closes nothing ends, and its server with it", async () => {
+  const script = 'import { Server } from "setpoint"; await (await Server.start()).plane();';
+  await promisify(execFile)(process.execPath, ["--input-type=module", "--eval", script], { timeout: 50_000 });
 });

@@ -1,5 +1,6 @@
 """A suite as users of the wheel have it: fixtures that nobody imports, and the client of Kubernetes."""
 
+import urllib.error
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -38,3 +39,6 @@ def test_time_is_advanced(setpoint_server):
 def test_requests_need_no_client(setpoint_server):
     assert setpoint_server.request("GET", "/version")["major"] == "1"
     assert setpoint_server.request("GET", "/setpoint/planes")["items"] == []
+    with pytest.raises(urllib.error.HTTPError, match="there is no plane 77") as refused:
+        setpoint_server.request("DELETE", "/setpoint/planes/77")
+    assert refused.value.code == 404

@@ -2,6 +2,7 @@
 
 use super::object::Job;
 use super::state::{FINALIZER, INDEX, INDEX_FAILURES, INDEX_IGNORED, State, is_tracked, number};
+use crate::first_error::FirstError;
 use crate::workload::pod_control::{
     PodControl, message, name_prefix, pod_from_template, precondition,
 };
@@ -129,32 +130,32 @@ impl JobPods<'_> {
     }
 
     /// Deletes pods. Pods that are not to be counted lose their finalizer first. Returns the
-    /// deleted ones, and the first error.
+    /// deleted ones, and the errors.
     pub(super) async fn delete<'p>(
         &self,
         pods: &[&'p Pod],
         is_counted: bool,
-    ) -> (Vec<&'p Pod>, Option<ClientError>) {
+    ) -> (Vec<&'p Pod>, FirstError<ClientError>) {
         let all: Vec<_> = pods.iter().map(|pod| self.delete_one(pod, is_counted)).collect();
         let results: Vec<(&Pod, Result<(), ClientError>)> =
             stream::iter(all).buffered(CONCURRENT).collect().await;
-        let (mut deleted, mut first_error) = (Vec::new(), None);
+        let (mut deleted, mut errors) = (Vec::new(), FirstError::new());
         let recorder = self.context.recorder();
         for (pod, result) in results {
-            match result {
+            match &result {
                 Ok(()) => {
                     let note = format!("Deleted pod: {}", Request::of(pod).name);
                     recorder.normal(&self.reference, "SuccessfulDelete", note);
                     deleted.push(pod);
                 }
                 Err(error) => {
-                    let note = format!("Error deleting: {}", message(&error));
+                    let note = format!("Error deleting: {}", message(error));
                     recorder.warning(&self.reference, "FailedDelete", note);
-                    first_error.get_or_insert(error);
                 }
             }
+            errors.note(result);
         }
-        (deleted, first_error)
+        (deleted, errors)
     }
 
     async fn delete_one<'p>(
@@ -173,29 +174,31 @@ impl JobPods<'_> {
     }
 
     /// Removes the tracking finalizer from pods. Returns the uids of those without it now, and the
-    /// first error.
-    pub(super) async fn release(&self, pods: &[&Pod]) -> (BTreeSet<String>, Option<ClientError>) {
+    /// errors.
+    pub(super) async fn release(
+        &self,
+        pods: &[&Pod],
+    ) -> (BTreeSet<String>, FirstError<ClientError>) {
         release(&self.api(), pods).await
     }
 }
 
 /// Removes the tracking finalizer from pods. Returns the uids of those without it now, and the
-/// first error.
+/// errors.
 pub(super) async fn release(
     api: &Api<Pod>,
     pods: &[&Pod],
-) -> (BTreeSet<String>, Option<ClientError>) {
+) -> (BTreeSet<String>, FirstError<ClientError>) {
     let all: Vec<_> = pods.iter().map(|pod| remove_finalizer(api, pod)).collect();
     let results: Vec<(&Pod, Result<(), ClientError>)> =
         stream::iter(all).buffered(CONCURRENT).collect().await;
-    let (mut released, mut first_error) = (BTreeSet::new(), None);
+    let (mut released, mut errors) = (BTreeSet::new(), FirstError::new());
     for (pod, result) in results {
-        match result {
-            Ok(()) => released.extend(pod.metadata.uid.clone()),
-            Err(error) => _ = first_error.get_or_insert(error),
+        if errors.note(result).is_some() {
+            released.extend(pod.metadata.uid.clone());
         }
     }
-    (released, first_error)
+    (released, errors)
 }
 
 /// Removes the finalizer of a pod, of this uid only. A deleted pod has none.

@@ -2,6 +2,7 @@
 
 use super::claims::{self, VolumeClaim};
 use super::{REVISION_LABEL, STALE_CLAIM_PAUSE, StatefulSet, StatefulSetStatus, reference};
+use crate::first_error::FirstError;
 use crate::workload::deployment::int_or_percent;
 use crate::workload::fresh;
 use crate::workload::history::ControllerRevision;
@@ -134,20 +135,20 @@ impl<'a> Sync<'a> {
             }
             return Ok(Step::Continue);
         }
-        let mut error = None;
+        let mut errors = FirstError::new();
         loop {
             let batch: Vec<_> = ordinals.by_ref().take(BATCH_MAX).collect();
             let is_last = batch.is_empty();
             let steps = batch.into_iter().map(|ordinal| self.one(ordinal, part));
-            error = error.or(join_all(steps).await.into_iter().find_map(Result::err));
+            for step in join_all(steps).await {
+                errors.note(step);
+            }
             // The next pass creates more pods. A set that is gone needs none.
             let is_full = self.n_creates.load(Ordering::Relaxed) >= BURST_MAX;
             let is_stopped = is_full || self.is_live.get() == Some(&false);
-            match error {
-                Some(error) if is_last || is_stopped => return Err(error),
-                None if is_stopped => return Ok(Step::Stop),
-                None if is_last => return Ok(Step::Continue),
-                _ => {}
+            if is_last || is_stopped {
+                errors.into_result()?;
+                return Ok(if is_stopped { Step::Stop } else { Step::Continue });
             }
         }
     }

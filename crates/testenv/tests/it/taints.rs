@@ -1,0 +1,69 @@
+//! Evictions by taints, as a user sees them.
+
+use crate::cluster::{Cluster, condition, pod_spec};
+use serde_json::{Value, json};
+use setpoint_testenv::TestEnv;
+use std::time::Duration;
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const NODE: &str = "/api/v1/nodes/n1";
+
+/// A node, and a pod that stands the taint `maintenance` for a minute.
+async fn pod_for_a_minute(cluster: &Cluster) {
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
+    cluster.create("/api/v1/nodes", &node).await;
+    let mut spec = pod_spec();
+    spec["nodeName"] = "n1".into();
+    spec["tolerations"] = json!([{
+        "key": "maintenance", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60,
+    }]);
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "p", "finalizers": ["example.com/hold"]}, "spec": spec,
+    });
+    cluster.create(PODS, &pod).await;
+}
+
+/// As `kubectl taint` does: without a time.
+async fn taint(cluster: &Cluster, keys: &[&str]) {
+    let taint = |key: &&str| json!({"key": key, "effect": "NoExecute"});
+    let taints: Vec<Value> = keys.iter().map(taint).collect();
+    cluster.patch(NODE, &json!({"spec": {"taints": taints}})).await;
+}
+
+/// The time began again whenever it was over, so such a pod never left.
+#[setpoint_testenv::test(crate = setpoint_testenv)]
+async fn a_pod_leaves_when_its_time_is_over_though_the_taint_has_no_time(env: &TestEnv) {
+    let cluster = Cluster::start(env, "taint-eviction-controller");
+    pod_for_a_minute(&cluster).await;
+    taint(&cluster, &["maintenance"]).await;
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    let path = format!("{PODS}/p");
+    let pod = cluster.get(&path).await.unwrap();
+    assert!(pod["metadata"]["deletionTimestamp"].is_null());
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let pod = cluster.get(&path).await.unwrap();
+    assert!(pod["metadata"]["deletionTimestamp"].is_string());
+    let target = condition(&pod, "DisruptionTarget");
+    assert_eq!(target["reason"], "DeletionByTaintManager");
+    assert_eq!(target["observedGeneration"], 1);
+    let marked = "Normal TaintManagerEviction Marking for deletion Pod default/p";
+    assert_eq!(cluster.events("Pod").await, [marked]);
+}
+
+#[setpoint_testenv::test(crate = setpoint_testenv)]
+async fn an_eviction_that_is_cancelled_is_an_event(env: &TestEnv) {
+    let cluster = Cluster::start(env, "taint-eviction-controller");
+    pod_for_a_minute(&cluster).await;
+    taint(&cluster, &["maintenance"]).await;
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    taint(&cluster, &[]).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let cancelled = "Normal TaintManagerEviction Cancelling deletion of Pod default/p";
+    assert_eq!(cluster.events("Pod").await, [cancelled]);
+    // The pod has its whole time again.
+    taint(&cluster, &["maintenance"]).await;
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    let pod = cluster.get(&format!("{PODS}/p")).await.unwrap();
+    assert!(pod["metadata"]["deletionTimestamp"].is_null());
+}
