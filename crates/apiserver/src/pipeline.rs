@@ -316,7 +316,7 @@ impl Inner {
                 observation.impersonated(attributes.clone());
                 attributes
             }
-            Err(error) => return failed(&error),
+            Err(error) => return respond::unauthorized(failed(&error)),
         };
         for interceptor in &self.interceptors {
             match interceptor.intercept(parts, &attributes).await {
@@ -335,7 +335,9 @@ impl Inner {
                 observation.terminated();
                 return TooManyRequests.respond();
             }
-            Err(Rejected::Forbidden(error)) => return failed(&error),
+            Err(Rejected::Forbidden(error)) => {
+                return respond::unauthorized(failed(&error));
+            }
         };
         match self.watches.enter(&attributes) {
             Ok(watch) => watch.into_iter().for_each(|watch| observation.holds(watch)),

@@ -353,7 +353,18 @@ pub(crate) fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
 
 /// As [`text`], with the header that disables content sniffing.
 pub(crate) fn plain(code: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
-    let mut response = text(code, body);
+    without_sniffing(text(code, body))
+}
+
+/// Disables content sniffing in the 403 of authorizers, as the reference.
+pub(crate) fn unauthorized(response: Response<Body>) -> Response<Body> {
+    match response.status() {
+        StatusCode::FORBIDDEN => without_sniffing(response),
+        _ => response,
+    }
+}
+
+fn without_sniffing(mut response: Response<Body>) -> Response<Body> {
     response
         .headers_mut()
         .insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

@@ -114,7 +114,7 @@ fn unescape(value: &str) -> Result<String, ParseError> {
                 Some(c) => return fault(format!("invalid escape sequence: \\{c}")),
                 None => return fault("invalid escape sequence: \\".to_owned()),
             },
-            ',' | '=' => return fault(format!("unescaped character in value: {c}")),
+            ',' | '=' => return fault(format!("unescaped character in value: {}", c as u32)),
             c => out.push(c),
         }
     }
@@ -157,7 +157,7 @@ mod tests {
             ("b=1,a", "invalid selector: 'b=1,a'; can't understand 'a'"),
             ("a=\\z", "invalid field selector: invalid escape sequence: \\z"),
             ("a=\\", "invalid field selector: invalid escape sequence: \\"),
-            ("a=b=c", "invalid field selector: unescaped character in value: ="),
+            ("a=b=c", "invalid field selector: unescaped character in value: 61"),
         ] {
             assert_eq!(FieldSelector::parse(text).unwrap_err().to_string(), message);
         }

@@ -150,8 +150,12 @@ pub struct Context<'a> {
     pub now: Timestamp,
     /// User name of the caller.
     pub user: &'a str,
+    /// Identifier of the caller. Empty if the authenticator gives none.
+    pub uid: &'a str,
     /// Groups of the caller.
     pub groups: &'a [std::sync::Arc<str>],
+    /// Further facts about the caller, from the authenticator.
+    pub extra: &'a std::collections::BTreeMap<String, Vec<String>>,
     /// The families that Services may have addresses of.
     pub families: Families,
 }

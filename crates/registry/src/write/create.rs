@@ -316,7 +316,14 @@ impl Write<'_> {
     pub(super) fn context(&self) -> Context<'_> {
         let identity = &self.attributes.identity;
         let families = self.inner.allocator.networks().families();
-        Context { now: self.now, user: &identity.user, groups: &identity.groups, families }
+        Context {
+            now: self.now,
+            user: &identity.user,
+            uid: &identity.uid,
+            groups: &identity.groups,
+            extra: &identity.extra,
+            families,
+        }
     }
 }
 /// Sets `status` of a new object, whatever the client sent, unless its rule keeps that.

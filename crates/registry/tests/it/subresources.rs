@@ -173,6 +173,11 @@ async fn an_eviction_uses_the_budget() {
     assert_eq!(done["code"], 201);
     let pod = server.get(POD).await.unwrap();
     assert!(pod["metadata"]["deletionTimestamp"].is_string());
+    for condition in ["PodScheduled", "DisruptionTarget"] {
+        let conditions = pod["status"]["conditions"].as_array().unwrap();
+        let found = conditions.iter().find(|found| found["type"] == condition).unwrap();
+        assert_eq!(found.get("lastProbeTime"), Some(&Value::Null), "{condition}");
+    }
     assert!(
         pod["status"]["conditions"]
             .as_array()

@@ -1,9 +1,14 @@
-//! YAML 1.2 with JSON's data model: string keys, no tags beyond the core schema, aliases and merge
-//! keys expanded within limits.
+//! YAML with JSON's data model: string keys, no tags beyond the core schema and `!!binary`, aliases
+//! and merge keys expanded within limits.
+//!
+//! Plain scalars have the types that they have in the YAML library of Kubernetes, which are those
+//! of YAML 1.1 in part: `on` and `y` are booleans, `010` is 8, `1_000` is a number; `1:30` is not.
 use super::budget::Budget;
 use super::{
     DecodeError, Decoded, YAML_ALIAS_BYTES_MAX, YAML_ALIAS_NODES_MAX, YAML_DEPTH_MAX, json, number,
 };
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use granit_parser::{Event, Options, Parser, ScalarStyle, Tag};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -75,27 +80,13 @@ impl Builder {
             Event::DocumentEnd => return Ok(true),
             Event::Scalar(text, style, anchor, tag) => {
                 let is_merge = style == ScalarStyle::Plain && text == "<<";
-                if let Some(Frame { node: Open::Map { key: key @ None, members, .. }, .. }) =
-                    self.stack.last_mut()
-                {
-                    if !is_merge && members.contains_key(&*text) {
-                        super::note(&mut self.problems, || {
-                            format!("line {line}: key {text:?} already set in map")
-                        });
-                    }
-                    if anchor != 0 {
-                        let key = Value::String(text.clone().into_owned());
-                        let size = size(&key);
-                        self.anchors.insert(anchor, (key, size));
-                    }
-                    *key = Some((text.into_owned(), is_merge));
-                    return Ok(false);
-                }
                 let value = scalar(text, style, tag.as_deref()).map_err(|e| fault(line, e))?;
                 if anchor != 0 {
                     self.anchors.insert(anchor, (value.clone(), size(&value)));
                 }
-                self.add(value, line)?;
+                if !self.begin_member(&value, is_merge, line)? {
+                    self.add(value, line)?;
+                }
             }
             Event::SequenceStart(_, anchor, _) => {
                 self.open(anchor, Open::Seq(Vec::new()), line)?;
@@ -130,24 +121,41 @@ impl Builder {
                     return Err(fault(line, "exceeded max depth"));
                 }
                 let value = value.clone();
-                if let (
-                    Some(Frame { node: Open::Map { key: key @ None, members, .. }, .. }),
-                    Value::String(text),
-                ) = (self.stack.last_mut(), &value)
-                {
-                    if members.contains_key(text) {
-                        super::note(&mut self.problems, || {
-                            format!("line {line}: key {text:?} already set in map")
-                        });
-                    }
-                    *key = Some((text.clone(), false));
-                    return Ok(false);
+                if !self.begin_member(&value, false, line)? {
+                    self.add(value, line)?;
                 }
-                self.add(value, line)?;
             }
             _ => {}
         }
         Ok(false)
+    }
+    /// Takes a scalar as the key of a member, if a map waits for one.
+    fn begin_member(
+        &mut self,
+        value: &Value,
+        is_merge: bool,
+        line: usize,
+    ) -> Result<bool, DecodeError> {
+        let Some(Frame { node: Open::Map { key: key @ None, members, .. }, .. }) =
+            self.stack.last_mut()
+        else {
+            return Ok(false);
+        };
+        let text = match value {
+            Value::String(text) => text.clone(),
+            Value::Bool(_) | Value::Number(_) => value.to_string(),
+            Value::Null => return Err(fault(line, "unsupported map key of type: null")),
+            Value::Array(_) | Value::Object(_) => {
+                return Err(fault(line, "a map key must be a scalar"));
+            }
+        };
+        if !is_merge && members.contains_key(&text) {
+            super::note(&mut self.problems, || {
+                format!("line {line}: key {text:?} already set in map")
+            });
+        }
+        *key = Some((text, is_merge));
+        Ok(true)
     }
     /// Counts what is about to be cloned.
     fn expand(&mut self, size: Size, line: usize) -> Result<(), DecodeError> {
@@ -227,58 +235,100 @@ fn depth(value: &Value) -> usize {
     }
 }
 
-/// A scalar by the core schema.
+/// A scalar: by its tag, or by its text if it is plain.
 fn scalar(text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, String> {
-    let wanted = tag.and_then(Tag::core_suffix);
-    let value = match wanted {
-        Some("str") => None,
-        Some(_) => plain(&text)?,
-        None if style == ScalarStyle::Plain => plain(&text)?,
-        None => None,
+    let Some(tag) = tag else {
+        let value = if style == ScalarStyle::Plain { plain(&text)? } else { None };
+        return Ok(value.unwrap_or_else(|| Value::String(text.into_owned())));
     };
-    let value = value.unwrap_or_else(|| Value::String(text.into_owned()));
-    Ok(match (wanted, value) {
-        (Some("float"), Value::Number(n)) => n.as_f64().and_then(number::float).unwrap_or_default(),
-        (_, value) => value,
-    })
+    let wanted = tag.core_suffix();
+    match wanted {
+        Some("bool" | "int" | "float" | "null") => {}
+        Some("binary") => {
+            let bytes = STANDARD.decode(text.as_bytes());
+            let bytes = bytes.map_err(|_| "!!binary value contains invalid base64 data")?;
+            return Ok(Value::String(String::from_utf8_lossy(&bytes).into_owned()));
+        }
+        _ => return Ok(Value::String(text.into_owned())),
+    }
+    match (wanted, plain(&text)?) {
+        (Some("bool"), Some(value @ Value::Bool(_)))
+        | (Some("null"), Some(value @ Value::Null))
+        | (Some("float"), Some(value @ Value::Number(_))) => Ok(value),
+        (Some("int"), Some(value @ Value::Number(_))) if !value.is_f64() => Ok(value),
+        (Some(wanted), found) => {
+            let found = match found {
+                Some(Value::Null) => "null",
+                Some(Value::Bool(_)) => "bool",
+                Some(Value::Number(_)) => "float",
+                _ => "str",
+            };
+            Err(format!("cannot decode !!{found} `{text}` as a !!{wanted}"))
+        }
+        (None, _) => Ok(Value::String(text.into_owned())),
+    }
 }
 
 /// The value of a plain scalar that is not a string.
 fn plain(text: &str) -> Result<Option<Value>, String> {
     Ok(match text {
         "" | "~" | "null" | "Null" | "NULL" => Some(Value::Null),
-        "true" | "True" | "TRUE" => Some(Value::Bool(true)),
-        "false" | "False" | "FALSE" => Some(Value::Bool(false)),
-        ".inf" | ".Inf" | ".INF" | "+.inf" | "-.inf" | ".nan" | ".NaN" | ".NAN" => {
+        "true" | "True" | "TRUE" | "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => {
+            Some(Value::Bool(true))
+        }
+        "false" | "False" | "FALSE" | "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => {
+            Some(Value::Bool(false))
+        }
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" | "-.inf" | "-.Inf" | "-.INF"
+        | ".nan" | ".NaN" | ".NAN" => {
             return Err(format!("json: unsupported value: {text}"));
         }
         _ => numeric(text),
     })
 }
 
+/// A number: an integer with an optional prefix for its base, or a float. Underscores do not count.
 fn numeric(text: &str) -> Option<Value> {
-    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let bytes = unsigned.as_bytes();
-    if !matches!(bytes.first(), Some(b'0'..=b'9' | b'.')) {
+    if !text.starts_with(|c: char| matches!(c, '+' | '-' | '.') || c.is_ascii_digit()) {
         return None;
     }
-    if bytes.iter().all(u8::is_ascii_digit) {
-        return number::integer(text.strip_prefix('+').unwrap_or(text));
-    }
-    let radix = |digits: &str, radix| {
-        let number = i64::from_str_radix(digits, radix).ok().map(Value::from);
-        number.filter(|_| !digits.starts_with(['+', '-']))
+    let text = match text.starts_with('.') {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(text.replace('_', "")),
     };
-    if unsigned.len() == text.len() {
-        if let Some(hex) = text.strip_prefix("0x") {
-            return radix(hex, 16);
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(&text);
+    let (radix, digits) = match unsigned.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (16, &unsigned[2..]),
+        [b'0', b'o' | b'O', ..] => (8, &unsigned[2..]),
+        [b'0', b'b' | b'B', ..] => (2, &unsigned[2..]),
+        [b'0', _, ..] => (8, &unsigned[1..]),
+        _ => (10, unsigned),
+    };
+    // Neither a sign nor a fraction is a digit of any base.
+    if digits.bytes().all(|b| b.is_ascii_alphanumeric())
+        && let Ok(amount) = u64::from_str_radix(digits, radix)
+    {
+        if !text.starts_with('-') {
+            return number::integer(&amount.to_string());
         }
-        if let Some(octal) = text.strip_prefix("0o") {
-            return radix(octal, 8);
+        if let Ok(number) = i64::try_from(-i128::from(amount)) {
+            return Some(Value::from(number));
         }
     }
-    let floaty = bytes.iter().all(|b| matches!(b, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'))
-        && bytes.iter().any(u8::is_ascii_digit)
-        && unsigned != ".";
-    if floaty { text.parse::<f64>().ok().and_then(number::float) } else { None }
+    if is_float(unsigned) { text.parse::<f64>().ok().and_then(number::float) } else { None }
+}
+
+/// Whether a text without a sign is a decimal float.
+fn is_float(unsigned: &str) -> bool {
+    let are_digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, Some(exponent)),
+        None => (unsigned, None),
+    };
+    let exponent = exponent.map(|text| text.strip_prefix(['-', '+']).unwrap_or(text));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    are_digits(whole)
+        && are_digits(fraction)
+        && !(whole.is_empty() && fraction.is_empty())
+        && exponent.is_none_or(|text| !text.is_empty() && are_digits(text))
 }

@@ -9,7 +9,7 @@ use crate::kind::{
     not_supported, text,
 };
 use crate::table::{age, cell};
-use serde_json::Value;
+use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
 use std::collections::HashMap;
 
@@ -76,17 +76,29 @@ fn date(context: &Context<'_>, new: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// Sets the requesting user; the body's one is ignored.
+/// Sets the requesting user with all that is known of it; what the body says of it is ignored.
 fn prepare(context: &Context<'_>, request: &mut Value, old: Option<&Value>) {
     match old {
         Some(old) => request["spec"] = old["spec"].clone(),
         None => {
-            request["spec"]["username"] = context.user.into();
-            request["spec"]["groups"] = context.groups.iter().map(|group| &**group).collect();
-            if context.groups.is_empty()
-                && let Some(spec) = request["spec"].as_object_mut()
-            {
-                spec.remove("groups");
+            if !request["spec"].is_object() {
+                request["spec"] = json!({});
+            }
+            let Some(spec) = request["spec"].as_object_mut() else { return };
+            for field in ["username", "uid", "groups", "extra"] {
+                spec.remove(field);
+            }
+            spec.insert("username".into(), context.user.into());
+            if !context.uid.is_empty() {
+                spec.insert("uid".into(), context.uid.into());
+            }
+            if !context.groups.is_empty() {
+                let groups = context.groups.iter().map(|group| &**group).collect();
+                spec.insert("groups".into(), groups);
+            }
+            if !context.extra.is_empty() {
+                let extra = context.extra.iter().map(|(key, facts)| (key.clone(), json!(facts)));
+                spec.insert("extra".into(), Value::Object(extra.collect()));
             }
         }
     }

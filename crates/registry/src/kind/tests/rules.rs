@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use setpoint_object::cidr::{Families, Family};
 use setpoint_object::field;
 use setpoint_object::time::Timestamp;
+use std::collections::BTreeMap;
 
 /// Group, version and kind.
 type Name = (&'static str, &'static str, &'static str);
@@ -47,7 +48,9 @@ fn fresh((group, version, kind): Name, mut object: Value) -> Value {
 }
 fn context() -> Context<'static> {
     let families = Families { primary: Family::V4, is_dual: false };
-    Context { now: Timestamp::from_secs(0), user: "alice", groups: &[], families }
+    static NO_FACTS: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let now = Timestamp::from_secs(0);
+    Context { now, user: "alice", uid: "", groups: &[], extra: &NO_FACTS, families }
 }
 fn texts(errors: &field::Errors) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()

@@ -22,7 +22,8 @@ pub(crate) fn place(pod: &Value, binding: &Value, now: Timestamp) -> Result<Valu
     }
     let mut placed = pod.clone();
     placed["spec"]["nodeName"] = binding["target"]["name"].clone();
-    set_condition(&mut placed, json!({"type": "PodScheduled", "status": "True"}), now);
+    let condition = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null});
+    set_condition(&mut placed, condition, now);
     let annotations = binding.meta().and_then(|meta| meta.get("annotations"));
     for (key, value) in annotations.and_then(Value::as_object).into_iter().flatten() {
         placed["metadata"]["annotations"][key] = value.clone();
@@ -48,6 +49,7 @@ pub(crate) fn note_eviction(pod: &Value, now: Timestamp) -> Value {
         "status": "True",
         "reason": "EvictionByEvictionAPI",
         "message": "Eviction API: evicting",
+        "lastProbeTime": null,
     });
     set_condition(&mut noted, condition, now);
     noted
