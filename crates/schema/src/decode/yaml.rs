@@ -14,6 +14,9 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+/// The namespace of the tags that YAML itself has.
+const YAML_NAMESPACE: &str = "tag:yaml.org,2002:";
+
 pub(super) fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
     // Most bodies sent as YAML are JSON (kubectl's server-side apply): a JSON parser is faster and
     // exact. A text that it refuses may still be YAML.
@@ -151,7 +154,7 @@ impl Builder {
         };
         if !is_merge && members.contains_key(&text) {
             super::note(&mut self.problems, || {
-                format!("line {line}: key {text:?} already set in map")
+                format!("line {line}: key {value} already set in map")
             });
         }
         *key = Some((text, is_merge));
@@ -241,8 +244,8 @@ fn scalar(text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>) -> Result<V
         let value = if style == ScalarStyle::Plain { plain(&text)? } else { None };
         return Ok(value.unwrap_or_else(|| Value::String(text.into_owned())));
     };
-    let wanted = tag.core_suffix();
-    match wanted {
+    let wanted = tag.suffix_in_namespace(YAML_NAMESPACE);
+    match wanted.as_deref() {
         Some("bool" | "int" | "float" | "null") => {}
         Some("binary") => {
             let bytes = STANDARD.decode(text.as_bytes());
@@ -251,7 +254,7 @@ fn scalar(text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>) -> Result<V
         }
         _ => return Ok(Value::String(text.into_owned())),
     }
-    match (wanted, plain(&text)?) {
+    match (wanted.as_deref(), plain(&text)?) {
         (Some("bool"), Some(value @ Value::Bool(_)))
         | (Some("null"), Some(value @ Value::Null))
         | (Some("float"), Some(value @ Value::Number(_))) => Ok(value),
