@@ -400,10 +400,10 @@ fn transform(clause: &Clause<'_>) -> Option<Transform> {
     }
 }
 
-/// The media type of a body, in lower case and without parameters; empty if missing.
-fn content_type(headers: &HeaderMap) -> String {
+/// The media type of a body without parameters; empty if missing.
+fn content_type(headers: &HeaderMap) -> &str {
     let text = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    text.split(';').next().unwrap_or_default().trim()
 }
 
 /// The encoding of a request body; a missing `Content-Type` means JSON.
@@ -416,7 +416,7 @@ pub(crate) fn body_format(
     language: SchemaLanguage,
     types: Types,
 ) -> Result<Format, ApiError> {
-    match content_type(headers).as_str() {
+    match content_type(headers).to_ascii_lowercase().as_str() {
         "" | "application/json" => Ok(Format::Json),
         "application/yaml" => Ok(Format::Yaml),
         "application/vnd.kubernetes.protobuf" if language == SchemaLanguage::GoTypes => {
@@ -438,7 +438,8 @@ pub(crate) fn patch_format(
     language: SchemaLanguage,
     types: Types,
 ) -> Result<(PatchType, Format), ApiError> {
-    match content_type(headers).as_str() {
+    // The reference compares these in the case that they have.
+    match content_type(headers) {
         "application/json-patch+json" => Ok((PatchType::Json, Format::Json)),
         "application/merge-patch+json" => Ok((PatchType::Merge, Format::Json)),
         "application/apply-patch+yaml" => Ok((PatchType::Apply, Format::Yaml)),

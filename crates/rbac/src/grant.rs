@@ -24,8 +24,9 @@ pub enum Missing {
 /// The rights of `rules` that `held` does not cover; `None` if it covers all of them.
 pub fn missing<'r>(rules: impl IntoIterator<Item = &'r Rule>, held: &[&Rule]) -> Option<Missing> {
     let mut steps = 0;
-    // By groups, resources, names and paths, the verbs.
-    let mut missing: BTreeMap<Right<'_>, BTreeSet<&str>> = BTreeMap::new();
+    // By groups, resources, names and paths, the verbs in the order of the rules.
+    let mut missing: BTreeMap<Right<'_>, Vec<&str>> = BTreeMap::new();
+    let mut seen = BTreeSet::new();
     for rule in rules {
         if held.iter().any(|held| covers_whole(held, rule)) {
             continue;
@@ -37,8 +38,8 @@ pub fn missing<'r>(rules: impl IntoIterator<Item = &'r Rule>, held: &[&Rule]) ->
                 if steps > STEPS_MAX {
                     return Some(Missing::TooMany);
                 }
-                if !is_held {
-                    missing.entry(right).or_default().insert(verb);
+                if !is_held && seen.insert((right, verb)) {
+                    missing.entry(right).or_default().push(verb);
                 }
             }
         }
@@ -46,7 +47,14 @@ pub fn missing<'r>(rules: impl IntoIterator<Item = &'r Rule>, held: &[&Rule]) ->
     if missing.is_empty() {
         return None;
     }
-    let mut lines: Vec<String> = missing.iter().map(|(right, verbs)| right.line(verbs)).collect();
+    let mut lines = Vec::new();
+    for (right, verbs) in &missing {
+        match right {
+            // The verbs of a path are not joined.
+            Right::Path(_) => lines.extend(verbs.chunks(1).map(|verb| right.line(verb))),
+            Right::Resource { .. } => lines.push(right.line(verbs)),
+        }
+    }
     lines.sort();
     Some(Missing::Rights(lines.join("\n")))
 }
@@ -130,7 +138,7 @@ fn covers_whole(held: &Rule, rule: &Rule) -> bool {
 }
 
 impl Right<'_> {
-    fn line(&self, verbs: &BTreeSet<&str>) -> String {
+    fn line(&self, verbs: &[&str]) -> String {
         let verbs: Vec<String> = verbs.iter().map(|verb| format!("{verb:?}")).collect();
         let mut line = match self {
             Right::Path(url) => format!("{{NonResourceURLs:[{url:?}]"),
@@ -168,9 +176,9 @@ mod tests {
     #[test]
     fn missing_rights_are_listed_by_resource() {
         let new = json!([
-            {"verbs": ["get", "list"], "apiGroups": [""], "resources": ["secrets", "pods"]},
+            {"verbs": ["list", "get", "list"], "apiGroups": [""], "resources": ["secrets", "pods"]},
             {"verbs": ["*"], "apiGroups": ["apps"], "resources": ["deployments"], "resourceNames": ["a"]},
-            {"verbs": ["get"], "nonResourceURLs": ["/metrics", "/logs"]},
+            {"verbs": ["get", "delete"], "nonResourceURLs": ["/metrics", "/logs"]},
         ]);
         let held = json!([
             {"verbs": ["get"], "apiGroups": ["*"], "resources": ["pods"]},
@@ -178,8 +186,10 @@ mod tests {
         ]);
         let expected = [
             r#"{APIGroups:[""], Resources:["pods"], Verbs:["list"]}"#,
-            r#"{APIGroups:[""], Resources:["secrets"], Verbs:["get" "list"]}"#,
+            r#"{APIGroups:[""], Resources:["secrets"], Verbs:["list" "get"]}"#,
             r#"{APIGroups:["apps"], Resources:["deployments"], ResourceNames:["a"], Verbs:["*"]}"#,
+            r#"{NonResourceURLs:["/logs"], Verbs:["delete"]}"#,
+            r#"{NonResourceURLs:["/metrics"], Verbs:["delete"]}"#,
             r#"{NonResourceURLs:["/metrics"], Verbs:["get"]}"#,
         ];
         assert_eq!(compare(new, held), Some(Missing::Rights(expected.join("\n"))));

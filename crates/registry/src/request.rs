@@ -11,6 +11,26 @@ mod delete_options;
 pub use delete_options::RawDeleteOptions;
 pub use setpoint_schema::decode::Format;
 
+/// Maximum length of a field manager in bytes; longer ones are refused with 422.
+const FIELD_MANAGER_BYTES_MAX: usize = 128;
+
+/// Checks the name of a field manager: of an option, or of an entry of `managedFields`.
+pub fn check_field_manager(manager: &str, path: &field::Path, errors: &mut field::Errors) {
+    if manager.len() > FIELD_MANAGER_BYTES_MAX {
+        errors.push(field::Error::too_long(path.clone(), FIELD_MANAGER_BYTES_MAX));
+    }
+    for (at, c) in manager.char_indices() {
+        if !field::is_printable(c) {
+            errors.push(field::Error {
+                kind: field::ErrorKind::Invalid,
+                path: path.clone(),
+                shown: Some(field::quote(manager)),
+                detail: format!("invalid character U+{:04X} (at position {at})", c as u32),
+            });
+        }
+    }
+}
+
 /// A request body.
 #[derive(Debug, Clone)]
 pub struct Body {

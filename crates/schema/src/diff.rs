@@ -1,5 +1,9 @@
-//! Comparison of trees for what makes `generation` step (spec: api-server §5.4, §13).
+//! Comparison of trees for what makes `generation` step (spec: api-server §5.4, §13), and for what
+//! an update may not change.
+use crate::node::{Scalar, View};
 use serde_json::Value;
+use setpoint_object::quantity::Quantity;
+use std::cmp::Ordering;
 
 /// Members at the root that never count: the type, and what every write may touch.
 const IGNORED: [&str; 3] = ["apiVersion", "kind", "metadata"];
@@ -50,10 +54,67 @@ fn same(a: &Value, b: &Value, empty: Empty) -> bool {
     }
 }
 
+/// A changed object with the stored texts of quantities that have the same value: `1Gi` is no
+/// change of `1073741824`. `None` if there are no such quantities. Items of lists are compared in
+/// their order.
+pub fn with_stored_quantities(schema: View<'_>, new: &Value, old: &Value) -> Option<Value> {
+    has_equal_quantities(schema, new, old).then(|| {
+        let mut aligned = new.clone();
+        align(schema, &mut aligned, old);
+        aligned
+    })
+}
+
+fn has_equal_quantities(schema: View<'_>, new: &Value, old: &Value) -> bool {
+    match (new, old) {
+        (Value::Object(new), Value::Object(old)) => new.iter().any(|(name, value)| {
+            let pair = old.get(name).zip(schema.member(name));
+            pair.is_some_and(|(old, schema)| has_equal_quantities(schema, value, old))
+        }),
+        (Value::Array(new), Value::Array(old)) => schema.items().is_some_and(|schema| {
+            new.iter().zip(old).any(|(new, old)| has_equal_quantities(schema, new, old))
+        }),
+        (Value::String(new), Value::String(old)) => {
+            schema.scalar == Scalar::Quantity && new != old && are_equal(new, old)
+        }
+        _ => false,
+    }
+}
+
+fn align(schema: View<'_>, new: &mut Value, old: &Value) {
+    match (new, old) {
+        (Value::Object(new), Value::Object(old)) => {
+            for (name, value) in new {
+                if let (Some(old), Some(schema)) = (old.get(name), schema.member(name)) {
+                    align(schema, value, old);
+                }
+            }
+        }
+        (Value::Array(new), Value::Array(old)) => {
+            let Some(schema) = schema.items() else { return };
+            new.iter_mut().zip(old).for_each(|(new, old)| align(schema, new, old));
+        }
+        (Value::String(new), Value::String(old))
+            if schema.scalar == Scalar::Quantity && new != old && are_equal(new, old) =>
+        {
+            new.clone_from(old);
+        }
+        _ => {}
+    }
+}
+
+/// Whether two texts are quantities of the same value.
+fn are_equal(a: &str, b: &str) -> bool {
+    match (Quantity::parse(a), Quantity::parse(b)) {
+        (Ok(a), Ok(b)) => a.compare(&b) == Ordering::Equal,
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::Empty::{IsAValue, IsMissing};
-    use super::spec_differs;
+    use super::{spec_differs, with_stored_quantities};
     use serde_json::json;
 
     #[test]
@@ -71,5 +132,21 @@ mod tests {
         let (null, list) = (json!({"ports": null}), json!({"ports": []}));
         assert!(spec_differs(&null, &list, true, IsAValue));
         assert!(!spec_differs(&null, &list, true, IsMissing));
+    }
+
+    #[test]
+    fn equal_quantities_are_no_change() {
+        let pod = crate::builtin::type_schema("", "v1", "Pod").unwrap();
+        let object = |memory: &str, variable: &str| {
+            json!({"spec": {"containers": [{
+                "env": [{"name": "A", "value": variable}],
+                "resources": {"limits": {"memory": memory}},
+            }]}})
+        };
+        let stored = object("1073741824", "1024");
+        let same = with_stored_quantities(pod.view(), &object("1Gi", "1Ki"), &stored);
+        assert_eq!(same, Some(object("1073741824", "1Ki")), "a variable is no quantity");
+        assert_eq!(with_stored_quantities(pod.view(), &object("2Gi", "1024"), &stored), None);
+        assert_eq!(with_stored_quantities(pod.view(), &stored, &stored), None);
     }
 }

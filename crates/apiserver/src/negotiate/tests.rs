@@ -203,6 +203,8 @@ fn strategic_merge_is_refused_for_custom_resources_only() {
     assert_eq!(patch_format(&strategic, GoTypes, USUAL).unwrap().0, PatchType::StrategicMerge);
     let error = patch_format(&strategic, OpenApi, USUAL).unwrap_err();
     assert_eq!(error.reason(), Reason::UnsupportedMediaType);
+    patch_format(&headers("Application/Merge-Patch+JSON"), GoTypes, USUAL).unwrap_err();
+    assert_eq!(body_format(&headers("Application/JSON"), GoTypes, USUAL).unwrap(), Format::Json);
     let error = patch_format(&headers(""), GoTypes, USUAL).unwrap_err();
     assert_eq!(error.0.message, "415: Unsupported Media Type");
     assert_eq!(error.0.details, Some(Details::default()));

@@ -126,6 +126,13 @@ fn delete_body_replaces_the_query() {
     let options = delete_with("gracePeriodSeconds=5&orphanDependents=false", "").unwrap();
     assert_eq!(options.grace_period_seconds, Some(5));
     assert_eq!(options.orphan_dependents, Some(false));
+    let options = delete_with("uid=u&resourceVersion=7", "").unwrap();
+    assert_eq!(options.uid.as_deref(), Some("u"));
+    assert_eq!(options.resource_version.as_deref(), Some("7"));
+    let options = delete_with("uid=&resourceVersion=", "").unwrap();
+    assert_eq!((options.uid, options.resource_version), (None, None));
+    let options = delete_with("uid=u&resourceVersion=7", "{}").unwrap();
+    assert_eq!((options.uid, options.resource_version), (None, None));
 }
 
 #[test]

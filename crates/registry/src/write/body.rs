@@ -121,22 +121,19 @@ impl Write<'_> {
             let (version, kind) = type_of(value);
             let expected = gvk.group_version();
             let text = || String::from_utf8_lossy(&body.bytes).into_owned();
-            for (missing, member) in [(kind.is_empty(), "Kind"), (version.is_empty(), "apiVersion")]
-            {
-                if missing {
-                    return Err(ApiError::bad_request(format!(
-                        "the object provided is unrecognized (must be of type {}): Object '{member}' is missing in '{}' ({})",
-                        gvk.kind,
-                        text(),
-                        excerpt(&body.bytes),
-                    )));
-                }
+            if kind.is_empty() {
+                return Err(ApiError::bad_request(format!(
+                    "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{}' ({})",
+                    gvk.kind,
+                    text(),
+                    excerpt(&body.bytes),
+                )));
             }
             // Validation refuses another kind of the right group version.
             return if version == expected.to_string() {
                 Ok(())
             } else {
-                Err(wrong_version(version, &expected))
+                Err(wrong_version(version.strip_prefix('/').unwrap_or(version), &expected))
             };
         }
         check_go_kind(gvk, &[], value, body)?;

@@ -2,6 +2,7 @@
 use crate::attributes::{Attributes, Target};
 use crate::catalog::Resource;
 use crate::kind::{self, NameRule, validate_annotations, validate_labels};
+use crate::request::check_field_manager;
 use crate::verb::Verb;
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -13,6 +14,8 @@ use std::collections::{BTreeSet, HashSet};
 const UIDS_BYTES_MAX: usize = 4096;
 /// Maximum number of reported extra controllers: each report shows all owners.
 const CONTROLLERS_SHOWN_MAX: usize = 4;
+/// Maximum length of a subresource in `managedFields` in bytes.
+const SUBRESOURCE_BYTES_MAX: usize = 256;
 /// Finalizers without a domain that Kubernetes itself uses.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", ORPHAN, FOREGROUND];
 /// Finalizer: keeps an object until its dependents have been orphaned.
@@ -215,6 +218,7 @@ fn validate_whole(
     }
     validate_maps_and_owners(object, &path, errors);
     validate_finalizers(object, &path, errors);
+    validate_managers(object, &path, errors);
     if by_kind {
         validate_qualified(resource, object, &path, errors);
     }
@@ -269,6 +273,7 @@ pub(super) fn validate_update(
         }
     }
     validate_maps_and_owners(new, &path, errors);
+    validate_managers(new, &path, errors);
     if by_kind {
         validate_qualified(resource, new, &path, errors);
     }
@@ -293,6 +298,19 @@ fn validate_finalizers(object: &Value, path: &field::Path, errors: &mut field::E
             &Value::from(finalizers.clone()),
             format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set"),
         ));
+    }
+}
+/// Validates the names in `managedFields`, which a client may write. Entries that are malformed in
+/// another way are gone by now.
+fn validate_managers(object: &Value, path: &field::Path, errors: &mut field::Errors) {
+    let entries = member_of(object, "managedFields").and_then(Value::as_array);
+    for (i, entry) in entries.into_iter().flatten().enumerate() {
+        let text = |member: &str| entry.get(member).and_then(Value::as_str).unwrap_or_default();
+        let path = || path.child("managedFields").index(i);
+        check_field_manager(text("manager"), &path().child("manager"), errors);
+        if text("subresource").len() > SUBRESOURCE_BYTES_MAX {
+            errors.push(field::Error::too_long(path().child("subresource"), SUBRESOURCE_BYTES_MAX));
+        }
     }
 }
 /// Validates that finalizers have a domain, for kinds that demand it.

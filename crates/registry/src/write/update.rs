@@ -380,7 +380,18 @@ impl Write<'_> {
             true => diff::Empty::IsMissing,
             false => diff::Empty::IsAValue,
         };
-        diff::spec_differs(old, new, ignore_status || is_typed, empty)
+        let ignore_status = ignore_status || is_typed;
+        diff::spec_differs(old, new, ignore_status, empty)
+            && self
+                .with_stored_quantities(new, old)
+                .is_none_or(|new| diff::spec_differs(old, &new, ignore_status, empty))
+    }
+    /// The object with quantities as they are stored, if any are only written in another way.
+    fn with_stored_quantities(&self, new: &Value, old: &Value) -> Option<Value> {
+        let is_typed = self.resource.has_go_type();
+        is_typed
+            .then(|| diff::with_stored_quantities(self.resource.schema.view(), new, old))
+            .flatten()
     }
     fn step_generation(&self, new: &mut Value, old: &Value, ignore_status: bool) {
         if !self.resource.tracks_generation || !self.resource.kind.steps_generation {
@@ -396,6 +407,8 @@ impl Write<'_> {
         }
     }
     fn validate_update(&self, new: &Value, old: &Value, errors: &mut field::Errors) {
+        let aligned = self.with_stored_quantities(new, old);
+        let new = aligned.as_ref().unwrap_or(new);
         // Kubernetes checks the metadata of an update several times and reports all.
         metadata::validate_any(self.resource, new, errors);
         metadata::validate_update(self.resource, new, old, false, errors);

@@ -65,6 +65,16 @@ async fn refusals_of_a_custom_resource() {
     );
     let bare = refused(server.create(ALL, json!({"metadata": {"name": "f"}})).await);
     assert!(bare.starts_with("400 ") && bare.contains("Object 'Kind' is missing in '"), "{bare}");
+    for (version, shown) in [("", ""), ("/", ""), ("/v1", "v1"), ("ex.io/v9", "ex.io/v9")] {
+        let mut other = foo(json!({"size": 1}));
+        other["apiVersion"] = version.into();
+        assert_eq!(
+            refused(server.create(ALL, other).await),
+            format!(
+                "400 the API version in the data ({shown}) does not match the expected API version (ex.io/v1)"
+            )
+        );
+    }
     for (spec, expected) in [
         (json!({}), "spec.size: Required value"),
         (

@@ -320,18 +320,28 @@ async fn an_annotation_for_app_armor_becomes_a_member_with_a_warning() {
 
 #[tokio::test(start_paused = true)]
 async fn a_certificate_request_records_its_user_and_is_approved_at_its_own_endpoint() {
-    let server = Server::start().await;
+    let mut server = Server::start().await;
     let all = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
     let sent = json!({"metadata": {"name": "r", "labels": {"a": "b"}},
         "spec": {"request": REQUEST, "signerName": "ex.io/s", "usages": ["client auth"],
             "username": "root", "uid": "0", "groups": ["system:masters"], "extra": {"a": ["b"]}}});
-    let created = server.create(all, sent).await.unwrap();
+    let created = server.create(all, sent.clone()).await.unwrap();
     assert_eq!(created["spec"]["username"], "alice");
     for forged in ["uid", "groups", "extra"] {
         assert_eq!(created["spec"].get(forged), None);
     }
     let owned = created["metadata"]["managedFields"][0]["fieldsV1"].as_object().unwrap();
     assert!(owned.keys().eq(["f:metadata"]), "nothing else is a client's");
+    server.identity.uid = "7".into();
+    server.identity.groups = ["dev".into()].into();
+    let facts = [("scope".to_owned(), vec!["own".to_owned()])];
+    server.identity.extra = std::sync::Arc::new(facts.into());
+    let mut known = sent;
+    known["metadata"]["name"] = "known".into();
+    let known = server.create(all, known).await.unwrap();
+    assert_eq!(known["spec"]["uid"], "7");
+    assert_eq!(known["spec"]["groups"], json!(["dev"]));
+    assert_eq!(known["spec"]["extra"], json!({"scope": ["own"]}));
     let approve = json!({"status": {"conditions": [{"type": "Approved", "status": "True", "reason": "x"}], "certificate": CERTIFICATE}});
     let ignored = server.patch(&format!("{all}/r"), approve.clone()).await.unwrap();
     assert_eq!(ignored["status"], json!({}));
@@ -361,6 +371,81 @@ async fn a_certificate_request_records_its_user_and_is_approved_at_its_own_endpo
         ("f:conditions", "f:certificate")
     );
     assert_eq!(signed["status"]["conditions"][0]["type"], "Approved", "the decision stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_range_without_a_name_gets_a_unique_one() {
+    let server = Server::start().await;
+    let all = "/api/v1/namespaces/default/limitranges";
+    let range = || json!({"spec": {"limits": [{"type": "Pod", "max": {"cpu": "1"}}]}});
+    let (first, second) =
+        (server.create(all, range()).await.unwrap(), server.create(all, range()).await.unwrap());
+    assert_eq!(first["metadata"]["name"].as_str().map(str::len), Some(36));
+    assert_ne!(first["metadata"]["name"], second["metadata"]["name"]);
+}
+
+/// Kubernetes compares quantities by value.
+#[tokio::test(start_paused = true)]
+async fn a_quantity_in_other_words_is_no_change_of_a_pod_or_a_generation() {
+    let server = Server::start().await;
+    let spec = |memory: Value| {
+        json!({"containers": [{
+            "name": "c", "image": "x", "resources": {"limits": {"memory": memory}},
+        }]})
+    };
+    server.create(PODS, named("p", json!({"spec": spec(json!(1073741824))}))).await.unwrap();
+    let path = &format!("{PODS}/p");
+    let mut pod = server.get(path).await.unwrap();
+    pod["spec"]["containers"][0]["resources"]["limits"]["memory"] = "1Gi".into();
+    let written = server.update(path, pod.clone()).await.unwrap();
+    let limits = |pod: &Value| pod["spec"]["containers"][0]["resources"]["limits"].clone();
+    assert_eq!(limits(&written), json!({"memory": "1Gi"}));
+    let mut more = written;
+    more["spec"]["containers"][0]["resources"]["limits"]["memory"] = "2Gi".into();
+    assert!(refused(server.update(path, more).await).starts_with("422 "));
+
+    let sets = "/apis/apps/v1/namespaces/default/deployments";
+    let deployment = |memory: &str| {
+        let labels = json!({"a": "b"});
+        named(
+            "d",
+            json!({"spec": {"selector": {"matchLabels": labels}, "template": {
+                "metadata": {"labels": labels}, "spec": spec(memory.into()),
+            }}}),
+        )
+    };
+    server.create(sets, deployment("1024Mi")).await.unwrap();
+    let path = &format!("{sets}/d");
+    let same = server.update(path, deployment("1Gi")).await.unwrap();
+    assert_eq!(same["metadata"]["generation"], 1);
+    let other = server.update(path, deployment("2Gi")).await.unwrap();
+    assert_eq!(other["metadata"]["generation"], 2);
+}
+
+/// Names of managers in `managedFields` follow the rules of the option.
+#[tokio::test(start_paused = true)]
+async fn a_manager_in_managed_fields_has_at_most_128_bytes() {
+    let server = Server::start().await;
+    let all = "/api/v1/namespaces/default/configmaps";
+    let managed = |manager: &str, part: &str| {
+        json!({"metadata": {"name": "c", "managedFields": [{
+            "manager": manager, "operation": "Update", "apiVersion": "v1", "subresource": part,
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {}},
+        }]}})
+    };
+    let long = "m".repeat(129);
+    let fault = "metadata.managedFields[0].manager: Too long: may not be more than 128 bytes";
+    assert_eq!(
+        refused(server.create(all, managed(&long, "")).await),
+        format!("422 ConfigMap \"c\" is invalid: {fault}")
+    );
+    assert_eq!(
+        refused(server.create(all, managed("m", &"s".repeat(257))).await),
+        "422 ConfigMap \"c\" is invalid: metadata.managedFields[0].subresource: Too long: may not be more than 256 bytes"
+    );
+    server.create(all, managed("m", "")).await.unwrap();
+    let patched = server.patch(&format!("{all}/c"), managed(&long, "")).await;
+    assert!(refused(patched).contains(fault));
 }
 
 /// Claim templates become volumes of the pods.

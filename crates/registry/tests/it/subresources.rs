@@ -112,6 +112,7 @@ async fn a_binding_assigns_a_pod_once() {
     let pod = server.get(POD).await.unwrap();
     assert_eq!(pod["spec"]["nodeName"], "n");
     assert_eq!(pod["status"]["conditions"][0]["type"], "PodScheduled");
+    assert_eq!(pod["status"]["conditions"][0].get("lastProbeTime"), Some(&Value::Null));
     assert_eq!(pod["status"]["conditions"][0]["lastTransitionTime"], "2026-11-20T07:00:00Z");
     assert_eq!(pod["metadata"]["generation"], 1);
     let again = server.create("/api/v1/namespaces/default/bindings", binding("p", "m")).await;
@@ -173,6 +174,9 @@ async fn an_eviction_uses_the_budget() {
     assert_eq!(done["code"], 201);
     let pod = server.get(POD).await.unwrap();
     assert!(pod["metadata"]["deletionTimestamp"].is_string());
+    let conditions = pod["status"]["conditions"].as_array().unwrap();
+    let noted = conditions.iter().find(|noted| noted["type"] == "DisruptionTarget").unwrap();
+    assert_eq!(noted.get("lastProbeTime"), Some(&Value::Null));
     assert!(
         pod["status"]["conditions"]
             .as_array()

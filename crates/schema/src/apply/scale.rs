@@ -73,6 +73,8 @@ impl<'a> ScaleMapping<'a> {
             let entry = Entry {
                 set: one(path),
                 api_version: Cow::Borrowed(self.api_version),
+                // As the reference: an entry that is new in the parent has no time.
+                time: None,
                 raw: None,
                 ..entry.clone()
             };
@@ -80,7 +82,6 @@ impl<'a> ScaleMapping<'a> {
             match entries.get_mut(at) {
                 Some(twin) => {
                     twin.set = std::mem::take(&mut twin.set).union(entry.set);
-                    twin.time = entry.time;
                     twin.raw = None;
                 }
                 None => entries.push(entry),

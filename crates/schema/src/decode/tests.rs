@@ -1,5 +1,6 @@
 use super::*;
 use expect_test::{Expect, expect};
+use serde_json::json;
 
 fn check(format: Format, body: &str, expect: Expect) {
     let shown = match parse(body.as_bytes(), format) {
@@ -89,6 +90,52 @@ fn yaml_is_json_with_other_punctuation() {
         "a: 1.2.3\nb: 1e3\nc: 12e\nd: 0.0.0.0\ne: -x\n",
         expect![[r#"{"a":"1.2.3","b":1000,"c":"12e","d":"0.0.0.0","e":"-x"}"#]],
     );
+}
+
+/// As kube-apiserver 1.36 reads them.
+#[test]
+fn yaml_plain_scalars_have_the_types_of_kubernetes() {
+    for (text, value) in [
+        ("y", json!(true)),
+        ("Yes", json!(true)),
+        ("on", json!(true)),
+        ("n", json!(false)),
+        ("OFF", json!(false)),
+        ("yEs", json!("yEs")),
+        ("\"on\"", json!("on")),
+        ("017", json!(15)),
+        ("08", json!(8)),
+        ("-0x1f", json!(-31)),
+        ("0o17", json!(15)),
+        ("0b11", json!(3)),
+        ("0b12", json!("0b12")),
+        ("1_000", json!(1000)),
+        ("1_000.5", json!(1000.5)),
+        (".5", json!(0.5)),
+        (".5_0", json!(".5_0")),
+        ("1e3", json!(1000)),
+        ("1e", json!("1e")),
+        ("+", json!("+")),
+        (".", json!(".")),
+        ("--1", json!("--1")),
+        ("1e400", json!("1e400")),
+        ("9223372036854775807", json!(i64::MAX)),
+        ("-9223372036854775808", json!(i64::MIN)),
+        ("1:30", json!("1:30")),
+        ("2001-01-01", json!("2001-01-01")),
+        ("!!binary aGk=", json!("hi")),
+        ("!!str 017", json!("017")),
+        ("!!int \"3\"", json!(3)),
+        ("!other 3", json!("3")),
+    ] {
+        let parsed = parse(format!("a: {text}\n").as_bytes(), Format::Yaml).unwrap();
+        assert_eq!(parsed.value, json!({"a": value}), "{text}");
+    }
+    let keys = parse(b"{on: a, 017: b, \"on\": c, 1.50: d}", Format::Yaml).unwrap();
+    assert_eq!(keys.value, json!({"true": "a", "15": "b", "on": "c", "1.5": "d"}));
+    for refused in ["a: !!int x", "a: !!bool 1", "a: !!binary '*'", "~: a", "a: .inf"] {
+        parse(refused.as_bytes(), Format::Yaml).unwrap_err();
+    }
 }
 
 #[test]

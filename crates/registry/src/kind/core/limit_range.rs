@@ -1,7 +1,8 @@
 //! LimitRanges.
 use crate::kind::at::{At, check};
-use crate::kind::{Fill, Kind, Members, MetadataCheck, MetadataChecks, resources};
+use crate::kind::{Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, resources};
 use serde_json::Value;
+use setpoint_object::meta::ObjectExt;
 use setpoint_object::quantity::Quantity;
 use setpoint_object::{field, name};
 use std::cmp::Ordering;
@@ -12,6 +13,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
     create_on_update: true,
     default,
+    prepare,
     validate,
     rules: "types, names of resources, amounts that go together",
     ..Kind::plain("", "LimitRange")
@@ -27,6 +29,14 @@ fn default(object: &mut Members, _version: &str) {
             inherit(item, "default", "defaultRequest");
             inherit(item, "min", "defaultRequest");
         }
+    }
+}
+
+/// A new LimitRange without a name gets one that nobody else has: its uid.
+fn prepare(_: &Context<'_>, range: &mut Value, old: Option<&Value>) {
+    if old.is_none() && range.name().is_empty() {
+        let uid = range["metadata"]["uid"].clone();
+        range.set_meta("name", uid);
     }
 }
 

@@ -41,7 +41,8 @@ pub(crate) fn place(pod: &Value, binding: &Value, now: Timestamp) -> Result<Valu
     if let Some(status) = placed["status"].as_object_mut() {
         status.remove("nominatedNodeName");
     }
-    set_condition(&mut placed, json!({"type": "PodScheduled", "status": "True"}), now);
+    let condition = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null});
+    set_condition(&mut placed, condition, now);
     let annotations = binding.meta().and_then(|meta| meta.get("annotations"));
     for (key, value) in annotations.and_then(Value::as_object).into_iter().flatten() {
         placed["metadata"]["annotations"][key] = value.clone();
@@ -67,6 +68,7 @@ pub(crate) fn note_eviction(pod: &Value, now: Timestamp) -> Value {
         "status": "True",
         "reason": "EvictionByEvictionAPI",
         "message": "Eviction API: evicting",
+        "lastProbeTime": null,
     });
     set_condition(&mut noted, condition, now);
     noted
