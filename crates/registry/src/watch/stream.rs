@@ -15,11 +15,15 @@ use std::collections::VecDeque;
 use std::ops::Bound;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use tokio::task::coop;
 
-/// Maximum number of objects or changes per poll before the stream yields. A connection polls a
-/// stream that wakes itself several times in one turn.
-const LOOKS_MAX: usize = 128;
+/// Maximum number of objects or changes per poll before the stream yields.
+const LOOKS_MAX: usize = 256;
+/// Looks that cost as much of a task's budget as an operation. A budget has 128, so a turn has two
+/// milliseconds of looks at a field, which cost most. Without it a connection would poll a stream
+/// that yields several times in one turn.
+const UNIT_LOOKS: usize = 2;
 
 /// A stream of events. Ends when the watch times out, the server stops or the watcher is too slow.
 /// An `Err` is the ERROR event and the last item.
@@ -46,6 +50,8 @@ pub struct WatchStream {
     taken: VecDeque<Arc<Change>>,
     /// Everything up to this revision has been sent, or is not selected.
     seen: u64,
+    /// Looks that the task's budget has not paid for.
+    n_looks_owed: usize,
 }
 type Item = Result<Arc<Event>, ApiError>;
 
@@ -100,6 +106,7 @@ impl WatchStream {
             watcher: None,
             taken: VecDeque::new(),
             seen: 0,
+            n_looks_owed: 0,
             reached,
         };
         let is_fresh = stream.reached.get().revision >= revision;
@@ -166,6 +173,7 @@ impl WatchStream {
         let mut n_looked = 0;
         for item in index.range(from, to) {
             n_looked += 1;
+            self.n_looks_owed += 1;
             let is_selected = self.scope.selects(item)?;
             if is_selected || n_looked == LOOKS_MAX {
                 let resource = &self.scope.resource;
@@ -219,6 +227,7 @@ impl WatchStream {
                 }
                 return Poll::Pending;
             };
+            self.n_looks_owed += 1;
             let event = self.event_of(&change);
             self.seen = self.seen.max(change.revision);
             if let Some(item) = event.transpose() {
@@ -240,6 +249,10 @@ impl WatchStream {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
         if self.timer.is_over(cx) {
             return Poll::Ready(None);
+        }
+        while self.n_looks_owed >= UNIT_LOOKS {
+            ready!(coop::poll_proceed(cx)).made_progress();
+            self.n_looks_owed -= UNIT_LOOKS;
         }
         loop {
             match &mut self.phase {

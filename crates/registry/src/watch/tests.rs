@@ -1,6 +1,8 @@
 use crate::testing::{Bench, config_map, options, take};
+use futures::StreamExt as _;
 use serde_json::json;
 use setpoint_store::{Op, Revision};
+use std::task::Poll;
 use std::time::Duration;
 
 /// Three ConfigMaps at revisions 2, 3 and 4; `c` has another label.
@@ -370,4 +372,31 @@ async fn an_event_is_encoded_once_for_every_watcher() {
     assert_eq!(frames[0], format!("{expected}\n"));
     let expected = expected.replace("MODIFIED", "ADDED");
     assert_eq!(initial.next().await.unwrap().unwrap().frame(), format!("{expected}\n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn looks_at_what_is_not_selected_end_the_turn_however_often_the_stream_is_polled() {
+    let bench = Bench::new().await;
+    for n in 0..1000 {
+        let app = if n % 100 == 0 { "x" } else { "y" };
+        let object = config_map(&format!("c{n:03}"), json!({"app": app}), "1");
+        bench.put(&format!("configmaps/default/c{n:03}"), &object).await;
+    }
+    bench.settle().await;
+    let mut stream = bench.watch("v1/configmaps", options("labels=app=x")).await.unwrap();
+    let turns = tokio::spawn(async move {
+        let mut turns = Vec::new();
+        while turns.iter().sum::<usize>() < 10 {
+            let a_turn = std::future::poll_fn(|cx| {
+                let polls = (0..64).map(|_| stream.poll_next_unpin(cx));
+                Poll::Ready(polls.filter(Poll::is_ready).count())
+            });
+            turns.push(a_turn.await);
+            tokio::task::yield_now().await;
+        }
+        turns
+    });
+    // Some 256 objects a turn.
+    let turns = turns.await.unwrap();
+    assert!(turns.len() >= 4 && turns.iter().all(|n_events| *n_events <= 3), "{turns:?}");
 }

@@ -103,7 +103,7 @@ fn is_public(path: &str) -> bool {
 /// right is.
 fn code_without_credentials(path: &str) -> u16 {
     let is_check =
-        |public: &&str| path.strip_prefix(**public).is_some_and(|rest| rest.starts_with('/'));
+        |public: &&str| path.strip_prefix(*public).is_some_and(|rest| rest.starts_with('/'));
     match path {
         path if is_public(path) => 200,
         _ if PUBLIC.iter().any(|public| is_check(&public)) => 403,
