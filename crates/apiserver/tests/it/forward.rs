@@ -165,7 +165,8 @@ async fn ports_are_forwarded_over_the_channels_of_a_websocket() {
             }
         };
         assert_eq!(u16::from(closed.code), 1000);
-        let failed = b"Q\0error forwarding port 81 to pod p: nothing listens";
+        let failed = b"Q\0error forwarding port 81 to pod p: Internal error occurred: \
+                       nothing listens";
         let expected =
             [b"P\0ping".as_slice(), b"P\0", b"Q\0", failed.as_slice(), b"P\0pong", b"P\0"];
         assert_eq!(channels, expected);

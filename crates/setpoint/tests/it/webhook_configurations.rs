@@ -28,7 +28,7 @@ async fn configurations_are_validated() {
             (|w| w["admissionReviewVersions"] = json!(["v9"]), "admissionReviewVersions: Invalid value: [\"v9\"]: must include at least one of v1, v1beta1"),
             (|w| w["objectSelector"] = json!({"matchExpressions": [{"key": "a", "operator": "Near"}]}), "objectSelector.matchExpressions[0].operator: Invalid value: \"Near\": not a valid selector operator"),
             (|w| w["matchConditions"] = json!([{"name": "a", "expression": "1"}]), "matchConditions[0].expression: Invalid value: \"1\": must evaluate to bool"),
-            (|w| w["matchConditions"] = json!([{"name": "a", "expression": "object.a == "}]), "matchConditions[0].expression: Invalid value: \"object.a == \": compilation failed: ERROR: <input>:1:13: Syntax error"),
+            (|w| w["matchConditions"] = json!([{"name": "a", "expression": "object.a == "}]), "matchConditions[0].expression: Invalid value: \"object.a ==\": compilation failed: ERROR: <input>:1:12: Syntax error"),
             (|w| w["clientConfig"]["url"] = "https://a.b/c?d".into(), "clientConfig.url: Invalid value: \"d\": query parameters are not permitted in the URL"),
         ];
         for (change, text) in cases {
