@@ -8,6 +8,7 @@ use super::options::StreamOptions;
 use super::spdy::{Stream, Streams};
 use crate::node_agent::{ContainerRef, ContainerStreams, ExecOptions, NodeAgent, TerminalSize};
 use bytes::Bytes;
+use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt as _, StreamExt as _};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
@@ -33,7 +34,7 @@ const CHUNK_BYTES: usize = 32 << 10;
 const OPEN_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The time for a client to close its side after the end.
-pub(super) const CLOSE_TIME_MAX: Duration = Duration::from_secs(5);
+const CLOSE_TIME_MAX: Duration = Duration::from_secs(5);
 
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
@@ -88,8 +89,8 @@ pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(io: S) -> WebSocke
 
 /// Runs a command over a WebSocket.
 pub(super) async fn websocket(io: TokioIo<Upgraded>, call: Call) -> io::Result<()> {
-    let (mut sink, mut messages) = accept(io).await.split();
-    let (to_client, mut outgoing) = mpsc::channel::<Bytes>(4);
+    let (sink, mut messages) = accept(io).await.split();
+    let (to_client, outgoing) = mpsc::channel(4);
     let (to_stdin, stdin) = tokio::io::duplex(BUFFER_BYTES);
     let (stdout, from_stdout) = tokio::io::duplex(BUFFER_BYTES);
     let (stderr, from_stderr) = tokio::io::duplex(BUFFER_BYTES);
@@ -117,21 +118,9 @@ pub(super) async fn websocket(io: TokioIo<Upgraded>, call: Call) -> io::Result<(
         // Fails only if the client has disconnected.
         _ = to_client.send(message(OUTCOME, &outcome)).await;
     };
-    let write = async {
-        while let Some(message) = outgoing.recv().await {
-            sink.send(Message::Binary(message)).await.map_err(io::Error::other)?;
-        }
-        sink.send(farewell()).await.map_err(io::Error::other)
-    };
     let read = async {
-        while let Some(message) = messages.next().await {
-            let bytes = match message.map_err(io::Error::other)? {
-                Message::Binary(bytes) => bytes,
-                Message::Text(text) => text.into(),
-                Message::Close(_) => break,
-                _ => continue,
-            };
-            match bytes.split_first() {
+        while let Some(message) = next(&mut messages).await? {
+            match message.split_first() {
                 Some((&STDIN, input)) => {
                     // A command that does not read its input to the end is no error.
                     if let Some(stdin) = &mut to_stdin
@@ -150,7 +139,39 @@ pub(super) async fn websocket(io: TokioIo<Upgraded>, call: Call) -> io::Result<(
                 _ => {}
             }
         }
-        io::Result::Ok(())
+        Ok(())
+    };
+    converse(sink, outgoing, work, read).await
+}
+
+/// The next message of a channel; `None` if the client has ended the conversation.
+pub(super) async fn next<S: AsyncRead + AsyncWrite + Unpin>(
+    messages: &mut SplitStream<WebSocketStream<S>>,
+) -> io::Result<Option<Bytes>> {
+    while let Some(message) = messages.next().await {
+        match message.map_err(io::Error::other)? {
+            Message::Binary(bytes) => return Ok(Some(bytes)),
+            Message::Text(text) => return Ok(Some(text.into())),
+            Message::Close(_) => break,
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+/// Talks with the client of a WebSocket: sends it what comes out of `outgoing`. Ends after `work`
+/// and what it has sent, or with `read`, when the client ends.
+pub(super) async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
+    mut sink: SplitSink<WebSocketStream<S>, Message>,
+    mut outgoing: mpsc::Receiver<Bytes>,
+    work: impl Future<Output = ()>,
+    read: impl Future<Output = io::Result<()>>,
+) -> io::Result<()> {
+    let write = async {
+        while let Some(message) = outgoing.recv().await {
+            sink.send(Message::Binary(message)).await.map_err(io::Error::other)?;
+        }
+        sink.send(farewell()).await.map_err(io::Error::other)
     };
     let answer = async {
         let ((), written) = tokio::join!(work, write);
@@ -162,7 +183,7 @@ pub(super) async fn websocket(io: TokioIo<Upgraded>, call: Call) -> io::Result<(
         answered = answer => answered?,
         read = &mut read => return read,
     }
-    // The client reads the outcome, and closes its side.
+    // The client reads what is left, and closes its side.
     tokio::time::timeout(CLOSE_TIME_MAX, read).await.unwrap_or(Ok(()))
 }
 

@@ -2,7 +2,7 @@
 //! went wrong. They are SPDY streams, or the channels `2n` and `2n + 1` of a WebSocket for the
 //! request's port number `n`.
 
-use super::channels::{CLOSE_TIME_MAX, accept, farewell, message, pump};
+use super::channels::{accept, converse, farewell, message, next, pump};
 use super::limits::Slots;
 use super::spdy::{self, Stream, Streams};
 use crate::node_agent::{NodeAgent, PodRef};
@@ -78,8 +78,8 @@ pub(super) async fn channels(
     target: Target,
     ports: Vec<u16>,
 ) -> io::Result<()> {
-    let (mut sink, mut messages) = accept(io).await.split();
-    let (to_client, mut outgoing) = mpsc::channel::<Bytes>(4);
+    let (sink, mut messages) = accept(io).await.split();
+    let (to_client, outgoing) = mpsc::channel(4);
     let (mut inputs, mut connections) = (Vec::new(), Vec::new());
     for (channel, port) in (0..=u8::MAX).step_by(2).zip(ports) {
         let (data, from_data) = tokio::io::duplex(BUFFER_BYTES);
@@ -101,36 +101,14 @@ pub(super) async fn channels(
         });
     }
     drop(to_client);
-    let write = async {
-        while let Some(message) = outgoing.recv().await {
-            sink.send(Message::Binary(message)).await.map_err(io::Error::other)?;
-        }
-        sink.send(farewell()).await.map_err(io::Error::other)
-    };
+    let work = async { _ = join_all(connections).await };
     let read = async {
-        while let Some(message) = messages.next().await {
-            let bytes = match message.map_err(io::Error::other)? {
-                Message::Binary(bytes) => bytes,
-                Message::Text(text) => text.into(),
-                Message::Close(_) => break,
-                _ => continue,
-            };
-            give(&mut inputs, &bytes).await;
+        while let Some(message) = next(&mut messages).await? {
+            give(&mut inputs, &message).await;
         }
-        io::Result::Ok(())
+        Ok(())
     };
-    let answer = async {
-        let (_, written) = tokio::join!(join_all(connections), write);
-        written
-    };
-    let mut read = std::pin::pin!(read);
-    tokio::select! {
-        // Cancel safe: the connections to the pod are dropped.
-        answered = answer => answered?,
-        read = &mut read => return read,
-    }
-    // The client reads what is left, and closes its side.
-    tokio::time::timeout(CLOSE_TIME_MAX, read).await.unwrap_or(Ok(()))
+    converse(sink, outgoing, work, read).await
 }
 
 /// Gives a client's message to the connection of its channel.
