@@ -218,8 +218,8 @@ impl State {
         self.nominate(&pod);
     }
 
-    /// Less important pods no longer wait for room on a node: a more important one gets it. They may
-    /// preempt elsewhere.
+    /// Less important pods no longer wait for room on a node: a more important one gets it. They
+    /// may preempt elsewhere.
     fn withdraw_nominations(&mut self, node: &Arc<str>, priority: i32) {
         let nominated = self.view.nominated.get(node).into_iter().flat_map(|pods| pods.iter());
         let less = nominated.filter(|other| other.spec.priority < priority);

@@ -37,7 +37,7 @@ impl NodeAgent for Agent {
         _container: ContainerRef,
         _options: LogOptions,
     ) -> BoxFuture<'static, Result<BoxStream<'static, Bytes>, ApiError>> {
-        unimplemented!()
+        std::future::ready(Err(ApiError::internal("only forwards"))).boxed()
     }
 
     fn exec(
@@ -46,7 +46,7 @@ impl NodeAgent for Agent {
         _options: ExecOptions,
         _streams: ContainerStreams,
     ) -> BoxFuture<'static, Result<i32, ApiError>> {
-        unimplemented!()
+        std::future::ready(Err(ApiError::internal("only forwards"))).boxed()
     }
 
     fn attach(
@@ -54,7 +54,7 @@ impl NodeAgent for Agent {
         _container: ContainerRef,
         _streams: ContainerStreams,
     ) -> BoxFuture<'static, Result<(), ApiError>> {
-        unimplemented!()
+        std::future::ready(Err(ApiError::internal("only forwards"))).boxed()
     }
 
     fn forward(

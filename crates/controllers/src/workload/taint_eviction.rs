@@ -8,8 +8,8 @@
 //! toleration of five minutes for nodes that are not ready or cannot be reached from admission.
 //!
 //! kubectl adds taints without a time. They count from when the controller first saw them with the
-//! pod, which it remembers until the pod leaves or may stay. A restart of the controller begins that
-//! time again.
+//! pod, which it remembers until the pod leaves or may stay. A restart of the controller begins
+//! that time again.
 
 use super::node_pods::{BY_NODE, NodePod, NodeView, by_node};
 use super::pod_control::disruption_target;

@@ -2,6 +2,8 @@ use super::*;
 use expect_test::{Expect, expect};
 use serde_json::json;
 
+mod custom;
+
 /// 2026-01-01T00:10:00Z.
 const NOW: Timestamp = Timestamp::from_secs(1_767_226_200);
 
@@ -587,31 +589,4 @@ fn string_columns_print_values_as_the_reference_does() {
     setpoint_object::encode::push(&mut shown, &Value::from(cells));
     expect![[r#"["x","\u003cno value\u003e","\u003cno value\u003e",null,"[null,{\"a\":1e+21,\"b\":\"\\u003cb\\u003e\\u0026\"}]","1.234567895e+08","999999.5","1e-08","9007199254740993",9007199254740993,9007199254740992,123456789.5,"false",null]"#]]
         .assert_eq(&String::from_utf8(shown).unwrap());
-}
-
-/// Name and the columns before the path stay.
-#[test]
-fn path_that_cannot_be_parsed_ends_the_columns() {
-    let column = |path: &str| json!({"name": path, "type": "string", "jsonPath": path});
-    for (paths, names) in [
-        (&[".a", ".spec[", ".c"][..], &["Name", ".a"][..]),
-        (&[".spec[", ".c"], &["Name"]),
-        (&[".a[?(@.b[?(@.c)])]"], &["Name"]),
-        (&[".a b", ".a[?(@.b==c)]"], &["Name", ".a b", ".a[?(@.b==c)]"]),
-    ] {
-        let columns = Columns::custom(&paths.iter().map(|path| column(path)).collect());
-        let shown: Vec<&str> = columns.definitions.iter().map(|d| d.name.as_str()).collect();
-        assert_eq!(shown, names);
-        let cells = columns.row(&json!({"metadata": {"name": "x"}, "a": {"b": 1}}), NOW);
-        assert_eq!(cells.len(), names.len());
-    }
-}
-
-#[test]
-fn custom_resources_without_columns_show_their_age() {
-    let columns = Columns::custom(&Value::Null);
-    let names: Vec<&str> = columns.definitions.iter().map(|d| d.name.as_str()).collect();
-    assert_eq!(names, ["Name", "Age"]);
-    let object = json!({"metadata": {"name": "x", "creationTimestamp": "2026-01-01T00:05:00Z"}});
-    assert_eq!(Value::from(columns.row(&object, NOW)), json!(["x", "5m"]));
 }

@@ -19,7 +19,7 @@ use std::task::{Context, Poll, ready};
 use tokio::task::coop;
 
 /// Maximum number of objects or changes per poll before the stream yields.
-const LOOKS_MAX: usize = 256;
+const LOOKS_MAX: usize = 128;
 /// Looks that cost as much of a task's budget as an operation. A budget has 128, so a turn has two
 /// milliseconds of looks at a field, which cost most. Without it a connection would poll a stream
 /// that yields several times in one turn.

@@ -396,7 +396,7 @@ async fn looks_at_what_is_not_selected_end_the_turn_however_often_the_stream_is_
         }
         turns
     });
-    // Some 256 objects a turn.
+    // Between 256 objects a turn, and as many again as a poll looks at.
     let turns = turns.await.unwrap();
-    assert!(turns.len() >= 4 && turns.iter().all(|n_events| *n_events <= 3), "{turns:?}");
+    assert!(turns.len() >= 3 && turns.iter().all(|n_events| *n_events <= 4), "{turns:?}");
 }

@@ -1,7 +1,8 @@
 //! YAML with JSON's data model: string keys, aliases and merge keys expanded within limits.
 //!
 //! Plain scalars have the types that Go's decoder gives them, which are those of YAML 1.1: `yes`
-//! and `on` are booleans, `0644` and `0o644` are octal, `1_000` is a number. Timestamps are strings.
+//! and `on` are booleans, `0644` and `0o644` are octal, `1_000` is a number. Timestamps are
+//! strings.
 use super::budget::Budget;
 use super::{
     DecodeError, Decoded, YAML_ALIAS_BYTES_MAX, YAML_ALIAS_NODES_MAX, YAML_DEPTH_MAX, json, number,

@@ -51,7 +51,7 @@
 //!
 //! | step | journal | mark |
 //! |---|---|---|
-//! | before the first commit that is only in the journal | emptied; a new header, synced | unused |
+//! | before the first commit that is only in the journal | no lap can be read; a new header, synced | unused |
 //! | then | | the id, synced |
 //! | commits, laps, kills, further openings | frames | the id |
 //! | a clean close | | unused, in the transaction that has the last commits |
@@ -273,16 +273,29 @@ pub(super) fn read(file: &dyn StorageBackend, mark: Mark, filed: u64) -> io::Res
 }
 
 impl Journal {
-    /// Empties the file, syncs a header with an id, and begins a lap behind a revision. The mark
-    /// must not name the file before.
+    /// Makes the laps of the file unreadable, syncs a header with an id, and begins a lap behind a
+    /// revision. The mark must not name the file before. The file keeps its length: on a full disk
+    /// there is no other room for the next commits.
     pub(super) fn create(file: Box<dyn StorageBackend>, id: u64, filed: u64) -> io::Result<Self> {
-        file.set_len(0)?;
-        file.set_len(HEADER_BYTES)?;
+        let length = file.len()?;
+        if length < HEADER_BYTES {
+            file.set_len(HEADER_BYTES)?;
+        }
         let mut header = vec![0; SECTOR];
         header[..8].copy_from_slice(&HEADER_MAGIC);
         header[8..12].copy_from_slice(&crc32fast::hash(&id.to_le_bytes()).to_le_bytes());
         header[12..20].copy_from_slice(&id.to_le_bytes());
         file.write(0, &header)?;
+        for half in [HEADER_BYTES, HEADER_BYTES + HALF_BYTES] {
+            // Where a lap begins. A hole is not written, because that takes room.
+            let n_bytes = length.saturating_sub(half).min(SECTOR as u64);
+            let mut first = vec![0; n_bytes as usize];
+            file.read(half, &mut first)?;
+            if first.iter().any(|byte| *byte != 0) {
+                first.fill(0);
+                file.write(half, &first)?;
+            }
+        }
         file.sync_data()?;
         Self::continued(file, &Found::default(), filed)
     }

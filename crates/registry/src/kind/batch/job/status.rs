@@ -117,7 +117,8 @@ fn counters(status: &At<'_, '_>) {
     }
 }
 
-/// What a Job that has ended does not have. `may_not_start`: it is suspended, and has nothing to do.
+/// What a Job that has ended does not have. `may_not_start`: it is suspended, and has nothing to
+/// do.
 fn finished(status: &At<'_, '_>, may_not_start: bool) {
     if status.int_of("active") > 0 {
         status.get("active").invalid("active>0 is invalid for finished job");
