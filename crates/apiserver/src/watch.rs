@@ -298,7 +298,9 @@ mod tests {
                 }
                 Poll::Ready(n_frames)
             });
-            let n_frames = tokio::spawn(a_turn).await.unwrap();
+            let mut tasks = tokio::task::JoinSet::new();
+            tasks.spawn(a_turn);
+            let n_frames = tasks.join_next().await.unwrap().unwrap();
             let most = if ends_the_turn { SLICE_BYTES / 4096 } else { 64 };
             assert!((most - 1..=most).contains(&n_frames), "{encoding:?} {transform:?} {n_frames}");
         }

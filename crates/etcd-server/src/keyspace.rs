@@ -60,7 +60,7 @@ impl KeyRange {
 
     /// For ordered maps, which refuse inverted ranges.
     fn bounds(&self) -> Option<(Bound<&Bytes>, Bound<&Bytes>)> {
-        (!self.is_inverted()).then(|| (Bound::Included(&self.from), self.to.as_ref()))
+        (!self.is_inverted()).then_some((Bound::Included(&self.from), self.to.as_ref()))
     }
 }
 

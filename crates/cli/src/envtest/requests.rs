@@ -54,7 +54,7 @@ impl Requests {
         let is_wanted = |request: &&Value| {
             wanted.iter().all(|(name, text)| match &request[name.as_str()] {
                 Value::String(found) => found == text,
-                found => found.to_string() == *text,
+                found => serde_json::to_string(found).is_ok_and(|found| found == *text),
             })
         };
         let items: Vec<&Value> = requests.iter().filter(is_wanted).collect();

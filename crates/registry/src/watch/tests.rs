@@ -4,6 +4,7 @@ use serde_json::json;
 use setpoint_store::{Op, Revision};
 use std::task::Poll;
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 /// Three ConfigMaps at revisions 2, 3 and 4; `c` has another label.
 async fn bench() -> Bench {
@@ -384,7 +385,8 @@ async fn looks_at_what_is_not_selected_end_the_turn_however_often_the_stream_is_
     }
     bench.settle().await;
     let mut stream = bench.watch("v1/configmaps", options("labels=app=x")).await.unwrap();
-    let turns = tokio::spawn(async move {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
         let mut turns = Vec::new();
         while turns.iter().sum::<usize>() < 10 {
             let a_turn = std::future::poll_fn(|cx| {
@@ -397,6 +399,6 @@ async fn looks_at_what_is_not_selected_end_the_turn_however_often_the_stream_is_
         turns
     });
     // Between 256 objects a turn, and as many again as a poll looks at.
-    let turns = turns.await.unwrap();
+    let turns: Vec<usize> = tasks.join_next().await.unwrap().unwrap();
     assert!(turns.len() >= 3 && turns.iter().all(|n_events| *n_events <= 4), "{turns:?}");
 }

@@ -480,7 +480,7 @@ fn a_more_important_pod_takes_the_nomination_of_a_less_important_one() {
         cluster.state.refuse(pod.clone(), *refused, Instant::now());
         let nominated = cluster.state.view.nominated.get("a");
         let nominated: Vec<_> = nominated.unwrap().iter().map(|pod| pod.key.clone()).collect();
-        assert_eq!(nominated, [pod.key.clone()]);
+        assert_eq!(nominated, std::slice::from_ref(&pod.key));
         pod
     };
     let less = refuse(5);

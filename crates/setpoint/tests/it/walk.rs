@@ -106,7 +106,7 @@ fn code_without_credentials(path: &str) -> u16 {
         |public: &&str| path.strip_prefix(*public).is_some_and(|rest| rest.starts_with('/'));
     match path {
         path if is_public(path) => 200,
-        _ if PUBLIC.iter().any(|public| is_check(&public)) => 403,
+        _ if PUBLIC.iter().any(is_check) => 403,
         _ => 401,
     }
 }

@@ -7,9 +7,12 @@
 
 use super::*;
 
+/// Names and contents.
+type Files = [(&'static str, &'static [u8]); 2];
+
 const FORMAT_1: &[u8] = include_bytes!("../../../tests/fixtures/format-1.redb.zst");
 /// Folders of killed programs, and the number of commits that only their journals have.
-const KILLED: [([(&str, &[u8]); 2], usize); 2] = [
+const KILLED: [(Files, usize); 2] = [
     (
         [
             (FILE, include_bytes!("../../../tests/fixtures/format-3.redb.zst")),
