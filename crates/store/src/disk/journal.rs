@@ -289,6 +289,9 @@ impl Journal {
         for half in [HEADER_BYTES, HEADER_BYTES + HALF_BYTES] {
             // Where a lap begins. A hole is not written, because that takes room.
             let n_bytes = length.saturating_sub(half).min(SECTOR as u64);
+            if n_bytes == 0 {
+                continue;
+            }
             let mut first = vec![0; n_bytes as usize];
             file.read(half, &mut first)?;
             if first.iter().any(|byte| *byte != 0) {
