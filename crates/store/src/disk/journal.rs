@@ -51,7 +51,7 @@
 //!
 //! | step | journal | mark |
 //! |---|---|---|
-//! | before the first commit that is only in the journal | no lap can be read; a new header, synced | unused |
+//! | before the first commit that is only in the journal | zeros; a new header, synced | unused |
 //! | then | | the id, synced |
 //! | commits, laps, kills, further openings | frames | the id |
 //! | a clean close | | unused, in the transaction that has the last commits |
@@ -90,6 +90,8 @@ const LAP_BYTES_MAX: u64 = 1 << 20;
 const GROWTH_BYTES: u64 = 256 << 10;
 /// The unit that a disk writes as a whole.
 const SECTOR: usize = 512;
+/// Bytes that are cleared at once.
+const CLEARED_BYTES: usize = 64 * 1024;
 const HEADER_MAGIC: [u8; 8] = *b"setpjrnh";
 const MAGIC: [u8; 8] = *b"setpjrn1";
 const HEAD: usize = 44;
@@ -273,7 +275,7 @@ pub(super) fn read(file: &dyn StorageBackend, mark: Mark, filed: u64) -> io::Res
 }
 
 impl Journal {
-    /// Makes the laps of the file unreadable, syncs a header with an id, and begins a lap behind a
+    /// Overwrites all frames, syncs a header with an id, and begins a lap behind a
     /// revision. The mark must not name the file before. The file keeps its length: on a full disk
     /// there is no other room for the next commits.
     pub(super) fn create(file: Box<dyn StorageBackend>, id: u64, filed: u64) -> io::Result<Self> {
@@ -286,17 +288,14 @@ impl Journal {
         header[8..12].copy_from_slice(&crc32fast::hash(&id.to_le_bytes()).to_le_bytes());
         header[12..20].copy_from_slice(&id.to_le_bytes());
         file.write(0, &header)?;
-        for half in [HEADER_BYTES, HEADER_BYTES + HALF_BYTES] {
-            // Where a lap begins. A hole is not written, because that takes room.
-            let n_bytes = length.saturating_sub(half).min(SECTOR as u64);
-            if n_bytes == 0 {
-                continue;
-            }
-            let mut first = vec![0; n_bytes as usize];
-            file.read(half, &mut first)?;
-            if first.iter().any(|byte| *byte != 0) {
-                first.fill(0);
-                file.write(half, &first)?;
+        for at in (HEADER_BYTES..length).step_by(CLEARED_BYTES) {
+            let n_bytes = (length - at).min(CLEARED_BYTES as u64);
+            let mut part = vec![0; n_bytes as usize];
+            file.read(at, &mut part)?;
+            // A hole is not written, because that takes room.
+            if part.iter().any(|byte| *byte != 0) {
+                part.fill(0);
+                file.write(at, &part)?;
             }
         }
         file.sync_data()?;
