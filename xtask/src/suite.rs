@@ -60,10 +60,11 @@ fn traces() -> Command {
     cargo
 }
 
-/// `cargo xtask tidy`: only the house rules.
+/// `cargo xtask tidy`: only the house rules and what holds the pages true, which are the tests of
+/// this package.
 pub(crate) fn tidy() -> Result<()> {
     let mut cargo = cargo();
-    cargo.args(["test", "--package", "xtask", "tidy"]);
+    cargo.args(["test", "--package", "xtask"]);
     pass(cargo)
 }
 
