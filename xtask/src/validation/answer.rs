@@ -45,12 +45,12 @@ impl Outcome {
         if answer.code < 400 {
             let of = |member: &str| body["metadata"][member].as_str().map(str::to_owned);
             let (uid, name) = (of("uid"), of("name"));
+            // Kinds put a made name elsewhere, too: into labels of Jobs.
+            if let Some(name) = name.filter(|name| is_made(request, name)) {
+                hide_name(&mut body, &name);
+            }
             if let Some(uid) = uid {
                 clean(&mut body, &uid, &request.to_string());
-            }
-            // Kinds put a made name elsewhere, too: into labels of Jobs.
-            if let Some(name) = name.filter(|_| generated(request).is_some()) {
-                hide_name(&mut body, &name);
             }
             normalize(&mut body, request);
             outcome.object = body;
@@ -61,6 +61,10 @@ impl Outcome {
         outcome.message = text(&body["message"]);
         if let Some(prefix) = generated(request) {
             outcome.message = without_chance(&outcome.message, &prefix);
+        }
+        let name = text(&body["details"]["name"]);
+        if generated(request).is_none() && is_made(request, &name) {
+            outcome.message = outcome.message.replace(&name, "*****");
         }
         // A shorter one is no uid, and may be part of a word.
         let objects = [Some(request), stored].into_iter().flatten();
@@ -342,6 +346,13 @@ fn generated(request: &Value) -> Option<String> {
     (name.is_empty() && !prefix.is_empty()).then(|| prefix.chars().take(58).collect())
 }
 
+/// Whether a name is the server's: the request has a prefix for it, or nothing and the name is a
+/// uid, as a LimitRange gets one.
+fn is_made(request: &Value, name: &str) -> bool {
+    let is_unnamed = request["metadata"]["name"].as_str().unwrap_or_default().is_empty();
+    generated(request).is_some() || (is_unnamed && name.len() == UID_LEN)
+}
+
 /// A text in which the last five letters of a made name are stars.
 fn without_chance(text: &str, prefix: &str) -> String {
     // A blank is everywhere: as a name, it is quoted.
@@ -529,6 +540,25 @@ mod tests {
             Outcome::of(&Answer { code: 201, body, ..Answer::default() }, &request, None)
         };
         assert_eq!(accepted("a-x7k2p"), accepted("a-zzzzz"));
+    }
+
+    #[test]
+    fn uids_as_names_are_no_difference() {
+        let request = json!({"metadata": {"namespace": "default"}});
+        let accepted = |name: &str, uid: &str| {
+            let body = json!({"metadata": {"name": name, "uid": uid}}).to_string().into_bytes();
+            Outcome::of(&Answer { code: 201, body, ..Answer::default() }, &request, None)
+        };
+        let (one, other) =
+            ("0d7f34df-2bc3-41b7-a572-61f3a1d943ea", "827f5ea7-e0d8-4d4b-8b13-ba7090cc804e");
+        assert_eq!(accepted(one, one), accepted(other, one));
+        let refused = |name: &str| {
+            let message = format!("LimitRange \"{name}\" is invalid");
+            let body = json!({"reason": "Invalid", "message": message, "details": {"name": name}});
+            let body = body.to_string().into_bytes();
+            Outcome::of(&Answer { code: 422, body, ..Answer::default() }, &request, None)
+        };
+        assert_eq!(refused(one), refused(other));
     }
 
     #[test]

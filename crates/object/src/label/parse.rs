@@ -38,16 +38,21 @@ impl<'a> Parser<'a> {
     pub(super) fn new(text: &'a str) -> Self {
         Self { rest: text }
     }
-    /// The next token, its text, and the text after it.
+    /// The next token, its text, and the text after it. As to Go's lexer, a zero byte ends the text
+    /// where a token may start, and belongs to the token that it follows.
     fn scan(&self, context: Context) -> (Token, &'a str, &'a str) {
         let text = self.rest.trim_start_matches(is_space);
         let len = match text.as_bytes() {
-            [] => 0,
+            [] | [0, ..] => 0,
             [b'=', b'=', ..] | [b'!', b'=', ..] => 2,
             [b'=' | b'!' | b'(' | b')' | b',' | b'<' | b'>', ..] => 1,
-            _ => text.find(|c| is_space(c) || is_special(c)).unwrap_or(text.len()),
+            _ => {
+                let is_end = |c| is_space(c) || is_special(c) || c == '\0';
+                text.find(is_end).unwrap_or(text.len())
+            }
         };
         let (literal, rest) = text.split_at(len);
+        let rest = if len > 0 { rest.strip_prefix('\0').unwrap_or(rest) } else { rest };
         let token = match literal {
             "" => Token::End,
             "==" => Token::DoubleEquals,

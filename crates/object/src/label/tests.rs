@@ -116,6 +116,19 @@ fn invalid_objects_have_the_errors_of_the_api() {
     );
 }
 
+#[test]
+fn zero_bytes_end_the_text_between_tokens_as_in_go() {
+    let parsed = |text: &str| Selector::parse(text).map(|selector| selector.to_string());
+    for text in ["\0", " \0=", "\0a=b"] {
+        assert_eq!(parsed(text), Ok(String::new()), "{text:?}");
+    }
+    for text in ["a=b\0", "a=\0b", "a\0=b", "a=b \0,", "a=b\0\0c"] {
+        assert_eq!(parsed(text), Ok("a=b".into()), "{text:?}");
+    }
+    let error = parsed("a=b\0c").unwrap_err().to_string();
+    assert!(error.ends_with("found 'c', expected: ',' or 'end of string'"), "{error}");
+}
+
 fn requirement() -> impl Strategy<Value = String> {
     let key = "([a-z]{1,3}\\.io/)?[a-z]([a-zA-Z_.-]{0,3}[a-z])?|in|notin";
     let value = || "([a-z0-9]([a-z_.-]{0,3}[a-z])?)?|in|notin";
@@ -141,7 +154,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_causes_a_panic(text in "([a-b!=<>(), ]|in|notin|é){0,12}") {
+    fn no_text_causes_a_panic(text in "([a-b!=<>(), \\x00]|in|notin|é){0,12}") {
         _ = Selector::parse(&text);
     }
 }
