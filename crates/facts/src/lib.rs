@@ -18,6 +18,9 @@ mod generated;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 pub use generated::{DEFINITIONS, RESOURCES};
 pub use lookup::{FIELDS_MAX, Lookup};
 
@@ -210,10 +213,17 @@ pub fn definition(name: &str) -> Option<u16> {
 
 /// Index in [`DEFINITIONS`] of the body of a kind (objects and their lists; for meta/v1 types use
 /// [`definition`]).
+///
+/// Every write of an object asks for it, so it is found by its hash: a search of the sorted table
+/// compares some twenty texts.
 pub fn kind(group: &str, version: &str, kind: &str) -> Option<u16> {
-    let wanted = (group, version, kind);
-    let at = generated::KINDS.binary_search_by(|&(g, v, k, _)| (g, v, k).cmp(&wanted)).ok()?;
-    Some(generated::KINDS[at].3)
+    static BY_NAME: LazyLock<HashMap<(&str, &str, &str), u16>> = LazyLock::new(|| {
+        generated::KINDS
+            .iter()
+            .map(|&(group, version, kind, at)| ((group, version, kind), at))
+            .collect()
+    });
+    BY_NAME.get(&(group, version, kind)).copied()
 }
 
 /// A served resource by group, version and plural name.

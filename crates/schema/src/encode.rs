@@ -110,13 +110,18 @@ impl<'v> Writer<'_, 'v> {
 
     /// Fields with an owner (`fieldsV1`).
     fn owned(&mut self, members: &Map<String, Value>) {
-        let mut sorted: Vec<_> = members.iter().collect();
         // They are sorted as texts, which is enough for names of fields.
         if members.keys().filter(|name| !name.starts_with("f:") && *name != ".").count() > 1 {
+            let mut sorted: Vec<_> = members.iter().collect();
             sorted.sort_by(|(a, _), (b, _)| elements::compare(a, b));
+            return self.owned_in_order(sorted.into_iter());
         }
+        self.owned_in_order(members.iter());
+    }
+
+    fn owned_in_order<'m>(&mut self, members: impl Iterator<Item = (&'m String, &'m Value)>) {
         self.out.push(b'{');
-        for (at, (name, value)) in sorted.into_iter().enumerate() {
+        for (at, (name, value)) in members.enumerate() {
             if at > 0 {
                 self.out.push(b',');
             }
