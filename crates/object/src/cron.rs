@@ -175,7 +175,7 @@ impl Fields {
             false => local.time().checked_add(1.minute()).ok()?,
         };
         let from = |bits: u64, first: i8| Some(bits >> first << first).filter(|bits| *bits != 0);
-        let lowest = |bits: u64| i8::try_from(bits.trailing_zeros()).ok();
+        let lowest = |bits: u64| i8::try_from(bits.trailing_zeros()).ok().filter(|_| bits != 0);
         let is_run = |hour: i8| self.hours & (1_u64 << hour) != 0;
         let in_hour = from(self.minutes, begin.minute()).filter(|_| is_run(begin.hour()));
         let (hour, minutes) = match in_hour {
@@ -372,6 +372,15 @@ mod tests {
         ) {
             let text = format!("{minute}/{step} {hour} {day} {month} {weekday}");
             prop_assert!(Schedule::parse(&text).is_ok());
+        }
+    }
+
+    /// A field of commas permits no value, and is accepted, as it is by Kubernetes.
+    #[test]
+    fn schedule_without_minutes_or_hours_never_runs() {
+        for text in [", * * * *", "* , * * *", ",, ,, ? ? 1", "* * , * ,"] {
+            let schedule = Schedule::parse(text).unwrap();
+            assert_eq!(schedule.next(Timestamp::from_secs(1_700_000_000), &TimeZone::UTC), None);
         }
     }
 

@@ -41,8 +41,10 @@ pub(crate) fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
 pub fn identity(certificate: &CertificateDer<'_>) -> Option<Identity> {
     let (mut user, mut uid, mut groups) = (None, "", Vec::new());
     let mut name = subject(certificate)?;
-    while let Some((SET, mut set)) = element(&mut name) {
-        while let Some((SEQUENCE, mut attribute)) = element(&mut set) {
+    while !name.is_empty() {
+        let (SET, mut set) = element(&mut name)? else { return None };
+        while !set.is_empty() {
+            let (SEQUENCE, mut attribute) = element(&mut set)? else { return None };
             let (OBJECT_IDENTIFIER, kind) = element(&mut attribute)? else { return None };
             let (tag, text) = element(&mut attribute)?;
             let text = TEXTS.contains(&tag).then(|| std::str::from_utf8(text).ok()).flatten();
@@ -158,5 +160,21 @@ mod tests {
             let half = CertificateDer::from(whole[..n].to_vec());
             assert_eq!(identity(&half), None, "{n} bytes");
         }
+    }
+
+    /// What is left out might be a group, and a user with fewer groups may have more rights.
+    #[test]
+    fn a_malformed_part_of_the_subject_is_not_left_out() {
+        let names = [(DnType::OrganizationName, "devs"), (DnType::CommonName, "a")];
+        let mut der = certificate(&names).to_vec();
+        let organization = [OBJECT_IDENTIFIER, 3, 0x55, 4, 10];
+        // The last is that of the subject, behind the issuer's. Before it is a length.
+        let at = der.windows(5).rposition(|part| part == organization).unwrap();
+        for (at, byte) in [(at - 1, 0x55), (at - 2, 0x31), (at - 4, 0x30)] {
+            let former = std::mem::replace(&mut der[at], byte);
+            assert_eq!(identity(&CertificateDer::from(&*der)), None, "{byte:x} at {at}");
+            der[at] = former;
+        }
+        assert!(identity(&CertificateDer::from(&*der)).is_some());
     }
 }
