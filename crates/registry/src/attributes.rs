@@ -320,11 +320,13 @@ impl Attributes {
         name
     }
 
-    /// Adds a warning to the answer, once. Drops it if there are [`WARNINGS_MAX`] already.
+    /// Adds a warning to the answer, once. Drops it if it is empty, or if there are [`WARNINGS_MAX`]
+    /// already.
     pub fn warn(&self, text: impl Into<String>) {
         let text = text.into();
         let mut warnings = self.notes.warnings.lock();
-        if warnings.len() < WARNINGS_MAX && !warnings.contains(&text) {
+        let has_room = warnings.len() < WARNINGS_MAX;
+        if has_room && !text.is_empty() && !warnings.contains(&text) {
             warnings.push(text);
         }
     }

@@ -37,6 +37,7 @@ pub use conform::{conform, conform_changed, conform_custom, conform_metadata, ze
 pub use json::json_object_fault;
 pub use strict::field_problems;
 
+use crate::patch::json_type;
 use serde_json::Value;
 
 /// How the body is written.
@@ -119,6 +120,21 @@ pub fn parse(body: &[u8], format: Format) -> Result<Decoded, DecodeError> {
         Format::Protobuf => protobuf::parse(body),
         Format::Cbor => Ok(Decoded { value: cbor::object(body)?, problems: Vec::new() }),
     }
+}
+/// Why a value cannot name its type, in Go's words: it is no object, or `apiVersion` or `kind` is no
+/// text. Without them, or with null, it names none.
+pub fn type_fault(value: &Value) -> Option<String> {
+    let found = json_type(value);
+    let Value::Object(members) = value else {
+        return Some(format!(
+            "json: cannot unmarshal {found} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
+        ));
+    };
+    ["apiVersion", "kind"].into_iter().find_map(|name| {
+        let value = members.get(name).filter(|value| !value.is_string() && !value.is_null())?;
+        let found = json_type(value);
+        Some(format!("json: cannot unmarshal {found} into Go struct field .{name} of type string"))
+    })
 }
 
 /// Decodes protobuf whose `apiVersion` may be `former`: it is taken for `present`, which has the

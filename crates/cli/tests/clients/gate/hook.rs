@@ -63,8 +63,19 @@ async fn answer(path: &str, request: &Value) -> Answer {
         "uid" => review(request, json!({"allowed": true, "uid": "x"})),
         "half-a-patch" => patched(request, "[{"),
         "other-patch" => {
-            let patch = STANDARD.encode("{}");
+            let patch = STANDARD.encode("[]");
             review(request, json!({"allowed": true, "patchType": "MergePatch", "patch": patch}))
+        }
+        "patch-without-type" => {
+            let remove = |path: &str| json!({"op": "remove", "path": path});
+            patched(request, &json!([remove("/kind"), remove("/apiVersion")]).to_string())
+        }
+        "yaml" => {
+            let uid = request["uid"].as_str().unwrap_or_default();
+            let answer = format!(
+                "apiVersion: admission.k8s.io/v1\nkind: AdmissionReview\nresponse: {{uid: {uid}, allowed: true}}\n"
+            );
+            Answer::Now(200, answer)
         }
         "patch-of-nothing" => {
             patched(request, &json!([{"op": "remove", "path": "/data/absent"}]).to_string())

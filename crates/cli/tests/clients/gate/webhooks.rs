@@ -68,6 +68,18 @@ fn remove(server: &Server, kind: &str, name: &str) {
     assert_eq!(ask(server, "DELETE", &path, &Value::Null).code, 200);
 }
 
+/// A patch may leave out the type of a built-in object, and an answer may be YAML.
+#[test]
+fn answers_are_taken_as_the_original_takes_them() {
+    let place = hooks();
+    let server = Server::start();
+    let webhooks = [hook(&place, "type", "/patch-without-type"), hook(&place, "yaml", "/yaml")];
+    configure(&server, &place, &[(MUTATING, "lenient", webhooks.to_vec())]);
+    let created = ask(&server, "POST", MAPS, &object("ConfigMap", "lenient"));
+    assert_eq!(created.code, 201, "{}", created.shown());
+    assert_eq!(created.body["kind"], "ConfigMap");
+}
+
 /// What is wrong with a webhook, by its path or by its process.
 enum Fault {
     Path(&'static str),

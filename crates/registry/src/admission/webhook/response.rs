@@ -4,19 +4,25 @@ use super::{Failure, note};
 use crate::admission::Review;
 use crate::admission::subject::Subject;
 use crate::figures::{Call, OPERATIONS, Outcome};
-use crate::webhook::{WebhookError, undecodable};
+use crate::webhook::WebhookError;
+use base64::DecodeError;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::Value;
 use setpoint_object::status::Status;
 use setpoint_object::{ApiError, Reason};
+use setpoint_schema::decode::{Format, parse, type_fault};
 use setpoint_schema::patch;
+use setpoint_schema::patch::json_type;
 use setpoint_spans::{Span, SpanKind};
 use std::collections::BTreeMap;
 use tokio::time::Instant;
 
-#[derive(Deserialize)]
+/// Where the original makes the types that answers have: its texts say so.
+const SCHEME: &str = "k8s.io/apiserver/pkg/util/webhook/client.go:71";
+
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Answer {
     api_version: Option<String>,
@@ -81,9 +87,8 @@ async fn post(
             WebhookError::Call(text) => format!("failed to call webhook: {text}"),
         })
     })?;
-    let answer: Answer = serde_json::from_slice(&answer).map_err(|error| {
-        Failure::Call(format!("failed to call webhook: {}", undecodable(&error)))
-    })?;
+    let answer =
+        read(&answer).map_err(|error| Failure::Call(format!("failed to call webhook: {error}")))?;
     let invalid =
         |text: String| Failure::Call(format!("received invalid webhook response: {text}"));
     let response = verify(answer, hook.review_version, &uid)?;
@@ -101,15 +106,60 @@ async fn post(
     }
     let Some(patch) = patch else { return Ok(Vec::new()) };
     let patch = STANDARD.decode(&patch).map_err(|error| {
-        Failure::Call(format!("failed to call webhook: illegal base64 data: {error}"))
+        let at = match error {
+            DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol { offset: at, .. } => {
+                at
+            }
+            DecodeError::InvalidLength(_) | DecodeError::InvalidPadding => patch.len(),
+        };
+        Failure::Call(format!("failed to call webhook: illegal base64 data at input byte {at}"))
     })?;
-    if let Some(other) = patch_type.filter(|kind| kind != "JSONPatch") {
-        return Err(Failure::Call(format!("unsupported patch type {other:?}")));
-    }
-    patch::operations(&patch).map_err(|error| {
+    let operations = patch::operations(&patch).map_err(|error| {
         Failure::Call(format!("received undecodable patch in webhook response: {error}"))
-    })
+    })?;
+    match patch_type.filter(|kind| kind != "JSONPatch") {
+        Some(other) => Err(Failure::Call(format!("unsupported patch type {other:?}"))),
+        None => Ok(operations),
+    }
 }
+
+/// Reads an answer, in JSON or YAML, whatever its content type says. Errors have Go's words.
+fn read(bytes: &[u8]) -> Result<Answer, String> {
+    let untyped = |why: &str| format!("couldn't get version/kind; json parse error: {why}");
+    let decoded = parse(bytes, Format::Json).or_else(|_| parse(bytes, Format::Yaml));
+    let answer = decoded.map_err(|error| untyped(&error.0))?.value;
+    if answer.is_null() {
+        return Ok(Answer::default());
+    }
+    if let Some(fault) = type_fault(&answer) {
+        return Err(untyped(&fault));
+    }
+    let response = &answer["response"];
+    let wrong = |place: &str, value: &Value, ty: &str| {
+        let found = json_type(value);
+        Err(format!("json: cannot unmarshal {found} into Go struct field {place} of type {ty}"))
+    };
+    if !response.is_object() && !response.is_null() {
+        return wrong("AdmissionReview.response", response, "v1.AdmissionResponse");
+    }
+    for (name, is_right, ty) in MEMBERS {
+        let value = &response[name];
+        if !value.is_null() && !is_right(value) {
+            return wrong(&format!("AdmissionResponse.response.{name}"), value, ty);
+        }
+    }
+    serde_json::from_value(answer).map_err(|error| format!("json: {error}"))
+}
+/// The members of a response, what they must be, and the names of their types.
+const MEMBERS: [(&str, fn(&Value) -> bool, &str); 7] = [
+    ("uid", Value::is_string, "types.UID"),
+    ("allowed", Value::is_boolean, "bool"),
+    ("status", Value::is_object, "v1.Status"),
+    ("patch", Value::is_string, "[]uint8"),
+    ("patchType", Value::is_string, "v1.PatchType"),
+    ("auditAnnotations", Value::is_object, "map[string]string"),
+    ("warnings", Value::is_array, "[]string"),
+];
 
 /// What is wrong with a patch and its type.
 fn misplaced(
@@ -146,17 +196,21 @@ fn span(hook: &Hook, review: &Review<'_>, uid: &str, is_mutating: bool) -> Optio
 fn verify(answer: Answer, version: &str, uid: &str) -> Result<Response, Failure> {
     let (found, kind) = (answer.api_version.unwrap_or_default(), answer.kind.unwrap_or_default());
     let expected = format!("admission.k8s.io/{version}");
-    if !kind.is_empty() && (kind != "AdmissionReview" || found != expected) {
-        let text = match kind.as_str() {
-            "AdmissionReview" => {
-                let short = found.rsplit('/').next().unwrap_or_default();
-                format!(
-                    "converting ({short}.AdmissionReview) to ({version}.AdmissionReview): unknown conversion"
-                )
-            }
-            _ => format!("no kind {kind:?} is registered for version {found:?}"),
-        };
-        return Err(Failure::Call(format!("failed to call webhook: {text}")));
+    let is_known = kind == "AdmissionReview"
+        && matches!(&*found, "" | "admission.k8s.io/v1" | "admission.k8s.io/v1beta1");
+    let fault = match found.rsplit_once('/') {
+        _ if kind.is_empty() => None,
+        _ if !is_known => {
+            let of = if found.is_empty() { &expected } else { &found };
+            Some(format!("no kind {kind:?} is registered for version {of:?} in scheme {SCHEME:?}"))
+        }
+        Some((_, short)) if found != expected => Some(format!(
+            "converting ({short}.AdmissionReview) to ({version}.AdmissionReview): unknown conversion"
+        )),
+        _ => None,
+    };
+    if let Some(fault) = fault {
+        return Err(Failure::Call(format!("failed to call webhook: {fault}")));
     }
     let invalid =
         |text: String| Failure::Call(format!("received invalid webhook response: {text}"));
@@ -169,9 +223,10 @@ fn verify(answer: Answer, version: &str, uid: &str) -> Result<Response, Failure>
         if got != uid {
             return Err(invalid(format!("expected response.uid={uid:?}, got {got:?}")));
         }
-        if kind.is_empty() {
+        if kind.is_empty() || found.is_empty() {
+            let found = if found.contains('/') { found } else { format!("/{found}") };
             return Err(invalid(format!(
-                "expected webhook response of {expected}, Kind=AdmissionReview, got {found}, Kind="
+                "expected webhook response of {expected}, Kind=AdmissionReview, got {found}, Kind={kind}"
             )));
         }
     }
@@ -249,11 +304,40 @@ mod tests {
         );
         assert_eq!(
             check(json!({"kind": "Pod", "apiVersion": "v1", "response": ok})),
-            "failed to call webhook: no kind \"Pod\" is registered for version \"v1\""
+            "failed to call webhook: no kind \"Pod\" is registered for version \"v1\" in scheme \"k8s.io/apiserver/pkg/util/webhook/client.go:71\""
+        );
+        assert_eq!(
+            check(json!({"kind": "AdmissionReview", "response": ok})),
+            "received invalid webhook response: expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind=AdmissionReview"
         );
         assert_eq!(
             check(json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1"})),
             "failed to call webhook: converting (v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown conversion"
         );
+    }
+
+    /// As kube-apiserver 1.36 says it.
+    #[test]
+    fn answers_that_cannot_be_read_have_the_words_of_go() {
+        let error = |answer: &str| read(answer.as_bytes()).err().unwrap_or_default();
+        let of = |member: &str| error(&format!(r#"{{"response": {{{member}}}}}"#));
+        let field = "into Go struct field AdmissionResponse.response";
+        for (member, expected) in [
+            (r#""allowed": "yes""#, format!("string {field}.allowed of type bool")),
+            (r#""patch": 5"#, format!("number {field}.patch of type []uint8")),
+            (r#""uid": true"#, format!("bool {field}.uid of type types.UID")),
+            (r#""warnings": {}"#, format!("object {field}.warnings of type []string")),
+        ] {
+            assert_eq!(of(member), format!("json: cannot unmarshal {expected}"));
+        }
+        for (answer, found) in [("hello", "string"), ("[]", "array")] {
+            let start = format!(
+                "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type struct {{ APIVersion string"
+            );
+            assert!(error(answer).starts_with(&start), "{}", error(answer));
+        }
+        assert!(read(b"null").is_ok_and(|answer| answer.response.is_none()));
+        let yaml = read(b"kind: AdmissionReview\nresponse:\n  allowed: true\n").unwrap();
+        assert!(yaml.response.is_some_and(|response| response.allowed));
     }
 }
