@@ -1,5 +1,6 @@
 //! Reviews: questions to the authorizers and about the user, which are answered and not stored.
 use super::{Write, review_selector};
+use crate::admission::{Operation, Options};
 use crate::attributes::{Attributes, Requested, ResourcePath};
 use crate::authorize::Decision;
 use crate::identity::Identity;
@@ -23,32 +24,51 @@ impl Write<'_> {
         body: &Body,
     ) -> Result<Written, ApiError> {
         let mut review = self.decode(body)?;
+        let name = review.name().to_owned();
+        let asked = self.review(Operation::Create, &name, None, Options::Write(self.options));
+        self.inner.admission.mutate(&asked, &mut review).await?;
+        self.check_review(reviewed, &mut review)?;
+        self.inner.admission.validate(&asked, Some(&review)).await?;
         let status = match reviewed {
             Reviewed::User => {
                 review["metadata"] = json!({"creationTimestamp": self.now.rfc3339()});
                 json!({"userInfo": self.attributes.identity.user_info()})
             }
-            Reviewed::Token => {
-                super::metadata::clear_system(&mut review);
-                super::metadata::set_namespace(self.target, &mut review)?;
-                super::metadata::deduplicate_owners(self.attributes, &mut review);
-                self.token_status(&mut review).await?
-            }
-            Reviewed::OwnRules => self.rules_status(&mut review)?,
+            Reviewed::Token => self.token_status(&mut review).await?,
+            Reviewed::OwnRules => self.rules_status(&mut review),
             Reviewed::Access | Reviewed::LocalAccess | Reviewed::OwnAccess => {
-                super::metadata::check_namespace(self.target, &review)?;
-                super::metadata::clear_system(&mut review);
-                let metadata = review.meta_mut();
-                metadata.remove("namespace");
-                if reviewed == Reviewed::LocalAccess {
-                    metadata.insert("namespace".to_owned(), self.target.namespace.clone().into());
-                }
-                self.check_access_review(reviewed, &review)?;
                 self.access_status(reviewed, &review["spec"]).await
             }
         };
         review["status"] = status;
         Ok(Written { object: Object { bytes: to_bytes(&review) }, created: true })
+    }
+
+    /// Puts the metadata of a review in order, and checks the review.
+    fn check_review(&self, reviewed: Reviewed, review: &mut Value) -> Result<(), ApiError> {
+        match reviewed {
+            Reviewed::User => Ok(()),
+            Reviewed::Token => {
+                super::metadata::clear_system(review);
+                super::metadata::set_namespace(self.target, review)?;
+                super::metadata::deduplicate_owners(self.attributes, review);
+                Ok(())
+            }
+            Reviewed::OwnRules if text(&review["spec"], "namespace").is_empty() => {
+                Err(ApiError::bad_request("no namespace on request"))
+            }
+            Reviewed::OwnRules => Ok(()),
+            Reviewed::Access | Reviewed::LocalAccess | Reviewed::OwnAccess => {
+                super::metadata::check_namespace(self.target, review)?;
+                super::metadata::clear_system(review);
+                let metadata = review.meta_mut();
+                metadata.remove("namespace");
+                if reviewed == Reviewed::LocalAccess {
+                    metadata.insert("namespace".to_owned(), self.target.namespace.clone().into());
+                }
+                self.check_access_review(reviewed, review)
+            }
+        }
     }
 
     fn check_access_review(&self, reviewed: Reviewed, review: &Value) -> Result<(), ApiError> {
@@ -175,11 +195,8 @@ impl Write<'_> {
         Value::Object(status)
     }
 
-    fn rules_status(&self, review: &mut Value) -> Result<Value, ApiError> {
+    fn rules_status(&self, review: &mut Value) -> Value {
         let namespace = text(&review["spec"], "namespace").to_owned();
-        if namespace.is_empty() {
-            return Err(ApiError::bad_request("no namespace on request"));
-        }
         review["spec"] = json!({});
         let held = self.inner.authorization.rules(&self.attributes.identity, &namespace);
         let (mut of_resources, mut of_paths) = (Vec::new(), Vec::new());
@@ -198,7 +215,7 @@ impl Write<'_> {
         if !held.is_complete {
             status["evaluationError"] = "an authorizer does not list its rules".into();
         }
-        Ok(status)
+        status
     }
 }
 

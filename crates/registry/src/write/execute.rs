@@ -66,13 +66,13 @@ impl WriteRequest for Create {
     async fn attempt(&self, write: Write<'_>) -> Result<Written, ApiError> {
         let target = write.target;
         let action = write.resource.kind.action(target.subresource_name());
-        // Subresource actions must not run twice, so the write stays on this thread.
+        // What acts, or asks webhooks, must not run twice, so the write stays on this thread.
         let acting = Write { inline: None, ..write };
         match (action, &target.subresource) {
             (Some(Action::Bind), _) => acting.bind(&self.0).await,
             (Some(Action::Evict), _) => acting.evict(&self.0).await,
             (Some(Action::IssueToken), _) => acting.issue_token(&self.0).await,
-            (Some(Action::Review(reviewed)), _) => write.answer_review(reviewed, &self.0).await,
+            (Some(Action::Review(reviewed)), _) => acting.answer_review(reviewed, &self.0).await,
             (None, None) => write.create(&self.0).await,
             (None, Some(_)) => write.connect().await,
         }

@@ -73,6 +73,66 @@ async fn owners_that_admission_repeats_are_there_once() {
     server.stop().await;
 }
 
+/// Refuses to answer questions about one user, which it also asks instead of another.
+#[derive(Debug)]
+struct Discreet;
+impl Admission for Discreet {
+    fn name(&self) -> &str {
+        "Discreet"
+    }
+    fn mutate<'a>(
+        &'a self,
+        _: &'a Review<'a>,
+        object: &'a mut Value,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        if object["spec"]["user"] == "alias" {
+            object["spec"]["user"] = "secret".into();
+        }
+        futures::future::ready(Ok(())).boxed()
+    }
+    fn validate<'a>(
+        &'a self,
+        review: &'a Review<'a>,
+        object: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        let is_secret = object.is_some_and(|object| {
+            object["spec"]["user"] == "secret" || object["spec"]["token"] == "secret"
+        });
+        let is_self = review.attributes().resource().starts_with("self");
+        let answer = match is_secret || is_self {
+            true => Err(review.forbidden("not asked")),
+            false => Ok(()),
+        };
+        futures::future::ready(answer).boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn reviews_pass_admission() {
+    let server = server(|builder| builder.admission(Arc::new(Discreet))).await;
+    let of_user = |user: &str| {
+        json!({"spec": {"user": user, "nonResourceAttributes": {"path": "/x", "verb": "get"}}})
+    };
+    let access = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+    assert!(server.create(access, of_user("jane")).await.is_ok());
+    let own = json!({"spec": {"nonResourceAttributes": {"path": "/x", "verb": "get"}}});
+    for (path, review) in [
+        (access, of_user("secret")),
+        (access, of_user("alias")),
+        ("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", own),
+        (
+            "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+            json!({"spec": {"namespace": "default"}}),
+        ),
+        ("/apis/authentication.k8s.io/v1/selfsubjectreviews", json!({})),
+        ("/apis/authentication.k8s.io/v1/tokenreviews", json!({"spec": {"token": "secret"}})),
+    ] {
+        let error = server.create(path, review).await.unwrap_err();
+        assert!(error.0.message.ends_with("not asked"), "{path}: {}", error.0.message);
+    }
+    server.stop().await;
+}
+
 /// Webhooks that allow everything, with these members of the response.
 #[derive(Debug, Clone)]
 struct Answers(&'static str, Value);
