@@ -150,8 +150,9 @@ fn read(bytes: &[u8]) -> Result<Answer, String> {
     }
     serde_json::from_value(answer).map_err(|error| format!("json: {error}"))
 }
-/// The members of a response, what they must be, and the names of their types.
-const MEMBERS: [(&str, fn(&Value) -> bool, &str); 7] = [
+/// A member of a response: its name, what it must be, and the name of its type.
+type Member = (&'static str, fn(&Value) -> bool, &'static str);
+const MEMBERS: [Member; 7] = [
     ("uid", Value::is_string, "types.UID"),
     ("allowed", Value::is_boolean, "bool"),
     ("status", Value::is_object, "v1.Status"),
