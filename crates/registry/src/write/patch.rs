@@ -64,6 +64,7 @@ impl Write<'_> {
         if self.resource.has_go_type() {
             self.settle_kind(&self.resource.gvk, kind, &mut object)?;
         } else {
+            decode::settle_numbers(&mut object);
             self.check_custom_kind(&object, stored)?;
         }
         let refuse = |object: &Value, error: &str| match kind {
