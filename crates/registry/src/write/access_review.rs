@@ -23,6 +23,10 @@ impl Write<'_> {
         body: &Body,
     ) -> Result<Written, ApiError> {
         let mut review = self.decode(body)?;
+        // The reference answers the others with an object of its own.
+        if !matches!(reviewed, Reviewed::User | Reviewed::OwnRules) {
+            self.own(None, &mut review);
+        }
         let status = match reviewed {
             Reviewed::User => {
                 review["metadata"] = json!({"creationTimestamp": self.now.rfc3339()});

@@ -33,8 +33,9 @@ impl Write<'_> {
             write.settle_patched(&mut object)?;
             write.default(&mut object)?;
             metadata::deduplicate_owners(write.attributes, &mut object);
+            let owned = write.own_part(&mut object, stored);
             write.merge_subresource(&mut object, stored);
-            Ok(Changed { object, owned: false })
+            Ok(Changed { object, owned })
         })
         .await
     }

@@ -37,7 +37,7 @@ fn read(body: &[u8], budget: Budget, floats: bool) -> Result<(Decoded, Budget), 
     match parsed {
         Ok(value) => Ok((Decoded { value, problems: notes.duplicates }, notes.budget)),
         Err(error) => {
-            if let Some(fault) = syntax::go_error(text.as_bytes(), JSON_DEPTH_MAX) {
+            if let Some(fault) = syntax::go_error(body, JSON_DEPTH_MAX) {
                 return Err(DecodeError(fault));
             }
             // Valid JSON that serde_json refuses. Go reads half a surrogate pair as U+FFFD.
