@@ -80,7 +80,7 @@ impl<'a> Changes<'a> {
     /// The differences between two objects, as far as they are in the scope of the endpoint.
     fn of(typing: &Typing<'a>, old: &'a Value, new: &'a Value, manager: &Manager<'a>) -> Self {
         let ty = Type::root(typing.schema.view(), typing.custom);
-        let scope = Scope::new(typing.reset, typing.kind, manager.subresource);
+        let scope = Scope::new(typing.reset);
         let Comparison { mut added, mut removed, mut modified } = Comparison::of(ty, old, new);
         for set in [&mut added, &mut removed, &mut modified] {
             scope.apply(set);
@@ -161,7 +161,7 @@ pub fn apply(
     force: bool,
 ) -> Result<Value, ApiError> {
     let ty = Type::root(typing.schema.view(), typing.custom);
-    let scope = Scope::new(typing.reset, typing.kind, manager.subresource);
+    let scope = Scope::new(typing.reset);
     check_request(typing, config, manager)?;
     validate(ty, config).map_err(|why| refused(typing, config, manager, &why))?;
     let mut applied = leaves(ty, config);
