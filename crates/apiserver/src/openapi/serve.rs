@@ -327,7 +327,7 @@ impl Documents {
             parts.push(self.part(form, key, etag, steps, &mut slices).await);
         }
         let roots: Vec<&'static str> = roots.into_iter().collect();
-        let groups = snapshot.etags.iter().filter_map(|(key, _)| match Key::parse(key) {
+        let groups = snapshot.etags.keys().filter_map(|key| match Key::parse(key) {
             Some(Key::Group(group)) => Some(group),
             _ => None,
         });
