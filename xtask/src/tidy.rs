@@ -420,7 +420,16 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             &["filter", "list", "respond"],
             // Backends, and their entries in lists.
             &["extra", "backend", "intercept"],
-            &["discovery", "health", "node_agent", "observe", "openapi", "openid", "websocket"],
+            &[
+                "discovery",
+                "health",
+                "node_agent",
+                "observe",
+                "openapi",
+                "openid",
+                "websocket",
+                "zpages",
+            ],
             &["root", "proxy", "streams"],
             // The server's shared state is used by the modules it calls.
             &["server", "pipeline", "resource", "watch"],

@@ -70,10 +70,11 @@ impl Health {
     /// The checks of an endpoint, in the order they are printed.
     fn checks(self, endpoint: &str) -> Vec<Check> {
         let mut checks = vec![("ping", true), ("log", true)];
-        checks.push(match endpoint {
-            "readyz" => ("informer-sync", self.started),
-            _ => ("etcd", self.store),
-        });
+        match endpoint {
+            "readyz" => checks.push(("informer-sync", self.started)),
+            // Of the certificate that the reference's own client checks: here it needs none.
+            _ => checks.extend([("loopback-serving-certificate", true), ("etcd", self.store)]),
+        }
         checks.extend(START_HOOKS.map(|hook| (hook, self.started)));
         if endpoint == "readyz" {
             checks.push(("shutdown", !self.draining));
@@ -171,8 +172,7 @@ mod tests {
         assert_eq!(get(UP, "healthz", ""), (200, "ok".into()));
         let (code, body) = get(UP, "livez", "verbose=false&exclude=etcd");
         assert_eq!(code, 200);
-        let first =
-            "[+]ping ok\n[+]log ok\n[+]etcd excluded: ok\n[+]poststarthook/start-apiserver-";
+        let first = "[+]ping ok\n[+]log ok\n[+]loopback-serving-certificate ok\n[+]etcd excluded: ok\n[+]poststarthook/start-apiserver-";
         assert!(body.starts_with(first), "{body}");
         assert!(
             body.ends_with("apiservice-openapiv3-controller ok\nlivez check passed\n"),

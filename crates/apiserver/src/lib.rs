@@ -71,6 +71,7 @@ mod verb;
 mod version;
 mod watch;
 mod websocket;
+mod zpages;
 
 pub use backend::{
     BACKENDS_MAX, Backend, BackendBuilder, BackendError, Backends, DOCUMENT_BYTES_MAX,

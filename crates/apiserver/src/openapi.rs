@@ -27,7 +27,9 @@ mod serve;
 mod template;
 #[cfg(test)]
 mod tests;
+mod values;
 
+use crate::version;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use row::Row;
@@ -43,12 +45,72 @@ use template::Templates;
 pub use descriptions::{OPEN_API_FILE_BYTES_MAX, OpenApiDescriptions, OpenApiFileError};
 pub(crate) use serve::Documents;
 
-/// Documents of the v3 index besides those of group versions.
-const OTHER_DOCUMENTS: [(&str, &str); 3] = [
-    ("version", "/version/"),
-    (".well-known/openid-configuration", "/.well-known/openid-configuration/"),
-    ("openid/v1/jwks", "/openid/v1/jwks/"),
+/// Documents of the v3 index besides those of group versions: the key, and the document with its
+/// path.
+const OTHER_DOCUMENTS: [(&str, Small<'static>); 5] = [
+    (
+        "version",
+        Small {
+            path: "/version/",
+            tag: "version",
+            id: "CodeVersion",
+            types: &["application/json"],
+            answer: Some(schema::VERSION),
+        },
+    ),
+    (
+        ".well-known/openid-configuration",
+        Small {
+            path: "/.well-known/openid-configuration/",
+            tag: "WellKnown",
+            id: "ServiceAccountIssuerOpenIDConfiguration",
+            types: &["application/json"],
+            answer: None,
+        },
+    ),
+    (
+        "openid/v1/jwks",
+        Small {
+            path: "/openid/v1/jwks/",
+            tag: "openid",
+            id: "ServiceAccountIssuerOpenIDKeyset",
+            types: &[crate::openid::KEYS_TYPE],
+            answer: None,
+        },
+    ),
+    (
+        "api",
+        Small {
+            path: "/api/",
+            tag: "core",
+            id: "CoreAPIVersions",
+            types: &path::OBJECT_TYPES,
+            answer: Some(schema::META_API_VERSIONS),
+        },
+    ),
+    (
+        "apis",
+        Small {
+            path: "/apis/",
+            tag: "apis",
+            id: "APIVersions",
+            types: &path::OBJECT_TYPES,
+            answer: Some(schema::META_API_GROUP_LIST),
+        },
+    ),
 ];
+
+/// A document with one path to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Small<'a> {
+    path: &'a str,
+    tag: &'a str,
+    /// The operation's id, without its first word.
+    id: &'a str,
+    types: &'a [&'a str],
+    /// The definition of the answer; a text without one.
+    answer: Option<&'static str>,
+}
 
 /// The OpenAPI version of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,11 +162,8 @@ pub fn v3_keys(catalog: &Catalog) -> BTreeSet<String> {
     v3_keys_of(&catalog.groups)
 }
 fn v3_keys_of(groups: &[Group]) -> BTreeSet<String> {
-    let mut keys: BTreeSet<String> = ["api", "apis"]
-        .into_iter()
-        .chain(OTHER_DOCUMENTS.iter().map(|(key, _)| *key))
-        .map(str::to_owned)
-        .collect();
+    let mut keys: BTreeSet<String> =
+        OTHER_DOCUMENTS.iter().map(|(key, _)| (*key).to_owned()).collect();
     for group in groups {
         let root = name::root(&group.name);
         // The reference server has no route for groups that change.
@@ -119,8 +178,8 @@ fn v3_keys_of(groups: &[Group]) -> BTreeSet<String> {
 /// The document of a key of [`v3_keys`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Key<'a> {
-    /// One path, and the definition of its answer.
-    Small(&'a str, Option<&'static str>),
+    /// One path.
+    Small(Small<'static>),
     /// The group itself.
     Group(&'a str),
     /// The resources of a group version.
@@ -128,13 +187,11 @@ enum Key<'a> {
 }
 impl<'a> Key<'a> {
     fn parse(key: &'a str) -> Option<Self> {
-        if let Some((_, path)) = OTHER_DOCUMENTS.iter().find(|(other, _)| *other == key) {
-            return Some(Self::Small(path, None));
+        if let Some((_, small)) = OTHER_DOCUMENTS.iter().find(|(other, _)| *other == key) {
+            return Some(Self::Small(*small));
         }
         let segments: Vec<&str> = key.split('/').collect();
         Some(match segments[..] {
-            ["api"] => Self::Small("/api/", Some(schema::META_API_VERSIONS)),
-            ["apis"] => Self::Small("/apis/", Some(schema::META_API_GROUP_LIST)),
             ["apis", group] => Self::Group(group),
             ["api", version] => Self::GroupVersion("", version),
             ["apis", group, version] => Self::GroupVersion(group, version),
@@ -146,10 +203,10 @@ impl<'a> Key<'a> {
 /// The document of a key of [`v3_keys`], in pieces of little work each.
 fn v3_pieces<'a>(key: Key<'a>, rows: &'a [Row<'a>], texts: Texts<'a>) -> Pieces<'a> {
     match key {
-        Key::Small(path, answer) => Box::new(std::iter::once(small_v3(path, answer, texts))),
+        Key::Small(small) => Box::new(std::iter::once(small_v3(&small, texts))),
         Key::Group(group) => {
-            let path = format!("/apis/{group}/");
-            Box::new(std::iter::once(small_v3(&path, Some(schema::META_API_GROUP), texts)))
+            let document = with_group(group, |small| small_v3(small, texts));
+            Box::new(std::iter::once(document))
         }
         Key::GroupVersion(group, version) => v3_of(rows, &row::used_kinds(group, version), texts),
     }
@@ -163,7 +220,7 @@ fn etag(key: &str, rows: &[Arc<Resource>], cbor: bool, texts: Texts<'_>) -> Stri
         hash.update((text.len() as u64).to_le_bytes());
         hash.update(text);
     };
-    add(concat!(env!("CARGO_PKG_VERSION"), " form 1"));
+    add(concat!(env!("CARGO_PKG_VERSION"), " form 2"));
     if cbor {
         add("cbor");
     }
@@ -201,7 +258,12 @@ fn hex(hash: Sha512) -> String {
 }
 
 fn info() -> Value {
-    json!({"title": "Kubernetes", "version": "unversioned"})
+    json!({"title": "Kubernetes", "version": version::minor()})
+}
+
+/// That of a v3 document with custom kinds only.
+fn custom_info() -> Value {
+    json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"})
 }
 
 fn security() -> Value {
@@ -228,25 +290,40 @@ impl Schema<'_> {
         }
     }
 
-    /// Appends it to a v3 document.
-    fn write_v3(self, out: &mut Vec<u8>) {
-        match self {
-            Self::Custom(made) => made.write_v3(out),
-            built_in => write_value(out, &built_in.make(Dialect::V3)),
+    /// Appends it to the v3 document of a group version. `row`: a built-in row of that, if there is
+    /// one.
+    fn write_v3(self, out: &mut Vec<u8>, row: Option<&Row<'_>>) {
+        match (self, row) {
+            (Self::Custom(made), _) => made.write_v3(out),
+            (Self::BuiltIn(name, _), Some(row)) if name.starts_with(schema::META) => {
+                let mut made = self.make(Dialect::V3);
+                schema::retain_kinds(&mut made, &row.kind);
+                write_value(out, &made);
+            }
+            (Self::BuiltIn(..), _) => write_value(out, &self.make(Dialect::V3)),
         }
     }
 }
 
 /// Built-in definitions that rows and the requests on them refer to directly.
 fn roots(rows: &[Row<'_>]) -> Vec<&'static str> {
-    let mut roots: Vec<&'static str> = schema::META_OF_OPERATIONS.to_vec();
+    let mut roots = Vec::new();
     for row in rows {
         if row.has_own_schema() {
-            roots.push(schema::OBJECT_META);
+            roots.extend([schema::OBJECT_META, schema::LIST_META]);
         } else {
             roots.extend(row.definition());
             roots.extend(row.list_definition());
+            roots.push(schema::META_RESOURCES);
         }
+        if row.serves("delete") || row.serves("deletecollection") {
+            roots.extend([schema::STATUS, schema::DELETE_OPTIONS]);
+        }
+        let is_patched = |sub: &row::Sub<'_>| sub.verbs.contains(&"patch");
+        if row.serves("patch") || row.subresources.iter().any(is_patched) {
+            roots.push(schema::PATCH);
+        }
+        roots.extend(row.has_watch_paths.then_some(schema::WATCH_EVENT));
         roots.extend(row.subresources.iter().filter_map(|sub| schema::of_kind(&sub.kind)));
     }
     roots
@@ -264,7 +341,9 @@ fn built_in_schemas<'a>(
 }
 
 fn v3_of<'a>(rows: &'a [Row<'a>], used: &[&'static str], texts: Texts<'a>) -> Pieces<'a> {
-    let head = format!("{{\"openapi\":\"3.0.0\",\"info\":{},\"paths\":{{", info());
+    let built_in = rows.iter().find(|row| !row.has_own_schema());
+    let info = if rows.is_empty() || built_in.is_some() { info() } else { custom_info() };
+    let head = format!("{{\"openapi\":\"3.0.0\",\"info\":{info},\"paths\":{{");
     let paths = path::all(rows, Dialect::V3).into_iter();
     let templates = Arc::new(Mutex::new(Templates::default()));
     let paths = paths.map(move |(path, make)| {
@@ -276,7 +355,7 @@ fn v3_of<'a>(rows: &'a [Row<'a>], used: &[&'static str], texts: Texts<'a>) -> Pi
     schemas.extend(custom_schemas(rows));
     let schemas = schemas
         .into_iter()
-        .map(|(name, schema)| (name, move |out: &mut Vec<u8>| schema.write_v3(out)));
+        .map(move |(name, schema)| (name, move |out: &mut Vec<u8>| schema.write_v3(out, built_in)));
     let security = json!({"BearerToken": security()});
     let tail = format!("}},\"securitySchemes\":{security}}}}}");
     let pieces = std::iter::once(head.into_bytes())
@@ -365,20 +444,57 @@ fn add_v2(out: &mut Vec<u8>, encoding: Encoding, section: V2Section, name: Strin
     }
 }
 
-/// The same for the built-in definitions that `roots` refer to.
+/// The same for the built-in definitions that `roots` and [`V2_ROOTS`] refer to, and for the paths
+/// that list versions, groups and what else is no resource.
 fn v2_shared<'a>(
-    roots: Vec<&'static str>,
+    roots: &[&'static str],
+    groups: &'a [&'a str],
     encoding: Encoding,
     texts: Texts<'a>,
 ) -> impl Iterator<Item = Option<V2Part>> + Send + 'a {
-    let mut schemas = built_in_schemas(roots, texts);
+    let mut groups = groups.iter();
+    let mut schemas = built_in_schemas([roots, &V2_ROOTS].concat(), texts);
     let mut part = Some(V2Part { paths: Vec::new(), definitions: Vec::new() });
+    for (_, small) in OTHER_DOCUMENTS {
+        add_v2_small(part.as_mut(), encoding, &small);
+    }
     std::iter::from_fn(move || {
+        if let Some(group) = groups.next() {
+            with_group(group, |small| add_v2_small(part.as_mut(), encoding, small));
+            return Some(None);
+        }
         let made = part.as_mut()?;
         let Some((name, schema)) = schemas.next() else { return Some(part.take()) };
         let value = schema.make(Dialect::V2);
         add_v2(&mut made.definitions, encoding, V2Section::Definitions, name, &value);
         Some(None)
+    })
+}
+
+/// Definitions that no resource has.
+const V2_ROOTS: [&str; 4] = [
+    schema::META_API_VERSIONS,
+    schema::META_API_GROUP_LIST,
+    schema::META_API_GROUP,
+    schema::VERSION,
+];
+
+fn add_v2_small(part: Option<&mut V2Part>, encoding: Encoding, small: &Small<'_>) {
+    let Some(part) = part else { return };
+    let Small { path, tag, id, types, answer } = *small;
+    let read = path::read(tag, id, types, answer, Dialect::V2);
+    add_v2(&mut part.paths, encoding, V2Section::Paths, path.to_owned(), &read);
+}
+
+/// Calls a function with the document of a group.
+fn with_group<T>(group: &str, with: impl FnOnce(&Small<'_>) -> T) -> T {
+    let kind = row::Kind { group, version: "", kind: "" };
+    with(&Small {
+        path: &format!("/apis/{group}/"),
+        tag: &name::group_tag(group),
+        id: &format!("{}APIGroup", name::in_operation(&kind)),
+        types: &path::OBJECT_TYPES,
+        answer: Some(schema::META_API_GROUP),
     })
 }
 
@@ -414,21 +530,22 @@ fn v2_whole(parts: Vec<Arc<V2Part>>, encoding: Encoding) -> Pieces<'static> {
     Box::new(pieces)
 }
 
-/// A document with one path to read and, if there is one, the schema of its answer.
-fn small_v3(path: &str, answer: Option<&'static str>, texts: Texts<'_>) -> Vec<u8> {
-    let mut ok = json!({"description": "OK"});
-    let mut components = serde_json::Map::new();
+/// A document with one path to read, and the schema of its answer.
+fn small_v3(small: &Small<'_>, texts: Texts<'_>) -> Vec<u8> {
+    let Small { path, tag, id, types, answer } = *small;
+    let read = path::read(tag, id, types, answer, Dialect::V3);
+    let mut components = json!({"securitySchemes": {"BearerToken": security()}});
     if let Some(answer) = answer {
-        ok["content"] = json!({"application/json": {"schema": Dialect::V3.reference(answer)}});
-        for name in schema::reachable(vec![answer]) {
-            components.insert(name.to_owned(), schema::definition(name, Dialect::V3, texts));
-        }
+        let names = schema::reachable(vec![answer]).into_iter();
+        components["schemas"] = names
+            .map(|name| (name.to_owned(), schema::definition(name, Dialect::V3, texts)))
+            .collect();
     }
     let document = json!({
         "openapi": "3.0.0",
         "info": info(),
-        "paths": {(path): {"get": {"responses": {"200": ok}}}},
-        "components": {"schemas": components, "securitySchemes": {"BearerToken": security()}},
+        "paths": {path: read},
+        "components": components,
     });
     document.to_string().into_bytes()
 }

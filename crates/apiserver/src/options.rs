@@ -201,10 +201,11 @@ fn delete_body(body: &[u8], format: Format) -> Result<RawDeleteOptions, ApiError
     let unread = |error: &str| {
         ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
     };
-    let decoded = setpoint_schema::decode::parse(body, format).map_err(|error| match format {
-        Format::Yaml => ApiError::bad_request(error.to_string()),
-        _ => unread(&error.to_string()),
-    })?;
+    let decoded =
+        setpoint_schema::decode::parse_typed(body, format).map_err(|error| match format {
+            Format::Yaml => ApiError::bad_request(error.to_string()),
+            _ => unread(&error.to_string()),
+        })?;
     let value = decoded.value;
     // `null`, and YAML without a document, are options without members.
     if !value.is_object() && !value.is_null() {
@@ -246,7 +247,8 @@ fn delete_members(value: &Value, body: &[u8]) -> Result<RawDeleteOptions, ApiErr
     let wrong = |value: &Value, field: &str, ty: &str| {
         let mut shape = json_type(value).to_owned();
         if ty == "int64" && value.is_number() {
-            shape = format!("{shape} {value}");
+            let written = setpoint_schema::decode::number_at(body, field);
+            shape = format!("{shape} {}", written.unwrap_or_else(|| value.to_string()));
         }
         let of = if field.contains('.') { "Preconditions" } else { "DeleteOptions" };
         ApiError::bad_request(format!(

@@ -540,7 +540,9 @@ impl Inner {
             return answer.unwrap_or_else(|error| respond::error(&error, &parts.headers, style));
         }
         let Self { aggregated, extra, types, .. } = self;
-        let site = root::Root { served, aggregated, extra, address, types: *types };
+        let (started, now) = (self.started, self.registry.clock().now());
+        let (types, flags) = (*types, self.flags.as_ref());
+        let site = root::Root { served, aggregated, extra, address, types, started, now, flags };
         site.respond(route, &parts.headers, style)
             .unwrap_or_else(|error| respond::error(&error, &parts.headers, style))
     }
@@ -549,7 +551,12 @@ impl Inner {
     /// give it. Who may use other methods than GET is a matter of authorization.
     fn has_every_method(&self, route: &Route) -> bool {
         match route {
-            Route::Root | Route::ApiGroups | Route::ApiGroup(_) | Route::OpenApi(_) => true,
+            Route::Root
+            | Route::ApiGroups
+            | Route::ApiGroup(_)
+            | Route::OpenApi(_)
+            | Route::Statusz
+            | Route::Flagz => true,
             Route::ApiResources { group, .. } => {
                 let catalog = self.registry.catalog();
                 catalog.group(group).is_some_and(|group| group.routes == Routes::Dynamic)

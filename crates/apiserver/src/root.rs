@@ -10,10 +10,13 @@ use crate::openid;
 use crate::respond::{self, Style};
 use crate::route::Route;
 use crate::version;
+use crate::zpages::{self, Page};
 use http::{HeaderMap, Response, StatusCode};
 use serde_json::{Value, json};
+use setpoint_object::time::Timestamp;
 use setpoint_object::{ApiError, GroupVersion};
 use setpoint_registry::Routes;
+use std::collections::BTreeMap;
 
 /// The sources of the documents.
 #[derive(Debug)]
@@ -28,6 +31,12 @@ pub(crate) struct Root<'a> {
     pub(crate) address: &'a str,
     /// The media types of the server.
     pub(crate) types: Types,
+    /// When the server was built.
+    pub(crate) started: Timestamp,
+    /// The present time.
+    pub(crate) now: Timestamp,
+    /// The options of the program, if it shows them.
+    pub(crate) flags: Option<&'a BTreeMap<String, String>>,
 }
 
 impl Root<'_> {
@@ -55,6 +64,15 @@ impl Root<'_> {
                 json_alone(&accept)?;
                 return Ok(indented(&version::document(), style));
             }
+            Route::Statusz => {
+                let (started, now) = (self.started, self.now);
+                let page = Page::Status { started, now, paths: self.paths() };
+                return page.respond(&accept, style);
+            }
+            Route::Flagz => match self.flags {
+                Some(flags) => return Page::Flags(flags).respond(&accept, style),
+                None => return Ok(respond::page_not_found()),
+            },
             Route::ApiVersions => discovery::api_versions(&self.served.catalog, self.address),
             Route::ApiGroups => discovery::api_groups(self.served.registered()),
             Route::ApiGroup(name) => match self.served.group(name) {
@@ -97,11 +115,13 @@ impl Root<'_> {
             openid::CONFIGURATION,
             openid::PUBLIC_KEYS,
             "/readyz",
+            zpages::STATUSZ,
             "/version",
         ]
         .map(str::to_owned)
         .into();
         paths.extend(health::paths());
+        paths.extend(self.flags.map(|_| zpages::FLAGZ.to_owned()));
         for group in &self.served.groups {
             if !group.name.is_empty() {
                 paths.push(format!("/apis/{}", group.name));

@@ -17,6 +17,10 @@ pub(crate) enum Route {
     Root,
     /// `/version`.
     Version,
+    /// `/statusz`.
+    Statusz,
+    /// `/flagz`.
+    Flagz,
     /// `/healthz`, `/livez`, `/readyz` and their single checks.
     Health {
         /// `healthz`, `livez` or `readyz`.
@@ -98,6 +102,8 @@ pub(crate) fn route(catalog: &Catalog, path: &str) -> Result<Route, Unrouted> {
     match segments.as_slice() {
         [""] | ["index.html"] => Ok(Route::Root),
         ["version"] | ["version", ""] => Ok(Route::Version),
+        ["statusz"] => Ok(Route::Statusz),
+        ["flagz"] => Ok(Route::Flagz),
         ["version", ..] => Err(Unrouted::no_route()),
         [endpoint @ ("healthz" | "livez" | "readyz"), check @ ..] => health(endpoint, check),
         [".well-known", "openid-configuration"] => Ok(Route::OpenIdConfiguration),

@@ -29,10 +29,12 @@ use rand::rngs::SmallRng;
 use setpoint_object::ApiError;
 use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::label::Selector;
+use setpoint_object::time::Timestamp;
 use setpoint_registry::{
     Attributes, Event, List, ListOptions, Registry, TokenReviewer, WatchStream,
 };
 use setpoint_spans::Tracer;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -71,6 +73,9 @@ pub(crate) struct Inner {
     pub(crate) drain: CancellationToken,
     pub(crate) agents: Agents,
     pub(crate) types: Types,
+    pub(crate) started: Timestamp,
+    /// Shown at `/flagz`.
+    pub(crate) flags: Option<BTreeMap<String, String>>,
 }
 
 /// Builds an [`ApiServer`].
@@ -94,6 +99,7 @@ pub struct ApiServerBuilder {
     agents: Agents,
     types: Types,
     descriptions: Option<Arc<OpenApiDescriptions>>,
+    flags: Option<BTreeMap<String, String>>,
 }
 
 impl ApiServerBuilder {
@@ -203,6 +209,13 @@ impl ApiServerBuilder {
         self
     }
 
+    /// The options of the program by name, which `/flagz` shows to those who may read it. Leave out
+    /// the values of secret ones. Default: there is no such page.
+    pub fn flags(mut self, flags: BTreeMap<String, String>) -> Self {
+        self.flags = Some(flags);
+        self
+    }
+
     /// The seed of audit ids. Default: from the operating system.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
@@ -221,6 +234,7 @@ impl ApiServerBuilder {
         let authenticators = Arc::new(authenticators.anonymous(self.anonymous));
         let reviewer: Arc<dyn TokenReviewer> = authenticators.clone();
         self.registry.set_token_reviewer(Arc::downgrade(&reviewer));
+        let started = self.registry.clock().now();
         ApiServer {
             inner: Arc::new(Inner {
                 authenticators,
@@ -246,6 +260,8 @@ impl ApiServerBuilder {
                 drain: CancellationToken::new(),
                 agents: self.agents,
                 types: self.types,
+                started,
+                flags: self.flags,
             }),
         }
     }
@@ -272,6 +288,7 @@ impl ApiServer {
             agents: Agents::default(),
             types: Types::default(),
             descriptions: None,
+            flags: None,
         }
     }
 

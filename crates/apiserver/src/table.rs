@@ -3,7 +3,8 @@
 
 use crate::negotiate::MetaVersion;
 use crate::query::Query;
-use serde_json::Value;
+use memchr::memmem;
+use serde_json::{Map, Value};
 use setpoint_object::field::quote;
 use setpoint_object::members;
 use setpoint_object::time::Timestamp;
@@ -122,8 +123,42 @@ pub(crate) fn partial(out: &mut Vec<u8>, object: &[u8], version: MetaVersion) {
     out.extend_from_slice(b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"");
     out.extend_from_slice(version.api_version().as_bytes());
     out.extend_from_slice(b"\",\"metadata\":");
-    out.extend_from_slice(members::value(object, "metadata").unwrap_or(b"{}"));
+    let metadata = members::value(object, "metadata").unwrap_or(b"{}");
+    let is_daemon_set = || members::value(object, "kind") == Some(b"\"DaemonSet\"");
+    match without_generation(metadata).filter(|_| is_daemon_set()) {
+        Some(metadata) => out.extend_from_slice(&metadata),
+        None => out.extend_from_slice(metadata),
+    }
     out.push(b'}');
+}
+
+/// The annotation of DaemonSets that is a field of the reference's internal version. It makes
+/// metadata-only forms from that, without the annotation.
+const GENERATION: &str = "deprecated.daemonset.template.generation";
+
+/// Metadata without that annotation; `None` if there is none.
+fn without_generation(metadata: &[u8]) -> Option<Vec<u8>> {
+    memmem::find(metadata, GENERATION.as_bytes())?;
+    let annotations = members::value(metadata, "annotations")?;
+    let mut rest: Map<String, Value> = serde_json::from_slice(annotations).ok()?;
+    rest.remove(GENERATION)?;
+    // The value is a part of the metadata.
+    let at = (annotations.as_ptr() as usize).checked_sub(metadata.as_ptr() as usize)?;
+    let (mut start, mut end) = (at, at + annotations.len());
+    if rest.is_empty() {
+        start = at.checked_sub("\"annotations\":".len())?;
+        match (metadata.get(end), start.checked_sub(1).and_then(|before| metadata.get(before))) {
+            (Some(b','), _) => end += 1,
+            (_, Some(b',')) => start -= 1,
+            _ => {}
+        }
+    }
+    let mut out = metadata.get(..start)?.to_vec();
+    if !rest.is_empty() {
+        encode::push(&mut out, &Value::Object(rest));
+    }
+    out.extend_from_slice(metadata.get(end..)?);
+    Some(out)
 }
 
 /// The kind of the metadata-only form of a list.
@@ -154,4 +189,32 @@ pub(crate) fn wrong_shape(asked: &str, is_list: bool, kind: &str) -> ApiError {
         Reason::NotAcceptable,
         format!("you requested {asked}, but the requested object {not} (*core.{kind})"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As in the reference, where it is a field.
+    #[test]
+    fn metadata_of_daemon_sets_has_no_generation_of_the_template() {
+        let of = |kind: &str, metadata: &str| {
+            let object = format!(r#"{{"kind":"{kind}","metadata":{metadata}}}"#);
+            let mut out = Vec::new();
+            partial(&mut out, object.as_bytes(), MetaVersion::V1);
+            let partial: Value = serde_json::from_slice(&out).unwrap();
+            partial["metadata"].to_string()
+        };
+        let key = format!(r#""{GENERATION}":"1""#);
+        for (metadata, expected) in [
+            (format!(r#"{{"annotations":{{{key}}},"name":"a"}}"#), r#"{"name":"a"}"#),
+            (format!(r#"{{"name":"a","annotations":{{{key}}}}}"#), r#"{"name":"a"}"#),
+            (format!(r#"{{"annotations":{{{key}}}}}"#), "{}"),
+            (format!(r#"{{"annotations":{{"b":"c",{key}}}}}"#), r#"{"annotations":{"b":"c"}}"#),
+            (r#"{"annotations":{"b":"c"}}"#.to_owned(), r#"{"annotations":{"b":"c"}}"#),
+        ] {
+            assert_eq!(of("DaemonSet", &metadata), expected, "{metadata}");
+            assert_eq!(of("ConfigMap", &metadata).contains(GENERATION), metadata.contains(&key));
+        }
+    }
 }

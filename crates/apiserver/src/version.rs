@@ -9,6 +9,11 @@ const MINOR: &str = "36";
 /// A semantic version, as clients parse it; the part after the plus names this server.
 pub const GIT_VERSION: &str = "v1.36.2+setpoint";
 
+/// `1.36`.
+pub(crate) fn minor() -> String {
+    format!("{MAJOR}.{MINOR}")
+}
+
 /// The build as the labels of Kubernetes' metric `kubernetes_build_info`.
 pub fn build_info() -> [(&'static str, String); 9] {
     let document = document();

@@ -7,6 +7,7 @@ mod demo;
 mod encryption;
 mod envtest;
 mod feature_gates;
+mod flagz;
 mod front_proxy;
 mod issuers;
 mod nodes;
@@ -18,7 +19,7 @@ mod up;
 mod users;
 
 use anyhow::Context as _;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::fmt;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -57,8 +58,18 @@ fn main() -> ExitCode {
         return ended;
     }
     let succeeded = |()| ExitCode::SUCCESS;
-    let ended = match Program::parse().command {
-        Command::Up(options) => up::up(*options).map(succeeded),
+    let command = Program::command();
+    let matches = command.clone().get_matches();
+    let program = Program::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let ended = match program.command {
+        Command::Up(mut options) => {
+            if let Some((name, matches)) = matches.subcommand()
+                && let Some(command) = command.find_subcommand(name)
+            {
+                options.flags = flagz::shown(command, matches);
+            }
+            up::up(*options).map(succeeded)
+        }
         Command::Demo(options) => demo::demo(options).map(succeeded),
         Command::Store(command) => data::run(command).map(succeeded),
         Command::Envtest(command) => envtest::run(command),

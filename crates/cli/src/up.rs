@@ -28,6 +28,7 @@ use setpoint::runtime::metrics::Metrics;
 use setpoint::spans::SpanMetrics;
 use setpoint::webhook_client::Identity as WebhookIdentity;
 use setpoint::{ControlPlane, Selection, ServeOptions};
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -41,6 +42,9 @@ use tokio_util::sync::CancellationToken;
 /// Options of `setpoint up`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
+    /// All of them as texts, for `/flagz`.
+    #[arg(skip)]
+    pub(crate) flags: BTreeMap<String, String>,
     #[command(flatten)]
     store: StoreOptions,
     #[command(flatten)]
@@ -329,6 +333,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
                 .watches_per_user(options.limits.max_watches_per_user),
         )
         .cbor(options.feature_gates.cbor)
+        .flags(options.flags)
         .serve_metrics(&metrics);
     let own_issuers = options.service_accounts.issuers();
     plane = options.open_api.apply(plane).await?;

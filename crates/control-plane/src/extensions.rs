@@ -15,6 +15,7 @@ use setpoint_registry::{
     Admission, AdmissionPlugins, Authorizer, NodeAuthorizer, Rbac, Registry, RegistryBuilder,
 };
 use setpoint_spans::Tracer;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -47,6 +48,7 @@ pub(crate) struct Extensions {
     cbor: bool,
     tracer: Option<Tracer>,
     descriptions: Option<Arc<OpenApiDescriptions>>,
+    flags: Option<BTreeMap<String, String>>,
 }
 
 impl Extensions {
@@ -125,6 +127,9 @@ impl Extensions {
         }
         for interceptor in self.interceptors {
             builder = builder.interceptor(interceptor);
+        }
+        if let Some(flags) = self.flags {
+            builder = builder.flags(flags);
         }
         if let Some(descriptions) = self.descriptions {
             builder = builder.open_api_descriptions(descriptions);
@@ -258,6 +263,13 @@ impl ControlPlaneBuilder {
     /// `CBORServingAndStorage`. Default: no.
     pub fn cbor(mut self, is_served: bool) -> Self {
         self.extensions.cbor = is_served;
+        self
+    }
+
+    /// The options of the program, which `/flagz` shows ([`ApiServerBuilder::flags`]). Default: no
+    /// such page.
+    pub fn flags(mut self, flags: BTreeMap<String, String>) -> Self {
+        self.extensions.flags = Some(flags);
         self
     }
 

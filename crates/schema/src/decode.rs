@@ -34,9 +34,11 @@ mod tests;
 mod yaml;
 
 pub use conform::{conform, conform_changed, conform_custom, conform_metadata, zero};
-pub use json::json_object_fault;
+pub use json::{json_object_fault, number_at};
+pub use number::settle_numbers;
 pub use strict::field_problems;
 
+use crate::node::TypeSchema;
 use crate::patch::json_type;
 use serde_json::Value;
 
@@ -135,6 +137,36 @@ pub fn type_fault(value: &Value) -> Option<String> {
         let found = json_type(value);
         Some(format!("json: cannot unmarshal {found} into Go struct field .{name} of type string"))
     })
+}
+
+/// As [`parse`], for a value whose type may have integers. Numbers of JSON that are written with a
+/// fraction or an exponent stay floats, because Go reads none of them as an integer: not `1.0` and
+/// not `1e0`. [`conform`] refuses them there and makes integers of the others, as
+/// [`settle_numbers`] does.
+///
+/// YAML is converted to JSON first, which writes `1.0` as `1`.
+///
+/// # Errors
+///
+/// As [`parse`].
+pub fn parse_typed(body: &[u8], format: Format) -> Result<Decoded, DecodeError> {
+    match format {
+        Format::Json => json::parse_typed(body),
+        _ => parse(body, format),
+    }
+}
+
+/// The error of [`conform`] for a body, with numbers as the body has them: `1e0`. `None` if it
+/// conforms.
+pub fn conform_error(
+    schema: &TypeSchema,
+    kind: &str,
+    body: &[u8],
+    format: Format,
+) -> Option<DecodeError> {
+    let mut value = parse_typed(body, format).ok()?.value;
+    let text = (format == Format::Json).then_some(body);
+    conform::conform_written(schema, kind, &mut value, text).err()
 }
 
 /// Decodes protobuf whose `apiVersion` may be `former`: it is taken for `present`, which has the

@@ -8,8 +8,10 @@ pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Maximum size of a request's head: 1 MiB, as in Go's server and controller-runtime (MGR-23).
 pub const HEAD_BYTES_MAX: u32 = 1024 * 1024;
 
-/// Maximum number of headers of a request.
-pub const HEADERS_MAX: usize = 200;
+/// Maximum number of headers of an HTTP/1 request. Go's server limits their bytes only; a proxy
+/// sends one header for each group of a user, and some users are in a thousand. Room for all of
+/// them is reserved for each request: 128 KiB.
+pub const HEADERS_MAX: usize = 2048;
 
 /// Maximum number of concurrent streams of an HTTP/2 connection: 250, which Go's server and client
 /// expect.

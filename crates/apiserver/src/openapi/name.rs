@@ -31,12 +31,17 @@ pub(super) fn in_operation(kind: &Kind<'_>) -> String {
     format!("{group}{}", upper_first(kind.version))
 }
 
-/// The tag of a group version: `core_v1`, `rbacAuthorization_v1`.
-pub(super) fn tag(kind: &Kind<'_>) -> String {
-    let mut words = words(kind.group).into_iter();
+/// The tag of a group: `core`, `rbacAuthorization`.
+pub(super) fn group_tag(group: &str) -> String {
+    let mut words = words(group).into_iter();
     let first = words.next().unwrap_or_default().to_owned();
     let rest: String = words.map(upper_first).collect();
-    format!("{first}{rest}_{}", kind.version)
+    format!("{first}{rest}")
+}
+
+/// The tag of a group version: `core_v1`, `rbacAuthorization_v1`.
+pub(super) fn tag(kind: &Kind<'_>) -> String {
+    format!("{}_{}", group_tag(kind.group), kind.version)
 }
 
 /// `binding` → `Binding`, `ephemeralcontainers` → `Ephemeralcontainers`: a subresource inside an

@@ -42,6 +42,40 @@ pub(super) const DELETE: &[Query] = &[
 /// Parameters of every operation.
 pub(super) const PRETTY: Query = ("pretty", "string");
 
+/// The version of a custom resource that is read.
+pub(super) const RESOURCE_VERSION: Query = ("resourceVersion", "string");
+
+/// Parameters of every operation on a subresource: the options of its kind.
+pub(super) fn of_subresource(name: &str) -> &'static [Query] {
+    const STREAMS: [Query; 5] = [
+        ("container", "string"),
+        ("stderr", "boolean"),
+        ("stdin", "boolean"),
+        ("stdout", "boolean"),
+        ("tty", "boolean"),
+    ];
+    const COMMAND: [Query; 6] =
+        [("command", "string"), STREAMS[0], STREAMS[1], STREAMS[2], STREAMS[3], STREAMS[4]];
+    match name {
+        "attach" => &STREAMS,
+        "exec" => &COMMAND,
+        "portforward" => &[("ports", "integer")],
+        "proxy" => &[("path", "string")],
+        "log" => &[
+            ("container", "string"),
+            ("follow", "boolean"),
+            ("insecureSkipTLSVerifyBackend", "boolean"),
+            ("limitBytes", "integer"),
+            ("previous", "boolean"),
+            ("sinceSeconds", "integer"),
+            ("stream", "string"),
+            ("tailLines", "integer"),
+            ("timestamps", "boolean"),
+        ],
+        _ => &[],
+    }
+}
+
 /// A query parameter.
 pub(super) fn query((name, ty): Query, dialect: Dialect) -> Value {
     match dialect {

@@ -10,6 +10,9 @@ const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const CBOR: &str = "application/cbor";
+const TEXT: &str = "text/plain";
+/// The media types of documents that list versions, groups and resources.
+pub(super) const OBJECT_TYPES: [&str; 3] = [JSON, YAML, PROTOBUF];
 const JSON_WATCH: &str = "application/json;stream=watch";
 const PROTOBUF_WATCH: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 const CBOR_WATCH: &str = "application/cbor-seq";
@@ -20,7 +23,9 @@ const APPLY_PATCH: &str = "application/apply-patch+yaml";
 const CBOR_APPLY_PATCH: &str = "application/apply-patch+cbor";
 
 /// Subresources that connect to a node, a Service or a pod instead of reading or writing an object.
-const CONNECT: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
+const CONNECT: [&str; 4] = ["attach", "exec", "portforward", PROXY];
+const PROXY: &str = "proxy";
+const LOG: &str = "log";
 
 /// One path, built when it is written.
 #[derive(Debug)]
@@ -35,9 +40,13 @@ pub(super) enum Place<'a> {
     Everywhere,
     Item,
     Sub(&'a Sub<'a>),
+    /// Below a proxy.
+    SubPath(&'a Sub<'a>),
     WatchCollection,
     WatchEverywhere,
     WatchItem,
+    /// The list of the group version's resources.
+    Resources,
 }
 
 /// The action of an operation.
@@ -88,6 +97,10 @@ impl Action {
 /// Every path of these resources, by name.
 pub(super) fn all<'a>(rows: &'a [Row<'a>], dialect: Dialect) -> Vec<(String, Path<'a>)> {
     let mut out = Vec::new();
+    if let Some(row) = rows.iter().find(|row| row.language == SchemaLanguage::GoTypes) {
+        let path = format!("/{}/{}/", name::root(row.kind.group), row.kind.version);
+        out.push((path, Path { row, place: Place::Resources, dialect }));
+    }
     for row in rows {
         let root = format!("/{}/{}", name::root(row.kind.group), row.kind.version);
         let scope = if row.namespaced { "/namespaces/{namespace}" } else { "" };
@@ -105,6 +118,9 @@ pub(super) fn all<'a>(rows: &'a [Row<'a>], dialect: Dialect) -> Vec<(String, Pat
         }
         for sub in &row.subresources {
             add(format!("{root}{item}/{}", sub.name), Place::Sub(sub));
+            if sub.name == PROXY {
+                add(format!("{root}{item}/{}/{{path}}", sub.name), Place::SubPath(sub));
+            }
         }
         if row.has_watch_paths {
             add(format!("{root}/watch{collection}"), Place::WatchCollection);
@@ -128,25 +144,48 @@ impl<'a> Path<'a> {
 
     /// The path item.
     pub(super) fn build(&self) -> Value {
+        if matches!(self.place, Place::Resources) {
+            let (tag, id) =
+                (name::tag(&self.row.kind), name::in_operation(&self.row.kind) + "APIResources");
+            return read(&tag, &id, &OBJECT_TYPES, Some(schema::META_RESOURCES), self.dialect);
+        }
         let mut out = Map::new();
         for (method, action) in self.methods() {
             out.insert(method.to_owned(), self.operation(method, action));
         }
         let mut parameters = Vec::new();
-        if matches!(self.place, Place::Item | Place::Sub(_) | Place::WatchItem) {
+        if matches!(self.place, Place::Item | Place::Sub(_) | Place::SubPath(_) | Place::WatchItem)
+        {
             parameters.push(parameter::path("name", self.dialect));
         }
         if self.row.namespaced && !matches!(self.place, Place::Everywhere | Place::WatchEverywhere)
         {
             parameters.push(parameter::path("namespace", self.dialect));
         }
-        parameters.push(parameter::query(parameter::PRETTY, self.dialect));
+        if matches!(self.place, Place::SubPath(_)) {
+            parameters.push(parameter::path("path", self.dialect));
+        }
+        let sub = self.sub().map_or("", |sub| sub.name);
+        if !CONNECT.contains(&sub) {
+            parameters.push(parameter::query(parameter::PRETTY, self.dialect));
+        }
+        let options = parameter::of_subresource(sub).iter();
+        parameters.extend(options.map(|option| parameter::query(*option, self.dialect)));
         out.insert("parameters".to_owned(), parameters.into());
         out.into()
     }
 
+    /// The subresource, if it is one.
+    fn sub(&self) -> Option<&'a Sub<'a>> {
+        match self.place {
+            Place::Sub(sub) | Place::SubPath(sub) => Some(sub),
+            _ => None,
+        }
+    }
+
     fn methods(&self) -> Vec<(&'static str, Action)> {
         let verbs: &[(&str, &str, Action)] = match self.place {
+            Place::Resources => return Vec::new(),
             Place::WatchCollection | Place::WatchEverywhere => {
                 return vec![("get", Action::WatchList)];
             }
@@ -157,7 +196,7 @@ impl<'a> Path<'a> {
                 ("deletecollection", "delete", Action::DeleteCollection),
             ],
             Place::Everywhere => &[("list", "get", Action::List)],
-            Place::Item | Place::Sub(_) => &[
+            Place::Item | Place::Sub(_) | Place::SubPath(_) => &[
                 ("get", "get", Action::Get),
                 ("create", "post", Action::Post),
                 ("update", "put", Action::Put),
@@ -165,24 +204,25 @@ impl<'a> Path<'a> {
                 ("delete", "delete", Action::Delete),
             ],
         };
-        let (served, connect) = match self.place {
-            Place::Sub(sub) => (&sub.verbs, CONNECT.contains(&sub.name)),
-            _ => (&self.row.verbs, false),
+        let (served, connect) = match self.sub() {
+            Some(sub) => (&sub.verbs, CONNECT.contains(&sub.name)),
+            None => (&self.row.verbs, false),
         };
         let is_item = matches!(self.place, Place::Item);
-        verbs
+        let mut methods: Vec<_> = verbs
             .iter()
             .filter(|(verb, _, _)| served.contains(verb) && !(is_item && *verb == "create"))
             .map(|(_, method, action)| (*method, if connect { Action::Connect } else { *action }))
-            .collect()
+            .collect();
+        if self.sub().is_some_and(|sub| sub.name == PROXY) {
+            methods.extend(["head", "options"].map(|method| (method, Action::Connect)));
+        }
+        methods
     }
 
     /// The kind of an operation.
     fn kind(&self) -> Kind<'_> {
-        match self.place {
-            Place::Sub(sub) => sub.kind,
-            _ => self.row.kind,
-        }
+        self.sub().map_or(self.row.kind, |sub| sub.kind)
     }
 
     fn id(&self, method: &str, action: Action) -> String {
@@ -194,10 +234,11 @@ impl<'a> Path<'a> {
             Place::Everywhere => format!("{word}{gv}{kind}ForAllNamespaces"),
             Place::WatchEverywhere => format!("{word}{gv}{kind}ListForAllNamespaces"),
             Place::WatchCollection => format!("{word}{gv}{namespaced}{kind}List"),
-            Place::Sub(sub) if action == Action::Connect => {
+            Place::Sub(sub) | Place::SubPath(sub) if action == Action::Connect => {
                 let method = name::subresource(method);
                 let sub = name::subresource(sub.name);
-                format!("{word}{gv}{method}{namespaced}{kind}{sub}")
+                let path = if matches!(self.place, Place::SubPath(_)) { "WithPath" } else { "" };
+                format!("{word}{gv}{method}{namespaced}{kind}{sub}{path}")
             }
             Place::Sub(sub) => {
                 format!("{word}{gv}{namespaced}{kind}{}", name::subresource(sub.name))
@@ -209,6 +250,11 @@ impl<'a> Path<'a> {
         }
     }
 
+    /// Whether it is the log of a pod, which is a text.
+    fn is_log(&self) -> bool {
+        self.sub().is_some_and(|sub| sub.name == LOG)
+    }
+
     /// The schema of the answer.
     fn answer(&self, action: Action) -> Option<Value> {
         let list = Kind { kind: &self.row.list_kind, ..self.row.kind };
@@ -218,6 +264,7 @@ impl<'a> Path<'a> {
             Action::Delete if self.row.returns_deleted => self.row.schema_name(&self.row.kind),
             Action::Delete | Action::DeleteCollection => Some(schema::STATUS.to_owned()),
             Action::Connect => return Some(json!({"type": "string"})),
+            Action::Get if self.is_log() => return Some(json!({"type": "string"})),
             Action::Get | Action::Post | Action::Put | Action::Patch => {
                 self.row.schema_name(&self.kind())
             }
@@ -230,6 +277,7 @@ impl<'a> Path<'a> {
         let (name, required) = match action {
             Action::Post | Action::Put => (self.row.schema_name(&self.kind()), true),
             Action::Patch => (Some(schema::PATCH.to_owned()), true),
+            Action::DeleteCollection if self.row.has_own_schema() => return None,
             Action::Delete | Action::DeleteCollection => {
                 (Some(schema::DELETE_OPTIONS.to_owned()), false)
             }
@@ -244,12 +292,15 @@ impl<'a> Path<'a> {
             Action::Post | Action::Put => parameter::WRITE.to_vec(),
             Action::Patch => parameter::PATCH.to_vec(),
             Action::Delete => parameter::DELETE.to_vec(),
+            // As the reference publishes custom resources.
+            Action::DeleteCollection if self.row.has_own_schema() => parameter::LIST.to_vec(),
             Action::DeleteCollection => {
                 let mut all = [parameter::DELETE, parameter::LIST].concat();
                 all.retain(|(name, _)| !matches!(*name, "allowWatchBookmarks" | "watch"));
                 all.sort_unstable();
                 all
             }
+            Action::Get if self.row.has_own_schema() => vec![parameter::RESOURCE_VERSION],
             Action::Get | Action::Connect => Vec::new(),
         };
         query.into_iter().map(|query| parameter::query(query, self.dialect)).collect()
@@ -258,6 +309,7 @@ impl<'a> Path<'a> {
     fn answer_types(&self, action: Action) -> Vec<&'static str> {
         let mut types = match (action, self.row.language) {
             (Action::Connect, _) => return vec!["*/*"],
+            (_, SchemaLanguage::GoTypes) if self.is_log() => vec![TEXT, JSON, YAML, PROTOBUF],
             (_, SchemaLanguage::GoTypes) => vec![JSON, YAML, PROTOBUF],
             (_, SchemaLanguage::OpenApi) => return vec![JSON, YAML],
         };
@@ -291,6 +343,7 @@ impl<'a> Path<'a> {
         add("operationId", self.id(method, action).into());
         let codes: &[(&str, &str)] = match action {
             Action::Post => &[("200", "OK"), ("201", "Created"), ("202", "Accepted")],
+            Action::Patch if self.row.has_own_schema() => &[("200", "OK")],
             Action::Put | Action::Patch => &[("200", "OK"), ("201", "Created")],
             Action::Delete => &[("200", "OK"), ("202", "Accepted")],
             _ => &[("200", "OK")],
@@ -340,6 +393,33 @@ impl<'a> Path<'a> {
         add("x-kubernetes-group-version-kind", schema::gvk(&self.kind()));
         out.into()
     }
+}
+
+/// The path item of a document that is only read.
+pub(super) fn read(
+    tag: &str,
+    id: &str,
+    types: &[&str],
+    answer: Option<&str>,
+    dialect: Dialect,
+) -> Value {
+    let is_negotiated = answer.is_some();
+    let answer = answer.map_or_else(|| json!({"type": "string"}), |name| dialect.reference(name));
+    let mut ok = json!({"description": "OK"});
+    let mut operation = json!({"tags": [tag], "operationId": format!("get{id}")});
+    match dialect {
+        Dialect::V2 => {
+            ok["schema"] = answer;
+            if is_negotiated {
+                operation["consumes"] = types.into();
+            }
+            operation["produces"] = types.into();
+            operation["schemes"] = json!(["https"]);
+        }
+        Dialect::V3 => ok["content"] = content(types, &answer),
+    }
+    operation["responses"] = json!({"200": ok, "401": {"description": "Unauthorized"}});
+    json!({"get": operation})
 }
 
 fn content(types: &[&str], schema: &Value) -> Value {

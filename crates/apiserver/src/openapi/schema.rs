@@ -1,9 +1,9 @@
 //! Built-in definitions as schemas.
 
 use super::row::Kind;
-use super::{Dialect, Texts};
+use super::{Dialect, Texts, values};
 use serde_json::{Map, Value, json};
-use setpoint_facts::{DEFINITIONS, Definition, Field, Type};
+use setpoint_facts::{DEFINITIONS, Definition, Field, Presence, Type};
 use std::collections::BTreeSet;
 
 /// The prefix of the types that belong to every group version.
@@ -15,11 +15,12 @@ pub(super) const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.De
 pub(super) const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 pub(super) const WATCH_EVENT: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent";
 pub(super) const META_API_VERSIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.APIVersions";
+/// The list of the resources of a group version.
+pub(super) const META_RESOURCES: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.APIResourceList";
 pub(super) const META_API_GROUP: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.APIGroup";
 pub(super) const META_API_GROUP_LIST: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.APIGroupList";
-/// Definitions that the operations of every kind refer to.
-pub(super) const META_OF_OPERATIONS: [&str; 5] =
-    [LIST_META, STATUS, DELETE_OPTIONS, PATCH, WATCH_EVENT];
+/// The document `/version`, which is no definition of the API.
+pub(super) const VERSION: &str = "io.k8s.apimachinery.pkg.version.Info";
 const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 const TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Time";
@@ -63,6 +64,9 @@ fn target(ty: &Type) -> Option<&'static str> {
 
 /// The schema of a built-in definition; `{}` for an unknown name.
 pub(super) fn definition(name: &str, dialect: Dialect, texts: Texts<'_>) -> Value {
+    if name == VERSION {
+        return version(dialect);
+    }
     let Some(definition) = find(name) else { return json!({}) };
     let mut schema = undescribed(definition, dialect, texts);
     if let (Some(text), Value::Object(members)) =
@@ -71,6 +75,36 @@ pub(super) fn definition(name: &str, dialect: Dialect, texts: Texts<'_>) -> Valu
         members.insert("description".to_owned(), text.into());
     }
     schema
+}
+
+fn version(dialect: Dialect) -> Value {
+    let mut required = Vec::new();
+    let mut properties = Map::new();
+    for (name, is_required) in [
+        ("major", true),
+        ("minor", true),
+        ("gitVersion", true),
+        ("gitCommit", true),
+        ("gitTreeState", true),
+        ("buildDate", true),
+        ("goVersion", true),
+        ("compiler", true),
+        ("platform", true),
+        ("emulationMajor", false),
+        ("emulationMinor", false),
+        ("minCompatibilityMajor", false),
+        ("minCompatibilityMinor", false),
+    ] {
+        let mut schema = json!({"type": "string"});
+        if is_required {
+            required.push(name);
+            if dialect == Dialect::V3 {
+                schema["default"] = "".into();
+            }
+        }
+        properties.insert(name.to_owned(), schema);
+    }
+    json!({"properties": properties, "required": required, "type": "object"})
 }
 
 /// The schema of a definition without its own description; its fields have theirs.
@@ -107,11 +141,14 @@ fn object(definition: &Definition, dialect: Dialect, texts: Texts<'_>) -> Value 
             .fields
             .iter()
             .map(|member| {
-                let mut value = field(member, describe(member.name), dialect);
+                let name = definition.name;
+                let mut value = field(name, member, describe(member.name), dialect);
                 let values =
                     texts.and_then(|texts| texts.values_of_field(definition.name, member.name));
                 if let Some(values) = values {
                     put_values(&mut value, values);
+                } else if let Some(values) = values::of(definition.name, member.name) {
+                    put_values(&mut value, &values.collect());
                 }
                 (member.name.to_owned(), value)
             })
@@ -124,12 +161,48 @@ fn object(definition: &Definition, dialect: Dialect, texts: Texts<'_>) -> Value 
     if definition.atomic {
         out.insert("x-kubernetes-map-type".to_owned(), "atomic".into());
     }
+    if let Some(union) = union_of(definition.name) {
+        out.insert("x-kubernetes-unions".to_owned(), json!([union]));
+    }
     if !definition.kinds.is_empty() {
         let kinds =
             definition.kinds.iter().map(|(group, version, kind)| Kind { group, version, kind });
         out.insert("x-kubernetes-group-version-kind".to_owned(), kinds.map(|k| gvk(&k)).collect());
     }
     out.into()
+}
+
+/// Which member of a struct says which others are set.
+fn union_of(definition: &str) -> Option<Value> {
+    let (discriminator, fields) = match definition {
+        "io.k8s.api.core.v1.AppArmorProfile" | "io.k8s.api.core.v1.SeccompProfile" => {
+            ("type", json!({"localhostProfile": "LocalhostProfile"}))
+        }
+        "io.k8s.api.core.v1.PodSchedulingGroup" => ("", json!({"podGroupName": "PodGroupName"})),
+        "io.k8s.api.flowcontrol.v1.LimitResponse" => ("type", json!({"queuing": "Queuing"})),
+        "io.k8s.api.flowcontrol.v1.PriorityLevelConfigurationSpec" => {
+            ("type", json!({"exempt": "Exempt", "limited": "Limited"}))
+        }
+        "io.k8s.api.flowcontrol.v1.Subject" => {
+            ("kind", json!({"group": "Group", "serviceAccount": "ServiceAccount", "user": "User"}))
+        }
+        _ => return None,
+    };
+    let mut union = json!({"fields-to-discriminateBy": fields});
+    if !discriminator.is_empty() {
+        union["discriminator"] = discriminator.into();
+    }
+    Some(union)
+}
+
+/// Leaves only the kinds of a group version and of the core group among those of a schema, as v3
+/// documents have them: the options of a delete are a kind of every group version.
+pub(super) fn retain_kinds(schema: &mut Value, of: &Kind<'_>) {
+    if let Some(Value::Array(kinds)) = schema.get_mut("x-kubernetes-group-version-kind") {
+        kinds.retain(|kind| {
+            kind["group"] == "" || kind["group"] == of.group && kind["version"] == of.version
+        });
+    }
 }
 
 /// A kind in the form of the extension.
@@ -180,7 +253,40 @@ fn describe_metadata(field: &str) -> Option<&'static str> {
     })
 }
 
-fn field(field: &Field, description: Option<&str>, dialect: Dialect) -> Value {
+/// Fields that are left out if they are zero, and whose declared default is zero.
+const ZERO_DEFAULTS: [(&str, &str); 10] = [
+    ("io.k8s.api.autoscaling.v1.ScaleSpec", "replicas"),
+    ("io.k8s.api.core.v1.ConfigMapEnvSource", "name"),
+    ("io.k8s.api.core.v1.ConfigMapKeySelector", "name"),
+    ("io.k8s.api.core.v1.ConfigMapProjection", "name"),
+    ("io.k8s.api.core.v1.ConfigMapVolumeSource", "name"),
+    ("io.k8s.api.core.v1.LocalObjectReference", "name"),
+    ("io.k8s.api.core.v1.ReplicationControllerSpec", "minReadySeconds"),
+    ("io.k8s.api.core.v1.SecretEnvSource", "name"),
+    ("io.k8s.api.core.v1.SecretKeySelector", "name"),
+    ("io.k8s.api.core.v1.SecretProjection", "name"),
+];
+
+/// The published default of a field: the declared one, or the zero value that Go's encoder writes
+/// if there is none.
+fn default_of(owner: &str, field: &Field) -> Option<Value> {
+    if !field.default.is_empty() {
+        // Generated JSON: the facts' own tests check that it parses.
+        return serde_json::from_str(field.default).ok();
+    }
+    let is_zero =
+        field.presence == Presence::Always || ZERO_DEFAULTS.contains(&(owner, field.name));
+    let zero = match field.ty {
+        Type::Str => "".into(),
+        Type::Int | Type::Num => 0.into(),
+        Type::Bool => false.into(),
+        Type::Ref(_) => json!({}),
+        _ => return None,
+    };
+    is_zero.then_some(zero)
+}
+
+fn field(owner: &str, field: &Field, description: Option<&str>, dialect: Dialect) -> Value {
     let mut extras = Map::new();
     let mut add = |key: &str, value: Value| extras.insert(key.to_owned(), value);
     if let Some(description) = description {
@@ -202,17 +308,22 @@ fn field(field: &Field, description: Option<&str>, dialect: Dialect) -> Value {
         let map_type = if field.atomic { "atomic" } else { "granular" };
         add("x-kubernetes-map-type", map_type.into());
     }
-    if dialect == Dialect::V3 && !field.default.is_empty() {
-        // Generated JSON: the facts' own tests check that it parses.
-        add("default", serde_json::from_str(field.default).unwrap_or_default());
+    if dialect == Dialect::V3
+        && let Some(default) = default_of(owner, field)
+    {
+        add("default", default);
     }
     let schema = of_type(&field.ty, field.format, dialect);
     with_extras(schema, extras, dialect)
 }
 
-/// Puts the known values of a text, or of the texts in a list, into its schema.
+/// Puts the known values of a text, or of the texts in a list or map, into its schema.
 fn put_values(schema: &mut Value, values: &Value) {
-    let place = if schema["type"] == "array" { &mut schema["items"] } else { schema };
+    let place = match schema["type"].as_str() {
+        Some("array") => &mut schema["items"],
+        Some("object") => &mut schema["additionalProperties"],
+        _ => schema,
+    };
     if place["type"] == "string"
         && let Value::Object(members) = place
     {

@@ -327,8 +327,14 @@ impl Documents {
             parts.push(self.part(form, key, etag, steps, &mut slices).await);
         }
         let roots: Vec<&'static str> = roots.into_iter().collect();
-        let steps = super::v2_shared(roots.clone(), encoding, self.texts());
-        parts.push(self.part(form, "", &roots.join(","), steps, &mut slices).await);
+        let groups = snapshot.etags.keys().filter_map(|key| match Key::parse(key) {
+            Some(Key::Group(group)) => Some(group),
+            _ => None,
+        });
+        let groups: Vec<&str> = groups.collect();
+        let etag = format!("{} {}", roots.join(","), groups.join(","));
+        let steps = super::v2_shared(&roots, &groups, encoding, self.texts());
+        parts.push(self.part(form, "", &etag, steps, &mut slices).await);
         let mut names = backend::Names::new(served, &roots);
         for backend in served.backends.iter() {
             let Some(swagger) = &backend.documents().v2 else { continue };

@@ -72,7 +72,11 @@ impl<'a> Templates<'a> {
                 Part::Sub(sub.name, &sub.verbs, other)
             }
             // Custom kinds do not have them.
-            Place::WatchCollection | Place::WatchEverywhere | Place::WatchItem => return false,
+            Place::SubPath(_)
+            | Place::WatchCollection
+            | Place::WatchEverywhere
+            | Place::WatchItem
+            | Place::Resources => return false,
         };
         let shape = Shape {
             group: row.kind.group,

@@ -8,7 +8,7 @@ fn v3_of(rows: &[Row<'_>], used: &[&'static str]) -> Bytes {
 /// The whole of v2, with all rows in one part.
 fn v2_in(rows: &[Row<'_>], encoding: Encoding) -> Bytes {
     let part = v2_part(rows, encoding).flatten().last().unwrap();
-    let shared = v2_shared(roots(rows), encoding, None).flatten().last().unwrap();
+    let shared = v2_shared(&roots(rows), &[], encoding, None).flatten().last().unwrap();
     v2_whole(vec![part.into(), shared.into()], encoding).flatten().collect()
 }
 fn v2_of(rows: &[Row<'_>]) -> Bytes {
@@ -137,7 +137,7 @@ fn schemas_have_merge_keys_and_strategies() {
     assert_eq!(spec["required"], json!(["containers"]));
     assert_eq!(
         schemas["io.k8s.api.core.v1.ContainerPort"]["properties"]["protocol"],
-        json!({"default": "TCP", "type": "string"})
+        json!({"default": "TCP", "enum": ["SCTP", "TCP", "UDP"], "type": "string"})
     );
     assert_eq!(
         schemas["io.k8s.api.core.v1.Pod"]["x-kubernetes-group-version-kind"],
@@ -149,6 +149,60 @@ fn schemas_have_merge_keys_and_strategies() {
             "allOf": [{"$ref": "#/components/schemas/io.k8s.api.core.v1.ObjectReference"}], "x-kubernetes-map-type": "granular",
         })
     );
+}
+
+#[test]
+fn schemas_have_the_defaults_and_values_that_the_reference_publishes() {
+    let document = parse(&v3_of(&of(&builtin(), "", "v1"), &[]));
+    let property = |definition: &str, name: &str| {
+        let name = format!("io.k8s.api.core.v1.{definition}/properties/{name}");
+        document.pointer(&format!("/components/schemas/{name}")).cloned().unwrap_or_default()
+    };
+    let meta = "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+    assert_eq!(property("Pod", "metadata"), json!({"allOf": [{"$ref": meta}], "default": {}}));
+    assert_eq!(property("Container", "name"), json!({"default": "", "type": "string"}));
+    assert_eq!(property("Container", "image"), json!({"type": "string"}));
+    assert_eq!(property("LocalObjectReference", "name"), json!({"default": "", "type": "string"}));
+    assert_eq!(property("ContainerStatus", "ready"), json!({"default": false, "type": "boolean"}));
+    let modes = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+    assert_eq!(property("PersistentVolumeSpec", "accessModes")["items"]["enum"], json!(modes));
+    let profile = &document["components"]["schemas"]["io.k8s.api.core.v1.AppArmorProfile"];
+    assert_eq!(profile["x-kubernetes-unions"][0]["discriminator"], "type");
+    let options = &document["components"]["schemas"][schema::DELETE_OPTIONS];
+    let kinds = json!([{"group": "", "kind": "DeleteOptions", "version": "v1"}]);
+    assert_eq!(options["x-kubernetes-group-version-kind"], kinds);
+}
+
+#[test]
+fn subresources_that_connect_have_their_options_and_paths() {
+    for dialect in [Dialect::V2, Dialect::V3] {
+        let rows = of(&builtin(), "", "v1");
+        let document = parse(&match dialect {
+            Dialect::V2 => v2_of(&rows),
+            Dialect::V3 => v3_of(&rows, &[]),
+        });
+        let item = |path: &str| document["paths"][path].clone();
+        let names = |item: &Value| {
+            let parameters = item["parameters"].as_array().unwrap().iter();
+            parameters.map(|p| p["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let proxy = item("/api/v1/nodes/{name}/proxy/{path}");
+        assert_eq!(names(&proxy), ["name", "path", "path"]);
+        assert_eq!(proxy["options"]["operationId"], "connectCoreV1OptionsNodeProxyWithPath");
+        assert_eq!(proxy["head"]["x-kubernetes-action"], "connect");
+        let pods = "/api/v1/namespaces/{namespace}/pods/{name}";
+        let exec = names(&item(&format!("{pods}/exec")));
+        let options = ["command", "container", "stderr", "stdin", "stdout", "tty"];
+        assert_eq!(exec, [&["name", "namespace"], &options[..]].concat());
+        let log = item(&format!("{pods}/log"));
+        assert!(names(&log).contains(&"tailLines".to_owned()));
+        let answer = match dialect {
+            Dialect::V2 => &log["get"]["responses"]["200"]["schema"],
+            Dialect::V3 => &log["get"]["responses"]["200"]["content"]["text/plain"]["schema"],
+        };
+        assert_eq!(answer, &json!({"type": "string"}));
+        assert_eq!(item("/api/v1/")["get"]["operationId"], "getCoreV1APIResources");
+    }
 }
 
 #[test]
@@ -423,9 +477,11 @@ fn v3_protobuf_holds_every_path_and_schema() {
     };
     let values = only(&only(&only(&property("data"), 1), 32), 1);
     assert_eq!(only(&only(&values, 1), 25), b"string");
-    // This one is a reference.
+    // This one is a reference with a default.
+    let metadata = only(&property("metadata"), 1);
     assert_eq!(
-        only(&only(&property("metadata"), 2), 1),
+        only(&only(&only(&metadata, 26), 2), 1),
         b"#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
     );
+    assert_eq!(only(&metadata, 33), b"");
 }

@@ -18,6 +18,8 @@ crate::cases! {
     deprecated_watch_paths_have_options_of_their_own
     body_without_a_document_has_no_members
     patches_do_not_change_the_kind
+    floats_are_integers_where_the_reference_reads_them_so
+    the_state_of_the_process_is_a_page
 }
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -340,4 +342,61 @@ async fn patches_do_not_change_the_kind(server: Server) {
         "BadRequest",
         "the name of the object (a based on URL) was undeterminable: name must be provided",
     );
+}
+
+/// Go's decoder of JSON takes no float for an integer. Other forms go through a float first.
+async fn floats_are_integers_where_the_reference_reads_them_so(server: Server) {
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    let deployment = |replicas: &str| {
+        format!(
+            r#"{{"apiVersion":"apps/v1","kind":"Deployment","metadata":{{"name":"a"}},"spec":{{"replicas":{replicas},"selector":{{"matchLabels":{{"a":"b"}}}},"template":{{"metadata":{{"labels":{{"a":"b"}}}},"spec":{{"containers":[{{"name":"c","image":"i"}}]}}}}}}}}"#
+        )
+    };
+    let wrong = |number: &str| {
+        format!(
+            r#"Deployment in version "v1" cannot be handled as a Deployment: json: cannot unmarshal number {number} into Go struct field DeploymentSpec.spec.replicas of type int32"#
+        )
+    };
+    for number in ["1.0", "1e0"] {
+        let made = server.post(path, deployment(number)).await;
+        made.check_status(400, "BadRequest", &wrong(number));
+    }
+    let yaml = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {replicas: 2.0, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}}";
+    let mut made = request("POST", path, yaml);
+    made.headers_mut().insert("content-type", "application/yaml".parse().unwrap());
+    assert_eq!(server.send(made).await.json()["spec"]["replicas"], 2);
+    let item = &format!("{path}/a");
+    server.put(item, deployment("3.0")).await.check_status(400, "BadRequest", &wrong("3.0"));
+    let change = r#"{"spec":{"replicas":3.0}}"#;
+    let replace = r#"[{"op":"replace","path":"/spec/replicas","value":3.0}]"#;
+    for (ty, patch) in [(MERGE, change), ("application/json-patch+json", replace)] {
+        let refused = server.patch(item, ty, patch).await;
+        assert_eq!(refused.code, 422, "{}", refused.text());
+        let end = "json: cannot unmarshal number 3.0 into Go struct field DeploymentSpec.spec.replicas of type int32";
+        assert!(refused.json()["message"].as_str().unwrap().ends_with(end), "{}", refused.text());
+    }
+    let strategic = "application/strategic-merge-patch+json";
+    assert_eq!(server.patch(item, strategic, change).await.json()["spec"]["replicas"], 3);
+    let apply = "application/apply-patch+yaml";
+    let applied = format!("{item}?fieldManager=m&force=true");
+    let applied = server.patch(&applied, apply, &deployment("4.0")).await;
+    assert_eq!(applied.json()["spec"]["replicas"], 4, "{}", applied.text());
+    let mut deleted = request("DELETE", item, r#"{"gracePeriodSeconds":1e0}"#);
+    deleted.headers_mut().insert("content-type", "application/json".parse().unwrap());
+    server.send(deleted).await.check_status(
+        400,
+        "BadRequest",
+        "json: cannot unmarshal number 1e0 into Go struct field DeleteOptions.gracePeriodSeconds of type int64",
+    );
+}
+
+async fn the_state_of_the_process_is_a_page(server: Server) {
+    let page = server.get("/statusz").await;
+    assert_eq!(page.code, 200, "{}", page.text());
+    assert!(page.text().contains("Paths: /healthz /livez /readyz /statusz /version\n"));
+    let form = "application/json;as=Statusz;v=v1beta1;g=config.k8s.io";
+    assert_eq!(server.accept("/statusz", form).await.json()["kind"], "Statusz");
+    // This server does not show its options.
+    assert_eq!(server.get("/flagz").await.code, 404);
+    assert_eq!(server.get("/statusz/").await.code, 404);
 }

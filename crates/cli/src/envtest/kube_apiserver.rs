@@ -8,9 +8,10 @@ use super::flags::{FlagError, ParsedFlags, Style, help, parse, parse_bool};
 use super::parent::Parent;
 use super::which_etcd::{Etcd, which};
 use crate::feature_gates::FeatureGates;
+use crate::flagz::shown;
 use crate::up;
 use anyhow::{Context as _, bail};
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use setpoint::apiserver::GIT_VERSION;
 use setpoint::apiserver::listen::Pki;
 use setpoint::object::time::Clock;
@@ -340,7 +341,13 @@ fn start(mut translated: Translated, announces: bool) -> anyhow::Result<()> {
             arguments.push(option("tls-cert-file", certificate));
             arguments.push(option("tls-private-key-file", key));
         }
-        let options = match UpOptions::try_parse_from(arguments) {
+        let command = UpOptions::command();
+        let parsed = command.clone().try_get_matches_from(arguments).and_then(|matches| {
+            let mut parsed = UpOptions::from_arg_matches(&matches)?;
+            parsed.options.flags = shown(&command, &matches);
+            Ok(parsed)
+        });
+        let options = match parsed {
             Ok(parsed) => parsed.options,
             Err(error) => {
                 // Without clap's label, usage and hint.

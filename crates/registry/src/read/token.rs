@@ -44,7 +44,7 @@ impl Wire {
     ///
     /// The text of Go's decoder.
     fn read(json: &[u8]) -> Result<Self, String> {
-        let decoded = decode::parse(json, Format::Json).map_err(|error| error.to_string())?;
+        let decoded = decode::parse_typed(json, Format::Json).map_err(|error| error.to_string())?;
         let value = decoded.value;
         if !value.is_object() && !value.is_null() {
             return Err(format!(
@@ -66,7 +66,10 @@ impl Wire {
         let rv = match member("rv") {
             None => 0,
             Some(Value::Number(number)) => {
-                number.as_i64().ok_or_else(|| wrong(&format!("number {number}"), "rv", "int64"))?
+                let written = || decode::number_at(json, "rv").unwrap_or_default();
+                number
+                    .as_i64()
+                    .ok_or_else(|| wrong(&format!("number {}", written()), "rv", "int64"))?
             }
             Some(other) => return Err(wrong(json_type(other), "rv", "int64")),
         };
@@ -89,7 +92,7 @@ impl Token {
                 "invalid continue token: continue key is not valid: {why}"
             ))
         };
-        let json = DECODER.decode(text).map_err(|error| fault(decode_fault(&error)))?;
+        let json = DECODER.decode(text).map_err(|error| fault(decode_fault(text, &error)))?;
         let wire = Wire::read(&json).map_err(fault)?;
         if wire.v != VERSION {
             let version = &wire.v;
@@ -116,12 +119,13 @@ impl Token {
         Ok(Self { revision, start: rest.to_owned() })
     }
 }
-fn decode_fault(error: &base64::DecodeError) -> String {
+fn decode_fault(text: &str, error: &base64::DecodeError) -> String {
     let at = match error {
         base64::DecodeError::InvalidByte(at, _) => *at,
         base64::DecodeError::InvalidLastSymbol { offset, .. } => *offset,
         base64::DecodeError::InvalidLength(length) => length.saturating_sub(1),
-        base64::DecodeError::InvalidPadding => return error.to_string(),
+        // Tokens have no padding.
+        base64::DecodeError::InvalidPadding => text.find('=').unwrap_or(text.len()),
     };
     format!("illegal base64 data at input byte {at}")
 }
@@ -175,6 +179,15 @@ mod tests {
                 encode(r#"{"rv":1.5}"#),
                 "json: cannot unmarshal number 1.5 into Go struct field continueToken.rv of type int64",
             ),
+            (
+                encode(r#"{"rv":3.0}"#),
+                "json: cannot unmarshal number 3.0 into Go struct field continueToken.rv of type int64",
+            ),
+            (
+                BASE64_URL_SAFE_NO_PAD.encode(b"\xff\xfe"),
+                "invalid character 'ÿ' looking for beginning of value",
+            ),
+            ("eyJ2IjoiYSJ9Cg==".to_owned(), "illegal base64 data at input byte 14"),
             (
                 encode(r#"{"v":1}"#),
                 "json: cannot unmarshal number into Go struct field continueToken.v of type string",

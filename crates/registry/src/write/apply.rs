@@ -35,7 +35,8 @@ impl Write<'_> {
         }
         result
     }
-    /// The configuration in an apply body, checked but without defaults.
+    /// The configuration in an apply body, without defaults. Its names are compared with those of
+    /// the URL after the merge, as there: a conflict is reported first.
     pub(super) fn applied(&self, body: &Body, gvk: &GroupVersionKind) -> Result<Value, ApiError> {
         let config = self.parse_apply(body)?;
         let text = |member: &str| config.get(member).and_then(Value::as_str).unwrap_or_default();
@@ -51,7 +52,6 @@ impl Write<'_> {
         if config.meta().and_then(|m| m.get("managedFields")).is_some_and(|m| !m.is_null()) {
             return Err(ApiError::bad_request("metadata.managedFields must be nil"));
         }
-        metadata::check_namespace(self.target, &config)?;
         Ok(config)
     }
     /// Reads an apply body: YAML, of which JSON is a part, or CBOR.
@@ -166,8 +166,8 @@ impl Write<'_> {
             false => self.resource.schema.fill_merged(object)?,
         }
         // A configuration may omit the names in the URL, unless it creates the object.
-        metadata::check_body_name(self.target, object)?;
         metadata::set_namespace(self.target, object)?;
+        metadata::check_body_name(self.target, object)?;
         metadata::deduplicate_owners(self.attributes, object);
         Ok(())
     }

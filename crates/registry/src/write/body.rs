@@ -24,7 +24,7 @@ impl Write<'_> {
         self.check_kind(gvk, &mut value, body)?;
         let n_known = problems.len();
         self.conform(&mut value, &mut problems)
-            .map_err(|e| cannot_be_handled(gvk, &gvk.kind, &e))?;
+            .map_err(|e| cannot_be_handled(gvk, &gvk.kind, &as_written(gvk, schema, body, e)))?;
         if body.format == Format::Cbor {
             // Known before. Those of custom resources are not reported, as there.
             problems.truncate(n_known);
@@ -52,6 +52,7 @@ impl Write<'_> {
         name_kind(gvk, &mut value);
         if let Some(schema) = schema {
             decode::conform(&schema, &gvk.kind, &mut value, &mut problems)
+                .map_err(|e| as_written(gvk, Some(&schema), body, e.to_string()))
                 .map_err(|e| cannot_be_handled(gvk, &gvk.kind, &e))?;
             order_problems(&schema, body, &mut problems);
         }
@@ -80,7 +81,11 @@ impl Write<'_> {
             _ => unknown(&format!("couldn't get version/kind; json parse error: {error}")),
         };
         // YAML that cannot be read has no type either way.
-        let decoded = decode::parse(&body.bytes, body.format).map_err(|e| match body.format {
+        let decoded = match schema {
+            Some(_) => decode::parse_typed(&body.bytes, body.format),
+            None => decode::parse(&body.bytes, body.format),
+        };
+        let decoded = decoded.map_err(|e| match body.format {
             Format::Yaml => unknown(&e.to_string()),
             _ => unrecognized(&e.to_string()),
         })?;
@@ -185,6 +190,19 @@ fn order_problems(schema: &TypeSchema, body: &Body, problems: &mut Vec<String>) 
     if body.format == Format::Json && !problems.is_empty() {
         *problems = decode::field_problems(schema, &body.bytes);
     }
+}
+
+/// The error of a body of a built-in kind that does not conform, with numbers as the body has them.
+fn as_written(
+    gvk: &GroupVersionKind,
+    schema: Option<&TypeSchema>,
+    body: &Body,
+    error: String,
+) -> String {
+    let written = schema
+        .filter(|_| body.format == Format::Json)
+        .and_then(|schema| decode::conform_error(schema, &gvk.kind, &body.bytes, body.format));
+    written.map_or(error, |error| error.to_string())
 }
 
 /// Writes `apiVersion` and `kind` into a tree.

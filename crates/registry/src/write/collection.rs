@@ -2,6 +2,7 @@
 //!
 //! Several deletes are in progress at a time, so that a store which waits for its disk commits them
 //! together: one after the other, 50,000 of them would outlast the request's deadline.
+use super::delete::warn_of_orphans;
 use super::execute::{self, Delete};
 use crate::attributes::{Attributes, Target};
 use crate::read::{List, Listed};
@@ -27,6 +28,7 @@ pub(super) async fn delete(
     options: &DeleteOptions,
 ) -> Result<List, ApiError> {
     let target = attributes.target()?;
+    warn_of_orphans(attributes, &target.resource, options);
     let has_limit = list.limit > 0;
     let mut page = list.clone();
     if !has_limit {

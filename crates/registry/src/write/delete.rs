@@ -4,6 +4,8 @@ use super::metadata::{FOREGROUND, ORPHAN, integer};
 use super::persist::Outcome;
 use crate::admission::{Operation, Options};
 use crate::allocate::Claims;
+use crate::attributes::Attributes;
+use crate::catalog::Resource;
 use crate::request::{DeleteOptions, Deleted, PropagationPolicy};
 use crate::stored::tree;
 use serde_json::{Value, json};
@@ -38,11 +40,13 @@ impl Write<'_> {
         }
         let key = self.key(&self.target.name);
         let mut live = self.inner.live(&key).await?;
-        let mut warn = true;
         for _ in 0..RACE_ATTEMPTS_MAX {
-            let Some(found) = live else { return Err(self.not_found()) };
+            let Some(found) = live else {
+                warn_of_orphans(self.attributes, self.resource, options);
+                return Err(self.not_found());
+            };
             self.check_inline(&found.value)?;
-            match self.delete_found(&found, options, std::mem::take(&mut warn)).await? {
+            match self.delete_found(&found, options).await? {
                 Ok(deleted) => return Ok(deleted),
                 Err(newer) => live = newer,
             }
@@ -53,7 +57,6 @@ impl Write<'_> {
         &self,
         found: &KeyValue,
         options: &DeleteOptions,
-        warn: bool,
     ) -> Result<Result<Deleted, Option<KeyValue>>, ApiError> {
         let mut object = tree(&found.value)?;
         // The object is written back under the present schema.
@@ -65,15 +68,16 @@ impl Write<'_> {
         {
             self.served_tree(object.clone(), Some(found)).await?;
         }
-        self.check_preconditions(&object, found.modified, options)?;
+        let warn = || warn_of_orphans(self.attributes, self.resource, options);
+        self.check_preconditions(&object, found.modified, options).inspect_err(|_| warn())?;
         if self.is_reviewed {
             let (old, options) = (Some((&object, found.modified)), Options::Delete(options));
             let review = self.review(Operation::Delete, &self.target.name, old, options);
             self.inner.admission.mutate(&review, &mut Value::Null).await?;
+            warn();
             self.inner.admission.validate(&review, None).await?;
-        }
-        if warn {
-            self.warn_of_orphans(options);
+        } else {
+            warn();
         }
         let (marked, remove) = match self.step(&object, options) {
             Step::Pending => {
@@ -166,13 +170,6 @@ impl Write<'_> {
             of.resource = self.resource.gvk.kind.clone();
         }
         Err(ApiError::conflict(&of, &self.target.name, &why))
-    }
-    fn warn_of_orphans(&self, options: &DeleteOptions) {
-        let is_default = options.propagation.is_none() && options.orphan_dependents.is_none();
-        let warning = self.resource.kind.orphan_warning;
-        if is_default && !warning.is_empty() {
-            self.attributes.warn(warning);
-        }
     }
     /// The effect on the object, computed from its present state alone.
     fn step(&self, object: &Value, options: &DeleteOptions) -> Step {
@@ -311,6 +308,19 @@ enum Grace {
     Pending,
     /// The deletion time and grace period.
     Until { at: Timestamp, seconds: i64 },
+}
+/// Warns of a delete without a propagation policy, for kinds whose dependents it leaves. As there,
+/// it does not matter whether there is an object.
+pub(super) fn warn_of_orphans(
+    attributes: &Attributes,
+    resource: &Resource,
+    options: &DeleteOptions,
+) {
+    let is_default = options.propagation.is_none() && options.orphan_dependents.is_none();
+    let warning = resource.kind.orphan_warning;
+    if is_default && !warning.is_empty() {
+        attributes.warn(warning);
+    }
 }
 fn duration(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0))

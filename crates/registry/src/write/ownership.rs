@@ -2,8 +2,10 @@
 use super::Write;
 use crate::subresource::Subresource;
 use serde_json::Value;
+use setpoint_object::GroupVersionKind;
 use setpoint_object::field::is_printable;
 use setpoint_schema::apply::{self, Manager, Typing};
+use setpoint_schema::builtin;
 use std::collections::BTreeSet;
 
 /// Maximum length of a default manager name, in bytes: as for `fieldManager`.
@@ -60,6 +62,38 @@ impl Write<'_> {
                 now: self.now,
             },
         )
+    }
+    /// Sets the managedFields of a new object of another built-in kind.
+    pub(super) fn own_as(&self, gvk: &GroupVersionKind, new: &mut Value) {
+        let Some(schema) = builtin::type_schema(&gvk.group, &gvk.version, &gvk.kind) else {
+            return;
+        };
+        let (name, reset) = (self.manager(), BTreeSet::new());
+        let typing = Typing {
+            schema: &schema,
+            kind: &gvk.kind,
+            reset: &reset,
+            custom: false,
+            versions: &[],
+        };
+        let manager = Manager {
+            name: &name,
+            api_version: &gvk.group_version().to_string(),
+            subresource: self.target.subresource_name(),
+            now: self.now,
+        };
+        apply::update(&typing, None, new, &manager);
+    }
+    /// Updates managedFields before only a part of the object is taken (`ephemeralcontainers`,
+    /// `resize`): as there, what was sent is owned, even if it is dropped then. Returns whether it
+    /// did.
+    pub(super) fn own_part(&self, object: &mut Value, stored: &Value) -> bool {
+        let part = self.resource.kind.part(self.target.subresource_name());
+        let is_part = part.is_some_and(|part| !part.takes_metadata);
+        if is_part {
+            self.own(Some(stored), object);
+        }
+        is_part
     }
     /// Updates managedFields with the changes between `old` and `new`.
     pub(super) fn own(&self, old: Option<&Value>, new: &mut Value) {

@@ -33,8 +33,9 @@ impl Write<'_> {
             write.settle_patched(&mut object)?;
             write.default(&mut object)?;
             metadata::deduplicate_owners(write.attributes, &mut object);
+            let owned = write.own_part(&mut object, stored);
             write.merge_subresource(&mut object, stored);
-            Ok(Changed { object, owned: false })
+            Ok(Changed { object, owned })
         })
         .await
     }
@@ -64,6 +65,7 @@ impl Write<'_> {
         if self.resource.has_go_type() {
             self.settle_kind(&self.resource.gvk, kind, &mut object)?;
         } else {
+            decode::settle_numbers(&mut object);
             self.check_custom_kind(&object, stored)?;
         }
         let refuse = |object: &Value, error: &str| match kind {

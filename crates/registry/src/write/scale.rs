@@ -32,8 +32,8 @@ impl Write<'_> {
     pub(super) async fn replace_scale(&self, body: &Body) -> Result<Written, ApiError> {
         paths(self.resource)?;
         let scale = self.decode_as(&scale_kind(), &[], body)?;
+        metadata::check_namespace(self.target, &scale)?;
         metadata::check_body_name(self.target, &scale)?;
-        metadata::set_namespace(self.target, &mut scale.clone())?;
         let write = *self;
         let written = self
             .change(&mut |stored, _| {
@@ -79,6 +79,7 @@ impl Write<'_> {
                 decode::conform(&schema, "Scale", &mut scale, &mut problems)
                     .map_err(|e| super::patch::undecodable(&scale, &e.to_string()))?;
                 write.report(&scale_kind(), &problems)?;
+                metadata::check_namespace(write.target, &scale)?;
                 metadata::check_body_name(write.target, &scale)?;
                 write.scaled(stored, scale)
             })
@@ -109,6 +110,7 @@ impl Write<'_> {
         self.with_scale(stored, config.resource_version(), |typing, manager, present| {
             let scale = apply::apply(typing, Some(present), config, manager, force)?;
             // A configuration may omit the names in the URL: the present Scale has them.
+            metadata::check_namespace(self.target, &scale)?;
             metadata::check_body_name(self.target, &scale)?;
             self.check_scale_uid(scale.uid(), present.uid())?;
             Ok(scale)

@@ -57,18 +57,17 @@ impl Write<'_> {
             return Err(ApiError::conflict(&resource, name, &why));
         }
         token_request::default(&mut request);
+        self.own_as(gvk, &mut request);
         let review = self.review(Operation::Create, name, None, Options::Write(self.options));
         self.inner.admission.mutate(&review, &mut request).await?;
         let settings = &self.inner.service_account_tokens;
         if request["spec"]["audiences"].as_array().is_none_or(Vec::is_empty) {
             request["spec"]["audiences"] = settings.audiences().into();
         }
-        request["metadata"] = json!({
-            "name": name,
-            "namespace": self.target.namespace,
-            "uid": account.uid(),
-            "creationTimestamp": self.now.rfc3339(),
-        });
+        request.set_meta("name", name.as_str().into());
+        request.set_meta("namespace", self.target.namespace.as_str().into());
+        request.set_meta("uid", account.uid().into());
+        request.set_meta("creationTimestamp", self.now.rfc3339().into());
         let mut errors = field::Errors::default();
         token_request::validate(&request, &mut errors);
         if !errors.is_empty() {

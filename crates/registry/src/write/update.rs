@@ -81,8 +81,9 @@ impl Write<'_> {
                     None => again()?,
                 };
                 write.check_uid(object.uid(), stored.uid())?;
+                let owned = write.own_part(&mut object, stored);
                 write.merge_subresource(&mut object, stored);
-                Ok(Changed { object, owned: false })
+                Ok(Changed { object, owned })
             })
             .await;
         match changed {

@@ -200,3 +200,25 @@ async fn create_ignores_a_resource_version_that_is_not_a_number() {
         "500 resourceVersion should not be set on objects to be created"
     );
 }
+
+/// The namespace of a configuration is compared with the URL after the merge, as there.
+#[tokio::test(start_paused = true)]
+async fn a_conflict_is_reported_before_a_wrong_namespace() {
+    let server = Server::start().await;
+    let path = "/api/v1/namespaces/default/configmaps/a";
+    let config = |namespace: &str, value: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "a", "namespace": namespace}, "data": {"k": value},
+        })
+    };
+    server.apply(path, "one", config("default", "1")).await.unwrap();
+    assert_eq!(
+        refused(server.apply(path, "two", config("other", "2")).await),
+        r#"409 Apply failed with 1 conflict: conflict with "one": .data.k"#
+    );
+    assert_eq!(
+        refused(server.apply(path, "two", config("other", "1")).await),
+        "400 the namespace of the provided object does not match the namespace sent on the request"
+    );
+}

@@ -120,12 +120,25 @@ async fn jobs_orphan_by_default_with_a_warning() {
     let deleted = server.delete(&format!("{jobs}/j")).await.unwrap().unwrap();
     assert_eq!(deleted["metadata"]["finalizers"], json!(["orphan"]));
     assert_eq!(deleted["metadata"]["generation"], 2);
-    assert_eq!(
-        server.warnings(),
-        [
-            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning"
-        ]
-    );
+    let warning = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
+    assert_eq!(server.warnings(), [warning]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delete_of_jobs_that_finds_none_warns_too() {
+    let warning = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
+    let jobs = "/apis/batch/v1/namespaces/default/jobs";
+    let server = Server::start().await;
+    let refusal = refused(server.delete(&format!("{jobs}/absent")).await);
+    assert_eq!(refusal, r#"404 jobs.batch "absent" not found"#);
+    assert_eq!(server.warnings(), [warning]);
+    let server = Server::start().await;
+    server.delete_collection(jobs).await.unwrap();
+    assert_eq!(server.warnings(), [warning]);
+    let server = Server::start().await;
+    let orphan = propagation(PropagationPolicy::Orphan);
+    server.delete_with(&format!("{jobs}/absent"), &orphan).await.unwrap_err();
+    assert!(server.warnings().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

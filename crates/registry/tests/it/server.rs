@@ -195,7 +195,9 @@ impl Server {
     pub(crate) async fn delete_collection(&self, path: &str) -> Result<usize, ApiError> {
         let (list, options) = (ListOptions::default(), DeleteOptions::default());
         let request = self.request(Verb::DeleteCollection, path);
-        let deleted = self.registry.delete_collection(&request, &list, &options).await?;
+        let deleted = self.registry.delete_collection(&request, &list, &options).await;
+        self.note(&request);
+        let deleted = deleted?;
         Ok(deleted.items.len())
     }
     /// The store's revision: increases with every write that changes something.

@@ -400,6 +400,56 @@ async fn ephemeral_containers_are_only_added() {
     );
 }
 
+/// As in the reference, which looks at the object before only a part of it is taken.
+#[tokio::test(start_paused = true)]
+async fn what_is_sent_for_a_part_is_owned_even_if_it_is_dropped() {
+    let server = with_pod().await;
+    let owned = |pod: &Value, subresource: &str| {
+        let entries = pod["metadata"]["managedFields"].as_array().unwrap().clone();
+        let entry = entries.into_iter().find(|entry| entry["subresource"] == subresource);
+        entry.map(|entry| entry["fieldsV1"].clone()).unwrap_or_default()
+    };
+    let notes = json!({"f:annotations": {".": {}, "f:n": {}}});
+    for subresource in ["ephemeralcontainers", "resize"] {
+        let path = format!("{POD}/{subresource}");
+        let patch = json!({"metadata": {"annotations": {"n": "b"}}});
+        let pod = server.patch(&path, patch).await.unwrap();
+        assert!(pod["metadata"].get("annotations").is_none(), "{pod}");
+        assert_eq!(owned(&pod, subresource)["f:metadata"], notes);
+    }
+    let config = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"c": "d"}},
+        "spec": {"ephemeralContainers": [{"name": "dbg", "image": "busybox"}]},
+    });
+    let pod = server.apply(&format!("{POD}/ephemeralcontainers"), "m", config).await.unwrap();
+    let entry = &pod["metadata"]["managedFields"][0];
+    assert_eq!((&entry["manager"], &entry["operation"]), (&json!("m"), &json!("Apply")));
+    assert_eq!(entry["fieldsV1"]["f:metadata"], json!({"f:labels": {"f:c": {}}}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_to_reviews_name_the_managers_of_their_fields() {
+    let server = Server::start().await;
+    let managers = |review: &Value| {
+        let entries = review["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+        entries.iter().map(|entry| entry["fieldsV1"].clone()).collect::<Vec<_>>()
+    };
+    let attributes = json!({"verb": "get", "resource": "pods"});
+    let owned = json!({".": {}, "f:resource": {}, "f:verb": {}});
+    let reviews = "/apis/authorization.k8s.io/v1";
+    let review = json!({"spec": {"resourceAttributes": attributes}});
+    let review = server.create(&format!("{reviews}/selfsubjectaccessreviews"), review).await;
+    let expected = json!({"f:spec": {"f:resourceAttributes": owned}});
+    assert_eq!(managers(&review.unwrap()), [expected]);
+    let review = json!({"spec": {"user": "jane", "resourceAttributes": attributes}});
+    let review = server.create(&format!("{reviews}/subjectaccessreviews"), review).await;
+    let expected = json!({"f:spec": {"f:resourceAttributes": owned, "f:user": {}}});
+    assert_eq!(managers(&review.unwrap()), [expected]);
+    let review = json!({"spec": {"namespace": "default"}});
+    let review = server.create(&format!("{reviews}/selfsubjectrulesreviews"), review).await;
+    assert!(managers(&review.unwrap()).is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_resize_keeps_the_qos_class() {
     let server = with_pod().await;

@@ -33,7 +33,7 @@ pub fn update(typing: &Typing<'_>, old: Option<&Value>, new: &mut Value, manager
     let entries = {
         let empty = old.is_none().then(|| empty_object(typing));
         let before = old.or(empty.as_ref()).unwrap_or(&Value::Null);
-        let changes = Changes::of(typing, before, new, manager);
+        let changes = Changes::of(typing, before, new);
         let stored = old.and_then(managed::of);
         let read = || {
             let sets = [&changes.gained, &changes.removed];
@@ -78,9 +78,9 @@ struct Changes<'a> {
 
 impl<'a> Changes<'a> {
     /// The differences between two objects, as far as they are in the scope of the endpoint.
-    fn of(typing: &Typing<'a>, old: &'a Value, new: &'a Value, manager: &Manager<'a>) -> Self {
+    fn of(typing: &Typing<'a>, old: &'a Value, new: &'a Value) -> Self {
         let ty = Type::root(typing.schema.view(), typing.custom);
-        let scope = Scope::new(typing.reset, typing.kind, manager.subresource);
+        let scope = Scope::new(typing.reset);
         let Comparison { mut added, mut removed, mut modified } = Comparison::of(ty, old, new);
         for set in [&mut added, &mut removed, &mut modified] {
             scope.apply(set);
@@ -161,7 +161,7 @@ pub fn apply(
     force: bool,
 ) -> Result<Value, ApiError> {
     let ty = Type::root(typing.schema.view(), typing.custom);
-    let scope = Scope::new(typing.reset, typing.kind, manager.subresource);
+    let scope = Scope::new(typing.reset);
     check_request(typing, config, manager)?;
     validate(ty, config).map_err(|why| refused(typing, config, manager, &why))?;
     let mut applied = leaves(ty, config);
@@ -182,7 +182,7 @@ pub fn apply(
         .map_err(|why| ApiError::unclassified(format!("failed to decode managed fields: {why}")))?;
     if entries.is_empty() {
         empty = empty_object(typing);
-        let changes = Changes::of(typing, &empty, live, manager);
+        let changes = Changes::of(typing, &empty, live);
         entries = record(typing, entries, changes, manager, BEFORE_FIRST_APPLY);
     }
     settle_entries(typing, &mut entries);

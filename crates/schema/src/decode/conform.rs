@@ -1,5 +1,5 @@
 //! A tree of a built-in kind held to its schema.
-use super::{DecodeError, go_type, scalar};
+use super::{DecodeError, go_type, number_at, scalar, settle_numbers};
 use crate::default::memory;
 use crate::node::{Node, Property, Scalar, Shape, TypeSchema, View};
 use serde_json::{Map, Value};
@@ -21,6 +21,19 @@ pub fn conform(
     problems: &mut Vec<String>,
 ) -> Result<(), DecodeError> {
     conform_changed(schema, kind, value, &Value::Null, problems)
+}
+
+/// As [`conform`], and an error shows a number as the text has it that the value was parsed from.
+pub(super) fn conform_written(
+    schema: &TypeSchema,
+    kind: &str,
+    value: &mut Value,
+    text: Option<&[u8]>,
+) -> Result<(), DecodeError> {
+    let mut problems = Vec::new();
+    let mut conformer = Conformer { text, ..Conformer::new(kind, &mut problems) };
+    conformer.member(schema.view(), value)?;
+    conformer.finish()
 }
 
 /// As [`conform`], for an object that was made by changing one that conforms: top-level members
@@ -174,6 +187,8 @@ pub(super) struct Conformer<'p> {
     path: String,
     /// The same path as Go's decoder has it, without indices and map keys: `spec.containers`.
     fields: String,
+    /// What the value was parsed from, if errors show numbers of it.
+    text: Option<&'p [u8]>,
     /// The members of the root that conform as they are, until the root has taken them.
     before: Option<&'p Map<String, Value>>,
     /// The Go structs around the value, one name after the other.
@@ -193,6 +208,7 @@ impl<'p> Conformer<'p> {
             problems,
             path: String::new(),
             fields: String::new(),
+            text: None,
             before: None,
             owners: kind.to_owned(),
             owner: 0,
@@ -222,6 +238,9 @@ impl<'p> Conformer<'p> {
                     Ok(()) => Ok(()),
                     Err(scalar::Fault::Type) => self.mismatch(schema, value),
                     Err(scalar::Fault::Item(found)) => self.mismatch_of(&found, "uint8"),
+                    Err(scalar::Fault::NotAString(found)) => {
+                        Err(self.mismatch_error(&found, "string"))
+                    }
                     Err(scalar::Fault::Text(text)) if special == Scalar::Bytes => {
                         self.mismatched.get_or_insert(DecodeError(text));
                         Ok(())
@@ -234,7 +253,10 @@ impl<'p> Conformer<'p> {
             Shape::Any => self.any(schema, value),
             Shape::String if value.is_string() => Ok(()),
             Shape::Boolean if value.is_boolean() => Ok(()),
-            Shape::Number if value.is_number() => Ok(()),
+            Shape::Number if value.is_number() => {
+                settle_numbers(value);
+                Ok(())
+            }
             Shape::Integer => self.integer(schema, value, Ok::<i64, ()>),
             Shape::IntOrString => self.int_or_string(value),
             Shape::Array => self.list(schema, value),
@@ -242,7 +264,10 @@ impl<'p> Conformer<'p> {
             Shape::Object if schema.additional.is_some() => self.map(schema, value),
             // A definition without fields is a struct without fields.
             Shape::Object if schema.node().type_name.is_some() => self.structure(schema, value),
-            Shape::Object if value.is_object() => Ok(()),
+            Shape::Object if value.is_object() => {
+                settle_numbers(value);
+                Ok(())
+            }
             _ => self.mismatch(schema, value),
         }
     }
@@ -254,7 +279,10 @@ impl<'p> Conformer<'p> {
             Some("JSONSchemaPropsOrArray") => (true, false),
             Some("JSONSchemaPropsOrBool") => (false, true),
             Some("JSONSchemaPropsOrStringArray") => (false, false),
-            _ => return Ok(()),
+            _ => {
+                settle_numbers(value);
+                return Ok(());
+            }
         };
         let Some(props) = crate::builtin::definition(JSON_SCHEMA_PROPS) else { return Ok(()) };
         let n_problems = self.problems.len();
@@ -299,8 +327,7 @@ impl<'p> Conformer<'p> {
         if fits {
             return Ok(());
         }
-        let found = go_type::found(value, true);
-        Err(DecodeError(format!("json: cannot unmarshal {found} into Go value of type int32")))
+        Err(self.mismatch_error(&self.found(value, true), "int32"))
     }
 
     fn list(&mut self, schema: View<'_>, value: &mut Value) -> Result<(), DecodeError> {
@@ -445,22 +472,38 @@ impl<'p> Conformer<'p> {
         let numeric = matches!(schema.scalar, Scalar::Int32 | Scalar::Int64)
             || schema.shape == Shape::Integer;
         let ty = go_type::of_field(schema, self.owner(), &self.fields);
-        self.mismatch_of(&go_type::found(value, numeric), &ty)
+        self.mismatch_of(&self.found(value, numeric), &ty)
     }
 
     /// Notes that something was found where a type of Go is wanted.
     fn mismatch_of(&mut self, found: &str, ty: &str) -> Result<(), DecodeError> {
-        let (owner, fields) = (&self.owners[self.owner..], &self.fields);
-        self.mismatched.get_or_insert_with(|| {
-            DecodeError(if fields.is_empty() {
-                format!("json: cannot unmarshal {found} into Go value of type {ty}")
-            } else {
-                format!(
-                    "json: cannot unmarshal {found} into Go struct field {owner}.{fields} of type {ty}"
-                )
-            })
-        });
+        if self.mismatched.is_none() {
+            self.mismatched = Some(self.mismatch_error(found, ty));
+        }
         Ok(())
+    }
+
+    fn mismatch_error(&self, found: &str, ty: &str) -> DecodeError {
+        let (owner, fields) = (self.owner(), &self.fields);
+        DecodeError(if fields.is_empty() {
+            format!("json: cannot unmarshal {found} into Go value of type {ty}")
+        } else {
+            format!(
+                "json: cannot unmarshal {found} into Go struct field {owner}.{fields} of type {ty}"
+            )
+        })
+    }
+
+    /// The JSON type that was found here. A number that is no integer is shown.
+    fn found(&self, value: &Value, integer_wanted: bool) -> String {
+        let written = self
+            .text
+            .filter(|_| integer_wanted && value.is_number())
+            .and_then(|text| number_at(text, &self.path));
+        match written {
+            Some(number) => format!("number {number}"),
+            None => go_type::found(value, integer_wanted),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Go's names of types, as its decoder shows them.
 use crate::node::{Node, Scalar, Shape, View};
 use serde_json::Value;
+use setpoint_object::encode::to_bytes;
 
 /// The last part of a definition's name: `PodSpec`.
 pub(super) fn short_name(node: &Node) -> Option<&str> {
@@ -78,7 +79,13 @@ pub(super) fn found(value: &Value, integer_wanted: bool) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(_) => "bool".to_owned(),
-        Value::Number(n) if integer_wanted => format!("number {n}"),
+        Value::Number(n) if integer_wanted => {
+            // As Go writes it, except that a fraction of zero is shown.
+            match n.as_f64().filter(|float| n.is_f64() && float.fract() == 0.0) {
+                Some(float) if float.abs() < super::number::INTEGRAL_MAX => format!("number {n}"),
+                _ => format!("number {}", String::from_utf8_lossy(&to_bytes(value))),
+            }
+        }
         Value::Number(_) => "number".to_owned(),
         Value::String(_) => "string".to_owned(),
         Value::Array(_) => "array".to_owned(),

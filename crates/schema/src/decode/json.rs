@@ -1,7 +1,10 @@
 //! JSON with an eye on members that are given twice.
 use super::budget::Budget;
 use super::{DecodeError, Decoded, JSON_DEPTH_MAX, number, syntax};
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::Deserialize;
+use serde::de::{
+    DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::{Map, Value};
 use setpoint_object::field::quote;
 use std::fmt;
@@ -10,14 +13,23 @@ pub(super) fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
     parse_within(body, Budget::default()).map(|(decoded, _)| decoded)
 }
 
+/// Parses, and leaves integral floats.
+pub(super) fn parse_typed(body: &[u8]) -> Result<Decoded, DecodeError> {
+    read(body, Budget::default(), true).map(|(decoded, _)| decoded)
+}
+
 /// Parses a text that is a part of a larger body: what that has taken before counts.
 pub(super) fn parse_within(body: &[u8], budget: Budget) -> Result<(Decoded, Budget), DecodeError> {
+    read(body, budget, false)
+}
+
+fn read(body: &[u8], budget: Budget, floats: bool) -> Result<(Decoded, Budget), DecodeError> {
     let text = match std::str::from_utf8(body) {
         Ok(text) => std::borrow::Cow::Borrowed(text),
         // Go replaces what is no UTF-8 by U+FFFD.
         Err(_) => String::from_utf8_lossy(body),
     };
-    let mut notes = Notes { budget: budget.clone(), ..Notes::default() };
+    let mut notes = Notes { budget: budget.clone(), floats, ..Notes::default() };
     let mut deserializer = serde_json::Deserializer::from_str(&text);
     let parsed = Tree(&mut notes)
         .deserialize(&mut deserializer)
@@ -25,12 +37,12 @@ pub(super) fn parse_within(body: &[u8], budget: Budget) -> Result<(Decoded, Budg
     match parsed {
         Ok(value) => Ok((Decoded { value, problems: notes.duplicates }, notes.budget)),
         Err(error) => {
-            if let Some(fault) = syntax::go_error(text.as_bytes(), JSON_DEPTH_MAX) {
+            if let Some(fault) = syntax::go_error(body, JSON_DEPTH_MAX) {
                 return Err(DecodeError(fault));
             }
             // Valid JSON that serde_json refuses. Go reads half a surrogate pair as U+FFFD.
             if let Some(whole) = syntax::without_lone_surrogates(&text) {
-                return parse_within(whole.as_bytes(), budget);
+                return read(whole.as_bytes(), budget, floats);
             }
             Err(DecodeError(match syntax::number_beyond_float(&text) {
                 Some(number) => {
@@ -62,6 +74,8 @@ struct Notes {
     path: String,
     duplicates: Vec<String>,
     budget: Budget,
+    /// Whether integral floats stay floats.
+    floats: bool,
 }
 
 /// Deserializes one value.
@@ -93,7 +107,10 @@ impl<'de> Visitor<'de> for Tree<'_> {
         Ok(i64::try_from(value).map_or_else(|_| Value::from(value as f64), Value::from))
     }
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(number::float(value).unwrap_or(Value::Null))
+        // `-0` is an integer, and serde_json reads it as a float.
+        let float = self.0.floats && value != 0.0;
+        Ok(if float { Some(Value::from(value)) } else { number::float(value) }
+            .unwrap_or(Value::Null))
     }
     fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
         self.0.budget.value(value.len()).map_err(E::custom)?;
@@ -132,5 +149,79 @@ impl<'de> Visitor<'de> for Tree<'_> {
             members.insert(key, value);
         }
         Ok(Value::Object(members))
+    }
+}
+
+/// The text of the number at a path like `spec.containers[0].ports[1].hostPort`.
+pub fn number_at(body: &[u8], path: &str) -> Option<String> {
+    let text = std::str::from_utf8(body).ok()?;
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let found = NumberAt { path, found: None }.deserialize(&mut deserializer).ok()??;
+    found.starts_with(|c: char| c == '-' || c.is_ascii_digit()).then_some(found)
+}
+
+/// Reads the value at the rest of a path; of a member given twice, the last one.
+struct NumberAt<'p> {
+    path: &'p str,
+    found: Option<String>,
+}
+
+impl NumberAt<'_> {
+    /// The rest of the path after a member or an index, if it leads there.
+    fn after(&self, step: &str) -> Option<&str> {
+        let rest = self.path.strip_prefix(step)?;
+        match rest.as_bytes().first() {
+            None | Some(b'[') => Some(rest),
+            Some(b'.') => Some(&rest[1..]),
+            Some(_) => None,
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for NumberAt<'_> {
+    type Value = Option<String>;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        if self.path.is_empty() {
+            let raw = <&serde_json::value::RawValue>::deserialize(deserializer)?;
+            return Ok(Some(raw.get().to_owned()));
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for NumberAt<'_> {
+    type Value = Option<String>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object or a list")
+    }
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<Self::Value, A::Error> {
+        for index in 0.. {
+            let step = format!("[{index}]");
+            let more = match self.after(&step) {
+                Some(path) => {
+                    let item = seq.next_element_seed(NumberAt { path, found: None })?;
+                    let more = item.is_some();
+                    self.found = item.flatten().or(self.found);
+                    more
+                }
+                None => seq.next_element::<IgnoredAny>()?.is_some(),
+            };
+            if !more {
+                break;
+            }
+        }
+        Ok(self.found)
+    }
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self::Value, A::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            match self.after(&key) {
+                Some(path) => {
+                    let member = map.next_value_seed(NumberAt { path, found: None })?;
+                    self.found = member.or(self.found);
+                }
+                None => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(self.found)
     }
 }

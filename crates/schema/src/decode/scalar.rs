@@ -12,6 +12,8 @@ pub(super) enum Fault {
     Type,
     /** An item of a list of bytes is none. What it is, in Go's words. */
     Item(String),
+    /** It is no string. What it is, in Go's words. */
+    NotAString(String),
     /** Go's sentence. */
     Text(String),
 }
@@ -37,8 +39,7 @@ pub(super) fn canonical(scalar: Scalar, value: &mut Value) -> Result<(), Fault> 
 }
 
 fn not_a_string(value: &Value) -> Fault {
-    let found = super::go_type::found(value, false);
-    Fault::Text(format!("json: cannot unmarshal {found} into Go value of type string"))
+    Fault::NotAString(super::go_type::found(value, false))
 }
 
 fn quantity(value: &mut Value) -> Result<(), Fault> {

@@ -323,3 +323,56 @@ fn problems_of_a_json_body_come_in_document_order() {
         unknown field "status.b""#]]
     .assert_eq(&field_problems(&schema, body.as_bytes()).join("\n"));
 }
+
+#[test]
+fn floats_are_no_integers_of_built_in_kinds() {
+    let schema = crate::builtin::type_schema("", "v1", "Service").unwrap();
+    let conformed = |ports: &str| {
+        let body = format!(r#"{{"metadata":{{"name":"x"}},"spec":{{"ports":[{ports}]}}}}"#);
+        let mut value = parse_typed(body.as_bytes(), Format::Json).unwrap().value;
+        let error = conform(&schema, "Service", &mut value, &mut Vec::new()).err();
+        let written = conform_error(&schema, "Service", body.as_bytes(), Format::Json);
+        assert_eq!(error.is_some(), written.is_some(), "{body}");
+        written.map_or_else(|| value["spec"]["ports"].to_string(), |error| error.to_string())
+    };
+    for (number, expect) in [
+        (
+            "1.0",
+            expect![
+                "json: cannot unmarshal number 1.0 into Go struct field ServicePort.spec.ports.port of type int32"
+            ],
+        ),
+        (
+            "1e0",
+            expect![
+                "json: cannot unmarshal number 1e0 into Go struct field ServicePort.spec.ports.port of type int32"
+            ],
+        ),
+        (
+            "10E-1",
+            expect![
+                "json: cannot unmarshal number 10E-1 into Go struct field ServicePort.spec.ports.port of type int32"
+            ],
+        ),
+        (
+            "99999999999999999999",
+            expect![
+                "json: cannot unmarshal number 99999999999999999999 into Go struct field ServicePort.spec.ports.port of type int32"
+            ],
+        ),
+        ("-0", expect![[r#"[{"port":80,"targetPort":0},{"port":0,"targetPort":0}]"#]]),
+    ] {
+        expect.assert_eq(&conformed(&format!(r#"{{"port":80}},{{"port":{number}}}"#)));
+    }
+    expect!["json: cannot unmarshal number 1.0 into Go struct field ServicePort.spec.ports.targetPort of type int32"]
+        .assert_eq(&conformed(r#"{"port":80,"targetPort":1.0}"#));
+}
+
+#[test]
+fn floats_stay_numbers_where_any_number_may_be() {
+    let schema = crate::builtin::type_schema("apps", "v1", "ControllerRevision").unwrap();
+    let body = br#"{"revision":1,"data":{"a":1.0,"b":[1e3],"c":0.5}}"#;
+    let mut value = parse_typed(body, Format::Json).unwrap().value;
+    conform(&schema, "ControllerRevision", &mut value, &mut Vec::new()).unwrap();
+    assert_eq!(value["data"], json!({"a": 1, "b": [1000], "c": 0.5}));
+}

@@ -2,7 +2,7 @@
 
 use super::notation::json_type;
 use super::rejected;
-use crate::decode::{Format, JSON_DEPTH_MAX, note, parse};
+use crate::decode::{Format, JSON_DEPTH_MAX, note, parse, parse_typed};
 use serde_json::Value;
 use setpoint_object::{ApiError, Reason, field};
 use std::num::IntErrorKind;
@@ -39,7 +39,7 @@ pub fn json_patch(
     problems: &mut Vec<String>,
 ) -> Result<(), ApiError> {
     let undecodable = |why: &str| ApiError::bad_request(format!("error decoding patch: {why}"));
-    let decoded = parse(patch, Format::Json).map_err(|error| undecodable(&error.0))?;
+    let decoded = parse_typed(patch, Format::Json).map_err(|error| undecodable(&error.0))?;
     let operations = match decoded.value {
         Value::Array(operations) => operations,
         Value::Null => return Ok(()),

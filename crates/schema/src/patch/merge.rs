@@ -1,11 +1,11 @@
 //! Merge patch (RFC 7386).
 
-use crate::decode::{Format, parse};
+use crate::decode::{Format, parse_typed};
 use serde_json::{Map, Value};
 use setpoint_object::ApiError;
 
 /// RFC 7386: objects merge, `null` deletes, everything else replaces. `null`s inside content that
-/// is new vanish.
+/// is new vanish. Integral floats stay floats, see [`crate::decode::parse_typed`].
 ///
 /// # Errors
 /// 400 for a body that is no JSON object; nothing else can fail.
@@ -14,7 +14,7 @@ pub fn merge_patch(
     patch: &[u8],
     problems: &mut Vec<String>,
 ) -> Result<(), ApiError> {
-    let decoded = parse(patch, Format::Json)
+    let decoded = parse_typed(patch, Format::Json)
         .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
     let patch = match decoded.value {
         Value::Object(patch) => patch,

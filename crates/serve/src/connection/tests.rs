@@ -149,6 +149,22 @@ async fn unread_body_is_drained_and_is_not_a_head() {
     assert_eq!(rest(near).await.matches("200 OK").count(), 2);
 }
 
+/// A proxy sends one header for each group of a user.
+#[tokio::test(start_paused = true)]
+async fn a_request_may_have_a_thousand_headers() {
+    let mut tasks = JoinSet::new();
+    let stop = CancellationToken::new();
+    for (n, code) in [(1500, "200 OK"), (3000, "431 Request Header Fields Too Large")] {
+        let answer = async |_: Request<Received>| full("yes");
+        let near = &mut connect(&mut tasks, Protocol::Http1, &stop, answer);
+        let groups: String = (0..n).map(|i| format!("x-remote-group: g{i}\r\n")).collect();
+        let head = format!("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{groups}\r\n");
+        _ = near.write_all(head.as_bytes()).await;
+        let answer = rest(near).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{answer}");
+    }
+}
+
 /// A client that writes its whole request before it reads a response, and one that never stops.
 #[tokio::test(start_paused = true)]
 async fn peer_that_sends_a_body_over_all_limits_still_gets_its_response() {

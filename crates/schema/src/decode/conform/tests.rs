@@ -166,7 +166,12 @@ fn wrong_types_are_refused_as_in_go() {
                 "json: cannot unmarshal string into Go struct field Widget.spec of type v1.WidgetSpec"
             ],
         ),
-        (json!({"port": true}), expect!["json: cannot unmarshal bool into Go value of type int32"]),
+        (
+            json!({"port": true}),
+            expect![
+                "json: cannot unmarshal bool into Go struct field WidgetSpec.spec.port of type int32"
+            ],
+        ),
         (
             json!({"data": {"a": [1, "x"]}}),
             expect![
