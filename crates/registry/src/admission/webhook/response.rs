@@ -81,7 +81,7 @@ async fn post(
             WebhookError::Call(text) => format!("failed to call webhook: {text}"),
         })
     })?;
-    let answer: Answer = serde_json::from_slice(&answer).map_err(|error| {
+    let answer = decode(&answer).map_err(|error| {
         Failure::Call(format!("failed to call webhook: {}", undecodable(&error)))
     })?;
     let invalid =
@@ -109,6 +109,34 @@ async fn post(
     patch::operations(&patch).map_err(|error| {
         Failure::Call(format!("received undecodable patch in webhook response: {error}"))
     })
+}
+
+/// An answer as the reference decodes it: null is an absent member, and a code is any number of 32
+/// bits. A refusal that were undecodable would let the request pass if the hook fails open.
+fn decode(answer: &[u8]) -> Result<Answer, serde_json::Error> {
+    let mut answer: Value = serde_json::from_slice(answer)?;
+    drop_nulls(&mut answer);
+    if let Some(code) = answer.pointer_mut("/response/status/code")
+        && let Some(number) = code.as_i64().and_then(|code| i32::try_from(code).ok())
+        && u16::try_from(number).is_err()
+    {
+        *code = if number < 0 { 400 } else { 500 }.into();
+    }
+    serde_json::from_value(answer)
+}
+/// As deep as the JSON parser reads.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|_, member| !member.is_null());
+            members.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => {
+            items.retain(|item| !item.is_null());
+            items.iter_mut().for_each(drop_nulls);
+        }
+        _ => {}
+    }
 }
 
 /// What is wrong with a patch and its type.
@@ -225,6 +253,26 @@ mod tests {
             let text = format!("{denied} without explanation");
             assert_eq!(check(status), (400, String::new(), text, failure()));
         }
+    }
+
+    #[test]
+    fn members_that_are_null_and_odd_codes_are_no_reason_to_let_a_refusal_pass() {
+        let refused = |status: Value| {
+            let response = json!({"uid": "u", "allowed": null, "warnings": [null, "w"],
+                "auditAnnotations": null, "status": status});
+            let review = json!({"kind": "AdmissionReview", "response": response});
+            let response = decode(review.to_string().as_bytes()).unwrap().response.unwrap();
+            assert!(!response.allowed);
+            assert_eq!(response.warnings.unwrap(), ["w"]);
+            refusal("n.a.b", response.status).0
+        };
+        let denied = "admission webhook \"n.a.b\" denied the request: no";
+        for (code, shown) in [(-5, 400), (0, 400), (403, 403), (70_000, 500)] {
+            let error = refused(json!({"code": code, "message": "no", "reason": null,
+                "metadata": null, "details": {"name": null, "causes": null}}));
+            assert_eq!((error.code, &*error.message), (Some(shown), denied), "{code}");
+        }
+        assert!(decode(br#"{"response":{"status":{"code":"403"}}}"#).is_err());
     }
 
     #[test]
