@@ -320,7 +320,8 @@ impl Attributes {
         name
     }
 
-    /// Adds a warning to the answer, once. Drops it if it is empty, or if there are [`WARNINGS_MAX`] already.
+    /// Adds a warning to the answer, once. Drops an empty one, and any if there are
+    /// [`WARNINGS_MAX`] already.
     pub fn warn(&self, text: impl Into<String>) {
         let text = text.into();
         if text.is_empty() {
