@@ -320,13 +320,15 @@ impl Attributes {
         name
     }
 
-    /// Adds a warning to the answer, once. Drops it if it is empty, or if there are [`WARNINGS_MAX`]
-    /// already.
+    /// Adds a warning to the answer, once. Drops an empty one, and any if there are
+    /// [`WARNINGS_MAX`] already.
     pub fn warn(&self, text: impl Into<String>) {
         let text = text.into();
+        if text.is_empty() {
+            return;
+        }
         let mut warnings = self.notes.warnings.lock();
-        let has_room = warnings.len() < WARNINGS_MAX;
-        if has_room && !text.is_empty() && !warnings.contains(&text) {
+        if warnings.len() < WARNINGS_MAX && !warnings.contains(&text) {
             warnings.push(text);
         }
     }

@@ -89,31 +89,18 @@ impl Write<'_> {
             Format::Yaml => unknown(&e.to_string()),
             _ => unrecognized(&e.to_string()),
         })?;
-        let type_name = match &decoded.value {
-            Value::Object(members) => {
-                for name in ["apiVersion", "kind"] {
-                    if let Some(value) =
-                        members.get(name).filter(|v| !v.is_string() && !v.is_null())
-                    {
-                        return Err(unrecognized(&format!(
-                            "json: cannot unmarshal {} into Go struct field .{name} of type string",
-                            json_type(value)
-                        )));
-                    }
-                }
-                let version = type_of(&decoded.value).0;
-                if version.matches('/').count() > 1 {
-                    return Err(unknown(&format!("unexpected GroupVersion string: {version}")));
-                }
-                return Ok((decoded.value, decoded.problems));
-            }
+        if decoded.value.is_null() {
             // `null`, and YAML without a document.
-            Value::Null => return Ok((Value::Object(Map::new()), decoded.problems)),
-            other => json_type(other),
-        };
-        Err(unrecognized(&format!(
-            "json: cannot unmarshal {type_name} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
-        )))
+            return Ok((Value::Object(Map::new()), decoded.problems));
+        }
+        if let Some(fault) = decode::type_fault(&decoded.value) {
+            return Err(unrecognized(&fault));
+        }
+        let version = type_of(&decoded.value).0;
+        if version.matches('/').count() > 1 {
+            return Err(unknown(&format!("unexpected GroupVersion string: {version}")));
+        }
+        Ok((decoded.value, decoded.problems))
     }
     /// Checks `apiVersion` and `kind` against the endpoint, or fills them in where that is allowed.
     fn check_kind(
@@ -267,13 +254,8 @@ fn go_kind_fault(gvk: &GroupVersionKind, found: &GroupVersionKind, body: &[u8]) 
 ///
 /// The text of the decoder.
 pub(super) fn check_patched_kind(gvk: &GroupVersionKind, object: &Value) -> Result<(), String> {
-    for name in ["apiVersion", "kind"] {
-        if let Some(value) = object.get(name).filter(|v| !v.is_string() && !v.is_null()) {
-            return Err(format!(
-                "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go struct field .{name} of type string",
-                json_type(value)
-            ));
-        }
+    if let Some(fault) = decode::type_fault(object) {
+        return Err(format!("couldn't get version/kind; json parse error: {fault}"));
     }
     let version = type_of(object).0;
     if version.matches('/').count() > 1 {

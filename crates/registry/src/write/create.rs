@@ -110,7 +110,10 @@ impl Write<'_> {
         let version = object.resource_version().to_owned();
         let has_version = parse_resource_version(&version).is_ok_and(|version| version != 0);
         object.set_meta("resourceVersion", Value::Null);
-        let mut stored = self.stored_tree(object).await?;
+        let mut stored = match self.converts_last() {
+            true => object,
+            false => self.stored_tree(object).await?,
+        };
         self.prepare_create(&mut stored);
         let mut errors = field::Errors::new();
         let (reservation, late) = self.begin(&mut stored, None, &mut errors).await?;
@@ -129,6 +132,9 @@ impl Write<'_> {
             self.attributes.warn(warning);
         }
         self.inner.admission.validate(review, Some(&stored)).await?;
+        if self.converts_last() {
+            stored = self.stored_tree(stored).await?;
+        }
         // The reference refuses it where it writes, so that a dry run has it in its answer.
         if has_version && !self.options.dry_run {
             return Err(ApiError::unclassified(

@@ -197,19 +197,24 @@ impl Write<'_> {
         if self.is_reviewed {
             self.inner.admission.mutate(&review, &mut object).await?;
             metadata::deduplicate_admitted_owners(self.attributes, &mut object);
+            metadata::set_namespace(self.target, &mut object)?;
         }
         self.check_version(&object, found.modified)?;
         self.check_grant(&object, Some(old)).await?;
-        let mut new = self.stored_tree(object).await?;
-        self.prepare_update(&mut new, &stored);
+        // The two states that are compared have one version.
+        let (mut new, before) = match self.converts_last() {
+            true => (object, old),
+            false => (self.stored_tree(object).await?, &stored),
+        };
+        self.prepare_update(&mut new, before);
         let mut errors = field::Errors::new();
-        let (reservation, late) = self.begin(&mut new, Some(&stored), &mut errors).await?;
+        let (reservation, late) = self.begin(&mut new, Some(before), &mut errors).await?;
         if errors.is_empty() {
-            self.validate_update(&new, &stored, &mut errors);
+            self.validate_update(&new, before, &mut errors);
         }
         if self.target.subresource == Some(Subresource::Status) {
-            self.check_claim_status(&new, &stored, &mut errors).await;
-            admin_access::check(&review, &new, Some(&stored), &mut errors).await?;
+            self.check_claim_status(&new, before, &mut errors).await;
+            admin_access::check(&review, &new, Some(before), &mut errors).await?;
         }
         if errors.is_empty() {
             errors = late;
@@ -217,9 +222,9 @@ impl Write<'_> {
         if !errors.is_empty() {
             return Err(self.invalid(&new, &errors).into());
         }
-        self.check_params(&new, Some(&stored)).await?;
+        self.check_params(&new, Some(before)).await?;
         let warnings = match self.target.subresource {
-            None => (self.resource.kind.update_warnings)(&new, &stored),
+            None => (self.resource.kind.update_warnings)(&new, before),
             Some(Subresource::Status) => (self.resource.kind.status_warnings)(&new),
             Some(_) => Vec::new(),
         };
@@ -229,6 +234,9 @@ impl Write<'_> {
         }
         if self.is_finished(&new) {
             return self.finish(found, &stored, &new).await.map_err(Failed::Commit);
+        }
+        if self.converts_last() {
+            new = self.stored_tree(new).await?;
         }
         apply::settle_times(Some(&stored), &mut new);
         let encoded = to_bytes(&new);

@@ -16,6 +16,12 @@ impl Write<'_> {
         self.resource.gvk.version != self.resource.storage_version
             || self.resource.gvk.group != self.resource.storage_group
     }
+    /// Whether a new state is prepared and checked in the request's version, and converted to the
+    /// storage version after that: so it is for custom objects, whose versions have their own
+    /// schemas and rules. The rules of a built-in kind are those of its storage version.
+    pub(super) fn converts_last(&self) -> bool {
+        self.converts() && !self.resource.has_go_type()
+    }
     /// Whether a stored object has the present storage version. That of built-in kinds never
     /// changes.
     pub(super) fn is_storage_version(&self, stored: &Value) -> bool {

@@ -421,3 +421,69 @@ async fn mutating_policies_are_chosen_before_the_first_changes_the_object() {
     assert_eq!(made["metadata"]["labels"], json!({"x": "y", "z": "y"}));
     server.stop().await;
 }
+
+/// A mutating policy of ConfigMaps and Deployments with its binding.
+async fn enforce(server: &Server, name: &str, failure_policy: &str, mutation: Value) {
+    let group = "/apis/admissionregistration.k8s.io/v1";
+    let policy = json!({
+        "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": ["", "apps"], "apiVersions": ["v1"],
+                "operations": ["CREATE", "UPDATE"], "resources": ["configmaps", "deployments"],
+            }]},
+            "matchConditions": [{"name": "c", "expression":
+                format!("has(object.metadata.labels) && '{name}' in object.metadata.labels")}],
+            "reinvocationPolicy": "Never", "failurePolicy": failure_policy,
+            "mutations": [mutation],
+        },
+    });
+    server.create(&format!("{group}/mutatingadmissionpolicies"), policy).await.unwrap();
+    let binding = json!({"metadata": {"name": name}, "spec": {"policyName": name}});
+    server.create(&format!("{group}/mutatingadmissionpolicybindings"), binding).await.unwrap();
+    settle(server).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_merged_object_of_a_wrong_form_is_a_failure_of_the_policy() {
+    let server = server(|builder| builder).await;
+    let pod = "Object.spec.template.spec";
+    let expression = format!(
+        "Object{{spec: Object.spec{{template: Object.spec.template{{spec: {pod}{{containers: [
+            {pod}.containers{{name: 'main', resources: {pod}.containers.resources{{
+                limits: {{'cpu': 'x'}}}}}}]}}}}}}}}"
+    );
+    let mutation = json!({"patchType": "ApplyConfiguration",
+        "applyConfiguration": {"expression": expression}});
+    enforce(&server, "closed", "Fail", mutation.clone()).await;
+    enforce(&server, "open", "Ignore", mutation).await;
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let deployment = |name: &str| {
+        json!({"metadata": {"name": name, "labels": {name: ""}},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "main", "image": "a"}]}}}})
+    };
+    let refused = refused(server.create(deployments, deployment("closed")).await);
+    let text = "403 policy 'closed' with binding 'closed' denied request: unable to convert \
+        unstructured object to apps/v1, Kind=Deployment: quantities must match";
+    assert!(refused.starts_with(text), "{refused}");
+    let made = server.create(deployments, deployment("open")).await.unwrap();
+    assert_eq!(made["spec"]["template"]["spec"]["containers"][0]["resources"], json!({}));
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn admission_takes_no_update_to_another_namespace() {
+    let server = server(|builder| builder).await;
+    let expression = "[JSONPatch{op: 'replace', path: '/metadata/namespace', value: 'other'}]";
+    let mutation = json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}});
+    enforce(&server, "move", "Fail", mutation).await;
+    server.create(MAPS, json!({"metadata": {"name": "m"}})).await.unwrap();
+    let labelled = json!({"metadata": {"labels": {"move": ""}}});
+    assert_eq!(
+        refused(server.patch(&format!("{MAPS}/m"), labelled).await),
+        "400 the namespace of the provided object does not match the namespace sent on the request"
+    );
+    server.stop().await;
+}

@@ -127,7 +127,7 @@ fn definition(color: bool) -> Value {
     })
 }
 /// A server that serves `foos`, and the state of its converter.
-async fn serving() -> (Server, Arc<Mutex<State>>) {
+pub(crate) async fn serving() -> (Server, Arc<Mutex<State>>) {
     serving_with(|builder| builder).await
 }
 pub(crate) async fn serving_with(
@@ -143,7 +143,7 @@ pub(crate) async fn serving_with(
     catalogs.wait_for(|catalog| catalog.get("ex.io", "v2", "foos").is_some()).await.unwrap();
     (server, state)
 }
-fn foo(version: &str, name: &str, size: i64) -> Value {
+pub(crate) fn foo(version: &str, name: &str, size: i64) -> Value {
     let field = if version == "v1" { "size" } else { "length" };
     json!({"apiVersion": format!("ex.io/{version}"), "kind": "Foo",
         "metadata": {"name": name, "namespace": "default"}, "spec": {field: size}})

@@ -6,6 +6,7 @@ mod apply;
 mod bootstrap;
 mod closing;
 mod conversion;
+mod conversion_checks;
 mod conversion_large;
 mod create;
 mod custom;

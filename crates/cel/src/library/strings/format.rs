@@ -1,7 +1,7 @@
 //! `format`: verbs `%s %d %f %e %b %o %x %X %%`.
 //!
 //! As in cel-go's version 2, decimal numbers are written for readers of American English: groups of
-//! three digits, `2.5 × 10⁰³`, `∞`.
+//! three digits, `2.500000×10⁰³`, `∞`.
 
 use super::Result;
 use crate::eval::{Context, Error};
@@ -58,6 +58,7 @@ pub(super) fn format<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Resul
 /// A verb of a format: the part after a percent sign.
 struct Clause {
     verb: char,
+    /// The number between point and verb. For `%e`, a width.
     digits: usize,
     /// Its bytes.
     size: usize,
@@ -171,6 +172,7 @@ fn fixed(value: f64, digits: usize) -> String {
     if let Some(text) = infinite(value) {
         return text.to_owned();
     }
+    let value = without_negative_zero(value);
     let text = go::fixed(value.abs(), digits);
     let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
     let mut grouped = String::from(if value.is_sign_negative() { "-" } else { "" });
@@ -187,12 +189,13 @@ fn fixed(value: f64, digits: usize) -> String {
     grouped
 }
 
-/// `1.5 × 10⁰³`.
-fn scientific(value: f64, digits: usize) -> String {
+/// `1.500000×10⁰³`. As in cel-go, the number in the verb is not the number of digits, which is
+/// always the default, but the least number of characters.
+fn scientific(value: f64, width: usize) -> String {
     if let Some(text) = infinite(value) {
-        return text.to_owned();
+        return format!("{text:>width$}");
     }
-    let text = go::exponential(value, digits);
+    let text = go::exponential(without_negative_zero(value), DIGITS);
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "+00"));
     let raised = exponent.chars().filter_map(|c| match c {
         '-' => Some('⁻'),
@@ -201,7 +204,13 @@ fn scientific(value: f64, digits: usize) -> String {
         '3' => Some('³'),
         _ => char::from_u32('⁰' as u32 + c.to_digit(10)?),
     });
-    format!("{mantissa}\u{202f}×\u{202f}10{}", raised.collect::<String>())
+    let text = format!("{mantissa}×10{}", raised.collect::<String>());
+    format!("{text:>width$}")
+}
+
+/// Numbers for readers show no sign of zero.
+fn without_negative_zero(value: f64) -> f64 {
+    if value == 0.0 { 0.0 } else { value }
 }
 
 /// `%s`.
@@ -310,8 +319,12 @@ mod tests {
             ("'%.3f'.format([1.2345])", "1.234"),
             ("'%f'.format([1234567.5])", "1,234,567.500000"),
             ("'%f'.format(['-Infinity'])", "-∞"),
-            ("'%e'.format([2.71828])", "2.718280\\u202f×\\u202f10⁰⁰"),
-            ("'%.6e'.format([1052.032911275])", "1.052033\\u202f×\\u202f10⁰³"),
+            ("'%f %.1f'.format([-0.0, -0.5])", "0.000000 -0.5"),
+            ("'%e'.format([2.71828])", "2.718280×10⁰⁰"),
+            ("'%.6e'.format([1052.032911275])", "1.052033×10⁰³"),
+            ("'%.2e|%.0e'.format([2.56789, 2.5])", "2.567890×10⁰⁰|2.500000×10⁰⁰"),
+            ("'%.15e|%e'.format([-1.5e-7, 'NaN'])", "-1.500000×10⁻⁰⁷|   NaN"),
+            ("'%e'.format([-0.0])", "0.000000×10⁰⁰"),
             ("'%b %b %b'.format([5, -5, true])", "101 -101 1"),
             ("'%o %o'.format([11, -11])", "13 -13"),
             ("'%x %X %x'.format([30, 30, -30])", "1e 1E -1e"),

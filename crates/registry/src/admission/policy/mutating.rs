@@ -8,7 +8,7 @@ use crate::admission::mutated::{decode_other, decode_own, managed_fields, restor
 use crate::admission::{Review, subject};
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::{ApiError, Reason};
+use setpoint_object::{ApiError, GroupVersionKind, Reason};
 use setpoint_schema::builtin;
 use std::sync::Arc;
 
@@ -256,7 +256,7 @@ impl Mutating<'_> {
     ///
     /// # Errors
     ///
-    /// 500: the patched object has not its type.
+    /// 500: the object has not its type after a JSON patch.
     fn patched(
         &self,
         programs: &Programs,
@@ -289,11 +289,17 @@ impl Mutating<'_> {
             Ok(Some(patched)) => patched,
             other => return Ok(other),
         };
-        let problems = match is_own {
-            true => decode_own(row, &mut patched)?,
-            false => decode_other(&kind, &mut patched)?,
+        let decoded = match is_own {
+            true => decode_own(row, &mut patched),
+            false => decode_other(&kind, &mut patched),
         };
-        if is_json_patch && (!is_own || row.has_go_type()) && !problems.is_empty() {
+        let is_typed = !is_own || row.has_go_type();
+        let problems = match decoded {
+            Ok(problems) => problems,
+            Err(error) if is_typed && !is_json_patch => return Ok(Err(unconverted(&kind, &error))),
+            Err(error) => return Err(error),
+        };
+        if is_json_patch && is_typed && !problems.is_empty() {
             return Err(ApiError::internal(format_args!(
                 "strict decoding error: {}",
                 problems.join(", ")
@@ -301,6 +307,13 @@ impl Mutating<'_> {
         }
         Ok(Ok(Some(patched)))
     }
+}
+/// The text for a merged object that has not its type.
+fn unconverted(kind: &GroupVersionKind, error: &ApiError) -> String {
+    let text = &error.0.message;
+    let text = text.strip_prefix("Internal error occurred: ").unwrap_or(text);
+    let GroupVersionKind { group, version, kind } = kind;
+    format!("unable to convert unstructured object to {group}/{version}, Kind={kind}: {text}")
 }
 fn denied(policy: &Policy, binding: &Binding, text: &str) -> String {
     format!("policy '{}' with binding '{}' denied request: {text}", policy.name, binding.name)

@@ -123,16 +123,25 @@ async fn post(
     }
 }
 
-/// Reads an answer, in JSON or YAML, whatever its content type says. Errors have Go's words.
+/// Reads an answer as the reference does: in JSON or YAML, whatever its content type says; null is
+/// an absent member, and a code is any number of 32 bits. A refusal that could not be read would let
+/// the request pass if the hook fails open. Errors have Go's words.
 fn read(bytes: &[u8]) -> Result<Answer, String> {
     let untyped = |why: &str| format!("couldn't get version/kind; json parse error: {why}");
     let decoded = parse(bytes, Format::Json).or_else(|_| parse(bytes, Format::Yaml));
-    let answer = decoded.map_err(|error| untyped(&error.0))?.value;
+    let mut answer = decoded.map_err(|error| untyped(&error.0))?.value;
     if answer.is_null() {
         return Ok(Answer::default());
     }
     if let Some(fault) = type_fault(&answer) {
         return Err(untyped(&fault));
+    }
+    drop_nulls(&mut answer);
+    if let Some(code) = answer.pointer_mut("/response/status/code")
+        && let Some(number) = code.as_i64().and_then(|code| i32::try_from(code).ok())
+        && u16::try_from(number).is_err()
+    {
+        *code = if number < 0 { 400 } else { 500 }.into();
     }
     let response = &answer["response"];
     let wrong = |place: &str, value: &Value, ty: &str| {
@@ -161,6 +170,20 @@ const MEMBERS: [Member; 7] = [
     ("auditAnnotations", Value::is_object, "map[string]string"),
     ("warnings", Value::is_array, "[]string"),
 ];
+/// As deep as the JSON parser reads.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|_, member| !member.is_null());
+            members.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => {
+            items.retain(|item| !item.is_null());
+            items.iter_mut().for_each(drop_nulls);
+        }
+        _ => {}
+    }
+}
 
 /// What is wrong with a patch and its type.
 fn misplaced(
@@ -281,6 +304,26 @@ mod tests {
             let text = format!("{denied} without explanation");
             assert_eq!(check(status), (400, String::new(), text, failure()));
         }
+    }
+
+    #[test]
+    fn members_that_are_null_and_odd_codes_are_no_reason_to_let_a_refusal_pass() {
+        let refused = |status: Value| {
+            let response = json!({"uid": "u", "allowed": null, "warnings": [null, "w"],
+                "auditAnnotations": null, "status": status});
+            let review = json!({"kind": "AdmissionReview", "response": response});
+            let response = read(review.to_string().as_bytes()).unwrap().response.unwrap();
+            assert!(!response.allowed);
+            assert_eq!(response.warnings.unwrap(), ["w"]);
+            refusal("n.a.b", response.status).0
+        };
+        let denied = "admission webhook \"n.a.b\" denied the request: no";
+        for (code, shown) in [(-5, 400), (0, 400), (403, 403), (70_000, 500)] {
+            let error = refused(json!({"code": code, "message": "no", "reason": null,
+                "metadata": null, "details": {"name": null, "causes": null}}));
+            assert_eq!((error.code, &*error.message), (Some(shown), denied), "{code}");
+        }
+        assert!(read(br#"{"response":{"status":{"code":"403"}}}"#).is_err());
     }
 
     #[test]

@@ -1,0 +1,54 @@
+//! Checks of objects whose version is not the stored one.
+use crate::conversion::{V1, V2, foo, serving};
+use crate::definitions::DEFINITIONS;
+use crate::server::refused;
+use serde_json::{Value, json};
+use setpoint_registry::{PatchType, WriteOptions};
+
+#[tokio::test(start_paused = true)]
+async fn objects_are_checked_in_the_version_of_the_request() {
+    let (server, _state) = serving().await;
+    let definition = format!("{DEFINITIONS}/foos.ex.io");
+    let spec = "/spec/versions/1/schema/openAPIV3Schema/properties/spec";
+    let rule = json!([{"rule": "self.length < 10", "message": "too long"}]);
+    let patch = json!([
+        {"op": "add", "path": format!("{spec}/required"), "value": ["length"]},
+        {"op": "add", "path": format!("{spec}/x-kubernetes-validations"), "value": rule},
+    ]);
+    let json_patch = PatchType::Json;
+    let write = WriteOptions::default();
+    server.patch_with(&definition, json_patch, patch, &write).await.unwrap();
+    // The schema is in force once it refuses an object.
+    let mut nothing = foo("v2", "a", 1);
+    nothing["spec"] = json!({});
+    let mut catalogs = server.registry.catalog_changes();
+    while server.create(V2, nothing.clone()).await.is_ok() {
+        server.delete(&format!("{V2}/a")).await.unwrap();
+        catalogs.changed().await.unwrap();
+    }
+    let invalid = |why: &str| format!("422 Foo.ex.io \"a\" is invalid: {why}");
+    let unchecked = "<nil>: Invalid value: null: some validation rules were not checked because the \
+        object was invalid; correct the existing errors to complete validation";
+    let required = &*format!("[spec.length: Required value, {unchecked}]");
+    let long = "spec: Invalid value: too long";
+    let mut text = foo("v2", "a", 1);
+    text["spec"]["length"] = "x".into();
+    let kind = "spec.length: Invalid value: \"string\": spec.length in body must be of type integer: \"string\"";
+    assert_eq!(refused(server.create(V2, nothing).await), invalid(required));
+    assert_eq!(refused(server.create(V2, foo("v2", "a", 10)).await), invalid(long));
+    assert!(refused(server.create(V2, text).await).contains(kind));
+
+    let path = format!("{V2}/a");
+    let created = server.create(V2, foo("v2", "a", 1)).await.unwrap();
+    assert_eq!(created["metadata"]["generation"], 1);
+    let length = |length: Value| json!({"spec": {"length": length}});
+    assert_eq!(refused(server.patch(&path, length(Value::Null)).await), invalid(required));
+    assert_eq!(refused(server.patch(&path, length(json!(10))).await), invalid(long));
+    assert!(refused(server.patch(&path, length(json!("x"))).await).contains(kind));
+    let patched = server.patch(&path, length(json!(2))).await.unwrap();
+    assert_eq!(patched["metadata"]["generation"], 2);
+    // The other version has no such rules.
+    let v1 = server.patch(&format!("{V1}/a"), json!({"spec": {"size": 10}})).await.unwrap();
+    assert_eq!(v1["metadata"]["generation"], 3);
+    server.stop().await;
+}
