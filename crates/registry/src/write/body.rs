@@ -8,7 +8,6 @@ use serde_json::{Map, Value};
 use setpoint_object::field::quote;
 use setpoint_object::{ApiError, GroupVersion, GroupVersionKind, encode};
 use setpoint_schema::node::TypeSchema;
-use setpoint_schema::patch::json_type;
 use setpoint_schema::{builtin, decode};
 use std::fmt::Write as _;
 

@@ -110,9 +110,7 @@ impl Admission for Discreet {
 #[tokio::test(start_paused = true)]
 async fn reviews_pass_admission() {
     let server = server(|builder| builder.admission(Arc::new(Discreet))).await;
-    let of_user = |user: &str| {
-        json!({"spec": {"user": user, "nonResourceAttributes": {"path": "/x", "verb": "get"}}})
-    };
+    let of_user = |user: &str| json!({"spec": {"user": user, "nonResourceAttributes": {"path": "/x", "verb": "get"}}});
     let access = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
     assert!(server.create(access, of_user("jane")).await.is_ok());
     let own = json!({"spec": {"nonResourceAttributes": {"path": "/x", "verb": "get"}}});
