@@ -70,10 +70,10 @@ impl Volumes<'_> {
         let files = if let Some(path) = &volume.host_path {
             return Ok(PathBuf::from(&path.path));
         } else if let Some(claim) = &volume.persistent_volume_claim {
-            return self.claim(&claim.claim_name).await;
+            return self.claim(&claim.claim_name, false).await;
         } else if volume.ephemeral.is_some() {
             let pod = self.pod.metadata.name.as_deref().unwrap_or_default();
-            return self.claim(&format!("{pod}-{}", volume.name)).await;
+            return self.claim(&format!("{pod}-{}", volume.name), true).await;
         } else if volume.empty_dir.is_some() {
             shared_folder(&folder)?;
             return Ok(folder);
@@ -106,11 +106,21 @@ impl Volumes<'_> {
     }
 
     /// The folder of a claim: that of its volume if it is one of this machine, and one of our own
-    /// otherwise.
-    async fn claim(&self, name: &str) -> Result<PathBuf, BoxError> {
+    /// otherwise. `is_own`: the pod must control it.
+    async fn claim(&self, name: &str, is_own: bool) -> Result<PathBuf, BoxError> {
         let key = Request::new(self.namespace, name);
         let claim = self.client.api::<PersistentVolumeClaim>().get_live(&key).await?;
         let claim = claim.ok_or_else(|| format!("persistentvolumeclaim \"{name}\" not found"))?;
+        let mut owners = claim.metadata.owner_references.iter().flatten();
+        let controller = owners.find(|owner| owner.controller == Some(true));
+        if is_own && controller.is_none_or(|owner| owner.uid != *self.uid) {
+            let (namespace, pod) = (self.namespace, self.pod.metadata.name.as_deref());
+            let pod = pod.unwrap_or_default();
+            return Err(format!(
+                "PVC {namespace}/{name} was not created for pod {namespace}/{pod} (pod is not owner)"
+            )
+            .into());
+        }
         let bound = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
         if let Some(bound) = bound.filter(|bound| !bound.is_empty()) {
             let volumes = self.client.api::<PersistentVolume>();

@@ -122,6 +122,8 @@ pub struct Review<'a> {
     pub(crate) namespace: &'a str,
     /// The name or, for a new object without one, its `generateName`.
     pub(crate) name: &'a str,
+    /// The name that is tried for a new object with a `generateName`; empty before there is one.
+    pub(crate) generated: String,
     /// The stored object, on update and delete.
     pub(crate) old: Option<&'a Value>,
     /// The revision of `old`; 0 without one.
@@ -252,11 +254,12 @@ impl<'a> Review<'a> {
     pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
         self.attributes.annotate(key, value);
     }
-    /// 403 about the object. Refusals of a deletecollection name none, and neither do those of an
-    /// object without a name.
+    /// 403 about the object, by its generated name once it has one. Refusals of a deletecollection
+    /// name none, and neither do those of an object without a name.
     pub fn forbidden(&self, why: &str) -> ApiError {
         let name = match self.attributes.verb {
             Verb::DeleteCollection => "",
+            _ if !self.generated.is_empty() => &self.generated,
             _ => self.name,
         };
         let name = if name.is_empty() { "Unknown" } else { name };

@@ -9,6 +9,7 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::taint::Toleration;
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::Request;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A pod. Cheap to clone.
@@ -56,6 +57,8 @@ pub(crate) struct PodSpec {
     pub(crate) spread: Vec<Spread>,
     /// Names of claims; of ephemeral volumes, the name they will have.
     pub(crate) claims: Vec<String>,
+    /// Those of ephemeral volumes: the pod must control them.
+    pub(crate) own_claims: BTreeSet<String>,
     /// Disks that the pod names itself.
     pub(crate) disks: Vec<Disk>,
 }
@@ -276,12 +279,14 @@ impl PodSpec {
                     .to_owned(),
             })
         };
-        let claim = |volume: &Value| match volume["persistentVolumeClaim"]["claimName"].as_str() {
-            Some(name) => Some(name.to_owned()),
-            None => volume["ephemeral"]
-                .is_object()
-                .then(|| format!("{}-{}", pod.name(), text(&volume["name"]))),
+        let named = |volume: &Value| {
+            volume["persistentVolumeClaim"]["claimName"].as_str().map(str::to_owned)
         };
+        let own = |volume: &Value| {
+            let is_own = named(volume).is_none() && volume["ephemeral"].is_object();
+            is_own.then(|| format!("{}-{}", pod.name(), text(&volume["name"])))
+        };
+        let claim = |volume: &Value| named(volume).or_else(|| own(volume));
         Self {
             scheduler: text_or(&spec["schedulerName"], "default-scheduler"),
             is_gated: !items(&spec["schedulingGates"]).is_empty(),
@@ -310,6 +315,7 @@ impl PodSpec {
                 .map(|constraint| Spread::read(constraint, labels))
                 .collect(),
             claims: items(&spec["volumes"]).iter().filter_map(claim).collect(),
+            own_claims: items(&spec["volumes"]).iter().filter_map(own).collect(),
             disks: items(&spec["volumes"]).iter().filter_map(Disk::read).collect(),
         }
     }

@@ -195,6 +195,8 @@ pub(crate) struct Promise {
 /// A PersistentVolumeClaim.
 #[derive(Debug)]
 pub(crate) struct Claim {
+    /// The uid of its controller; empty if it has none.
+    pub(crate) controller: Arc<str>,
     pub(crate) is_deleting: bool,
     /// Empty until it is bound.
     pub(crate) volume: Arc<str>,
@@ -218,7 +220,10 @@ impl Claim {
             || claim["status"]["phase"] == "Bound";
         let spec = &claim["spec"];
         let volume = text(&spec["volumeName"]);
+        let owners = claim["metadata"]["ownerReferences"].as_array();
+        let controller = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
         Self {
+            controller: controller.map(|owner| text(&owner["uid"])).unwrap_or_default().into(),
             is_deleting: !claim.deletion_timestamp().is_empty(),
             volume: if is_bound { volume.into() } else { Arc::default() },
             is_named: !is_bound && !volume.is_empty(),

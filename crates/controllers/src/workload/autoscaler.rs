@@ -462,7 +462,7 @@ impl Run<'_> {
         let selecting = self.pass.selecting(self.request, &selector, &pods);
         if selecting.len() > 1 {
             let names: Vec<String> =
-                selecting.iter().map(|key| format!("{{{} {}}}", key.name, key.namespace)).collect();
+                selecting.iter().map(|key| format!("{}/{}", key.namespace, key.name)).collect();
             let error = format!(
                 "pods by selector {text} are controlled by multiple HPAs: [{}]",
                 names.join(" ")

@@ -305,7 +305,15 @@ impl Pass<'_> {
             Some(next) => Action::requeue_after((next + AFTER_RUN).since(self.now)),
             None => Action::await_change(),
         };
-        let Some(Due { run, is_many }) = due else { return Ok(action) };
+        let Some(Due { run, is_many }) = due else {
+            if action == Action::await_change() {
+                // A day that no month has.
+                let why = "time difference between two schedules is less than 1 second";
+                let note = format!("invalid schedule: {} : {why}", spec.schedule);
+                self.warning("InvalidSchedule", note);
+            }
+            return Ok(action);
+        };
         if is_many {
             self.warning(
                 "TooManyMissedTimes",

@@ -13,9 +13,11 @@
 //! | cordoned, or short of something | as the node says | `node.kubernetes.io/unschedulable`, `…/memory-pressure`, `…/disk-pressure`, `…/pid-pressure`, `…/network-unavailable` |
 //!
 //! The first two taints have the effects `NoSchedule` and `NoExecute`, the others `NoSchedule`.
-//! Pods on a node that is not ready are not ready either. Taints with other keys are left alone.
+//! Pods on a silent node are not ready either. Those of a node that says itself that it is not
+//! ready are as it says: it still reports them. Taints with other keys are left alone.
 //! [`super::taint_eviction`] removes the pods.
 
+use super::COMPONENT;
 use super::node_pods::{BY_NODE, NodePod, NodeView, by_node};
 use crate::first_error::FirstError;
 use crate::setup::Setup;
@@ -200,7 +202,7 @@ impl Pass {
             }
         }
         let is_tainted = self.taint(&node, request, &ready, context).await?;
-        if ready != "True" {
+        if ready == "Unknown" {
             not_ready(request, context).await?;
         }
         if !is_tainted {
@@ -256,7 +258,7 @@ impl Pass {
         let patch = json!({
             "metadata": {"uid": node.metadata.uid}, "status": {"conditions": conditions},
         });
-        let api = context.client().api::<NodeView>();
+        let api = context.client().field_manager(COMPONENT).api::<NodeView>();
         ignore_not_found(api.patch_status(request, &Patch::Strategic(patch)).await)?;
         if node.condition("Ready") == "True" {
             let reference = ObjectReference::of(node);
@@ -288,7 +290,7 @@ impl Pass {
             patch["spec"]["taints"] = Value::Null;
         }
         // This pass may have written the status: then the node is newer.
-        let api = context.client().api::<NodeView>();
+        let api = context.client().field_manager(COMPONENT).api::<NodeView>();
         match api.patch(request, &Patch::Merge(patch)).await {
             Err(error) if error.is_conflict() => Ok(false),
             patched => Ok(ignore_not_found(patched).map(|_| true)?),
@@ -360,9 +362,10 @@ fn taints(node: &NodeView, ready: &str, now: Timestamp) -> Vec<Taint> {
     taints
 }
 
-/// Pods on a node that is not ready are not ready.
+/// Pods on a silent node are not ready. Reason and message of their conditions stay.
 async fn not_ready(node: &Request, context: &Context) -> Result<(), BoxError> {
-    let api = context.client().api::<NodePod>();
+    let client = context.client().field_manager(COMPONENT);
+    let api = client.api::<NodePod>();
     let pods = api.lister()?.by_index(BY_NODE, &node.name)?;
     let is_ready = |pod: &&Arc<NodePod>| {
         let conditions = &pod.status.conditions;
@@ -375,12 +378,11 @@ async fn not_ready(node: &Request, context: &Context) -> Result<(), BoxError> {
         let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
         let key = Request::new(namespace.unwrap_or_default(), name.unwrap_or_default());
         let condition = json!({
-            "type": "Ready", "status": "False", "reason": "NodeNotReady",
-            "message": "Node is not ready",
+            "type": "Ready", "status": "False",
             "lastTransitionTime": context.clock().now().rfc3339(),
         });
         let patch = json!({"metadata": {"uid": meta.uid}, "status": {"conditions": [condition]}});
-        let status = context.client().api::<core::Pod>().subresource::<Value>("status");
+        let status = client.api::<core::Pod>().subresource::<Value>("status");
         let patched = status.patch(&key, &Patch::Strategic(patch)).await;
         let is_gone = patched.as_ref().is_err_and(|error| error.is_not_found());
         if is_gone || errors.note(patched).is_none() {

@@ -11,6 +11,7 @@
 //! pod, which it remembers until the pod leaves or may stay. A restart of the controller begins
 //! that time again.
 
+use super::COMPONENT;
 use super::node_pods::{BY_NODE, NodePod, NodeView, by_node};
 use super::pod_control::disruption_target;
 use crate::setup::Setup;
@@ -233,7 +234,7 @@ async fn evict(key: &Request, pod: &NodePod, context: &Context) -> Result<Action
     let now = context.clock().now();
     let condition = disruption_target(&pod.metadata, "True", Some(cause), now);
     let patch = json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
-    let api = context.client().api::<core::Pod>();
+    let api = context.client().field_manager(COMPONENT).api::<core::Pod>();
     let noted = api.subresource::<Value>("status").patch(key, &Patch::Strategic(patch)).await;
     // A conflict does not say whether another pod has the name: the pass is repeated.
     match noted {

@@ -65,7 +65,9 @@ impl Write<'_> {
         }
         for attempt in 1.. {
             let mut candidate = object.clone();
-            candidate.set_meta("name", self.inner.generated_name(&base).into());
+            let name = self.inner.generated_name(&base);
+            review.generated.clone_from(&name);
+            candidate.set_meta("name", name.into());
             match self.create_named(candidate, &mut review, spare).await {
                 Err(error) if error.reason() == Reason::AlreadyExists => {
                     if attempt == GENERATE_ATTEMPTS_MAX {
@@ -293,6 +295,7 @@ impl Write<'_> {
             operation,
             namespace: &self.target.namespace,
             name,
+            generated: String::new(),
             old: old.map(|(old, _)| old),
             revision: old.map_or(0, |(_, revision)| revision.0),
             options,

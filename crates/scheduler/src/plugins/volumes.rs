@@ -84,9 +84,21 @@ pub(crate) fn check_claims(view: &View, pod: &Pod) -> Result<Vec<LateClaim>, Str
     let mut late = Vec::new();
     for name in &pod.spec.claims {
         let key = Request::new(pod.key.namespace.clone(), &**name);
+        let is_own = pod.spec.own_claims.contains(name);
         let Some(claim) = view.claims.get(&key) else {
-            return Err(format!("persistentvolumeclaim {name:?} not found"));
+            return Err(match is_own {
+                true => format!(
+                    "waiting for ephemeral volume controller to create the persistentvolumeclaim {name:?}"
+                ),
+                false => format!("persistentvolumeclaim {name:?} not found"),
+            });
         };
+        if is_own && claim.controller != pod.uid {
+            return Err(format!(
+                "PVC {key} was not created for pod {} (pod is not owner)",
+                pod.key
+            ));
+        }
         if claim.is_deleting {
             return Err(format!("persistentvolumeclaim {name:?} is being deleted"));
         }

@@ -57,6 +57,14 @@ async fn objects_are_counted_and_refused_beyond_the_limit() {
         let refused = r#"secrets "s3" is forbidden: exceeded quota: q, requested: count/secrets=1, used: count/secrets=2, limited: count/secrets=2"#;
         for path in [SECRETS, &dry] {
             assert_eq!(admin.post(path, &named("Secret", "s3")).await.refusal(), (403, refused));
+            // One without a name is called by the name that it would have got.
+            let mut nameless = named("Secret", "");
+            nameless["metadata"] = json!({"generateName": "s3-"});
+            let answer = admin.post(path, &nameless).await;
+            let (code, message) = answer.refusal();
+            let name = message.split('"').nth(1).unwrap();
+            assert_eq!((code, name.len(), &name[..3]), (403, 8, "s3-"), "{message}");
+            assert_eq!(message.replace(name, "s3"), refused);
         }
         // A create that fails charges nothing.
         assert_eq!(admin.delete(&format!("{SECRETS}/s1")).await.code, 200);

@@ -287,7 +287,7 @@ async fn targets_that_cannot_be_scaled(_: &TestEnv) {
     cluster.create(AUTOSCALERS, &second).await;
     assert_eq!(
         reason("two", ACTIVE, "AmbiguousSelector").await,
-        "pods by selector app=two are controlled by multiple HPAs: [{second default} {two default}]"
+        "pods by selector app=two are controlled by multiple HPAs: [default/second default/two]"
     );
 
     tokio::time::sleep(Duration::from_secs(2)).await;

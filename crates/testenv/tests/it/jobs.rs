@@ -364,6 +364,19 @@ async fn cron_job_creates_jobs_at_its_times_and_keeps_the_last_ones(env: &TestEn
 }
 
 #[setpoint_testenv::test(crate = setpoint_testenv)]
+async fn schedule_that_no_day_fits_is_an_event(env: &TestEnv) {
+    let cluster = Cluster::start(env, "job,cronjob");
+    cluster.create(CRON_JOBS, &cron_job("never", "0 0 31 2 *", json!({}))).await;
+    cluster.create(CRON_JOBS, &cron_job("leap", "0 0 29 2 *", json!({}))).await;
+    let off = json!({"suspend": true});
+    cluster.create(CRON_JOBS, &cron_job("off", "0 0 30 2 *", off)).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let event = "Warning InvalidSchedule invalid schedule: 0 0 31 2 * : time difference between two schedules is less than 1 second";
+    assert_eq!(cluster.events("CronJob").await, [event]);
+    assert_eq!(cluster.list(JOBS).await, Vec::<Value>::new());
+}
+
+#[setpoint_testenv::test(crate = setpoint_testenv)]
 async fn concurrency_policy_decides_about_running_jobs(env: &TestEnv) {
     let cluster = Cluster::start(env, "job,cronjob");
     let user = async {

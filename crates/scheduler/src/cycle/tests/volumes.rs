@@ -106,6 +106,38 @@ fn two_claims_of_a_pod_get_two_volumes_of_one_node() {
 }
 
 #[test]
+fn the_claim_of_an_ephemeral_volume_must_be_the_pods() {
+    let mut cluster = Cluster::with_volumes();
+    let spec = json!({"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]});
+    let owned = |uid: &str, more: Value| {
+        let mut owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid});
+        for (member, value) in more.as_object().into_iter().flatten() {
+            owner[member] = value.clone();
+        }
+        let metadata = json!({"annotations": {}, "ownerReferences": [owner]});
+        claim("made", "1Gi", json!({"metadata": metadata}))
+    };
+    let refused = cluster.schedule(json!({}), spec.clone());
+    let why =
+        r#"waiting for ephemeral volume controller to create the persistentvolumeclaim "p1-v""#;
+    assert!(refused.contains(why), "{refused}");
+    for (name, foreign) in [
+        ("p2-v", claim("made", "1Gi", Value::Null)),
+        ("p3-v", owned("uid3", Value::Null)),
+        ("p4-v", owned("uid1", json!({"controller": true}))),
+    ] {
+        cluster.claim(name, &foreign);
+        let refused = cluster.schedule(json!({}), spec.clone());
+        let pod = name.trim_end_matches("-v");
+        let why =
+            format!("PVC default/{name} was not created for pod default/{pod} (pod is not owner)");
+        assert!(refused.contains(&why), "{refused}");
+    }
+    cluster.claim("p5-v", &owned("uid5", json!({"controller": true})));
+    assert_eq!(cluster.schedule(json!({}), spec), "a");
+}
+
+#[test]
 fn volumes_are_made_where_the_class_and_an_earlier_choice_say() {
     let mut cluster = Cluster::with_volumes();
     let made = cluster.claim("made", &claim("made", "1Gi", Value::Null));
