@@ -106,6 +106,7 @@ impl Observers {
             answer: OnceLock::new(),
             answer_left_out: AtomicBool::new(false),
             failure: OnceLock::new(),
+            success: OnceLock::new(),
             observers: self.clone(),
             request: request.clone(),
             impersonated: OnceLock::new(),
@@ -150,6 +151,7 @@ pub(crate) struct Observation {
     answer: OnceLock<Bytes>,
     answer_left_out: AtomicBool,
     failure: OnceLock<Arc<Status>>,
+    success: OnceLock<Arc<Status>>,
     /// The watch, as the limits count it.
     watch: OnceLock<OpenWatch>,
     /// The span of the request, if it is traced.
@@ -228,6 +230,14 @@ impl Observation {
         if self.level >= AuditLevel::Metadata {
             // The first one is the answer.
             let _ = self.failure.set(Arc::new((*error.0).clone()));
+        }
+    }
+
+    /// The object is gone; the answer is this `Status`.
+    pub(crate) fn succeeded(&self, status: &Status) {
+        if self.level >= AuditLevel::Metadata {
+            // Once: a request has one answer.
+            let _ = self.success.set(Arc::new(status.clone()));
         }
     }
 
@@ -310,6 +320,7 @@ impl Observation {
             answer: self.answer.get().cloned(),
             answer_left_out: self.answer_left_out.load(Ordering::Relaxed),
             failure: self.failure.get().cloned(),
+            success: self.success.get().cloned(),
         }
     }
 

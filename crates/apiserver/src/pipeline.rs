@@ -139,6 +139,10 @@ impl Inner {
                 deadline::expired()
             })
         };
+        // In every answer: without the token, the user may be another one, who is refused later.
+        if let Some(warning) = extra_space(&parts.headers) {
+            respond::add_warnings(response.headers_mut(), &[warning.to_owned()]);
+        }
         for change in std::mem::take(&mut *changes.lock()) {
             response = change(response);
         }
@@ -301,13 +305,8 @@ impl Inner {
             respond::error_in(error, &parts.headers, style, types)
         };
         let failed = |error: &ApiError| failed_in(error, Types::default());
-        if let Some(warning) = extra_space(&parts.headers) {
-            attributes.warn(warning);
-        }
         if !is_known {
-            let mut response = failed(&ApiError::unauthorized());
-            respond::add_warnings(response.headers_mut(), &attributes.warnings());
-            return response;
+            return failed(&ApiError::unauthorized());
         }
         keep_connection(&parts.extensions, &attributes.identity);
         let attributes = match self.impersonate(parts, &attributes).await {

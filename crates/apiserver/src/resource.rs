@@ -210,6 +210,8 @@ impl Exchange<'_> {
             }
             Deleted::Gone { uid } => {
                 let status = deleted_status(target, uid);
+                self.observation.succeeded(&status);
+                let status = ApiError(Box::new(status)).to_json().into();
                 self.object(StatusCode::OK, accepted, target, status, true).await
             }
         }
@@ -453,9 +455,9 @@ fn code(created: bool) -> StatusCode {
 }
 
 /// The Success `Status` of a delete that removed the object.
-fn deleted_status(target: &Target, uid: String) -> Bytes {
+fn deleted_status(target: &Target, uid: String) -> Status {
     let resource = target.resource.group_resource();
-    let status = Status {
+    Status {
         status: "Success".to_owned(),
         details: Some(Details {
             name: target.name.clone(),
@@ -465,6 +467,5 @@ fn deleted_status(target: &Target, uid: String) -> Bytes {
             ..Details::default()
         }),
         ..Status::default()
-    };
-    ApiError(Box::new(status)).to_json().into()
+    }
 }

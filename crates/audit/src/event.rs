@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use setpoint_apiserver::{AuditEvent, AuditLevel, Stage};
 use setpoint_object::{ApiError, Skim};
-use setpoint_registry::{Attributes, Format, Subresource};
+use setpoint_registry::{Attributes, Format, Identity, Subresource};
 use setpoint_schema::decode::parse;
 use std::borrow::Cow;
 
@@ -67,7 +67,7 @@ fn document(event: &AuditEvent, level: AuditLevel, omits_managed_fields: bool) -
         "stage": event.stage.as_str(),
         "requestURI": event.source.uri,
         "verb": request.verb.as_str(),
-        "user": event.user.user_info(),
+        "user": user(&event.user),
         "requestReceivedTimestamp": event.received.rfc3339_micro(),
         "stageTimestamp": event.reached.rfc3339_micro(),
     });
@@ -103,14 +103,15 @@ fn document(event: &AuditEvent, level: AuditLevel, omits_managed_fields: bool) -
     }
     if let Some(code) = event.code.filter(|_| !is_received) {
         out["responseStatus"] = json!({"metadata": {}, "code": code});
-        if let Some(failure) = &event.failure {
+        if let Some(answer) = event.failure.as_ref().or(event.success.as_ref()) {
             let status = &mut out["responseStatus"];
-            status["status"] = failure.status.as_str().into();
-            status["message"] = failure.message.as_str().into();
-            if !failure.reason.is_empty() {
-                status["reason"] = failure.reason.as_str().into();
+            let texts = [("status", &answer.status), ("message", &answer.message)];
+            for (member, text) in texts.into_iter().chain([("reason", &answer.reason)]) {
+                if !text.is_empty() {
+                    status[member] = text.as_str().into();
+                }
             }
-            if let Some(details) = &failure.details {
+            if let Some(details) = &answer.details {
                 status["details"] = json!(details);
             }
         }
@@ -136,6 +137,14 @@ fn document(event: &AuditEvent, level: AuditLevel, omits_managed_fields: bool) -
         out["annotations"] = annotations.into();
     }
     out
+}
+
+/// A user; one whom nobody knows has no name.
+fn user(identity: &Identity) -> Value {
+    match identity.user.is_empty() {
+        true => json!({}),
+        false => identity.user_info(),
+    }
 }
 
 /// A client's description of itself. Longer ones are cut.

@@ -32,7 +32,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authentication {
     /// The request comes from this user. No further authenticator is called. The user is added to
-    /// `system:authenticated`.
+    /// `system:authenticated`, unless it is `system:anonymous` or in `system:unauthenticated`.
     User(Identity),
     /// The same, by a token for these audiences, which are among the requested [`TokenAudiences`].
     Token(Identity, Vec<String>),
@@ -291,9 +291,11 @@ impl TokenReviewer for Authenticators {
     }
 }
 
-/// Adds a user to the group of authenticated users.
+/// Adds a user to the group of authenticated users. A proxy may forward a request that is nobody's:
+/// `system:anonymous`, and whoever is in `system:unauthenticated`, is not added.
 pub(crate) fn authenticated(identity: Identity) -> Identity {
-    if identity.is_in(AUTHENTICATED) {
+    let is_nobody = &*identity.user == users::ANONYMOUS || identity.is_in(UNAUTHENTICATED);
+    if is_nobody || identity.is_in(AUTHENTICATED) {
         return identity;
     }
     let groups = identity.groups.iter().cloned().chain([AUTHENTICATED.into()]).collect();
@@ -517,6 +519,19 @@ mod tests {
         let paths = Anonymous::Paths(vec!["/livez".to_owned(), "/metrics".to_owned()]);
         assert_eq!(allowed(&paths), [true, false, false, true, false]);
         assert_eq!(allowed(&Anonymous::Everywhere), [true; 5]);
+    }
+
+    #[test]
+    fn a_forwarded_anonymous_user_is_not_authenticated() {
+        let groups = |name: &str, groups: &[&str]| {
+            let identity = authenticated(Identity::new(name, groups.iter().copied()));
+            identity.groups.iter().map(|group| group.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(groups("bob", &["team"]), ["team", AUTHENTICATED]);
+        assert_eq!(groups("bob", &[AUTHENTICATED]), [AUTHENTICATED]);
+        assert_eq!(groups(users::ANONYMOUS, &[UNAUTHENTICATED]), [UNAUTHENTICATED]);
+        assert!(groups(users::ANONYMOUS, &[]).is_empty());
+        assert_eq!(groups("bob", &[UNAUTHENTICATED]), [UNAUTHENTICATED]);
     }
 
     #[test]

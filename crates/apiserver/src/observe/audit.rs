@@ -127,6 +127,8 @@ pub struct AuditEvent {
     pub answer_left_out: bool,
     /// Why the request failed.
     pub failure: Option<Arc<Status>>,
+    /// The answer of a deletion that succeeded, if it is a `Status` in place of the object.
+    pub success: Option<Arc<Status>>,
 }
 
 /// An event that had to be stored was not: the request that it is about is refused.

@@ -78,6 +78,7 @@ async fn an_event_has_who_what_and_how_it_ended() {
         send_with(server, jane(), &headers, Method::GET, &path, Value::Null).await;
         // Not jane.
         send(server, Identity::admin(), Method::GET, MAPS, Value::Null).await;
+        send(server, jane(), Method::DELETE, &format!("{MAPS}/own"), Value::Null).await;
     })
     .await;
     let user = json!({"username": "jane", "uid": "7", "groups": ["system:masters"]});
@@ -104,7 +105,13 @@ async fn an_event_has_who_what_and_how_it_ended() {
         "metadata": {}, "status": "Failure", "message": "configmaps \"absent\" not found",
         "reason": "NotFound", "details": {"name": "absent", "kind": "configmaps"}, "code": 404,
     });
-    let events: Vec<Value> = events.into_iter().map(plain).collect();
+    let mut events: Vec<Value> = events.into_iter().map(plain).collect();
+    // The answer of a deletion is a Status, which every level has.
+    let deleted = &events.pop().unwrap()["responseStatus"];
+    assert_eq!((&deleted["status"], &deleted["code"]), (&json!("Success"), &json!(200)));
+    assert_eq!(deleted["details"]["name"], "own");
+    assert!(deleted["details"]["uid"].is_string() && deleted["message"].is_null(), "{deleted}");
+    assert_eq!(events.pop().unwrap()["verb"], "delete");
     let expected = [create("RequestReceived"), created, get("RequestReceived"), absent];
     assert_eq!(events, expected);
 }

@@ -4,8 +4,8 @@
 //! The certificate has been verified before. Only the DER structure up to the subject is parsed
 //! here.
 
+use super::authenticated;
 use rustls::pki_types::CertificateDer;
-use setpoint_object::users::AUTHENTICATED;
 use setpoint_registry::Identity;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
@@ -63,14 +63,13 @@ pub fn identity(certificate: &CertificateDer<'_>) -> Option<Identity> {
         }
     }
     let user = user.filter(|user| !user.is_empty())?;
-    groups.push(AUTHENTICATED);
     let mut id = "X509SHA256=".to_owned();
     for byte in Sha256::digest(certificate) {
         // Writing to a String cannot fail.
         _ = write!(id, "{byte:02x}");
     }
     let extra = Arc::new(BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![id])]));
-    Some(Identity { uid: uid.into(), extra, ..Identity::new(user, groups) })
+    Some(authenticated(Identity { uid: uid.into(), extra, ..Identity::new(user, groups) }))
 }
 
 /// The content of `Certificate.tbsCertificate.subject`.
@@ -113,6 +112,7 @@ fn element<'a>(rest: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
 mod tests {
     use super::*;
     use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+    use setpoint_object::users::{ANONYMOUS, AUTHENTICATED};
 
     fn certificate(names: &[(DnType, &str)]) -> CertificateDer<'static> {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
@@ -137,6 +137,12 @@ mod tests {
         assert_eq!(groups, ["dévs", AUTHENTICATED]);
         let id = &identity.extra[CREDENTIAL_ID][0];
         assert!(id.starts_with("X509SHA256=") && id.len() == 11 + 64, "{id}");
+    }
+
+    #[test]
+    fn a_certificate_of_nobody_is_not_authenticated() {
+        let nobody = identity(&certificate(&[(DnType::CommonName, ANONYMOUS)])).unwrap();
+        assert!(!nobody.is_in(AUTHENTICATED));
     }
 
     #[test]

@@ -181,6 +181,10 @@ async fn a_wrong_token_is_refused_where_none_is_needed() {
             spaced.headers["warning"],
             r#"299 - "the provided Authorization header contains extra space before the bearer token, and is ignored""#
         );
+        // Nobody's request for health is answered, and says so too.
+        let spaced = get(Some("Bearer  x"), "/healthz").await;
+        assert_eq!(spaced.code, 200);
+        assert!(spaced.headers.contains_key("warning"));
     })
     .await;
 }
