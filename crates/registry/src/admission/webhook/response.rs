@@ -19,6 +19,8 @@ use setpoint_spans::{Span, SpanKind};
 use std::collections::BTreeMap;
 use tokio::time::Instant;
 
+/// Longer answers are JSON: reading YAML takes far longer.
+const YAML_BYTES_MAX: usize = 64 * 1024;
 /// Where the original makes the types that answers have: its texts say so.
 const SCHEME: &str = "k8s.io/apiserver/pkg/util/webhook/client.go:71";
 
@@ -128,7 +130,10 @@ async fn post(
 /// the request pass if the hook fails open. Errors have Go's words.
 fn read(bytes: &[u8]) -> Result<Answer, String> {
     let untyped = |why: &str| format!("couldn't get version/kind; json parse error: {why}");
-    let decoded = parse(bytes, Format::Json).or_else(|_| parse(bytes, Format::Yaml));
+    let decoded = parse(bytes, Format::Json).or_else(|error| match bytes.len() {
+        0..=YAML_BYTES_MAX => parse(bytes, Format::Yaml),
+        _ => Err(error),
+    });
     let mut answer = decoded.map_err(|error| untyped(&error.0))?.value;
     if answer.is_null() {
         return Ok(Answer::default());

@@ -13,11 +13,14 @@ async fn request_is_completed_and_answered() {
         let claims = claims(token.as_str().unwrap());
         let now = body["metadata"]["creationTimestamp"].take();
         assert_eq!(now, "2026-01-01T00:00:00Z");
+        let owned = body["metadata"]["managedFields"].take();
+        assert_eq!(owned[0]["subresource"], "token");
+        assert_eq!(owned[0]["fieldsV1"], json!({"f:spec": {"f:expirationSeconds": {}}}));
         assert_eq!(
             body,
             json!({
                 "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
-                "metadata": {"name": "a", "namespace": "default", "uid": uid, "creationTimestamp": null},
+                "metadata": {"name": "a", "namespace": "default", "uid": uid, "creationTimestamp": null, "managedFields": null},
                 "spec": {"audiences": [ISSUER], "expirationSeconds": 3600, "boundObjectRef": null},
                 "status": {"token": null, "expirationTimestamp": "2026-01-01T01:00:00Z"},
             })
