@@ -123,8 +123,8 @@ pub fn parse(body: &[u8], format: Format) -> Result<Decoded, DecodeError> {
         Format::Cbor => Ok(Decoded { value: cbor::object(body)?, problems: Vec::new() }),
     }
 }
-/// Why a value cannot name its type, in Go's words: it is no object, or `apiVersion` or `kind` is no
-/// text. Without them, or with null, it names none.
+/// Why a value cannot name its type, in Go's words: it is no object, or `apiVersion` or `kind` is
+/// no text. Without them, or with null, it names none.
 pub fn type_fault(value: &Value) -> Option<String> {
     let found = json_type(value);
     let Value::Object(members) = value else {

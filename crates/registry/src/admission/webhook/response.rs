@@ -126,8 +126,8 @@ async fn post(
 }
 
 /// Reads an answer as the reference does: in JSON or YAML, whatever its content type says; null is
-/// an absent member, and a code is any number of 32 bits. A refusal that could not be read would let
-/// the request pass if the hook fails open. Errors have Go's words.
+/// an absent member, and a code is any number of 32 bits. A refusal that could not be read would
+/// let the request pass if the hook fails open. Errors have Go's words.
 fn read(bytes: &[u8]) -> Result<Answer, String> {
     let untyped = |why: &str| format!("couldn't get version/kind; json parse error: {why}");
     let decoded = parse(bytes, Format::Json).or_else(|error| match bytes.len() {
