@@ -423,7 +423,7 @@ fn watchers_that_never_read_do_not_affect_others() {
     };
     // Fewer than the 64 MiB of changes that the server keeps: a watch that is further behind ends.
     let (n_changes, n_writers, change_bytes) = (600, 4, 100_000);
-    let mut deaf: Vec<TcpStream> = (0..50).map(|_| watch()).collect();
+    let deaf: Vec<TcpStream> = (0..50).map(|_| watch()).collect();
     let before = server.resident_kib();
 
     // A watcher that reads receives every change.
