@@ -105,8 +105,11 @@ fn document(event: &AuditEvent, level: AuditLevel, omits_managed_fields: bool) -
         out["responseStatus"] = json!({"metadata": {}, "code": code});
         if let Some(answer) = event.failure.as_ref().or(event.success.as_ref()) {
             let status = &mut out["responseStatus"];
-            let texts = [("status", &answer.status), ("message", &answer.message)];
-            for (member, text) in texts.into_iter().chain([("reason", &answer.reason)]) {
+            for (member, text) in [
+                ("status", &answer.status),
+                ("message", &answer.message),
+                ("reason", &answer.reason),
+            ] {
                 if !text.is_empty() {
                     status[member] = text.as_str().into();
                 }

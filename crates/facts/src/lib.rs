@@ -2,9 +2,9 @@
 //!
 //! Two tables of plain data: [`DEFINITIONS`], the fields of types, and [`RESOURCES`], the served
 //! resources. Both are `static`: nothing is read, parsed or allocated at start, and this crate has
-//! no logic but the look-up of a field by its name. `cargo xtask facts` generates them from the
-//! published schemas of one Kubernetes release, from the Go declarations of the fields and from the
-//! release's discovery. To change the tables, change the generator.
+//! no logic but the look-up of fields and kinds by their names. `cargo xtask facts` generates them
+//! from the published schemas of one Kubernetes release, from the Go declarations of the fields and
+//! from the release's discovery. To change the tables, change the generator.
 //!
 //! Definitions refer to one another by index ([`Type::Ref`]), so recursive types
 //! (`JSONSchemaProps`) need no special case.

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{
     Container, DownwardAPIVolumeFile, KeyToPath, PersistentVolume, PersistentVolumeClaim, Pod,
     ServiceAccount, Volume, VolumeProjection,
 };
+use setpoint_runtime::owner::controller_of;
 use setpoint_runtime::{BoxError, Client, Request};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -111,9 +112,7 @@ impl Volumes<'_> {
         let key = Request::new(self.namespace, name);
         let claim = self.client.api::<PersistentVolumeClaim>().get_live(&key).await?;
         let claim = claim.ok_or_else(|| format!("persistentvolumeclaim \"{name}\" not found"))?;
-        let mut owners = claim.metadata.owner_references.iter().flatten();
-        let controller = owners.find(|owner| owner.controller == Some(true));
-        if is_own && controller.is_none_or(|owner| owner.uid != *self.uid) {
+        if is_own && controller_of(&claim).is_none_or(|owner| owner.uid != *self.uid) {
             let (namespace, pod) = (self.namespace, self.pod.metadata.name.as_deref());
             let pod = pod.unwrap_or_default();
             return Err(format!(

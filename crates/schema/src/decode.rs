@@ -36,6 +36,7 @@ mod yaml;
 pub use conform::{conform, conform_changed, conform_custom, conform_metadata, zero};
 pub use json::{json_object_fault, number_at};
 pub use number::settle_numbers;
+pub use scalar::base64_fault;
 pub use strict::field_problems;
 
 use crate::node::TypeSchema;
@@ -156,17 +157,11 @@ pub fn parse_typed(body: &[u8], format: Format) -> Result<Decoded, DecodeError> 
     }
 }
 
-/// The error of [`conform`] for a body, with numbers as the body has them: `1e0`. `None` if it
-/// conforms.
-pub fn conform_error(
-    schema: &TypeSchema,
-    kind: &str,
-    body: &[u8],
-    format: Format,
-) -> Option<DecodeError> {
-    let mut value = parse_typed(body, format).ok()?.value;
-    let text = (format == Format::Json).then_some(body);
-    conform::conform_written(schema, kind, &mut value, text).err()
+/// The error of [`conform`] for a body in JSON, with numbers as the body has them: `1e0`. `None` if
+/// it conforms.
+pub fn conform_error(schema: &TypeSchema, kind: &str, body: &[u8]) -> Option<DecodeError> {
+    let mut value = json::parse_typed(body).ok()?.value;
+    conform::conform_written(schema, kind, &mut value, body).err()
 }
 
 /// Decodes protobuf whose `apiVersion` may be `former`: it is taken for `present`, which has the

@@ -301,12 +301,13 @@ impl Pass<'_> {
         let deadline = spec.starting_deadline_seconds;
         let deadline = deadline.map(|s| Duration::from_secs(u64::try_from(s).unwrap_or_default()));
         let due = timing.due(since, self.now, deadline);
-        let action = match timing.next(since, self.now) {
+        let next = timing.next(since, self.now);
+        let action = match next {
             Some(next) => Action::requeue_after((next + AFTER_RUN).since(self.now)),
             None => Action::await_change(),
         };
         let Some(Due { run, is_many }) = due else {
-            if action == Action::await_change() {
+            if next.is_none() {
                 // A day that no month has.
                 let why = "time difference between two schedules is less than 1 second";
                 let note = format!("invalid schedule: {} : {why}", spec.schedule);

@@ -187,7 +187,7 @@ fn as_written(
 ) -> String {
     let written = schema
         .filter(|_| body.format == Format::Json)
-        .and_then(|schema| decode::conform_error(schema, &gvk.kind, &body.bytes, body.format));
+        .and_then(|schema| decode::conform_error(schema, &gvk.kind, &body.bytes));
     written.map_or(error, |error| error.to_string())
 }
 

@@ -28,10 +28,10 @@ pub(super) fn conform_written(
     schema: &TypeSchema,
     kind: &str,
     value: &mut Value,
-    text: Option<&[u8]>,
+    text: &[u8],
 ) -> Result<(), DecodeError> {
     let mut problems = Vec::new();
-    let mut conformer = Conformer { text, ..Conformer::new(kind, &mut problems) };
+    let mut conformer = Conformer { text: Some(text), ..Conformer::new(kind, &mut problems) };
     conformer.member(schema.view(), value)?;
     conformer.finish()
 }

@@ -137,15 +137,18 @@ fn bytes(value: &mut Value) -> Result<(), Fault> {
             *value = Value::String(joined);
             Ok(())
         }
-        Err(error) => {
-            let at = match error {
-                base64::DecodeError::InvalidByte(at, _) => at,
-                // Go names the start of the last group of four.
-                _ => joined.len().saturating_sub(1) / 4 * 4,
-            };
-            Err(Fault::Text(format!("illegal base64 data at input byte {at}")))
-        }
+        Err(error) => Err(Fault::Text(base64_fault(&joined, &error))),
     }
+}
+
+/// The text of Go's decoder for a text that is not base64.
+pub fn base64_fault(text: &str, error: &base64::DecodeError) -> String {
+    let at = match error {
+        base64::DecodeError::InvalidByte(at, _) => *at,
+        // Go names the start of the last group of four.
+        _ => text.len().saturating_sub(1) / 4 * 4,
+    };
+    format!("illegal base64 data at input byte {at}")
 }
 
 /// Bytes as a list of numbers, which Go reads, too.

@@ -163,19 +163,12 @@ fn patched(
     };
     let mut object = Value::clone(before);
     patch::apply_operations(&mut object, operations).map_err(ApiError::internal)?;
-    if review.resource.has_go_type()
-        && let Some(members) = object.as_object_mut()
-    {
-        // What says nothing of its type has that of the endpoint.
-        for member in ["apiVersion", "kind"] {
-            let is_left_out =
-                |value: &&Value| value.is_null() || value.as_str().is_some_and(str::is_empty);
-            if members.get(member).is_none_or(|value| is_left_out(&value)) {
-                members.insert(member.to_owned(), before[member].clone());
-            }
-        }
-    }
     for member in ["apiVersion", "kind"] {
+        let is_left_out = object[member].is_null() || object[member] == "";
+        // What says nothing of its type has that of the endpoint.
+        if is_left_out && object.is_object() && review.resource.has_go_type() {
+            object[member] = before[member].clone();
+        }
         if object[member] != before[member] {
             return Err(ApiError::internal(format_args!(
                 "admission webhook {:?} changed {member} from {} to {}",

@@ -5,14 +5,13 @@ use crate::admission::Review;
 use crate::admission::subject::Subject;
 use crate::figures::{Call, OPERATIONS, Outcome};
 use crate::webhook::WebhookError;
-use base64::DecodeError;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::Value;
 use setpoint_object::status::Status;
 use setpoint_object::{ApiError, Reason};
-use setpoint_schema::decode::{Format, parse, type_fault};
+use setpoint_schema::decode::{Format, base64_fault, parse, type_fault};
 use setpoint_schema::patch;
 use setpoint_schema::patch::json_type;
 use setpoint_spans::{Span, SpanKind};
@@ -108,13 +107,7 @@ async fn post(
     }
     let Some(patch) = patch else { return Ok(Vec::new()) };
     let patch = STANDARD.decode(&patch).map_err(|error| {
-        let at = match error {
-            DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol { offset: at, .. } => {
-                at
-            }
-            DecodeError::InvalidLength(_) | DecodeError::InvalidPadding => patch.len(),
-        };
-        Failure::Call(format!("failed to call webhook: illegal base64 data at input byte {at}"))
+        Failure::Call(format!("failed to call webhook: {}", base64_fault(&patch, &error)))
     })?;
     let operations = patch::operations(&patch).map_err(|error| {
         Failure::Call(format!("received undecodable patch in webhook response: {error}"))
