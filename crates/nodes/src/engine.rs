@@ -8,6 +8,7 @@
 //! stage without a delay that changes nothing is not repeated before the object changes. A stage
 //! that fails stays due: its delay does not begin again.
 
+use crate::kubelet::resize::{self, Resize};
 use crate::kubelet::{self, Plan, PodEvent, Surroundings, is_over, text};
 use crate::stage::{Action as PodAction, Next, Scope, Stage, choose};
 use crate::world::World;
@@ -153,7 +154,14 @@ where
                 true => Vec::new(),
                 false => world.pod_ips(self.key, self.object.uid()),
             },
-            has_port_conflict: world.has_port_conflict(self.key),
+            rejection: match self.object["status"]["startTime"].is_null() {
+                true => world.admit(self.key, self.object.uid()).err(),
+                false => None,
+            },
+            resize: match resize::wanted(self.object) {
+                Some(wanted) => world.resize(self.key, self.object.uid(), wanted),
+                None => Resize::None,
+            },
         }
     }
 
@@ -166,6 +174,9 @@ where
 
     async fn stop_pod(&self) -> Result<Option<Timestamp>, BoxError> {
         let plan = kubelet::stop(self.object, &self.surroundings());
+        if plan.due.is_some() {
+            return Ok(plan.due);
+        }
         if !self.write(&plan).await? {
             return Ok(None);
         }

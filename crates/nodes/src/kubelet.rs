@@ -16,14 +16,18 @@
 //! | terminated | the restart policy says so | waiting: `CrashLoopBackOff` for 10 s, 20 s, … 5 min |
 //! | waiting: `CrashLoopBackOff` | the back-off is over | running, restarted |
 //!
-//! The phase, the conditions and their reasons follow from the containers.
+//! The phase, the conditions and their reasons follow from the containers. A container that runs
+//! gets other amounts of cpu and memory when its node grants them (`resize`), and is restarted for
+//! it if its `resizePolicy` says so.
 
 pub(crate) mod command;
 mod container;
 mod image;
+pub(crate) mod resize;
 
 use crate::restart::Policy;
 use container::{Evolved, evolve, finished};
+use resize::Resize;
 use serde_json::{Map, Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
@@ -37,8 +41,17 @@ pub(crate) struct Surroundings {
     pub(crate) host_ips: Vec<String>,
     /// The addresses for a pod without any; none if the node has no more.
     pub(crate) pod_ips: Vec<String>,
-    /// Another pod on the node has one of its host ports.
-    pub(crate) has_port_conflict: bool,
+    /// Why the node does not take the pod in.
+    pub(crate) rejection: Option<Rejection>,
+    /// What becomes of a resize that the pod wants.
+    pub(crate) resize: Resize,
+}
+
+/// Why a node does not take a pod in, as kubelets tell it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rejection {
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
 }
 
 /// What to write about a pod.
@@ -68,13 +81,15 @@ pub(crate) fn run(pod: &Value, around: &Surroundings) -> Plan {
         return Plan::default();
     }
     let began = status["startTime"].as_str().and_then(Timestamp::parse);
-    if began.is_none() && around.has_port_conflict {
-        return reject(
-            pod,
-            around,
-            "NodePorts",
-            "Pod was rejected: Node didn't have free ports for the requested pod ports",
-        );
+    if began.is_none() {
+        let os = text(&spec["os"]["name"]);
+        if !matches!(os, "" | "linux") {
+            let message = "Failed to admit pod as the OS field doesn't match node OS";
+            return reject(pod, around, "PodOSNotSupported", message);
+        }
+        if let Some(Rejection { reason, message }) = &around.rejection {
+            return reject(pod, around, reason, message);
+        }
     }
     let began = began.unwrap_or(around.now);
     let deadline =
@@ -134,13 +149,20 @@ pub(crate) fn run(pod: &Value, around: &Surroundings) -> Plan {
     } else {
         "Pending"
     };
-    next.plan(pod, around, phase, is_initialized, began)
+    let mut plan = next.plan(pod, around, phase, is_initialized, began);
+    resize::tell(pod, &around.resize, around.now, &mut plan);
+    plan
 }
 
-/// Ends the containers of a pod that is being deleted. Null status: they have ended.
+/// Ends the containers of a pod that is being deleted. Null status: they have ended, or, if there
+/// is a due time, they run until then.
 pub(crate) fn stop(pod: &Value, around: &Surroundings) -> Plan {
     if is_over(pod) || pod["status"]["startTime"].is_null() {
         return Plan::default();
+    }
+    let until = hooks_end(pod).filter(|until| *until > around.now);
+    if until.is_some() {
+        return Plan { due: until, ..Plan::default() };
     }
     let mut plan = end(pod, around, None, 143);
     for status in items(&pod["status"]["containerStatuses"]) {
@@ -155,6 +177,38 @@ pub(crate) fn stop(pod: &Value, around: &Surroundings) -> Plan {
         }
     }
     plan
+}
+
+/// When the last `preStop` hook ends, if it is plain how long they take: at the latest, when the
+/// grace period does.
+fn hooks_end(pod: &Value) -> Option<Timestamp> {
+    // The time of deletion is the end of the grace period.
+    let end = Timestamp::parse(pod.deletion_timestamp())?;
+    let grace = pod["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or_default();
+    let grace = Duration::from_secs(grace);
+    let lists = [("containers", "containerStatuses"), ("initContainers", "initContainerStatuses")];
+    let hooks = lists.into_iter().flat_map(|(list, statuses)| {
+        items(&pod["spec"][list]).iter().filter(move |container| {
+            let of = |status: &&Value| status["name"] == container["name"];
+            let status = items(&pod["status"][statuses]).iter().find(of);
+            status.is_some_and(|status| !status["state"]["running"].is_null())
+        })
+    });
+    let longest = hooks.filter_map(|container| takes(&container["lifecycle"]["preStop"])).max()?;
+    Some(Timestamp(end.0.saturating_sub(grace)) + longest.min(grace))
+}
+
+/// How long a hook takes, if it is plain.
+fn takes(hook: &Value) -> Option<Duration> {
+    if let Some(seconds) = hook["sleep"]["seconds"].as_u64() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let words: Vec<String> =
+        items(&hook["exec"]["command"]).iter().map(|word| text(word).to_owned()).collect();
+    match command::Outcome::of(&words) {
+        command::Outcome::Ends { after, .. } if !words.is_empty() => Some(after),
+        _ => None,
+    }
 }
 
 /// Ends all containers that run, with a code, and the pod with them.
@@ -192,7 +246,7 @@ fn end(pod: &Value, around: &Surroundings, reason: Option<&str>, code: i64) -> P
 /// The pod cannot run on its node.
 fn reject(pod: &Value, around: &Surroundings, reason: &'static str, message: &str) -> Plan {
     let mut status = json!({
-        "phase": "Failed", "reason": reason, "message": message,
+        "phase": "Failed", "reason": reason, "message": format!("Pod was rejected: {message}"),
         "startTime": around.now.rfc3339(),
     });
     if pod["metadata"]["generation"].is_i64() {
@@ -201,7 +255,7 @@ fn reject(pod: &Value, around: &Surroundings, reason: &'static str, message: &st
     let event = PodEvent {
         is_warning: true,
         reason,
-        message: message.trim_start_matches("Pod was rejected: ").to_owned(),
+        message: message.to_owned(),
         field_path: String::new(),
     };
     Plan { status, events: vec![event], due: None }

@@ -1,7 +1,9 @@
 //! The nodes that are ours, their pods, and the addresses of both.
 
+use crate::kubelet::Rejection;
+use crate::kubelet::resize::{self, Resize, Room, Wanted};
 use parking_lot::Mutex;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use setpoint_object::cidr::{Families, Family};
 use setpoint_runtime::Request;
@@ -90,6 +92,10 @@ struct Node {
     /// The pod address that was given last.
     last: u32,
     used: BTreeSet<u32>,
+    /// What it has for pods; none if it does not say.
+    has: Option<Room>,
+    /// How many pods it takes.
+    n_pods: Option<i64>,
 }
 
 #[derive(Debug)]
@@ -99,10 +105,30 @@ struct Pod {
     ip: Option<u32>,
     ports: Vec<Port>,
     has_started: bool,
+    /// The node has taken it in, which its status does not show yet.
+    is_admitted: bool,
+    /// What it has of the node.
+    room: Room,
+    /// A resize that the node has granted and that its status does not show.
+    granted: Option<Wanted>,
+    /// A resize that waits for room.
+    waiting: Option<Wanted>,
+}
+
+impl Pod {
+    /// Whether its node runs it.
+    fn is_in(&self) -> bool {
+        self.has_started || self.is_admitted
+    }
+
+    /// What the node has set aside for it.
+    fn held(&self) -> Room {
+        self.granted.as_ref().map_or(self.room, |granted| granted.room)
+    }
 }
 
 /// What is read of every pod.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct SeenPod {
     metadata: SeenMeta,
     spec: SeenSpec,
@@ -110,13 +136,15 @@ pub(crate) struct SeenPod {
     status: SeenStatus,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 struct SeenMeta {
     #[serde(default)]
     uid: String,
+    #[serde(default)]
+    generation: i64,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct SeenSpec {
     #[serde(default)]
@@ -125,16 +153,29 @@ struct SeenSpec {
     host_network: bool,
     #[serde(default)]
     containers: Vec<SeenContainer>,
+    #[serde(default)]
+    init_containers: Vec<SeenContainer>,
+    #[serde(default)]
+    resources: Value,
+    #[serde(default)]
+    overhead: Value,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct SeenContainer {
     #[serde(default)]
+    name: String,
+    #[serde(default)]
+    restart_policy: Value,
+    #[serde(default)]
     ports: Vec<Port>,
+    #[serde(default)]
+    resources: Value,
 }
 
 /// A port of a container.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Port {
     #[serde(default)]
@@ -145,7 +186,7 @@ struct Port {
     protocol: String,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct SeenStatus {
     #[serde(default)]
@@ -154,6 +195,21 @@ struct SeenStatus {
     pod_ip: String,
     #[serde(default)]
     start_time: String,
+    #[serde(default)]
+    container_statuses: Vec<SeenAmounts>,
+    #[serde(default)]
+    init_container_statuses: Vec<SeenAmounts>,
+    #[serde(default)]
+    resources: Value,
+}
+
+/// What a container has.
+#[derive(Debug, Deserialize, Serialize)]
+struct SeenAmounts {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    resources: Value,
 }
 
 impl Port {
@@ -182,7 +238,14 @@ impl World {
             }
             return false;
         }
-        if inner.nodes.contains_key(name) {
+        let (has, n_pods) = node.map(Room::of_node).unwrap_or_default();
+        if let Some(known) = inner.nodes.get_mut(name) {
+            let had = std::mem::replace(&mut known.has, has).unwrap_or_default();
+            known.n_pods = n_pods;
+            let has_grown = has.unwrap_or_default().exceeds(had);
+            let granted = if has_grown { inner.grant(name) } else { Vec::new() };
+            drop(inner);
+            self.look_again(granted);
             return true;
         }
         let known = node.and_then(address_of).and_then(|address| OF_NODES.number(address));
@@ -199,22 +262,36 @@ impl World {
         inner.taken.insert(idx);
         let here: Vec<Request> = inner.by_node.get(name).into_iter().flatten().cloned().collect();
         let used = here.iter().filter_map(|key| inner.pods.get(key)?.ip).collect();
-        inner.nodes.insert(name.clone(), Node { idx, last: 0, used });
+        inner.nodes.insert(name.clone(), Node { idx, last: 0, used, has, n_pods });
         drop(inner);
         // Its pods may have been seen before it.
-        if let Some(keys) = self.pods.get() {
-            here.into_iter().for_each(|key| keys.add(key));
-        }
+        self.look_again(here);
         true
+    }
+
+    /// Moves pods that have not changed.
+    fn look_again(&self, pods: Vec<Request>) {
+        if let Some(keys) = self.pods.get() {
+            pods.into_iter().for_each(|key| keys.add(key));
+        }
     }
 
     /// Takes in a pod, or its absence. Returns whether it is on a node of ours.
     pub(crate) fn put_pod(&self, key: &Request, pod: Option<SeenPod>) -> bool {
-        let mut inner = self.inner.lock();
-        let inner = &mut *inner;
+        let mut guard = self.inner.lock();
+        let inner = &mut *guard;
         let is_over = |pod: &SeenPod| matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
         let seen = pod.as_ref().filter(|pod| !pod.spec.node_name.is_empty() && !is_over(pod));
-        let earlier = inner.pods.remove(key);
+        let mut earlier = inner.pods.remove(key);
+        let held = earlier.as_ref().map(|earlier| (earlier.node.clone(), earlier.held()));
+        // Resizes that are decided are not yet in every event.
+        let same = earlier
+            .as_mut()
+            .filter(|earlier| seen.is_some_and(|seen| earlier.uid == seen.metadata.uid));
+        let (granted, waiting, is_admitted) = match same {
+            Some(same) => (same.granted.take(), same.waiting.take(), same.is_admitted),
+            None => (None, None, false),
+        };
         // The address that a pod was given before its status shows it.
         let given = match (&earlier, seen) {
             (Some(earlier), Some(seen)) if earlier.uid == seen.metadata.uid => earlier.ip,
@@ -240,18 +317,84 @@ impl World {
                 node.used.insert(ip);
             }
             let ports = seen.spec.containers.iter().flat_map(|container| &container.ports);
+            let is_current = |wanted: &Wanted| wanted.generation == seen.metadata.generation;
+            // What was decoded can be encoded.
+            let room = serde_json::to_value(seen).map(|seen| resize::allocated(&seen));
+            let room = room.unwrap_or_default();
             let pod = Pod {
                 uid: seen.metadata.uid.clone(),
                 node: node.clone(),
                 ip,
                 ports: ports.filter(|port| port.host_port > 0).cloned().collect(),
                 has_started: !seen.status.start_time.is_empty(),
+                is_admitted,
+                room,
+                granted: granted.filter(|granted| is_current(granted) && granted.room != room),
+                waiting: waiting.filter(is_current),
             };
             inner.by_node.entry(node).or_default().insert(key.clone());
             inner.pods.insert(key.clone(), pod);
         }
+        let holds = inner.pods.get(key).map(Pod::held).unwrap_or_default();
+        let freed = held.filter(|(_, held)| held.exceeds(holds));
+        let granted = freed.map(|(node, _)| inner.grant(&node)).unwrap_or_default();
         let node = pod.map(|pod| pod.spec.node_name).unwrap_or_default();
-        inner.nodes.contains_key(&*node)
+        let is_ours = inner.nodes.contains_key(&*node);
+        drop(guard);
+        self.look_again(granted);
+        is_ours
+    }
+
+    /// Decides on a resize of a pod. One that is deferred is decided again when its node has more
+    /// room.
+    pub(crate) fn resize(&self, key: &Request, uid: &str, wanted: Wanted) -> Resize {
+        let mut inner = self.inner.lock();
+        let Some(pod) = inner.pods.get_mut(key).filter(|pod| pod.uid == uid) else {
+            // Gone, or on another node: an event follows.
+            return Resize::None;
+        };
+        (pod.granted, pod.waiting) = (None, Some(wanted.clone()));
+        let node = pod.node.clone();
+        if let Some((_, message)) = inner.lack(&node, key, wanted.room, |_| true) {
+            return Resize::Deferred(message);
+        }
+        let Some(pod) = inner.pods.get_mut(key) else { return Resize::None };
+        let held = pod.held();
+        pod.granted = pod.waiting.take();
+        let granted = if held.exceeds(wanted.room) { inner.grant(&node) } else { Vec::new() };
+        drop(inner);
+        self.look_again(granted);
+        Resize::Granted
+    }
+
+    /// Takes a pod in that has not started, or says why its node cannot.
+    pub(crate) fn admit(&self, key: &Request, uid: &str) -> Result<(), Rejection> {
+        let mut inner = self.inner.lock();
+        let Some(pod) = inner.pods.get(key).filter(|pod| pod.uid == uid && !pod.is_in()) else {
+            return Ok(());
+        };
+        let node = pod.node.clone();
+        let here = inner.by_node.get(&node).into_iter().flatten().filter(|other| *other != key);
+        let here: Vec<&Pod> =
+            here.filter_map(|other| inner.pods.get(other)).filter(|pod| pod.is_in()).collect();
+        if let Some(max) = inner.nodes.get(&node).and_then(|node| node.n_pods)
+            && here.len() as i64 >= max
+        {
+            let message = no_room("pods", 1, here.len() as i64, max);
+            return Err(Rejection { reason: "OutOfpods", message });
+        }
+        if let Some((reason, message)) = inner.lack(&node, key, pod.held(), Pod::is_in) {
+            return Err(Rejection { reason, message });
+        }
+        let ports = here.iter().flat_map(|other| &other.ports);
+        if ports.clone().any(|port| pod.ports.iter().any(|own| own.conflicts(port))) {
+            let message = "Node didn't have free ports for the requested pod ports".to_owned();
+            return Err(Rejection { reason: "NodePorts", message });
+        }
+        if let Some(pod) = inner.pods.get_mut(key) {
+            pod.is_admitted = true;
+        }
+        Ok(())
     }
 
     /// Whether a node is ours.
@@ -300,21 +443,67 @@ impl World {
         pod.ip = Some(ip);
         Some(ip)
     }
+}
 
-    /// Whether a pod that has started has a host port that another pod on the node requests.
-    pub(crate) fn has_port_conflict(&self, key: &Request) -> bool {
-        let inner = self.inner.lock();
-        let Some(pod) = inner.pods.get(key).filter(|pod| !pod.ports.is_empty()) else {
-            return false;
-        };
-        let others =
-            inner.by_node.get(&pod.node).into_iter().flatten().filter(|other| *other != key);
-        let started =
-            others.filter_map(|other| inner.pods.get(other)).filter(|pod| pod.has_started);
-        started
-            .flat_map(|other| &other.ports)
-            .any(|port| pod.ports.iter().any(|own| own.conflicts(port)))
+impl Inner {
+    /// What a node lacks to give a pod this much beside other pods: a kubelet's reason and message.
+    fn lack(
+        &self,
+        node: &Arc<str>,
+        key: &Request,
+        wanted: Room,
+        counts: impl Fn(&Pod) -> bool,
+    ) -> Option<(&'static str, String)> {
+        let has = self.nodes.get(node)?.has?;
+        let others = self.by_node.get(node).into_iter().flatten().filter(|other| *other != key);
+        let used = others
+            .filter_map(|other| self.pods.get(other).filter(|pod| counts(pod)))
+            .fold(Room::default(), |sum, pod| sum.plus(pod.held()));
+        let lacks = |wanted: i64, used: i64, has: i64| wanted > 0 && wanted > has - used;
+        if lacks(wanted.cpu, used.cpu, has.cpu) {
+            return Some(("OutOfcpu", no_room("cpu", wanted.cpu, used.cpu, has.cpu)));
+        }
+        let (wanted, used, has) = (wanted.memory, used.memory, has.memory);
+        lacks(wanted, used, has).then(|| ("OutOfmemory", no_room("memory", wanted, used, has)))
     }
+
+    /// Sets room aside for the resizes that wait on a node and fit now, in the order of their
+    /// ranks. Returns their pods.
+    fn grant(&mut self, node: &Arc<str>) -> Vec<Request> {
+        let Some(has) = self.nodes.get(node).and_then(|node| node.has) else { return Vec::new() };
+        let here = self.by_node.get(node).into_iter().flatten();
+        let here: Vec<&Request> = here.collect();
+        let mut used = Room::default();
+        let mut waiting = Vec::new();
+        for key in here {
+            let Some(pod) = self.pods.get(key) else { continue };
+            used = used.plus(pod.held());
+            if let Some(wanted) = &pod.waiting {
+                waiting.push((wanted.rank.clone(), wanted.room, pod.held(), key.clone()));
+            }
+        }
+        waiting.sort();
+        let mut granted = Vec::new();
+        for (_, wanted, held, key) in waiting {
+            let after = used.minus(held).plus(wanted);
+            if after.exceeds(has) && wanted.exceeds(held) {
+                continue;
+            }
+            used = after;
+            if let Some(pod) = self.pods.get_mut(&key) {
+                pod.granted = pod.waiting.take();
+            }
+            granted.push(key);
+        }
+        granted
+    }
+}
+
+fn no_room(name: &str, wanted: i64, used: i64, has: i64) -> String {
+    format!(
+        "Node didn't have enough resource: {name}, requested: {wanted}, used: {used}, \
+         capacity: {has}"
+    )
 }
 
 /// The first address in a node's status.
@@ -413,15 +602,82 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_taken_by_a_pod_that_has_started() {
+    fn resizes_that_wait_get_room_by_rank_when_there_is_some() {
         let world = World::new(SINGLE);
-        let (first, second) = (Request::new("d", "first"), Request::new("d", "second"));
-        world.put_pod(&first, seen("a", 80, json!({})));
-        world.put_pod(&second, seen("a", 80, json!({})));
-        assert!(!world.has_port_conflict(&second));
-        world.put_pod(&first, seen("a", 80, json!({"startTime": "2026-01-01T00:00:00Z"})));
-        assert!(world.has_port_conflict(&second));
-        world.put_pod(&first, seen("a", 80, json!({"phase": "Succeeded"})));
-        assert!(!world.has_port_conflict(&second));
+        let node = |cpu: &str| {
+            json!({"metadata": {"labels": {NODE_LABEL: "true"}},
+                "status": {"allocatable": {"cpu": cpu, "memory": "1Gi"}}})
+        };
+        let a: Arc<str> = "a".into();
+        world.put_node(&a, Some(&node("4")));
+        let pod = |name: &str, wanted: &str, has: &str, priority: i64| {
+            json!({"metadata": {"uid": name, "generation": 2},
+                "spec": {"nodeName": "a", "priority": priority,
+                    "containers": [{"name": "c", "resources": {"requests": {"cpu": wanted}}}]},
+                "status": {"containerStatuses": [
+                    {"name": "c", "resources": {"requests": {"cpu": has}}}]}})
+        };
+        let put = |name: &str, pod: &Value| {
+            world.put_pod(&Request::new("d", name), serde_json::from_value(pod.clone()).ok())
+        };
+        let ask = |name: &str, pod: &Value| {
+            world.resize(&Request::new("d", name), name, resize::wanted(pod).unwrap())
+        };
+        let low = pod("low", "2", "1", 0);
+        let high = pod("high", "2", "1", 5);
+        let big = pod("big", "2", "2", 0);
+        for (name, pod) in [("low", &low), ("high", &high), ("big", &big)] {
+            assert!(put(name, pod));
+        }
+        let Resize::Deferred(message) = ask("low", &low) else { panic!("there is no room") };
+        assert_eq!(
+            message,
+            "Node didn't have enough resource: cpu, requested: 2000, used: 3000, capacity: 4000"
+        );
+        assert!(matches!(ask("high", &high), Resize::Deferred(_)));
+        // One core more: for the one with the higher priority, whoever asks first.
+        world.put_node(&a, Some(&node("5")));
+        assert!(matches!(ask("low", &low), Resize::Deferred(_)));
+        assert_eq!(ask("high", &high), Resize::Granted);
+        // An event from before the grant changes nothing; a pod that leaves makes room.
+        put("high", &high);
+        assert!(matches!(ask("low", &low), Resize::Deferred(_)));
+        world.put_pod(&Request::new("d", "big"), None);
+        assert_eq!(ask("low", &low), Resize::Granted);
+    }
+
+    #[test]
+    fn a_node_takes_a_pod_in_if_it_has_a_port_and_room() {
+        let world = World::new(SINGLE);
+        let node = json!({"metadata": {"labels": {NODE_LABEL: "true"}},
+            "status": {"allocatable": {"cpu": "4", "memory": "1Gi", "pods": "2"}}});
+        world.put_node(&"a".into(), Some(&node));
+        let key = |name: &str| Request::new("d", name);
+        let put = |name: &str, port: u16, status: Value| {
+            world.put_pod(&key(name), seen("a", port, status));
+        };
+        let reason = |name: &str| world.admit(&key(name), "u").err().map(|error| error.reason);
+        put("first", 80, json!({}));
+        put("second", 80, json!({}));
+        assert_eq!(reason("second"), None);
+        assert_eq!(reason("first"), Some("NodePorts"));
+        put("second", 80, json!({"startTime": "2026-01-01T00:00:00Z"}));
+        assert_eq!(reason("first"), Some("NodePorts"));
+        put("second", 80, json!({"phase": "Succeeded"}));
+        assert_eq!((reason("first"), reason("first")), (None, None));
+        put("second", 81, json!({}));
+        assert_eq!(reason("second"), None);
+        put("third", 82, json!({}));
+        assert_eq!(reason("third"), Some("OutOfpods"));
+        world.put_pod(&key("second"), None);
+        let large = json!({"metadata": {"uid": "u"}, "spec": {"nodeName": "a", "containers": [
+            {"resources": {"requests": {"cpu": "5"}}}]}});
+        world.put_pod(&key("third"), serde_json::from_value(large).ok());
+        let rejection = world.admit(&key("third"), "u").unwrap_err();
+        assert_eq!(rejection.reason, "OutOfcpu");
+        assert_eq!(
+            rejection.message,
+            "Node didn't have enough resource: cpu, requested: 5000, used: 0, capacity: 4000"
+        );
     }
 }

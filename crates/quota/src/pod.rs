@@ -10,18 +10,115 @@ pub type Amounts = BTreeMap<String, Quantity>;
 /// init container needs; amounts of the whole pod replace it; and its overhead. `spec` is that of a
 /// pod.
 pub fn requests(spec: &Value) -> Amounts {
-    let mut total = of_containers(spec, "requests");
-    total.extend(quantities(&spec["resources"]["requests"]));
+    with_overhead(spec, of_containers(spec, "requests"), quantities(&spec["resources"]["requests"]))
+}
+
+/// What a pod takes of its node: as [`requests`], but while a node resizes a container, the larger
+/// of what its spec requests, what the node has allocated for it, and what it has. What the node
+/// can never allocate (`PodResizePending` with the reason `Infeasible`) does not count.
+pub fn requests_of(pod: &Value) -> Amounts {
+    let spec = &pod["spec"];
+    if !is_resizable(pod) {
+        return requests(spec);
+    }
+    let wants = !is_infeasible(pod);
+    let effective = |wanted: &Value, status: &Value| {
+        let mut amounts = quantities(&status["resources"]["requests"]);
+        raise(&mut amounts, quantities(&status["allocatedResources"]));
+        if wants {
+            raise(&mut amounts, quantities(wanted));
+        }
+        amounts
+    };
+    let whole = quantities(&spec["resources"]["requests"]);
+    let whole = match pod["status"]["resources"].is_null() {
+        true => whole,
+        false => {
+            let mut effective = effective(&spec["resources"]["requests"], &pod["status"]);
+            effective.retain(|name, _| whole.contains_key(name));
+            effective
+        }
+    };
+    with_overhead(
+        spec,
+        sum(spec, |container| of_status(pod, container, "requests", &effective)),
+        whole,
+    )
+}
+
+/// The limits of a pod, added up as its requests. The overhead counts for resources with a limit.
+pub fn limits(spec: &Value) -> Amounts {
+    let limits = of_containers(spec, "limits");
+    with_limited_overhead(spec, limits, quantities(&spec["resources"]["limits"]))
+}
+
+/// The limits that hold for a pod: as [`limits`], but while a node resizes a container, the larger
+/// of its spec's and of those that it has.
+pub fn limits_of(pod: &Value) -> Amounts {
+    let spec = &pod["spec"];
+    if !is_resizable(pod) {
+        return limits(spec);
+    }
+    let wants = !is_infeasible(pod);
+    let effective = |wanted: &Value, status: &Value| {
+        let mut amounts = quantities(&status["resources"]["limits"]);
+        if wants {
+            raise(&mut amounts, quantities(wanted));
+        }
+        amounts
+    };
+    let limits = sum(spec, |container| of_status(pod, container, "limits", &effective));
+    with_limited_overhead(spec, limits, quantities(&spec["resources"]["limits"]))
+}
+
+/// Whether a node has told what a container has: it can be resized.
+fn is_resizable(pod: &Value) -> bool {
+    let told = |member: &str| {
+        list(&pod["status"], member).iter().any(|status| !status["resources"].is_null())
+    };
+    told("containerStatuses") || told("initContainerStatuses") || {
+        !pod["status"]["resources"].is_null()
+    }
+}
+
+fn is_infeasible(pod: &Value) -> bool {
+    list(&pod["status"], "conditions")
+        .iter()
+        .any(|found| found["type"] == "PodResizePending" && found["reason"] == "Infeasible")
+}
+
+/// The amounts of a container by its spec, or by its status too if it may be resized: one that
+/// runs as long as the pod.
+fn of_status(
+    pod: &Value,
+    container: &Value,
+    member: &str,
+    effective: &impl Fn(&Value, &Value) -> Amounts,
+) -> Amounts {
+    let wanted = &container["resources"][member];
+    let name = &container["name"];
+    let of = |statuses: &str| {
+        list(&pod["status"], statuses)
+            .iter()
+            .find(|status| status["name"] == *name && !status["resources"].is_null())
+    };
+    let status = of("containerStatuses").or_else(|| {
+        let keeps_running = container["restartPolicy"] == "Always";
+        keeps_running.then(|| of("initContainerStatuses")).flatten()
+    });
+    status.map_or_else(|| quantities(wanted), |status| effective(wanted, status))
+}
+
+fn with_overhead(spec: &Value, mut total: Amounts, whole: Amounts) -> Amounts {
+    total.extend(whole);
     for (name, amount) in quantities(&spec["overhead"]) {
         grow(&mut total, &name, &amount);
     }
     total
 }
 
-/// The limits of a pod, added up as its requests. The overhead counts for resources with a limit.
-pub fn limits(spec: &Value) -> Amounts {
-    let mut total = of_containers(spec, "limits");
-    total.extend(quantities(&spec["resources"]["limits"]));
+fn with_limited_overhead(spec: &Value, mut total: Amounts, whole: Amounts) -> Amounts {
+    total.extend(whole);
     for (name, amount) in quantities(&spec["overhead"]) {
         if total.get(&name).is_some_and(|limit| !limit.is_zero()) {
             grow(&mut total, &name, &amount);
@@ -33,22 +130,37 @@ pub fn limits(spec: &Value) -> Amounts {
 /// The amounts of the containers, without those of the whole pod. `member` is `requests` or
 /// `limits`.
 pub fn of_containers(spec: &Value, member: &str) -> Amounts {
-    let list = |name: &str| spec[name].as_array().map_or(&[][..], Vec::as_slice);
-    of_lists(list("containers"), list("initContainers"), member)
+    sum(spec, |container| quantities(&container["resources"][member]))
 }
 
 /// The same of containers and init containers.
 pub fn of_lists(containers: &[Value], init_containers: &[Value], member: &str) -> Amounts {
+    sum_lists(containers, init_containers, |container| quantities(&container["resources"][member]))
+}
+
+fn list<'a>(of: &'a Value, member: &str) -> &'a [Value] {
+    of[member].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn sum(spec: &Value, amounts: impl Fn(&Value) -> Amounts) -> Amounts {
+    sum_lists(list(spec, "containers"), list(spec, "initContainers"), amounts)
+}
+
+fn sum_lists(
+    containers: &[Value],
+    init_containers: &[Value],
+    amounts: impl Fn(&Value) -> Amounts,
+) -> Amounts {
     let mut total = Amounts::new();
     for container in containers {
-        for (name, amount) in quantities(&container["resources"][member]) {
+        for (name, amount) in amounts(container) {
             grow(&mut total, &name, &amount);
         }
     }
     let (mut sidecars, mut largest) = (Amounts::new(), Amounts::new());
     for container in init_containers {
         let keeps_running = container["restartPolicy"] == "Always";
-        for (name, amount) in quantities(&container["resources"][member]) {
+        for (name, amount) in amounts(container) {
             let now = sidecars.get(&name).map_or_else(|| amount.clone(), |sum| sum + &amount);
             if largest.get(&name).is_none_or(|most| now.compare(most).is_gt()) {
                 largest.insert(name.clone(), now);
@@ -59,12 +171,17 @@ pub fn of_lists(containers: &[Value], init_containers: &[Value], member: &str) -
             }
         }
     }
-    for (name, amount) in largest {
-        if total.get(&name).is_none_or(|sum| amount.compare(sum).is_gt()) {
-            total.insert(name, amount);
+    raise(&mut total, largest);
+    total
+}
+
+/// The larger of both, by name.
+fn raise(amounts: &mut Amounts, others: Amounts) {
+    for (name, amount) in others {
+        if amounts.get(&name).is_none_or(|least| amount.compare(least).is_gt()) {
+            amounts.insert(name, amount);
         }
     }
-    total
 }
 
 fn grow(sums: &mut Amounts, name: &str, amount: &Quantity) {
@@ -104,6 +221,35 @@ mod tests {
         let whole = json!({"containers": two, "resources": {"requests": {"cpu": "7"}}});
         assert_eq!(cpu(whole), "7");
         assert_eq!(cpu(json!({})), "");
+    }
+
+    #[test]
+    fn a_container_that_is_resized_counts_with_the_largest_of_its_amounts() {
+        let pod = |status: Value, reason: &str| {
+            json!({
+                "spec": {"containers": [{"name": "c", "resources": {
+                    "requests": {"cpu": "2"}, "limits": {"cpu": "3"}}}]},
+                "status": {"containerStatuses": [status],
+                    "conditions": [{"type": "PodResizePending", "reason": reason}]},
+            })
+        };
+        let of =
+            |pod: &Value| (requests_of(pod)["cpu"].to_string(), limits_of(pod)["cpu"].to_string());
+        let two_three = ("2".to_owned(), "3".to_owned());
+        assert_eq!(of(&pod(json!({"name": "c"}), "Deferred")), two_three);
+        let has = |allocated: &str, requests: &str, limits: &str| {
+            json!({"name": "c", "allocatedResources": {"cpu": allocated},
+                "resources": {"requests": {"cpu": requests}, "limits": {"cpu": limits}}})
+        };
+        assert_eq!(of(&pod(has("1", "1", "1"), "Deferred")), two_three);
+        assert_eq!(of(&pod(has("1", "1", "1"), "Infeasible")), ("1".to_owned(), "1".to_owned()));
+        assert_eq!(of(&pod(has("5", "4", "6"), "")), ("5".to_owned(), "6".to_owned()));
+        let mut whole = pod(has("1", "1", "1"), "");
+        whole["spec"]["resources"] = json!({"requests": {"cpu": "7"}});
+        assert_eq!(of(&whole).0, "7");
+        whole["status"]["resources"] = json!({"requests": {"cpu": "8", "memory": "1"}});
+        assert_eq!(of(&whole).0, "8");
+        assert!(!requests_of(&whole).contains_key("memory"));
     }
 
     #[test]

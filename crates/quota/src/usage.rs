@@ -99,7 +99,7 @@ pub fn usage(group: &str, resource: &str, object: &Value, now: u64) -> Usage {
     }
     match resource {
         "pods" if has_ended(object, now) => return usage,
-        "pods" => of_pod(&object["spec"], &mut usage),
+        "pods" => of_pod(object, &mut usage),
         "services" => of_service(&object["spec"], &mut usage),
         "persistentvolumeclaims" => of_claim(object, &mut usage),
         _ => {}
@@ -118,8 +118,8 @@ fn has_ended(pod: &Value, now: u64) -> bool {
     let at = setpoint_object::time::Timestamp::parse(deletion);
     at.is_some_and(|at| at.0.as_secs() < now)
 }
-fn of_pod(spec: &Value, usage: &mut Usage) {
-    for (name, amount) in pod::requests(spec) {
+fn of_pod(object: &Value, usage: &mut Usage) {
+    for (name, amount) in pod::requests_of(object) {
         if is_of_pods(&format!("requests.{name}")) {
             usage.insert(format!("requests.{name}"), amount.clone());
         }
@@ -127,7 +127,7 @@ fn of_pod(spec: &Value, usage: &mut Usage) {
             usage.insert(name, amount);
         }
     }
-    for (name, amount) in pod::limits(spec) {
+    for (name, amount) in pod::limits_of(object) {
         if is_of_pods(&format!("limits.{name}")) {
             usage.insert(format!("limits.{name}"), amount);
         }

@@ -50,6 +50,14 @@ impl Amounts {
         }
     }
 
+    /// Whether it has more of anything than another one.
+    pub(crate) fn exceeds(&self, other: &Self) -> bool {
+        self.cpu > other.cpu
+            || self.memory > other.memory
+            || self.ephemeral_storage > other.ephemeral_storage
+            || self.others.iter().any(|(name, amount)| *amount > other.other(name))
+    }
+
     /// The amount of an extended resource.
     pub(crate) fn other(&self, name: &str) -> i64 {
         self.others.get(name).copied().unwrap_or_default()

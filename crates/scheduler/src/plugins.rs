@@ -42,7 +42,7 @@ pub(crate) const SCORE_MAX: i64 = 100;
 pub(crate) mod change {
     /// A node is new, or has changed.
     pub(crate) const NODE: u8 = 1;
-    /// A pod has left its node, or has ended.
+    /// A pod has left its node, has ended, or takes less of it.
     pub(crate) const POD_GONE: u8 = 2;
     /// A pod was assigned, or the labels of an assigned one have changed.
     pub(crate) const POD_THERE: u8 = 4;

@@ -41,6 +41,7 @@ pub(crate) struct PodSpec {
     pub(crate) priority: i32,
     /// Its `preemptionPolicy` is `Never`.
     pub(crate) never_preempts: bool,
+    /// What it takes of its node, also while it is resized.
     pub(crate) requests: Amounts,
     /// CPU and memory for scores.
     pub(crate) scored: (i64, i64),
@@ -185,23 +186,25 @@ impl Spread {
 }
 
 impl Pod {
-    /// Reads a pod. `earlier` is the same pod before: if its spec is the same, it is not read
-    /// again.
+    /// Reads a pod. `earlier` is the same pod before: if its spec is the same, and so are the
+    /// amounts that its node gives it, it is not read again.
     pub(crate) fn read(pod: &Value, earlier: Option<&Self>) -> Self {
         let labels = Arc::new(strings(&pod["metadata"]["labels"]));
         let generation = pod["metadata"]["generation"].as_i64().unwrap_or_default();
         let phase = text(&pod["status"]["phase"]);
         let key = Request::new(pod.namespace(), pod.name());
+        let requests = Amounts::of(&setpoint_quota::pod::requests_of(pod));
         let spec = match earlier {
             Some(earlier)
                 if generation > 0
                     && earlier.generation == generation
                     && *earlier.uid == *pod.uid()
-                    && earlier.labels == labels =>
+                    && earlier.labels == labels
+                    && earlier.spec.requests == requests =>
             {
                 earlier.spec.clone()
             }
-            _ => Arc::new(PodSpec::read(pod, &labels)),
+            _ => Arc::new(PodSpec::read(pod, &labels, requests)),
         };
         Self {
             key,
@@ -242,7 +245,7 @@ impl Pod {
 }
 
 impl PodSpec {
-    fn read(pod: &Value, labels: &Labels) -> Self {
+    fn read(pod: &Value, labels: &Labels, requests: Amounts) -> Self {
         let spec = &pod["spec"];
         let namespace = pod.namespace();
         let affinity = &spec["affinity"];
@@ -262,7 +265,6 @@ impl PodSpec {
         preferred_pods.extend(preferred("podAntiAffinity", -1));
         let nodes = &affinity["nodeAffinity"];
         let preferred_nodes = items(&nodes["preferredDuringSchedulingIgnoredDuringExecution"]);
-        let requests = Amounts::of(&setpoint_quota::pod::requests(spec));
         let containers = || items(&spec["containers"]).iter();
         let keeps_running = |container: &&Value| container["restartPolicy"] == "Always";
         let sidecars = || items(&spec["initContainers"]).iter().filter(keeps_running);

@@ -145,6 +145,9 @@ impl State {
                 || earlier.pod.node != pod.node
         });
         let was_there = earlier.is_some_and(|earlier| !earlier.pod.node.is_empty());
+        // Resized.
+        let has_shrunk = was_there
+            && earlier.is_some_and(|earlier| earlier.pod.spec.requests.exceeds(&pod.spec.requests));
         let nomination = earlier.and_then(|earlier| earlier.nomination.clone());
         let nomination = nomination.filter(|written| pod.nominated != *written);
         if let Some(written) = &nomination {
@@ -164,6 +167,9 @@ impl State {
             self.pods.insert(key, Entry::new(pod));
             if has_changed || is_assumed {
                 self.changed(change::POD_THERE);
+            }
+            if has_shrunk {
+                self.changed(change::POD_GONE);
             }
             return None;
         }

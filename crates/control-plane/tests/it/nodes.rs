@@ -86,6 +86,52 @@ async fn a_pod_is_placed_runs_and_is_removed() {
     .await;
 }
 
+/// A resize (`pods/resize`) is given at once, waits for room with a condition, and makes room for
+/// pods that wait for a node.
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_resized_when_its_node_has_room() {
+    with_user(ControlPlane::builder().nodes(1), async |user| {
+        let resize = async |name: &str, cpu: &str| {
+            user.patch(&format!("{}/resize", pod(name)), json!({"spec": needs(cpu)})).await
+        };
+        let has = |pod: &Value, cores: &str| {
+            let status = &pod["status"]["containerStatuses"][0];
+            status["resources"]["requests"]["cpu"] == cores
+                && status["allocatedResources"]["cpu"] == cores
+                && status["restartCount"] == 0
+        };
+        let waits = |pod: &Value| condition(pod, "PodResizePending")["reason"] == "Deferred";
+        user.pod("a", needs("10")).await;
+        user.pod("b", needs("20")).await;
+        user.until(&pod("a"), is_ready).await;
+        user.until(&pod("b"), |pod| is_ready(pod) && has(pod, "20")).await;
+        // The node has 32 cores.
+        resize("a", "12").await;
+        user.until(&pod("a"), |pod| has(pod, "12") && !waits(pod)).await;
+        resize("a", "16").await;
+        let deferred = user.until(&pod("a"), waits).await;
+        assert_eq!(
+            condition(&deferred, "PodResizePending")["message"],
+            "Node didn't have enough resource: cpu, requested: 16000, used: 20000, capacity: 32000"
+        );
+        assert!(has(&deferred, "12"));
+        // What it wants counts, so that the scheduler leaves the room to it.
+        user.pod("c", needs("1")).await;
+        let is_refused = |pod: &Value| condition(pod, "PodScheduled")["reason"] == "Unschedulable";
+        user.until(&pod("c"), is_refused).await;
+        resize("b", "15").await;
+        user.until(&pod("a"), |pod| has(pod, "16") && !waits(pod)).await;
+        user.until(&pod("c"), is_ready).await;
+        let seen = events(&user, "a").await;
+        for event in
+            ["ResizeDeferred: Pod resize Deferred: {", "ResizeCompleted: Pod resize completed: {"]
+        {
+            assert!(seen.iter().any(|seen| seen.starts_with(event)), "{seen:?}");
+        }
+    })
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_finite_command_ends_with_its_code() {
     with_user(ControlPlane::builder().nodes(1), async |user| {

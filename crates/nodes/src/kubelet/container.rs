@@ -1,7 +1,7 @@
 //! One container: from its status to the next.
 
 use super::command::Outcome;
-use super::{Place, PodEvent, full_name, image, items, text};
+use super::{Place, PodEvent, full_name, image, items, resize, text};
 use crate::restart::{Policy, backoff, show};
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
@@ -75,7 +75,10 @@ pub(crate) fn evolve(place: &Place<'_>, container: &Value, policy: Policy) -> Ev
         events: Vec::new(),
         due: None,
     };
-    let status = step.status(policy);
+    let mut status = step.status(policy);
+    if status["containerID"].is_string() {
+        resize::give(place, container, step.old, &mut status);
+    }
     Evolved { status, events: step.events, due: step.due }
 }
 
@@ -122,8 +125,10 @@ fn fresh(container: &Value, old: Option<&Value>, state: Value) -> Value {
         "restartCount": keep("restartCount").unwrap_or_else(|| 0.into()),
         "state": state,
     });
-    if let Some(id) = keep("containerID") {
-        status["containerID"] = id;
+    for member in ["containerID", "resources", "allocatedResources"] {
+        if let Some(value) = keep(member) {
+            status[member] = value;
+        }
     }
     status
 }
@@ -246,8 +251,13 @@ impl Step<'_> {
 
     fn running(&mut self, old: &Value, since: Timestamp) -> Value {
         let image = &self.container["image"];
-        if self.place.list == "containers" && old["image"] != *image {
-            let message = format!("Container {} definition changed, will be restarted", self.name);
+        let is_replaced = self.place.list == "containers" && old["image"] != *image;
+        if is_replaced || resize::restarts(self.place, self.container, old) {
+            let name = self.name;
+            let message = match is_replaced {
+                true => format!("Container {name} definition changed, will be restarted"),
+                false => format!("Container {name} resize requires restart"),
+            };
             self.event(false, "Killing", message);
             let mut ended = old.clone();
             finished(&mut ended, 0, self.now());

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 struct Life {
     pod: Value,
     now: Timestamp,
-    has_port_conflict: bool,
+    rejection: Option<Rejection>,
+    resize: Resize,
 }
 
 /// Merges a patch of a status as the server does: conditions by type, other lists as a whole.
@@ -20,6 +21,11 @@ fn merge(status: &mut Value, patch: Value) {
         }
         for condition in value.as_array().cloned().unwrap_or_default() {
             let mut all = status["conditions"].as_array().cloned().unwrap_or_default();
+            if condition["$patch"] == "delete" {
+                all.retain(|old| old["type"] != condition["type"]);
+                status["conditions"] = all.into();
+                continue;
+            }
             match all.iter_mut().find(|old| old["type"] == condition["type"]) {
                 Some(old) => {
                     for (key, value) in condition.as_object().unwrap() {
@@ -39,7 +45,7 @@ impl Life {
             "metadata": {"name": "p", "namespace": "default", "uid": "u", "generation": 1},
             "spec": spec, "status": {"phase": "Pending"},
         });
-        Self { pod, now: Timestamp::from_secs(1_000), has_port_conflict: false }
+        Self { pod, now: Timestamp::from_secs(1_000), rejection: None, resize: Resize::None }
     }
 
     fn around(&self) -> Surroundings {
@@ -47,7 +53,8 @@ impl Life {
             now: self.now,
             host_ips: vec!["172.16.0.2".into()],
             pod_ips: vec!["10.64.0.2".into()],
-            has_port_conflict: self.has_port_conflict,
+            rejection: self.rejection.clone(),
+            resize: self.resize.clone(),
         }
     }
 
@@ -252,15 +259,44 @@ fn a_new_image_restarts_the_container() {
 }
 
 #[test]
-fn deadlines_and_taken_ports_fail_the_pod() {
+fn deadlines_and_rejections_fail_the_pod() {
     let spec = json!({"activeDeadlineSeconds": 30, "containers": [container("c", &["serve"])]});
     let mut life = Life::new(spec.clone());
     assert_eq!(life.live(60), ["Running c:running ready", "Failed c:ended 137"]);
     assert_eq!(life.pod["status"]["reason"], "DeadlineExceeded");
     let mut life = Life::new(spec);
-    life.has_port_conflict = true;
+    life.rejection = Some(Rejection { reason: "OutOfcpu", message: "Node didn't".to_owned() });
     assert_eq!(life.live(60), ["Failed"]);
-    assert_eq!(life.pod["status"]["reason"], "NodePorts");
+    assert_eq!(life.pod["status"]["reason"], "OutOfcpu");
+    assert_eq!(life.pod["status"]["message"], "Pod was rejected: Node didn't");
+    let spec = json!({"os": {"name": "windows"}, "containers": [container("c", &["serve"])]});
+    let mut life = Life::new(spec);
+    assert_eq!(life.live(60), ["Failed"]);
+    assert_eq!(life.pod["status"]["reason"], "PodOSNotSupported");
+}
+
+#[test]
+fn a_hook_before_the_end_delays_it_within_the_grace_period() {
+    for (hook, grace, delay) in [
+        (json!({"sleep": {"seconds": 20}}), 30, 20),
+        (json!({"exec": {"command": ["sleep", "50"]}}), 30, 30),
+        (json!({"exec": {"command": ["flush"]}}), 30, 0),
+        (json!({"sleep": {"seconds": 20}}), 0, 0),
+    ] {
+        let mut one = container("c", &["serve"]);
+        one["lifecycle"] = json!({"preStop": hook});
+        let mut life = Life::new(json!({"containers": [one]}));
+        life.live(10);
+        let deleted = life.now;
+        let end = deleted + Duration::from_secs(grace);
+        life.pod["metadata"]["deletionTimestamp"] = end.rfc3339().into();
+        life.pod["metadata"]["deletionGracePeriodSeconds"] = grace.into();
+        let plan = stop(&life.pod, &life.around());
+        let until = deleted + Duration::from_secs(delay);
+        assert_eq!(plan.due, (delay > 0).then_some(until), "{hook}");
+        life.now = until;
+        assert_eq!(stop(&life.pod, &life.around()).status["phase"], "Failed");
+    }
 }
 
 #[test]
@@ -272,4 +308,64 @@ fn a_deleted_pod_ends_before_it_is_removed() {
     merge(&mut life.pod["status"], plan.status);
     assert_eq!(life.show(), "Failed c:ended 143");
     assert!(stop(&life.pod, &life.around()).status.is_null());
+}
+
+/// A resize of the cpu of the only container.
+fn wants(life: &mut Life, cpu: &str) {
+    life.pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
+    life.pod["metadata"]["generation"] =
+        (life.pod["metadata"]["generation"].as_i64().unwrap() + 1).into();
+}
+
+#[test]
+fn a_resize_waits_for_room_and_restarts_a_container_if_its_policy_says_so() {
+    let mut one = container("c", &["serve"]);
+    one["resources"] = json!({"requests": {"cpu": "1"}});
+    let mut life = Life::new(json!({"containers": [one]}));
+    life.live(60);
+    let has = |life: &Life| {
+        let status = &life.pod["status"]["containerStatuses"][0];
+        assert_eq!(status["resources"]["requests"], status["allocatedResources"]);
+        status["allocatedResources"]["cpu"].clone()
+    };
+    assert_eq!(has(&life), "1");
+    assert_eq!(resize::wanted(&life.pod), None);
+
+    wants(&mut life, "2");
+    let wanted = resize::wanted(&life.pod).unwrap();
+    assert_eq!((wanted.room.cpu, wanted.generation), (2000, 2));
+    assert_eq!(resize::allocated(&life.pod).cpu, 1000);
+    life.resize = Resize::Deferred("no room".to_owned());
+    let plan = life.pass();
+    assert_eq!(plan.events[0].reason, "ResizeDeferred");
+    assert_eq!(
+        plan.events[0].message,
+        r#"Pod resize Deferred: {"containers":[{"name":"c","resources":{"requests":{"cpu":"2"}}}],"generation":2,"error":"no room"}"#
+    );
+    assert_eq!((life.condition("PodResizePending"), has(&life)), ("True", "1".into()));
+    assert_eq!(life.pass().events, [], "told once");
+
+    life.resize = Resize::Granted;
+    let plan = life.pass();
+    let reasons: Vec<&str> = plan.events.iter().map(|event| event.reason).collect();
+    assert_eq!(reasons, ["ResizeStarted", "ResizeCompleted"]);
+    assert_eq!((life.condition("PodResizePending"), has(&life)), ("", "2".into()));
+    assert_eq!(life.show(), "Running c:running ready");
+    assert_eq!(resize::wanted(&life.pod), None);
+
+    life.pod["spec"]["containers"][0]["resizePolicy"] =
+        json!([{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]);
+    wants(&mut life, "3");
+    life.pass();
+    assert_eq!((life.show().as_str(), has(&life)), ("Running c:running/1 ready", "3".into()));
+
+    // Given up before there is room.
+    wants(&mut life, "9");
+    life.resize = Resize::Deferred("no room".to_owned());
+    life.pass();
+    wants(&mut life, "3");
+    assert_eq!(resize::wanted(&life.pod), None);
+    life.resize = Resize::None;
+    life.pass();
+    assert_eq!((life.condition("PodResizePending"), has(&life)), ("", "3".into()));
 }

@@ -50,6 +50,34 @@ async fn a_refused_pod_is_handed_out_only_after_a_change_that_may_help_and_its_b
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_is_resized_takes_the_larger_amount_and_makes_room_when_it_has_shrunk() {
+    let mut state = state();
+    let at = |generation: i64, wants: &str, has: &str| {
+        json!({
+            "metadata": {"name": "r", "namespace": "default", "uid": "r", "generation": generation},
+            "spec": {"nodeName": "a", "containers": [
+                {"name": "c", "resources": {"requests": {"cpu": wants}}}]},
+            "status": {"containerStatuses": [{"name": "c", "resources": {"requests": {"cpu": has}}}]},
+        })
+    };
+    let node = json!({"metadata": {"name": "a"}, "status": {"allocatable": {"cpu": "4"}}});
+    state.put_node(&"a".into(), Some(Node::read(&node)));
+    let key = Request::new("default", "r");
+    let mut cpu = |pod: Value| {
+        let earlier = state.pod(&key);
+        let pod = Pod::read(&pod, earlier.as_deref());
+        put(&mut state, pod);
+        (state.take_changes() & change::POD_GONE, state.view.nodes["a"].requested.cpu)
+    };
+    assert_eq!(cpu(at(1, "2", "2")), (0, 2000));
+    assert_eq!(cpu(at(2, "3", "2")), (0, 3000));
+    assert_eq!(cpu(at(2, "3", "3")), (0, 3000));
+    // Smaller only when the node has made it so.
+    assert_eq!(cpu(at(3, "1", "3")), (0, 3000));
+    assert_eq!(cpu(at(3, "1", "1")), (change::POD_GONE, 1000));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_change_during_a_cycle_counts() {
     let mut state = state();
     let key = Request::new("default", "p");
