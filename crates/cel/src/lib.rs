@@ -1,5 +1,5 @@
-//! CEL as Kubernetes has it: in rules of custom resources, admission policies, match conditions and
-//! mappings of claims.
+//! CEL as Kubernetes has it: in rules of custom resources, admission policies, match conditions,
+//! mappings of claims and selectors of devices.
 //!
 //! # Theory
 //!
@@ -18,6 +18,7 @@
 //! | [`mod@check`], [`issue`] | types and references of all nodes, or faults in cel-go's words with their places |
 //! | [`estimate`] | the most that an expression costs, from the bounds of the schema |
 //! | [`formats`] | formats of texts that expressions share with schemas |
+//! | [`device`] | the environment of expressions that select devices |
 //! | [`eval`], [`value`], [`budget`] | running a program within a limit of costs, over trees that are not copied |
 //!
 //! The checker, the estimate and the evaluator read the same rows, so a function is added in one
@@ -32,6 +33,7 @@ pub mod ast;
 pub mod budget;
 pub mod check;
 pub mod decl;
+pub mod device;
 pub mod escape;
 pub mod estimate;
 pub mod eval;

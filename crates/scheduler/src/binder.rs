@@ -1,6 +1,7 @@
 //! Writes what cycles decided: bindings, conditions, nominations, and the removal of victims.
 
 use crate::plugins::Placement;
+use crate::plugins::claims::Grant;
 use crate::pod::Pod;
 use crate::preemption::Candidate;
 use crate::scheduler::{Shared, value};
@@ -27,6 +28,8 @@ const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 const VOLUMES_MAX: Duration = Duration::from_secs(600);
 /// Between two looks at the volumes.
 const VOLUMES_PERIOD: Duration = Duration::from_secs(1);
+
+mod devices;
 
 /// What a pod's claims have.
 enum Volumes {
@@ -56,13 +59,24 @@ impl Reconciler for Binder {
 
 impl Binder {
     async fn pass(&self, key: &Request, context: &Context) -> Result<Action, BoxError> {
+        self.settle_orphans(key, context).await?;
         let job = self.shared.state.lock().job(key);
         match job {
             None => Ok(Action::await_change()),
-            Some(Job::Bind { pod, since, placed }) => {
-                self.bind(&pod, since, &placed, context).await
+            Some(Job::Bind { pod, since, placed, grants }) => {
+                self.bind(&pod, since, &placed, &grants, context).await
             }
-            Some(Job::Refuse { pod, message, preempted, clears_nomination }) => {
+            Some(Job::Refuse {
+                pod,
+                message,
+                preempted,
+                clears_nomination,
+                is_fault,
+                deallocates,
+            }) => {
+                if let Some(claim) = &deallocates {
+                    self.deallocate(claim, &pod, context).await?;
+                }
                 if let Some(candidate) = &preempted {
                     self.preempt(&pod, candidate, context).await?;
                 }
@@ -71,7 +85,8 @@ impl Binder {
                     (None, true) => Some(""),
                     (None, false) => None,
                 };
-                self.refuse(&pod, &message, nominated, context).await?;
+                let reason = if is_fault { "SchedulerError" } else { "Unschedulable" };
+                self.refuse(&pod, (reason, &message), nominated, context).await?;
                 self.shared.state.lock().finish(key, &pod);
                 Ok(Action::await_change())
             }
@@ -83,6 +98,7 @@ impl Binder {
         pod: &Arc<Pod>,
         since: Instant,
         placed: &[Placement],
+        grants: &[Grant],
         context: &Context,
     ) -> Result<Action, BoxError> {
         match self.volumes(pod, placed, context).await? {
@@ -90,10 +106,10 @@ impl Binder {
             Volumes::Waiting if since.elapsed() <= VOLUMES_MAX => {
                 return Ok(Action::requeue_after(VOLUMES_PERIOD));
             }
-            Volumes::Waiting | Volumes::Lost => {
-                self.give_up(pod);
-                return Ok(Action::await_change());
-            }
+            Volumes::Waiting | Volumes::Lost => return self.give_up(pod, grants, context).await,
+        }
+        if !self.claim_devices(pod, grants, context).await? {
+            return self.give_up(pod, grants, context).await;
         }
         let api = context.client().api::<v1::Pod>().field_manager(FIELD_MANAGER);
         let (key, node) = (&pod.key, &*pod.node);
@@ -112,8 +128,7 @@ impl Binder {
             let found = found.filter(|found| found.metadata.uid.as_deref() == Some(&*pod.uid));
             let assigned = found.and_then(|found| found.spec?.node_name);
             if assigned.as_deref() != Some(node) {
-                self.give_up(pod);
-                return Ok(Action::await_change());
+                return self.give_up(pod, grants, context).await;
             }
         }
         self.recorder
@@ -126,9 +141,17 @@ impl Binder {
     }
 
     /// The pod waits again.
-    fn give_up(&self, pod: &Pod) {
-        let retry = self.shared.state.lock().forget(pod, Instant::now());
+    async fn give_up(
+        &self,
+        pod: &Pod,
+        grants: &[Grant],
+        context: &Context,
+    ) -> Result<Action, BoxError> {
+        self.release(pod, grants, context).await?;
+        let mut retry = None;
+        self.shared.put(|state| retry = state.forget(pod, Instant::now()));
         self.shared.retry(retry);
+        Ok(Action::await_change())
     }
 
     /// Whether every claim of the pod has a volume. Those that wait for their first consumer get
@@ -197,7 +220,7 @@ impl Binder {
     async fn refuse(
         &self,
         pod: &Pod,
-        message: &str,
+        (reason, message): (&str, &str),
         nominated: Option<&str>,
         context: &Context,
     ) -> Result<(), BoxError> {
@@ -210,8 +233,7 @@ impl Binder {
         let found = api.lister_of(&pod.key.namespace)?.object(&pod.key);
         let Some(found) = found.and_then(|found| value(&found)) else { return Ok(()) };
         let condition = json!({
-            "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
-            "message": message,
+            "type": "PodScheduled", "status": "False", "reason": reason, "message": message,
         });
         let mut status = json!({});
         if let Some(condition) = changed_condition(&found, condition, context.clock().now()) {

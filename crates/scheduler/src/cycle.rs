@@ -7,15 +7,16 @@
 //! | phase | per step | then |
 //! |---|---|---|
 //! | scan | counts pods on nodes for affinity and spread, if the pod or any pod on a node has such rules | filter |
-//! | filter | asks the filters about nodes, from where the previous cycle ended, until enough fit | decision, or preemption if none fits |
+//! | filter | asks the filters about nodes, from where the previous cycle ended, until enough fit; on a node that fits, searches devices for the pod's claims | decision, or preemption if none fits |
 //! | preemption | tries nodes without their less important pods | decision |
 //!
 //! Scores are computed when the filter phase ends. Of several best nodes, the generator of random
 //! numbers chooses one.
 
 use crate::node::{Node, NodeInfo};
+use crate::plugins::claims::{self, Claims, DeviceSearch, Hold};
 use crate::plugins::{
-    self, Affinity, CsiVolume, Exclusive, LateClaim, PLUGINS, Refusal, Spreading,
+    self, Affinity, CsiVolume, Exclusive, LateClaim, PLUGINS, Refusal, Spreading, change,
 };
 use crate::pod::Pod;
 use crate::preemption::{Candidate, Preemption};
@@ -23,6 +24,7 @@ use crate::view::View;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use setpoint_object::taint::Taint;
+use setpoint_runtime::Request;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -38,6 +40,8 @@ const STEP_VOLUMES: usize = 32;
 const COUNTING: usize = 16;
 /// Pods that are counted per step: about 0.3 µs each.
 const STEP_PODS: usize = 4096;
+/// Steps of searches for devices per step: about 0.1 µs each.
+const STEP_SEARCHES: u64 = 4096;
 /// Nodes that preemption tries per step: each asks the filters once per pod on it.
 const STEP_CANDIDATES: usize = 4;
 
@@ -53,6 +57,8 @@ pub(crate) struct Cycle {
     pub(crate) late: Vec<LateClaim>,
     /// The volumes of CSI drivers among the pod's claims.
     pub(crate) csi: Vec<CsiVolume>,
+    /// The pod's claims of devices.
+    pub(crate) claims: Claims,
 }
 
 impl Cycle {
@@ -113,14 +119,20 @@ pub(crate) enum Verdict {
 /// Why no node fits, and what follows.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Refused {
-    /// As kube-scheduler words it.
+    /// As kube-scheduler words it; empty: nothing has to be said.
     pub(crate) message: String,
+    /// Something is wrong: the pod is not merely unschedulable.
+    pub(crate) is_fault: bool,
+    /// The pod is not ready to be placed, and need not wait once it is.
+    pub(crate) is_early: bool,
     /// The changes after which another cycle may end differently.
     pub(crate) awaits: u8,
     /// Pods that should leave a node, so that the pod fits there.
     pub(crate) preempted: Option<Candidate>,
     /// An earlier nomination no longer helps.
     pub(crate) clears_nomination: bool,
+    /// A claim whose devices are of no use to the pod.
+    pub(crate) deallocates: Option<Request>,
 }
 
 /// A cycle in progress.
@@ -136,6 +148,8 @@ pub(crate) struct Decision {
     awaits: u8,
     /// Nodes that might fit if pods left them.
     resolvable: Vec<Arc<Node>>,
+    /// The search for devices on the node that is examined.
+    search: Option<DeviceSearch>,
 }
 
 #[derive(Debug)]
@@ -164,6 +178,7 @@ impl Decision {
                 exclusive,
                 late: Vec::new(),
                 csi: Vec::new(),
+                claims: Claims::default(),
             },
             phase: if has_rules { Phase::Scan } else { Phase::Filter },
             cursor: Cursor::new(first),
@@ -173,6 +188,7 @@ impl Decision {
             reasons: BTreeMap::new(),
             awaits: 0,
             resolvable: Vec::new(),
+            search: None,
         }
     }
 
@@ -188,23 +204,55 @@ impl Decision {
 
     /// Does a bounded piece of work; returns the decision when there is one.
     pub(crate) fn step(&mut self, rng: &mut SmallRng) -> Option<Verdict> {
-        match &mut self.phase {
+        match &self.phase {
             Phase::Scan => {
                 self.scan();
                 None
             }
             Phase::Filter => self.filter(rng),
-            Phase::Preempt(preemption) => {
-                let n = if self.cycle.counts_volumes() { 1 } else { STEP_CANDIDATES };
-                for _ in 0..n {
-                    if !preemption.try_next(&self.cycle) {
-                        let (tried, found) = preemption.finish();
-                        return Some(self.refuse(tried, found));
-                    }
+            Phase::Preempt(_) => self.try_candidates(rng),
+        }
+    }
+
+    /// Tries some nodes without their less important pods.
+    fn try_candidates(&mut self, rng: &mut SmallRng) -> Option<Verdict> {
+        let n = if self.cycle.counts_volumes() { 1 } else { STEP_CANDIDATES };
+        let mut steps = STEP_SEARCHES;
+        for _ in 0..n {
+            let Phase::Preempt(preemption) = &self.phase else { return None };
+            if let Some(node) = preemption.next_node(&self.cycle).cloned() {
+                match self.search(&node, &mut steps, rng) {
+                    Ok(true) => {}
+                    Ok(false) => return None,
+                    Err(fault) => return Some(faulty(&fault)),
                 }
-                None
+            }
+            let Phase::Preempt(preemption) = &mut self.phase else { return None };
+            if !preemption.try_next(&self.cycle) {
+                let (tried, found) = preemption.finish();
+                return Some(self.refuse(tried, found));
             }
         }
+        None
+    }
+
+    /// Searches devices on a node, if the pod's claims need some. Returns whether that is done.
+    fn search(
+        &mut self,
+        node: &Arc<Node>,
+        steps: &mut u64,
+        rng: &mut SmallRng,
+    ) -> Result<bool, String> {
+        let Cycle { view, claims, .. } = &mut self.cycle;
+        if self.search.is_none() {
+            self.search = claims.search(view, node);
+        }
+        let Some(search) = &mut self.search else { return Ok(true) };
+        let is_over = search.run(claims, steps, rng)?;
+        if is_over {
+            self.search = None;
+        }
+        Ok(is_over)
     }
 
     fn scan(&mut self) {
@@ -224,55 +272,119 @@ impl Decision {
         }
     }
 
+    /// What holds for all nodes: the claims of volumes and of devices.
+    fn check(&mut self) -> Result<(), Refused> {
+        let held = match claims::check(&self.cycle.view, &self.cycle.pod) {
+            Ok(claims) => {
+                self.cycle.claims = claims;
+                None
+            }
+            Err(hold) => Some(hold),
+        };
+        let n = self.cycle.view.n_nodes;
+        let awaits = change::DEVICE | change::CLAIM;
+        let everywhere =
+            |why: String, rest: &str| format!("0/{n} nodes are available: {why}. {rest}");
+        let unhelpful = format!("{NO_CLAIMS}, {}", not_helpful(n));
+        match &held {
+            Some(Hold::Unmade) => {
+                return Err(Refused { awaits, is_early: true, ..Refused::default() });
+            }
+            Some(Hold::Missing(why)) => {
+                let message = everywhere(why.clone(), &unhelpful);
+                return Err(Refused { message, awaits, is_early: true, ..Refused::default() });
+            }
+            Some(Hold::Wait(_)) | None => {}
+        }
+        if n == 0 {
+            let message = "no nodes available to schedule pods".to_owned();
+            return Err(Refused { message, awaits: change::NODE, ..Refused::default() });
+        }
+        match plugins::check_claims(&self.cycle.view, &self.cycle.pod) {
+            Ok(late) => {
+                let Cycle { view, pod, .. } = &self.cycle;
+                self.cycle.csi = plugins::csi_volumes(view, pod);
+                self.cycle.late = late;
+            }
+            Err(why) => {
+                let message = everywhere(why, &unhelpful);
+                return Err(Refused { message, awaits: change::VOLUME, ..Refused::default() });
+            }
+        }
+        match held {
+            Some(Hold::Wait(why)) => {
+                let message = everywhere(why, &unhelpful);
+                Err(Refused { message, awaits, ..Refused::default() })
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn filter(&mut self, rng: &mut SmallRng) -> Option<Verdict> {
-        if self.n_seen == 0 {
-            if self.cycle.view.n_nodes == 0 {
-                let message = "no nodes available to schedule pods".to_owned();
-                let awaits = plugins::change::NODE;
-                let refused = Refused { message, awaits, ..Refused::default() };
-                return Some(Verdict::Refuse(Box::new(refused)));
-            }
-            match plugins::check_claims(&self.cycle.view, &self.cycle.pod) {
-                Ok(late) => {
-                    let Cycle { view, pod, .. } = &self.cycle;
-                    self.cycle.csi = plugins::csi_volumes(view, pod);
-                    self.cycle.late = late;
-                }
-                Err(message) => {
-                    let n = self.cycle.view.n_nodes;
-                    let message =
-                        format!("0/{n} nodes are available: {message}. {}", not_helpful(n));
-                    let awaits = plugins::change::VOLUME;
-                    let refused = Refused { message, awaits, ..Refused::default() };
-                    return Some(Verdict::Refuse(Box::new(refused)));
-                }
-            }
+        if self.n_seen == 0
+            && let Err(refused) = self.check()
+        {
+            return Some(Verdict::Refuse(Box::new(refused)));
         }
         let view = self.cycle.view.clone();
         let mut n_nodes = STEP_NODES / (1 + plugins::comparisons(&self.cycle.late) / STEP_VOLUMES);
         if self.cycle.counts_volumes() {
             n_nodes /= COUNTING;
         }
+        let mut steps = STEP_SEARCHES;
         for _ in 0..n_nodes.max(1) {
             if self.feasible.len() >= self.wanted {
                 return Some(self.choose(rng));
             }
-            let Some((node, info)) = self.cursor.next(&view) else {
+            // The node whose search goes on, or the next one.
+            let searched = self.search.as_ref().map(|search| search.node().clone());
+            let found = match &searched {
+                Some(node) => view.nodes.get(&node.name).map(|info| (node, info)),
+                None => {
+                    self.n_seen += 1;
+                    self.cursor.next(&view)
+                }
+            };
+            let Some((node, info)) = found else {
                 return match self.feasible.is_empty() {
                     true => self.preempt(),
                     false => Some(self.choose(rng)),
                 };
             };
-            self.n_seen += 1;
-            match self.cycle.filter(node, info) {
-                Ok(()) => self.feasible.push(node.clone()),
-                Err((refusal, awaits)) => {
-                    self.awaits |= awaits;
-                    self.note(refusal, node);
-                }
+            match self.examine(node, info, &mut steps, rng) {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(fault) => return Some(faulty(&fault)),
             }
         }
         None
+    }
+
+    /// Asks the filters about a node, and searches devices there if they accept it. Returns whether
+    /// that is done.
+    fn examine(
+        &mut self,
+        node: &Arc<Node>,
+        info: &NodeInfo,
+        steps: &mut u64,
+        rng: &mut SmallRng,
+    ) -> Result<bool, String> {
+        let mut result = self.cycle.filter(node, info);
+        if result.is_ok() && self.cycle.claims.must_search(node) {
+            if !self.search(node, steps, rng)? {
+                return Ok(false);
+            }
+            result = self.cycle.filter(node, info);
+        }
+        match result {
+            Ok(()) => self.feasible.push(node.clone()),
+            Err((refusal, awaits)) => {
+                self.awaits |= awaits;
+                self.cycle.claims.note_refused(&refusal, node);
+                self.note(refusal, node);
+            }
+        }
+        Ok(true)
     }
 
     fn note(&mut self, refusal: Refusal, node: &Arc<Node>) {
@@ -335,8 +447,14 @@ impl Decision {
     fn refuse(&self, tried: String, preempted: Option<Candidate>) -> Verdict {
         let n = self.cycle.view.n_nodes;
         let mut message = format!("0/{n} nodes are available: {}.", histogram(&self.reasons));
+        let deallocates = self.cycle.claims.misplaced(&self.cycle.pod);
         if preempted.is_none() {
-            message = format!("{message} preemption: {tried}");
+            let claims = match deallocates {
+                _ if self.cycle.claims.is_empty() => NO_CLAIMS,
+                Some(_) => "deallocation of ResourceClaim completed",
+                None => "still not schedulable",
+            };
+            message = format!("{message} {claims}, preemption: {tried}");
         }
         let is_waiting = tried.contains("terminating pod");
         Verdict::Refuse(Box::new(Refused {
@@ -347,8 +465,23 @@ impl Decision {
                 && !is_waiting
                 && !self.cycle.pod.nominated.is_empty(),
             preempted,
+            deallocates,
+            ..Refused::default()
         }))
     }
+}
+
+/// What kube-scheduler says after the reasons if a pod's claims hold no devices back.
+const NO_CLAIMS: &str = "no new claims to deallocate";
+
+/// The refusal of a pod whose devices cannot be searched.
+fn faulty(fault: &str) -> Verdict {
+    Verdict::Refuse(Box::new(Refused {
+        message: format!("running \"DynamicResources\" filter plugin: {fault}"),
+        is_fault: true,
+        awaits: change::NODE | change::DEVICE | change::CLAIM,
+        ..Refused::default()
+    }))
 }
 
 /// Whether a pod has rules about other pods.

@@ -14,6 +14,7 @@
 //! | `VolumeZone` | is not in a volume's zone | – |
 //! | `PodTopologySpread` | would exceed a required skew | a smaller skew |
 //! | `InterPodAffinity` | breaks a rule of the pod, or of another pod | the preferred terms of both sides |
+//! | `DynamicResources` | lacks devices for the pod's claims, or cannot use those that they have | earlier alternatives of requests |
 //! | `NodeResourcesBalancedAllocation` | – | CPU and memory used in equal parts |
 //!
 //! The order, the weights and the messages are those of kube-scheduler's default profile.
@@ -25,6 +26,7 @@ use smallvec::{SmallVec, smallvec};
 use std::borrow::Cow;
 
 mod affinity;
+pub(crate) mod claims;
 mod limits;
 mod resources;
 mod spread;
@@ -50,6 +52,10 @@ pub(crate) mod change {
     pub(crate) const VOLUME: u8 = 8;
     /// A namespace has other labels.
     pub(crate) const NAMESPACE: u8 = 16;
+    /// Devices or their classes have changed, or devices are free.
+    pub(crate) const DEVICE: u8 = 32;
+    /// A claim of devices has changed; counts for the pods that name it.
+    pub(crate) const CLAIM: u8 = 64;
 }
 
 /// Why a node is refused.
@@ -140,6 +146,11 @@ pub(crate) const PLUGINS: &[Plugin] = &[
         filter: Some(affinity::filter),
         score: Some((2, affinity::score, Normalize::ByRange)),
         awaits: change::NODE | change::POD_GONE | change::POD_THERE | change::NAMESPACE,
+    },
+    Plugin {
+        filter: Some(claims::filter),
+        score: Some((2, claims::score, Normalize::ByMax)),
+        awaits: change::NODE | change::DEVICE | change::CLAIM,
     },
     Plugin { filter: None, score: Some((1, resources::balanced, Normalize::No)), awaits: 0 },
 ];

@@ -9,7 +9,7 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::taint::Toleration;
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::Request;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A pod. Cheap to clone.
@@ -22,6 +22,9 @@ pub(crate) struct Pod {
     pub(crate) node: Arc<str>,
     /// The node that preemption makes room on; empty if none.
     pub(crate) nominated: Arc<str>,
+    /// The names of the claims of devices that were made for it, by its own name of each; `None`:
+    /// none is needed.
+    pub(crate) generated: Arc<BTreeMap<String, Option<Arc<str>>>>,
     /// It has a deletion time.
     pub(crate) is_deleting: bool,
     /// Its phase is `Succeeded` or `Failed`: it uses nothing.
@@ -62,6 +65,32 @@ pub(crate) struct PodSpec {
     pub(crate) own_claims: BTreeSet<String>,
     /// Disks that the pod names itself.
     pub(crate) disks: Vec<Disk>,
+    /// Claims of devices.
+    pub(crate) device_claims: Vec<DeviceClaim>,
+}
+
+/// A claim of devices of a pod.
+#[derive(Debug, Clone)]
+pub(crate) struct DeviceClaim {
+    /// The pod's own name of it.
+    pub(crate) of: String,
+    pub(crate) name: ClaimName,
+}
+
+/// The name of a claim of devices.
+#[derive(Debug, Clone)]
+pub(crate) enum ClaimName {
+    /// The pod says it.
+    Given(Arc<str>),
+    /// The claim is made from a template, and the pod's status says it.
+    Generated,
+}
+
+impl DeviceClaim {
+    fn read(claim: &Value) -> Self {
+        let name = claim["resourceClaimName"].as_str().map(|name| ClaimName::Given(name.into()));
+        Self { of: text(&claim["name"]).to_owned(), name: name.unwrap_or(ClaimName::Generated) }
+    }
 }
 
 /// A port of a node.
@@ -194,6 +223,11 @@ impl Pod {
         let phase = text(&pod["status"]["phase"]);
         let key = Request::new(pod.namespace(), pod.name());
         let requests = Amounts::of(&setpoint_quota::pod::requests_of(pod));
+        let generated = |claim: &Value| {
+            let name = claim["resourceClaimName"].as_str().map(Arc::from);
+            (text(&claim["name"]).to_owned(), name)
+        };
+        let generated = items(&pod["status"]["resourceClaimStatuses"]).iter().map(generated);
         let spec = match earlier {
             Some(earlier)
                 if generation > 0
@@ -212,6 +246,7 @@ impl Pod {
             labels,
             node: text(&pod["spec"]["nodeName"]).into(),
             nominated: text(&pod["status"]["nominatedNodeName"]).into(),
+            generated: Arc::new(generated.collect()),
             is_deleting: !pod.deletion_timestamp().is_empty(),
             is_over: matches!(phase, "Succeeded" | "Failed"),
             started: Timestamp::parse(text(&pod["status"]["startTime"])),
@@ -319,6 +354,7 @@ impl PodSpec {
             claims: items(&spec["volumes"]).iter().filter_map(claim).collect(),
             own_claims: items(&spec["volumes"]).iter().filter_map(own).collect(),
             disks: items(&spec["volumes"]).iter().filter_map(Disk::read).collect(),
+            device_claims: items(&spec["resourceClaims"]).iter().map(DeviceClaim::read).collect(),
         }
     }
 

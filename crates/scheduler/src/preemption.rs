@@ -72,6 +72,14 @@ impl Preemption {
         }
     }
 
+    /// The node that is tried next, if one of its pods could be a victim.
+    pub(crate) fn next_node(&self, cycle: &Cycle) -> Option<&Arc<Node>> {
+        let node = self.nodes.as_slice().first()?;
+        let info = cycle.view.nodes.get(&node.name)?;
+        let is_less = |pod: &Arc<Pod>| pod.spec.priority < cycle.pod.spec.priority;
+        info.pods.values().any(is_less).then_some(node)
+    }
+
     /// Tries one node; false if there are no more, or enough were found.
     pub(crate) fn try_next(&mut self, cycle: &Cycle) -> bool {
         if self.n_found >= self.candidates_max {

@@ -5,11 +5,13 @@ use crate::cycle::{Decision, Verdict};
 use crate::labels::strings;
 use crate::node::Node;
 use crate::plugins::change;
+use crate::plugins::claims::{Claim as DeviceClaim, Class, Slice};
 use crate::pod::Pod;
 use crate::state::{Assumed, Retry, State};
 use crate::view::{Budget, Claim, LateClass, Volume};
 use k8s_openapi::api::core::v1::{self, Namespace, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use parking_lot::Mutex;
 use rand::SeedableRng;
@@ -180,6 +182,34 @@ impl Scheduler {
                     }
                 }),
             )
+            .handles(
+                Watch::<DeviceClass>::new(),
+                shared.on(|state, key, class| {
+                    state.view.inventory.put_class(&key.name, class.map(Class::read));
+                    state.changed(change::DEVICE);
+                }),
+            )
+            .handles(Watch::<ResourceSlice>::new(), {
+                let shared = shared.clone();
+                move |event: &Event<ResourceSlice>, _: &Enqueue<'_, Request>| {
+                    // Read before the lock: a slice may have many devices.
+                    let slice = object(event).as_ref().map(Slice::read);
+                    shared.put(|state| {
+                        state.view.inventory.put_slice(&event.key().name, slice);
+                        state.changed(change::DEVICE);
+                    });
+                }
+            })
+            .handles(Watch::<ResourceClaim>::new(), {
+                let shared = shared.clone();
+                move |event: &Event<ResourceClaim>, _: &Enqueue<'_, Request>| {
+                    let key = event.key();
+                    let earlier = shared.state.lock().view.inventory.claim(key).cloned();
+                    let read = |claim: Value| DeviceClaim::read(&claim, earlier.as_deref());
+                    let claim = object(event).map(read);
+                    shared.put(|state| state.put_device_claim(key, claim));
+                }
+            })
             .source(source_fn("refused pods", async move |keys: KeySink<Request>| {
                 _ = refused.pods.set(keys.clone());
                 Ok(SourceRun::new(async move {
@@ -212,17 +242,19 @@ impl Shared {
     ) -> impl Fn(&Event<K>, &Enqueue<'_, Request>) + Send + Sync + 'static {
         let shared = self.clone();
         move |event, _| {
-            let object = match event {
-                Event::Deleted { .. } => None,
-                event => event.object().and_then(value),
-            };
-            let mut state = shared.state.lock();
-            put(&mut state, event.key(), object.as_ref());
-            let has_changed = state.has_changed();
-            drop(state);
-            if has_changed {
-                shared.changed.notify_one();
-            }
+            let object = object(event);
+            shared.put(|state| put(state, event.key(), object.as_ref()));
+        }
+    }
+
+    /// Changes the state, and wakes the source of refused pods if that may help some.
+    pub(crate) fn put(&self, put: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock();
+        put(&mut state);
+        let has_changed = state.has_changed();
+        drop(state);
+        if has_changed {
+            self.changed.notify_one();
         }
     }
 
@@ -256,6 +288,15 @@ impl Shared {
         loop {
             // Cancel safe: a permit that is lost with it belongs to a scheduler that stops.
             self.changed.notified().await;
+            loop {
+                let woken = self.state.lock().take_woken(SLICE_PODS, Instant::now());
+                let is_last = woken.len() < SLICE_PODS;
+                woken.into_iter().for_each(|retry| add(keys, retry));
+                if is_last {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
             let changes = self.state.lock().take_changes();
             let mut after = None;
             loop {
@@ -290,6 +331,14 @@ impl Shared {
 fn add(keys: &KeySink<Request>, retry: Retry) {
     let options = AddOptions::default().priority(retry.priority).after(retry.after);
     keys.add_with(retry.key, options);
+}
+
+/// The object of an event as a tree; `None` if it is gone.
+fn object<K: Cacheable>(event: &Event<K>) -> Option<Value> {
+    match event {
+        Event::Deleted { .. } => None,
+        event => event.object().and_then(value),
+    }
 }
 
 /// The object as a tree; `None` if it is not JSON, which no server sends.

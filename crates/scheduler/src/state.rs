@@ -15,18 +15,20 @@
 //! scheduler places never exceed what it knows a node to have.
 //!
 //! A waiting pod that no node fits remembers which changes may help. Such a change hands it out
-//! again, after its back-off; changes during its own cycle count too.
+//! again, after its back-off; changes during its own cycle count too. A change of a claim of devices
+//! hands out the pods that name it.
 
 use crate::cycle::{Cycle, Refused};
 use crate::labels::Labels;
 use crate::node::Node;
+use crate::plugins::claims::{self, Claim, Grant};
 use crate::plugins::{self, Placement, change};
 use crate::pod::Pod;
 use crate::preemption::Candidate;
 use crate::view::{Promise, View};
 use rand::rngs::SmallRng;
 use setpoint_runtime::Request;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -43,6 +45,10 @@ pub(crate) struct State {
     pods: BTreeMap<Request, Entry>,
     /// Refused pods, with the changes that they wait for.
     refused: BTreeMap<Request, u8>,
+    /// The waiting pods that name a claim of devices.
+    claimants: BTreeSet<(Request, Request)>,
+    /// Refused pods whose claims of devices have changed.
+    woken: BTreeSet<Request>,
     /// What is to be written about pods.
     jobs: BTreeMap<Request, Job>,
     /// Changes since the cycle in progress took its snapshot.
@@ -83,6 +89,8 @@ pub(crate) enum Job {
         since: Instant,
         /// What its claims get that wait for it.
         placed: Arc<[Placement]>,
+        /// What its claims of devices get.
+        grants: Arc<[Grant]>,
     },
     /// No node fits.
     Refuse {
@@ -94,6 +102,10 @@ pub(crate) enum Job {
         preempted: Option<Candidate>,
         /// Its nomination no longer helps.
         clears_nomination: bool,
+        /// Something is wrong: it is not merely unschedulable.
+        is_fault: bool,
+        /// A claim that should lose its devices.
+        deallocates: Option<Request>,
     },
 }
 
@@ -111,6 +123,8 @@ impl State {
             view: View::default(),
             pods: BTreeMap::new(),
             refused: BTreeMap::new(),
+            claimants: BTreeSet::new(),
+            woken: BTreeSet::new(),
             jobs: BTreeMap::new(),
             during_cycle: 0,
             changed: 0,
@@ -143,6 +157,7 @@ impl State {
             earlier.pod.labels != pod.labels
                 || !Arc::ptr_eq(&earlier.pod.spec, &pod.spec)
                 || earlier.pod.node != pod.node
+                || earlier.pod.generated != pod.generated
         });
         let was_there = earlier.is_some_and(|earlier| !earlier.pod.node.is_empty());
         // Resized.
@@ -160,6 +175,7 @@ impl State {
                 self.leave(&earlier);
             }
             self.forget_nomination(&key);
+            self.disclaim(&key);
             self.view.change(&pod.node, |info| info.add(pod.clone()));
             // A binding that is being written goes on: the writer has its own copy.
             self.jobs.remove(&key);
@@ -179,6 +195,11 @@ impl State {
         }
         self.forget_nomination(&key);
         self.nominate(&pod);
+        if has_changed {
+            self.disclaim(&key);
+            let claims = claims::keys(&pod).into_iter().map(|claim| (claim, key.clone()));
+            self.claimants.extend(claims);
+        }
         let (priority, is_gated) = (pod.spec.priority, pod.spec.is_gated);
         let entry = self.pods.entry(key.clone()).or_insert_with(|| Entry::new(pod.clone()));
         (entry.pod, entry.nomination) = (pod, nomination);
@@ -191,6 +212,7 @@ impl State {
     /// Forgets a pod.
     pub(crate) fn remove_pod(&mut self, key: &Request) {
         self.forget_nomination(key);
+        self.disclaim(key);
         self.refused.remove(key);
         self.jobs.remove(key);
         if let Some(entry) = self.pods.remove(key)
@@ -198,6 +220,47 @@ impl State {
         {
             self.view.break_promises_of(&entry.pod);
             self.leave(&entry.pod);
+        }
+    }
+
+    /// A pod does not wait for its claims of devices any more.
+    fn disclaim(&mut self, key: &Request) {
+        let Some(pod) = self.pod(key) else { return };
+        let claims = claims::keys(&pod);
+        for claim in &claims {
+            self.claimants.remove(&(claim.clone(), key.clone()));
+        }
+        self.view.inventory.orphan(&claims, &pod.uid);
+        self.woken.remove(key);
+    }
+
+    /// Takes in a claim of devices as the watch shows it, or its absence.
+    pub(crate) fn put_device_claim(&mut self, key: &Request, claim: Option<Claim>) {
+        let (has_changed, has_freed) = self.view.inventory.put_claim(key, claim);
+        if has_freed {
+            self.changed(change::DEVICE);
+        }
+        if !has_changed {
+            return;
+        }
+        self.during_cycle |= change::CLAIM;
+        let claimants = self.claimants.range((key.clone(), Request::cluster(""))..);
+        let claimants = claimants.take_while(|(claim, _)| claim == key).map(|(_, pod)| pod);
+        let refused = claimants.filter(|pod| self.refused.contains_key(*pod)).cloned();
+        self.woken.extend(refused);
+    }
+
+    /// The server does not have the devices that a pod's claims were to get.
+    pub(crate) fn forget_devices(&mut self, pod: &Pod) {
+        if self.view.inventory.forget(&claims::keys(pod), &pod.uid) {
+            self.changed(change::DEVICE);
+        }
+    }
+
+    /// The server does not have what a claim was to get for a pod that is gone.
+    pub(crate) fn forget_orphan(&mut self, claim: &Request, pod: &str) {
+        if self.view.inventory.forget(std::slice::from_ref(claim), pod) {
+            self.changed(change::DEVICE);
         }
     }
 
@@ -276,7 +339,7 @@ impl State {
 
     /// Whether refused pods have to be compared with changes.
     pub(crate) fn has_changed(&self) -> bool {
-        self.changed != 0 && !self.refused.is_empty()
+        self.changed != 0 && !self.refused.is_empty() || !self.woken.is_empty()
     }
 
     /// The changes since the last call.
@@ -308,6 +371,19 @@ impl State {
             retries.extend(self.retry(key, now));
         }
         (retries, last)
+    }
+
+    /// At most `n_max` of the refused pods whose claims of devices have changed.
+    pub(crate) fn take_woken(&mut self, n_max: usize, now: Instant) -> Vec<Retry> {
+        let mut retries = Vec::new();
+        while retries.len() < n_max
+            && let Some(key) = self.woken.pop_first()
+        {
+            if self.refused.remove(&key).is_some() {
+                retries.extend(self.retry(&key, now));
+            }
+        }
+        retries
     }
 
     /// When to hand a key out again.
@@ -357,6 +433,14 @@ impl State {
             false => self.place(cycle, node),
         };
         let Some(placed) = placed.filter(|_| fits) else { return Assumed::NoLongerFits };
+        let grants = match cycle.claims.is_empty() {
+            true => Some(Vec::new()),
+            false => {
+                let Cycle { view, pod, .. } = cycle;
+                cycle.claims.grant(&mut self.view.inventory, &view.inventory, pod, node)
+            }
+        };
+        let Some(grants) = grants else { return Assumed::NoLongerFits };
         let key = cycle.pod.key.clone();
         self.forget_nomination(&key);
         let pod = Arc::new(cycle.pod.on(node));
@@ -365,8 +449,9 @@ impl State {
             let (pod, node, volume) = (pod.uid.clone(), node.clone(), volume.clone());
             self.view.make_promise(claim, Promise { pod, node, volume });
         }
-        let placed = placed.into();
-        self.jobs.insert(key.clone(), Job::Bind { pod: pod.clone(), since: now, placed });
+        let (placed, grants) = (placed.into(), grants.into());
+        let job = Job::Bind { pod: pod.clone(), since: now, placed, grants };
+        self.jobs.insert(key.clone(), job);
         if let Some(entry) = self.pods.get_mut(&key) {
             (entry.pod, entry.is_assumed) = (pod, true);
         }
@@ -381,6 +466,7 @@ impl State {
 
     /// The server has not assigned an assumed pod: it waits again.
     pub(crate) fn forget(&mut self, pod: &Pod, now: Instant) -> Option<Retry> {
+        self.forget_devices(pod);
         let entry = self.pods.get_mut(&pod.key)?;
         if !entry.is_assumed || entry.pod.uid != pod.uid {
             return None;
@@ -406,12 +492,13 @@ impl State {
             return None;
         }
         let key = pod.key.clone();
-        let Refused { message, awaits, preempted, mut clears_nomination } = refused;
+        let Refused { message, awaits, preempted, mut clears_nomination, .. } = refused;
+        let Refused { is_fault, is_early, deallocates, .. } = refused;
         // A more important pod has taken its room: its status does not say so yet.
         let entry = self.pods.get(&key);
         let is_withdrawn = entry.is_some_and(|entry| entry.nomination.as_deref() == Some(""));
         clears_nomination |= is_withdrawn && preempted.is_none();
-        if let Some(entry) = self.pods.get_mut(&key) {
+        if let Some(entry) = self.pods.get_mut(&key).filter(|_| !is_early) {
             entry.n_refusals = entry.n_refusals.saturating_add(1);
             entry.not_before = Some(now + backoff(entry.n_refusals));
         }
@@ -425,7 +512,11 @@ impl State {
             None => {}
         }
         let pod = Arc::new(pod);
-        self.jobs.insert(key.clone(), Job::Refuse { pod, message, preempted, clears_nomination });
+        if !message.is_empty() {
+            let job =
+                Job::Refuse { pod, message, preempted, clears_nomination, is_fault, deallocates };
+            self.jobs.insert(key.clone(), job);
+        }
         if awaited {
             return self.retry(&key, now);
         }

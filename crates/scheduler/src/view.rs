@@ -2,6 +2,7 @@
 
 use crate::labels::{Labels, NodeSelector, items, strings, text};
 use crate::node::{Node, NodeInfo};
+use crate::plugins::claims::Inventory;
 use crate::pod::Pod;
 use imbl::OrdMap;
 use serde_json::Value;
@@ -45,6 +46,8 @@ pub(crate) struct View {
     pub(crate) attachments: OrdMap<Arc<str>, Arc<BTreeMap<Arc<str>, Attachment>>>,
     /// The nodes of attachments.
     attachment_nodes: OrdMap<Arc<str>, Arc<str>>,
+    /// Devices, and claims of them.
+    pub(crate) inventory: Inventory,
     /// Number of nodes that exist.
     pub(crate) n_nodes: usize,
     /// Number of assigned pods with affinity to pods.

@@ -57,6 +57,11 @@ pub(super) fn rows() -> Vec<Overload> {
     ]
 }
 
+/// The value of a text.
+pub(crate) fn value(text: &str) -> std::result::Result<Value<'static>, Error> {
+    parse(text).map(Value::opaque)
+}
+
 fn parse(text: &str) -> std::result::Result<Amount, Error> {
     let quantity = Quantity::parse(text).map_err(|error| Error::message(error.to_string()))?;
     let fraction = text.contains('.') || text.ends_with(['n', 'u', 'm']);

@@ -50,6 +50,11 @@ pub(super) fn rows() -> Vec<Overload> {
     ]
 }
 
+/// The value of a text.
+pub(crate) fn value(text: &str) -> std::result::Result<Value<'static>, Error> {
+    parse(&[Value::from(text)]).map(Value::opaque)
+}
+
 /// Reads a version; with `normalize`, `v1.2` and `01.2.3` too.
 fn parse(args: &[Value<'_>]) -> std::result::Result<Semver, Error> {
     let (text, normalize) = match args {

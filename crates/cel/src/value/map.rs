@@ -17,8 +17,19 @@ pub struct Map<'v>(Entries<'v>);
 #[derive(Clone, Debug)]
 enum Entries<'v> {
     Values(Arc<IndexMap<Key, Value<'v>>>),
-    Struct { name: Arc<str>, fields: Arc<IndexMap<Key, Value<'v>>> },
-    Json { map: &'v serde_json::Map<String, Json>, decl: &'v DeclType },
+    Struct {
+        name: Arc<str>,
+        fields: Arc<IndexMap<Key, Value<'v>>>,
+    },
+    Json {
+        map: &'v serde_json::Map<String, Json>,
+        decl: &'v DeclType,
+    },
+    /// Every key has a value, but only those of `entries` are there.
+    Defaulted {
+        entries: Arc<IndexMap<Key, Value<'v>>>,
+        default: Arc<Value<'v>>,
+    },
 }
 
 /// An object of a schema: its fields are those declared.
@@ -102,6 +113,11 @@ impl<'v> Map<'v> {
         Self(Entries::Values(Arc::new(entries)))
     }
 
+    /// A map that has `default` for each key without an entry.
+    pub(crate) fn with_default(entries: IndexMap<Key, Value<'v>>, default: Value<'v>) -> Self {
+        Self(Entries::Defaulted { entries: Arc::new(entries), default: Arc::new(default) })
+    }
+
     /// The fields of `Name{…}`.
     pub(crate) fn of_struct(name: Arc<str>, fields: IndexMap<Key, Value<'v>>) -> Self {
         Self(Entries::Struct { name, fields: Arc::new(fields) })
@@ -111,7 +127,7 @@ impl<'v> Map<'v> {
     pub fn struct_name(&self) -> Option<&str> {
         match &self.0 {
             Entries::Struct { name, .. } => Some(name),
-            Entries::Values(_) | Entries::Json { .. } => None,
+            Entries::Values(_) | Entries::Json { .. } | Entries::Defaulted { .. } => None,
         }
     }
 
@@ -122,7 +138,9 @@ impl<'v> Map<'v> {
     /// The number of entries.
     pub fn len(&self) -> usize {
         match &self.0 {
-            Entries::Values(entries) | Entries::Struct { fields: entries, .. } => entries.len(),
+            Entries::Values(entries)
+            | Entries::Struct { fields: entries, .. }
+            | Entries::Defaulted { entries, .. } => entries.len(),
             Entries::Json { map, .. } => map.len(),
         }
     }
@@ -146,7 +164,21 @@ impl<'v> Map<'v> {
             (Entries::Json { map, decl }, Value::String(text)) => {
                 map.get(&**text).map(|tree| json::view(tree, decl))
             }
-            _ => None,
+            (Entries::Defaulted { entries, default }, _) => {
+                let found = Key::lookup(key).and_then(|key| entries.get(&key));
+                Some(Ok(found.unwrap_or(&**default).clone()))
+            }
+            (Entries::Json { .. }, _) => None,
+        }
+    }
+
+    /// Whether a key is among the keys.
+    pub(crate) fn has(&self, key: &Value<'_>) -> bool {
+        match &self.0 {
+            Entries::Defaulted { entries, .. } => {
+                Key::lookup(key).is_some_and(|key| entries.contains_key(&key))
+            }
+            _ => self.get(key).is_some(),
         }
     }
 
@@ -158,9 +190,9 @@ impl<'v> Map<'v> {
     /// All keys, in the order of the literal or the tree.
     pub fn keys(&self) -> Vec<Value<'v>> {
         match &self.0 {
-            Entries::Values(entries) | Entries::Struct { fields: entries, .. } => {
-                entries.keys().map(Key::value).collect()
-            }
+            Entries::Values(entries)
+            | Entries::Struct { fields: entries, .. }
+            | Entries::Defaulted { entries, .. } => entries.keys().map(Key::value).collect(),
             Entries::Json { map, .. } => {
                 map.keys().map(|key| Value::String(Str::Borrowed(key))).collect()
             }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use setpoint_runtime::Request;
 use tokio::time::Instant;
 
+mod claims;
 mod volumes;
 
 /// A cluster of nodes and pods.
@@ -64,7 +65,11 @@ impl Cluster {
     /// Where a new pod goes, or the message why it waits.
     fn schedule(&mut self, labels: Value, spec: Value) -> String {
         let pod = self.pod("", labels, spec);
-        match self.decide(&pod) {
+        self.decide_text(&pod)
+    }
+
+    fn decide_text(&mut self, pod: &Pod) -> String {
+        match self.decide(pod) {
             Verdict::Place(node) => node.to_string(),
             Verdict::Refuse(refused) => refused.message,
         }
@@ -98,7 +103,7 @@ fn a_pod_that_does_not_fit_says_why() {
     assert_eq!(
         cluster.schedule(json!({}), needs("1500m")),
         format!(
-            "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 1 {NO_VICTIMS}, 1 {NOT_HELPFUL}."
+            "0/2 nodes are available: 2 Insufficient cpu. {NO_CLAIMS}, preemption: 0/2 nodes are available: 1 {NO_VICTIMS}, 1 {NOT_HELPFUL}."
         )
     );
     assert_eq!(cluster.schedule(json!({}), needs("1")), "a");
@@ -106,7 +111,7 @@ fn a_pod_that_does_not_fit_says_why() {
     assert_eq!(
         cluster.schedule(json!({}), gpu),
         format!(
-            "0/2 nodes are available: 2 Insufficient example.com/gpu. preemption: 0/2 nodes are available: 2 {NOT_HELPFUL}."
+            "0/2 nodes are available: 2 Insufficient example.com/gpu. {NO_CLAIMS}, preemption: 0/2 nodes are available: 2 {NOT_HELPFUL}."
         )
     );
     let mut none = Cluster::new(&[]);
@@ -124,7 +129,7 @@ fn selectors_taints_and_cordons_exclude_nodes() {
     assert_eq!(
         cluster.schedule(json!({}), selected),
         format!(
-            "0/3 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable. preemption: 0/3 nodes are available: 3 {NOT_HELPFUL}."
+            "0/3 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable. {NO_CLAIMS}, preemption: 0/3 nodes are available: 3 {NOT_HELPFUL}."
         )
     );
     let tolerant = json!({"nodeSelector": {"kubernetes.io/hostname": "a"},

@@ -133,7 +133,7 @@ pub(super) fn contained<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Re
     Ok(Value::Bool(match args {
         [value, Value::List(list)] => list.contains(value, &mut context.fuel)?,
         // As in cel-go a value that can be no key is not among the keys.
-        [value, Value::Map(map)] => map.get(value).is_some(),
+        [value, Value::Map(map)] => map.has(value),
         [Value::String(field), Value::Object(object)] => object.get(field).is_some(),
         _ => return Err(Error::NoSuchOverload),
     }))

@@ -2,10 +2,8 @@
 //! cost at most.
 use super::device::{DOMAIN_MAX, ID_MAX};
 use crate::kind::at::At;
+use setpoint_cel::device::{DEVICE, Selector};
 use setpoint_cel::estimate::{Range, Sizes, estimate};
-use setpoint_cel::{Checked, Env, Macros, Type, check, parse};
-use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
 
 /// Limits, as Kubernetes has them: expressions of a list, and bytes and the estimated cost of one.
 const SELECTORS_MAX: usize = 32;
@@ -16,21 +14,6 @@ const COST_MAX: u64 = 1_000_000;
 const DRIVER_MAX: usize = 63;
 const ATTRIBUTE_MAX: usize = 64;
 const PROPERTIES_MAX: usize = 32;
-
-/// The variable of expressions: one device.
-const DEVICE: &str = "device";
-static ENV: LazyLock<Env> = LazyLock::new(|| {
-    let by_name = |ty: Type| Type::Map(Arc::new(Type::String), Arc::new(ty));
-    let fields = [
-        ("driver", Type::String),
-        ("allowMultipleAllocations", Type::Bool),
-        ("attributes", by_name(by_name(Type::Any))),
-        ("capacity", by_name(by_name(Type::QUANTITY))),
-    ];
-    let fields: BTreeMap<_, _> =
-        fields.into_iter().map(|(name, ty)| (name.to_owned(), ty)).collect();
-    Env::kubernetes().variable(DEVICE, Type::object("kubernetes.DRADevice", fields))
-});
 
 /// Expressions that select devices.
 pub(super) fn selectors(at: &At<'_, '_>) {
@@ -49,24 +32,12 @@ fn expression(at: &At<'_, '_>) {
     if at.text().len() > EXPRESSION_BYTES_MAX {
         return at.too_long(EXPRESSION_BYTES_MAX);
     }
-    match compile(at.text()) {
+    match Selector::new(at.text()) {
         Err(detail) => at.invalid_as(&at.text().into(), detail),
-        Ok(checked) if estimate(&checked, &Device).max > COST_MAX => {
+        Ok((_, checked)) if estimate(&checked, &Device).max > COST_MAX => {
             at.forbidden("too complex, exceeds cost limit");
         }
         Ok(_) => {}
-    }
-}
-
-/// Compiles an expression that selects devices.
-fn compile(expression: &str) -> Result<Checked, String> {
-    let macros = Macros { bind: true, ..Macros::KUBERNETES };
-    let checked = parse(expression, &macros)
-        .and_then(|ast| check(ast, &ENV))
-        .map_err(|issues| format!("compilation failed: {issues}"))?;
-    match checked.result_type() {
-        Type::Bool | Type::Any => Ok(checked),
-        other => Err(format!("must evaluate to bool or the unknown type, not {other}")),
     }
 }
 

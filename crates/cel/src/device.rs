@@ -1,0 +1,213 @@
+//! Expressions that select devices: what they refer to, and a device as they see it.
+//!
+//! ResourceClaims and DeviceClasses have such expressions. They are compiled when these are
+//! written, and run when devices are allocated.
+
+use crate::check::{Checked, Env, check};
+use crate::eval::{Context, Program};
+use crate::library;
+use crate::macros::Macros;
+use crate::parse::parse;
+use crate::types::Type;
+use crate::value::{Key, Map, Value};
+use indexmap::IndexMap;
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+/// The variable of expressions: one device.
+pub const DEVICE: &str = "device";
+
+static ENV: LazyLock<Env> = LazyLock::new(|| {
+    let by_name = |ty: Type| Type::Map(Arc::new(Type::String), Arc::new(ty));
+    let fields = [
+        ("driver", Type::String),
+        ("allowMultipleAllocations", Type::Bool),
+        ("attributes", by_name(by_name(Type::Any))),
+        ("capacity", by_name(by_name(Type::QUANTITY))),
+    ];
+    let fields: BTreeMap<_, _> =
+        fields.into_iter().map(|(name, ty)| (name.to_owned(), ty)).collect();
+    Env::kubernetes().variable(DEVICE, Type::object("kubernetes.DRADevice", fields))
+});
+
+/// An expression that selects devices.
+#[derive(Debug)]
+pub struct Selector(Program);
+
+impl Selector {
+    /// Compiles an expression. Also returns its tree, for an estimate of its cost.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, in Kubernetes' words.
+    pub fn new(expression: &str) -> Result<(Self, Checked), String> {
+        let macros = Macros { bind: true, ..Macros::KUBERNETES };
+        let checked = parse(expression, &macros)
+            .and_then(|ast| check(ast, &ENV))
+            .map_err(|issues| format!("compilation failed: {issues}"))?;
+        match checked.result_type() {
+            Type::Bool | Type::Any => {
+                let program = Program::new(&checked).instantiated()?;
+                Ok((Self(program), checked))
+            }
+            other => Err(format!("must evaluate to bool or the unknown type, not {other}")),
+        }
+    }
+
+    /// Whether it selects a device, and what the evaluation has cost.
+    pub fn selects(&self, device: &Device) -> (Result<bool, String>, u64) {
+        let mut context = Context::default();
+        let value = self.0.evaluate(&mut context, &[(DEVICE, device.0.clone())]);
+        let selects = match value {
+            Ok(Value::Bool(selects)) => Ok(selects),
+            Ok(other) => Err(format!(
+                "CEL result of type {} could not be converted to bool: type conversion error from '{}' to 'bool'",
+                other.type_name(),
+                other.type_name(),
+            )),
+            Err(error) => Err(error.to_string()),
+        };
+        (selects, context.cost())
+    }
+}
+
+/// An attribute of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Attribute {
+    /// A whole number.
+    Int(i64),
+    /// A truth value.
+    Bool(bool),
+    /// A text.
+    Text(String),
+    /// A semantic version.
+    Version(String),
+}
+
+/// A device as expressions see it. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Device(Value<'static>);
+
+impl Device {
+    /// A device of a driver. The names of attributes and of capacities, which are quantities, may
+    /// begin with a domain and a slash; otherwise the domain is the driver's. An attribute whose
+    /// value is of no known type is `None`.
+    ///
+    /// # Errors
+    ///
+    /// A value that expressions cannot see, in Kubernetes' words.
+    pub fn new<'a>(
+        driver: &str,
+        allows_multiple: bool,
+        attributes: impl IntoIterator<Item = (&'a str, Option<&'a Attribute>)>,
+        capacity: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, String> {
+        let mut found = Domains::default();
+        for (name, attribute) in attributes {
+            let value = match attribute {
+                Some(Attribute::Int(number)) => Value::Int(*number),
+                Some(Attribute::Bool(is_so)) => Value::Bool(*is_so),
+                Some(Attribute::Text(text)) => Value::from(text.clone()),
+                Some(Attribute::Version(text)) => {
+                    library::semver::value(text).map_err(|error| {
+                        format!("attribute {name}: parse semantic version: {error}")
+                    })?
+                }
+                None => return Err(format!("attribute {name}: unsupported attribute value")),
+            };
+            found.add(name, driver, value);
+        }
+        let mut capacities = Domains::default();
+        for (name, amount) in capacity {
+            let value = library::quantity::value(amount)
+                .map_err(|error| format!("capacity {name}: {error}"))?;
+            capacities.add(name, driver, value);
+        }
+        let members = [
+            ("driver", Value::from(driver.to_owned())),
+            ("allowMultipleAllocations", Value::Bool(allows_multiple)),
+            ("attributes", found.into_value()),
+            ("capacity", capacities.into_value()),
+        ];
+        let members = members.into_iter().map(|(name, value)| (Key::String(name.into()), value));
+        Ok(Self(members.collect::<IndexMap<_, _>>().into()))
+    }
+}
+
+/// Values by their domains and names.
+#[derive(Default)]
+struct Domains(IndexMap<Key, IndexMap<Key, Value<'static>>>);
+
+impl Domains {
+    fn add(&mut self, name: &str, driver: &str, value: Value<'static>) {
+        let (domain, id) = name.split_once('/').unwrap_or((driver, name));
+        let names = self.0.entry(Key::String(domain.into())).or_default();
+        names.insert(Key::String(id.into()), value);
+    }
+
+    /// A map in which each other domain is empty, so that expressions need not look for domains.
+    fn into_value(self) -> Value<'static> {
+        let domains = self.0.into_iter().map(|(domain, names)| (domain, names.into())).collect();
+        Value::Map(Map::with_default(domains, IndexMap::new().into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device() -> Device {
+        let attributes = [
+            ("model", Attribute::Text("a100".to_owned())),
+            ("other.example.com/numa", Attribute::Int(1)),
+            ("fast", Attribute::Bool(true)),
+            ("version", Attribute::Version("1.2.3".to_owned())),
+        ];
+        let attributes = attributes.iter().map(|(name, value)| (*name, Some(value)));
+        Device::new("gpu.example.com", false, attributes, [("memory", "40Gi")]).unwrap()
+    }
+
+    fn selects(expression: &str) -> Result<bool, String> {
+        Selector::new(expression).and_then(|(selector, _)| selector.selects(&device()).0)
+    }
+
+    #[test]
+    fn expressions_see_a_device() {
+        for (expression, is_selected) in [
+            ("device.driver == 'gpu.example.com'", true),
+            ("device.attributes['gpu.example.com'].model == 'a100'", true),
+            ("device.attributes['other.example.com'].numa > 1", false),
+            ("device.attributes['gpu.example.com'].fast", true),
+            ("device.attributes['gpu.example.com'].version.isLessThan(semver('2.0.0'))", true),
+            ("device.capacity['gpu.example.com'].memory.compareTo(quantity('40Gi')) >= 0", true),
+            ("device.allowMultipleAllocations", false),
+            ("has(device.attributes['gpu.example.com'].nothing)", false),
+            // A domain without values is empty, and is not among the domains.
+            ("has(device.attributes['none.example.com'].model)", false),
+            ("'none.example.com' in device.attributes", false),
+            ("'gpu.example.com' in device.attributes", true),
+            ("device.attributes.exists(domain, domain == 'other.example.com')", true),
+            (
+                "cel.bind(d, device.attributes['gpu.example.com'], d.fast && d.model == 'a100')",
+                true,
+            ),
+        ] {
+            assert_eq!(selects(expression), Ok(is_selected), "{expression}");
+        }
+    }
+
+    #[test]
+    fn faults_are_told() {
+        let error = selects("device.attributes['gpu.example.com'].nothing == 1").unwrap_err();
+        assert_eq!(error, "no such key: nothing");
+        let error = selects("device.attributes['gpu.example.com'].model").unwrap_err();
+        assert!(error.contains("could not be converted to bool"), "{error}");
+        let error = selects("device.driver").unwrap_err();
+        assert_eq!(error, "must evaluate to bool or the unknown type, not string");
+        assert!(
+            selects("device.driver.matches('[')").unwrap_err().contains("program instantiation")
+        );
+        let error = Device::new("d", false, [("list", None)], []).unwrap_err();
+        assert_eq!(error, "attribute list: unsupported attribute value");
+    }
+}

@@ -1,0 +1,384 @@
+//! Claims of devices.
+//!
+//! # Theory
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `device`, `claim`, `amount` | slices, classes and claims as the scheduler needs them |
+//! | `inventory` | a snapshot of them, and which devices are in use |
+//! | `selector` | expressions, compiled once |
+//! | `pool`, `search` | the devices that a node can use, and the search among them: a state machine |
+//! | `outcome` | what is written to the status of claims |
+//!
+//! Before the filters, [`check`] looks at the claims of the pod: a claim that does not exist, or is
+//! being allocated for another pod, holds the pod. Claims that have devices limit the nodes. For
+//! the others the search runs on each node that the other filters accept, in steps of bounded work
+//! between the filters; the filter reads what it has found. When the pod is assumed, the devices
+//! are in use at once, before the claims are written.
+
+use super::Refusal;
+use crate::cycle::Cycle;
+use crate::node::{Node, NodeInfo};
+use crate::pod::{ClaimName, Pod};
+use crate::view::View;
+use rand::rngs::SmallRng;
+use serde_json::Value;
+use setpoint_runtime::Request;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+mod amount;
+mod claim;
+mod device;
+mod inventory;
+mod outcome;
+mod pool;
+mod search;
+mod selector;
+
+pub(crate) use claim::Claim;
+pub(crate) use device::{Class, Slice};
+pub(crate) use inventory::{Grant, Inventory};
+
+use claim::{Allocation, Mode};
+use search::{End, Search};
+
+/// The most steps of the searches for one node and for one pod. A step takes about a tenth of a
+/// microsecond, so that a search that finds nothing ends within some tenths of a second.
+const NODE_STEPS_MAX: u64 = 500_000;
+const POD_STEPS_MAX: u64 = 4_000_000;
+/// Devices that are listed, not looked at, in the time of a step.
+const PLACES_PER_STEP: u64 = 16;
+/// How much more the first alternative of a request is worth than the one behind the last: the most
+/// alternatives, a limit of the API.
+const ALTERNATIVES_MAX: usize = 8;
+
+/// The reasons of refused nodes.
+const UNAVAILABLE: &str = "resourceclaim not available on the node";
+const NOTHING: &str = "cannot allocate all claims";
+const INVALID: &str = "invalid resource pools were encountered";
+const TOO_LONG: &str = "search for devices took too many steps";
+
+/// The claims of the pod of a cycle.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Claims {
+    /// Those that have devices.
+    allocated: Vec<(Request, Arc<Claim>)>,
+    /// Those that need some.
+    wanted: Option<search::Claims>,
+    /// What the searches have found, by node.
+    found: BTreeMap<Arc<str>, Result<Arc<Found>, &'static str>>,
+    steps: u64,
+    /// Which of those that have devices a node was refused for.
+    unavailable: BTreeSet<usize>,
+}
+
+/// The devices of a pod's claims on a node.
+#[derive(Debug)]
+struct Found {
+    /// In the order of the claims, also as it is written.
+    allocations: Vec<(Arc<Allocation>, Arc<Value>)>,
+    /// Better if earlier alternatives were chosen.
+    score: i64,
+}
+
+/// Why a pod does not go on, whatever the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// A claim is not made yet: nobody has to do anything about it.
+    Unmade,
+    /// A claim does not exist, or is not the pod's: it may come at any time.
+    Missing(String),
+    /// Something else is missing, or another pod has to come first.
+    Wait(String),
+}
+
+/// The names of the pod's claims.
+///
+/// # Errors
+///
+/// A claim is not made yet.
+fn names(pod: &Pod) -> Result<Vec<(Request, bool)>, Hold> {
+    let mut names: Vec<(Request, bool)> = Vec::new();
+    for claim in &pod.spec.device_claims {
+        let (name, is_own) = match &claim.name {
+            ClaimName::Given(name) => (name, false),
+            ClaimName::Generated => match pod.generated.get(&claim.of) {
+                Some(Some(name)) => (name, true),
+                // None is needed.
+                Some(None) => continue,
+                None => return Err(Hold::Unmade),
+            },
+        };
+        let key = Request::new(pod.key.namespace.clone(), &**name);
+        if !names.iter().any(|(known, _)| *known == key) {
+            names.push((key, is_own));
+        }
+    }
+    Ok(names)
+}
+
+/// The keys of the pod's claims, as far as they are known.
+pub(crate) fn keys(pod: &Pod) -> Vec<Request> {
+    let known = pod.spec.device_claims.iter().filter_map(|claim| match &claim.name {
+        ClaimName::Given(name) => Some(name),
+        ClaimName::Generated => pod.generated.get(&claim.of)?.as_ref(),
+    });
+    known.map(|name| Request::new(pod.key.namespace.clone(), &**name)).collect()
+}
+
+/// Looks at the claims of a pod.
+///
+/// # Errors
+///
+/// Why the pod has to wait, whatever the node.
+pub(crate) fn check(view: &View, pod: &Pod) -> Result<Claims, Hold> {
+    let mut claims = Claims::default();
+    let mut found = Vec::new();
+    for (key, is_own) in names(pod)? {
+        let Some(claim) = view.inventory.claim(&key) else {
+            return Err(Hold::Missing(format!("could not find ResourceClaim \"{key}\"")));
+        };
+        if claim.is_deleting {
+            let name = &key.name;
+            return Err(Hold::Missing(format!("resourceclaim \"{name}\" is being deleted")));
+        }
+        if is_own && claim.controller != pod.uid {
+            let pod = &pod.key;
+            return Err(Hold::Missing(format!(
+                "ResourceClaim {key} was not created for Pod {pod} (Pod is not owner)"
+            )));
+        }
+        found.push((key, claim.clone()));
+    }
+    let mut wanted = Vec::new();
+    for (key, claim) in found {
+        if claim.allocation.is_some() {
+            if !claim.has_room_for(&pod.uid) {
+                return Err(Hold::Wait("resourceclaim in use".to_owned()));
+            }
+            claims.allocated.push((key, claim));
+            continue;
+        }
+        if view.inventory.is_pending(&key) {
+            return Err(Hold::Wait(format!(
+                "resource claim {key} is in the process of being allocated"
+            )));
+        }
+        check_requests(&view.inventory, &key, &claim)?;
+        wanted.push((key, claim));
+    }
+    claims.wanted = (!wanted.is_empty()).then(|| wanted.into());
+    Ok(claims)
+}
+
+fn check_requests(inventory: &Inventory, key: &Request, claim: &Claim) -> Result<(), Hold> {
+    for request in &claim.spec.requests {
+        let name = &request.name;
+        if request.alternatives.is_empty() {
+            return Err(Hold::Wait(format!(
+                "resource claim {key}, request {name}: unknown request type"
+            )));
+        }
+        for wanted in &request.alternatives {
+            let name = request.name_of(wanted);
+            if !inventory.classes.contains_key(&wanted.class) {
+                return Err(Hold::Wait(format!(
+                    "request {name}: device class {} does not exist",
+                    wanted.class
+                )));
+            }
+            if let Mode::Unknown(mode) = &wanted.mode {
+                return Err(Hold::Wait(format!(
+                    "claim {key}, request {name}: unsupported count mode {mode}"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Claims {
+    /// Whether the pod has no claims.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.allocated.is_empty() && self.wanted.is_none()
+    }
+
+    /// Whether a node has to be searched for devices.
+    pub(crate) fn must_search(&self, node: &Node) -> bool {
+        self.wanted.is_some() && !self.found.contains_key(&node.name)
+    }
+
+    /// Begins the search for devices on a node. If no more steps may be taken, the node is refused.
+    pub(crate) fn search(&mut self, view: &View, node: &Arc<Node>) -> Option<DeviceSearch> {
+        let wanted = self.wanted.as_ref().filter(|_| self.must_search(node))?;
+        if self.steps >= POD_STEPS_MAX {
+            self.found.insert(node.name.clone(), Err(TOO_LONG));
+            return None;
+        }
+        let steps_left = NODE_STEPS_MAX.min(POD_STEPS_MAX - self.steps);
+        let search = Search::new(&view.inventory, node, wanted);
+        self.steps += search.n_places() / PLACES_PER_STEP;
+        Some(DeviceSearch { search, steps_left })
+    }
+
+    /// Takes in the end of a search.
+    ///
+    /// # Errors
+    ///
+    /// Something is wrong with a claim, a class or a device: no node will do.
+    fn end(&mut self, search: &Search, end: Option<End>, rng: &mut SmallRng) -> Result<(), String> {
+        let found = match end {
+            Some(End::Found) => Ok(Arc::new(Found::of(search, rng))),
+            Some(End::Nothing) => Err(NOTHING),
+            Some(End::Invalid) => Err(INVALID),
+            Some(End::Fault(fault)) => return Err(fault),
+            None => Err(TOO_LONG),
+        };
+        self.found.insert(search.node.name.clone(), found);
+        Ok(())
+    }
+
+    /// Notes why a node was refused.
+    pub(crate) fn note_refused(&mut self, refusal: &Refusal, node: &Node) {
+        if !refusal.reasons.iter().any(|reason| reason == UNAVAILABLE) {
+            return;
+        }
+        let claims = self.allocated.iter().enumerate();
+        let elsewhere = claims.filter(|(_, (_, claim))| !is_usable(claim, node));
+        self.unavailable.extend(elsewhere.map(|(idx, _)| idx));
+    }
+
+    /// A claim that a node was refused for, and nobody else uses: without its devices, the pod may
+    /// fit.
+    pub(crate) fn misplaced(&self, pod: &Pod) -> Option<Request> {
+        let mut unavailable = self.unavailable.iter().filter_map(|idx| self.allocated.get(*idx));
+        let found = unavailable.find(|(_, claim)| claim.is_idle_without(&pod.uid));
+        found.map(|(key, _)| key.clone())
+    }
+
+    /// Gives the pod its claims' devices on a node, if they are as they were in the snapshot.
+    pub(crate) fn grant(
+        &self,
+        now: &mut Inventory,
+        snapshot: &Inventory,
+        pod: &Pod,
+        node: &str,
+    ) -> Option<Vec<Grant>> {
+        let is_kept = |(key, before): &(Request, Arc<Claim>)| {
+            now.claim(key).is_some_and(|claim| claim.has_kept(before))
+        };
+        if !self.allocated.iter().all(is_kept) {
+            return None;
+        }
+        let mut grants: Vec<Grant> = self
+            .allocated
+            .iter()
+            .map(|(claim, of)| Grant {
+                claim: claim.clone(),
+                uid: of.uid.clone(),
+                allocation: None,
+            })
+            .collect();
+        let Some(wanted) = &self.wanted else { return Some(grants) };
+        let found = self.found.get(node)?.as_ref().ok()?;
+        let is_free = |(allocation, _): &(Arc<Allocation>, _)| {
+            let pools = allocation.devices.iter().map(|device| &device.pool);
+            pools.into_iter().all(|pool| now.has_same_uses(snapshot, pool))
+        };
+        let is_open =
+            |wanted: &(Request, Arc<Claim>)| is_kept(wanted) && !now.is_pending(&wanted.0);
+        if !wanted.iter().all(is_open) || !found.allocations.iter().all(is_free) {
+            return None;
+        }
+        for ((key, claim), (allocation, written)) in wanted.iter().zip(&found.allocations) {
+            now.allocate(key, claim, allocation.clone(), (&pod.key, &pod.uid));
+            grants.push(Grant {
+                claim: key.clone(),
+                uid: claim.uid.clone(),
+                allocation: Some(written.clone()),
+            });
+        }
+        Some(grants)
+    }
+}
+
+impl Found {
+    fn of(search: &Search, rng: &mut SmallRng) -> Self {
+        let written = outcome::allocations(search, rng).into_iter();
+        let allocations = written
+            .filter_map(|written| Some((Arc::new(Allocation::read(&written)?), Arc::new(written))));
+        let score = |claim: usize| -> i64 {
+            let chosen = search.chosen(claim);
+            let spec = &search.claims[claim].1.spec;
+            let choices = spec.requests.iter().zip(chosen).filter(|(request, _)| request.is_choice);
+            choices.map(|(_, idx)| (ALTERNATIVES_MAX.saturating_sub(idx)) as i64).sum()
+        };
+        Self {
+            allocations: allocations.collect(),
+            score: (0..search.claims.len()).map(score).sum(),
+        }
+    }
+}
+
+/// A search for devices on one node.
+#[derive(Debug)]
+pub(crate) struct DeviceSearch {
+    search: Search,
+    steps_left: u64,
+}
+
+impl DeviceSearch {
+    /// The node.
+    pub(crate) fn node(&self) -> &Arc<Node> {
+        &self.search.node
+    }
+
+    /// Takes steps. Returns whether the search is over; then the filter knows its result.
+    ///
+    /// # Errors
+    ///
+    /// Something is wrong with a claim, a class or a device: no node will do.
+    pub(crate) fn run(
+        &mut self,
+        claims: &mut Claims,
+        steps: &mut u64,
+        rng: &mut SmallRng,
+    ) -> Result<bool, String> {
+        let before = self.steps_left.min(*steps);
+        let mut left = before;
+        let end = self.search.run(&mut left);
+        // The last step may have taken more than were left.
+        let taken = before - left;
+        claims.steps += taken;
+        *steps -= taken;
+        self.steps_left -= taken;
+        if end.is_none() && self.steps_left > 0 {
+            return Ok(false);
+        }
+        claims.end(&self.search, end, rng)?;
+        Ok(true)
+    }
+}
+
+/// Whether a node can use what a claim has.
+fn is_usable(claim: &Claim, node: &Node) -> bool {
+    let nodes = claim.allocation.as_ref().and_then(|has| has.nodes.as_ref());
+    nodes.is_none_or(|nodes| nodes.matches(&node.name, &node.labels))
+}
+
+pub(super) fn filter(cycle: &Cycle, node: &Node, _: &NodeInfo) -> Result<(), Refusal> {
+    if !cycle.claims.allocated.iter().all(|(_, claim)| is_usable(claim, node)) {
+        return Err(Refusal::lasting(UNAVAILABLE));
+    }
+    match cycle.claims.found.get(&node.name) {
+        Some(Err(reason)) => Err(Refusal::lasting(reason)),
+        // What is still to be searched is refused after the search.
+        Some(Ok(_)) | None => Ok(()),
+    }
+}
+
+pub(super) fn score(cycle: &Cycle, node: &Node, _: &NodeInfo) -> f64 {
+    let found = cycle.claims.found.get(&node.name).and_then(|found| found.as_ref().ok());
+    found.map_or(0.0, |found| found.score as f64)
+}

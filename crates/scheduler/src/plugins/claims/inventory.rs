@@ -1,0 +1,309 @@
+//! What is known of claims and devices, and who has which.
+//!
+//! # Theory
+//!
+//! | a claim is | because | its devices are in use |
+//! |---|---|---|
+//! | unallocated | nobody has chosen devices | – |
+//! | pending | a cycle chose devices for a pod; they are being written | yes |
+//! | allocated | the watch shows devices, or this process has written them | yes |
+//!
+//! A pending claim stays so until the server shows its devices, or has said that it does not have
+//! them. What this process has written is newer than what its watch shows for a while: an older
+//! state does not replace it.
+
+use super::amount::{Amounts, add, subtract};
+use super::claim::{Allocation, Claim};
+use super::device::{Class, PoolId, Slice};
+use super::selector::Selectors;
+use imbl::OrdMap;
+use serde_json::Value;
+use setpoint_runtime::Request;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Claims, devices and their uses. A clone is a snapshot.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Inventory {
+    claims: OrdMap<Request, Arc<Claim>>,
+    /// Claims as this process wrote them, whose watch may be behind.
+    own: OrdMap<Request, u64>,
+    pending: OrdMap<Request, Arc<Pending>>,
+    pub(super) classes: OrdMap<Arc<str>, Arc<Class>>,
+    slices: OrdMap<Arc<str>, Arc<Slice>>,
+    pools: OrdMap<PoolId, PoolSlices>,
+    /// The pools with slices of one node, by node and slice.
+    of_nodes: OrdMap<(Arc<str>, Arc<str>), PoolId>,
+    /// The pools with other slices, and how many.
+    of_others: OrdMap<PoolId, usize>,
+    uses: OrdMap<PoolId, PoolUses>,
+    pub(super) selectors: Selectors,
+}
+
+/// The slices of a pool, of all generations, by name.
+pub(super) type PoolSlices = OrdMap<Arc<str>, Arc<Slice>>;
+
+/// What a claim gets, while it is written.
+#[derive(Debug, Clone)]
+struct Pending {
+    claim: Arc<str>,
+    pod: Arc<str>,
+    pod_key: Request,
+    allocation: Arc<Allocation>,
+    /// The pod does not wait for it any more, but the server may have it.
+    is_orphan: bool,
+}
+
+/// The devices of a pool that are in use.
+#[derive(Debug, Clone, Default)]
+pub(super) struct PoolUses {
+    /// How often it has changed.
+    version: u64,
+    devices: OrdMap<Arc<str>, Uses>,
+}
+
+/// The uses of a device.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Uses {
+    n_owners: usize,
+    n_shares: usize,
+    /// What the shares consume.
+    pub(super) consumed: Amounts,
+}
+
+impl PoolUses {
+    /// The uses of a device, if there are any.
+    pub(super) fn of(&self, device: &str) -> Option<&Uses> {
+        self.devices.get(device)
+    }
+}
+
+impl Uses {
+    /// Whether a claim has the device for itself.
+    pub(super) fn is_owned(&self) -> bool {
+        self.n_owners > 0
+    }
+}
+
+/// What one claim of a pod gets with its node.
+#[derive(Debug, Clone)]
+pub(crate) struct Grant {
+    pub(crate) claim: Request,
+    pub(crate) uid: Arc<str>,
+    /// `status.allocation` to write; `None`: it has one.
+    pub(crate) allocation: Option<Arc<Value>>,
+}
+
+impl Inventory {
+    pub(crate) fn claim(&self, key: &Request) -> Option<&Arc<Claim>> {
+        self.claims.get(key)
+    }
+
+    /// Whether devices of a claim are being written.
+    pub(super) fn is_pending(&self, key: &Request) -> bool {
+        self.pending.contains_key(key)
+    }
+
+    /// Takes in a claim as the watch shows it, or its absence. Returns whether it has changed, and
+    /// whether devices are free now.
+    pub(crate) fn put_claim(&mut self, key: &Request, claim: Option<Claim>) -> (bool, bool) {
+        let before = self.claims.get(key).cloned();
+        if let (Some(claim), Some(before), Some(written)) = (&claim, &before, self.own.get(key))
+            && claim.uid == before.uid
+            && claim.version < *written
+            && claim.version > 0
+        {
+            return (false, false);
+        }
+        self.own.remove(key);
+        self.replace(key, claim)
+    }
+
+    /// Takes in a claim as the server has answered this process.
+    pub(crate) fn put_own_claim(&mut self, key: &Request, claim: Claim) {
+        let before = self.claims.get(key);
+        if before.is_some_and(|before| before.uid == claim.uid && before.version > claim.version) {
+            return;
+        }
+        self.own.insert(key.clone(), claim.version);
+        self.replace(key, Some(claim));
+    }
+
+    fn replace(&mut self, key: &Request, claim: Option<Claim>) -> (bool, bool) {
+        let was_used = self.has_devices(key);
+        self.count(key, false);
+        let is_settled = |pending: &Pending| match &claim {
+            Some(claim) => claim.uid != pending.claim || claim.allocation.is_some(),
+            None => true,
+        };
+        if self.pending.get(key).is_some_and(|pending| is_settled(pending)) {
+            self.pending.remove(key);
+        }
+        let has_changed = match (&claim, self.claims.get(key)) {
+            (Some(now), Some(before)) => !now.is_same(before),
+            (None, None) => false,
+            _ => true,
+        };
+        match claim {
+            Some(claim) => _ = self.claims.insert(key.clone(), Arc::new(claim)),
+            None => _ = self.claims.remove(key),
+        }
+        self.count(key, true);
+        (has_changed, was_used && !self.has_devices(key))
+    }
+
+    /// What a claim has, or will have.
+    fn allocation(&self, key: &Request) -> Option<Arc<Allocation>> {
+        let pending = self.pending.get(key).map(|pending| pending.allocation.clone());
+        pending.or_else(|| self.claims.get(key)?.allocation.clone())
+    }
+
+    fn has_devices(&self, key: &Request) -> bool {
+        self.allocation(key).is_some_and(|allocation| !allocation.devices.is_empty())
+    }
+
+    /// Counts the devices of a claim as used, or no longer.
+    fn count(&mut self, key: &Request, adds: bool) {
+        let Some(allocation) = self.allocation(key) else { return };
+        for allocated in allocation.devices.iter().filter(|allocated| !allocated.is_admin) {
+            let mut pool = self.uses.remove(&allocated.pool).unwrap_or_default();
+            pool.version += 1;
+            let mut uses = pool.devices.remove(&allocated.device).unwrap_or_default();
+            let step = |n: &mut usize| *n = if adds { *n + 1 } else { n.saturating_sub(1) };
+            match (&allocated.share, adds) {
+                (None, _) => step(&mut uses.n_owners),
+                (Some(share), true) => {
+                    step(&mut uses.n_shares);
+                    add(&mut uses.consumed, share);
+                }
+                (Some(share), false) => {
+                    step(&mut uses.n_shares);
+                    subtract(&mut uses.consumed, share);
+                }
+            }
+            if uses.n_owners + uses.n_shares > 0 {
+                pool.devices.insert(allocated.device.clone(), uses);
+            }
+            // An unused pool keeps its version.
+            self.uses.insert(allocated.pool.clone(), pool);
+        }
+    }
+
+    /// The uses of a pool.
+    pub(super) fn uses(&self, pool: &PoolId) -> Option<&PoolUses> {
+        self.uses.get(pool)
+    }
+
+    /// Whether nothing has changed about the uses of a pool since a snapshot.
+    pub(super) fn has_same_uses(&self, before: &Self, pool: &PoolId) -> bool {
+        let version = |of: &Self| of.uses.get(pool).map_or(0, |uses| uses.version);
+        version(self) == version(before)
+    }
+
+    /// Gives a claim its devices before the server has them.
+    pub(super) fn allocate(
+        &mut self,
+        key: &Request,
+        claim: &Claim,
+        allocation: Arc<Allocation>,
+        pod: (&Request, &Arc<str>),
+    ) {
+        self.count(key, false);
+        let (pod_key, pod) = (pod.0.clone(), pod.1.clone());
+        let pending =
+            Pending { claim: claim.uid.clone(), pod, pod_key, allocation, is_orphan: false };
+        self.pending.insert(key.clone(), Arc::new(pending));
+        self.count(key, true);
+    }
+
+    /// The pending claims of a pod.
+    fn pending_of(&self, claims: &[Request], pod: &str) -> Vec<Request> {
+        let is_its =
+            |key: &&Request| self.pending.get(*key).is_some_and(|pending| *pending.pod == *pod);
+        claims.iter().filter(is_its).cloned().collect()
+    }
+
+    /// The server does not have the devices of a pod's pending claims. Returns whether some are
+    /// free now.
+    pub(crate) fn forget(&mut self, claims: &[Request], pod: &str) -> bool {
+        let pending = self.pending_of(claims, pod);
+        for key in &pending {
+            self.count(key, false);
+            self.pending.remove(key);
+            self.count(key, true);
+        }
+        !pending.is_empty()
+    }
+
+    /// A pod is gone while its claims may be being written: their writer finds out what the
+    /// server has.
+    pub(crate) fn orphan(&mut self, claims: &[Request], pod: &str) {
+        for key in self.pending_of(claims, pod) {
+            if let Some(pending) = self.pending.get(&key) {
+                let orphan = Pending { is_orphan: true, ..Pending::clone(pending) };
+                self.pending.insert(key, Arc::new(orphan));
+            }
+        }
+    }
+
+    /// The pending claims of pods of a key that are gone, with the uids of the pods.
+    pub(crate) fn orphans(&self, pod: &Request) -> Vec<(Request, Arc<str>)> {
+        let orphans = self.pending.iter().filter(|(_, one)| one.is_orphan && one.pod_key == *pod);
+        orphans.map(|(key, pending)| (key.clone(), pending.pod.clone())).collect()
+    }
+
+    /// Takes in a class, or its absence.
+    pub(crate) fn put_class(&mut self, name: &Arc<str>, class: Option<Class>) {
+        match class {
+            Some(class) => _ = self.classes.insert(name.clone(), Arc::new(class)),
+            None => _ = self.classes.remove(name),
+        }
+    }
+
+    /// Takes in a slice, or its absence.
+    pub(crate) fn put_slice(&mut self, name: &Arc<str>, slice: Option<Slice>) {
+        if let Some(before) = self.slices.remove(name) {
+            self.index(name, &before, false);
+        }
+        let Some(slice) = slice.map(Arc::new) else { return };
+        self.index(name, &slice, true);
+        self.slices.insert(name.clone(), slice);
+    }
+
+    fn index(&mut self, name: &Arc<str>, slice: &Arc<Slice>, adds: bool) {
+        let pool = &slice.pool;
+        let mut slices = self.pools.remove(pool).unwrap_or_default();
+        match adds {
+            true => _ = slices.insert(name.clone(), slice.clone()),
+            false => _ = slices.remove(name),
+        }
+        if !slices.is_empty() {
+            self.pools.insert(pool.clone(), slices);
+        }
+        if let Some(node) = slice.only_node() {
+            let key = (node.clone(), name.clone());
+            match adds {
+                true => _ = self.of_nodes.insert(key, pool.clone()),
+                false => _ = self.of_nodes.remove(&key),
+            }
+            return;
+        }
+        let n = self.of_others.remove(pool).unwrap_or_default();
+        let n = if adds { n + 1 } else { n.saturating_sub(1) };
+        if n > 0 {
+            self.of_others.insert(pool.clone(), n);
+        }
+    }
+
+    /// The pools that may concern a node.
+    pub(super) fn pools_near(&self, node: &Arc<str>) -> BTreeSet<PoolId> {
+        let own = self.of_nodes.range((node.clone(), Arc::default())..);
+        let own = own.take_while(|((of, _), _)| of == node).map(|(_, pool)| pool);
+        own.chain(self.of_others.keys()).cloned().collect()
+    }
+
+    /// The slices of a pool.
+    pub(super) fn slices_of(&self, pool: &PoolId) -> Option<&PoolSlices> {
+        self.pools.get(pool)
+    }
+}

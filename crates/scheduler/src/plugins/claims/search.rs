@@ -1,0 +1,597 @@
+//! The search for devices on one node.
+//!
+//! # Theory
+//!
+//! Claims are served one after the other, their requests in order, device by device: the first
+//! device in the order of pools, slices and devices that is free and fits. If a later request
+//! finds none, the last choice is undone and the next device is tried; of alternatives, the next
+//! one. Within a request only increasing sequences are tried, because their order does not matter.
+//! So the first solution is found, and the same one each time.
+//!
+//! The search is a state machine that its caller advances by steps. A step looks at one device; an
+//! expression counts for as many steps as its cost says.
+
+use super::amount::{Amounts, add, consumption, subtract};
+use super::claim::{Claim, Mode, Rule, Wanted};
+use super::device::{Class, Device, Nodes, Slice};
+use super::inventory::{Inventory, Uses};
+use super::pool::{Pool, PoolState, pools};
+use crate::node::Node;
+use setpoint_cel::device::Attribute;
+use setpoint_runtime::Request;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The most devices of a claim: 32, a limit of the API.
+const RESULTS_MAX: usize = 32;
+
+/// The claims that need devices, with their keys.
+pub(super) type Claims = Arc<[(Request, Arc<Claim>)]>;
+
+/// A search in progress.
+#[derive(Debug)]
+pub(super) struct Search {
+    inventory: Inventory,
+    pub(super) node: Arc<Node>,
+    pub(super) claims: Claims,
+    pools: Vec<Pool>,
+    /// The devices of pools that are ready, in the order in which they are tried.
+    places: Vec<Place>,
+    /// By claim, request and alternative.
+    plans: Vec<Vec<Vec<Plan>>>,
+    phase: Phase,
+    stack: Vec<Frame>,
+    /// What each claim gets so far.
+    pub(super) picked: Vec<Vec<Picked>>,
+    /// The claims that get a device for themselves.
+    owners: BTreeMap<usize, Vec<usize>>,
+    /// How many shares of a device are given, and what they consume.
+    shares: BTreeMap<usize, (usize, Amounts)>,
+    /// The attributes of devices that a constraint compares, by claim and constraint.
+    compared: Vec<Vec<Vec<Attribute>>>,
+}
+
+/// A device, by its pool, its slice and its number there.
+#[derive(Debug)]
+struct Place {
+    pool: usize,
+    slice: Arc<Slice>,
+    device: usize,
+}
+
+/// What is known of an alternative.
+#[derive(Debug)]
+struct Plan {
+    class: Arc<Class>,
+    /// How many devices it needs.
+    n: usize,
+    /// Which, if it wants all.
+    all: Option<Vec<usize>>,
+    /// Whether the expressions select a device, as far as they were asked.
+    selects: BTreeMap<usize, bool>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    /// Looks for the devices of requests for all.
+    List(Position),
+    Forward(Position),
+    Back(Dead),
+}
+
+/// What is looked for next.
+#[derive(Debug, Clone, Copy, Default)]
+struct Position {
+    claim: usize,
+    request: usize,
+    /// `None`: an alternative is to be chosen.
+    alternative: Option<usize>,
+    /// How many devices the request has.
+    n: usize,
+    /// The place to look at next.
+    place: usize,
+}
+
+/// Why there is no way forward.
+#[derive(Debug, Clone, Copy)]
+enum Dead {
+    NoDevice,
+    /// A claim would have too many devices, whichever are chosen.
+    TooMany(usize),
+}
+
+#[derive(Debug)]
+enum Frame {
+    /// An alternative was chosen.
+    Choice { at: Position, all_too_many: bool },
+    /// A device was given.
+    Pick { at: Position, is_all: bool, undo: Undo },
+}
+
+#[derive(Debug)]
+struct Undo {
+    /// Which constraints compare the device.
+    constraints: Vec<usize>,
+    /// It consumes counters.
+    counts: bool,
+    /// What the share consumes.
+    share: Option<Amounts>,
+}
+
+/// A device that a claim gets.
+#[derive(Debug, Clone)]
+pub(super) struct Picked {
+    place: usize,
+    pub(super) request: usize,
+    pub(super) alternative: usize,
+    pub(super) share: Option<Amounts>,
+}
+
+/// The end of a search.
+#[derive(Debug)]
+pub(super) enum End {
+    Found,
+    /// No combination fits.
+    Nothing,
+    /// No combination fits, and some pools are not used because of what they say.
+    Invalid,
+    /// Something is wrong with a claim, a class or a device: no node will do.
+    Fault(String),
+}
+
+impl Search {
+    pub(super) fn new(inventory: &Inventory, node: &Arc<Node>, claims: &Claims) -> Self {
+        let pools = pools(inventory, node);
+        let mut places = Vec::new();
+        for (idx, pool) in pools.iter().enumerate() {
+            for slice in &pool.slices {
+                let of_slice = (0..slice.devices.len()).map(|device| Place {
+                    pool: idx,
+                    slice: slice.clone(),
+                    device,
+                });
+                places.extend(of_slice);
+            }
+        }
+        let compared = |(_, claim): &(Request, Arc<Claim>)| {
+            claim.spec.constraints.iter().map(|_| Vec::new()).collect()
+        };
+        Self {
+            inventory: inventory.clone(),
+            node: node.clone(),
+            pools,
+            places,
+            plans: claims.iter().map(|(_, claim)| plans(inventory, claim)).collect(),
+            phase: Phase::List(Position::default()),
+            stack: Vec::new(),
+            picked: vec![Vec::new(); claims.len()],
+            owners: BTreeMap::new(),
+            shares: BTreeMap::new(),
+            compared: claims.iter().map(compared).collect(),
+            claims: claims.clone(),
+        }
+    }
+
+    /// The number of devices that it may look at.
+    pub(super) fn n_places(&self) -> u64 {
+        self.places.len() as u64
+    }
+
+    /// Takes steps until the search ends or they are used up.
+    pub(super) fn run(&mut self, steps_left: &mut u64) -> Option<End> {
+        while *steps_left > 0 {
+            let mut steps = 1;
+            let end = match self.phase {
+                Phase::List(at) => self.list(at, &mut steps),
+                Phase::Forward(at) => self.forward(at, &mut steps),
+                Phase::Back(dead) => Ok(self.back(dead)),
+            };
+            *steps_left = steps_left.saturating_sub(steps);
+            match end {
+                Ok(None) => {}
+                Ok(end) => return end,
+                Err(fault) => return Some(End::Fault(fault)),
+            }
+        }
+        None
+    }
+
+    /// The device of a place.
+    pub(super) fn device(&self, picked: &Picked) -> (&Slice, &Device) {
+        let place = &self.places[picked.place];
+        (&place.slice, &place.slice.devices[place.device])
+    }
+
+    /// The class of an alternative.
+    pub(super) fn class(&self, claim: usize, request: usize, alternative: usize) -> &Arc<Class> {
+        &self.plans[claim][request][alternative].class
+    }
+
+    /// The alternatives that were chosen for the requests of a claim.
+    pub(super) fn chosen(&self, claim: usize) -> Vec<usize> {
+        let mut chosen = vec![0; self.plans[claim].len()];
+        for frame in &self.stack {
+            if let Frame::Choice { at, .. } = frame
+                && at.claim == claim
+            {
+                chosen[at.request] = at.alternative.unwrap_or_default();
+            }
+        }
+        chosen
+    }
+
+    fn wanted(&self, claim: usize, request: usize, alternative: usize) -> &Wanted {
+        &self.claims[claim].1.spec.requests[request].alternatives[alternative]
+    }
+
+    /// `claim default/x, request y`
+    fn whose(&self, at: Position) -> String {
+        let (key, claim) = &self.claims[at.claim];
+        let request = &claim.spec.requests[at.request];
+        let alternative = &request.alternatives[at.alternative.unwrap_or_default()];
+        let name = if request.is_choice { &alternative.name } else { &request.name };
+        format!("claim {key}, request {name}")
+    }
+
+    /// Looks for the devices of requests for all, one device at a time.
+    fn list(&mut self, at: Position, steps: &mut u64) -> Result<Option<End>, String> {
+        let (claim, request) = (at.claim, at.request);
+        let alternative = at.alternative.unwrap_or_default();
+        let Some(requests) = self.plans.get(claim) else {
+            self.phase = Phase::Forward(Position::default());
+            return Ok(None);
+        };
+        let Some(alternatives) = requests.get(request) else {
+            self.check_number(claim)?;
+            self.phase = Phase::List(Position { claim: claim + 1, ..Position::default() });
+            return Ok(None);
+        };
+        let next = Position { claim, request, alternative: Some(alternative + 1), ..at };
+        let Some(plan) = alternatives.get(alternative) else {
+            self.phase =
+                Phase::List(Position { claim, request: request + 1, ..Position::default() });
+            return Ok(None);
+        };
+        if plan.all.is_none() {
+            self.phase = Phase::List(Position { place: 0, ..next });
+            return Ok(None);
+        }
+        let at = Position { alternative: Some(alternative), ..at };
+        if at.place == 0 {
+            self.check_pools(at)?;
+        }
+        if at.place >= self.places.len() {
+            let plan = &mut self.plans[claim][request][alternative];
+            plan.n = plan.all.as_ref().map_or(0, Vec::len);
+            self.phase = Phase::List(Position { place: 0, ..next });
+            return Ok(None);
+        }
+        let fits = self.selects(at, at.place, steps)? && {
+            let (_, device) = self.at(at.place);
+            let wanted = self.wanted(claim, request, alternative);
+            self.consumption(wanted, at.place, device).is_some()
+        };
+        if fits {
+            self.plans[claim][request][alternative].all.get_or_insert_default().push(at.place);
+        }
+        self.phase = Phase::List(Position { place: at.place + 1, ..at });
+        Ok(None)
+    }
+
+    /// A request for all devices needs all pools.
+    fn check_pools(&self, at: Position) -> Result<(), String> {
+        for pool in &self.pools {
+            let why = match pool.state {
+                PoolState::Ready => continue,
+                PoolState::Incomplete => "being updated",
+                PoolState::Invalid => "invalid",
+            };
+            let (driver, name) = (&pool.id.driver, &pool.id.name);
+            return Err(format!(
+                "{}: asks for all devices, but resource pool {driver}/{name} is currently {why}",
+                self.whose(at)
+            ));
+        }
+        Ok(())
+    }
+
+    /// A claim must not need more devices than it can have.
+    fn check_number(&self, claim: usize) -> Result<(), String> {
+        let fewest = |alternatives: &Vec<Plan>| {
+            alternatives.iter().map(|plan| plan.n).min().unwrap_or_default()
+        };
+        let n = self.plans[claim].iter().map(fewest).fold(0, usize::saturating_add);
+        match n > RESULTS_MAX {
+            true => Err(format!(
+                "claim {}: number of requested devices {n} exceeds the claim limit of {RESULTS_MAX}",
+                self.claims[claim].0
+            )),
+            false => Ok(()),
+        }
+    }
+
+    fn forward(&mut self, at: Position, steps: &mut u64) -> Result<Option<End>, String> {
+        let Position { claim, request, .. } = at;
+        let Some(requests) = self.plans.get(claim) else { return Ok(Some(End::Found)) };
+        let Some(alternatives) = requests.get(request) else {
+            let next = Position { claim: claim + 1, ..Position::default() };
+            self.phase = Phase::Forward(next);
+            return Ok(None);
+        };
+        let Some(alternative) = at.alternative else {
+            let at = Position { alternative: Some(0), ..at };
+            if self.claims[claim].1.spec.requests[request].is_choice {
+                self.stack.push(Frame::Choice { at, all_too_many: true });
+            }
+            self.phase = Phase::Forward(at);
+            return Ok(None);
+        };
+        let plan = &alternatives[alternative];
+        let all = plan.all.as_ref();
+        if all.is_some_and(Vec::is_empty) {
+            self.phase = Phase::Back(Dead::NoDevice);
+            return Ok(None);
+        }
+        if at.n >= plan.n {
+            let next = Position { claim, request: request + 1, ..Position::default() };
+            self.phase = Phase::Forward(next);
+            return Ok(None);
+        }
+        if self.picked[claim].len().saturating_add(plan.n - at.n) > RESULTS_MAX {
+            self.phase = Phase::Back(Dead::TooMany(claim));
+            return Ok(None);
+        }
+        if let Some(place) = all.map(|all| all[at.n]) {
+            self.phase = match self.give(at, place, true)? {
+                Some(undo) => {
+                    self.stack.push(Frame::Pick { at, is_all: true, undo });
+                    Phase::Forward(Position { n: at.n + 1, ..at })
+                }
+                None => Phase::Back(Dead::NoDevice),
+            };
+            return Ok(None);
+        }
+        if at.place >= self.places.len() {
+            self.phase = Phase::Back(Dead::NoDevice);
+            return Ok(None);
+        }
+        let next = Position { place: at.place + 1, ..at };
+        self.phase = Phase::Forward(next);
+        let wanted = self.wanted(claim, request, alternative);
+        if self.is_free(claim, wanted, at.place)
+            && self.selects(at, at.place, steps)?
+            && let Some(undo) = self.give(at, at.place, false)?
+        {
+            self.stack.push(Frame::Pick { at, is_all: false, undo });
+            self.phase = Phase::Forward(Position { n: at.n + 1, ..next });
+        }
+        Ok(None)
+    }
+
+    /// Undoes the last choice, and goes on with the next one.
+    fn back(&mut self, dead: Dead) -> Option<End> {
+        let is_invalid = |pool: &Pool| pool.state == PoolState::Invalid;
+        let Some(frame) = self.stack.pop() else {
+            return Some(match self.pools.iter().any(is_invalid) {
+                true => End::Invalid,
+                false => End::Nothing,
+            });
+        };
+        // Other choices for an earlier claim may leave a later one a smaller alternative.
+        let too_many = |claim: usize| matches!(dead, Dead::TooMany(of) if of == claim);
+        match frame {
+            Frame::Choice { at, all_too_many } => {
+                let all_too_many = all_too_many && too_many(at.claim);
+                let alternative = at.alternative.unwrap_or_default() + 1;
+                if alternative < self.plans[at.claim][at.request].len() {
+                    let at = Position { alternative: Some(alternative), ..at };
+                    self.stack.push(Frame::Choice { at, all_too_many });
+                    self.phase = Phase::Forward(at);
+                } else {
+                    self.phase = Phase::Back(match all_too_many {
+                        true => Dead::TooMany(at.claim),
+                        false => Dead::NoDevice,
+                    });
+                }
+            }
+            Frame::Pick { at, is_all, undo } => {
+                self.take_back(at, undo);
+                if !is_all && !too_many(at.claim) {
+                    self.phase = Phase::Forward(Position { place: at.place + 1, ..at });
+                } else if !too_many(at.claim) {
+                    self.phase = Phase::Back(Dead::NoDevice);
+                }
+            }
+        }
+        None
+    }
+
+    fn at(&self, place: usize) -> (&Slice, &Device) {
+        let place = &self.places[place];
+        (&place.slice, &place.slice.devices[place.device])
+    }
+
+    fn uses(&self, place: usize) -> Option<&Uses> {
+        let (slice, device) = self.at(place);
+        self.inventory.uses(&slice.pool)?.of(&device.name)
+    }
+
+    /// Whether nobody has a device for itself.
+    fn is_free(&self, claim: usize, wanted: &Wanted, place: usize) -> bool {
+        let owners = self.owners.get(&place).map_or(&[][..], Vec::as_slice);
+        if wanted.is_admin {
+            return !owners.contains(&claim);
+        }
+        let is_shared = self.at(place).1.is_shared;
+        owners.is_empty() && self.uses(place).is_none_or(|uses| is_shared && !uses.is_owned())
+    }
+
+    /// Whether the expressions of a request and its class select a device, and the node has it.
+    fn selects(&mut self, at: Position, place: usize, steps: &mut u64) -> Result<bool, String> {
+        let (claim, request) = (at.claim, at.request);
+        let alternative = at.alternative.unwrap_or_default();
+        let plan = &self.plans[claim][request][alternative];
+        if let Some(known) = plan.selects.get(&place) {
+            return Ok(*known);
+        }
+        let (slice, device) = self.at(place);
+        let is_here = match slice.nodes_of(device) {
+            _ if device.has_conditions => false,
+            nodes if matches!(slice.nodes, Nodes::PerDevice) => nodes.include(&self.node),
+            _ => true,
+        };
+        let selectors = &self.inventory.selectors;
+        let of_class = || format!("class {}", plan.class.name);
+        let of_claim = || format!("claim {}", self.claims[claim].0);
+        let own = &self.wanted(claim, request, alternative).selectors;
+        let selects = is_here
+            && selectors.select(&plan.class.selectors, device, of_class, steps)?
+            && selectors.select(own, device, of_claim, steps)?;
+        self.plans[claim][request][alternative].selects.insert(place, selects);
+        Ok(selects)
+    }
+
+    /// What a request consumes of a device; `None` if not as much is left.
+    fn consumption(&self, wanted: &Wanted, place: usize, device: &Device) -> Option<Amounts> {
+        let none = Amounts::new();
+        let before = self.uses(place).map_or(&none, |uses| &uses.consumed);
+        let now = self.shares.get(&place).map_or(&none, |(_, consumed)| consumed);
+        consumption(&device.capacity, &wanted.amounts, [before, now])
+    }
+
+    /// Gives a claim a device that its request selects, if it can have it. `must`: without it,
+    /// there is no solution.
+    fn give(&mut self, at: Position, place: usize, must: bool) -> Result<Option<Undo>, String> {
+        let (claim, request) = (at.claim, at.request);
+        let alternative = at.alternative.unwrap_or_default();
+        let wanted = self.wanted(claim, request, alternative);
+        let (slice, device) = self.at(place);
+        let tolerates = |taint| wanted.tolerations.iter().any(|one| one.tolerates(taint));
+        let mut taints = device.taints.iter().filter(|taint| taint.forbids());
+        if !self.is_free(claim, wanted, place) || taints.any(|taint| !tolerates(taint)) {
+            return Ok(None);
+        }
+        let Some(consumed) = self.consumption(wanted, place, device) else { return Ok(None) };
+        // The first share of a device consumes its counters.
+        let is_shared_already = self.shares.contains_key(&place) || self.uses(place).is_some();
+        let counts = !device.consumes.is_empty() && !(device.is_shared && is_shared_already);
+        let pool = self.places[place].pool;
+        if counts && !self.has_counters(pool, device) {
+            return Ok(None);
+        }
+        let mut found = Vec::new();
+        for (idx, constraint) in self.claims[claim].1.spec.constraints.iter().enumerate() {
+            let of = &self.claims[claim].1.spec.requests[request];
+            let name = of.name_of(&of.alternatives[alternative]);
+            if !constraint.applies_to(&of.name, &name) {
+                continue;
+            }
+            let compared = &self.compared[claim][idx];
+            let attribute = |name: &str| device.attribute(&slice.pool.driver, name);
+            let fitting = match &constraint.rule {
+                Rule::Same(name) => attribute(name)
+                    .filter(|value| compared.first().is_none_or(|first| first == *value)),
+                Rule::Distinct(name) => attribute(name).filter(|value| !compared.contains(value)),
+                Rule::Unknown => None,
+            };
+            match fitting {
+                Some(value) => found.push((idx, value.clone())),
+                None if must => {
+                    let (driver, pool) = (&slice.pool.driver, &slice.pool.name);
+                    return Err(format!(
+                        "{}: cannot add device {driver}/{pool}/{} because a claim constraint would not be satisfied",
+                        self.whose(at),
+                        device.name
+                    ));
+                }
+                None => return Ok(None),
+            }
+        }
+        let share = device.is_shared.then_some(consumed);
+        if counts {
+            let consumes = device.consumes.clone();
+            self.count(pool, &consumes, subtract);
+        }
+        let constraints = found.iter().map(|(idx, _)| *idx).collect();
+        for (idx, value) in found {
+            self.compared[claim][idx].push(value);
+        }
+        match &share {
+            Some(share) => {
+                let (n, consumed) = self.shares.entry(place).or_default();
+                *n += 1;
+                add(consumed, share);
+            }
+            None => self.owners.entry(place).or_default().push(claim),
+        }
+        self.picked[claim].push(Picked { place, request, alternative, share: share.clone() });
+        Ok(Some(Undo { constraints, counts, share }))
+    }
+
+    /// Undoes the gift of a claim's last device.
+    fn take_back(&mut self, at: Position, undo: Undo) {
+        let Some(picked) = self.picked[at.claim].pop() else { return };
+        for idx in undo.constraints {
+            self.compared[at.claim][idx].pop();
+        }
+        if undo.counts {
+            let consumes = self.at(picked.place).1.consumes.clone();
+            self.count(self.places[picked.place].pool, &consumes, add);
+        }
+        match &undo.share {
+            Some(share) => {
+                if let Some((n, consumed)) = self.shares.get_mut(&picked.place) {
+                    *n -= 1;
+                    subtract(consumed, share);
+                    if *n == 0 {
+                        self.shares.remove(&picked.place);
+                    }
+                }
+            }
+            None => {
+                if let Some(owners) = self.owners.get_mut(&picked.place) {
+                    owners.pop();
+                }
+            }
+        }
+    }
+
+    /// Whether the counters of a pool suffice for a device.
+    fn has_counters(&self, pool: usize, device: &Device) -> bool {
+        let left = &self.pools[pool].counters;
+        device.consumes.iter().all(|(set, consumed)| {
+            let left = left.get(set);
+            consumed.iter().all(|(name, amount)| {
+                let left = left.and_then(|left| left.get(name));
+                left.is_some_and(|left| amount.compare(left).is_le())
+            })
+        })
+    }
+
+    fn count(
+        &mut self,
+        pool: usize,
+        consumes: &[(String, Amounts)],
+        how: fn(&mut Amounts, &Amounts),
+    ) {
+        for (set, consumed) in consumes {
+            if let Some(left) = self.pools[pool].counters.get_mut(set) {
+                how(left, consumed);
+            }
+        }
+    }
+}
+
+/// What is known of the requests of a claim at first.
+fn plans(inventory: &Inventory, claim: &Claim) -> Vec<Vec<Plan>> {
+    let plan = |wanted: &Wanted| {
+        let class = inventory.classes.get(&wanted.class)?.clone();
+        let (n, all) = match wanted.mode {
+            Mode::Exactly(n) => (n, None),
+            Mode::All | Mode::Unknown(_) => (0, Some(Vec::new())),
+        };
+        Some(Plan { class, n, all, selects: BTreeMap::new() })
+    };
+    let requests = claim.spec.requests.iter();
+    requests.map(|request| request.alternatives.iter().filter_map(plan).collect()).collect()
+}
