@@ -16,7 +16,7 @@
 use crate::node::{Node, NodeInfo};
 use crate::plugins::claims::{self, Claims, DeviceSearch, Hold};
 use crate::plugins::{
-    self, Affinity, CsiVolume, Exclusive, LateClaim, PLUGINS, Refusal, Spreading, change,
+    self, Affinity, Company, CsiVolume, Exclusive, LateClaim, PLUGINS, Refusal, Spreading, change,
 };
 use crate::pod::Pod;
 use crate::preemption::{Candidate, Preemption};
@@ -52,6 +52,8 @@ pub(crate) struct Cycle {
     pub(crate) pod: Pod,
     pub(crate) affinity: Affinity,
     pub(crate) spreading: Spreading,
+    /// The pods that it should be spread with if it has no constraints.
+    pub(crate) company: Option<Company>,
     pub(crate) exclusive: Exclusive,
     /// The pod's claims that wait for their first consumer.
     pub(crate) late: Vec<LateClaim>,
@@ -139,6 +141,10 @@ pub(crate) struct Refused {
 #[derive(Debug)]
 pub(crate) struct Decision {
     cycle: Cycle,
+    /// The company has not been looked for.
+    is_new: bool,
+    /// The company, until all of it is counted.
+    uncounted: Option<Company>,
     phase: Phase,
     cursor: Cursor,
     feasible: Vec<Arc<Node>>,
@@ -175,11 +181,14 @@ impl Decision {
                 pod,
                 affinity,
                 spreading,
+                company: None,
                 exclusive,
                 late: Vec::new(),
                 csi: Vec::new(),
                 claims: Claims::default(),
             },
+            is_new: true,
+            uncounted: None,
             phase: if has_rules { Phase::Scan } else { Phase::Filter },
             cursor: Cursor::new(first),
             feasible: Vec::new(),
@@ -204,6 +213,9 @@ impl Decision {
 
     /// Does a bounded piece of work; returns the decision when there is one.
     pub(crate) fn step(&mut self, rng: &mut SmallRng) -> Option<Verdict> {
+        if !self.count_company() {
+            return None;
+        }
         match &self.phase {
             Phase::Scan => {
                 self.scan();
@@ -212,6 +224,22 @@ impl Decision {
             Phase::Filter => self.filter(rng),
             Phase::Preempt(_) => self.try_candidates(rng),
         }
+    }
+
+    /// Counts some of the pods that the pod should be spread with. Returns whether all are counted.
+    fn count_company(&mut self) -> bool {
+        let Cycle { view, pod, .. } = &self.cycle;
+        if std::mem::take(&mut self.is_new) {
+            self.uncounted = Company::new(view, pod);
+        }
+        if let Some(mut company) = self.uncounted.take() {
+            if !company.count(view, pod, STEP_PODS) {
+                self.uncounted = Some(company);
+                return false;
+            }
+            self.cycle.company = Some(company);
+        }
+        true
     }
 
     /// Tries some nodes without their less important pods.

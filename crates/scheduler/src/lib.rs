@@ -11,6 +11,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `pod`, `disk`, `node`, `view` | objects as the scheduler needs them; a snapshot of all of them takes no time |
+//! | `crowd` | assigned pods that are alike, counted by node and zone |
 //! | `plugins` | a table of filters and scores |
 //! | `cycle`, `preemption` | the decision about one pod: a pure function, in steps of bounded work |
 //! | `state` | assigned, assumed and refused pods; what each refused pod waits for |
@@ -25,6 +26,7 @@
 
 mod amounts;
 mod binder;
+mod crowd;
 mod cycle;
 mod disk;
 mod labels;

@@ -55,11 +55,12 @@ pub(crate) struct NodeInfo {
 }
 
 impl NodeInfo {
-    /// Adds a pod, by uid.
-    pub(crate) fn add(&mut self, pod: Arc<Pod>) {
-        self.remove(&pod.uid);
+    /// Adds a pod, by uid. Returns the same pod as it was before.
+    pub(crate) fn add(&mut self, pod: Arc<Pod>) -> Option<Arc<Pod>> {
+        let before = self.remove(&pod.uid);
         self.count(&pod, 1);
         self.pods.insert(pod.uid.clone(), pod);
+        before
     }
 
     /// Removes a pod; returns it if it was there.

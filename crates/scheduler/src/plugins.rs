@@ -12,7 +12,7 @@
 //! | `NodeVolumeLimits` | has as many volumes of a CSI driver as its CSINode allows | – |
 //! | `VolumeBinding` | a volume's node affinity excludes, or has no volume for a claim that waits | – |
 //! | `VolumeZone` | is not in a volume's zone | – |
-//! | `PodTopologySpread` | would exceed a required skew | a smaller skew |
+//! | `PodTopologySpread` | would exceed a required skew | a smaller skew; without constraints, fewer pods of the same Service or owner on the node and in its zone |
 //! | `InterPodAffinity` | breaks a rule of the pod, or of another pod | the preferred terms of both sides |
 //! | `DynamicResources` | lacks devices for the pod's claims, or cannot use those that they have | earlier alternatives of requests |
 //! | `NodeResourcesBalancedAllocation` | – | CPU and memory used in equal parts |
@@ -27,12 +27,14 @@ use std::borrow::Cow;
 
 mod affinity;
 pub(crate) mod claims;
+mod company;
 mod limits;
 mod resources;
 mod spread;
 mod volumes;
 
 pub(crate) use affinity::Affinity;
+pub(crate) use company::Company;
 pub(crate) use limits::{CsiVolume, csi_volumes};
 pub(crate) use spread::Spreading;
 pub(crate) use volumes::{Exclusive, LateClaim, Placement, check_claims, comparisons, place};

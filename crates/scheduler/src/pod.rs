@@ -18,6 +18,8 @@ pub(crate) struct Pod {
     pub(crate) key: Request,
     pub(crate) uid: Arc<str>,
     pub(crate) labels: Arc<Labels>,
+    /// The owner that spreads it, if it has one.
+    pub(crate) owner: Option<Owner>,
     /// The node it is assigned to; empty if none.
     pub(crate) node: Arc<str>,
     /// The node that preemption makes room on; empty if none.
@@ -33,6 +35,35 @@ pub(crate) struct Pod {
     pub(crate) started: Option<Timestamp>,
     pub(crate) generation: i64,
     pub(crate) spec: Arc<PodSpec>,
+}
+
+/// An owner whose pods should be spread.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Owner {
+    pub(crate) kind: OwnerKind,
+    pub(crate) key: Request,
+}
+
+/// The kinds of owners whose pods should be spread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum OwnerKind {
+    ReplicaSet,
+    ReplicationController,
+    StatefulSet,
+}
+
+impl Owner {
+    fn of(pod: &Value) -> Option<Self> {
+        let owners = items(&pod["metadata"]["ownerReferences"]);
+        let owner = owners.iter().find(|owner| owner["controller"] == true)?;
+        let kind = match (text(&owner["apiVersion"]), text(&owner["kind"])) {
+            ("apps/v1", "ReplicaSet") => OwnerKind::ReplicaSet,
+            ("apps/v1", "StatefulSet") => OwnerKind::StatefulSet,
+            ("v1", "ReplicationController") => OwnerKind::ReplicationController,
+            _ => return None,
+        };
+        Some(Self { kind, key: Request::new(pod.namespace(), text(&owner["name"])) })
+    }
 }
 
 /// What the scheduler needs of a pod's spec.
@@ -244,6 +275,7 @@ impl Pod {
             key,
             uid: pod.uid().into(),
             labels,
+            owner: Owner::of(pod),
             node: text(&pod["spec"]["nodeName"]).into(),
             nominated: text(&pod["status"]["nominatedNodeName"]).into(),
             generated: Arc::new(generated.collect()),

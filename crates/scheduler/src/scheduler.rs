@@ -6,9 +6,10 @@ use crate::labels::strings;
 use crate::node::Node;
 use crate::plugins::change;
 use crate::plugins::claims::{Claim as DeviceClaim, Class, Slice};
-use crate::pod::Pod;
+use crate::pod::{Owner, OwnerKind, Pod};
 use crate::state::{Assumed, Retry, State};
 use crate::view::{Budget, Claim, LateClass, Volume};
+use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{self, Namespace, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
@@ -18,6 +19,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use serde_json::Value;
 use setpoint_informer::{Cacheable, Event, Object};
+use setpoint_object::label::Selector;
 use setpoint_runtime::manager::AddError;
 use setpoint_runtime::queue::{AddOptions, Priorities};
 use setpoint_runtime::source::{Enqueue, KeySink, SourceRun, source_fn};
@@ -128,6 +130,29 @@ impl Scheduler {
                     let labels =
                         namespace.map(|namespace| strings(&namespace["metadata"]["labels"]));
                     state.put_namespace(key.name.clone(), labels);
+                }),
+            )
+            .handles(
+                Watch::<v1::Service>::new(),
+                shared.on(|state, key, service| state.view.put_service(key, service)),
+            )
+            .handles(
+                Watch::<v1::ReplicationController>::new(),
+                shared.on_owner(OwnerKind::ReplicationController, |owner| {
+                    let labels = serde_json::json!({"matchLabels": owner["spec"]["selector"]});
+                    Selector::from_object(&labels).ok().flatten()
+                }),
+            )
+            .handles(
+                Watch::<ReplicaSet>::new(),
+                shared.on_owner(OwnerKind::ReplicaSet, |owner| {
+                    Selector::from_object(&owner["spec"]["selector"]).ok().flatten()
+                }),
+            )
+            .handles(
+                Watch::<StatefulSet>::new(),
+                shared.on_owner(OwnerKind::StatefulSet, |owner| {
+                    Selector::from_object(&owner["spec"]["selector"]).ok().flatten()
                 }),
             )
             .handles(
@@ -256,6 +281,18 @@ impl Shared {
         if has_changed {
             self.changed.notify_one();
         }
+    }
+
+    /// A handler that takes in what owners of one kind select.
+    fn on_owner<K: Cacheable>(
+        self: &Arc<Self>,
+        kind: OwnerKind,
+        selector: impl Fn(&Value) -> Option<Selector> + Send + Sync + 'static,
+    ) -> impl Fn(&Event<K>, &Enqueue<'_, Request>) + Send + Sync + 'static {
+        self.on(move |state, key, owner| {
+            let owner_key = Owner { kind, key: key.clone() };
+            state.view.put_owner(owner_key, owner.and_then(&selector));
+        })
     }
 
     fn on_pod(&self, event: &Event<v1::Pod>, keys: &Enqueue<'_, Request>) {

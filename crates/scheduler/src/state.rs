@@ -176,7 +176,7 @@ impl State {
             }
             self.forget_nomination(&key);
             self.disclaim(&key);
-            self.view.change(&pod.node, |info| info.add(pod.clone()));
+            self.view.put_pod(pod.clone());
             // A binding that is being written goes on: the writer has its own copy.
             self.jobs.remove(&key);
             self.refused.remove(&key);
@@ -265,7 +265,7 @@ impl State {
     }
 
     fn leave(&mut self, pod: &Pod) {
-        self.view.change(&pod.node, |info| info.remove(&pod.uid));
+        self.view.take_pod(pod);
         self.changed(change::POD_GONE);
     }
 
@@ -316,7 +316,7 @@ impl State {
             return;
         }
         let is_there = node.is_some();
-        self.view.change(name, |info| info.node = node.map(Arc::new));
+        self.view.put_node(name, node);
         if is_there {
             self.changed(change::NODE);
         }
@@ -444,7 +444,7 @@ impl State {
         let key = cycle.pod.key.clone();
         self.forget_nomination(&key);
         let pod = Arc::new(cycle.pod.on(node));
-        self.view.change(node, |info| info.add(pod.clone()));
+        self.view.put_pod(pod.clone());
         for Placement { claim, volume } in &placed {
             let (pod, node, volume) = (pod.uid.clone(), node.clone(), volume.clone());
             self.view.make_promise(claim, Promise { pod, node, volume });

@@ -1,9 +1,10 @@
 //! What a scheduling cycle sees of the cluster.
 
+use crate::crowd::{Crowds, zone_of};
 use crate::labels::{Labels, NodeSelector, items, strings, text};
 use crate::node::{Node, NodeInfo};
 use crate::plugins::claims::Inventory;
-use crate::pod::Pod;
+use crate::pod::{Owner, Pod};
 use imbl::OrdMap;
 use serde_json::Value;
 use setpoint_object::label::Selector;
@@ -48,6 +49,14 @@ pub(crate) struct View {
     attachment_nodes: OrdMap<Arc<str>, Arc<str>>,
     /// Devices, and claims of them.
     pub(crate) inventory: Inventory,
+    /// The labels that Services select; none without a selector.
+    pub(crate) services: OrdMap<Request, Arc<Labels>>,
+    /// What owners of pods select.
+    pub(crate) owners: OrdMap<Owner, Arc<Selector>>,
+    /// Assigned pods that are alike.
+    pub(crate) crowds: Crowds,
+    /// The zones, with the number of their nodes.
+    pub(crate) zones: OrdMap<Arc<str>, usize>,
     /// Number of nodes that exist.
     pub(crate) n_nodes: usize,
     /// Number of assigned pods with affinity to pods.
@@ -55,12 +64,84 @@ pub(crate) struct View {
 }
 
 impl View {
+    /// Puts a pod on its node, in place of the same pod as it was before.
+    pub(crate) fn put_pod(&mut self, pod: Arc<Pod>) {
+        let zone = self.zone(&pod.node);
+        let before = self.change(&pod.node, |info| info.add(pod.clone()));
+        let is_alike = |before: &Arc<Pod>| {
+            before.labels == pod.labels && before.is_deleting == pod.is_deleting
+        };
+        if before.as_ref().is_some_and(is_alike) {
+            return;
+        }
+        if let Some(before) = before {
+            self.crowds.count(&before, zone.clone(), -1);
+        }
+        self.crowds.count(&pod, zone, 1);
+    }
+
+    /// Takes a pod from its node.
+    pub(crate) fn take_pod(&mut self, pod: &Pod) {
+        let zone = self.zone(&pod.node);
+        if let Some(before) = self.change(&pod.node, |info| info.remove(&pod.uid)) {
+            self.crowds.count(&before, zone, -1);
+        }
+    }
+
+    fn zone(&self, node: &Arc<str>) -> Option<Arc<str>> {
+        self.nodes.get(node).and_then(|info| zone_of(info.node.as_deref()?))
+    }
+
+    /// Takes in a node, or its absence.
+    pub(crate) fn put_node(&mut self, name: &Arc<str>, node: Option<Node>) {
+        let (before, after) = (self.zone(name), node.as_ref().and_then(zone_of));
+        if before != after {
+            let pods = self.nodes.get(name).map(|info| info.pods.clone()).unwrap_or_default();
+            for pod in pods.values() {
+                self.crowds.count(pod, before.clone(), -1);
+                self.crowds.count(pod, after.clone(), 1);
+            }
+            if let Some(zone) = before
+                && let Some(n) = self.zones.remove(&zone)
+                && n > 1
+            {
+                self.zones.insert(zone, n - 1);
+            }
+            if let Some(zone) = after {
+                let n = self.zones.get(&zone).copied().unwrap_or_default();
+                self.zones.insert(zone, n + 1);
+            }
+        }
+        self.change(name, |info| info.node = node.map(Arc::new));
+    }
+
+    /// What the Services of a namespace select.
+    pub(crate) fn services_of(&self, namespace: &Arc<str>) -> impl Iterator<Item = &Labels> {
+        self.services
+            .range(Request::new(namespace.clone(), "")..)
+            .take_while(move |(key, _)| key.namespace == *namespace)
+            .map(|(_, selector)| &**selector)
+    }
+
+    /// Takes in a Service, or its absence.
+    pub(crate) fn put_service(&mut self, key: &Request, service: Option<&Value>) {
+        let selector = service.map(|service| strings(&service["spec"]["selector"]));
+        match selector.filter(|selector| !selector.is_empty()) {
+            Some(selector) => _ = self.services.insert(key.clone(), Arc::new(selector)),
+            None => _ = self.services.remove(key),
+        }
+    }
+
+    /// Takes in what an owner selects, or its absence.
+    pub(crate) fn put_owner(&mut self, owner: Owner, selector: Option<Selector>) {
+        match selector {
+            Some(selector) => _ = self.owners.insert(owner, Arc::new(selector)),
+            None => _ = self.owners.remove(&owner),
+        }
+    }
+
     /// Changes one node, and removes it if nothing is left of it.
-    pub(crate) fn change<T>(
-        &mut self,
-        name: &Arc<str>,
-        change: impl FnOnce(&mut NodeInfo) -> T,
-    ) -> T {
+    fn change<T>(&mut self, name: &Arc<str>, change: impl FnOnce(&mut NodeInfo) -> T) -> T {
         let mut info = self.nodes.remove(name).unwrap_or_default();
         let before = (usize::from(info.node.is_some()), info.n_affine);
         let answer = change(Arc::make_mut(&mut info));

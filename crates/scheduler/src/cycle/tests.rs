@@ -10,6 +10,7 @@ use setpoint_runtime::Request;
 use tokio::time::Instant;
 
 mod claims;
+mod company;
 mod volumes;
 
 /// A cluster of nodes and pods.

@@ -1,6 +1,6 @@
 //! Topology spread: pods of one kind in similar numbers per zone, or whatever a label names.
 
-use super::Refusal;
+use super::{Refusal, company};
 use crate::cycle::Cycle;
 use crate::labels::HOSTNAME;
 use crate::node::{Node, NodeInfo};
@@ -89,6 +89,9 @@ pub(super) fn filter(cycle: &Cycle, node: &Node, _: &NodeInfo) -> Result<(), Ref
 /// The number of matching pods, with a weight that grows with the number of domains; no number
 /// for a node that lacks a label of a preference, which is the worst.
 pub(super) fn score(cycle: &Cycle, node: &Node, info: &NodeInfo) -> f64 {
+    if cycle.pod.spec.spread.is_empty() {
+        return company::score(cycle, node);
+    }
     let mut score = 0.0;
     for (constraint, domains) in cycle.pod.spec.spread.iter().zip(&cycle.spreading.counts) {
         if constraint.is_required {
