@@ -16,8 +16,8 @@ use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The specs of the page: Kubernetes' conformance, and all of the API machinery.
-const FOCUS: &str = r"\[Conformance\]|\[sig-api-machinery\]";
+/// The specs of the page: Kubernetes' conformance, and all of these groups.
+const FOCUS: &str = r"\[Conformance\]|\[sig-(api-machinery|apps|auth|cli|scheduling)\]";
 
 /// What to run.
 #[derive(Debug, clap::Args)]

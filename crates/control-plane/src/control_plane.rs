@@ -1,5 +1,6 @@
 //! The control plane that the program, the demo and tests share.
 
+use crate::SharedParts;
 use crate::aggregation::{Aggregation, ProxyCertificate};
 use crate::built_in::{Controllers, Settings, is_served};
 use crate::extensions::{Extensions, Task};
@@ -73,6 +74,7 @@ pub struct ControlPlaneBuilder {
     bootstrap_tokens: bool,
     aggregation: bool,
     nodes: Option<SimulatedNodes>,
+    shared_parts: Option<SharedParts>,
     pub(crate) extensions: Extensions,
 }
 
@@ -250,6 +252,12 @@ impl ControlPlaneBuilder {
         self
     }
 
+    /// What it has in common with other control planes of this process. Default: nothing.
+    pub fn shared_parts(mut self, parts: SharedParts) -> Self {
+        self.shared_parts = Some(parts);
+        self
+    }
+
     /// Creates the control plane. Nothing runs yet.
     pub fn build(mut self) -> ControlPlane {
         let seed = self.seed.unwrap_or_else(seed::from_entropy);
@@ -267,6 +275,9 @@ impl ControlPlaneBuilder {
         }
         for kind in self.kinds {
             registry = registry.kind(kind);
+        }
+        if let Some(parts) = &self.shared_parts {
+            registry = registry.shared_roles(parts.roles.clone());
         }
         if let Some(n) = self.replayed_revisions {
             registry = registry.replayed_revisions(n);
@@ -339,6 +350,7 @@ impl ControlPlaneBuilder {
             controllers,
             aggregation,
             proxy,
+            shared_parts: self.shared_parts,
             tasks,
             published: None,
         }
@@ -356,6 +368,7 @@ pub struct ControlPlane {
     aggregation: Option<Aggregation>,
     /// The client certificate of the aggregation.
     pub(crate) proxy: ProxyCertificate,
+    pub(crate) shared_parts: Option<SharedParts>,
     tasks: Tasks,
     published: Option<Published>,
 }
@@ -413,6 +426,7 @@ impl ControlPlane {
             bootstrap_tokens: false,
             aggregation: true,
             nodes: None,
+            shared_parts: None,
             extensions: Extensions::default(),
         }
     }

@@ -300,7 +300,12 @@ impl ControlPlane {
             Certificates::open(&options, server.registry().clock())?;
         let signers = signers(&options, pki.files())?;
         signing::open(&options, server.registry().service_account_tokens())?;
-        let proxy_ca = front_proxy::open(&options, server.registry().clock(), &self.proxy)?;
+        let proxy_ca = front_proxy::open(
+            &options,
+            server.registry().clock(),
+            &self.proxy,
+            self.shared_parts.as_ref(),
+        )?;
         let mut credentials = options.credentials.token(pki.admin_token(), Identity::admin());
         if let Some(path) = &options.token_auth_file {
             credentials = tokens::read(path, credentials)?;

@@ -84,6 +84,7 @@ pub use attributes::{
     AUDIT_ANNOTATIONS_MAX, Attributes, Notes, Requested, ResourcePath, Target, WARNINGS_MAX,
 };
 pub use authorize::{AllowAuthenticated, AlwaysDeny, Authorizer, Decision, forbidden, is_health};
+pub use bootstrap::template::SharedRoles;
 pub use cache::{
     ChangeSignal, MAILBOX_BYTES_MAX, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges,
     StoredObject, VIEW_BYTES_MAX,

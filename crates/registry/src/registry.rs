@@ -2,6 +2,7 @@
 use crate::admission::{self, Admission, AdmissionPlugins};
 use crate::allocate::{Allocator, NodePorts, ServiceNetworks};
 use crate::authorize::{self, Authorizer};
+use crate::bootstrap::template::SharedRoles;
 use crate::conversion::{ConversionProvider, ConvertedBytes, WebhookConversions};
 use crate::fifo_watch::FifoWatch;
 use crate::figures::{Figures, MeasuredStore};
@@ -67,6 +68,7 @@ pub struct RegistryBuilder {
     service_accounts: bool,
     default_accounts: bool,
     roles: bool,
+    shared_roles: Option<SharedRoles>,
     service_networks: ServiceNetworks,
     node_ports: NodePorts,
     runtime_config: RuntimeConfig,
@@ -174,6 +176,13 @@ impl RegistryBuilder {
         self.roles = has_roles;
         self
     }
+    /// Roles and bindings of the start ([`roles`](Self::roles)) that registries of this process
+    /// have in common. They then have the same uids and the creation time of the first registry.
+    /// Default: each registry has its own.
+    pub fn shared_roles(mut self, roles: SharedRoles) -> Self {
+        self.shared_roles = Some(roles);
+        self
+    }
     /// Which of Kubernetes' own admission plugins run. Default: those that a kube-apiserver runs by
     /// default.
     pub fn admission_plugins(mut self, plugins: AdmissionPlugins) -> Self {
@@ -227,6 +236,7 @@ impl RegistryBuilder {
             is_shared: self.is_shared,
             default_accounts: self.default_accounts,
             has_roles: self.roles,
+            shared_roles: self.shared_roles,
             started_at: AtomicU64::new(0),
             clock: self.clock,
             rng: parking_lot::Mutex::new(rand::rngs::SmallRng::seed_from_u64(seed)),
@@ -403,6 +413,7 @@ impl Registry {
             service_accounts: false,
             default_accounts: false,
             roles: false,
+            shared_roles: None,
             service_networks: ServiceNetworks::default(),
             node_ports: NodePorts::default(),
             runtime_config: RuntimeConfig::default(),

@@ -8,6 +8,7 @@ use crate::admission::{self, Objects};
 use crate::allocate::{Allocator, ServiceNetworks};
 use crate::attributes::Attributes;
 use crate::authorize;
+use crate::bootstrap::template::SharedRoles;
 use crate::cache::{self, StoredObject};
 use crate::catalog::{Catalog, Resource};
 use crate::conversion::{ConversionProvider, ConvertedBytes, Converter};
@@ -40,6 +41,8 @@ pub(crate) struct Inner {
     pub(crate) default_accounts: bool,
     /// An empty store gets roles and bindings at the start.
     pub(crate) has_roles: bool,
+    /// Those of several registries.
+    pub(crate) shared_roles: Option<SharedRoles>,
     /// The revision of the last object of the start, if this start found an empty store and wrote
     /// all objects itself; otherwise zero.
     pub(crate) started_at: AtomicU64,

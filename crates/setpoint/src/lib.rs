@@ -128,8 +128,8 @@ pub use setpoint_control_plane::{
     AdmissionConfigError, AdmissionConfiguration, AuthorizationConfig, ConfigMetrics,
     ConfiguredAuthorizers, ControlPlane, ControlPlaneBuilder, InProcessSource, IssuerTokens,
     NODE_LABEL, REQUEST_SECONDS, RequestMetrics, Selection, ServeError, ServeOptions, Serving,
-    SimulatedNodes, StageError, Stages, admission_config, authorization_config, control_plane,
-    delegation, oidc, remote, serve, source, webhook_client,
+    SharedParts, SimulatedNodes, StageError, Stages, admission_config, authorization_config,
+    control_plane, delegation, oidc, remote, serve, source, webhook_client,
 };
 #[cfg(all(feature = "runtime", feature = "webhook"))]
 pub use webhook_metrics::{LATENCY_SECONDS, WebhookMetrics};

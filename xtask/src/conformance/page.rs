@@ -75,8 +75,8 @@ pub(super) fn page(specs: &[Spec], e2e: &str, server: &str) -> Result<String> {
         specs.iter().partition(|spec| spec.name.contains(CONFORMANCE));
     page += "\n## Conformance specs\n\nThe specs that every Kubernetes cluster must pass, by special interest group.\n\n";
     table(&mut page, &conformance);
-    page += "\n## Other specs of the API machinery\n\n\
-             Those of the group sig-api-machinery that are not part of conformance.\n\n";
+    page += "\n## Other specs\n\n\
+             Those of five groups that are not part of conformance.\n\n";
     table(&mut page, &others);
     page += "\n## Failures\n\n";
     let mut failures: Vec<(&str, &str)> = specs

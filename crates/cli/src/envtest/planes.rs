@@ -21,7 +21,7 @@ use setpoint::object::time::Clock;
 use setpoint::object::{ApiError, Reason};
 use setpoint::registry::{NodePorts, Registry, RuntimeConfig, ServiceNetworks};
 use setpoint::store::{MemoryStore, Op, RangeRequest, Store, StoreError, Txn, VALUE_BYTES_MAX};
-use setpoint::{ControlPlane, Selection, ServeOptions, Serving, SimulatedNodes};
+use setpoint::{ControlPlane, Selection, ServeOptions, Serving, SharedParts, SimulatedNodes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -64,6 +64,8 @@ pub(crate) struct Planes(mpsc::Sender<Order>);
 #[derive(Debug)]
 pub(crate) struct PlanesWorker {
     template: Arc<Template>,
+    /// Of the planes with the machine's time.
+    shared_parts: SharedParts,
     orders: mpsc::Receiver<Order>,
     planes: BTreeMap<u64, Plane>,
     last_id: u64,
@@ -159,7 +161,13 @@ impl Planes {
     pub(crate) fn new(template: Template) -> (Self, PlanesWorker) {
         let (sender, orders) = mpsc::channel(ORDERS_MAX);
         let template = Arc::new(template);
-        let worker = PlanesWorker { template, orders, planes: BTreeMap::new(), last_id: 0 };
+        let worker = PlanesWorker {
+            template,
+            shared_parts: SharedParts::default(),
+            orders,
+            planes: BTreeMap::new(),
+            last_id: 0,
+        };
         (Self(sender), worker)
     }
 
@@ -293,7 +301,7 @@ impl PlanesWorker {
             let (advancer, orders) = advancer();
             let (store, stop) = (store.clone(), stop.clone());
             running.spawn_blocking(move || {
-                let work = async |clock| match open(&template, &store, clock, PACE).await {
+                let work = async |clock| match open(&template, None, &store, clock, PACE).await {
                     Ok(opened) => {
                         _ = reply.send(Ok(opened.handles()));
                         opened.run(id, stop).await;
@@ -309,7 +317,8 @@ impl PlanesWorker {
             let refused = || ApiError::internal("the system refuses a runtime");
             (opened.await.map_err(|_| refused())??, Some(advancer))
         } else {
-            let opened = open(&template, &store, Clock::wall(), 1).await?;
+            let shared = Some(self.shared_parts.clone());
+            let opened = open(&template, shared, &store, Clock::wall(), 1).await?;
             let (handles, stop) = (opened.handles(), stop.clone());
             running.spawn(async move {
                 opened.run(id, stop).await;
@@ -371,6 +380,7 @@ impl PlanesWorker {
 /// Opens a plane. Its time passes at most `pace` times as fast as its peers'.
 async fn open(
     template: &Template,
+    shared_parts: Option<SharedParts>,
     store: &MemoryStore,
     clock: Clock,
     pace: u32,
@@ -387,6 +397,9 @@ async fn open(
         .cbor(template.cbor)
         .anonymous(Anonymous::Everywhere)
         .rbac();
+    if let Some(parts) = shared_parts {
+        plane = plane.shared_parts(parts);
+    }
     if let Some(nodes) = &template.nodes {
         plane = plane.nodes(nodes.clone());
     }

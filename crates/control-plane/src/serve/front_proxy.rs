@@ -2,6 +2,7 @@
 //! run.
 
 use super::{CertDirError, ServeError, ServeOptions, cert_dir};
+use crate::SharedParts;
 use crate::aggregation::ProxyCertificate;
 use serde_json::Value;
 use setpoint_apiserver::listen::FrontProxy;
@@ -18,13 +19,15 @@ pub(super) fn open(
     options: &ServeOptions,
     clock: &Clock,
     proxy: &ProxyCertificate,
+    shared: Option<&SharedParts>,
 ) -> Result<Option<String>, ServeError> {
     if proxy.is_set() {
         return Ok(None);
     }
-    let made = match &options.cert_dir {
-        Some(folder) => in_folder(folder, clock.now())?,
-        None => FrontProxy::generate(clock.now())?,
+    let made = match (&options.cert_dir, shared) {
+        (Some(folder), _) => in_folder(folder, clock.now())?,
+        (None, Some(shared)) => shared.front_proxy(clock.now())?,
+        (None, None) => FrontProxy::generate(clock.now())?,
     };
     let ca = made.ca().to_owned();
     let identity = Identity {

@@ -4,7 +4,7 @@ use crate::user::{User, with_user};
 use bytes::Bytes;
 use expect_test::expect_file;
 use serde_json::{Map, Value};
-use setpoint_control_plane::ControlPlane;
+use setpoint_control_plane::{ControlPlane, SharedParts};
 use setpoint_store::{MemoryStore, Op, RangeRequest, Store, Txn};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -94,4 +94,32 @@ async fn restart_changes_no_role() {
         revisions.push(store.revision().await.unwrap());
     }
     assert_eq!(revisions[0], revisions[1]);
+}
+
+/// Two control planes have the same bytes, and neither sees the other's changes.
+#[tokio::test(start_paused = true)]
+async fn shared_roles_are_one_text_and_each_planes_own_objects() {
+    const VIEW: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/view";
+    let parts = SharedParts::default();
+    let mut all = Vec::new();
+    for _ in 0..2 {
+        let store = MemoryStore::default();
+        let plane = ControlPlane::builder().rbac().shared_parts(parts.clone());
+        with_user(plane.store(Arc::new(store.clone())), async |user| {
+            let held = stored(&store).await;
+            let view = user.get(VIEW).await;
+            assert!(view["metadata"]["labels"].get("changed").is_none());
+            user.patch(VIEW, serde_json::json!({"metadata": {"labels": {"changed": "yes"}}})).await;
+            let changed = user.get(VIEW).await;
+            assert_eq!(changed["metadata"]["uid"], view["metadata"]["uid"]);
+            all.push(held);
+        })
+        .await;
+    }
+    let [first, second] = &all[..] else { panic!("two planes") };
+    assert_eq!(first.len(), second.len());
+    let places = |held: &[(String, Bytes)]| -> Vec<(String, *const u8)> {
+        held.iter().map(|(key, bytes)| (key.clone(), bytes.as_ptr())).collect()
+    };
+    assert_eq!(places(first), places(second));
 }

@@ -12,10 +12,11 @@ pub(crate) fn fault(image: &str, policy: &str) -> Option<(&'static str, String)>
     let host = reference.domain.unwrap_or_default().split(':').next().unwrap_or_default();
     // RFC 2606 reserves `invalid`: no name in it resolves.
     let is_unknown_host = host.split('.').any(|label| label == "invalid");
-    let is_absent = reference.tag == Some("404")
+    let tag = reference.tag.unwrap_or_default();
+    let is_absent = tag == "404"
         || ["does-not-exist", "nonexistent", "non-existent"]
             .iter()
-            .any(|name| reference.path.contains(name));
+            .any(|name| reference.path.contains(name) || tag.contains(name));
     if !is_unknown_host && !is_absent {
         return None;
     }
@@ -47,6 +48,7 @@ mod tests {
             ("invalid.registry.k8s.io/invalid/alpine:3.1", Some("ErrImagePull")),
             ("example.com/does-not-exist:1", Some("ErrImagePull")),
             ("webserver:404", Some("ErrImagePull")),
+            ("foo:non-existent", Some("ErrImagePull")),
             ("some bad/Image", Some("InvalidImageName")),
             ("nginx:", Some("InvalidImageName")),
             ("", Some("InvalidImageName")),

@@ -13,7 +13,7 @@
 //! [`maintain`] creates again what Kubernetes would, once a minute, and restores the specs of flow
 //! control objects that users have not taken over. Resources whose objects are still those of the
 //! start cost it nothing.
-use super::template::{self, Template, create, create_missing};
+use super::template::{self, Template, create_missing};
 use crate::attributes::{Attributes, Target};
 use crate::request::{Body, Format, WriteOptions};
 use crate::shared::{Inner, Registry};
@@ -124,10 +124,10 @@ pub(crate) async fn create_all(inner: &Inner, root_ca: Option<&str>) -> Result<u
     let accounts = if inner.default_accounts { accounts() } else { &[] };
     let root_cas = root_ca.map_or(&[][..], |_| root_cas());
     let roles = if inner.has_roles { roles() } else { &[] };
-    let all = served(inner).chain(accounts).chain(root_cas).chain(roles);
-    let all: Vec<&Template> = all.collect();
-    create(inner, root_ca.unwrap_or_default(), &all).await?;
-    Ok(all.len())
+    let own: Vec<&Template> = served(inner).chain(accounts).chain(root_cas).collect();
+    let roles: Vec<&Template> = roles.iter().collect();
+    template::create_all(inner, root_ca.unwrap_or_default(), &own, &roles).await?;
+    Ok(own.len() + roles.len())
 }
 
 /// Creates the missing objects, except those that others complete.

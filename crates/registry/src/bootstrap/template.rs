@@ -19,6 +19,7 @@ use futures::stream::{self, StreamExt as _};
 use setpoint_object::ApiError;
 use setpoint_object::cidr::Family;
 use setpoint_store::{At, COMMITS_AT_ONCE, Compare, Op, StoreError, Txn};
+use std::sync::{Arc, OnceLock};
 
 /// One object of the start.
 pub(crate) struct Template {
@@ -205,17 +206,50 @@ fn creations(inner: &Inner, root_ca: &str, templates: &[&Template]) -> Vec<Txn> 
     templates.iter().map(creation).collect()
 }
 
+/// The roles and bindings of the start, encoded once for several registries of a process
+/// ([`RegistryBuilder::shared_roles`](crate::RegistryBuilder::shared_roles)): each has them in its
+/// own store, over the same bytes. A clone is the same roles.
+#[derive(Debug, Clone, Default)]
+pub struct SharedRoles(Arc<OnceLock<Vec<Txn>>>);
+
+impl SharedRoles {
+    /// The transactions that create them.
+    fn creations(&self, inner: &Inner, roles: &[&Template]) -> Vec<Txn> {
+        self.0.get_or_init(|| creations(inner, "", roles)).clone()
+    }
+}
+
 /// Creates objects. One that exists already stays as it is. `root_ca` is the CA of the listener.
 ///
 /// # Errors
 ///
 /// The first one. The other objects are created nevertheless.
-pub(crate) async fn create(
+async fn create(inner: &Inner, root_ca: &str, templates: &[&Template]) -> Result<(), ApiError> {
+    commit(inner, creations(inner, root_ca, templates)).await
+}
+
+/// Creates the objects of an empty store, roles and bindings among them. `root_ca` is the CA of the
+/// listener.
+///
+/// # Errors
+///
+/// The first one. The other objects are created nevertheless.
+pub(crate) async fn create_all(
     inner: &Inner,
     root_ca: &str,
     templates: &[&Template],
+    roles: &[&Template],
 ) -> Result<(), ApiError> {
-    let outcomes = inner.store.commit_each(creations(inner, root_ca, templates)).await;
+    let mut all = creations(inner, root_ca, templates);
+    all.extend(match &inner.shared_roles {
+        Some(shared) => shared.creations(inner, roles),
+        None => creations(inner, "", roles),
+    });
+    commit(inner, all).await
+}
+
+async fn commit(inner: &Inner, creations: Vec<Txn>) -> Result<(), ApiError> {
+    let outcomes = inner.store.commit_each(creations).await;
     // Refused: another server of the same store created it first, or has allocated the Service's
     // address. The object then stays missing; nothing in this crate needs it.
     match outcomes.into_iter().find_map(Result::err) {
