@@ -61,7 +61,7 @@ impl Selector {
         let selects = match value {
             Ok(Value::Bool(selects)) => Ok(selects),
             Ok(other) => Err(format!(
-                "CEL result of type {} could not be converted to bool: type conversion error from '{}' to 'bool'",
+                "CEL result of type {} could not be converted to bool: unsupported native conversion from {} to 'bool'",
                 other.type_name(),
                 other.type_name(),
             )),

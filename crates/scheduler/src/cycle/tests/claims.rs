@@ -551,15 +551,16 @@ fn class_and_claim_configure_the_devices() {
     let request = |name: &str| json!({"name": name, "exactly": {"deviceClassName": "set"}});
     let mut own = parameters(2);
     own["requests"] = json!(["b"]);
-    let devices = json!({"requests": [request("a"), request("b")], "config": [own]});
+    let devices = json!({"requests": [request("a"), request("b")], "config": [own, parameters(3)]});
     cluster.put("c", &json!({"spec": {"devices": devices}}));
     let (pod, node) = cluster.claimant(&["c"]);
     assert_eq!(node, "a");
     let allocation = cluster.grants(&pod)[0].allocation.clone().unwrap();
-    let mut expected = [parameters(1), parameters(2)];
+    let mut expected = [parameters(1), parameters(2), parameters(3)];
     expected[0]["source"] = "FromClass".into();
     expected[0]["requests"] = json!(["a", "b"]);
     expected[1]["source"] = "FromClaim".into();
     expected[1]["requests"] = json!(["b"]);
+    expected[2]["source"] = "FromClaim".into();
     assert_eq!(allocation["devices"]["config"], json!(expected));
 }
