@@ -243,15 +243,20 @@ fn what_was_written_is_not_replaced_by_what_was_before() {
         })
     };
     let result = json!({"request": "r", "driver": DRIVER, "pool": "pa", "device": "one"});
-    let allocated = json!({"allocation": {"devices": {"results": [result]}}});
+    let allocated = || json!({"allocation": {"devices": {"results": [result]}}});
     cluster.put("c1", &version("5", json!({})));
-    let own = Claim::read(&version("7", allocated), None);
+    let own = Claim::read(&version("7", allocated()), None);
     cluster.state.view.inventory.put_own_claim(&Request::new("default", "c1"), own);
     // A late event from before.
     cluster.put("c1", &version("6", json!({})));
     cluster.ask("c2", json!([exactly(json!({}))]), json!([]));
     assert_eq!(cluster.devices(&["c2"]), nothing("2 cannot allocate all claims"));
     cluster.put("c1", &version("8", json!({})));
+    // An answer that comes after the claim has gone.
+    let key = Request::new("default", "c1");
+    cluster.state.put_device_claim(&key, None);
+    let late = Claim::read(&version("7", allocated()), None);
+    cluster.state.view.inventory.put_own_claim(&key, late);
     assert_eq!(cluster.devices(&["c2"]), "r=pa/one");
 }
 
