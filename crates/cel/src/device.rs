@@ -34,23 +34,38 @@ static ENV: LazyLock<Env> = LazyLock::new(|| {
 #[derive(Debug)]
 pub struct Selector(Program);
 
+/// Why an expression does not select devices. Displays as Kubernetes' text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SelectorError {
+    /// It is no expression, or has another type.
+    #[error("{0}")]
+    Invalid(String),
+    /// A constant in it has no value, which Kubernetes reports as an internal error.
+    #[error("{0}")]
+    Internal(String),
+}
+
 impl Selector {
     /// Compiles an expression. Also returns its tree, for an estimate of its cost.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, in Kubernetes' words.
-    pub fn new(expression: &str) -> Result<(Self, Checked), String> {
+    /// What is wrong with it.
+    pub fn new(expression: &str) -> Result<(Self, Checked), SelectorError> {
         let macros = Macros { bind: true, ..Macros::KUBERNETES };
         let checked = parse(expression, &macros)
             .and_then(|ast| check(ast, &ENV))
-            .map_err(|issues| format!("compilation failed: {issues}"))?;
+            .map_err(|issues| SelectorError::Invalid(format!("compilation failed: {issues}")))?;
         match checked.result_type() {
             Type::Bool | Type::Any => {
-                let program = Program::new(&checked).instantiated()?;
-                Ok((Self(program), checked))
+                let program = Program::new(&checked).instantiated();
+                Ok((Self(program.map_err(SelectorError::Internal)?), checked))
             }
-            other => Err(format!("must evaluate to bool or the unknown type, not {other}")),
+            other => {
+                let text = format!("must evaluate to bool or the unknown type, not {other}");
+                Err(SelectorError::Invalid(text))
+            }
         }
     }
 
@@ -61,7 +76,7 @@ impl Selector {
         let selects = match value {
             Ok(Value::Bool(selects)) => Ok(selects),
             Ok(other) => Err(format!(
-                "CEL result of type {} could not be converted to bool: type conversion error from '{}' to 'bool'",
+                "CEL result of type {} could not be converted to bool: unsupported native conversion from {} to 'bool'",
                 other.type_name(),
                 other.type_name(),
             )),
@@ -168,7 +183,8 @@ mod tests {
     }
 
     fn selects(expression: &str) -> Result<bool, String> {
-        Selector::new(expression).and_then(|(selector, _)| selector.selects(&device()).0)
+        let (selector, _) = Selector::new(expression).map_err(|error| error.to_string())?;
+        selector.selects(&device()).0
     }
 
     #[test]
@@ -204,9 +220,13 @@ mod tests {
         assert!(error.contains("could not be converted to bool"), "{error}");
         let error = selects("device.driver").unwrap_err();
         assert_eq!(error, "must evaluate to bool or the unknown type, not string");
-        assert!(
-            selects("device.driver.matches('[')").unwrap_err().contains("program instantiation")
-        );
+        for (expression, fault) in [
+            ("device.driver.matches('[')", "compilation failed: "),
+            ("int('x') == 1", "program instantiation failed: "),
+        ] {
+            let error = Selector::new(expression).unwrap_err().to_string();
+            assert!(error.starts_with(fault), "{error}");
+        }
         let error = Device::new("d", false, [("list", None)], []).unwrap_err();
         assert_eq!(error, "attribute list: unsupported attribute value");
     }

@@ -108,7 +108,8 @@ impl Binder {
             }
             Volumes::Waiting | Volumes::Lost => return self.give_up(pod, grants, context).await,
         }
-        if !self.claim_devices(pod, grants, context).await? {
+        if let Some(why) = self.claim_devices(pod, grants, context).await? {
+            self.refuse(pod, ("SchedulerError", &why), None, context).await?;
             return self.give_up(pod, grants, context).await;
         }
         let api = context.client().api::<v1::Pod>().field_manager(FIELD_MANAGER);

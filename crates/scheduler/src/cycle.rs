@@ -335,7 +335,8 @@ impl Decision {
                 self.cycle.late = late;
             }
             Err(why) => {
-                let message = everywhere(why, &unhelpful);
+                // kube-scheduler does not come to the claims of devices then, and says that.
+                let message = everywhere(why, "not found");
                 return Err(Refused { message, awaits: change::VOLUME, ..Refused::default() });
             }
         }

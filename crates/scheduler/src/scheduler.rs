@@ -53,7 +53,8 @@ pub enum SchedulerError {
     Add(#[source] AddError),
 }
 
-/// A scheduler. Does nothing until a manager that it was added to runs.
+/// A scheduler. Does nothing until a manager that it was added to runs. The server must have
+/// `resource.k8s.io/v1`: Kubernetes 1.34 or later.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Scheduler {

@@ -68,13 +68,22 @@ struct Entry {
     n_refusals: u32,
     /// End of the back-off.
     not_before: Option<Instant>,
+    /// It was held back before its claims were there, and nothing was said.
+    is_held: bool,
     /// The nomination that is being written, which events from before do not have; empty: none.
     nomination: Option<Arc<str>>,
 }
 
 impl Entry {
     fn new(pod: Arc<Pod>) -> Self {
-        Self { pod, is_assumed: false, n_refusals: 0, not_before: None, nomination: None }
+        Self {
+            pod,
+            is_assumed: false,
+            n_refusals: 0,
+            not_before: None,
+            is_held: false,
+            nomination: None,
+        }
     }
 }
 
@@ -414,6 +423,7 @@ impl State {
             entry.pod.uid == pod.uid
                 && entry.pod.node.is_empty()
                 && Arc::ptr_eq(&entry.pod.spec, &pod.spec)
+                && entry.pod.generated == pod.generated
         })
     }
 
@@ -486,7 +496,7 @@ impl State {
     }
 
     /// Notes that no node fits the pod of a cycle. Returns when to try again if something has
-    /// changed meanwhile.
+    /// changed meanwhile, or is to be said only then.
     pub(crate) fn refuse(&mut self, pod: Pod, refused: Refused, now: Instant) -> Option<Retry> {
         if !self.is_current(&pod) {
             return None;
@@ -498,10 +508,20 @@ impl State {
         let entry = self.pods.get(&key);
         let is_withdrawn = entry.is_some_and(|entry| entry.nomination.as_deref() == Some(""));
         clears_nomination |= is_withdrawn && preempted.is_none();
-        if let Some(entry) = self.pods.get_mut(&key).filter(|_| !is_early) {
-            entry.n_refusals = entry.n_refusals.saturating_add(1);
-            entry.not_before = Some(now + backoff(entry.n_refusals));
+        // Claims that do not exist yet may be on their way: that is said a moment later.
+        let mut is_said = !message.is_empty();
+        if let Some(entry) = self.pods.get_mut(&key) {
+            if is_early {
+                let was_held = entry.is_held;
+                entry.is_held |= is_said;
+                is_said &= was_held;
+            } else {
+                entry.n_refusals = entry.n_refusals.saturating_add(1);
+                entry.not_before = Some(now + backoff(entry.n_refusals));
+            }
         }
+        let is_unsaid = !message.is_empty() && !is_said;
+        let priority = pod.spec.priority;
         let awaited = awaits & self.during_cycle != 0;
         match &preempted {
             Some(candidate) => {
@@ -512,7 +532,7 @@ impl State {
             None => {}
         }
         let pod = Arc::new(pod);
-        if !message.is_empty() {
+        if is_said {
             let job =
                 Job::Refuse { pod, message, preempted, clears_nomination, is_fault, deallocates };
             self.jobs.insert(key.clone(), job);
@@ -520,8 +540,8 @@ impl State {
         if awaited {
             return self.retry(&key, now);
         }
-        self.refused.insert(key, awaits);
-        None
+        self.refused.insert(key.clone(), awaits);
+        is_unsaid.then_some(Retry { key, priority, after: BACKOFF_MIN })
     }
 
     /// The job of a pod.

@@ -127,6 +127,11 @@ pub(super) const PROGRAMS: &[Program] = &[
                 &["Scheduler"],
             ),
             of(
+                "scheduler: claims of devices",
+                "storms::devices::devices_are_given_once_with_any_plan",
+                &["Scheduler"],
+            ),
+            of(
                 "node-lifecycle, taint-eviction",
                 "storms::nodes::pods_leave_silent_nodes_when_their_time_is_over_with_every_plan",
                 &["NodeLifecycleController", "TaintEvictionController"],

@@ -44,7 +44,7 @@ fn describe_says_why_a_pod_waits() {
     let described =
         kubectl.eventually("describe pod big", |text| text.contains("FailedScheduling"));
     assert!(
-        described.contains("0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."),
+        described.contains("0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."),
         "{described}"
     );
     assert!(kubectl.ok("get pod big").contains("Pending"));

@@ -166,7 +166,7 @@ async fn a_pod_waits_with_a_reason_until_a_change_helps() {
         let message = condition(&late, "PodScheduled")["message"].as_str().unwrap();
         assert_eq!(
             message,
-            "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
+            "0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
         );
         let seen = events(&user, "late").await;
         assert!(seen.contains(&format!("FailedScheduling: {message}")), "{seen:?}");

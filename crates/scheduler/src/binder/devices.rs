@@ -12,60 +12,68 @@ use setpoint_runtime::{BoxError, ClientError, Context, Request};
 
 /// The finalizer of claims that have devices.
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
-/// How often a claim is read again after somebody else has written it: as often as client-go's
-/// default back-off for conflicts.
-const CONFLICTS_MAX: usize = 5;
+/// How often a claim is read again after somebody else has written it: client-go's default
+/// makes five attempts.
+const CONFLICTS_MAX: usize = 4;
 
 impl Binder {
-    /// Reserves a pod's claims for it, with the devices that were chosen for them. False: the pod
-    /// cannot have one of them.
+    /// Reserves a pod's claims for it, with the devices that were chosen for them. Returns why it
+    /// cannot have one of them, as kube-scheduler words it.
     pub(super) async fn claim_devices(
         &self,
         pod: &Pod,
         grants: &[Grant],
         context: &Context,
-    ) -> Result<bool, BoxError> {
+    ) -> Result<Option<String>, BoxError> {
         for grant in grants {
-            if !self.claim(pod, grant, context).await? {
-                return Ok(false);
+            if let Some(why) = self.claim(pod, grant, context).await? {
+                return Ok(Some(format!("running PreBind plugin \"DynamicResources\": {why}")));
             }
         }
-        Ok(true)
+        Ok(None)
     }
 
-    async fn claim(&self, pod: &Pod, grant: &Grant, context: &Context) -> Result<bool, BoxError> {
-        let api = api(context);
-        let mut conflict = None;
-        for _ in 0..CONFLICTS_MAX {
-            let Some(mut claim) = api.get_live(&grant.claim).await? else { return Ok(false) };
-            let meta = &claim.metadata;
-            if meta.uid.as_deref() != Some(&*grant.uid) || meta.deletion_timestamp.is_some() {
-                return Ok(false);
-            }
-            let is_allocated = is_allocated(&claim);
-            if is_allocated && consumers(&claim).iter().any(|user| user["uid"] == *pod.uid) {
-                // Written before, or by an earlier attempt whose answer was lost.
-                self.take_in(&grant.claim, &claim);
-                return Ok(true);
-            }
-            if is_allocated != grant.allocation.is_none() {
-                return Ok(false);
+    async fn claim(
+        &self,
+        pod: &Pod,
+        grant: &Grant,
+        context: &Context,
+    ) -> Result<Option<String>, BoxError> {
+        let (api, key) = (api(context), &grant.claim);
+        let meanwhile = |what: &str| Ok(Some(format!("claim {key} got {what} in the meantime")));
+        let mut n_conflicts = 0;
+        loop {
+            let found = api.get_live(key).await?;
+            let found = found.filter(|found| {
+                let meta = &found.metadata;
+                meta.uid.as_deref() == Some(&*grant.uid) && meta.deletion_timestamp.is_none()
+            });
+            let Some(mut claim) = found else { return meanwhile("deleted") };
+            match (is_allocated(&claim), grant.allocation.is_some()) {
+                (true, _) if consumers(&claim).iter().any(|user| user["uid"] == *pod.uid) => {
+                    // Written before, or by an earlier attempt whose answer was lost.
+                    self.take_in(key, &claim);
+                    return Ok(None);
+                }
+                (true, true) => return meanwhile("allocated elsewhere"),
+                (false, false) => return meanwhile("deallocated elsewhere"),
+                (true, false) | (false, true) => {}
             }
             match write(&api, pod, grant, &mut claim).await {
                 Ok(()) => {
-                    self.take_in(&grant.claim, &claim);
-                    return Ok(true);
+                    self.take_in(key, &claim);
+                    return Ok(None);
                 }
-                Err(error) if error.is_conflict() => conflict = Some(error),
-                Err(error) if matches!(error.code(), Some(400 | 403 | 404 | 422)) => {
-                    return Ok(false);
+                Err((_, error)) if error.is_conflict() && n_conflicts < CONFLICTS_MAX => {
+                    n_conflicts += 1;
                 }
-                Err(error) => return Err(error.into()),
+                Err((what, error)) if matches!(error.code(), Some(400 | 403 | 404 | 422)) => {
+                    let message = error.api().map(|status| status.0.message.clone());
+                    let message = message.unwrap_or_else(|| error.to_string());
+                    return Ok(Some(format!("{what} to claim {key}: {message}")));
+                }
+                Err((_, error)) => return Err(error.into()),
             }
-        }
-        match conflict {
-            Some(conflict) => Err(conflict.into()),
-            None => Ok(false),
         }
     }
 
@@ -148,12 +156,13 @@ impl Binder {
 }
 
 /// Writes the finalizer, the devices and the consumer. `claim` becomes what the server has then.
+/// An error says what was to be added.
 async fn write(
     api: &Api<DynamicObject>,
     pod: &Pod,
     grant: &Grant,
     claim: &mut DynamicObject,
-) -> Result<(), ClientError> {
+) -> Result<(), (&'static str, ClientError)> {
     let mut status = json!({});
     if let Some(allocation) = &grant.allocation {
         let mut finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
@@ -162,15 +171,21 @@ async fn write(
             let mut metadata = version(claim);
             metadata["finalizers"] = json!(finalizers);
             let patch = json!({"metadata": metadata});
-            *claim = api.patch(&grant.claim, &Patch::Merge(patch)).await?;
+            let patched = api.patch(&grant.claim, &Patch::Merge(patch)).await;
+            *claim = patched.map_err(|error| ("add finalizer", error))?;
         }
         status["allocation"] = (**allocation).clone();
     }
+    let what = match grant.allocation {
+        Some(_) => "add allocation and reservation",
+        None => "add reservation",
+    };
     let mut consumers = consumers(claim);
     consumers.push(json!({"resource": "pods", "name": &*pod.key.name, "uid": &*pod.uid}));
     status["reservedFor"] = consumers.into();
     let patch = json!({"metadata": version(claim), "status": status});
-    *claim = api.patch_status(&grant.claim, &Patch::Merge(patch)).await?;
+    let patched = api.patch_status(&grant.claim, &Patch::Merge(patch)).await;
+    *claim = patched.map_err(|error| (what, error))?;
     Ok(())
 }
 

@@ -137,6 +137,9 @@ pub(crate) fn check(view: &View, pod: &Pod) -> Result<Claims, Hold> {
     let mut found = Vec::new();
     for (key, is_own) in names(pod)? {
         let Some(claim) = view.inventory.claim(&key) else {
+            if is_own {
+                return Err(Hold::Unmade);
+            }
             return Err(Hold::Missing(format!("could not find ResourceClaim \"{key}\"")));
         };
         if claim.is_deleting {

@@ -4,6 +4,7 @@ mod budgets;
 mod catalog;
 mod cron;
 mod defaults;
+mod devices;
 mod leftovers;
 mod nodes;
 pub(crate) mod observer;

@@ -2,8 +2,9 @@
 //! cost at most.
 use super::device::{DOMAIN_MAX, ID_MAX};
 use crate::kind::at::At;
-use setpoint_cel::device::{DEVICE, Selector};
+use setpoint_cel::device::{DEVICE, Selector, SelectorError};
 use setpoint_cel::estimate::{Range, Sizes, estimate};
+use setpoint_object::field;
 
 /// Limits, as Kubernetes has them: expressions of a list, and bytes and the estimated cost of one.
 const SELECTORS_MAX: usize = 32;
@@ -33,7 +34,10 @@ fn expression(at: &At<'_, '_>) {
         return at.too_long(EXPRESSION_BYTES_MAX);
     }
     match Selector::new(at.text()) {
-        Err(detail) => at.invalid_as(&at.text().into(), detail),
+        Err(error @ SelectorError::Internal(_)) => {
+            at.report(|path| field::Error::internal(path, error.to_string()));
+        }
+        Err(error) => at.invalid_as(&at.text().into(), error.to_string()),
         Ok((_, checked)) if estimate(&checked, &Device).max > COST_MAX => {
             at.forbidden("too complex, exceeds cost limit");
         }

@@ -243,15 +243,20 @@ fn what_was_written_is_not_replaced_by_what_was_before() {
         })
     };
     let result = json!({"request": "r", "driver": DRIVER, "pool": "pa", "device": "one"});
-    let allocated = json!({"allocation": {"devices": {"results": [result]}}});
+    let allocated = || json!({"allocation": {"devices": {"results": [result]}}});
     cluster.put("c1", &version("5", json!({})));
-    let own = Claim::read(&version("7", allocated), None);
+    let own = Claim::read(&version("7", allocated()), None);
     cluster.state.view.inventory.put_own_claim(&Request::new("default", "c1"), own);
     // A late event from before.
     cluster.put("c1", &version("6", json!({})));
     cluster.ask("c2", json!([exactly(json!({}))]), json!([]));
     assert_eq!(cluster.devices(&["c2"]), nothing("2 cannot allocate all claims"));
     cluster.put("c1", &version("8", json!({})));
+    // An answer that comes after the claim has gone.
+    let key = Request::new("default", "c1");
+    cluster.state.put_device_claim(&key, None);
+    let late = Claim::read(&version("7", allocated()), None);
+    cluster.state.view.inventory.put_own_claim(&key, late);
     assert_eq!(cluster.devices(&["c2"]), "r=pa/one");
 }
 
@@ -551,15 +556,16 @@ fn class_and_claim_configure_the_devices() {
     let request = |name: &str| json!({"name": name, "exactly": {"deviceClassName": "set"}});
     let mut own = parameters(2);
     own["requests"] = json!(["b"]);
-    let devices = json!({"requests": [request("a"), request("b")], "config": [own]});
+    let devices = json!({"requests": [request("a"), request("b")], "config": [own, parameters(3)]});
     cluster.put("c", &json!({"spec": {"devices": devices}}));
     let (pod, node) = cluster.claimant(&["c"]);
     assert_eq!(node, "a");
     let allocation = cluster.grants(&pod)[0].allocation.clone().unwrap();
-    let mut expected = [parameters(1), parameters(2)];
+    let mut expected = [parameters(1), parameters(2), parameters(3)];
     expected[0]["source"] = "FromClass".into();
     expected[0]["requests"] = json!(["a", "b"]);
     expected[1]["source"] = "FromClaim".into();
     expected[1]["requests"] = json!(["b"]);
+    expected[2]["source"] = "FromClaim".into();
     assert_eq!(allocation["devices"]["config"], json!(expected));
 }

@@ -16,7 +16,7 @@ use super::amount::{Amounts, add, subtract};
 use super::claim::{Allocation, Claim};
 use super::device::{Class, PoolId, Slice};
 use super::selector::Selectors;
-use imbl::OrdMap;
+use imbl::{OrdMap, OrdSet};
 use serde_json::Value;
 use setpoint_runtime::Request;
 use std::collections::BTreeSet;
@@ -29,6 +29,8 @@ pub(crate) struct Inventory {
     /// Claims as this process wrote them, whose watch may be behind.
     own: OrdMap<Request, u64>,
     pending: OrdMap<Request, Arc<Pending>>,
+    /// The pending claims of pods that are gone, by the keys of the pods.
+    orphans: OrdSet<(Request, Request)>,
     pub(super) classes: OrdMap<Arc<str>, Arc<Class>>,
     slices: OrdMap<Arc<str>, Arc<Slice>>,
     pools: OrdMap<PoolId, PoolSlices>,
@@ -50,8 +52,6 @@ struct Pending {
     pod: Arc<str>,
     pod_key: Request,
     allocation: Arc<Allocation>,
-    /// The pod does not wait for it any more, but the server may have it.
-    is_orphan: bool,
 }
 
 /// The devices of a pool that are in use.
@@ -119,10 +119,11 @@ impl Inventory {
         self.replace(key, claim)
     }
 
-    /// Takes in a claim as the server has answered this process.
+    /// Takes in a claim as the server has answered this process. One that the watch has shown as
+    /// gone, or in a later version, stays as it is.
     pub(crate) fn put_own_claim(&mut self, key: &Request, claim: Claim) {
-        let before = self.claims.get(key);
-        if before.is_some_and(|before| before.uid == claim.uid && before.version > claim.version) {
+        let before = self.claims.get(key).filter(|before| before.uid == claim.uid);
+        if before.is_none_or(|before| before.version > claim.version) {
             return;
         }
         self.own.insert(key.clone(), claim.version);
@@ -137,7 +138,7 @@ impl Inventory {
             None => true,
         };
         if self.pending.get(key).is_some_and(|pending| is_settled(pending)) {
-            self.pending.remove(key);
+            self.settle(key);
         }
         let has_changed = match (&claim, self.claims.get(key)) {
             (Some(now), Some(before)) => !now.is_same(before),
@@ -210,8 +211,7 @@ impl Inventory {
     ) {
         self.count(key, false);
         let (pod_key, pod) = (pod.0.clone(), pod.1.clone());
-        let pending =
-            Pending { claim: claim.uid.clone(), pod, pod_key, allocation, is_orphan: false };
+        let pending = Pending { claim: claim.uid.clone(), pod, pod_key, allocation };
         self.pending.insert(key.clone(), Arc::new(pending));
         self.count(key, true);
     }
@@ -229,10 +229,16 @@ impl Inventory {
         let pending = self.pending_of(claims, pod);
         for key in &pending {
             self.count(key, false);
-            self.pending.remove(key);
+            self.settle(key);
             self.count(key, true);
         }
         !pending.is_empty()
+    }
+
+    fn settle(&mut self, key: &Request) {
+        if let Some(pending) = self.pending.remove(key) {
+            self.orphans.remove(&(pending.pod_key.clone(), key.clone()));
+        }
     }
 
     /// A pod is gone while its claims may be being written: their writer finds out what the
@@ -240,16 +246,17 @@ impl Inventory {
     pub(crate) fn orphan(&mut self, claims: &[Request], pod: &str) {
         for key in self.pending_of(claims, pod) {
             if let Some(pending) = self.pending.get(&key) {
-                let orphan = Pending { is_orphan: true, ..Pending::clone(pending) };
-                self.pending.insert(key, Arc::new(orphan));
+                self.orphans.insert((pending.pod_key.clone(), key));
             }
         }
     }
 
     /// The pending claims of pods of a key that are gone, with the uids of the pods.
     pub(crate) fn orphans(&self, pod: &Request) -> Vec<(Request, Arc<str>)> {
-        let orphans = self.pending.iter().filter(|(_, one)| one.is_orphan && one.pod_key == *pod);
-        orphans.map(|(key, pending)| (key.clone(), pending.pod.clone())).collect()
+        let orphans = self.orphans.range((pod.clone(), Request::cluster(""))..);
+        let orphans = orphans.take_while(|(of, _)| of == pod);
+        let uid = |claim: &Request| Some(self.pending.get(claim)?.pod.clone());
+        orphans.filter_map(|(_, claim)| Some((claim.clone(), uid(claim)?))).collect()
     }
 
     /// Takes in a class, or its absence.

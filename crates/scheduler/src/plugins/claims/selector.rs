@@ -2,7 +2,7 @@
 
 use super::device::Device;
 use parking_lot::Mutex;
-use setpoint_cel::device::Selector;
+use setpoint_cel::device::{Selector, SelectorError};
 use setpoint_object::bounded::{self, LruCache};
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ const KEPT_MAX: usize = 256;
 const COST_PER_STEP: u64 = 4;
 
 /// A compiled expression, or why it does not compile.
-type Compiled = Arc<Result<Selector, String>>;
+type Compiled = Arc<Result<Selector, SelectorError>>;
 
 /// Compiled expressions. Clones share them.
 #[derive(Clone)]

@@ -114,6 +114,13 @@ fn expressions_that_select_devices_are_compiled_and_estimated() {
             ("/spec/selectors/0/cel/expression", json!("device.attributes['ex.io'].a"), &[]),
             (
                 "/spec/selectors/0/cel/expression",
+                json!("int('x') == 1"),
+                &[
+                    "spec.selectors[0].cel.expression: Internal error: program instantiation failed: type conversion error from 'string' to 'int'",
+                ],
+            ),
+            (
+                "/spec/selectors/0/cel/expression",
                 json!("dyn(true)"),
                 &[
                     "spec.selectors[0].cel.expression: Invalid value: \"dyn(true)\": must evaluate to bool or the unknown type, not dyn",
