@@ -56,6 +56,6 @@ pub use metrics::AuditMetrics;
 pub use policy::{POLICY_BYTES_MAX, Policy, PolicyError, RULES_MAX, Verdict};
 pub use sink::{
     Audit, AuditLogOptions, AuditStats, AuditWorker, BLOCKING_MAX, Destination, EVENTS_MAX,
-    QUEUE_BYTES_MAX,
+    LogFormat, QUEUE_BYTES_MAX,
 };
 pub use webhook::{AuditWebhookOptions, ORDERLY_END_MAX, SENDING_MAX};

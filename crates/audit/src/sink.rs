@@ -59,11 +59,24 @@ pub struct AuditLogOptions {
     /// Leaves out the objects of large events. Default: up to
     /// [`OBJECT_BYTES_MAX`](crate::OBJECT_BYTES_MAX) each.
     pub truncation: Option<Truncation>,
+    /// What a line is. Default: JSON.
+    pub format: LogFormat,
+}
+
+/// What a line of a log is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// An `Event` of `audit.k8s.io/v1` as JSON.
+    #[default]
+    Json,
+    /// Some of an event's members as text, as in old versions of Kubernetes. Without bodies.
+    Legacy,
 }
 
 impl Default for AuditLogOptions {
     fn default() -> Self {
-        Self { mode: AuditMode::Batch(BatchOptions::LOG), truncation: None }
+        let mode = AuditMode::Batch(BatchOptions::LOG);
+        Self { mode, truncation: None, format: LogFormat::Json }
     }
 }
 
@@ -152,6 +165,14 @@ impl Entry {
         event::encode(&self.event, self.level, self.omits_managed_fields, truncation)
     }
 
+    /// The event as a line of a log, without a line break; `None` if it is too large.
+    fn line(&self, format: LogFormat, truncation: Option<Truncation>) -> Option<Vec<u8>> {
+        match format {
+            LogFormat::Json => self.encode(truncation),
+            LogFormat::Legacy => event::encode_legacy(&self.event, self.level, truncation),
+        }
+    }
+
     pub(crate) fn take_waiting(&mut self) -> Option<oneshot::Sender<bool>> {
         self.waiting.take()
     }
@@ -165,9 +186,9 @@ impl Audit {
         destination: Destination,
         options: AuditLogOptions,
     ) -> (Arc<Self>, AuditWorker) {
-        let AuditLogOptions { mode, truncation } = options;
+        let AuditLogOptions { mode, truncation, format } = options;
         let destination = Arc::new(Mutex::new(destination));
-        let lines = Lines { destination, truncation };
+        let lines = Lines { destination, truncation, format };
         Self::queued(policy, "log", mode, BatchOptions::LOG, |batches| {
             Delivery::Lines(lines, batches)
         })
@@ -390,12 +411,13 @@ impl AuditWorker {
     }
 }
 
-/// Lines of JSON.
+/// Lines of a log.
 #[derive(Debug)]
 struct Lines {
     /// Locked while a batch is written, by one thread at a time.
     destination: Arc<Mutex<Destination>>,
     truncation: Option<Truncation>,
+    format: LogFormat,
 }
 
 impl Receiver for Lines {
@@ -404,11 +426,12 @@ impl Receiver for Lines {
 
     async fn deliver(&self, audit: &Audit, mut batch: Vec<Entry>, _: &CancellationToken) {
         let waiting: Vec<_> = batch.iter_mut().map(Entry::take_waiting).collect();
-        let (destination, truncation) = (self.destination.clone(), self.truncation);
+        let destination = self.destination.clone();
+        let (truncation, format) = (self.truncation, self.format);
         let written = tokio::task::spawn_blocking(move || {
             let (mut lines, mut fits) = (Vec::with_capacity(batch.len()), Vec::new());
             for entry in &batch {
-                let line = entry.encode(truncation);
+                let line = entry.line(format, truncation);
                 fits.push(line.is_some());
                 lines.extend(line.map(|mut line| {
                     line.push(b'\n');

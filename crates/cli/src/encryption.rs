@@ -2,7 +2,10 @@
 
 use anyhow::Context as _;
 use clap::{ArgAction, Args};
+use setpoint::ConfigMetrics;
 use setpoint::encryption::{EncryptedStore, EncryptionConfig, NonceSource, Reloader};
+use setpoint::object::time::Clock;
+use setpoint::runtime::metrics::Metrics;
 use setpoint::store::Store;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -57,6 +60,27 @@ pub(crate) fn wrap(store: Arc<dyn Store>, options: &EncryptionOptions) -> anyhow
         .encryption_provider_config_automatic_reload
         .then(|| Reloader::new(path, store.clone()));
     Ok(Wrapped { store: Arc::new(store), reloader })
+}
+
+impl Wrapped {
+    /// The reload task, which counts in `metrics`.
+    pub(crate) fn counted(
+        self,
+        metrics: &Metrics,
+        clock: &Clock,
+    ) -> (Arc<dyn Store>, Option<Reloader>) {
+        let reloader = self.reloader.map(|reloader| {
+            let counted = ConfigMetrics::register(metrics, "encryption", clock.clone());
+            reloader.report(move |hash| match hash {
+                Some(hash) => {
+                    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+                    counted.reloaded(Some(&format!("sha256:{hex}")));
+                }
+                None => counted.reloaded(None),
+            })
+        });
+        (self.store, reloader)
+    }
 }
 
 /// Warns if other users can read the file, which contains the keys.

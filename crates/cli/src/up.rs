@@ -300,6 +300,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
     };
     let wrapped = encryption::wrap(open.store.clone(), &options.encryption)?;
     let metrics = Metrics::new();
+    let (store, reloader) = wrapped.counted(&metrics, &clock);
     let nodes = options.nodes.simulated().await?;
     let planes = harness.is_some().then(|| {
         Planes::new(Template {
@@ -315,7 +316,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
         })
     });
     let mut plane = ControlPlane::builder()
-        .store(wrapped.store)
+        .store(store)
         .event_ttl(options.event_ttl.unwrap_or(setpoint::registry::EVENT_TTL))
         .history(history)
         .controllers(options.controllers)
@@ -420,7 +421,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
         // Ends after the control plane as well.
         background.spawn(exporter.run(stop_background.clone()));
     }
-    if let Some(reloader) = wrapped.reloader {
+    if let Some(reloader) = reloader {
         background.spawn(reloader.run(stop_background.clone()));
     }
     if let Some((_, worker)) = planes {

@@ -5,6 +5,7 @@ use crate::up::duration;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use setpoint::apiserver::Anonymous;
+use setpoint::object::field::quote;
 use setpoint::object::time::Clock;
 use setpoint::registry::{AllowAuthenticated, AlwaysDeny};
 use setpoint::remote::{AccessWebhook, AccessWebhookOptions, TokenWebhook};
@@ -150,9 +151,13 @@ impl UserOptions {
             [] => &[AuthorizationMode::Rbac][..],
             modes => modes,
         };
+        let has_webhook = modes.contains(&AuthorizationMode::Webhook);
+        if self.authorization_webhook_config_file.is_some() && !has_webhook {
+            bail!("cannot specify --authorization-webhook-config-file without mode Webhook");
+        }
         for (i, mode) in modes.iter().enumerate() {
             if modes[..i].contains(mode) {
-                let names: Vec<_> = modes.iter().map(|mode| mode.name()).collect();
+                let names: Vec<_> = modes.iter().map(|mode| quote(mode.name())).collect();
                 let names = names.join(" ");
                 bail!("authorization-mode [{names}] has mode specified more than once");
             }
@@ -169,7 +174,7 @@ impl UserOptions {
 
     async fn webhook(&self) -> anyhow::Result<AccessWebhook> {
         let Some(path) = &self.authorization_webhook_config_file else {
-            bail!("the mode Webhook needs --authorization-webhook-config-file");
+            bail!("authorization-mode Webhook's authorization config file not passed");
         };
         let defaults = AccessWebhookOptions::default();
         let options = AccessWebhookOptions {

@@ -31,7 +31,7 @@ struct State {
 }
 
 impl ConfigMetrics {
-    /// Registers the metrics of `authentication` or `authorization`.
+    /// Registers the metrics of `authentication`, `authorization` or `encryption`.
     pub fn register(metrics: &Metrics, subject: &'static str, clock: Clock) -> Self {
         let new = Self(Arc::new(Inner { subject, clock, state: Mutex::default() }));
         metrics.update(|registry| registry.register_collector(Box::new(new.clone())));

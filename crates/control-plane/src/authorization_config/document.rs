@@ -13,7 +13,11 @@ use std::time::Duration;
 pub const FILE_BYTES_MAX: usize = 1 << 20;
 
 const KIND: &str = "AuthorizationConfiguration";
-const VERSIONS: [&str; 2] = ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1"];
+const VERSIONS: [&str; 3] = [
+    "apiserver.config.k8s.io/v1",
+    "apiserver.config.k8s.io/v1beta1",
+    "apiserver.config.k8s.io/v1alpha1",
+];
 
 /// Why a configuration is refused.
 #[derive(Debug, thiserror::Error)]

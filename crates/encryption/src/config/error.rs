@@ -74,9 +74,9 @@ pub enum Violation {
         /// `a string`, `a list` or `an object`.
         wanted: &'static str,
     },
-    /// An empty list.
+    /// An empty list, by its name in Kubernetes' text.
     #[error("Required value: at least one {0} is required")]
-    NoElement(&'static str),
+    NoElement(String),
     /// A missing member.
     #[error("Required value: {0} is a mandatory field for a key")]
     NoMember(&'static str),
@@ -106,14 +106,15 @@ pub enum Violation {
         /// The supported lengths.
         wanted: &'static [usize],
     },
-    /// The same resource twice in one list.
-    #[error("the same resource cannot be specified multiple times")]
-    Duplicate,
-    /// A resource and a wildcard that covers it in one list.
+    /// The same resource twice in this list.
+    #[error("Invalid value: {}: the same resource cannot be specified multiple times", list(.0))]
+    Duplicate(Vec<String>),
+    /// A resource and a wildcard that covers it in this list.
     #[error(
-        "using overlapping resources such as 'secrets' and '*.' in the same resource list is not allowed as they will be masked"
+        "Invalid value: {}: using overlapping resources such as 'secrets' and '*.' in the same resource list is not allowed as they will be masked",
+        list(.0)
     )]
-    Overlap,
+    Overlap(Vec<String>),
     /// `Secrets`.
     #[error("Invalid value: {0:?}: resource name should not contain capital letters")]
     Capital(String),
@@ -146,4 +147,17 @@ pub enum Violation {
         /// The rule that covers it.
         rule: String,
     },
+}
+
+/// Names as a list in JSON.
+fn list(names: &[String]) -> String {
+    serde_json::Value::from(names).to_string()
+}
+
+/// A word of the file that may be shown. Longer words than any valid one may be a secret in the
+/// wrong place.
+pub(super) fn shown(word: &str) -> &str {
+    const WORD_BYTES_MAX: usize = 30;
+    let is_word = word.bytes().all(|b| b.is_ascii_alphanumeric() || b"./-_*".contains(&b));
+    if is_word && word.len() <= WORD_BYTES_MAX { word } else { "…" }
 }

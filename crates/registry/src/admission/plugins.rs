@@ -125,7 +125,7 @@ pub enum AdmissionOptionsError {
     #[error("a configuration is given for the unknown admission plugin {0:?}")]
     Configured(String),
     /// A configuration that a plugin refuses.
-    #[error("the configuration of the admission plugin {name}: {why}")]
+    #[error("couldn't init admission plugin {name:?}: {why}")]
     Configuration {
         /// The plugin.
         name: &'static str,

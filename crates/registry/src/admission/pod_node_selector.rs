@@ -27,7 +27,7 @@ impl PodNodeSelector {
         let config = config.get("podNodeSelectorPluginConfig").unwrap_or(config);
         let mut this = Self { default: Labels::new(), allowed: BTreeMap::new() };
         for (namespace, selector) in config.as_object().into_iter().flatten() {
-            if matches!(namespace.as_str(), "apiVersion" | "kind") {
+            if matches!(namespace.as_str(), "apiVersion" | "kind" | "imagePolicy") {
                 continue;
             }
             let selector = selector.as_str().ok_or_else(|| format!("{namespace} is not a text"))?;

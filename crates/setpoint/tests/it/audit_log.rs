@@ -177,7 +177,7 @@ async fn on_full_disk(mode: AuditMode) -> (u16, String, Arc<Audit>) {
     // Controllers are not part of it.
     let policy =
         "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata, users: [jane]}]}";
-    let options = AuditLogOptions { mode, truncation: None };
+    let options = AuditLogOptions { mode, ..AuditLogOptions::default() };
     let (sink, worker) =
         Audit::log(Policy::parse(policy).unwrap(), Destination::File(file), options);
     let plane = ControlPlane::builder().audit(sink.clone()).build();
@@ -238,7 +238,7 @@ async fn a_request_waits_for_its_events_in_blocking_mode() {
     let file = LogFile::open(&path, LogFileOptions::default(), Clock::wall()).unwrap();
     let policy =
         "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata, users: [jane]}]}";
-    let options = AuditLogOptions { mode: AuditMode::Blocking, truncation: None };
+    let options = AuditLogOptions { mode: AuditMode::Blocking, ..AuditLogOptions::default() };
     let (sink, worker) =
         Audit::log(Policy::parse(policy).unwrap(), Destination::File(file), options);
     let plane = ControlPlane::builder().audit(sink.clone()).build();
