@@ -53,7 +53,7 @@ impl Receiver for Webhook {
     const SENDING_MAX: usize = SENDING_MAX;
     const END_MAX: Option<Duration> = Some(ORDERLY_END_MAX);
 
-    /// Repeats an attempt that may succeed later, until `stop`.
+    /// Repeats an attempt that failed, until `stop`.
     async fn deliver(&self, audit: &Audit, mut batch: Vec<Entry>, stop: &CancellationToken) {
         let mut waiting: Vec<_> = batch.iter_mut().map(Entry::take_waiting).collect();
         let mut settle = |nth: usize, is_stored| {
@@ -72,7 +72,9 @@ impl Receiver for Webhook {
             }
         };
         too_large.into_iter().for_each(|nth| settle(nth, false));
-        let retry = Retry { attempts: ATTEMPTS, pause: self.initial_backoff, growth: GROWTH };
+        // As the reference: events are worth another attempt, whatever the error.
+        let pause = self.initial_backoff;
+        let retry = Retry { attempts: ATTEMPTS, pause, growth: GROWTH, whatever: true };
         for (events, list) in lists {
             let sent = self.remote.post_repeatedly(list, CONNECTION_MAX, retry, stop.cancelled());
             let is_stored = match sent.await {

@@ -42,12 +42,12 @@ const DOCUMENT: Kind = Kind {
     name: "AdmissionConfiguration",
     versions: &["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"],
     is_strict: true,
-    shape: Shape::Members(&[
+    shape: Shape::Members("AdmissionConfiguration", &[
         VERSION,
         KIND,
         (
             "plugins",
-            Shape::List(&Shape::Members(&[
+            Shape::List(&Shape::Members("v1.AdmissionPluginConfiguration", &[
                 ("name", Shape::Text),
                 ("path", Shape::Text),
                 ("configuration", Shape::Any),
@@ -64,12 +64,12 @@ const POD_SECURITY: Kind = Kind {
         "pod-security.admission.config.k8s.io/v1alpha1",
     ],
     is_strict: true,
-    shape: Shape::Members(&[
+    shape: Shape::Members("PodSecurityConfiguration", &[
         VERSION,
         KIND,
         (
             "defaults",
-            Shape::Members(&[
+            Shape::Members("PodSecurityDefaults", &[
                 ("enforce", Shape::Text),
                 ("enforce-version", Shape::Text),
                 ("audit", Shape::Text),
@@ -80,7 +80,7 @@ const POD_SECURITY: Kind = Kind {
         ),
         (
             "exemptions",
-            Shape::Members(&[
+            Shape::Members("PodSecurityExemptions", &[
                 ("usernames", TEXTS),
                 ("namespaces", TEXTS),
                 ("runtimeClasses", TEXTS),
@@ -89,18 +89,18 @@ const POD_SECURITY: Kind = Kind {
     ]),
 };
 
-const LIMITED_RESOURCES: Shape = Shape::Members(&[
+const LIMITED_RESOURCES: Shape = Shape::Members("Configuration", &[
     VERSION,
     KIND,
     (
         "limitedResources",
-        Shape::List(&Shape::Members(&[
+        Shape::List(&Shape::Members("v1.LimitedResource", &[
             ("apiGroup", Shape::Text),
             ("resource", Shape::Text),
             ("matchContains", TEXTS),
             (
                 "matchScopes",
-                Shape::List(&Shape::Members(&[
+                Shape::List(&Shape::Members("v1.ScopedResourceSelectorRequirement", &[
                     ("scopeName", Shape::Text),
                     ("operator", Shape::Text),
                     ("values", TEXTS),
@@ -133,41 +133,55 @@ const EVENT_RATE_LIMIT: Kind = Kind {
     name: "Configuration",
     versions: &["eventratelimit.admission.k8s.io/v1alpha1"],
     is_strict: false,
-    shape: Shape::Members(&[(
+    shape: Shape::Members("Configuration", &[(
         "limits",
-        Shape::List(&Shape::Members(&[
+        Shape::List(&Shape::Members("v1alpha1.Limit", &[
             ("type", Shape::Text),
-            ("qps", Shape::Whole),
-            ("burst", Shape::Whole),
-            ("cacheSize", Shape::Whole),
+            ("qps", Shape::Int32),
+            ("burst", Shape::Int32),
+            ("cacheSize", Shape::Int32),
         ])),
     )]),
 };
 
-const TOLERATIONS: Shape = Shape::List(&Shape::Members(&[
+const TOLERATIONS: Shape = Shape::List(&Shape::Members("v1.Toleration", &[
     ("key", Shape::Text),
     ("operator", Shape::Text),
     ("value", Shape::Text),
     ("effect", Shape::Text),
-    ("tolerationSeconds", Shape::Whole),
+    ("tolerationSeconds", Shape::Int64),
 ]));
 
 const POD_TOLERATION_RESTRICTION: Kind = Kind {
     name: "Configuration",
     versions: &["podtolerationrestriction.admission.k8s.io/v1alpha1"],
     is_strict: false,
-    shape: Shape::Members(&[("default", TOLERATIONS), ("whitelist", TOLERATIONS)]),
+    shape: Shape::Members("Configuration", &[("default", TOLERATIONS), ("whitelist", TOLERATIONS)]),
+};
+
+const WEBHOOK: Kind = Kind {
+    name: "WebhookAdmissionConfiguration",
+    versions: &["apiserver.config.k8s.io/v1"],
+    is_strict: true,
+    shape: Shape::Members("WebhookAdmission", &[
+        VERSION,
+        KIND,
+        ("kubeConfigFile", Shape::Text),
+        ("staticManifestsDir", Shape::Text),
+    ]),
 };
 
 /// The plugins with a configuration, each with its kinds. A plugin without a kind reads any
 /// document.
-const KINDS: [(&str, &[Kind]); 6] = [
+const KINDS: [(&str, &[Kind]); 8] = [
     ("EventRateLimit", &[EVENT_RATE_LIMIT]),
     (IMAGE_POLICY, &[]),
     (POD_NODE_SELECTOR, &[]),
     ("PodSecurity", &[POD_SECURITY]),
     ("PodTolerationRestriction", &[POD_TOLERATION_RESTRICTION]),
     ("ResourceQuota", &RESOURCE_QUOTA),
+    ("MutatingAdmissionWebhook", &[WEBHOOK]),
+    ("ValidatingAdmissionWebhook", &[WEBHOOK]),
 ];
 
 const IMAGE_POLICY: &str = "ImagePolicyWebhook";
@@ -217,9 +231,17 @@ pub enum AdmissionConfigError {
         /// What it has.
         found_kind: String,
     },
-    /// An entry for a plugin that does not exist, or that reads no configuration here.
-    #[error("plugins[{index}]: {name:?} has no configuration in this server")]
-    NoConfiguration {
+    /// A member that has no effect in this server.
+    #[error("{}: {member} is not supported in this server", path.display())]
+    NotSupported {
+        /// The file.
+        path: PathBuf,
+        /// The member.
+        member: &'static str,
+    },
+    /// An entry for a plugin that does not exist.
+    #[error("plugins[{index}]: there is no admission plugin {name:?}")]
+    NoPlugin {
         /// The position.
         index: usize,
         /// The plugin.
@@ -244,8 +266,8 @@ impl AdmissionConfiguration {
     /// # Errors
     ///
     /// If a file cannot be read, is not YAML or JSON, or has an unknown kind or unknown members; if
-    /// an entry is about a plugin that has no configuration here. The plugins check their
-    /// configurations in [`AdmissionOptions::build`].
+    /// an entry is about a plugin that Kubernetes does not have, which the reference ignores: its
+    /// name is misspelt. The plugins check their configurations in [`AdmissionOptions::build`].
     pub fn load(path: &Path) -> Result<Self, AdmissionConfigError> {
         let document = read(path)?;
         if is_of_former_plugins(&document) {
@@ -265,8 +287,12 @@ impl AdmissionConfiguration {
                 continue;
             }
             let Some((_, kinds)) = KINDS.iter().find(|(plugin, _)| *plugin == name) else {
+                if AdmissionOptions::knows(name) {
+                    tracing::warn!(plugin = name, "this plugin reads no configuration");
+                    continue;
+                }
                 let name = name.to_owned();
-                return Err(AdmissionConfigError::NoConfiguration { index: i, name });
+                return Err(AdmissionConfigError::NoPlugin { index: i, name });
             };
             let (file, configuration) = match inline.is_null() {
                 false => (path.to_owned(), inline.clone()),
@@ -277,6 +303,11 @@ impl AdmissionConfiguration {
                 }
             };
             check(&file, &configuration, kinds)?;
+            for member in ["kubeConfigFile", "staticManifestsDir"] {
+                if configuration[member].as_str().is_some_and(|text| !text.is_empty()) {
+                    return Err(AdmissionConfigError::NotSupported { path: file, member });
+                }
+            }
             plugins.push((name.to_owned(), configuration));
         }
         Ok(Self { plugins })
@@ -333,7 +364,7 @@ fn check(path: &Path, document: &Value, kinds: &[Kind]) -> Result<(), AdmissionC
             found_kind: name.to_owned(),
         });
     };
-    let misfits = shape::misfits(kind.name, document, &kind.shape);
+    let misfits = shape::misfits(document, &kind.shape);
     if let Some(why) = misfits.other_type {
         return Err(AdmissionConfigError::Syntax { path, why });
     }
@@ -373,12 +404,12 @@ mod tests {
         );
         for (plugins, error) in [
             (
-                "- name: Priority\n  configuration: {a: b}",
-                r#"plugins[0]: "Priority" has no configuration in this server"#,
+                "- name: MutatingAdmissionWebhook\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: /a}",
+                "/admission.yaml: kubeConfigFile is not supported in this server",
             ),
             (
                 "- name: PodSecurty\n  configuration: {a: b}",
-                r#"plugins[0]: "PodSecurty" has no configuration in this server"#,
+                r#"plugins[0]: there is no admission plugin "PodSecurty""#,
             ),
             (
                 "- name: ResourceQuota\n  path: rates.yaml",
@@ -394,7 +425,7 @@ mod tests {
             ),
             (
                 "- name: PodSecurity\n  configuration: {apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: 1}}",
-                "parse /admission.yaml: json: cannot unmarshal number into Go struct field PodSecurityConfiguration.defaults.enforce of type string",
+                "parse /admission.yaml: json: cannot unmarshal number into Go struct field PodSecurityDefaults.defaults.enforce of type string",
             ),
             (
                 "- name: PodSecurity\n  configuration: {apiVersion: pod-security.admission.config.k8s.io/v2, kind: PodSecurityConfiguration}",
@@ -422,7 +453,8 @@ mod tests {
     fn the_first_entry_of_a_plugin_counts_and_one_without_a_configuration_is_none() {
         let head = "apiVersion: apiserver.k8s.io/v1alpha1\nkind: AdmissionConfiguration\nplugins:\n";
         let selectors = |text: &str| format!("- {{name: PodNodeSelector, configuration: {{podNodeSelectorPluginConfig: {{a: {text}}}}}, path: absent.yaml}}\n");
-        let text = format!("{head}- name: Priority\n{}{}", selectors("b=c"), selectors("1"));
+        let other = "- name: PodSecurity\n- {name: Priority, configuration: {a: b}}\n";
+        let text = format!("{head}{other}{}{}", selectors("b=c"), selectors("1"));
         assert_eq!(names(&text), ["PodNodeSelector"]);
         let options = load(&text).unwrap().apply(AdmissionOptions::default());
         options.enable("PodNodeSelector").build().unwrap();

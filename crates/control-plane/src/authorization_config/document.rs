@@ -3,8 +3,7 @@
 use super::{ConfiguredAuthorizers, validate};
 use crate::remote::RemoteError;
 use serde::{Deserialize, Deserializer};
-use setpoint_cel::value::Duration as GoDuration;
-use setpoint_object::field;
+use setpoint_object::{duration, field};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -192,11 +191,7 @@ impl Length {
 impl<'de> Deserialize<'de> for Length {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let length = GoDuration::parse(&text).ok_or_else(|| {
-            let quoted = field::quote(&text);
-            serde::de::Error::custom(format!("time: invalid duration {quoted}"))
-        })?;
-        Ok(Self(length.nanos()))
+        duration::parse(&text).map(Self).map_err(serde::de::Error::custom)
     }
 }
 

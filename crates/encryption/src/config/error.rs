@@ -33,7 +33,7 @@ pub enum ConfigError {
     },
     /// It is valid YAML or JSON, but an invalid configuration. Has every fault, at most
     /// [`FAULTS_MAX`](Self::FAULTS_MAX).
-    #[error("the encryption configuration is invalid: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    #[error("the encryption configuration is invalid: {}", joined(.0, ", ", true))]
     Faults(Vec<Fault>),
 }
 
@@ -98,7 +98,8 @@ pub enum Violation {
     Base64,
     /// A secret of a length that the cipher does not support.
     #[error(
-        "Invalid value: \"REDACTED\": secret is not of the expected length, got {got}, expected one of {wanted:?}"
+        "Invalid value: \"REDACTED\": secret is not of the expected length, got {got}, expected one of [{}]",
+        joined(wanted, " ", false)
     )]
     KeyBytes {
         /// Its length in bytes.
@@ -147,6 +148,12 @@ pub enum Violation {
         /// The rule that covers it.
         rule: String,
     },
+}
+
+/// Joins items. Several are in brackets if that is wanted.
+fn joined<T: ToString>(items: &[T], separator: &str, in_brackets: bool) -> String {
+    let text = items.iter().map(ToString::to_string).collect::<Vec<_>>().join(separator);
+    if in_brackets && items.len() > 1 { format!("[{text}]") } else { text }
 }
 
 /// Names as a list in JSON.

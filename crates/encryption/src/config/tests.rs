@@ -176,7 +176,7 @@ fn faults_have_their_place_and_kubernetes_texts() {
         ),
         (
             provider("aescbc: {keys: [{name: a, secret: YWJj}]}"),
-            "resources[0].providers[0].aescbc.keys[0].secret: Invalid value: \"REDACTED\": secret is not of the expected length, got 3, expected one of [16, 24, 32]",
+            "resources[0].providers[0].aescbc.keys[0].secret: Invalid value: \"REDACTED\": secret is not of the expected length, got 3, expected one of [16 24 32]",
         ),
         (
             provider("secretbox: {keys: [{name: a, secret: AAECAwQFBgcICQoLDA0ODw==}]}"),
@@ -241,6 +241,20 @@ fn faults_have_their_place_and_kubernetes_texts() {
     ] {
         assert_eq!(faults(config(&text)).join("; "), expected, "{text}");
     }
+}
+
+#[test]
+fn several_faults_are_a_list() {
+    let error = config("- {}").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the encryption configuration is invalid: [resources[0].resources: Required value: at least one resources[0].resources is required, resources[0].providers: Required value: at least one resources[0].providers is required]"
+    );
+    let error = config("  []").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the encryption configuration is invalid: resources: Required value: at least one resources is required"
+    );
 }
 
 #[test]
