@@ -305,7 +305,7 @@ async fn plugins_that_are_off_by_default_can_be_enabled() {
         admin.create(&events("default"), &event("a", "default")).await;
         admin.create(&events("new"), &event("a", "new")).await;
         let answer = admin.post(&events("default"), &event("b", "default")).await;
-        assert_eq!(answer.refusal(), (429, "limit reached on type Namespace for key default"));
+        assert_eq!(answer.refusal(), (429, "Too many requests: limit reached on type Namespace for key default"));
     })
     .await;
 }
