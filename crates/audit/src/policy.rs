@@ -278,8 +278,7 @@ fn stages(names: &[String], path: &Field, errors: &mut Vec<Error>) -> Vec<Stage>
         match ALL.into_iter().find(|stage| stage.as_str() == name) {
             Some(stage) => found.push(stage),
             None => {
-                let detail =
-                    format!("allowed stages are {}", ALL.map(Stage::as_str).join(","));
+                let detail = format!("allowed stages are {}", ALL.map(Stage::as_str).join(","));
                 errors.push(Error::invalid(path.index(n), &name.as_str().into(), detail));
             }
         }
@@ -501,10 +500,7 @@ mod tests {
                 r#"no kind "Policy" is registered for version "v1": expected Policy in audit.k8s.io/v1"#,
             ),
             (head, "the audit policy is invalid: loaded illegal policy with 0 rules"),
-            (
-                &format!("{head}rules: [{{level: None, user: [x]}}]"),
-                "unknown field `user`",
-            ),
+            (&format!("{head}rules: [{{level: None, user: [x]}}]"), "unknown field `user`"),
             (
                 &format!("{head}omitStages: [Start]\nrules: [{{}}]"),
                 r#"[omitStages[0]: Invalid value: "Start": allowed stages are RequestReceived,ResponseStarted,ResponseComplete,Panic, rules[0].level: Required value]"#,

@@ -117,6 +117,7 @@ struct Counts {
     /// Requests by level.
     levels: [AtomicU64; AuditStats::LEVELS.len()],
     overflown: AtomicU64,
+    too_large: AtomicU64,
     undelivered: AtomicU64,
     refused: AtomicU64,
 }
@@ -131,6 +132,9 @@ pub struct AuditStats {
     pub levels: [u64; Self::LEVELS.len()],
     /// Events that are lost because they found the queue full.
     pub overflown: u64,
+    /// Events that are lost because they are too large even without their objects
+    /// ([`Truncation`]).
+    pub too_large: u64,
     /// Events that are lost because the receiver did not take them.
     pub undelivered: u64,
     /// Requests that were refused because their arrival could not be stored.
@@ -141,6 +145,16 @@ impl AuditStats {
     /// The levels of a policy.
     pub const LEVELS: [AuditLevel; 4] =
         [AuditLevel::None, AuditLevel::Metadata, AuditLevel::Request, AuditLevel::RequestResponse];
+}
+
+/// What became of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Stored,
+    /// It is too large even without its objects.
+    TooLarge,
+    /// The receiver did not take it.
+    Lost,
 }
 
 /// An event that waits.
@@ -243,17 +257,18 @@ impl Audit {
     /// written.
     pub fn dropped(&self) -> u64 {
         let stats = self.stats();
-        stats.overflown + stats.undelivered
+        stats.overflown + stats.too_large + stats.undelivered
     }
 
     /// What it has done so far.
     pub fn stats(&self) -> AuditStats {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let Counts { events, levels, overflown, undelivered, refused } = &*self.counts;
+        let Counts { events, levels, overflown, too_large, undelivered, refused } = &*self.counts;
         AuditStats {
             events: get(events),
             levels: levels.each_ref().map(get),
             overflown: get(overflown),
+            too_large: get(too_large),
             undelivered: get(undelivered),
             refused: get(refused),
         }
@@ -265,13 +280,15 @@ impl Audit {
     }
 
     /// The fate of an event that was taken.
-    pub(crate) fn settle(&self, waiting: Option<oneshot::Sender<bool>>, is_stored: bool) {
-        if !is_stored {
-            self.counts.undelivered.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn settle(&self, waiting: Option<oneshot::Sender<bool>>, fate: Fate) {
+        match fate {
+            Fate::Stored => {}
+            Fate::TooLarge => _ = self.counts.too_large.fetch_add(1, Ordering::Relaxed),
+            Fate::Lost => _ = self.counts.undelivered.fetch_add(1, Ordering::Relaxed),
         }
         if let Some(waiting) = waiting {
             // The request may have gone on.
-            let _ = waiting.send(is_stored);
+            let _ = waiting.send(fate == Fate::Stored);
         }
     }
 
@@ -297,7 +314,7 @@ impl Audit {
             std::mem::take(&mut queue.events)
         };
         let n_lost = rest.len();
-        rest.into_iter().for_each(|entry| self.settle(entry.waiting, false));
+        rest.into_iter().for_each(|entry| self.settle(entry.waiting, Fate::Lost));
         n_lost
     }
 
@@ -453,7 +470,12 @@ impl Receiver for Lines {
             }
         };
         for (nth, waiting) in waiting.into_iter().enumerate() {
-            audit.settle(waiting, fits.get(nth).is_some_and(|fits| *fits));
+            let fate = match fits.get(nth) {
+                Some(true) => Fate::Stored,
+                Some(false) => Fate::TooLarge,
+                None => Fate::Lost,
+            };
+            audit.settle(waiting, fate);
         }
     }
 }

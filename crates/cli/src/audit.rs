@@ -1,6 +1,6 @@
 //! The options of the audit log, named as kube-apiserver's.
 
-use crate::up::{duration, duration_or_zero};
+use crate::up::any_duration;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use setpoint::audit::{
@@ -49,7 +49,7 @@ pub(crate) struct AuditOptions {
     #[arg(long, value_name = "N", default_value_t = BatchOptions::LOG.batch_events_max)]
     audit_log_batch_max_size: usize,
     /// How long an event waits for others.
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration_or_zero)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = any_duration)]
     audit_log_batch_max_wait: Duration,
     /// Whether the number of batches per second is limited.
     #[arg(
@@ -84,7 +84,7 @@ struct WebhookOptions {
     #[arg(long, value_enum, value_name = "MODE", default_value = "batch")]
     audit_webhook_mode: Mode,
     /// The pause after the first failed attempt to send a batch.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = any_duration)]
     audit_webhook_initial_backoff: Duration,
     /// How many events may wait to be sent. Further ones are lost.
     #[arg(long, value_name = "N", default_value_t = BatchOptions::WEBHOOK.buffer_events_max)]
@@ -93,7 +93,7 @@ struct WebhookOptions {
     #[arg(long, value_name = "N", default_value_t = BatchOptions::WEBHOOK.batch_events_max)]
     audit_webhook_batch_max_size: usize,
     /// How long an event waits for others.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = any_duration)]
     audit_webhook_batch_max_wait: Duration,
     /// Whether the number of batches per second is limited.
     #[arg(

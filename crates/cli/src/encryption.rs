@@ -37,9 +37,9 @@ pub(crate) struct EncryptionOptions {
 #[derive(Debug)]
 pub(crate) struct Wrapped {
     /// The store, encrypted if configured.
-    pub(crate) store: Arc<dyn Store>,
-    /// The reload task.
-    pub(crate) reloader: Option<Reloader>,
+    store: Arc<dyn Store>,
+    /// The reload task, and its file.
+    reloader: Option<(Reloader, PathBuf)>,
 }
 
 /// Wraps a store in encryption, if that is configured.
@@ -58,7 +58,7 @@ pub(crate) fn wrap(store: Arc<dyn Store>, options: &EncryptionOptions) -> anyhow
     let store = EncryptedStore::new(store, config, nonces);
     let reloader = options
         .encryption_provider_config_automatic_reload
-        .then(|| Reloader::new(path, store.clone()));
+        .then(|| (Reloader::new(path, store.clone()), path.clone()));
     Ok(Wrapped { store: Arc::new(store), reloader })
 }
 
@@ -69,8 +69,11 @@ impl Wrapped {
         metrics: &Metrics,
         clock: &Clock,
     ) -> (Arc<dyn Store>, Option<Reloader>) {
-        let reloader = self.reloader.map(|reloader| {
+        let reloader = self.reloader.map(|(reloader, path)| {
             let counted = ConfigMetrics::register(metrics, "encryption", clock.clone());
+            if let Ok(document) = std::fs::read(path) {
+                counted.loaded(&document);
+            }
             reloader.report(move |hash| match hash {
                 Some(hash) => {
                     let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();

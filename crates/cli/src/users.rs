@@ -1,7 +1,7 @@
 //! The options about users: how they are known, and what they may do. Named as kube-apiserver's.
 
 use crate::issuers::IssuerOptions;
-use crate::up::duration;
+use crate::up::any_duration;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use setpoint::apiserver::Anonymous;
@@ -40,18 +40,19 @@ pub(crate) struct UserOptions {
     /// (`authorization.k8s.io/v1` SubjectAccessReview).
     #[arg(long, value_name = "FILE")]
     authorization_webhook_config_file: Option<PathBuf>,
-    /// How long a request that the webhook allowed stays allowed. Default: 5m.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    /// How long a request that the webhook allowed stays allowed; 0: it is asked each time. Default:
+    /// 5m.
+    #[arg(long, value_name = "DURATION", value_parser = any_duration)]
     authorization_webhook_cache_authorized_ttl: Option<Duration>,
     /// How long any other decision of the webhook counts. Default: 30s.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = any_duration)]
     authorization_webhook_cache_unauthorized_ttl: Option<Duration>,
     /// A kubeconfig with a server that authenticates further bearer tokens
     /// (`authentication.k8s.io/v1` TokenReview).
     #[arg(long, value_name = "FILE")]
     authentication_token_webhook_config_file: Option<PathBuf>,
     /// How long its answers count.
-    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = any_duration)]
     authentication_token_webhook_cache_ttl: Duration,
 }
 
@@ -144,7 +145,11 @@ impl UserOptions {
             let failed = || format!("use --authorization-config {}", path.display());
             let allows_all = allows_all(&config.with_context(failed)?);
             let (chain, worker) = AuthorizationConfig::open(path).await.with_context(failed)?;
-            let chain = (chain, worker.metrics(metrics()));
+            let metrics = metrics();
+            if let Ok(document) = std::fs::read(path) {
+                metrics.loaded(&document);
+            }
+            let chain = (chain, worker.metrics(metrics));
             return Ok((plane.authorization_config(chain), allows_all));
         }
         let modes = match &self.authorization_mode[..] {

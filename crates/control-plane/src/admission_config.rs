@@ -42,18 +42,20 @@ const DOCUMENT: Kind = Kind {
     name: "AdmissionConfiguration",
     versions: &["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"],
     is_strict: true,
-    shape: Shape::Members("AdmissionConfiguration", &[
-        VERSION,
-        KIND,
-        (
-            "plugins",
-            Shape::List(&Shape::Members("v1.AdmissionPluginConfiguration", &[
-                ("name", Shape::Text),
-                ("path", Shape::Text),
-                ("configuration", Shape::Any),
-            ])),
-        ),
-    ]),
+    shape: Shape::Members(
+        "AdmissionConfiguration",
+        &[
+            VERSION,
+            KIND,
+            (
+                "plugins",
+                Shape::List(&Shape::Members(
+                    "v1.AdmissionPluginConfiguration",
+                    &[("name", Shape::Text), ("path", Shape::Text), ("configuration", Shape::Any)],
+                )),
+            ),
+        ],
+    ),
 };
 
 const POD_SECURITY: Kind = Kind {
@@ -64,51 +66,65 @@ const POD_SECURITY: Kind = Kind {
         "pod-security.admission.config.k8s.io/v1alpha1",
     ],
     is_strict: true,
-    shape: Shape::Members("PodSecurityConfiguration", &[
+    shape: Shape::Members(
+        "PodSecurityConfiguration",
+        &[
+            VERSION,
+            KIND,
+            (
+                "defaults",
+                Shape::Members(
+                    "PodSecurityDefaults",
+                    &[
+                        ("enforce", Shape::Text),
+                        ("enforce-version", Shape::Text),
+                        ("audit", Shape::Text),
+                        ("audit-version", Shape::Text),
+                        ("warn", Shape::Text),
+                        ("warn-version", Shape::Text),
+                    ],
+                ),
+            ),
+            (
+                "exemptions",
+                Shape::Members(
+                    "PodSecurityExemptions",
+                    &[("usernames", TEXTS), ("namespaces", TEXTS), ("runtimeClasses", TEXTS)],
+                ),
+            ),
+        ],
+    ),
+};
+
+const LIMITED_RESOURCES: Shape = Shape::Members(
+    "Configuration",
+    &[
         VERSION,
         KIND,
         (
-            "defaults",
-            Shape::Members("PodSecurityDefaults", &[
-                ("enforce", Shape::Text),
-                ("enforce-version", Shape::Text),
-                ("audit", Shape::Text),
-                ("audit-version", Shape::Text),
-                ("warn", Shape::Text),
-                ("warn-version", Shape::Text),
-            ]),
+            "limitedResources",
+            Shape::List(&Shape::Members(
+                "v1.LimitedResource",
+                &[
+                    ("apiGroup", Shape::Text),
+                    ("resource", Shape::Text),
+                    ("matchContains", TEXTS),
+                    (
+                        "matchScopes",
+                        Shape::List(&Shape::Members(
+                            "v1.ScopedResourceSelectorRequirement",
+                            &[
+                                ("scopeName", Shape::Text),
+                                ("operator", Shape::Text),
+                                ("values", TEXTS),
+                            ],
+                        )),
+                    ),
+                ],
+            )),
         ),
-        (
-            "exemptions",
-            Shape::Members("PodSecurityExemptions", &[
-                ("usernames", TEXTS),
-                ("namespaces", TEXTS),
-                ("runtimeClasses", TEXTS),
-            ]),
-        ),
-    ]),
-};
-
-const LIMITED_RESOURCES: Shape = Shape::Members("Configuration", &[
-    VERSION,
-    KIND,
-    (
-        "limitedResources",
-        Shape::List(&Shape::Members("v1.LimitedResource", &[
-            ("apiGroup", Shape::Text),
-            ("resource", Shape::Text),
-            ("matchContains", TEXTS),
-            (
-                "matchScopes",
-                Shape::List(&Shape::Members("v1.ScopedResourceSelectorRequirement", &[
-                    ("scopeName", Shape::Text),
-                    ("operator", Shape::Text),
-                    ("values", TEXTS),
-                ])),
-            ),
-        ])),
-    ),
-]);
+    ],
+);
 
 /// The kinds of ResourceQuota, the current one first.
 const RESOURCE_QUOTA: [Kind; 2] = [
@@ -133,24 +149,33 @@ const EVENT_RATE_LIMIT: Kind = Kind {
     name: "Configuration",
     versions: &["eventratelimit.admission.k8s.io/v1alpha1"],
     is_strict: false,
-    shape: Shape::Members("Configuration", &[(
-        "limits",
-        Shape::List(&Shape::Members("v1alpha1.Limit", &[
-            ("type", Shape::Text),
-            ("qps", Shape::Int32),
-            ("burst", Shape::Int32),
-            ("cacheSize", Shape::Int32),
-        ])),
-    )]),
+    shape: Shape::Members(
+        "Configuration",
+        &[(
+            "limits",
+            Shape::List(&Shape::Members(
+                "v1alpha1.Limit",
+                &[
+                    ("type", Shape::Text),
+                    ("qps", Shape::Int32),
+                    ("burst", Shape::Int32),
+                    ("cacheSize", Shape::Int32),
+                ],
+            )),
+        )],
+    ),
 };
 
-const TOLERATIONS: Shape = Shape::List(&Shape::Members("v1.Toleration", &[
-    ("key", Shape::Text),
-    ("operator", Shape::Text),
-    ("value", Shape::Text),
-    ("effect", Shape::Text),
-    ("tolerationSeconds", Shape::Int64),
-]));
+const TOLERATIONS: Shape = Shape::List(&Shape::Members(
+    "v1.Toleration",
+    &[
+        ("key", Shape::Text),
+        ("operator", Shape::Text),
+        ("value", Shape::Text),
+        ("effect", Shape::Text),
+        ("tolerationSeconds", Shape::Int64),
+    ],
+));
 
 const POD_TOLERATION_RESTRICTION: Kind = Kind {
     name: "Configuration",
@@ -163,12 +188,10 @@ const WEBHOOK: Kind = Kind {
     name: "WebhookAdmissionConfiguration",
     versions: &["apiserver.config.k8s.io/v1"],
     is_strict: true,
-    shape: Shape::Members("WebhookAdmission", &[
-        VERSION,
-        KIND,
-        ("kubeConfigFile", Shape::Text),
-        ("staticManifestsDir", Shape::Text),
-    ]),
+    shape: Shape::Members(
+        "WebhookAdmission",
+        &[VERSION, KIND, ("kubeConfigFile", Shape::Text), ("staticManifestsDir", Shape::Text)],
+    ),
 };
 
 /// The plugins with a configuration, each with its kinds. A plugin without a kind reads any
@@ -451,8 +474,13 @@ mod tests {
 
     #[test]
     fn the_first_entry_of_a_plugin_counts_and_one_without_a_configuration_is_none() {
-        let head = "apiVersion: apiserver.k8s.io/v1alpha1\nkind: AdmissionConfiguration\nplugins:\n";
-        let selectors = |text: &str| format!("- {{name: PodNodeSelector, configuration: {{podNodeSelectorPluginConfig: {{a: {text}}}}}, path: absent.yaml}}\n");
+        let head =
+            "apiVersion: apiserver.k8s.io/v1alpha1\nkind: AdmissionConfiguration\nplugins:\n";
+        let selectors = |text: &str| {
+            format!(
+                "- {{name: PodNodeSelector, configuration: {{podNodeSelectorPluginConfig: {{a: {text}}}}}, path: absent.yaml}}\n"
+            )
+        };
         let other = "- name: PodSecurity\n- {name: Priority, configuration: {a: b}}\n";
         let text = format!("{head}{other}{}{}", selectors("b=c"), selectors("1"));
         assert_eq!(names(&text), ["PodNodeSelector"]);

@@ -94,9 +94,8 @@ impl Fetcher {
             None => builder.with_root_certificates(system_roots()?),
             Some(authority) => {
                 let verifier = roots(authority)?.verifier(provider);
-                let verifier = verifier.map_err(|error| {
-                    FetchError::Tls(rustls::Error::General(error.to_string()))
-                })?;
+                let verifier = verifier
+                    .map_err(|error| FetchError::Tls(rustls::Error::General(error.to_string())))?;
                 builder.dangerous().with_custom_certificate_verifier(verifier)
             }
         };

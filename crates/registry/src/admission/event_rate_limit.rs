@@ -183,8 +183,7 @@ mod tests {
         assert_eq!(limits(json!([])), "limits: Invalid value: []: must not be empty");
         assert_eq!(check(json!({})), "limits: Invalid value: null: must not be empty");
         assert_eq!(check(Value::Null), "limits: Invalid value: null: must not be empty");
-        let supported =
-            r#"supported values: "Server", "Namespace", "User", "SourceAndObject""#;
+        let supported = r#"supported values: "Server", "Namespace", "User", "SourceAndObject""#;
         assert_eq!(
             limits(json!([{"type": "X", "qps": 1, "burst": 1}, {"type": "User", "cacheSize": -1}])),
             format!(

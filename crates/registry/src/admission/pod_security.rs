@@ -65,7 +65,11 @@ impl PodSecurity {
         let defaults = Policy::of_config(&config["defaults"])?;
         let mut errors = Vec::new();
         let exempt = Exemptions::new(&config["exemptions"], &mut errors);
-        if errors.is_empty() { Ok(Self { defaults, exempt }) } else { Err(field::aggregate(&errors)) }
+        if errors.is_empty() {
+            Ok(Self { defaults, exempt })
+        } else {
+            Err(field::aggregate(&errors))
+        }
     }
 }
 

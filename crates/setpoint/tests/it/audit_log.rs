@@ -294,7 +294,9 @@ async fn lists_are_recorded_without_managed_fields() {
     })
     .await;
     let of_jane = events.iter().filter(|event| event["user"]["username"] == "jane");
-    let [empty, list, table, row, metadata] = of_jane.collect::<Vec<_>>()[..] else { panic!("{events:#?}") };
+    let [empty, list, table, row, metadata] = of_jane.collect::<Vec<_>>()[..] else {
+        panic!("{events:#?}")
+    };
     assert_eq!(empty["responseObject"]["items"], json!([]));
     assert_eq!(list["responseObject"]["kind"], "ConfigMapList");
     let items = list["responseObject"]["items"].as_array().unwrap();
@@ -409,6 +411,33 @@ async fn a_batch_is_sent_again_whatever_the_webhook_answers() {
     })
     .await;
     assert_eq!((n_lost, refusing.n_seen()), (2, 10));
+}
+
+#[tokio::test]
+async fn events_that_are_too_large_without_objects_are_lost_and_counted() {
+    let receiver = Reviewer::start(|_| (200, Value::Null)).await;
+    let remote = Remote::open(&receiver.kubeconfig()).await.unwrap();
+    let policy = "{apiVersion: audit.k8s.io/v1, kind: Policy, omitStages: [RequestReceived], rules: [{level: Metadata, users: [jane]}]}";
+    let truncation = Truncation { event_bytes_max: 2000, ..Truncation::default() };
+    let options =
+        AuditWebhookOptions { truncation: Some(truncation), ..batches(BatchOptions::WEBHOOK) };
+    let (sink, worker) = Audit::webhook(Policy::parse(policy).unwrap(), remote, options);
+    let plane = ControlPlane::builder().simulated(0).audit(sink.clone()).build();
+    let server = plane.server().clone();
+    let (stop, stop_log) = (CancellationToken::new(), CancellationToken::new());
+    let served = async {
+        let acting = async {
+            get(&server, &["a"]).await;
+            get(&server, &[&format!("b?x={}", "y".repeat(2000))]).await;
+            stop.cancel();
+        };
+        tokio::join!(plane.run(stop.clone()), acting).0.unwrap();
+        stop_log.cancel();
+    };
+    tokio::join!(served, worker.run(stop_log.clone()));
+    let stats = sink.stats();
+    assert_eq!((stats.too_large, stats.undelivered, sink.dropped()), (1, 0, 1));
+    assert_eq!(lists(&receiver), [["a"]]);
 }
 
 #[tokio::test]

@@ -283,7 +283,8 @@ mod tests {
             Exemptions::new(&exemptions, &mut errors);
             if errors.is_empty() { String::new() } else { field::aggregate(&errors) }
         };
-        let fits = json!({"usernames": ["a", "system:b"], "namespaces": [], "runtimeClasses": ["c.d"]});
+        let fits =
+            json!({"usernames": ["a", "system:b"], "namespaces": [], "runtimeClasses": ["c.d"]});
         assert_eq!(check(fits), "");
         let text = check(json!({"usernames": ["", "a", "a"], "namespaces": ["a", "A_b"]}));
         assert!(text.starts_with(r#"[exemptions.namespaces[1]: Invalid value: "A_b": a lowercase RFC 1123 label must consist of"#), "{text}");
