@@ -313,7 +313,10 @@ impl Observation {
             request: self.request().clone(),
             code: self.code(),
             received: self.received,
-            reached: self.observers.clock.now(),
+            reached: match stage {
+                Stage::RequestReceived => self.received,
+                _ => self.observers.clock.now(),
+            },
             user: self.request.identity.clone(),
             source: self.source.clone(),
             sent: self.sent.get().cloned(),

@@ -334,6 +334,12 @@ impl Inner {
                 observation.terminated();
                 return TooManyRequests.respond();
             }
+            // As the reference: a text, if no authorizer could decide.
+            Err(Rejected::Forbidden(error)) if error.code() == 500 => {
+                let causes = error.0.details.iter().flat_map(|details| &details.causes);
+                let why = causes.map(|cause| &*cause.message).next().unwrap_or(&error.0.message);
+                return respond::internal_error(&parts.uri, &why);
+            }
             Err(Rejected::Forbidden(error)) => return respond::without_sniffing(failed(&error)),
         };
         match self.watches.enter(&attributes) {

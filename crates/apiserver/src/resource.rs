@@ -318,7 +318,6 @@ impl Exchange<'_> {
         bytes: Bytes,
         is_done: bool,
     ) -> Result<Response<Body>, Refusal> {
-        self.observation.object(&bytes);
         self.event(WRITE);
         let _span = self.sends("SerializeObject");
         let (large, user) = (self.large, &self.attributes.identity.user);
@@ -329,7 +328,12 @@ impl Exchange<'_> {
         let is_plain = accepted == Accepted::default() && !self.style.pretty;
         let is_large = bytes.len() > LARGE_BYTES_MIN;
         let (form, style) = (self.form(accepted, target), self.style);
-        let answer = move || single(code, accepted, style, &form, bytes);
+        let observation = self.observation.clone();
+        let answer = move || {
+            let json = transformed(accepted.transform, &form, bytes);
+            observation.object(&json);
+            respond::document(code, accepted, style, json)
+        };
         if is_plain || !is_large {
             return Ok(answer());
         }
@@ -416,15 +420,9 @@ impl Exchange<'_> {
     }
 }
 
-/// The answer with one object.
-fn single(
-    code: StatusCode,
-    accepted: Accepted,
-    style: Style,
-    form: &Form,
-    bytes: Bytes,
-) -> Response<Body> {
-    let json = match accepted.transform {
+/// One object as it is answered, in JSON.
+fn transformed(transform: Transform, form: &Form, bytes: Bytes) -> Bytes {
+    match transform {
         Transform::None | Transform::PartialList(_) => bytes,
         _ if members::value(&bytes, "kind") == Some(b"\"Status\"") => bytes,
         Transform::Table(version) => {
@@ -436,8 +434,7 @@ fn single(
             table::partial(&mut out, &bytes, version);
             out.into()
         }
-    };
-    respond::document(code, accepted, style, json)
+    }
 }
 
 /// Whether objects of a target have rows in Tables: what only creates objects that are not kept

@@ -368,9 +368,9 @@ pub(crate) fn without_sniffing(mut response: Response<Body>) -> Response<Body> {
 /// `Internal Server Error`: the request cannot be served at all.
 pub(crate) fn internal_error(uri: &Uri, error: &dyn std::fmt::Display) -> Response<Body> {
     let uri = uri.path_and_query().map_or("/", |uri| uri.as_str());
-    // Users choose the path, and browsers may show the answer.
-    let uri = uri.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let message = format!("Internal Server Error: {uri:?}: {error}\n");
+    // Users choose the path, and browsers may show the answer.
+    let message = message.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     plain(StatusCode::INTERNAL_SERVER_ERROR, message)
 }
 

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use setpoint_apiserver::{AuditEvent, AuditLevel, Stage};
+use setpoint_object::field::quote;
 use setpoint_object::{ApiError, Skim};
 use setpoint_registry::{Attributes, Format, Identity, Subresource};
 use setpoint_schema::decode::parse;
@@ -39,11 +40,33 @@ pub(crate) fn encode(
     omits_managed_fields: bool,
     truncation: Option<Truncation>,
 ) -> Option<Vec<u8>> {
+    fitting(event, level, omits_managed_fields, truncation).map(|(_, encoded)| encoded)
+}
+
+/// The same in the former format of log files: some members, as text.
+pub(crate) fn encode_legacy(
+    event: &AuditEvent,
+    level: AuditLevel,
+    truncation: Option<Truncation>,
+) -> Option<Vec<u8>> {
+    let (event, _) = fitting(event, level, false, truncation)?;
+    Some(legacy(&event).into_bytes())
+}
+
+/// An event that is not too large, as a document and encoded.
+fn fitting(
+    event: &AuditEvent,
+    level: AuditLevel,
+    omits_managed_fields: bool,
+    truncation: Option<Truncation>,
+) -> Option<(Value, Vec<u8>)> {
     let mut out = document(event, level, omits_managed_fields);
     let encoded = out.to_string().into_bytes();
-    let Some(Truncation { event_bytes_max, .. }) = truncation else { return Some(encoded) };
-    if encoded.len() <= event_bytes_max {
-        return Some(encoded);
+    let Some(Truncation { event_bytes_max, .. }) = truncation else { return Some((out, encoded)) };
+    // As the reference, with the line break.
+    let fits = |encoded: &[u8]| encoded.len() < event_bytes_max;
+    if fits(&encoded) {
+        return Some((out, encoded));
     }
     if level >= AuditLevel::Request
         && let Some(members) = out.as_object_mut()
@@ -52,7 +75,47 @@ pub(crate) fn encode(
         members.remove("responseObject");
         out["annotations"][TRUNCATED] = "true".into();
     }
-    Some(out.to_string().into_bytes()).filter(|encoded| encoded.len() <= event_bytes_max)
+    let encoded = out.to_string().into_bytes();
+    fits(&encoded).then_some((out, encoded))
+}
+
+/// A line of kube-apiserver's `--audit-log-format=legacy`.
+fn legacy(event: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let or = |text: String, other: &str| if text.is_empty() { other.to_owned() } else { text };
+    let groups = |user: &Value, other: &str| match user["groups"].as_array() {
+        Some(groups) if !groups.is_empty() => {
+            groups.iter().map(|group| quote(&text(group))).collect::<Vec<_>>().join(",")
+        }
+        _ => other.to_owned(),
+    };
+    let (user, acts_as) = (&event["user"], &event["impersonatedUser"]);
+    let received = text(&event["requestReceivedTimestamp"]);
+    let (seconds, fraction) = received.trim_end_matches('Z').split_once('.').unwrap_or_default();
+    let fraction = fraction.trim_end_matches('0');
+    let dot = if fraction.is_empty() { "" } else { "." };
+    let response = match event["responseStatus"]["code"].as_u64() {
+        Some(code) => code.to_string(),
+        None => "<deferred>".to_owned(),
+    };
+    let mut line = format!("{seconds}{dot}{fraction}Z AUDIT:");
+    for (name, text) in [
+        ("id", text(&event["auditID"])),
+        ("stage", text(&event["stage"])),
+        ("ip", or(text(&event["sourceIPs"][0]), "<unknown>")),
+        ("method", text(&event["verb"])),
+        ("user", or(text(&user["username"]), "<none>")),
+        ("groups", groups(user, "<none>")),
+        ("as", or(text(&acts_as["username"]), "<self>")),
+        ("asgroups", groups(acts_as, "<lookup>")),
+        ("user-agent", text(&event["userAgent"])),
+        ("namespace", or(text(&event["objectRef"]["namespace"]), "<none>")),
+        ("uri", text(&event["requestURI"])),
+        ("response", response),
+    ] {
+        line.push_str(&format!(" {name}={}", quote(&text)));
+    }
+    line
 }
 
 fn document(event: &AuditEvent, level: AuditLevel, omits_managed_fields: bool) -> Value {
@@ -101,7 +164,12 @@ fn document(event: &AuditEvent, level: AuditLevel, omits_managed_fields: bool) -
         };
         out["objectRef"] = object_ref(request, &names);
     }
-    if let Some(code) = event.code.filter(|_| !is_received) {
+    if event.stage == Stage::Panic {
+        out["responseStatus"] = json!({
+            "metadata": {}, "status": "Failure", "message": "APIServer panic'd",
+            "reason": "InternalError", "code": 500,
+        });
+    } else if let Some(code) = event.code.filter(|_| !is_received) {
         out["responseStatus"] = json!({"metadata": {}, "code": code});
         if let Some(answer) = event.failure.as_ref().or(event.success.as_ref()) {
             let status = &mut out["responseStatus"];
@@ -118,6 +186,11 @@ fn document(event: &AuditEvent, level: AuditLevel, omits_managed_fields: bool) -
                 status["details"] = json!(details);
             }
         }
+    } else if event.stage == Stage::ResponseComplete {
+        // Nothing was answered: the client had left.
+        out["responseStatus"] = json!({
+            "metadata": {}, "status": "Success", "message": "Connection closed early", "code": 200,
+        });
     }
     if level >= AuditLevel::Request
         && let Some(object) = tree
@@ -190,6 +263,10 @@ fn add(
         // Of a list.
         let items = object.get_mut("items").and_then(Value::as_array_mut);
         items.into_iter().flatten().for_each(remove);
+        // Of a Table.
+        let rows = object.get_mut("rows").and_then(Value::as_array_mut);
+        let objects = rows.into_iter().flatten().filter_map(|row| row.get_mut("object"));
+        objects.for_each(remove);
     }
     match object.to_string().len() <= OBJECT_BYTES_MAX {
         true => out[member] = object,
@@ -256,6 +333,48 @@ fn object_ref(request: &Attributes, names: &Names<'_>) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn managed_fields_of_objects_lists_and_tables_are_left_out() {
+        let object = json!({"metadata": {"name": "a", "managedFields": [{}]}});
+        let plain = json!({"metadata": {"name": "a"}});
+        for (given, expected) in [
+            (object.clone(), plain.clone()),
+            (json!({"items": [object]}), json!({"items": [plain]})),
+            (
+                json!({"rows": [{"cells": [1], "object": object}, {"cells": []}]}),
+                json!({"rows": [{"cells": [1], "object": plain}, {"cells": []}]}),
+            ),
+        ] {
+            let mut out = json!({});
+            add(&mut out, &mut Map::new(), "responseObject", given, true);
+            assert_eq!(out["responseObject"], expected);
+        }
+    }
+
+    #[test]
+    fn the_former_format_is_a_line_of_text() {
+        let event = json!({
+            "auditID": "i", "stage": "RequestReceived", "verb": "get", "requestURI": "/version",
+            "user": {}, "requestReceivedTimestamp": "2027-01-15T08:00:00.000000Z",
+        });
+        assert_eq!(
+            legacy(&event),
+            r#"2027-01-15T08:00:00Z AUDIT: id="i" stage="RequestReceived" ip="<unknown>" method="get" user="<none>" groups="<none>" as="<self>" asgroups="<lookup>" user-agent="" namespace="<none>" uri="/version" response="<deferred>""#
+        );
+        let event = json!({
+            "auditID": "i", "stage": "ResponseComplete", "verb": "list", "requestURI": "/u",
+            "user": {"username": "jane", "groups": ["a", "b"]},
+            "impersonatedUser": {"username": "eve", "groups": ["c"]},
+            "sourceIPs": ["192.0.2.7", "192.0.2.8"], "userAgent": "k \"v\"",
+            "objectRef": {"namespace": "shop"}, "responseStatus": {"code": 403},
+            "requestReceivedTimestamp": "2027-01-15T08:00:00.120000Z",
+        });
+        assert_eq!(
+            legacy(&event),
+            r#"2027-01-15T08:00:00.12Z AUDIT: id="i" stage="ResponseComplete" ip="192.0.2.7" method="list" user="jane" groups="\"a\",\"b\"" as="eve" asgroups="\"c\"" user-agent="k \"v\"" namespace="shop" uri="/u" response="403""#
+        );
+    }
 
     #[test]
     fn a_long_user_agent_is_cut() {

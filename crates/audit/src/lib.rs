@@ -21,7 +21,7 @@
 //!   many per second. It encodes and writes on a thread that may block. When it is stopped, it
 //!   writes what is queued first.
 //! - A webhook gets `EventList`s, a few at the same time. A list that it does not take is sent
-//!   again a few times, ever later.
+//!   again a few times, ever later, whatever its answer was.
 //! - A [`LogFile`] is rotated by size and age; old files are removed by number and age, and may be
 //!   compressed.
 //!
@@ -35,6 +35,10 @@
 //! | the default mode of a log file | `blocking` | `batch` |
 //! | mode `blocking` | one write or list for each event | one for all that wait |
 //! | the last event of a watch, of a stream or of a request that was cut off | also blocks | does not |
+//! | `requestObject` | with defaults; not of a body that is refused | as it was sent |
+//! | documents of discovery at level `RequestResponse` | recorded | left out |
+//! | unknown fields of a policy | a warning | refused: a rule with a misspelt condition would match more |
+//! | `apiserver.latency.k8s.io/*` annotations of slow requests | yes | no |
 //! | `RequestReceived` at level `Request` | without the body | the same |
 //!
 //! Source: Kubernetes' documentation of auditing, and answers of kube-apiserver 1.36.
@@ -56,6 +60,6 @@ pub use metrics::AuditMetrics;
 pub use policy::{POLICY_BYTES_MAX, Policy, PolicyError, RULES_MAX, Verdict};
 pub use sink::{
     Audit, AuditLogOptions, AuditStats, AuditWorker, BLOCKING_MAX, Destination, EVENTS_MAX,
-    QUEUE_BYTES_MAX,
+    LogFormat, QUEUE_BYTES_MAX,
 };
 pub use webhook::{AuditWebhookOptions, ORDERLY_END_MAX, SENDING_MAX};

@@ -54,7 +54,7 @@ impl LogFile {
     ) -> io::Result<Self> {
         let path = path.into();
         if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
+            make_folder(folder)?;
         }
         let file = append(&path)?;
         let n_bytes = file.metadata()?.len();
@@ -153,6 +153,15 @@ impl LogFile {
     }
 }
 
+/// Makes a folder, and those above it, that only its owner may enter.
+fn make_folder(path: &Path) -> io::Result<()> {
+    let mut options = fs::DirBuilder::new();
+    options.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut options, 0o700);
+    options.create(path)
+}
+
 fn append(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).append(true);
@@ -220,6 +229,21 @@ mod tests {
         let of = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
         assert_eq!(of("audit.log"), "000000008\n");
         assert_eq!(of("audit-2027-01-15T08-00-08.000000Z.log"), "000000006\n000000007\n");
+    }
+
+    #[cfg(unix)]
+    #[tokio::test(start_paused = true)]
+    async fn only_its_owner_may_read_a_log_and_enter_its_folder() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("a/b");
+        open(&folder, LogFileOptions::default());
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&folder), mode(&folder.join("audit.log"))), (0o700, 0o600));
+        // One that exists stays as it is.
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+        open(&folder, LogFileOptions::default());
+        assert_eq!(mode(&folder), 0o755);
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// |---|---|---|
 /// | `apiserver_audit_event_total` | | events that the policy selects |
 /// | `apiserver_audit_level_total` | `level` | requests |
-/// | `apiserver_audit_error_total` | `plugin`: `buffered`, `log`, `webhook` | lost events: that found the buffer full, or that the receiver did not take |
+/// | `apiserver_audit_error_total` | `plugin`: `buffered`, `truncate`, `log`, `webhook` | lost events: that found the buffer full, that are too large, or that the receiver did not take |
 /// | `apiserver_audit_requests_rejected_total` | | requests that were refused because their arrival could not be stored |
 ///
 /// The sinks of one server have one policy, so events and levels are those of the first.
@@ -51,11 +51,12 @@ impl Collector for AuditMetrics {
                 .encode_counter::<NoLabelSet, _, u64>(&n, None)?;
         }
         let overflown = all.iter().map(|(_, stats)| stats.overflown).sum();
+        let too_large = all.iter().map(|(_, stats)| stats.too_large).sum();
         let undelivered = all.iter().map(|(plugin, stats)| (*plugin, stats.undelivered));
         let help = "Audit events that are lost, by the part that lost them";
         let name = "apiserver_audit_error";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (plugin, n) in undelivered.chain([("buffered", overflown)]) {
+        for (plugin, n) in undelivered.chain([("buffered", overflown), ("truncate", too_large)]) {
             family
                 .encode_family(&[("plugin", plugin)])?
                 .encode_counter::<NoLabelSet, _, u64>(&n, None)?;

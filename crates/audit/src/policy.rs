@@ -1,7 +1,10 @@
 //! The policy file: which requests are recorded, and how much of them (spec: auth §3).
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
+use serde_json::json;
 use setpoint_apiserver::{AuditLevel, Stage};
+use setpoint_object::field::{self, Error, Path as Field};
+use setpoint_object::name::dns1123_subdomain;
 use setpoint_registry::{Attributes, Identity};
 use std::path::{Path, PathBuf};
 
@@ -89,31 +92,32 @@ struct File {
     #[serde(default)]
     #[allow(dead_code, reason = "objects have metadata, and nothing of it counts here")]
     metadata: Option<serde_json::Value>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     rules: Vec<FileRule>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     omit_stages: Vec<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     omit_managed_fields: bool,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct FileRule {
+    #[serde(default, deserialize_with = "nullable")]
     level: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     users: Vec<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     user_groups: Vec<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     verbs: Vec<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     resources: Vec<GroupResources>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     namespaces: Vec<String>,
-    #[serde(default, rename = "nonResourceURLs")]
+    #[serde(default, deserialize_with = "nullable", rename = "nonResourceURLs")]
     non_resource_urls: Vec<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     omit_stages: Vec<String>,
     #[serde(default)]
     omit_managed_fields: Option<bool>,
@@ -122,12 +126,19 @@ struct FileRule {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct GroupResources {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     group: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     resources: Vec<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     resource_names: Vec<String>,
+}
+
+/// A member that may be null, which is the same as absent.
+fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 impl Policy {
@@ -156,20 +167,28 @@ impl Policy {
             serde_saphyr::from_str(text).map_err(|error| decode(error.without_snippet()))?;
         if (&*file.api_version, &*file.kind) != ("audit.k8s.io/v1", "Policy") {
             return Err(decode(&format!(
-                "want a Policy of audit.k8s.io/v1, not a {} of {}",
+                "no kind {:?} is registered for version {:?}: expected Policy in audit.k8s.io/v1",
                 file.kind, file.api_version
             )));
         }
         let n = file.rules.len();
-        if n == 0 || n > RULES_MAX {
-            return Err(PolicyError::Invalid(format!("{n} rules, want 1 to {RULES_MAX}")));
+        if n > RULES_MAX {
+            let error = Error::too_many(Field::new("rules"), n, RULES_MAX);
+            return Err(PolicyError::Invalid(error.to_string()));
         }
-        let rules = file.rules.into_iter().enumerate().map(|(n, rule)| rule.check(n));
-        Ok(Self {
-            rules: rules.collect::<Result<_, _>>()?,
-            omit_stages: stages(&file.omit_stages, "omitStages")?,
-            omit_managed_fields: file.omit_managed_fields,
-        })
+        let mut errors = Vec::new();
+        let omit_stages = stages(&file.omit_stages, &Field::new("omitStages"), &mut errors);
+        let path = Field::new("rules");
+        let rules = file.rules.into_iter().enumerate();
+        let rules: Vec<_> =
+            rules.map(|(n, rule)| rule.check(&path.index(n), &mut errors)).collect();
+        if !errors.is_empty() {
+            return Err(PolicyError::Invalid(field::aggregate(&errors)));
+        }
+        if rules.is_empty() {
+            return Err(PolicyError::Invalid("loaded illegal policy with 0 rules".to_owned()));
+        }
+        Ok(Self { rules, omit_stages, omit_managed_fields: file.omit_managed_fields })
     }
 
     /// The decision about a request of an authenticated user. `request`'s own user is
@@ -188,41 +207,30 @@ impl Policy {
 }
 
 impl FileRule {
-    fn check(self, n: usize) -> Result<Rule, PolicyError> {
-        let invalid = |why: &str| Err(PolicyError::Invalid(format!("rules[{n}]{why}")));
+    /// The rule. Adds what is wrong to `errors`, in the words and the order of the reference.
+    fn check(self, path: &Field, errors: &mut Vec<Error>) -> Rule {
+        let at = path.child("level");
+        let level = level_of(&self.level);
+        if level.is_none() {
+            errors.push(match &*self.level {
+                "" => Error::required(at, ""),
+                other => Error::not_supported(at, &other.into(), &LEVELS),
+            });
+        }
+        self.check_urls(&path.child("nonResourceURLs"), errors);
+        for resource in &self.resources {
+            resource.check(&path.child("resources"), errors);
+        }
+        let omit_stages = stages(&self.omit_stages, &path.child("omitStages"), errors);
         let is_of_resources = !self.resources.is_empty() || !self.namespaces.is_empty();
         if is_of_resources && !self.non_resource_urls.is_empty() {
-            return invalid(
-                ".nonResourceURLs: rules cannot apply to both regular resources and non-resource URLs",
-            );
+            let (at, urls) = (path.child("nonResourceURLs"), json!(self.non_resource_urls));
+            let detail = "rules cannot apply to both regular resources and non-resource URLs";
+            errors.push(Error::invalid(at, &urls, detail));
         }
-        for url in &self.non_resource_urls {
-            if url != "*" && !url.starts_with('/') {
-                return invalid(&format!(".nonResourceURLs: {url:?} must begin with a \"/\""));
-            }
-            if url.strip_suffix('*').unwrap_or(url).contains('*') {
-                return invalid(&format!(".nonResourceURLs: {url:?} has a \"*\" before its end"));
-            }
-        }
-        for resource in &self.resources {
-            if !resource.resource_names.is_empty() && resource.resources.is_empty() {
-                return invalid(".resources: resourceNames need resources");
-            }
-        }
-        let level = match &*self.level {
-            "None" => AuditLevel::None,
-            "Metadata" => AuditLevel::Metadata,
-            "Request" => AuditLevel::Request,
-            "RequestResponse" => AuditLevel::RequestResponse,
-            other => {
-                return invalid(&format!(
-                    ".level: {other:?} is none of None, Metadata, Request, RequestResponse"
-                ));
-            }
-        };
-        Ok(Rule {
-            level,
-            omit_stages: stages(&self.omit_stages, &format!("rules[{n}].omitStages"))?,
+        Rule {
+            level: level.unwrap_or(AuditLevel::None),
+            omit_stages,
             users: self.users,
             user_groups: self.user_groups,
             verbs: self.verbs,
@@ -230,19 +238,52 @@ impl FileRule {
             namespaces: self.namespaces,
             non_resource_urls: self.non_resource_urls,
             omit_managed_fields: self.omit_managed_fields,
-        })
+        }
+    }
+
+    fn check_urls(&self, path: &Field, errors: &mut Vec<Error>) {
+        for (n, url) in self.non_resource_urls.iter().enumerate() {
+            let mut invalid = |detail: &str| {
+                errors.push(Error::invalid(path.index(n), &url.as_str().into(), detail));
+            };
+            if url != "*" && !url.starts_with('/') {
+                invalid("non-resource URL rules must begin with a '/' character");
+            }
+            if url.strip_suffix('*').unwrap_or(url).contains('*') {
+                invalid("non-resource URL wildcards '*' must be the final character of the rule");
+            }
+        }
     }
 }
 
-fn stages(names: &[String], path: &str) -> Result<Vec<Stage>, PolicyError> {
+/// The names of levels.
+const LEVELS: [&str; 4] = ["None", "Metadata", "Request", "RequestResponse"];
+
+fn level_of(name: &str) -> Option<AuditLevel> {
+    Some(match name {
+        "None" => AuditLevel::None,
+        "Metadata" => AuditLevel::Metadata,
+        "Request" => AuditLevel::Request,
+        "RequestResponse" => AuditLevel::RequestResponse,
+        _ => return None,
+    })
+}
+
+/// The stages with these names. Adds unknown ones to `errors`.
+fn stages(names: &[String], path: &Field, errors: &mut Vec<Error>) -> Vec<Stage> {
     const ALL: [Stage; 4] =
         [Stage::RequestReceived, Stage::ResponseStarted, Stage::ResponseComplete, Stage::Panic];
-    let stage = |name: &String| {
-        ALL.into_iter()
-            .find(|stage| stage.as_str() == name)
-            .ok_or_else(|| PolicyError::Invalid(format!("{path}: there is no stage {name:?}")))
-    };
-    names.iter().map(stage).collect()
+    let mut found = Vec::new();
+    for (n, name) in names.iter().enumerate() {
+        match ALL.into_iter().find(|stage| stage.as_str() == name) {
+            Some(stage) => found.push(stage),
+            None => {
+                let detail = format!("allowed stages are {}", ALL.map(Stage::as_str).join(","));
+                errors.push(Error::invalid(path.index(n), &name.as_str().into(), detail));
+            }
+        }
+    }
+    found
 }
 
 impl Rule {
@@ -279,6 +320,21 @@ impl Rule {
 }
 
 impl GroupResources {
+    fn check(&self, path: &Field, errors: &mut Vec<Error>) {
+        if !self.group.is_empty() && self.group != "*" {
+            let faults = dns1123_subdomain(&self.group);
+            if !faults.is_empty() {
+                let (at, group) = (path.child("group"), self.group.as_str().into());
+                errors.push(Error::invalid(at, &group, faults.join(",")));
+            }
+        }
+        if !self.resource_names.is_empty() && self.resources.is_empty() {
+            let (at, names) = (path.child("resourceNames"), json!(self.resource_names));
+            let detail = "using resourceNames requires at least one resource";
+            errors.push(Error::invalid(at, &names, detail));
+        }
+    }
+
     fn matches(&self, request: &Attributes) -> bool {
         if self.group != "*" && self.group != request.group() {
             return false;
@@ -437,26 +493,64 @@ mod tests {
     fn bad_policies_are_refused_with_the_place() {
         let parse = |text: &str| Policy::parse(text).unwrap_err().to_string();
         let head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n";
+        let rules = |rules: &str| parse(&format!("{head}rules: [{rules}]"));
         for (text, why) in [
-            ("kind: Policy\napiVersion: v1", "want a Policy of audit.k8s.io/v1"),
-            (head, "0 rules"),
-            (&format!("{head}rules: [{{level: Loud}}]"), "rules[0].level"),
-            (&format!("{head}rules: [{{level: None, user: [x]}}]"), "user"),
-            (&format!("{head}rules: [{{level: None, omitStages: [End]}}]"), "rules[0].omitStages"),
-            (&format!("{head}rules: [{{level: None, nonResourceURLs: [x]}}]"), "must begin"),
-            (&format!("{head}rules: [{{level: None, nonResourceURLs: [/a*b]}}]"), "before its end"),
             (
-                &format!("{head}rules: [{{level: None, namespaces: [x], nonResourceURLs: [/a]}}]"),
-                "both regular resources",
+                "kind: Policy\napiVersion: v1",
+                r#"no kind "Policy" is registered for version "v1": expected Policy in audit.k8s.io/v1"#,
             ),
+            (head, "the audit policy is invalid: loaded illegal policy with 0 rules"),
+            (&format!("{head}rules: [{{level: None, user: [x]}}]"), "unknown field `user`"),
             (
-                &format!("{head}rules: [{{level: None, resources: [{{resourceNames: [x]}}]}}]"),
-                "resourceNames need resources",
+                &format!("{head}omitStages: [Start]\nrules: [{{}}]"),
+                r#"[omitStages[0]: Invalid value: "Start": allowed stages are RequestReceived,ResponseStarted,ResponseComplete,Panic, rules[0].level: Required value]"#,
             ),
         ] {
             let error = parse(text);
             assert!(error.contains(why), "{text}: {error}");
         }
+        for (rule, why) in [
+            (
+                "{level: Loud}",
+                r#"rules[0].level: Unsupported value: "Loud": supported values: "None", "Metadata", "Request", "RequestResponse""#,
+            ),
+            (
+                "{level: None, omitStages: [Panic, End]}",
+                r#"rules[0].omitStages[1]: Invalid value: "End": allowed stages are RequestReceived,ResponseStarted,ResponseComplete,Panic"#,
+            ),
+            (
+                "{level: None, nonResourceURLs: [/, x]}",
+                r#"rules[0].nonResourceURLs[1]: Invalid value: "x": non-resource URL rules must begin with a '/' character"#,
+            ),
+            (
+                "{level: None, nonResourceURLs: [/a*b]}",
+                r#"rules[0].nonResourceURLs[0]: Invalid value: "/a*b": non-resource URL wildcards '*' must be the final character of the rule"#,
+            ),
+            (
+                "{level: None, namespaces: [x], nonResourceURLs: [/a]}",
+                r#"rules[0].nonResourceURLs: Invalid value: ["/a"]: rules cannot apply to both regular resources and non-resource URLs"#,
+            ),
+            (
+                "{level: None, resources: [{resourceNames: [x]}]}",
+                r#"rules[0].resources.resourceNames: Invalid value: ["x"]: using resourceNames requires at least one resource"#,
+            ),
+            (
+                "{level: None, resources: [{group: apps/v1}]}",
+                r#"rules[0].resources.group: Invalid value: "apps/v1": a lowercase RFC 1123 subdomain must consist of"#,
+            ),
+        ] {
+            let error = rules(rule);
+            let expected = format!("the audit policy is invalid: {why}");
+            assert!(error.starts_with(&expected), "{rule}: {error}");
+        }
+    }
+
+    #[test]
+    fn members_without_a_value_are_absent() {
+        let text = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages:\nrules:\n- level: Metadata\n  users:\n  resources:\n  - group:\n    resources: [pods]\n  omitManagedFields:\n";
+        let policy = Policy::parse(text).unwrap();
+        assert_eq!(level(&policy, &request("get", "pods", "shop", "p")), AuditLevel::Metadata);
+        assert_eq!(level(&policy, &request("get", "jobs", "shop", "p")), AuditLevel::None);
     }
 
     proptest! {

@@ -59,11 +59,24 @@ pub struct AuditLogOptions {
     /// Leaves out the objects of large events. Default: up to
     /// [`OBJECT_BYTES_MAX`](crate::OBJECT_BYTES_MAX) each.
     pub truncation: Option<Truncation>,
+    /// What a line is. Default: JSON.
+    pub format: LogFormat,
+}
+
+/// What a line of a log is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// An `Event` of `audit.k8s.io/v1` as JSON.
+    #[default]
+    Json,
+    /// Some of an event's members as text, as in old versions of Kubernetes. Without bodies.
+    Legacy,
 }
 
 impl Default for AuditLogOptions {
     fn default() -> Self {
-        Self { mode: AuditMode::Batch(BatchOptions::LOG), truncation: None }
+        let mode = AuditMode::Batch(BatchOptions::LOG);
+        Self { mode, truncation: None, format: LogFormat::Json }
     }
 }
 
@@ -104,6 +117,7 @@ struct Counts {
     /// Requests by level.
     levels: [AtomicU64; AuditStats::LEVELS.len()],
     overflown: AtomicU64,
+    too_large: AtomicU64,
     undelivered: AtomicU64,
     refused: AtomicU64,
 }
@@ -118,6 +132,9 @@ pub struct AuditStats {
     pub levels: [u64; Self::LEVELS.len()],
     /// Events that are lost because they found the queue full.
     pub overflown: u64,
+    /// Events that are lost because they are too large even without their objects
+    /// ([`Truncation`]).
+    pub too_large: u64,
     /// Events that are lost because the receiver did not take them.
     pub undelivered: u64,
     /// Requests that were refused because their arrival could not be stored.
@@ -128,6 +145,16 @@ impl AuditStats {
     /// The levels of a policy.
     pub const LEVELS: [AuditLevel; 4] =
         [AuditLevel::None, AuditLevel::Metadata, AuditLevel::Request, AuditLevel::RequestResponse];
+}
+
+/// What became of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Stored,
+    /// It is too large even without its objects.
+    TooLarge,
+    /// The receiver did not take it.
+    Lost,
 }
 
 /// An event that waits.
@@ -152,6 +179,14 @@ impl Entry {
         event::encode(&self.event, self.level, self.omits_managed_fields, truncation)
     }
 
+    /// The event as a line of a log, without a line break; `None` if it is too large.
+    fn line(&self, format: LogFormat, truncation: Option<Truncation>) -> Option<Vec<u8>> {
+        match format {
+            LogFormat::Json => self.encode(truncation),
+            LogFormat::Legacy => event::encode_legacy(&self.event, self.level, truncation),
+        }
+    }
+
     pub(crate) fn take_waiting(&mut self) -> Option<oneshot::Sender<bool>> {
         self.waiting.take()
     }
@@ -165,9 +200,9 @@ impl Audit {
         destination: Destination,
         options: AuditLogOptions,
     ) -> (Arc<Self>, AuditWorker) {
-        let AuditLogOptions { mode, truncation } = options;
+        let AuditLogOptions { mode, truncation, format } = options;
         let destination = Arc::new(Mutex::new(destination));
-        let lines = Lines { destination, truncation };
+        let lines = Lines { destination, truncation, format };
         Self::queued(policy, "log", mode, BatchOptions::LOG, |batches| {
             Delivery::Lines(lines, batches)
         })
@@ -222,17 +257,18 @@ impl Audit {
     /// written.
     pub fn dropped(&self) -> u64 {
         let stats = self.stats();
-        stats.overflown + stats.undelivered
+        stats.overflown + stats.too_large + stats.undelivered
     }
 
     /// What it has done so far.
     pub fn stats(&self) -> AuditStats {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let Counts { events, levels, overflown, undelivered, refused } = &*self.counts;
+        let Counts { events, levels, overflown, too_large, undelivered, refused } = &*self.counts;
         AuditStats {
             events: get(events),
             levels: levels.each_ref().map(get),
             overflown: get(overflown),
+            too_large: get(too_large),
             undelivered: get(undelivered),
             refused: get(refused),
         }
@@ -244,13 +280,15 @@ impl Audit {
     }
 
     /// The fate of an event that was taken.
-    pub(crate) fn settle(&self, waiting: Option<oneshot::Sender<bool>>, is_stored: bool) {
-        if !is_stored {
-            self.counts.undelivered.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn settle(&self, waiting: Option<oneshot::Sender<bool>>, fate: Fate) {
+        match fate {
+            Fate::Stored => {}
+            Fate::TooLarge => _ = self.counts.too_large.fetch_add(1, Ordering::Relaxed),
+            Fate::Lost => _ = self.counts.undelivered.fetch_add(1, Ordering::Relaxed),
         }
         if let Some(waiting) = waiting {
             // The request may have gone on.
-            let _ = waiting.send(is_stored);
+            let _ = waiting.send(fate == Fate::Stored);
         }
     }
 
@@ -276,7 +314,7 @@ impl Audit {
             std::mem::take(&mut queue.events)
         };
         let n_lost = rest.len();
-        rest.into_iter().for_each(|entry| self.settle(entry.waiting, false));
+        rest.into_iter().for_each(|entry| self.settle(entry.waiting, Fate::Lost));
         n_lost
     }
 
@@ -390,12 +428,13 @@ impl AuditWorker {
     }
 }
 
-/// Lines of JSON.
+/// Lines of a log.
 #[derive(Debug)]
 struct Lines {
     /// Locked while a batch is written, by one thread at a time.
     destination: Arc<Mutex<Destination>>,
     truncation: Option<Truncation>,
+    format: LogFormat,
 }
 
 impl Receiver for Lines {
@@ -404,11 +443,12 @@ impl Receiver for Lines {
 
     async fn deliver(&self, audit: &Audit, mut batch: Vec<Entry>, _: &CancellationToken) {
         let waiting: Vec<_> = batch.iter_mut().map(Entry::take_waiting).collect();
-        let (destination, truncation) = (self.destination.clone(), self.truncation);
+        let destination = self.destination.clone();
+        let (truncation, format) = (self.truncation, self.format);
         let written = tokio::task::spawn_blocking(move || {
             let (mut lines, mut fits) = (Vec::with_capacity(batch.len()), Vec::new());
             for entry in &batch {
-                let line = entry.encode(truncation);
+                let line = entry.line(format, truncation);
                 fits.push(line.is_some());
                 lines.extend(line.map(|mut line| {
                     line.push(b'\n');
@@ -430,7 +470,12 @@ impl Receiver for Lines {
             }
         };
         for (nth, waiting) in waiting.into_iter().enumerate() {
-            audit.settle(waiting, fits.get(nth).is_some_and(|fits| *fits));
+            let fate = match fits.get(nth) {
+                Some(true) => Fate::Stored,
+                Some(false) => Fate::TooLarge,
+                None => Fate::Lost,
+            };
+            audit.settle(waiting, fate);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::batch::{AuditMode, BatchOptions, Receiver};
 use crate::event::Truncation;
-use crate::sink::{Audit, Entry};
+use crate::sink::{Audit, Entry, Fate};
 use setpoint_remote::{CONNECTION_MAX, Remote, Retry};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -53,12 +53,12 @@ impl Receiver for Webhook {
     const SENDING_MAX: usize = SENDING_MAX;
     const END_MAX: Option<Duration> = Some(ORDERLY_END_MAX);
 
-    /// Repeats an attempt that may succeed later, until `stop`.
+    /// Repeats an attempt that failed, until `stop`.
     async fn deliver(&self, audit: &Audit, mut batch: Vec<Entry>, stop: &CancellationToken) {
         let mut waiting: Vec<_> = batch.iter_mut().map(Entry::take_waiting).collect();
-        let mut settle = |nth: usize, is_stored| {
+        let mut settle = |nth: usize, fate| {
             if let Some(waiting) = waiting.get_mut(nth) {
-                audit.settle(waiting.take(), is_stored);
+                audit.settle(waiting.take(), fate);
             }
         };
         let (n, truncation) = (batch.len(), self.truncation);
@@ -68,22 +68,25 @@ impl Receiver for Webhook {
             Ok(lists) => lists,
             Err(error) => {
                 tracing::error!(%error, events = n, "encode audit events");
-                Lists { lists: Vec::new(), too_large: (0..n).collect() }
+                (0..n).for_each(|nth| settle(nth, Fate::Lost));
+                return;
             }
         };
-        too_large.into_iter().for_each(|nth| settle(nth, false));
-        let retry = Retry { attempts: ATTEMPTS, pause: self.initial_backoff, growth: GROWTH };
+        too_large.into_iter().for_each(|nth| settle(nth, Fate::TooLarge));
+        // As the reference: events are worth another attempt, whatever the error.
+        let pause = self.initial_backoff;
+        let retry = Retry { attempts: ATTEMPTS, pause, growth: GROWTH, whatever: true };
         for (events, list) in lists {
             let sent = self.remote.post_repeatedly(list, CONNECTION_MAX, retry, stop.cancelled());
-            let is_stored = match sent.await {
-                Ok(_) => true,
+            let fate = match sent.await {
+                Ok(_) => Fate::Stored,
                 Err(error) => {
                     let n_events = events.len();
                     tracing::error!(%error, events = n_events, "send events to the audit webhook");
-                    false
+                    Fate::Lost
                 }
             };
-            events.into_iter().for_each(|nth| settle(nth, is_stored));
+            events.into_iter().for_each(|nth| settle(nth, fate));
         }
     }
 }

@@ -46,7 +46,8 @@ impl AdmissionOptions {
         if options.enables(IMAGE_POLICY) {
             let configuration = options.configuration(IMAGE_POLICY).unwrap_or(&Value::Null);
             let plugin = ImagePolicyWebhook::open(configuration).await;
-            let plugin = plugin.with_context(|| format!("configure {IMAGE_POLICY}"))?;
+            let plugin = plugin
+                .with_context(|| format!("couldn't init admission plugin {IMAGE_POLICY:?}"))?;
             options = options.provide(Arc::new(plugin));
         }
         Ok(options.build()?)

@@ -1,11 +1,11 @@
 //! The options of the audit log, named as kube-apiserver's.
 
-use crate::up::{duration, duration_or_zero};
+use crate::up::any_duration;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use setpoint::audit::{
     Audit, AuditLogOptions, AuditMode, AuditWebhookOptions, AuditWorker, BatchOptions, Destination,
-    LogFile, LogFileOptions, Policy, Throttle, Truncation,
+    LogFile, LogFileOptions, LogFormat, Policy, Throttle, Truncation,
 };
 use setpoint::object::time::Clock;
 use setpoint::remote::Remote;
@@ -19,22 +19,25 @@ pub(crate) struct AuditOptions {
     /// The policy (`audit.k8s.io/v1`): which requests are recorded, and at which level.
     #[arg(long, value_name = "FILE")]
     audit_policy_file: Option<PathBuf>,
-    /// The file of the audit log, one line of JSON for each event; `-` is standard output. Without
-    /// a policy, nothing is recorded.
+    /// The file of the audit log, one line for each event; `-` is standard output. Without a
+    /// policy, nothing is recorded.
     #[arg(long, value_name = "FILE")]
     audit_log_path: Option<PathBuf>,
-    /// The size in MiB from which the file is rotated.
+    /// The size in MiB from which the file is rotated; 0: never.
     #[arg(long, value_name = "MIB", default_value_t = 100)]
     audit_log_maxsize: u64,
     /// The number of old files that are kept; 0 keeps all.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 100)]
     audit_log_maxbackup: usize,
     /// Days after which old files are removed; 0: never.
-    #[arg(long, value_name = "DAYS", default_value_t = 0)]
+    #[arg(long, value_name = "DAYS", default_value_t = 366)]
     audit_log_maxage: u32,
     /// Compresses old files with gzip.
     #[arg(long)]
     audit_log_compress: bool,
+    /// What a line of the file is.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "json")]
+    audit_log_format: Format,
     /// Whether requests wait until their events are in the file. Blocking modes write events at
     /// once, those of several requests together.
     #[arg(long, value_enum, value_name = "MODE", default_value = "batch")]
@@ -46,7 +49,7 @@ pub(crate) struct AuditOptions {
     #[arg(long, value_name = "N", default_value_t = BatchOptions::LOG.batch_events_max)]
     audit_log_batch_max_size: usize,
     /// How long an event waits for others.
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration_or_zero)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = any_duration)]
     audit_log_batch_max_wait: Duration,
     /// Whether the number of batches per second is limited.
     #[arg(
@@ -81,7 +84,7 @@ struct WebhookOptions {
     #[arg(long, value_enum, value_name = "MODE", default_value = "batch")]
     audit_webhook_mode: Mode,
     /// The pause after the first failed attempt to send a batch.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = any_duration)]
     audit_webhook_initial_backoff: Duration,
     /// How many events may wait to be sent. Further ones are lost.
     #[arg(long, value_name = "N", default_value_t = BatchOptions::WEBHOOK.buffer_events_max)]
@@ -90,7 +93,7 @@ struct WebhookOptions {
     #[arg(long, value_name = "N", default_value_t = BatchOptions::WEBHOOK.batch_events_max)]
     audit_webhook_batch_max_size: usize,
     /// How long an event waits for others.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = any_duration)]
     audit_webhook_batch_max_wait: Duration,
     /// Whether the number of batches per second is limited.
     #[arg(
@@ -115,6 +118,15 @@ struct WebhookOptions {
     audit_webhook_truncate_max_batch_size: usize,
 }
 
+/// What a line of the audit log is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// The event as JSON.
+    Json,
+    /// Some of its members as text.
+    Legacy,
+}
+
 /// Whether requests wait for an event to be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Mode {
@@ -135,10 +147,7 @@ impl Mode {
             Self::Batch => {}
         }
         let positive = |name: &str, is_positive: bool, shown: &dyn std::fmt::Display| {
-            if is_positive {
-                return Ok(());
-            }
-            bail!("invalid audit batch {backend} {name} {shown}, must be a positive number")
+            positive(&format!("batch {backend} {name}"), is_positive, shown)
         };
         let (n_waiting, n_batch) = (batches.buffer_events_max, batches.batch_events_max);
         positive("buffer size", n_waiting > 0, &n_waiting)?;
@@ -151,6 +160,14 @@ impl Mode {
     }
 }
 
+/// Refuses a value that is not positive, in kube-apiserver's words.
+fn positive(what: &str, is_positive: bool, shown: &dyn std::fmt::Display) -> anyhow::Result<()> {
+    match is_positive {
+        true => Ok(()),
+        false => bail!("invalid audit {what} {shown}, must be a positive number"),
+    }
+}
+
 /// A sink and its worker.
 pub(crate) type Log = (Arc<Audit>, AuditWorker);
 
@@ -160,17 +177,19 @@ impl AuditOptions {
         let has_receiver =
             self.audit_log_path.is_some() || self.webhook.audit_webhook_config_file.is_some();
         let policy = match &self.audit_policy_file {
-            Some(_) if !has_receiver => {
-                bail!("--audit-policy-file needs --audit-log-path or --audit-webhook-config-file");
-            }
             Some(policy) => Policy::read(policy)
-                .with_context(|| format!("use --audit-policy-file {}", policy.display()))?,
+                .with_context(|| format!("loading audit policy file: {}", policy.display()))?,
             None if has_receiver => {
                 tracing::warn!("no --audit-policy-file: nothing is recorded in the audit log");
                 return Ok(Vec::new());
             }
             None => return Ok(Vec::new()),
         };
+        if !has_receiver {
+            tracing::warn!(
+                "no --audit-log-path or --audit-webhook-config-file: nothing is recorded"
+            );
+        }
         let mut logs = Vec::new();
         if let Some(path) = &self.audit_log_path {
             logs.push(self.file(path, policy.clone(), clock)?);
@@ -211,8 +230,13 @@ impl AuditOptions {
         let truncation = self
             .audit_log_truncate_enabled
             .then_some(Truncation { event_bytes_max, ..Truncation::default() });
+        positive("truncate log max event size", event_bytes_max > 0, &event_bytes_max)?;
         let mode = self.audit_log_mode.with("log", batches)?;
-        Ok(Audit::log(policy, destination, AuditLogOptions { mode, truncation }))
+        let format = match self.audit_log_format {
+            Format::Json => LogFormat::Json,
+            Format::Legacy => LogFormat::Legacy,
+        };
+        Ok(Audit::log(policy, destination, AuditLogOptions { mode, truncation, format }))
     }
 }
 
@@ -228,13 +252,20 @@ impl WebhookOptions {
             batch_wait: self.audit_webhook_batch_max_wait,
             throttle,
         };
+        let event_bytes_max = self.audit_webhook_truncate_max_event_size;
+        let batch_bytes_max = self.audit_webhook_truncate_max_batch_size;
+        positive("truncate webhook max event size", event_bytes_max > 0, &event_bytes_max)?;
+        if batch_bytes_max < event_bytes_max {
+            bail!(
+                "invalid audit truncate webhook max batch size {batch_bytes_max}, must be greater than max event size ({event_bytes_max})"
+            );
+        }
         Ok(AuditWebhookOptions {
             mode: self.audit_webhook_mode.with("webhook", batches)?,
             initial_backoff: self.audit_webhook_initial_backoff,
-            truncation: self.audit_webhook_truncate_enabled.then_some(Truncation {
-                event_bytes_max: self.audit_webhook_truncate_max_event_size,
-                batch_bytes_max: self.audit_webhook_truncate_max_batch_size,
-            }),
+            truncation: self
+                .audit_webhook_truncate_enabled
+                .then_some(Truncation { event_bytes_max, batch_bytes_max }),
         })
     }
 }

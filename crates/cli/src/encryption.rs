@@ -2,7 +2,10 @@
 
 use anyhow::Context as _;
 use clap::{ArgAction, Args};
+use setpoint::ConfigMetrics;
 use setpoint::encryption::{EncryptedStore, EncryptionConfig, NonceSource, Reloader};
+use setpoint::object::time::Clock;
+use setpoint::runtime::metrics::Metrics;
 use setpoint::store::Store;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -34,9 +37,9 @@ pub(crate) struct EncryptionOptions {
 #[derive(Debug)]
 pub(crate) struct Wrapped {
     /// The store, encrypted if configured.
-    pub(crate) store: Arc<dyn Store>,
-    /// The reload task.
-    pub(crate) reloader: Option<Reloader>,
+    store: Arc<dyn Store>,
+    /// The reload task, and its file.
+    reloader: Option<(Reloader, PathBuf)>,
 }
 
 /// Wraps a store in encryption, if that is configured.
@@ -55,8 +58,32 @@ pub(crate) fn wrap(store: Arc<dyn Store>, options: &EncryptionOptions) -> anyhow
     let store = EncryptedStore::new(store, config, nonces);
     let reloader = options
         .encryption_provider_config_automatic_reload
-        .then(|| Reloader::new(path, store.clone()));
+        .then(|| (Reloader::new(path, store.clone()), path.clone()));
     Ok(Wrapped { store: Arc::new(store), reloader })
+}
+
+impl Wrapped {
+    /// The reload task, which counts in `metrics`.
+    pub(crate) fn counted(
+        self,
+        metrics: &Metrics,
+        clock: &Clock,
+    ) -> (Arc<dyn Store>, Option<Reloader>) {
+        let reloader = self.reloader.map(|(reloader, path)| {
+            let counted = ConfigMetrics::register(metrics, "encryption", clock.clone());
+            if let Ok(document) = std::fs::read(path) {
+                counted.loaded(&document);
+            }
+            reloader.report(move |hash| match hash {
+                Some(hash) => {
+                    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+                    counted.reloaded(Some(&format!("sha256:{hex}")));
+                }
+                None => counted.reloaded(None),
+            })
+        });
+        (self.store, reloader)
+    }
 }
 
 /// Warns if other users can read the file, which contains the keys.

@@ -86,6 +86,9 @@ impl IssuerOptions {
                 )
             })?;
             let metrics = metrics();
+            if let Ok(document) = std::fs::read(path) {
+                metrics.loaded(&document);
+            }
             let options = options
                 .reload(path)
                 .report(move |report| metrics.reloaded(report.result.as_deref().ok()));

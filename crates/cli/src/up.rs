@@ -300,6 +300,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
     };
     let wrapped = encryption::wrap(open.store.clone(), &options.encryption)?;
     let metrics = Metrics::new();
+    let (store, reloader) = wrapped.counted(&metrics, &clock);
     let nodes = options.nodes.simulated().await?;
     let planes = harness.is_some().then(|| {
         Planes::new(Template {
@@ -315,7 +316,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
         })
     });
     let mut plane = ControlPlane::builder()
-        .store(wrapped.store)
+        .store(store)
         .event_ttl(options.event_ttl.unwrap_or(setpoint::registry::EVENT_TTL))
         .history(history)
         .controllers(options.controllers)
@@ -420,7 +421,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
         // Ends after the control plane as well.
         background.spawn(exporter.run(stop_background.clone()));
     }
-    if let Some(reloader) = wrapped.reloader {
+    if let Some(reloader) = reloader {
         background.spawn(reloader.run(stop_background.clone()));
     }
     if let Some((_, worker)) = planes {
@@ -533,13 +534,18 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// The same, which may be `0s`.
-pub(crate) fn duration_or_zero(text: &str) -> Result<Duration, String> {
+fn duration_or_zero(text: &str) -> Result<Duration, String> {
+    let duration = Some(any_duration(text)?).filter(|found| found.subsec_nanos() == 0);
+    duration.ok_or_else(|| "give hours, minutes and seconds: 1h30m".to_owned())
+}
+
+/// Parses any duration that is not negative, such as `1m30s`, `500ms` or `0s`.
+pub(crate) fn any_duration(text: &str) -> Result<Duration, String> {
     // A bare number is in seconds.
     let unit = if text.ends_with(|c: char| c.is_ascii_digit()) { "s" } else { "" };
     let parsed = setpoint::object::duration::parse(&format!("{text}{unit}"));
-    let nanos = u64::try_from(parsed.map_err(|error| error.to_string())?).ok();
-    let duration = nanos.map(Duration::from_nanos).filter(|found| found.subsec_nanos() == 0);
-    duration.ok_or_else(|| "give hours, minutes and seconds: 1h30m".to_owned())
+    let nanos = u64::try_from(parsed.map_err(|error| error.to_string())?);
+    nanos.map(Duration::from_nanos).map_err(|_| "must not be negative".to_owned())
 }
 
 fn ready_line(url: &str, kubeconfig: &Path, insecure_url: Option<&str>) -> String {
@@ -563,7 +569,7 @@ fn default_path(port: u16) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use super::{Options, duration, duration_or_zero};
+    use super::{Options, any_duration, duration};
     use std::time::Duration;
 
     #[test]
@@ -576,7 +582,10 @@ mod tests {
         for bad in ["", "0", "0s", "h", "1d", "-1s", "1.5s", "99999999999999999999h"] {
             assert_eq!(seconds(bad), None, "{bad}");
         }
-        assert_eq!(duration_or_zero("0s"), Ok(Duration::ZERO));
+        assert_eq!(any_duration("0s"), Ok(Duration::ZERO));
+        assert_eq!(any_duration("0"), Ok(Duration::ZERO));
+        assert_eq!(any_duration("1.5s"), Ok(Duration::from_millis(1500)));
+        assert!(any_duration("-1s").is_err() && any_duration("x").is_err());
     }
 
     #[test]

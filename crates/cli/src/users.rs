@@ -1,10 +1,11 @@
 //! The options about users: how they are known, and what they may do. Named as kube-apiserver's.
 
 use crate::issuers::IssuerOptions;
-use crate::up::duration;
+use crate::up::any_duration;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use setpoint::apiserver::Anonymous;
+use setpoint::object::field::quote;
 use setpoint::object::time::Clock;
 use setpoint::registry::{AllowAuthenticated, AlwaysDeny};
 use setpoint::remote::{AccessWebhook, AccessWebhookOptions, TokenWebhook};
@@ -39,18 +40,19 @@ pub(crate) struct UserOptions {
     /// (`authorization.k8s.io/v1` SubjectAccessReview).
     #[arg(long, value_name = "FILE")]
     authorization_webhook_config_file: Option<PathBuf>,
-    /// How long a request that the webhook allowed stays allowed. Default: 5m.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    /// How long a request that the webhook allowed stays allowed; 0: it is asked each time. Default:
+    /// 5m.
+    #[arg(long, value_name = "DURATION", value_parser = any_duration)]
     authorization_webhook_cache_authorized_ttl: Option<Duration>,
     /// How long any other decision of the webhook counts. Default: 30s.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = any_duration)]
     authorization_webhook_cache_unauthorized_ttl: Option<Duration>,
     /// A kubeconfig with a server that authenticates further bearer tokens
     /// (`authentication.k8s.io/v1` TokenReview).
     #[arg(long, value_name = "FILE")]
     authentication_token_webhook_config_file: Option<PathBuf>,
     /// How long its answers count.
-    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = any_duration)]
     authentication_token_webhook_cache_ttl: Duration,
 }
 
@@ -143,16 +145,24 @@ impl UserOptions {
             let failed = || format!("use --authorization-config {}", path.display());
             let allows_all = allows_all(&config.with_context(failed)?);
             let (chain, worker) = AuthorizationConfig::open(path).await.with_context(failed)?;
-            let chain = (chain, worker.metrics(metrics()));
+            let metrics = metrics();
+            if let Ok(document) = std::fs::read(path) {
+                metrics.loaded(&document);
+            }
+            let chain = (chain, worker.metrics(metrics));
             return Ok((plane.authorization_config(chain), allows_all));
         }
         let modes = match &self.authorization_mode[..] {
             [] => &[AuthorizationMode::Rbac][..],
             modes => modes,
         };
+        let has_webhook = modes.contains(&AuthorizationMode::Webhook);
+        if self.authorization_webhook_config_file.is_some() && !has_webhook {
+            bail!("cannot specify --authorization-webhook-config-file without mode Webhook");
+        }
         for (i, mode) in modes.iter().enumerate() {
             if modes[..i].contains(mode) {
-                let names: Vec<_> = modes.iter().map(|mode| mode.name()).collect();
+                let names: Vec<_> = modes.iter().map(|mode| quote(mode.name())).collect();
                 let names = names.join(" ");
                 bail!("authorization-mode [{names}] has mode specified more than once");
             }
@@ -169,7 +179,7 @@ impl UserOptions {
 
     async fn webhook(&self) -> anyhow::Result<AccessWebhook> {
         let Some(path) = &self.authorization_webhook_config_file else {
-            bail!("the mode Webhook needs --authorization-webhook-config-file");
+            bail!("authorization-mode Webhook's authorization config file not passed");
         };
         let defaults = AccessWebhookOptions::default();
         let options = AccessWebhookOptions {

@@ -13,25 +13,202 @@
 //!     path: event-rates.yaml
 //! ```
 
+mod shape;
+
 use serde_json::Value;
 use setpoint_registry::AdmissionOptions;
+use shape::Shape;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 /// Maximum size of a configuration file in bytes: 1 MiB.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
 
-const GROUP: &str = "apiserver.config.k8s.io/";
-/// The plugins with a configuration, each with its kind and the group of its API version. A plugin
-/// without a kind reads any document.
-const KINDS: [(&str, &str, &str); 6] = [
-    ("EventRateLimit", "Configuration", "eventratelimit.admission.k8s.io/"),
-    ("ImagePolicyWebhook", "", ""),
-    ("PodNodeSelector", "", ""),
-    ("PodSecurity", "PodSecurityConfiguration", "pod-security.admission.config.k8s.io/"),
-    ("PodTolerationRestriction", "Configuration", "podtolerationrestriction.admission.k8s.io/"),
-    ("ResourceQuota", "ResourceQuotaConfiguration", GROUP),
+/// A kind of document.
+struct Kind {
+    name: &'static str,
+    /// Its API versions.
+    versions: &'static [&'static str],
+    /// Whether members that do not exist are refused. The reference does not check it for some.
+    is_strict: bool,
+    shape: Shape,
+}
+
+const TEXTS: Shape = Shape::List(&Shape::Text);
+const VERSION: (&str, Shape) = ("apiVersion", Shape::Text);
+const KIND: (&str, Shape) = ("kind", Shape::Text);
+
+const DOCUMENT: Kind = Kind {
+    name: "AdmissionConfiguration",
+    versions: &["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"],
+    is_strict: true,
+    shape: Shape::Members(
+        "AdmissionConfiguration",
+        &[
+            VERSION,
+            KIND,
+            (
+                "plugins",
+                Shape::List(&Shape::Members(
+                    "v1.AdmissionPluginConfiguration",
+                    &[("name", Shape::Text), ("path", Shape::Text), ("configuration", Shape::Any)],
+                )),
+            ),
+        ],
+    ),
+};
+
+const POD_SECURITY: Kind = Kind {
+    name: "PodSecurityConfiguration",
+    versions: &[
+        "pod-security.admission.config.k8s.io/v1",
+        "pod-security.admission.config.k8s.io/v1beta1",
+        "pod-security.admission.config.k8s.io/v1alpha1",
+    ],
+    is_strict: true,
+    shape: Shape::Members(
+        "PodSecurityConfiguration",
+        &[
+            VERSION,
+            KIND,
+            (
+                "defaults",
+                Shape::Members(
+                    "PodSecurityDefaults",
+                    &[
+                        ("enforce", Shape::Text),
+                        ("enforce-version", Shape::Text),
+                        ("audit", Shape::Text),
+                        ("audit-version", Shape::Text),
+                        ("warn", Shape::Text),
+                        ("warn-version", Shape::Text),
+                    ],
+                ),
+            ),
+            (
+                "exemptions",
+                Shape::Members(
+                    "PodSecurityExemptions",
+                    &[("usernames", TEXTS), ("namespaces", TEXTS), ("runtimeClasses", TEXTS)],
+                ),
+            ),
+        ],
+    ),
+};
+
+const LIMITED_RESOURCES: Shape = Shape::Members(
+    "Configuration",
+    &[
+        VERSION,
+        KIND,
+        (
+            "limitedResources",
+            Shape::List(&Shape::Members(
+                "v1.LimitedResource",
+                &[
+                    ("apiGroup", Shape::Text),
+                    ("resource", Shape::Text),
+                    ("matchContains", TEXTS),
+                    (
+                        "matchScopes",
+                        Shape::List(&Shape::Members(
+                            "v1.ScopedResourceSelectorRequirement",
+                            &[
+                                ("scopeName", Shape::Text),
+                                ("operator", Shape::Text),
+                                ("values", TEXTS),
+                            ],
+                        )),
+                    ),
+                ],
+            )),
+        ),
+    ],
+);
+
+/// The kinds of ResourceQuota, the current one first.
+const RESOURCE_QUOTA: [Kind; 2] = [
+    Kind {
+        name: "ResourceQuotaConfiguration",
+        versions: &["apiserver.config.k8s.io/v1"],
+        is_strict: true,
+        shape: LIMITED_RESOURCES,
+    },
+    Kind {
+        name: "Configuration",
+        versions: &[
+            "resourcequota.admission.k8s.io/v1beta1",
+            "resourcequota.admission.k8s.io/v1alpha1",
+        ],
+        is_strict: true,
+        shape: LIMITED_RESOURCES,
+    },
 ];
+
+const EVENT_RATE_LIMIT: Kind = Kind {
+    name: "Configuration",
+    versions: &["eventratelimit.admission.k8s.io/v1alpha1"],
+    is_strict: false,
+    shape: Shape::Members(
+        "Configuration",
+        &[(
+            "limits",
+            Shape::List(&Shape::Members(
+                "v1alpha1.Limit",
+                &[
+                    ("type", Shape::Text),
+                    ("qps", Shape::Int32),
+                    ("burst", Shape::Int32),
+                    ("cacheSize", Shape::Int32),
+                ],
+            )),
+        )],
+    ),
+};
+
+const TOLERATIONS: Shape = Shape::List(&Shape::Members(
+    "v1.Toleration",
+    &[
+        ("key", Shape::Text),
+        ("operator", Shape::Text),
+        ("value", Shape::Text),
+        ("effect", Shape::Text),
+        ("tolerationSeconds", Shape::Int64),
+    ],
+));
+
+const POD_TOLERATION_RESTRICTION: Kind = Kind {
+    name: "Configuration",
+    versions: &["podtolerationrestriction.admission.k8s.io/v1alpha1"],
+    is_strict: false,
+    shape: Shape::Members("Configuration", &[("default", TOLERATIONS), ("whitelist", TOLERATIONS)]),
+};
+
+const WEBHOOK: Kind = Kind {
+    name: "WebhookAdmissionConfiguration",
+    versions: &["apiserver.config.k8s.io/v1"],
+    is_strict: true,
+    shape: Shape::Members(
+        "WebhookAdmission",
+        &[VERSION, KIND, ("kubeConfigFile", Shape::Text), ("staticManifestsDir", Shape::Text)],
+    ),
+};
+
+/// The plugins with a configuration, each with its kinds. A plugin without a kind reads any
+/// document.
+const KINDS: [(&str, &[Kind]); 8] = [
+    ("EventRateLimit", &[EVENT_RATE_LIMIT]),
+    (IMAGE_POLICY, &[]),
+    (POD_NODE_SELECTOR, &[]),
+    ("PodSecurity", &[POD_SECURITY]),
+    ("PodTolerationRestriction", &[POD_TOLERATION_RESTRICTION]),
+    ("ResourceQuota", &RESOURCE_QUOTA),
+    ("MutatingAdmissionWebhook", &[WEBHOOK]),
+    ("ValidatingAdmissionWebhook", &[WEBHOOK]),
+];
+
+const IMAGE_POLICY: &str = "ImagePolicyWebhook";
+const POD_NODE_SELECTOR: &str = "PodNodeSelector";
 
 /// Why a file is refused.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +226,7 @@ pub enum AdmissionConfigError {
     /// It has more than [`FILE_BYTES_MAX`] bytes.
     #[error("{} has more than {FILE_BYTES_MAX} bytes", .0.display())]
     TooLarge(PathBuf),
-    /// It is not YAML or JSON.
+    /// It is not YAML or JSON, or a member has another type.
     #[error("parse {}: {why}", path.display())]
     Syntax {
         /// The file.
@@ -57,8 +234,16 @@ pub enum AdmissionConfigError {
         /// Why.
         why: String,
     },
+    /// It has members that do not exist.
+    #[error("{}: strict decoding error: {}", path.display(), .names.iter().map(|name| format!("unknown field {name:?}")).collect::<Vec<_>>().join(", "))]
+    UnknownFields {
+        /// The file.
+        path: PathBuf,
+        /// The paths of the members.
+        names: Vec<String>,
+    },
     /// It is of another kind.
-    #[error("{}: expected {expected}, found apiVersion {found_version:?} and kind {found_kind:?}", path.display())]
+    #[error("{}: no kind {found_kind:?} is registered for version {found_version:?}: expected {expected}", path.display())]
     Kind {
         /// The file.
         path: PathBuf,
@@ -69,12 +254,17 @@ pub enum AdmissionConfigError {
         /// What it has.
         found_kind: String,
     },
-    /// An entry without a name, or with neither or both of `path` and `configuration`.
-    #[error("plugins[{0}]: needs a name, and a path or a configuration")]
-    Entry(usize),
-    /// An entry for a plugin that reads no configuration.
-    #[error("plugins[{index}]: {name:?} has no configuration in this server")]
-    NoConfiguration {
+    /// A member that has no effect in this server.
+    #[error("{}: {member} is not supported in this server", path.display())]
+    NotSupported {
+        /// The file.
+        path: PathBuf,
+        /// The member.
+        member: &'static str,
+    },
+    /// An entry for a plugin that does not exist.
+    #[error("plugins[{index}]: there is no admission plugin {name:?}")]
+    NoPlugin {
         /// The position.
         index: usize,
         /// The plugin.
@@ -89,38 +279,58 @@ pub struct AdmissionConfiguration {
 }
 
 impl AdmissionConfiguration {
-    /// Reads a file and those that it refers to. Their paths are relative to it.
+    /// Reads a file and those that it refers to. Their paths are relative to it. A file may also be
+    /// the configuration of `ImagePolicyWebhook` and `PodNodeSelector` itself, as before there was
+    /// this kind.
+    ///
+    /// As in the reference, the first of several entries for a plugin counts, `configuration` is
+    /// preferred to `path`, and an entry with neither is that of a plugin without a configuration.
     ///
     /// # Errors
     ///
-    /// If a file cannot be read, is not YAML or JSON, or has an unknown kind; if an entry is
-    /// incomplete. The plugins check their configurations in
-    /// [`AdmissionOptions::build`].
+    /// If a file cannot be read, is not YAML or JSON, or has an unknown kind or unknown members; if
+    /// an entry is about a plugin that Kubernetes does not have, which the reference ignores: its
+    /// name is misspelt. The plugins check their configurations in [`AdmissionOptions::build`].
     pub fn load(path: &Path) -> Result<Self, AdmissionConfigError> {
         let document = read(path)?;
-        check_kind(path, &document, "AdmissionConfiguration", GROUP)?;
-        let mut plugins = Vec::new();
+        if is_of_former_plugins(&document) {
+            let plugins = [IMAGE_POLICY, POD_NODE_SELECTOR];
+            let plugins = plugins.map(|name| (name.to_owned(), document.clone())).into();
+            return Ok(Self { plugins });
+        }
+        check(path, &document, &[DOCUMENT])?;
+        let mut plugins: Vec<(String, Value)> = Vec::new();
         let entries = document["plugins"].as_array().into_iter().flatten();
         for (i, entry) in entries.enumerate() {
             let text = |member: &str| entry[member].as_str().unwrap_or_default();
             let name = text("name");
             let (other, inline) = (text("path"), &entry["configuration"]);
-            if name.is_empty() || inline.is_null() == other.is_empty() {
-                return Err(AdmissionConfigError::Entry(i));
+            let is_repeated = plugins.iter().any(|(plugin, _)| plugin == name);
+            if is_repeated || inline.is_null() && other.is_empty() {
+                continue;
             }
-            let Some((_, kind, group)) = KINDS.iter().find(|(plugin, _, _)| *plugin == name) else {
+            let Some((_, kinds)) = KINDS.iter().find(|(plugin, _)| *plugin == name) else {
+                if AdmissionOptions::knows(name) {
+                    tracing::warn!(plugin = name, "this plugin reads no configuration");
+                    continue;
+                }
                 let name = name.to_owned();
-                return Err(AdmissionConfigError::NoConfiguration { index: i, name });
+                return Err(AdmissionConfigError::NoPlugin { index: i, name });
             };
-            let (file, configuration) = match other.is_empty() {
-                true => (path.to_owned(), inline.clone()),
-                false => {
+            let (file, configuration) = match inline.is_null() {
+                false => (path.to_owned(), inline.clone()),
+                true => {
                     let file = path.parent().unwrap_or(Path::new("")).join(other);
                     let configuration = read(&file)?;
                     (file, configuration)
                 }
             };
-            check_kind(&file, &configuration, kind, group)?;
+            check(&file, &configuration, kinds)?;
+            for member in ["kubeConfigFile", "staticManifestsDir"] {
+                if configuration[member].as_str().is_some_and(|text| !text.is_empty()) {
+                    return Err(AdmissionConfigError::NotSupported { path: file, member });
+                }
+            }
             plugins.push((name.to_owned(), configuration));
         }
         Ok(Self { plugins })
@@ -133,6 +343,12 @@ impl AdmissionConfiguration {
             .into_iter()
             .fold(options, |options, (name, configuration)| options.configure(name, configuration))
     }
+}
+
+/// Whether a file is the configuration of the plugins that once read it themselves.
+fn is_of_former_plugins(document: &Value) -> bool {
+    let has = |member: &str| document.get(member).is_some();
+    !has("kind") && (has("imagePolicy") || has("podNodeSelectorPluginConfig"))
 }
 
 fn read(path: &Path) -> Result<Value, AdmissionConfigError> {
@@ -156,22 +372,29 @@ fn read(path: &Path) -> Result<Value, AdmissionConfigError> {
     })
 }
 
-fn check_kind(
-    path: &Path,
-    document: &Value,
-    kind: &str,
-    group: &str,
-) -> Result<(), AdmissionConfigError> {
+/// Checks the kind of a document, its members and their types.
+fn check(path: &Path, document: &Value, kinds: &[Kind]) -> Result<(), AdmissionConfigError> {
+    let Some(first) = kinds.first() else { return Ok(()) };
     let text = |member: &str| document[member].as_str().unwrap_or_default();
-    if kind.is_empty() || text("kind") == kind && text("apiVersion").starts_with(group) {
-        return Ok(());
+    let (version, name) = (text("apiVersion"), text("kind"));
+    let is_it = |kind: &&Kind| kind.name == name && kind.versions.contains(&version);
+    let path = path.to_owned();
+    let Some(kind) = kinds.iter().find(is_it) else {
+        return Err(AdmissionConfigError::Kind {
+            path,
+            expected: format!("{} in {}", first.name, first.versions.join(" or ")),
+            found_version: version.to_owned(),
+            found_kind: name.to_owned(),
+        });
+    };
+    let misfits = shape::misfits(document, &kind.shape);
+    if let Some(why) = misfits.other_type {
+        return Err(AdmissionConfigError::Syntax { path, why });
     }
-    Err(AdmissionConfigError::Kind {
-        path: path.to_owned(),
-        expected: format!("{kind} of {}", group.trim_end_matches('/')),
-        found_version: text("apiVersion").to_owned(),
-        found_kind: text("kind").to_owned(),
-    })
+    match kind.is_strict && !misfits.unknown.is_empty() {
+        true => Err(AdmissionConfigError::UnknownFields { path, names: misfits.unknown }),
+        false => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -200,17 +423,36 @@ mod tests {
             configuration.apply(AdmissionOptions::default().enable("EventRateLimit")).build();
         assert_eq!(
             error.unwrap_err().to_string(),
-            "the configuration of the admission plugin PodSecurity: defaults.enforce: must be one of privileged, baseline, restricted"
+            "couldn't init admission plugin \"PodSecurity\": PodSecurity configuration error: enforce: must be one of privileged, baseline, restricted"
         );
         for (plugins, error) in [
             (
-                "- name: Priority\n  configuration: {a: b}",
-                r#"plugins[0]: "Priority" has no configuration in this server"#,
+                "- name: MutatingAdmissionWebhook\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: /a}",
+                "/admission.yaml: kubeConfigFile is not supported in this server",
             ),
-            ("- name: PodSecurity", "plugins[0]: needs a name, and a path or a configuration"),
+            (
+                "- name: PodSecurty\n  configuration: {a: b}",
+                r#"plugins[0]: there is no admission plugin "PodSecurty""#,
+            ),
             (
                 "- name: ResourceQuota\n  path: rates.yaml",
-                r#"/rates.yaml: expected ResourceQuotaConfiguration of apiserver.config.k8s.io, found apiVersion "eventratelimit.admission.k8s.io/v1alpha1" and kind "Configuration""#,
+                r#"/rates.yaml: no kind "Configuration" is registered for version "eventratelimit.admission.k8s.io/v1alpha1": expected ResourceQuotaConfiguration in apiserver.config.k8s.io/v1"#,
+            ),
+            (
+                "- {name: PodSecurity, config: {}}\n- {nam: a}",
+                r#"/admission.yaml: strict decoding error: unknown field "plugins[0].config", unknown field "plugins[1].nam""#,
+            ),
+            (
+                "- name: PodSecurity\n  configuration: {apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, default: {enforce: baseline}, exemptions: {users: [a]}}",
+                r#"/admission.yaml: strict decoding error: unknown field "default", unknown field "exemptions.users""#,
+            ),
+            (
+                "- name: PodSecurity\n  configuration: {apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: 1}}",
+                "parse /admission.yaml: json: cannot unmarshal number into Go struct field PodSecurityDefaults.defaults.enforce of type string",
+            ),
+            (
+                "- name: PodSecurity\n  configuration: {apiVersion: pod-security.admission.config.k8s.io/v2, kind: PodSecurityConfiguration}",
+                r#"/admission.yaml: no kind "PodSecurityConfiguration" is registered for version "pod-security.admission.config.k8s.io/v2": expected PodSecurityConfiguration in pod-security.admission.config.k8s.io/v1 or pod-security.admission.config.k8s.io/v1beta1 or pod-security.admission.config.k8s.io/v1alpha1"#,
             ),
             (
                 "- name: EventRateLimit\n  path: absent.yaml",
@@ -222,7 +464,39 @@ mod tests {
         let other = load("kind: Other\n").unwrap_err();
         assert_eq!(
             other,
-            r#"/admission.yaml: expected AdmissionConfiguration of apiserver.config.k8s.io, found apiVersion "" and kind "Other""#
+            r#"/admission.yaml: no kind "Other" is registered for version "": expected AdmissionConfiguration in apiserver.config.k8s.io/v1 or apiserver.k8s.io/v1alpha1"#
         );
+    }
+
+    fn names(text: &str) -> Vec<String> {
+        load(text).unwrap().plugins.into_iter().map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn the_first_entry_of_a_plugin_counts_and_one_without_a_configuration_is_none() {
+        let head =
+            "apiVersion: apiserver.k8s.io/v1alpha1\nkind: AdmissionConfiguration\nplugins:\n";
+        let selectors = |text: &str| {
+            format!(
+                "- {{name: PodNodeSelector, configuration: {{podNodeSelectorPluginConfig: {{a: {text}}}}}, path: absent.yaml}}\n"
+            )
+        };
+        let other = "- name: PodSecurity\n- {name: Priority, configuration: {a: b}}\n";
+        let text = format!("{head}{other}{}{}", selectors("b=c"), selectors("1"));
+        assert_eq!(names(&text), ["PodNodeSelector"]);
+        let options = load(&text).unwrap().apply(AdmissionOptions::default());
+        options.enable("PodNodeSelector").build().unwrap();
+    }
+
+    /// Files from before there were AdmissionConfigurations.
+    #[test]
+    fn a_file_may_be_the_configuration_of_the_plugins_that_once_read_it() {
+        let text = "podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: env=test}\n";
+        assert_eq!(names(text), ["ImagePolicyWebhook", "PodNodeSelector"]);
+        let text = "imagePolicy: {kubeConfigFile: /a}\n";
+        assert_eq!(names(text), ["ImagePolicyWebhook", "PodNodeSelector"]);
+        let options = load(text).unwrap().apply(AdmissionOptions::default());
+        options.enable("PodNodeSelector").build().unwrap();
+        load("somethingElse: 1\n").unwrap_err();
     }
 }

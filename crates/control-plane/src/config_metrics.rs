@@ -6,6 +6,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use setpoint_object::time::Clock;
 use setpoint_runtime::metrics::Metrics;
+use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::sync::Arc;
 
@@ -31,11 +32,18 @@ struct State {
 }
 
 impl ConfigMetrics {
-    /// Registers the metrics of `authentication` or `authorization`.
+    /// Registers the metrics of `authentication`, `authorization` or `encryption`.
     pub fn register(metrics: &Metrics, subject: &'static str, clock: Clock) -> Self {
         let new = Self(Arc::new(Inner { subject, clock, state: Mutex::default() }));
         metrics.update(|registry| registry.register_collector(Box::new(new.clone())));
         new
+    }
+
+    /// The configuration with which the program starts, as it is in its file.
+    pub fn loaded(&self, document: &[u8]) {
+        let hash = Sha256::digest(document);
+        let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.0.state.lock().hash = Some(format!("sha256:{hex}"));
     }
 
     /// Counts one: the digest of the configuration that was taken; `None`: it was refused.
@@ -88,6 +96,14 @@ mod tests {
         let metrics = Metrics::new();
         let clock = Clock::starting_at(Timestamp::from_secs(7));
         let counted = ConfigMetrics::register(&metrics, "authorization", clock);
+        counted.loaded(b"abc");
+        let text = metrics.prometheus();
+        let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert!(
+            text.contains(&format!(r#"last_config_info{{hash="sha256:{digest}"}} 1"#)),
+            "{text}"
+        );
+        assert!(!text.contains("status="), "{text}");
         counted.reloaded(None);
         counted.reloaded(Some("sha256:ab"));
         counted.reloaded(Some("sha256:cd"));

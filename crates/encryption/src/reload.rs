@@ -3,6 +3,7 @@
 use crate::config::{self, ConfigError, EncryptionConfig};
 use crate::store::EncryptedStore;
 use sha2::{Digest as _, Sha256};
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
@@ -12,13 +13,19 @@ use tokio_util::sync::CancellationToken;
 pub const RELOAD_PERIOD: Duration = Duration::from_secs(60);
 
 /// Applies changes of a file to a store. Its owner runs it; it does nothing by itself.
-#[derive(Debug)]
 #[must_use = "a reloader does nothing until it is run"]
 pub struct Reloader {
     path: PathBuf,
     store: EncryptedStore,
     /// The hash of the content that was refused last, so that it is reported once.
     refused: Option<[u8; 32]>,
+    report: Box<dyn Fn(Option<&[u8; 32]>) + Send>,
+}
+
+impl fmt::Debug for Reloader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reloader").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 /// The result of a check of the file.
@@ -38,7 +45,14 @@ pub enum Look {
 impl Reloader {
     /// A reloader of `path` into `store`.
     pub fn new(path: impl Into<PathBuf>, store: EncryptedStore) -> Self {
-        Self { path: path.into(), store, refused: None }
+        Self { path: path.into(), store, refused: None, report: Box::new(|_| {}) }
+    }
+
+    /// Calls `report` after each change of the file: with the digest of the configuration that is
+    /// in use now, or without one if the file was refused. Must not block.
+    pub fn report(mut self, report: impl Fn(Option<&[u8; 32]>) + Send + 'static) -> Self {
+        self.report = Box::new(report);
+        self
     }
 
     /// Checks the file every [`RELOAD_PERIOD`] until `stop`. Dropping the future stops it at once.
@@ -54,12 +68,18 @@ impl Reloader {
             }
             let path = self.path.display().to_string();
             match self.look() {
-                Look::Taken => tracing::info!(path, "reloaded the encryption configuration"),
-                Look::Refused(error) => tracing::error!(
-                    path,
-                    error = &error as &dyn std::error::Error,
-                    "the new encryption configuration is invalid; the earlier one stays in use"
-                ),
+                Look::Taken => {
+                    tracing::info!(path, "reloaded the encryption configuration");
+                    (self.report)(Some(self.store.config().hash()));
+                }
+                Look::Refused(error) => {
+                    tracing::error!(
+                        path,
+                        error = &error as &dyn std::error::Error,
+                        "the new encryption configuration is invalid; the earlier one stays in use"
+                    );
+                    (self.report)(None);
+                }
                 Look::Same | Look::StillRefused => {}
             }
         }

@@ -17,7 +17,11 @@ pub const FILE_BYTES_MAX: usize = 1 << 20;
 pub const JWT_MAX: usize = 64;
 
 const KIND: &str = "AuthenticationConfiguration";
-const VERSIONS: [&str; 2] = ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1"];
+const VERSIONS: [&str; 3] = [
+    "apiserver.config.k8s.io/v1",
+    "apiserver.config.k8s.io/v1beta1",
+    "apiserver.config.k8s.io/v1alpha1",
+];
 
 /// Why a configuration is refused.
 #[derive(Debug, thiserror::Error)]

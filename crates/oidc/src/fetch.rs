@@ -4,11 +4,11 @@ use bytes::Bytes;
 use http::{Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use setpoint_object::time::Clock;
 use setpoint_serve::tls::TlsClock;
+use setpoint_webhook_client::Roots;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -56,31 +56,20 @@ pub enum FetchError {
     Timeout,
 }
 
-/// The authorities in a PEM text; `None`: those of the system.
+/// The authorities in a PEM text.
 ///
 /// # Errors
 ///
 /// There is none.
-pub(crate) fn roots(pem: Option<&str>) -> Result<RootCertStore, FetchError> {
+pub(crate) fn roots(pem: &str) -> Result<Roots, FetchError> {
+    Roots::parse(pem.as_bytes()).map_err(|_| FetchError::Authority)
+}
+
+/// The authorities of the system.
+fn system_roots() -> Result<RootCertStore, FetchError> {
     let mut roots = RootCertStore::empty();
-    match pem {
-        Some(pem) => {
-            for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-                let certificate = certificate.map_err(|_| FetchError::Authority)?;
-                roots.add(certificate).map_err(|_| FetchError::Authority)?;
-            }
-            if roots.is_empty() {
-                return Err(FetchError::Authority);
-            }
-        }
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            if roots.is_empty() {
-                return Err(FetchError::NoRoots);
-            }
-        }
-    }
-    Ok(roots)
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() { Err(FetchError::NoRoots) } else { Ok(roots) }
 }
 
 /// Reads documents of servers that certain authorities have signed for.
@@ -88,20 +77,29 @@ pub(crate) fn roots(pem: Option<&str>) -> Result<RootCertStore, FetchError> {
 pub(crate) struct Fetcher(Arc<ClientConfig>);
 
 impl Fetcher {
-    /// `authority`: PEM; `None`: those of the system.
+    /// `authority`: PEM; `None`: those of the system. As in Go, a server's certificate may itself be
+    /// the authority.
     ///
     /// # Errors
     ///
-    /// As [`roots`].
+    /// The authority has no certificate, or TLS cannot be set up.
     pub(crate) fn new(authority: Option<&str>, clock: &Clock) -> Result<Self, FetchError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let clock = clock.clone();
         let time = Arc::new(TlsClock(move || clock.now().0));
-        let mut config = ClientConfig::builder_with_details(provider, time)
+        let builder = ClientConfig::builder_with_details(provider.clone(), time)
             .with_safe_default_protocol_versions()
-            .map_err(FetchError::Tls)?
-            .with_root_certificates(roots(authority)?)
-            .with_no_client_auth();
+            .map_err(FetchError::Tls)?;
+        let builder = match authority {
+            None => builder.with_root_certificates(system_roots()?),
+            Some(authority) => {
+                let verifier = roots(authority)?.verifier(provider);
+                let verifier = verifier
+                    .map_err(|error| FetchError::Tls(rustls::Error::General(error.to_string())))?;
+                builder.dangerous().with_custom_certificate_verifier(verifier)
+            }
+        };
+        let mut config = builder.with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self(Arc::new(config)))
     }
@@ -237,6 +235,6 @@ mod tests {
             let error = fetcher.get(url, 10).await.unwrap_err();
             assert!(matches!(error, FetchError::Url(_)), "{url}: {error}");
         }
-        assert!(matches!(roots(Some("no PEM")), Err(FetchError::Authority)));
+        assert!(matches!(roots("no PEM"), Err(FetchError::Authority)));
     }
 }

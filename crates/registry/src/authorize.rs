@@ -61,6 +61,12 @@ pub trait Authorizer: Debug + Send + Sync {
         request: &'a Attributes,
     ) -> BoxFuture<'a, Result<Decision, ApiError>>;
 
+    /// Whether its error ends the chain: the request is refused, whatever later authorizers would
+    /// say. Default: false.
+    fn fails_closed(&self) -> bool {
+        false
+    }
+
     /// The rules that a user holds in a namespace (empty: in the whole cluster), for
     /// SelfSubjectRulesReviews and for writers of roles: who holds the rights of a role may give
     /// it. `None`: it does not decide by rules. Default: `None`.
@@ -207,7 +213,12 @@ impl Chain {
                     reasons = format!("{reasons}{comma}{reason}");
                 }
                 Ok(decision) => return Ok(decision),
-                Err(error) => failure = Some(error),
+                Err(error) => {
+                    failure = Some(error);
+                    if authorizer.fails_closed() {
+                        break;
+                    }
+                }
             }
         }
         match failure {
@@ -270,12 +281,16 @@ impl Chain {
         };
         figures.authorized(decided, begun.elapsed());
         let (word, reason) = match &decision {
-            Ok(Decision::Allow(reason)) => ("allow", reason.as_str()),
-            Ok(Decision::Deny(reason) | Decision::NoOpinion(reason)) => ("forbid", reason.as_str()),
-            Err(_) => ("forbid", "internal error"),
+            Ok(Decision::Allow(reason)) => (Some("allow"), reason.as_str()),
+            Ok(Decision::Deny(reason) | Decision::NoOpinion(reason)) => {
+                (Some("forbid"), reason.as_str())
+            }
+            Err(_) => (None, "internal error"),
         };
         let reason = if reason.is_empty() { Cow::default() } else { reason.to_owned().into() };
-        request.annotate_with("authorization.k8s.io/decision".into(), word.into());
+        if let Some(word) = word {
+            request.annotate_with("authorization.k8s.io/decision".into(), word.into());
+        }
         request.annotate_with("authorization.k8s.io/reason".into(), reason);
         match decision? {
             Decision::Allow(_) => Ok(()),
@@ -375,6 +390,35 @@ mod tests {
             check(vec![Err(0), none("")]).await,
             "500 Internal error occurred: out of reach"
         );
+    }
+
+    /// An authorizer that cannot decide, and lets nobody else.
+    #[derive(Debug)]
+    struct Closed;
+    impl Authorizer for Closed {
+        fn authorize<'a>(
+            &'a self,
+            _request: &'a Attributes,
+        ) -> BoxFuture<'a, Result<Decision, ApiError>> {
+            async { Err(ApiError::internal("out of reach")) }.boxed()
+        }
+        fn fails_closed(&self) -> bool {
+            true
+        }
+    }
+
+    #[tokio::test]
+    async fn an_error_ends_the_chain_if_the_authorizer_fails_closed() {
+        let allows = || Arc::new(Answers(Ok(Decision::Allow(String::new()))));
+        let bob = request(Identity::new("bob", []));
+        let chain = Chain::new(vec![Arc::new(Closed), allows()]);
+        assert_eq!(chain.authorize(&bob, &Figures::default()).await.unwrap_err().code(), 500);
+        // Without a decision.
+        let annotations: Vec<_> = bob.audit_annotations().into_iter().collect();
+        let reason = ("authorization.k8s.io/reason".to_owned(), "internal error".to_owned());
+        assert_eq!(annotations, [reason]);
+        let chain = Chain::new(vec![allows(), Arc::new(Closed)]);
+        assert!(chain.authorize(&bob, &Figures::default()).await.is_ok());
     }
 
     #[derive(Debug)]

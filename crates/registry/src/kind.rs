@@ -68,6 +68,7 @@ pub use compiled::CompiledKind;
 pub use fill::Fill;
 pub(crate) use format::canonical_ip;
 pub use rows::of;
+pub(crate) use template::toleration_errors;
 
 pub(crate) use apiextensions::custom_resource_definition::CLEANUP_FINALIZER;
 

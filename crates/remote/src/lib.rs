@@ -34,11 +34,15 @@ pub struct Retry {
     pub pause: Duration,
     /// By how much each pause is longer than the one before.
     pub growth: f64,
+    /// Whether every error leads to another attempt, also one for which that makes no sense: the
+    /// server has refused the document, or did not answer in time.
+    pub whatever: bool,
 }
 
 impl Retry {
     /// The attempts of a [review](Remote::review); the request's deadline may end them earlier.
-    pub const REVIEW: Self = Self { attempts: 3, pause: Duration::from_millis(200), growth: 2.0 };
+    pub const REVIEW: Self =
+        Self { attempts: 3, pause: Duration::from_millis(200), growth: 2.0, whatever: false };
 }
 
 /// Why a remote server cannot be used.
@@ -85,7 +89,8 @@ pub enum RemoteError {
 pub struct PostError {
     /// What went wrong.
     pub message: String,
-    /// Another attempt may succeed: the server was not reached, is busy or has failed.
+    /// Another attempt makes sense: the server was not reached, is busy or has failed. Not if it
+    /// did not answer in time: that would multiply the time that the caller waits.
     pub may_repeat: bool,
 }
 
@@ -197,11 +202,12 @@ impl Remote {
         loop {
             let error = match self.post(json.clone(), attempt_max).await {
                 Ok(answer) => return Ok(answer),
-                Err(error) if !error.may_repeat || is_last || attempt >= retry.attempts => {
-                    return Err(error);
-                }
                 Err(error) => error,
             };
+            let may_repeat = error.may_repeat || retry.whatever;
+            if !may_repeat || is_last || attempt >= retry.attempts {
+                return Err(error);
+            }
             tracing::debug!(%error, attempt, "a document is posted again");
             tokio::select! {
                 // Cancel safe: both only wait. `hurry` is not polled after it was ready.
@@ -238,7 +244,7 @@ impl Remote {
             Ok(Err(error)) => Err(PostError { message: error.to_string(), may_repeat: true }),
             Err(_) => {
                 let message = "context deadline exceeded".to_owned();
-                Err(PostError { message, may_repeat: true })
+                Err(PostError { message, may_repeat: false })
             }
         }
     }

@@ -5,7 +5,7 @@ use crate::connect::{ConnectError, Connector, ServiceResolver, io_text};
 use crate::error::CallError;
 use crate::response::{PERMIT_BYTES, ReadError, interpret, read, retry_after};
 use crate::tasks::Tasks;
-use crate::tls::{self, Identity, Roots, roots, system_roots};
+use crate::tls::{self, Identity, Roots, system_roots};
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderValue, Method, Request};
@@ -229,7 +229,7 @@ impl Inner {
     async fn tls(&self, config: &ClientConfig) -> Result<rustls::ClientConfig, ConfigError> {
         let roots = match config.ca_bundle.is_empty() {
             true => self.system_roots.get_or_init(system_roots).await.clone()?,
-            false => roots(&config.ca_bundle)?,
+            false => Roots::parse(&config.ca_bundle)?,
         };
         tls::config(Some(roots), self.identity.as_ref(), &self.clock)
     }

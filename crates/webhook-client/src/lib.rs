@@ -48,5 +48,5 @@ pub use client::{
 pub use config::{ClientConfig, ConfigError, Endpoint, Service};
 pub use connect::{Address, ResolveError, ServiceResolver};
 pub use error::CallError;
-pub use tls::Identity;
+pub use tls::{Identity, Roots};
 pub use transport::{Lane, Transport, TransportError, Trust};

@@ -36,7 +36,7 @@ impl fmt::Debug for Identity {
 /// Whom to trust: authorities, and certificates without one. Go accepts a server's certificate that
 /// is itself among the roots, and controller-runtime's envtest passes no other for its webhooks.
 #[derive(Debug, Clone)]
-pub(crate) struct Roots {
+pub struct Roots {
     authorities: Arc<RootCertStore>,
     certificates: Arc<[CertificateDer<'static>]>,
 }
@@ -63,18 +63,12 @@ pub(crate) fn config(
         Some(Roots { authorities, certificates }) if certificates.is_empty() => {
             builder.with_root_certificates(authorities)
         }
-        roots => {
-            let trusted = match roots {
-                None => Trusted::Anyone,
-                Some(Roots { authorities, certificates }) => {
-                    let verifier =
-                        WebPkiServerVerifier::builder_with_provider(authorities, provider.clone());
-                    let verifier = verifier.build();
-                    let verifier = verifier.map_err(|error| ConfigError::Tls(error.to_string()))?;
-                    Trusted::Roots { verifier, certificates }
-                }
-            };
-            let verifier = Arc::new(Verifier { provider, trusted });
+        Some(roots) => {
+            let verifier = roots.verifier(provider)?;
+            builder.dangerous().with_custom_certificate_verifier(verifier)
+        }
+        None => {
+            let verifier = Arc::new(Verifier { provider, trusted: Trusted::Anyone });
             builder.dangerous().with_custom_certificate_verifier(verifier)
         }
     };
@@ -89,20 +83,38 @@ pub(crate) fn config(
     Ok(tls)
 }
 
-/// The certificates of a PEM text.
-///
-/// # Errors
-///
-/// There is none.
-pub(crate) fn roots(pem: &[u8]) -> Result<Roots, ConfigError> {
-    let mut authorities = RootCertStore::empty();
-    // Like Go, ignores blocks that are not certificates.
-    let mut certificates: Vec<_> = CertificateDer::pem_slice_iter(pem).flatten().collect();
-    certificates.retain(|certificate| authorities.add(certificate.clone()).is_ok());
-    if certificates.is_empty() {
-        return Err(ConfigError::CaBundle);
+impl Roots {
+    /// The certificates of a PEM text.
+    ///
+    /// # Errors
+    ///
+    /// There is none.
+    pub fn parse(pem: &[u8]) -> Result<Self, ConfigError> {
+        let mut authorities = RootCertStore::empty();
+        // Like Go, ignores blocks that are not certificates.
+        let mut certificates: Vec<_> = CertificateDer::pem_slice_iter(pem).flatten().collect();
+        certificates.retain(|certificate| authorities.add(certificate.clone()).is_ok());
+        if certificates.is_empty() {
+            return Err(ConfigError::CaBundle);
+        }
+        Ok(Self { authorities: Arc::new(authorities), certificates: certificates.into() })
     }
-    Ok(Roots { authorities: Arc::new(authorities), certificates: certificates.into() })
+
+    /// Verifies servers.
+    ///
+    /// # Errors
+    ///
+    /// TLS cannot be set up.
+    pub fn verifier(
+        self,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Arc<dyn ServerCertVerifier>, ConfigError> {
+        let Self { authorities, certificates } = self;
+        let verifier = WebPkiServerVerifier::builder_with_provider(authorities, provider.clone());
+        let verifier = verifier.build().map_err(|error| ConfigError::Tls(error.to_string()))?;
+        let trusted = Trusted::Roots { verifier, certificates };
+        Ok(Arc::new(Verifier { provider, trusted }))
+    }
 }
 
 /// The certificates of the system.

@@ -4,7 +4,7 @@ use crate::client::{cause, hyper_text};
 use crate::config::ConfigError;
 use crate::connect::{Address, ConnectError, Stream, dial, handshake};
 use crate::tasks::Tasks;
-use crate::tls::{self, Identity, roots, system_roots};
+use crate::tls::{self, Identity, Roots, system_roots};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response, Uri, Version};
@@ -98,7 +98,7 @@ where
         clock: &Clock,
     ) -> Result<Self, ConfigError> {
         let roots = match trust {
-            Trust::Bundle(pem) => Some(roots(pem)?),
+            Trust::Bundle(pem) => Some(Roots::parse(pem)?),
             Trust::System => Some(system_roots().await?),
             Trust::Anyone => None,
         };

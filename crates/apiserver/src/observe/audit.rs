@@ -112,7 +112,7 @@ pub struct AuditEvent {
     pub code: Option<u16>,
     /// When the request arrived.
     pub received: Timestamp,
-    /// When this stage was reached.
+    /// When this stage was reached: for `RequestReceived`, when the request arrived.
     pub reached: Timestamp,
     /// The authenticated user; the request's is another one if it is impersonated.
     pub user: Identity,

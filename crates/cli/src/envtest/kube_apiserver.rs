@@ -112,16 +112,6 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
     options.push(format!("--bind-address={}", own("bind-address").unwrap_or("0.0.0.0")));
     let log = own("audit-log-path");
     options.extend(log.map(|path| format!("--audit-log-path={path}")));
-    match own("audit-policy-file") {
-        Some(policy) if log.or(own("audit-webhook-config-file")).is_some() => {
-            options.push(format!("--audit-policy-file={policy}"));
-        }
-        Some(_) => {
-            let why = "without --audit-log-path nothing is recorded".to_owned();
-            translated.ignored.push(("audit-policy-file".to_owned(), why));
-        }
-        None => {}
-    }
     let modes = authorization_modes(given, &mut translated.ignored);
     match modes {
         Some(modes) => options.push(format!("--authorization-mode={modes}")),
@@ -397,6 +387,7 @@ mod tests {
                     name if name.ends_with("-wait") || name.ends_with("-backoff") => "=1s",
                     name if name.ends_with("-enable") => "=true",
                     name if name.ends_with("-file") => "=/f",
+                    "audit-log-format" => "=legacy",
                     _ => "=1",
                 },
                 (Same | List, "service-account-max-token-expiration") => "=1h",
@@ -487,6 +478,7 @@ mod tests {
             [
                 "--enable-admission-plugins=A",
                 "--enable-admission-plugins=B,C",
+                "--audit-policy-file=/p",
                 "--enable-bootstrap-token-auth",
                 "--secure-port=2",
                 "--bind-address=0.0.0.0",

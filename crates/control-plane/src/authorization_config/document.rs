@@ -3,8 +3,7 @@
 use super::{ConfiguredAuthorizers, validate};
 use crate::remote::RemoteError;
 use serde::{Deserialize, Deserializer};
-use setpoint_cel::value::Duration as GoDuration;
-use setpoint_object::field;
+use setpoint_object::{duration, field};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,7 +12,11 @@ use std::time::Duration;
 pub const FILE_BYTES_MAX: usize = 1 << 20;
 
 const KIND: &str = "AuthorizationConfiguration";
-const VERSIONS: [&str; 2] = ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1"];
+const VERSIONS: [&str; 3] = [
+    "apiserver.config.k8s.io/v1",
+    "apiserver.config.k8s.io/v1beta1",
+    "apiserver.config.k8s.io/v1alpha1",
+];
 
 /// Why a configuration is refused.
 #[derive(Debug, thiserror::Error)]
@@ -188,11 +191,7 @@ impl Length {
 impl<'de> Deserialize<'de> for Length {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let length = GoDuration::parse(&text).ok_or_else(|| {
-            let quoted = field::quote(&text);
-            serde::de::Error::custom(format!("time: invalid duration {quoted}"))
-        })?;
-        Ok(Self(length.nanos()))
+        duration::parse(&text).map(Self).map_err(serde::de::Error::custom)
     }
 }
 

@@ -135,7 +135,11 @@ fn connection(webhook: &WebhookConfig, path: &Path, errors: &mut Vec<Error>) {
         }
         (other, _) => {
             let known = ["InClusterConfig", "KubeConfigFile"];
-            errors.push(Error::not_supported(path.child("type"), &json!(other), &known));
+            // As the reference, which shows more than the type.
+            let mut error = Error::not_supported(path.child("type"), &json!(other), &known);
+            let (kind, file) = (json!(other), json!(file));
+            error.shown = Some(format!(r#"{{"Type":{kind},"KubeConfigFile":{file}}}"#));
+            errors.push(error);
         }
     }
 }

@@ -20,8 +20,8 @@ pub struct AccessWebhookOptions {
     pub authorized_ttl: Duration,
     /// How long any other decision is cached. Default: 30 s; zero: not cached.
     pub unauthorized_ttl: Duration,
-    /// Whether requests are refused while the webhook does not answer. Default: false, the next
-    /// authorizer decides.
+    /// Whether requests are refused, with a 500, while the webhook does not answer. Default: false,
+    /// the next authorizer decides, and the 500 is the answer if none allows the request.
     pub fails_closed: bool,
 }
 
@@ -66,7 +66,7 @@ impl ReviewVersion {
 /// | `allowed: true` | allow |
 /// | `denied: true` | deny: no further authorizer is called |
 /// | neither | no opinion |
-/// | no answer after three attempts | no opinion, or deny with `fails_closed` |
+/// | no answer in time, or none after three attempts | an error; with `fails_closed`, no further authorizer is called |
 ///
 /// A request that does not meet the [match conditions](Self::match_conditions) is not sent to the
 /// server.
@@ -157,7 +157,7 @@ impl AccessWebhook {
         match self.conditions.evaluate(&spec).await {
             Verdict::Met => {}
             Verdict::Unmet => return Ok(Decision::NoOpinion(String::new())),
-            Verdict::Failed(error) => return self.without_answer(error),
+            Verdict::Failed(error) => return Err(ApiError::internal(error)),
         }
         if self.version == ReviewVersion::V1Beta1
             && let Some(members) = spec.as_object_mut()
@@ -178,7 +178,7 @@ impl AccessWebhook {
             Ok(answer) => answer,
             Err(error) => {
                 tracing::warn!(%error, "ask the authorization webhook");
-                return self.without_answer(error);
+                return Err(ApiError::internal(error));
             }
         };
         let status = &answer["status"];
@@ -195,14 +195,6 @@ impl AccessWebhook {
         self.answers.keep(&question, decision.clone(), ttl);
         Ok(decision)
     }
-
-    /// The decision if the webhook cannot be called.
-    fn without_answer(&self, error: String) -> Result<Decision, ApiError> {
-        match self.options.fails_closed {
-            true => Ok(Decision::Deny(error)),
-            false => Err(ApiError::internal(error)),
-        }
-    }
 }
 
 impl Authorizer for AccessWebhook {
@@ -211,6 +203,10 @@ impl Authorizer for AccessWebhook {
         request: &'a Attributes,
     ) -> BoxFuture<'a, Result<Decision, ApiError>> {
         self.decide(request).boxed()
+    }
+
+    fn fails_closed(&self) -> bool {
+        self.options.fails_closed
     }
 }
 

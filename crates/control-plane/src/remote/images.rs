@@ -136,7 +136,8 @@ impl ImagePolicyWebhook {
         let review = json!({
             "kind": "ImageReview", "apiVersion": "imagepolicy.k8s.io/v1alpha1", "spec": spec,
         });
-        let retry = Retry { attempts: ATTEMPTS, pause: self.settings.pause, growth: GROWTH };
+        let pause = self.settings.pause;
+        let retry = Retry { attempts: ATTEMPTS, pause, growth: GROWTH, whatever: false };
         let json = review.to_string().into_bytes();
         let answer = self.remote.post_repeatedly(json, ATTEMPT_MAX, retry, pending()).await?;
         let answer: Value = serde_json::from_str(&answer)

@@ -1,6 +1,6 @@
 //! The file as a tree, traversed by hand.
 
-use super::error::{ConfigError, Fault, Violation};
+use super::error::{ConfigError, Fault, Violation, shown};
 use super::{FILE_BYTES_MAX, rules};
 use crate::cipher::Kind;
 use crate::provider::{Key, Provider};
@@ -123,7 +123,7 @@ impl Reader {
         let before = self.faults.len();
         let elements = self.elements(&place, members.get("resources"));
         if elements.is_empty() && self.faults.len() == before {
-            self.fault(&place, Violation::NoElement("resources"));
+            self.fault(&place, Violation::NoElement("resources".to_owned()));
         }
         let elements = elements.iter().enumerate();
         let entries: Vec<Entry> = elements
@@ -154,7 +154,7 @@ impl Reader {
         let names_place = place.member("resources");
         let elements = self.elements(&names_place, members.get("resources"));
         if elements.is_empty() {
-            self.fault(&names_place, Violation::NoElement("resources"));
+            self.fault(&names_place, Violation::NoElement(names_place.0.clone()));
         }
         let mut names = Vec::new();
         for (idx, element) in elements.iter().enumerate() {
@@ -171,7 +171,7 @@ impl Reader {
         let place = place.member("providers");
         let elements = self.elements(&place, members.get("providers"));
         if elements.is_empty() {
-            self.fault(&place, Violation::NoElement("providers"));
+            self.fault(&place, Violation::NoElement(place.0.clone()));
         }
         let elements = elements.iter().enumerate();
         let providers = elements
@@ -217,7 +217,7 @@ impl Reader {
         let place = place.member("keys");
         let elements = self.elements(&place, members.get("keys"));
         if elements.is_empty() {
-            self.fault(&place, Violation::NoElement("keys"));
+            self.fault(&place, Violation::NoElement("keys".to_owned()));
         }
         let elements = elements.iter().enumerate();
         let keys = elements
@@ -252,12 +252,4 @@ impl Reader {
         }
         key
     }
-}
-
-/// A word of the file that may be shown. Longer words than any valid one may be a secret in the
-/// wrong place.
-fn shown(word: &str) -> &str {
-    const WORD_BYTES_MAX: usize = 30;
-    let is_word = word.bytes().all(|b| b.is_ascii_alphanumeric() || b"./-_".contains(&b));
-    if is_word && word.len() <= WORD_BYTES_MAX { word } else { "…" }
 }

@@ -33,7 +33,7 @@ pub enum ConfigError {
     },
     /// It is valid YAML or JSON, but an invalid configuration. Has every fault, at most
     /// [`FAULTS_MAX`](Self::FAULTS_MAX).
-    #[error("the encryption configuration is invalid: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    #[error("the encryption configuration is invalid: {}", joined(.0, ", ", true))]
     Faults(Vec<Fault>),
 }
 
@@ -74,9 +74,9 @@ pub enum Violation {
         /// `a string`, `a list` or `an object`.
         wanted: &'static str,
     },
-    /// An empty list.
+    /// An empty list, by its name in Kubernetes' text.
     #[error("Required value: at least one {0} is required")]
-    NoElement(&'static str),
+    NoElement(String),
     /// A missing member.
     #[error("Required value: {0} is a mandatory field for a key")]
     NoMember(&'static str),
@@ -98,7 +98,8 @@ pub enum Violation {
     Base64,
     /// A secret of a length that the cipher does not support.
     #[error(
-        "Invalid value: \"REDACTED\": secret is not of the expected length, got {got}, expected one of {wanted:?}"
+        "Invalid value: \"REDACTED\": secret is not of the expected length, got {got}, expected one of [{}]",
+        joined(wanted, " ", false)
     )]
     KeyBytes {
         /// Its length in bytes.
@@ -106,14 +107,15 @@ pub enum Violation {
         /// The supported lengths.
         wanted: &'static [usize],
     },
-    /// The same resource twice in one list.
-    #[error("the same resource cannot be specified multiple times")]
-    Duplicate,
-    /// A resource and a wildcard that covers it in one list.
+    /// The same resource twice in this list.
+    #[error("Invalid value: {}: the same resource cannot be specified multiple times", list(.0))]
+    Duplicate(Vec<String>),
+    /// A resource and a wildcard that covers it in this list.
     #[error(
-        "using overlapping resources such as 'secrets' and '*.' in the same resource list is not allowed as they will be masked"
+        "Invalid value: {}: using overlapping resources such as 'secrets' and '*.' in the same resource list is not allowed as they will be masked",
+        list(.0)
     )]
-    Overlap,
+    Overlap(Vec<String>),
     /// `Secrets`.
     #[error("Invalid value: {0:?}: resource name should not contain capital letters")]
     Capital(String),
@@ -146,4 +148,23 @@ pub enum Violation {
         /// The rule that covers it.
         rule: String,
     },
+}
+
+/// Joins items. Several are in brackets if that is wanted.
+fn joined<T: ToString>(items: &[T], separator: &str, in_brackets: bool) -> String {
+    let text = items.iter().map(ToString::to_string).collect::<Vec<_>>().join(separator);
+    if in_brackets && items.len() > 1 { format!("[{text}]") } else { text }
+}
+
+/// Names as a list in JSON.
+fn list(names: &[String]) -> String {
+    serde_json::Value::from(names).to_string()
+}
+
+/// A word of the file that may be shown. Longer words than any valid one may be a secret in the
+/// wrong place.
+pub(super) fn shown(word: &str) -> &str {
+    const WORD_BYTES_MAX: usize = 30;
+    let is_word = word.bytes().all(|b| b.is_ascii_alphanumeric() || b"./-_*".contains(&b));
+    if is_word && word.len() <= WORD_BYTES_MAX { word } else { "…" }
 }

@@ -1,6 +1,6 @@
 //! Rules for names of resources.
 
-use super::error::Violation;
+use super::error::{Violation, shown};
 use crate::resource::GroupResource;
 use std::collections::BTreeSet;
 
@@ -29,16 +29,17 @@ pub(super) fn name_fault(name: &str) -> Option<Violation> {
 }
 
 /// The problems of the names of one list: at most one of each kind, as in Kubernetes.
-pub(super) fn list_faults(names: &[&str]) -> impl Iterator<Item = Violation> {
-    let names: Vec<_> = names.iter().map(|name| GroupResource::parse(name)).collect();
+pub(super) fn list_faults(texts: &[&str]) -> impl Iterator<Item = Violation> {
+    let names: Vec<_> = texts.iter().map(|name| GroupResource::parse(name)).collect();
     let distinct: BTreeSet<_> = names.iter().collect();
     let is_all = |name: &GroupResource| name.group == "*" && name.resource == "*";
     let covers = |one: &GroupResource, other: &GroupResource| {
         one != other && (is_all(one) || one.group == other.group && one.resource == "*")
     };
     let overlaps = distinct.iter().any(|one| distinct.iter().any(|other| covers(one, other)));
-    let duplicates = (distinct.len() < names.len()).then_some(Violation::Duplicate);
-    duplicates.into_iter().chain(overlaps.then_some(Violation::Overlap))
+    let texts = || texts.iter().map(|text| shown(text).to_owned()).collect();
+    let duplicates = (distinct.len() < names.len()).then(|| Violation::Duplicate(texts()));
+    duplicates.into_iter().chain(overlaps.then(|| Violation::Overlap(texts())))
 }
 
 /// What earlier entries cover.

@@ -134,11 +134,11 @@ fn faults_have_their_place_and_kubernetes_texts() {
         ("  {}".to_owned(), "resources: expected a list"),
         (
             "- providers: [{identity: {}}]".to_owned(),
-            "resources[0].resources: Required value: at least one resources is required",
+            "resources[0].resources: Required value: at least one resources[0].resources is required",
         ),
         (
             "- resources: [secrets]".to_owned(),
-            "resources[0].providers: Required value: at least one providers is required",
+            "resources[0].providers: Required value: at least one resources[0].providers is required",
         ),
         (
             provider("{}"),
@@ -176,7 +176,7 @@ fn faults_have_their_place_and_kubernetes_texts() {
         ),
         (
             provider("aescbc: {keys: [{name: a, secret: YWJj}]}"),
-            "resources[0].providers[0].aescbc.keys[0].secret: Invalid value: \"REDACTED\": secret is not of the expected length, got 3, expected one of [16, 24, 32]",
+            "resources[0].providers[0].aescbc.keys[0].secret: Invalid value: \"REDACTED\": secret is not of the expected length, got 3, expected one of [16 24 32]",
         ),
         (
             provider("secretbox: {keys: [{name: a, secret: AAECAwQFBgcICQoLDA0ODw==}]}"),
@@ -212,15 +212,15 @@ fn faults_have_their_place_and_kubernetes_texts() {
         ),
         (
             resources("secrets, secrets"),
-            "resources[0].resources: the same resource cannot be specified multiple times",
+            "resources[0].resources: Invalid value: [\"secrets\",\"secrets\"]: the same resource cannot be specified multiple times",
         ),
         (
             resources("secrets, '*.'"),
-            "resources[0].resources: using overlapping resources such as 'secrets' and '*.' in the same resource list is not allowed as they will be masked",
+            "resources[0].resources: Invalid value: [\"secrets\",\"*.\"]: using overlapping resources such as 'secrets' and '*.' in the same resource list is not allowed as they will be masked",
         ),
         (
             resources("'*.apps', '*.*'"),
-            "resources[0].resources: using overlapping resources such as 'secrets' and '*.' in the same resource list is not allowed as they will be masked",
+            "resources[0].resources: Invalid value: [\"*.apps\",\"*.*\"]: using overlapping resources such as 'secrets' and '*.' in the same resource list is not allowed as they will be masked",
         ),
         (
             entry("'*.'", "a") + &entry("events, secrets", "b"),
@@ -236,11 +236,25 @@ fn faults_have_their_place_and_kubernetes_texts() {
         ),
         (
             format!("{}- resources: [pods]\n  providers: []\n  more: 1\n", entry("secrets", "a")),
-            "resources[1].more: unknown field; resources[1].providers: Required value: at least one providers is required",
+            "resources[1].more: unknown field; resources[1].providers: Required value: at least one resources[1].providers is required",
         ),
     ] {
         assert_eq!(faults(config(&text)).join("; "), expected, "{text}");
     }
+}
+
+#[test]
+fn several_faults_are_a_list() {
+    let error = config("- {}").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the encryption configuration is invalid: [resources[0].resources: Required value: at least one resources[0].resources is required, resources[0].providers: Required value: at least one resources[0].providers is required]"
+    );
+    let error = config("  []").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the encryption configuration is invalid: resources: Required value: at least one resources is required"
+    );
 }
 
 #[test]

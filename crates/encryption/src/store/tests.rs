@@ -272,9 +272,13 @@ async fn a_changed_file_is_applied_and_an_invalid_one_is_not() {
     write(&[GCM, TWO]);
     let stop = tokio_util::sync::CancellationToken::new();
     let mut tasks = tokio::task::JoinSet::new();
+    let reports = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let reported = reports.clone();
+    let reloader = reloader.report(move |hash| reported.lock().push(hash.copied()));
     tasks.spawn(reloader.run(stop.clone()));
     tokio::time::sleep(RELOAD_PERIOD + Duration::from_secs(1)).await;
     assert_eq!(get(&store, SECRET).await.unwrap(), "hunter2");
+    assert_eq!(*reports.lock(), [Some(*store.config().hash())]);
     let ended = loop {
         if let Err(error) = feed.next().await {
             break error;
@@ -288,6 +292,10 @@ async fn a_changed_file_is_applied_and_an_invalid_one_is_not() {
     store.set_config(self::config(&[TWO, GCM]));
     put(&store, SECRET, "hunter3").await;
     while feed.next().await.unwrap().revision < store.revision().await.unwrap() {}
+    // A file that stays invalid is reported once.
+    write(&["rot13: {}"]);
+    tokio::time::sleep(2 * RELOAD_PERIOD + Duration::from_secs(1)).await;
+    assert_eq!(reports.lock()[1..], [None]);
     stop.cancel();
     tasks.join_next().await.unwrap().unwrap();
 }

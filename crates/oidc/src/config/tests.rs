@@ -42,11 +42,12 @@ fn documents_are_read_strictly() {
     };
     let yaml = "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\n";
     assert_eq!(parse(yaml), "0 issuers");
+    assert_eq!(parse(&yaml.replace("beta", "alpha")), "0 issuers");
     assert_eq!(parse(&format!("{yaml}jwt: [{{}}]\nanonymous: {{enabled: true}}")), "1 issuers");
     assert_eq!(parse(""), "empty config data");
     assert_eq!(
         parse("apiVersion: v1\nkind: Pod"),
-        r#"no kind "Pod" is registered for version "v1": expected AuthenticationConfiguration in apiserver.config.k8s.io/v1 or apiserver.config.k8s.io/v1beta1"#
+        r#"no kind "Pod" is registered for version "v1": expected AuthenticationConfiguration in apiserver.config.k8s.io/v1 or apiserver.config.k8s.io/v1beta1 or apiserver.config.k8s.io/v1alpha1"#
     );
     let unknown = parse(&format!("{yaml}jwt: [{{issuer: {{urll: a}}, b: 1}}]\nc: 2"));
     assert!(unknown.starts_with("strict decoding error: "), "{unknown}");

@@ -92,7 +92,7 @@ fn issuer(issuer: &Issuer, path: &Path, disallowed: &[String], errors: &mut Vec<
     audiences(issuer, path, errors);
     let authority = &issuer.certificate_authority;
     if !authority.is_empty()
-        && let Err(error) = fetch::roots(Some(authority))
+        && let Err(error) = fetch::roots(authority)
     {
         let path = path.child("certificateAuthority");
         errors.push(Error::invalid(path, &json!("<omitted>"), error.to_string()));

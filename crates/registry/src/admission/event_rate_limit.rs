@@ -7,12 +7,14 @@
 //! the longest unused first.
 use super::{Admission, Operation, Review};
 use crate::kind::core::event::LimitType;
+use crate::kind::text;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::Value;
-use setpoint_object::ApiError;
 use setpoint_object::bounded::{self, LruCache};
+use setpoint_object::field::{self, Error, Path};
+use setpoint_object::{ApiError, Reason};
 use tokio::time::Instant;
 
 /// Buckets per limit if the configuration has no `cacheSize`: as in kube-apiserver.
@@ -44,34 +46,52 @@ struct Bucket {
 
 impl EventRateLimit {
     pub(super) fn new(config: &Value) -> Result<Self, String> {
-        let limits = config["limits"].as_array().filter(|limits| !limits.is_empty());
-        let limits = limits.ok_or("limits: Invalid value: []: must not be empty")?;
-        if limits.len() > LIMITS_MAX {
-            return Err(format!("limits: Too many: must have at most {LIMITS_MAX} items"));
+        let path = Path::new("limits");
+        let mut errors = Vec::new();
+        let given = config["limits"].as_array().map(Vec::as_slice).unwrap_or_default();
+        if given.is_empty() {
+            errors.push(Error::invalid(path.clone(), &config["limits"], "must not be empty"));
         }
-        let limit = |(i, limit): (usize, &Value)| {
-            let known = limit["type"].as_str().and_then(LimitType::of);
-            let of =
-                known.ok_or(format!("limits[{i}].type: Unsupported value: {}", limit["type"]))?;
-            let positive = |member: &str| {
-                let number =
-                    limit[member].as_u64().filter(|n| (1..=u64::from(u32::MAX)).contains(n));
-                number.ok_or(format!("limits[{i}].{member}: must be positive"))
+        if given.len() > LIMITS_MAX {
+            return Err(Error::too_many(path, given.len(), LIMITS_MAX).to_string());
+        }
+        let mut limits = Vec::new();
+        for (i, limit) in given.iter().enumerate() {
+            let (path, n_before) = (path.index(i), errors.len());
+            let name = text(limit, "type");
+            let of = LimitType::of(name);
+            if of.is_none() {
+                let names = LimitType::ALL.map(LimitType::as_str);
+                errors.push(Error::not_supported(path.child("type"), &name.into(), &names));
+            }
+            let number = |member: &str| limit[member].as_i64().unwrap_or(0);
+            let (burst, qps, size) = (number("burst"), number("qps"), number("cacheSize"));
+            for (member, n) in [("burst", burst), ("qps", qps)] {
+                if n <= 0 || n > i64::from(i32::MAX) {
+                    errors.push(Error::invalid(path.child(member), &n.into(), "must be positive"));
+                }
+            }
+            let at = path.child("cacheSize");
+            match usize::try_from(size) {
+                // One bucket needs no cache.
+                _ if of == Some(LimitType::Server) => {}
+                Err(_) => errors.push(Error::invalid(at, &size.into(), "must not be negative")),
+                Ok(n) if n > BUCKETS_MAX => {
+                    let detail = format!("must be at most {BUCKETS_MAX}");
+                    errors.push(Error::invalid(at, &size.into(), detail));
+                }
+                Ok(_) => {}
+            }
+            let n_buckets = match usize::try_from(size) {
+                Ok(n @ 1..=BUCKETS_MAX) => n,
+                _ => BUCKETS,
             };
-            let n_max = match &limit["cacheSize"] {
-                Value::Null => BUCKETS,
-                size => size
-                    .as_u64()
-                    .and_then(|size| usize::try_from(size).ok())
-                    .filter(|size| *size <= BUCKETS_MAX)
-                    .ok_or(format!("limits[{i}].cacheSize: must be at most {BUCKETS_MAX}"))?
-                    .max(1),
-            };
-            let (qps, burst) = (positive("qps")? as f64, positive("burst")? as f64);
-            Ok(Limit { of, qps, burst, buckets: Mutex::new(bounded::lru(n_max)) })
-        };
-        let limits: Result<_, String> = limits.iter().enumerate().map(limit).collect();
-        Ok(Self { limits: limits? })
+            if let Some(of) = of.filter(|_| errors.len() == n_before) {
+                let buckets = Mutex::new(bounded::lru(n_buckets));
+                limits.push(Limit { of, qps: qps as f64, burst: burst as f64, buckets });
+            }
+        }
+        if errors.is_empty() { Ok(Self { limits }) } else { Err(field::aggregate(&errors)) }
     }
 }
 
@@ -103,10 +123,15 @@ impl Admission for EventRateLimit {
                 reached.push(format!("limit reached on type {of} for key {key}"));
             }
         }
+        let refused = |why: &str| {
+            // As the reference: without the seconds after which the client may try again.
+            let message = format!("Too many requests: {why}");
+            Err(ApiError::new(429, Reason::TooManyRequests, message))
+        };
         let result = match &reached[..] {
             [] => Ok(()),
-            [one] => Err(ApiError::too_many_requests(one, 1)),
-            several => Err(ApiError::too_many_requests(format!("[{}]", several.join(", ")), 1)),
+            [one] => refused(one),
+            several => refused(&format!("[{}]", several.join(", "))),
         };
         futures::future::ready(result).boxed()
     }
@@ -152,12 +177,23 @@ mod tests {
     }
 
     #[test]
-    fn configurations_are_checked() {
-        let check = |limits: Value| EventRateLimit::new(&json!({"limits": limits})).unwrap_err();
-        assert_eq!(check(json!([])), "limits: Invalid value: []: must not be empty");
-        let unknown = json!([{"type": "X", "qps": 1, "burst": 1}]);
-        assert_eq!(check(unknown), r#"limits[0].type: Unsupported value: "X""#);
-        let zero = json!([{"type": "Server", "qps": 0, "burst": 1}]);
-        assert_eq!(check(zero), "limits[0].qps: must be positive");
+    fn configurations_are_checked_in_the_words_of_the_reference() {
+        let check = |config: Value| EventRateLimit::new(&config).unwrap_err();
+        let limits = |limits: Value| check(json!({"limits": limits}));
+        assert_eq!(limits(json!([])), "limits: Invalid value: []: must not be empty");
+        assert_eq!(check(json!({})), "limits: Invalid value: null: must not be empty");
+        assert_eq!(check(Value::Null), "limits: Invalid value: null: must not be empty");
+        let supported = r#"supported values: "Server", "Namespace", "User", "SourceAndObject""#;
+        assert_eq!(
+            limits(json!([{"type": "X", "qps": 1, "burst": 1}, {"type": "User", "cacheSize": -1}])),
+            format!(
+                r#"[limits[0].type: Unsupported value: "X": {supported}, limits[1].burst: Invalid value: 0: must be positive, limits[1].qps: Invalid value: 0: must be positive, limits[1].cacheSize: Invalid value: -1: must not be negative]"#
+            )
+        );
+        // One bucket for all needs no cache.
+        let server = json!([{"type": "Server", "qps": 1, "burst": 1, "cacheSize": -1}]);
+        assert!(EventRateLimit::new(&json!({"limits": server})).is_ok());
+        let zero = json!([{"type": "Namespace", "qps": 1, "burst": 1, "cacheSize": 0}]);
+        assert!(EventRateLimit::new(&json!({"limits": zero})).is_ok());
     }
 }

@@ -119,13 +119,13 @@ pub enum AdmissionOptionsError {
     #[error("enable-admission-plugins plugin {0:?} is not available in this server")]
     Missing(String),
     /// Plugins that are enabled and disabled.
-    #[error("{0:?} in enable-admission-plugins and disable-admission-plugins overlapped")]
+    #[error("[{}] in enable-admission-plugins and disable-admission-plugins overlapped", .0.join(" "))]
     Both(Vec<String>),
     /// A configuration for a plugin that Kubernetes does not have.
     #[error("a configuration is given for the unknown admission plugin {0:?}")]
     Configured(String),
     /// A configuration that a plugin refuses.
-    #[error("the configuration of the admission plugin {name}: {why}")]
+    #[error("couldn't init admission plugin {name:?}: {why}")]
     Configuration {
         /// The plugin.
         name: &'static str,
@@ -172,6 +172,10 @@ impl AdmissionOptions {
     pub fn configure(mut self, name: impl Into<String>, configuration: Value) -> Self {
         self.configurations.insert(name.into(), configuration);
         self
+    }
+    /// Whether Kubernetes has a plugin of this name.
+    pub fn knows(name: &str) -> bool {
+        PLUGINS.iter().any(|row| row.name == name)
     }
     /// Whether a plugin is to run that is off by default.
     pub fn enables(&self, name: &str) -> bool {
@@ -325,7 +329,7 @@ mod tests {
             (options().disable("Foo"), r#"disable-admission-plugins plugin "Foo" is unknown"#),
             (
                 options().enable("Priority").disable("Priority"),
-                r#"["Priority"] in enable-admission-plugins and disable-admission-plugins overlapped"#,
+                r#"[Priority] in enable-admission-plugins and disable-admission-plugins overlapped"#,
             ),
             (
                 options().enable("ImagePolicyWebhook"),

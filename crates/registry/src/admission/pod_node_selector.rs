@@ -27,7 +27,7 @@ impl PodNodeSelector {
         let config = config.get("podNodeSelectorPluginConfig").unwrap_or(config);
         let mut this = Self { default: Labels::new(), allowed: BTreeMap::new() };
         for (namespace, selector) in config.as_object().into_iter().flatten() {
-            if matches!(namespace.as_str(), "apiVersion" | "kind") {
+            if matches!(namespace.as_str(), "apiVersion" | "kind" | "imagePolicy") {
                 continue;
             }
             let selector = selector.as_str().ok_or_else(|| format!("{namespace} is not a text"))?;
@@ -44,8 +44,10 @@ impl PodNodeSelector {
         let namespace = review.namespace_object().await?;
         let annotations = namespace.as_ref().and_then(|n| n.meta()?.get("annotations"));
         match annotations.and_then(|annotations| annotations.get(ANNOTATION)?.as_str()) {
+            // As the reference: a 500 without a reason.
             Some(selector) => parse(selector).ok_or_else(|| {
-                ApiError::internal(format_args!("unable to parse the node selector {selector:?}"))
+                let parts = selector.replace('=', " ");
+                ApiError::unclassified(format!("invalid selector: [{parts}]"))
             }),
             None => Ok(self.default.clone()),
         }

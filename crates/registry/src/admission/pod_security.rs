@@ -62,10 +62,14 @@ pub(super) struct PodSecurity {
 impl PodSecurity {
     /// With a PodSecurityConfiguration.
     pub(super) fn new(config: &Value) -> Result<Self, String> {
-        Ok(Self {
-            defaults: Policy::of_config(&config["defaults"])?,
-            exempt: Exemptions::new(&config["exemptions"])?,
-        })
+        let defaults = Policy::of_config(&config["defaults"])?;
+        let mut errors = Vec::new();
+        let exempt = Exemptions::new(&config["exemptions"], &mut errors);
+        if errors.is_empty() {
+            Ok(Self { defaults, exempt })
+        } else {
+            Err(field::aggregate(&errors))
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! PodTolerationRestriction: default and permitted tolerations of a namespace's pods.
 use super::tolerations::{covers, merged};
 use super::{Admission, Operation, Review};
-use crate::kind::{list, text};
+use crate::kind::{list, text, toleration_errors};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -26,7 +26,15 @@ impl PodTolerationRestriction {
             Some(Value::Array(list)) if list.iter().all(Value::is_object) => Ok(list.clone()),
             Some(_) => Err(format!("{member} is not a list of tolerations")),
         };
-        Ok(Self { default: list("default")?, allowed: list("whitelist")? })
+        let (default, allowed) = (list("default")?, list("whitelist")?);
+        let document = json!({"podtolerationrestriction": config});
+        let lists = ["podtolerationrestriction.default", "podtolerationrestriction.whitelist"];
+        let errors = toleration_errors(&document, &lists);
+        if !errors.is_empty() {
+            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            return Err(format!("invalid config: [{}]", errors.join(" ")));
+        }
+        Ok(Self { default, allowed })
     }
 }
 
@@ -78,7 +86,8 @@ impl Admission for PodTolerationRestriction {
 }
 
 impl PodTolerationRestriction {
-    /// Refuses a pod with a toleration that is not permitted.
+    /// Refuses a pod with a toleration that is not permitted. As in the reference, with a 500
+    /// without a reason.
     async fn check(&self, review: &Review<'_>, pod: &Value) -> Result<(), ApiError> {
         let own = list(&pod["spec"], "tolerations");
         if own.is_empty() {
@@ -92,7 +101,7 @@ impl PodTolerationRestriction {
         if allowed.is_empty() || own.iter().all(is_allowed) {
             return Ok(());
         }
-        Err(review.forbidden(&format!(
+        Err(ApiError::unclassified(format!(
             "pod tolerations (possibly merged with namespace default tolerations) conflict with its {scope} whitelist"
         )))
     }
@@ -119,6 +128,26 @@ async fn annotated(review: &Review<'_>, key: &str) -> Result<Option<Vec<Value>>,
         _ if text.is_empty() => Ok(Some(Vec::new())),
         Ok(Value::Array(list)) => Ok(Some(list)),
         Ok(Value::Null) => Ok(Some(Vec::new())),
-        _ => Err(ApiError::internal(format_args!("unable to parse the annotation {key}"))),
+        _ => Err(ApiError::unclassified(format!("unable to parse the annotation {key}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configurations_are_checked() {
+        let check = |config: Value| PodTolerationRestriction::new(&config).map(drop);
+        assert_eq!(check(Value::Null), Ok(()));
+        let fits = json!({"default": [{"key": "a", "operator": "Exists"}], "whitelist": null});
+        assert_eq!(check(fits), Ok(()));
+        let wrong = json!({
+            "default": [{"key": "a", "operator": "Foo"}], "whitelist": [{"operator": "Equal"}],
+        });
+        assert_eq!(
+            check(wrong).unwrap_err(),
+            "invalid config: [podtolerationrestriction.default[0].operator: Unsupported value: \"Foo\": supported values: \"Equal\", \"Exists\" podtolerationrestriction.whitelist[0].operator: Invalid value: \"Equal\": operator must be Exists when `key` is empty, which means \"match all values and all keys\"]"
+        );
     }
 }

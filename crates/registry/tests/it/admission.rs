@@ -363,7 +363,7 @@ async fn an_empty_list_of_permitted_tolerations_permits_all() {
     };
     let refusal = |scope: &str| {
         format!(
-            r#"403 pods "p" is forbidden: pod tolerations (possibly merged with namespace default tolerations) conflict with its {scope} whitelist"#
+            "500 pod tolerations (possibly merged with namespace default tolerations) conflict with its {scope} whitelist"
         )
     };
     assert_eq!(refused(server.create(PODS, pod()).await), refusal("cluster"));

@@ -177,7 +177,7 @@ async fn on_full_disk(mode: AuditMode) -> (u16, String, Arc<Audit>) {
     // Controllers are not part of it.
     let policy =
         "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata, users: [jane]}]}";
-    let options = AuditLogOptions { mode, truncation: None };
+    let options = AuditLogOptions { mode, ..AuditLogOptions::default() };
     let (sink, worker) =
         Audit::log(Policy::parse(policy).unwrap(), Destination::File(file), options);
     let plane = ControlPlane::builder().audit(sink.clone()).build();
@@ -238,7 +238,7 @@ async fn a_request_waits_for_its_events_in_blocking_mode() {
     let file = LogFile::open(&path, LogFileOptions::default(), Clock::wall()).unwrap();
     let policy =
         "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata, users: [jane]}]}";
-    let options = AuditLogOptions { mode: AuditMode::Blocking, truncation: None };
+    let options = AuditLogOptions { mode: AuditMode::Blocking, ..AuditLogOptions::default() };
     let (sink, worker) =
         Audit::log(Policy::parse(policy).unwrap(), Destination::File(file), options);
     let plane = ControlPlane::builder().audit(sink.clone()).build();
@@ -280,24 +280,37 @@ async fn a_request_waits_for_its_events_in_blocking_mode() {
 
 #[tokio::test]
 async fn lists_are_recorded_without_managed_fields() {
-    let rules = "- {level: RequestResponse, verbs: [list], omitStages: [RequestReceived], omitManagedFields: true}\n";
+    let rules = "- {level: RequestResponse, verbs: [list, get], omitStages: [RequestReceived], omitManagedFields: true}\n";
     let events = logged(rules, async |server| {
         send(server, jane(), Method::POST, MAPS, map("own")).await;
         send(server, jane(), Method::GET, &format!("{MAPS}?labelSelector=none"), Value::Null).await;
         send(server, jane(), Method::GET, MAPS, Value::Null).await;
         let accept = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
         send_with(server, jane(), &accept, Method::GET, MAPS, Value::Null).await;
+        let own = format!("{MAPS}/own");
+        send_with(server, jane(), &accept, Method::GET, &own, Value::Null).await;
+        let accept = [("accept", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")];
+        send_with(server, jane(), &accept, Method::GET, &own, Value::Null).await;
     })
     .await;
     let of_jane = events.iter().filter(|event| event["user"]["username"] == "jane");
-    let [empty, list, table] = of_jane.collect::<Vec<_>>()[..] else { panic!("{events:#?}") };
+    let [empty, list, table, row, metadata] = of_jane.collect::<Vec<_>>()[..] else {
+        panic!("{events:#?}")
+    };
     assert_eq!(empty["responseObject"]["items"], json!([]));
     assert_eq!(list["responseObject"]["kind"], "ConfigMapList");
     let items = list["responseObject"]["items"].as_array().unwrap();
     let own = items.iter().find(|map| map["metadata"]["name"] == "own").unwrap();
     assert_eq!(own["data"], json!({"a": "1"}));
     assert_eq!(own["metadata"]["managedFields"], Value::Null);
-    assert_eq!(table["responseObject"]["kind"], "Table");
+    // Objects are recorded as they were answered: a row has no data.
+    let kind = |event: &Value| event["responseObject"]["kind"].clone();
+    assert_eq!([table, row].map(kind), ["Table", "Table"]);
+    let object = &row["responseObject"]["rows"][0]["object"];
+    assert_eq!(object["metadata"]["name"], "own");
+    assert_eq!(object["metadata"]["managedFields"], Value::Null);
+    assert_eq!(kind(metadata), "PartialObjectMetadata");
+    assert_eq!(metadata["responseObject"]["data"], Value::Null);
 }
 
 /// Runs a control plane whose events go to `receiver`; the sink at the end.
@@ -368,7 +381,7 @@ async fn a_webhook_gets_full_batches_at_once_and_the_rest_at_the_end() {
 }
 
 #[tokio::test]
-async fn a_batch_is_sent_again_unless_the_webhook_refuses_it() {
+async fn a_batch_is_sent_again_whatever_the_webhook_answers() {
     static ANSWERED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     // Fails once, then accepts; a busy server is asked again.
     let busy = Reviewer::start(|_| {
@@ -389,8 +402,42 @@ async fn a_batch_is_sent_again_unless_the_webhook_refuses_it() {
     .await;
     assert_eq!((n_lost, lists(&busy)), (0, vec![vec!["a".to_owned()]; 2]));
     let refusing = Reviewer::start(|_| (400, Value::Null)).await;
-    let n_lost = sent(&refusing, options, async |server| get(server, &["a", "b"]).await).await;
-    assert_eq!((n_lost, refusing.n_seen()), (2, 2));
+    let n_lost = sent(&refusing, options, async |server| {
+        get(server, &["a", "b"]).await;
+        // Five attempts for each.
+        while refusing.n_seen() < 10 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!((n_lost, refusing.n_seen()), (2, 10));
+}
+
+#[tokio::test]
+async fn events_that_are_too_large_without_objects_are_lost_and_counted() {
+    let receiver = Reviewer::start(|_| (200, Value::Null)).await;
+    let remote = Remote::open(&receiver.kubeconfig()).await.unwrap();
+    let policy = "{apiVersion: audit.k8s.io/v1, kind: Policy, omitStages: [RequestReceived], rules: [{level: Metadata, users: [jane]}]}";
+    let truncation = Truncation { event_bytes_max: 2000, ..Truncation::default() };
+    let options =
+        AuditWebhookOptions { truncation: Some(truncation), ..batches(BatchOptions::WEBHOOK) };
+    let (sink, worker) = Audit::webhook(Policy::parse(policy).unwrap(), remote, options);
+    let plane = ControlPlane::builder().simulated(0).audit(sink.clone()).build();
+    let server = plane.server().clone();
+    let (stop, stop_log) = (CancellationToken::new(), CancellationToken::new());
+    let served = async {
+        let acting = async {
+            get(&server, &["a"]).await;
+            get(&server, &[&format!("b?x={}", "y".repeat(2000))]).await;
+            stop.cancel();
+        };
+        tokio::join!(plane.run(stop.clone()), acting).0.unwrap();
+        stop_log.cancel();
+    };
+    tokio::join!(served, worker.run(stop_log.clone()));
+    let stats = sink.stats();
+    assert_eq!((stats.too_large, stats.undelivered, sink.dropped()), (1, 0, 1));
+    assert_eq!(lists(&receiver), [["a"]]);
 }
 
 #[tokio::test]

@@ -94,7 +94,7 @@ async fn a_condition_that_fails_counts_as_the_failure_policy_says() {
     let allows = Reviewer::start(|_| (200, json!({"allowed": true}))).await;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("config");
-    for (policy, expected) in [("Deny", 403), ("NoOpinion", 200)] {
+    for (policy, expected) in [("Deny", 500), ("NoOpinion", 200)] {
         let fails = "request.nonResourceAttributes.path == '/'";
         let mut first = webhook("first", &allows, "v1", &[fails]);
         first["webhook"]["failurePolicy"] = policy.into();

@@ -38,6 +38,14 @@ impl Ca {
     pub(crate) fn pem(&self) -> String {
         self.0.pem()
     }
+    /// An authority that is itself the certificate of 127.0.0.1, and its key in PEM.
+    pub(crate) fn of_itself() -> (Self, String) {
+        let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = key.serialize_pem();
+        (Self(CertifiedIssuer::self_signed(params, key).unwrap()), pem)
+    }
     /// Certificate and key for 127.0.0.1 and some services, in PEM.
     fn sign(&self) -> (String, String) {
         self.sign_for(&["127.0.0.1", "hook.default.svc"])
@@ -71,7 +79,16 @@ impl Ca {
         answer: impl Fn(&str, Value) -> (u16, String) + Send + Sync + 'static,
     ) -> Hooks {
         let (certificate, key) = self.sign();
-        let acceptor = TlsAcceptor::from(Arc::new(tls_config(&certificate, &key)));
+        self.serve_raw_as(&certificate, &key, answer).await
+    }
+    /// The same with this certificate and key, in PEM.
+    pub(crate) async fn serve_raw_as(
+        &self,
+        certificate: &str,
+        key: &str,
+        answer: impl Fn(&str, Value) -> (u16, String) + Send + Sync + 'static,
+    ) -> Hooks {
+        let acceptor = TlsAcceptor::from(Arc::new(tls_config(certificate, key)));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let answer: Arc<Answer> = Arc::new(answer);

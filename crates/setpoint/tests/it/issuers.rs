@@ -31,12 +31,18 @@ fn new_keys() -> KeySet {
 impl Idp {
     async fn start() -> Self {
         let ca = Ca::new();
+        let (certificate, key) = ca.sign_for(&["127.0.0.1"]);
+        Self::start_as(ca, &certificate, &key).await
+    }
+
+    /// An issuer whose server has this certificate and key, in PEM.
+    async fn start_as(ca: Ca, certificate: &str, key: &str) -> Self {
         let url = Arc::new(OnceLock::<String>::new());
         let keys = Arc::new(Mutex::new(new_keys()));
         let code = Arc::new(Mutex::new(200));
         let (own_url, own_keys, own_code) = (url.clone(), keys.clone(), code.clone());
         let served = ca
-            .serve_raw(move |path, _| {
+            .serve_raw_as(certificate, key, move |path, _| {
                 let url = own_url.get().unwrap();
                 let body = match path {
                     "/.well-known/openid-configuration" => {
@@ -130,6 +136,23 @@ async fn accepted(server: &ApiServer, token: &str) -> Value {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("the token is not accepted");
+}
+
+/// As Go does, and as `openssl req -x509` makes certificates.
+#[tokio::test]
+async fn the_authority_of_an_issuer_may_be_its_own_certificate() {
+    let (ca, key) = Ca::of_itself();
+    let certificate = ca.pem();
+    let idp = Idp::start_as(ca, &certificate, &key).await;
+    let config = AuthenticationConfig::parse(config(json!([idp.entry()])).as_bytes()).unwrap();
+    let issuers = Oidc::new(&config, OidcOptions::new(Clock::wall())).unwrap();
+    let plane = ControlPlane::builder().issuers(issuers).build();
+    let server = plane.server().clone();
+    with_person_of(plane, async |_| {
+        let user = accepted(&server, &idp.token(json!({"sub": "jane"}))).await;
+        assert_eq!(user["username"], "idp:jane");
+    })
+    .await;
 }
 
 #[tokio::test]

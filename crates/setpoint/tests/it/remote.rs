@@ -11,6 +11,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use setpoint::ControlPlane;
 use setpoint::apiserver::ApiServer;
+use setpoint::registry::AllowAuthenticated;
 use setpoint::remote::{AccessWebhook, AccessWebhookOptions, TokenWebhook};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -149,18 +150,49 @@ async fn a_webhook_decides_and_its_decisions_are_kept() {
 #[tokio::test]
 async fn without_an_answer_nothing_is_allowed_by_it() {
     let reviewer = Reviewer::start(|_| (500, json!({"allowed": true}))).await;
-    for (fails_closed, expected) in [(false, 500), (true, 403)] {
+    // Alone, and with an authorizer behind it that allows everything.
+    for (fails_closed, allows_next, expected) in
+        [(false, false, 500), (true, false, 500), (false, true, 200), (true, true, 500)]
+    {
         let options = AccessWebhookOptions { fails_closed, ..AccessWebhookOptions::default() };
         let webhook = AccessWebhook::open(reviewer.kubeconfig(), options).await.unwrap();
-        let plane = ControlPlane::builder().simulated(0).authorizer(Arc::new(webhook)).build();
+        let mut plane = ControlPlane::builder().simulated(0).authorizer(Arc::new(webhook));
+        if allows_next {
+            plane = plane.authorizer(Arc::new(AllowAuthenticated));
+        }
+        let plane = plane.build();
         let server = plane.server().clone();
         let before = reviewer.n_seen();
         with_person_of(plane, async |_| {
-            assert_eq!(status(&server, PODS).await.0, expected);
+            assert_eq!(status(&server, PODS).await.0, expected, "{fails_closed} {allows_next}");
         })
         .await;
         assert_eq!(reviewer.n_seen() - before, 3, "attempts");
     }
+}
+
+/// As kube-apiserver: a text, whose angle brackets a browser does not take for HTML.
+#[tokio::test]
+async fn a_request_that_nobody_can_decide_is_answered_with_a_text() {
+    let reviewer = Reviewer::start(|_| (400, json!({"reason": "<no>"}))).await;
+    let options = AccessWebhookOptions::default();
+    let webhook = AccessWebhook::open(reviewer.kubeconfig(), options).await.unwrap();
+    let plane = ControlPlane::builder().simulated(0).authorizer(Arc::new(webhook)).build();
+    let server = plane.server().clone();
+    with_person_of(plane, async |_| {
+        let mut request = Request::get(PODS).body(Full::new(Bytes::new())).unwrap();
+        request.extensions_mut().insert(bob());
+        let response = server.serve(request).await;
+        assert_eq!(response.status().as_u16(), 500);
+        assert_eq!(response.headers()["content-type"], "text/plain; charset=utf-8");
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        assert!(body.starts_with(&format!("Internal Server Error: {PODS:?}: ")), "{body}");
+        assert!(!body.contains('<'), "{body}");
+    })
+    .await;
+    // A refusal is not repeated.
+    assert_eq!(reviewer.n_seen(), 1);
 }
 
 #[tokio::test]

@@ -25,7 +25,7 @@ use Use::{Always, Ignored, List, Own, Same, Switch};
 const LOGS: &str = "RUST_LOG selects the log lines";
 const KUBELET: &str = "there are no kubelets to talk to";
 const TUNING: &str = "it tunes a part of kube-apiserver that setpoint does not have";
-const AUDIT: &str = "the audit log is a file of JSON lines, written in order";
+const AUDIT: &str = "lines of the audit log are of version v1, and batches of them are not split";
 const AUDIT_BACKOFF: &str = "--audit-webhook-initial-backoff takes its place";
 const SERVED: &str = "what is served does not depend on it";
 const TLS: &str = "TLS 1.2 and 1.3 with safe cipher suites are served";
@@ -53,7 +53,7 @@ pub(super) const FLAGS: &[(&str, Takes, Use)] = &[
     ("audit-log-batch-throttle-enable", Bool, Same),
     ("audit-log-batch-throttle-qps", Value, Same),
     ("audit-log-compress", Bool, Switch),
-    ("audit-log-format", Value, Ignored(AUDIT)),
+    ("audit-log-format", Value, Same),
     ("audit-log-maxage", Value, Same),
     ("audit-log-maxbackup", Value, Same),
     ("audit-log-maxsize", Value, Same),
@@ -63,7 +63,7 @@ pub(super) const FLAGS: &[(&str, Takes, Use)] = &[
     ("audit-log-truncate-max-batch-size", Value, Ignored(AUDIT)),
     ("audit-log-truncate-max-event-size", Value, Same),
     ("audit-log-version", Value, Ignored(AUDIT)),
-    ("audit-policy-file", Value, Own),
+    ("audit-policy-file", Value, Same),
     ("audit-webhook-batch-buffer-size", Value, Same),
     ("audit-webhook-batch-initial-backoff", Value, Ignored(AUDIT_BACKOFF)),
     ("audit-webhook-batch-max-size", Value, Same),

@@ -1,6 +1,8 @@
 //! Levels, versions, and the policy of a namespace.
+use crate::kind::list;
 use serde_json::Value;
 use setpoint_object::field;
+use setpoint_object::name::{dns1123_label, dns1123_subdomain};
 use std::collections::HashSet;
 use std::fmt;
 
@@ -30,6 +32,11 @@ impl fmt::Display for Level {
         })
     }
 }
+
+/// What a level must be.
+const LEVELS: &str = "must be one of privileged, baseline, restricted";
+/// What a version must be.
+const VERSIONS: &str = r#"must be "latest" or "v1.x""#;
 
 /// The minor version of a policy; `None`: the latest.
 type Version = Option<u32>;
@@ -91,22 +98,35 @@ impl Policy {
         set.map(|(mode, at)| format!("{mode}={at}")).collect::<Vec<_>>().join(", ")
     }
     /// From `defaults` of a configuration.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong, in the words and the order of the reference.
     pub(super) fn of_config(defaults: &Value) -> Result<Self, String> {
-        let one = |mode: &str| {
+        let mut errors = Vec::new();
+        let mut one = |mode: &str| {
             let mut found = LevelVersion::PRIVILEGED;
-            if let Some(text) = defaults[mode].as_str().filter(|text| !text.is_empty()) {
-                found.level = Level::parse(text).ok_or_else(|| {
-                    format!("defaults.{mode}: must be one of privileged, baseline, restricted")
-                })?;
+            let is_set = |value: &Value| !value.is_null() && value != "";
+            let level = &defaults[mode];
+            match level.as_str().and_then(Level::parse) {
+                Some(level) => found.level = level,
+                None if is_set(level) => errors.push(format!("{mode}: {LEVELS}")),
+                None => {}
             }
-            let key = format!("{mode}-version");
-            if let Some(text) = defaults[key.as_str()].as_str().filter(|text| !text.is_empty()) {
-                found.version = parse_version(text)
-                    .ok_or_else(|| format!(r#"defaults.{key}: must be "latest" or "v1.x""#))?;
+            let version = &defaults[format!("{mode}-version")];
+            match version.as_str().and_then(parse_version) {
+                Some(version) => found.version = version,
+                None if is_set(version) => errors.push(format!("{mode}-version: {VERSIONS}")),
+                None => {}
             }
-            Ok::<_, String>(found)
+            found
         };
-        Ok(Self { enforce: one("enforce")?, audit: one("audit")?, warn: one("warn")? })
+        let (enforce, audit, warn) = (one("enforce"), one("audit"), one("warn"));
+        match &errors[..] {
+            [] => Ok(Self { enforce, audit, warn }),
+            [one] => Err(format!("PodSecurity configuration error: {one}")),
+            several => Err(format!("PodSecurity configuration error: [{}]", several.join(", "))),
+        }
     }
     /// The policy of a namespace, with these defaults, and the errors of its labels. A wrong level
     /// to enforce is read as `restricted`, other wrong levels as `privileged`. A level that is
@@ -124,13 +144,13 @@ impl Policy {
             let (level, version) = (key(mode), key(&format!("{mode}-version")));
             if let Some(text) = label(&level) {
                 into.level = Level::parse(text).unwrap_or_else(|| {
-                    wrong(&level, text, "must be one of privileged, baseline, restricted");
+                    wrong(&level, text, LEVELS);
                     fallback
                 });
             }
             if let Some(text) = label(&version) {
                 into.version = parse_version(text).unwrap_or_else(|| {
-                    wrong(&version, text, r#"must be "latest" or "v1.x""#);
+                    wrong(&version, text, VERSIONS);
                     None
                 });
             }
@@ -157,22 +177,32 @@ pub(super) struct Exemptions {
     pub(super) namespaces: HashSet<String>,
 }
 impl Exemptions {
-    /// From `exemptions` of a configuration.
-    pub(super) fn new(exemptions: &Value) -> Result<Self, String> {
-        let set = |member: &str| match &exemptions[member] {
-            Value::Null => Ok(HashSet::new()),
-            Value::Array(list) => list
-                .iter()
-                .map(|item| item.as_str().filter(|text| !text.is_empty()).map(str::to_owned))
-                .collect::<Option<_>>()
-                .ok_or_else(|| format!("exemptions.{member}: must be names")),
-            _ => Err(format!("exemptions.{member}: must be a list")),
+    /// From `exemptions` of a configuration. Adds what is wrong to `errors`.
+    pub(super) fn new(exemptions: &Value, errors: &mut Vec<field::Error>) -> Self {
+        let path = field::Path::new("exemptions");
+        let mut set = |member: &str, check: fn(&str) -> Vec<String>| {
+            let (mut names, given) = (HashSet::new(), &exemptions[member]);
+            if !given.is_null() && !given.is_array() {
+                errors.push(field::Error::invalid(path.child(member), given, "must be a list"));
+            }
+            for (i, name) in list(exemptions, member).iter().enumerate() {
+                let (name, at) = (name.as_str().unwrap_or_default(), path.child(member).index(i));
+                let faults = check(name);
+                if !faults.is_empty() {
+                    errors.push(field::Error::invalid(at, &name.into(), faults.join(", ")));
+                } else if !names.insert(name.to_owned()) {
+                    errors.push(field::Error::duplicate(at, &name.into()));
+                }
+            }
+            names
         };
-        Ok(Self {
-            usernames: set("usernames")?,
-            runtime_classes: set("runtimeClasses")?,
-            namespaces: set("namespaces")?,
-        })
+        let namespaces = set("namespaces", dns1123_label);
+        let runtime_classes = set("runtimeClasses", dns1123_subdomain);
+        let usernames = set("usernames", |name| match name {
+            "" => vec!["username must not be empty".to_owned()],
+            _ => Vec::new(),
+        });
+        Self { usernames, runtime_classes, namespaces }
     }
 }
 
@@ -237,10 +267,34 @@ mod tests {
         let config = json!({"enforce": "baseline", "enforce-version": "v1.30", "warn": ""});
         let policy = Policy::of_config(&config).unwrap();
         assert_eq!(policy.enforce.to_string(), "baseline:v1.30");
-        assert!(Policy::of_config(&json!({"warn": "x"})).is_err());
-        assert!(Policy::of_config(&json!({"warn-version": "1.30"})).is_err());
-        assert!(Exemptions::new(&json!({"usernames": ["a"], "namespaces": []})).is_ok());
-        assert!(Exemptions::new(&json!({"usernames": [""]})).is_err());
-        assert!(Exemptions::new(&json!({"namespaces": "a"})).is_err());
+        let unset = json!({"audit": "", "warn": null});
+        assert_eq!(Policy::of_config(&unset), Policy::of_config(&Value::Null));
+        let wrong = |defaults: Value| Policy::of_config(&defaults).unwrap_err();
+        assert_eq!(
+            wrong(json!({"warn": "x"})),
+            "PodSecurity configuration error: warn: must be one of privileged, baseline, restricted"
+        );
+        assert_eq!(
+            wrong(json!({"warn-version": "1.30", "audit": 1})),
+            r#"PodSecurity configuration error: [audit: must be one of privileged, baseline, restricted, warn-version: must be "latest" or "v1.x"]"#
+        );
+        let check = |exemptions: Value| {
+            let mut errors = Vec::new();
+            Exemptions::new(&exemptions, &mut errors);
+            if errors.is_empty() { String::new() } else { field::aggregate(&errors) }
+        };
+        let fits =
+            json!({"usernames": ["a", "system:b"], "namespaces": [], "runtimeClasses": ["c.d"]});
+        assert_eq!(check(fits), "");
+        let text = check(json!({"usernames": ["", "a", "a"], "namespaces": ["a", "A_b"]}));
+        assert!(text.starts_with(r#"[exemptions.namespaces[1]: Invalid value: "A_b": a lowercase RFC 1123 label must consist of"#), "{text}");
+        assert!(
+            text.ends_with(r#", exemptions.usernames[0]: Invalid value: "": username must not be empty, exemptions.usernames[2]: Duplicate value: "a"]"#),
+            "{text}"
+        );
+        assert_eq!(
+            check(json!({"namespaces": "a"})),
+            r#"exemptions.namespaces: Invalid value: "a": must be a list"#
+        );
     }
 }

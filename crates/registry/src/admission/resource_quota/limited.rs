@@ -1,5 +1,6 @@
 //! Resources that may be used only if a quota covers them: `limitedResources` of a configuration.
 use serde_json::Value;
+use setpoint_object::field::{self, Error, Path};
 use setpoint_object::quantity::Quantity;
 use setpoint_quota::{Scopes, Term, Usage};
 use std::collections::BTreeSet;
@@ -24,13 +25,15 @@ impl Limited {
             Value::Array(entries) => entries,
             _ => return Err("limitedResources: must be a list".to_owned()),
         };
+        let path = Path::new("limitedResources");
+        let mut errors = Vec::new();
         let entry = |(i, entry): (usize, &Value)| {
             let text = |member: &str| entry[member].as_str().unwrap_or_default().to_owned();
             if text("resource").is_empty() {
-                return Err(format!("limitedResources[{i}].resource: Required value"));
+                errors.push(Error::required(path.index(i).child("resource"), ""));
             }
             let items = |member: &str| entry[member].as_array().into_iter().flatten();
-            Ok(Entry {
+            Entry {
                 group: text("apiGroup"),
                 resource: text("resource"),
                 contains: items("matchContains")
@@ -38,9 +41,10 @@ impl Limited {
                     .map(str::to_owned)
                     .collect(),
                 scopes: items("matchScopes").map(Term::of).collect(),
-            })
+            }
         };
-        entries.iter().enumerate().map(entry).collect::<Result<_, _>>().map(Self)
+        let entries = entries.iter().enumerate().map(entry).collect();
+        if errors.is_empty() { Ok(Self(entries)) } else { Err(field::aggregate(&errors)) }
     }
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()

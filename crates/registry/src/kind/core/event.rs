@@ -56,10 +56,12 @@ pub(crate) enum LimitType {
     SourceAndObject,
 }
 impl LimitType {
+    /// All types.
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Server, Self::Namespace, Self::User, Self::SourceAndObject];
     /// The type with a name in a configuration.
     pub(crate) fn of(name: &str) -> Option<Self> {
-        let all = [Self::Server, Self::Namespace, Self::User, Self::SourceAndObject];
-        all.into_iter().find(|limit| limit.as_str() == name)
+        Self::ALL.into_iter().find(|limit| limit.as_str() == name)
     }
     pub(crate) fn as_str(self) -> &'static str {
         match self {

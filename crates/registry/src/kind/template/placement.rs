@@ -1,5 +1,5 @@
 //! Where pods run: affinity, tolerations and spreading.
-use crate::kind::at::At;
+use crate::kind::at::{At, check};
 use crate::kind::text;
 use serde_json::Value;
 use setpoint_object::{field, name};
@@ -148,6 +148,15 @@ fn label_keys(at: &At<'_, '_>, members: &[&str]) {
     for key in at.each("matchLabelKeys").filter(|key| other.contains(key.text())) {
         key.invalid("exists in both matchLabelKeys and mismatchLabelKeys");
     }
+}
+
+/// What is wrong with lists of tolerations of a document, by their paths.
+pub(crate) fn toleration_errors(document: &Value, paths: &[&str]) -> field::Errors {
+    let mut errors = field::Errors::new();
+    check(document, None, &mut errors, |at| {
+        paths.iter().for_each(|path| tolerations(&at.get(path)));
+    });
+    errors
 }
 
 /// Tolerations of taints.
