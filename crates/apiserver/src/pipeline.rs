@@ -511,7 +511,7 @@ impl Inner {
                 draining: self.drain.is_cancelled(),
                 store,
             };
-            return health.respond(endpoint, check.as_deref(), query);
+            return health.respond(endpoint, check.as_deref(), query, &self.figures);
         }
         if parts.method != Method::GET && !self.has_every_method(route) {
             return respond::error(&ApiError::method_not_allowed(), &parts.headers, style);

@@ -206,6 +206,10 @@ impl AccessWebhook {
 }
 
 impl Authorizer for AccessWebhook {
+    fn kind(&self) -> (&str, &str) {
+        ("Webhook", "webhook")
+    }
+
     fn authorize<'a>(
         &'a self,
         request: &'a Attributes,
