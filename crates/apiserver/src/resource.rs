@@ -24,7 +24,7 @@ use setpoint_object::members;
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Status};
 use setpoint_registry::{
-    Attributes, Body as Sent, Deleted, List, Registry, Subresource, Target, Verb,
+    Attributes, Body as Sent, Deleted, List, PatchType, Registry, Subresource, Target, Verb,
 };
 use setpoint_spans::Span;
 use std::sync::Arc;
@@ -194,6 +194,9 @@ impl Exchange<'_> {
         let language = target.resource.schema.language();
         let (patch_type, format) =
             negotiate::patch_format(&self.parts.headers, language, self.types)?;
+        if patch_type == PatchType::Apply {
+            self.attributes.note_apply();
+        }
         let accepted = self.accept_object(target)?;
         let bytes = self.read(body).await?;
         self.observation.sent(&bytes, format);

@@ -348,17 +348,28 @@ impl Fairness {
         let flows = config.schemas.iter().map(flow).collect();
         let state = self.0.state.lock();
         let level = |level: &config::Level| {
-            let figures = state.scheduler.level(level.id?)?;
-            Some(LevelFigures {
+            let figures = level.id.and_then(|id| state.scheduler.level(id));
+            let (current, in_use) = match figures {
+                Some(figures) => (figures.current, figures.in_use),
+                None => {
+                    // Exempt: its requests have as many seats as they need.
+                    let of_level = config.schemas.iter().filter(|s| s.level_name == level.name);
+                    let running: u64 = of_level.map(|schema| schema.stats.executing()).sum();
+                    let running = u32::try_from(running).unwrap_or(u32::MAX);
+                    (running.max(level.limits.min), running)
+                }
+            };
+            let limits = figures.map_or(level.limits, |figures| figures.limits);
+            LevelFigures {
                 priority_level: level.name.to_string(),
-                nominal: figures.limits.nominal,
-                min: figures.limits.min,
-                max: figures.limits.max,
-                current: figures.current,
-                in_use: figures.in_use,
-            })
+                nominal: limits.nominal,
+                min: limits.min,
+                max: limits.max,
+                current,
+                in_use,
+            }
         };
-        FlowControl { levels: config.levels.iter().filter_map(level).collect(), flows }
+        FlowControl { levels: config.levels.iter().map(level).collect(), flows }
     }
 
     fn now(&self) -> Duration {

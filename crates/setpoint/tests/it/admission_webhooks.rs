@@ -9,8 +9,8 @@ use setpoint::ControlPlane;
 use setpoint::apiserver::{AuditQueue, Stage};
 use setpoint::webhook::{Call, Change, Refusal, Webhooks};
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-const PODS: &str = "/api/v1/namespaces/default/pods";
+pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 pub(crate) const MUTATING: &str =
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 pub(crate) const VALIDATING: &str =
@@ -19,10 +19,10 @@ pub(crate) const VALIDATING: &str =
 pub(crate) fn plane() -> setpoint::ControlPlaneBuilder {
     ControlPlane::builder()
 }
-fn map(name: &str) -> Value {
+pub(crate) fn map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"x": "1"}})
 }
-fn pod(name: &str) -> Value {
+pub(crate) fn pod(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
         "spec": {"containers": [{"name": "main", "image": "a"}]}})
 }
@@ -45,7 +45,13 @@ pub(crate) fn configuration(path: &str, name: &str, webhooks: &[Value]) -> Value
 }
 /// Writes a configuration and waits until it has an effect: a config map with the label `probe` is
 /// refused by a hook of its own, and not seen by hooks without an object selector.
-async fn configure(user: &User, probe: &Hooks, path: &str, name: &str, webhooks: &[Value]) {
+pub(crate) async fn configure(
+    user: &User,
+    probe: &Hooks,
+    path: &str,
+    name: &str,
+    webhooks: &[Value],
+) {
     let mut webhooks = webhooks.to_vec();
     for webhook in webhooks.iter_mut().filter(|webhook| webhook["objectSelector"].is_null()) {
         let unlabelled = json!([{"key": "probe", "operator": "DoesNotExist"}]);
@@ -72,7 +78,7 @@ fn patched(request: &Value, operations: Value) -> (u16, String) {
     review(request, json!({"allowed": true, "patchType": "JSONPatch", "patch": patch}))
 }
 /// A server that records reviews: `/allow`, `/deny`, `/label/<key>` and others.
-async fn server(ca: &Ca) -> (Hooks, Reviews) {
+pub(crate) async fn server(ca: &Ca) -> (Hooks, Reviews) {
     let reviews = Reviews::default();
     let seen = reviews.clone();
     let answer = move |path: &str, request: Value| {

@@ -203,7 +203,7 @@ pub struct LevelFigures {
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct FlowControl {
-    /// The levels, without those whose requests always run at once.
+    /// The levels.
     pub levels: Vec<LevelFigures>,
     /// The schemas.
     pub flows: Vec<FlowFigures>,
