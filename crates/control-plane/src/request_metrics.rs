@@ -42,7 +42,7 @@ const AUTHENTICATION_SECONDS: [f64; 15] = [
 /// |---|---|
 /// | `apiserver_request_total` | those of long-running requests, `dry_run`, `code` |
 /// | `apiserver_request_duration_seconds` | the same without `code` |
-/// | `apiserver_request_sli_duration_seconds` | the same labels as below; without long-running requests, dry runs, and the time in queues and in webhooks |
+/// | `apiserver_request_sli_duration_seconds` | the same labels as below; without watches, dry runs, and the time in queues and in webhooks |
 /// | `apiserver_response_sizes` | those of long-running requests; reads only |
 /// | `apiserver_request_terminations_total` | those of long-running requests, `code` |
 /// | `apiserver_current_inflight_requests` | `request_kind`: `mutating`, `readOnly` |
@@ -547,7 +547,7 @@ impl Observer for RequestMetrics {
         }
         let count = |row: &Row| {
             row.took.time(ended.elapsed);
-            if !request.dry_run && !request.is_long_running() {
+            if !request.dry_run && request.verb != Verb::Watch {
                 row.own.time(ended.elapsed.saturating_sub(request.waited()));
             }
             // An answer over HTTP has a body.

@@ -142,13 +142,21 @@ pub(crate) struct Allocator {
     used: Mutex<BTreeSet<Number>>,
     /// `None`: to be read.
     ranges: Mutex<Option<Arc<[Range]>>>,
+    /// The ranges that were read last.
+    shown: Mutex<Arc<[Range]>>,
     counts: Allocations,
 }
 impl Allocator {
     /// An allocator that knows of no number in use.
     pub(crate) fn new(networks: ServiceNetworks, ports: NodePorts) -> Self {
-        let (used, ranges) = (Mutex::default(), Mutex::default());
-        Self { networks, ports, used, ranges, counts: Allocations::default() }
+        Self {
+            networks,
+            ports,
+            used: Mutex::default(),
+            ranges: Mutex::default(),
+            shown: Mutex::default(),
+            counts: Allocations::default(),
+        }
     }
     /// The networks of the ServiceCIDR that is made at the start. Services may be of their
     /// families.
@@ -207,12 +215,20 @@ impl Allocator {
     }
     /// The families about allocations.
     pub(crate) fn families(&self) -> Vec<Figures> {
-        let ranges = self.ranges.lock().clone();
-        let ranges = ranges.iter().flat_map(|ranges| ranges.iter());
-        let networks: Vec<(String, Usage)> = ranges
-            .take(NAMES_MAX)
-            .map(|range| (range.network.to_string(), self.usage(Pool::Addresses(range.span))))
-            .collect();
+        let ranges = self.shown.lock().clone();
+        let known: Vec<(String, Span)> = match ranges.is_empty() {
+            // None was needed yet.
+            true => {
+                let texts = self.networks.texts();
+                texts.filter_map(|text| Some((text.clone(), Span::parse(&text)?))).collect()
+            }
+            false => {
+                let shown = ranges.iter().take(NAMES_MAX);
+                shown.map(|range| (range.network.to_string(), range.span)).collect()
+            }
+        };
+        let usage = |(network, span)| (network, self.usage(Pool::Addresses(span)));
+        let networks: Vec<(String, Usage)> = known.into_iter().map(usage).collect();
         self.counts.families(&networks, self.usage(Pool::Ports(self.ports)))
     }
     /// The numbers of a pool in use, as far as this process knows, and the others. In slices, so
@@ -343,6 +359,7 @@ impl Reservation<'_> {
     async fn read_ranges(&mut self) -> Result<Arc<[Range]>, StoreError> {
         let ranges: Arc<[Range]> = ranges::read(self.store).await?.into();
         *self.allocator.ranges.lock() = Some(ranges.clone());
+        *self.allocator.shown.lock() = ranges.clone();
         self.has_read_ranges = true;
         Ok(ranges)
     }

@@ -192,20 +192,29 @@ impl Default for Policies {
 }
 
 impl Policies {
-    /// Counts the outcome of a validating policy with a binding: `allow` or an action.
+    /// Counts a failed expression of a validating policy with a binding, with its message and what
+    /// comes of it: `allow` or an action.
     pub(crate) fn validated(
         &self,
         [policy, binding]: [&str; 2],
-        is_error: bool,
+        message: &str,
         action: &str,
         took: Duration,
     ) {
-        self.validating.time(&[policy, binding, error_type(is_error), action], took);
+        let kind = if message.starts_with("compilation") {
+            "compile_error"
+        } else if message.starts_with("validation failed due to running out of cost budget") {
+            "out_of_budget"
+        } else {
+            "invalid_error"
+        };
+        self.validating.time(&[policy, binding, kind, action], took);
     }
 
     /// Counts the outcome of a mutating policy with a binding.
     pub(crate) fn mutated(&self, [policy, binding]: [&str; 2], is_error: bool, took: Duration) {
-        self.mutating.time(&[policy, binding, error_type(is_error)], took);
+        let kind = if is_error { "invalid_error" } else { "no_error" };
+        self.mutating.time(&[policy, binding, kind], took);
     }
 
     pub(super) fn families(&self) -> [Family; 4] {
@@ -236,8 +245,4 @@ impl Policies {
 
 fn allowed(is_allowed: bool) -> &'static str {
     if is_allowed { "allowed" } else { "denied" }
-}
-
-fn error_type(is_error: bool) -> &'static str {
-    if is_error { "invalid_error" } else { "no_error" }
 }

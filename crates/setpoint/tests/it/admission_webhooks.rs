@@ -285,57 +285,6 @@ async fn a_review_has_every_field_of_the_request() {
 }
 
 #[tokio::test]
-async fn subresources_show_their_own_kind() {
-    let ca = Ca::new();
-    let (hooks, reviews) = server(&ca).await;
-    with_user(plane(), async |user, _| {
-        let scale = hook("scale", hooks.config("/scale"), &["deployments/scale"]);
-        let pods = hook("pods", hooks.config("/allow"), &["pods/*"]);
-        configure(&user, &hooks, MUTATING, "m", &[scale, pods]).await;
-        let deployments = "/apis/apps/v1/namespaces/default/deployments";
-        let labels = json!({"app": "a"});
-        let template = json!({"metadata": {"labels": labels}, "spec": pod("x")["spec"]});
-        let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"name": "d"},
-            "spec": {"selector": {"matchLabels": labels}, "template": template}});
-        user.create(deployments, &deployment).await;
-        let path = format!("{deployments}/d/scale");
-        let scaled = user.send("PATCH", &path, &json!({"spec": {"replicas": 3}})).await.ok();
-        assert_eq!(scaled["spec"]["replicas"], 7);
-        let taken = reviews.take();
-        let [(_, request)] = &taken[..] else { panic!("{taken:?}") };
-        let kind = json!({"group": "autoscaling", "version": "v1", "kind": "Scale"});
-        assert_eq!((&request["kind"], &request["subResource"]), (&kind, &json!("scale")));
-        assert_eq!(request["object"]["spec"]["replicas"], 3);
-        assert_eq!(request["oldObject"]["spec"]["replicas"], 1);
-
-        user.create(PODS, &pod("p")).await;
-        user.send("PATCH", &format!("{PODS}/p/status"), &json!({"status": {"phase": "Running"}}))
-            .await
-            .ok();
-        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
-            "metadata": {"name": "p", "namespace": "default"}});
-        user.create(&format!("{PODS}/p/eviction"), &eviction).await;
-        let seen: Vec<String> = reviews
-            .take()
-            .iter()
-            .map(|(_, r)| format!("{} {} {}", r["operation"], r["subResource"], r["kind"]["kind"]))
-            .collect();
-        // An eviction is one review: no delete of the pod follows.
-        assert_eq!(
-            seen,
-            [
-                "\"CREATE\" null \"Pod\"",
-                "\"UPDATE\" \"status\" \"Pod\"",
-                "\"CREATE\" \"eviction\" \"Eviction\"",
-            ]
-        );
-        assert_eq!(user.send("GET", &format!("{PODS}/p"), &Value::Null).await.code, 404);
-    })
-    .await;
-}
-
-#[tokio::test]
 async fn failures_follow_the_failure_policy_and_refusals_do_not() {
     let ca = Ca::new();
     let (hooks, reviews) = server(&ca).await;

@@ -141,21 +141,19 @@ impl Request<'_> {
         let text = format!("ValidatingAdmissionPolicy '{name}'{with} denied request: {text}");
         self.denied.get_or_insert((text, reason));
     }
-    /// Counts what comes of a binding: what is enforced, or that nothing is.
+    /// Counts what comes of each failed expression. Others are not counted, as there.
     fn count(&self, policy: &Policy, binding: &Binding, outcome: &Outcome, took: Duration) {
         let counts = &self.review.inner.figures.policies;
         let names: [&str; 2] = [&policy.name, &binding.name];
-        let failed = outcome.failures.iter().filter(|one| !one.is_error || !policy.fails_open);
-        let mut is_allowed = true;
-        for failed in failed {
-            is_allowed = false;
-            for action in &binding.actions {
-                let action = action.to_ascii_lowercase();
-                counts.validated(names, failed.is_error, &action, took);
+        for failed in &outcome.failures {
+            let message = &failed.message;
+            if failed.is_error && policy.fails_open {
+                counts.validated(names, message, "allow", took);
+                continue;
             }
-        }
-        if is_allowed {
-            counts.validated(names, false, "allow", took);
+            for action in &binding.actions {
+                counts.validated(names, message, &action.to_ascii_lowercase(), took);
+            }
         }
     }
     /// Takes the actions of a binding.
