@@ -303,12 +303,12 @@ async fn stages_of_requests_are_counted_under_the_names_of_dashboards() {
             let value = value(&page, metric, labels);
             value.unwrap_or_else(|| panic!("{metric}{{{labels}}}\n{page}"))
         };
-        let dynamic = r#"cidr="10.96.0.0/12",scope="dynamic""#;
+        let dynamic = r#"cidr="10.0.0.0/16",scope="dynamic""#;
         assert_eq!(known("kube_apiserver_clusterip_allocator_allocation_total", dynamic), 1.0);
-        let network = r#"cidr="10.96.0.0/12""#;
+        let network = r#"cidr="10.0.0.0/16""#;
         let used = known("kube_apiserver_clusterip_allocator_allocated_ips", network);
         let free = known("kube_apiserver_clusterip_allocator_available_ips", network);
-        assert_eq!(used + free, f64::from((1_u32 << 20) - 2));
+        assert_eq!(used + free, f64::from((1_u32 << 16) - 2));
         let ports = r#"scope="dynamic""#;
         assert_eq!(known("kube_apiserver_nodeport_allocator_allocation_total", ports), 1.0);
         assert!(page.contains("\nkube_apiserver_nodeport_allocator_allocated_ports 1\n"), "{page}");
