@@ -413,9 +413,9 @@ const MODULES: &[(&str, &[&[&str]])] = &[
     (
         "apiserver",
         &[
-            &["indent", "trace", "version"],
+            &["figures", "indent", "trace", "version"],
             &["query", "negotiate", "verb"],
-            &["body", "options", "route", "table"],
+            &["body", "connect", "options", "route", "table"],
             // A filter limits how many long lists are written, and both write refusals.
             &["filter", "list", "respond"],
             // Backends, and their entries in lists.

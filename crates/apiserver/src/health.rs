@@ -1,6 +1,7 @@
 //! `/healthz`, `/livez` and `/readyz`.
 
 use crate::body::Body;
+use crate::figures::ServerFigures;
 use crate::query::Query;
 use crate::respond;
 use http::{Response, StatusCode};
@@ -85,9 +86,10 @@ impl Health {
     /// Answers a request for all checks, or for a single one.
     pub(crate) fn respond(
         self,
-        endpoint: &str,
+        endpoint: &'static str,
         check: Option<&str>,
         query: &Query,
+        figures: &ServerFigures,
     ) -> Response<Body> {
         let checks = self.checks(endpoint);
         if let Some(name) = check {
@@ -101,6 +103,8 @@ impl Health {
             };
         }
         let mut excluded: Vec<&str> = query.all("exclude").collect();
+        let made = checks.iter().filter(|(name, _)| !excluded.contains(name));
+        figures.checked(endpoint, made.copied());
         let (mut lines, mut failed) = (String::new(), false);
         for (name, passes) in checks {
             let before = excluded.len();
@@ -147,8 +151,9 @@ fn reason(name: &str) -> String {
 mod tests {
     use super::*;
 
-    fn get(health: Health, endpoint: &str, query: &str) -> (u16, String) {
-        let response = health.respond(endpoint, None, &Query::parse(query));
+    fn get(health: Health, endpoint: &'static str, query: &str) -> (u16, String) {
+        let figures = ServerFigures::default();
+        let response = health.respond(endpoint, None, &Query::parse(query), &figures);
         let body = String::from_utf8(response.body().as_bytes().unwrap().to_vec()).unwrap();
         (response.status().as_u16(), body)
     }

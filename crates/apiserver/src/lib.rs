@@ -42,8 +42,10 @@ mod backend;
 mod body;
 #[cfg(feature = "client")]
 mod client;
+mod connect;
 mod discovery;
 mod extra;
+mod figures;
 mod filter;
 mod health;
 mod indent;
@@ -79,6 +81,7 @@ pub use backend::{
 };
 pub use body::{BODY_BYTES_MAX, Body, BodyError, RequestBody};
 pub use extra::Handler;
+pub use figures::ServerFigures;
 pub use filter::authenticate::{
     Anonymous, Authentication, Authenticator, AuthorityError, ClientAuthorities, Credentials,
     NotText, RequestHeader, RequestHeaderNames, TokenAudiences, bearer_token, certificate_user,

@@ -31,6 +31,7 @@ pub use setpoint_serve::certificate::{
 pub use tls::Tls;
 
 use crate::Identity;
+use crate::figures::ServerFigures;
 use crate::filter::authenticate::{
     Authentication, Authenticator as _, ClientAuthorities, Credentials, RequestHeader,
     UnknownCertificate, authenticated,
@@ -133,6 +134,7 @@ struct TlsPeers {
     front_proxy: Option<Arc<RequestHeader>>,
     /// Tokens of this listener only.
     credentials: Credentials,
+    figures: ServerFigures,
 }
 
 impl TlsPeers {
@@ -152,12 +154,14 @@ impl TlsPeers {
             return identity;
         }
         if let Some(peer) = peer {
-            let user = self
-                .authorities
-                .as_ref()
-                .and_then(|authorities| authorities.user(&peer.0, self.clock.now()));
-            if user.is_some() {
-                return user;
+            let now = self.clock.now();
+            let verified =
+                self.authorities.as_ref().and_then(|authorities| authorities.user(&peer.0, now));
+            if let Some((user, until)) = verified {
+                if let Some(until) = until {
+                    self.figures.certificate(until.since(now));
+                }
+                return Some(user);
             }
             request.extensions.insert(UnknownCertificate);
         }
@@ -183,7 +187,8 @@ impl Listener {
         // An unusable certificate is found before the address is bound.
         tls.clone().config(clock.clone(), true)?;
         let credentials = Credentials::none();
-        let peers = TlsPeers { tls, clock, authorities, front_proxy: None, credentials };
+        let figures = server.figures();
+        let peers = TlsPeers { tls, clock, authorities, front_proxy: None, credentials, figures };
         Self::bind(server, address, Peers::Tls(Box::new(peers))).await
     }
 
@@ -249,7 +254,10 @@ impl Listener {
         if let Peers::Tls(peers) = &peers {
             let has_clients = peers.authorities.is_some() || peers.front_proxy.is_some();
             match peers.tls.clone().config(peers.clock.clone(), has_clients) {
-                Ok(config) => server = server.tls(Arc::new(config)),
+                Ok(config) => {
+                    let failed = peers.figures.failed_handshakes();
+                    server = server.tls(Arc::new(config)).count_failed_handshakes(failed);
+                }
                 // It was made before.
                 Err(error) => {
                     tracing::error!(error = &error as &dyn std::error::Error, "set up TLS");

@@ -37,9 +37,10 @@ pub trait Metrics: Debug + Send + Sync {
     /// A request ends: the answer is sent, the watch has ended, or the client disconnected. Called
     /// once for each [`Metrics::begun`].
     fn ended(&self, _request: &Attributes, _ended: &Ended) {}
-    /// The user of a request is known after `_took`; `None`: its credentials are refused, or it
-    /// needs some. For a request in process, nothing is authenticated.
-    fn authenticated(&self, _identity: Option<&Identity>, _took: Duration) {}
+    /// The user of a request is known after `_took`; `None`: its credentials are refused, or, unless
+    /// it `_has_credentials`, it needs some. For a request in process, nothing is authenticated.
+    fn authenticated(&self, _identity: Option<&Identity>, _has_credentials: bool, _took: Duration) {
+    }
     /// A watch of a resource begins. Returns what counts its events; `None`: nothing does. Default:
     /// `None`.
     fn watch(&self, _resource: &Resource) -> Option<Arc<dyn WatchMetrics>> {
@@ -78,8 +79,14 @@ pub(crate) struct Observers {
 
 impl Observers {
     /// The user of a request is known.
-    pub(crate) fn authenticated(&self, identity: Option<&Identity>, took: Duration) {
-        self.metrics.iter().for_each(|metrics| metrics.authenticated(identity, took));
+    pub(crate) fn authenticated(
+        &self,
+        identity: Option<&Identity>,
+        has_credentials: bool,
+        took: Duration,
+    ) {
+        let all = self.metrics.iter();
+        all.for_each(|metrics| metrics.authenticated(identity, has_credentials, took));
     }
 
     /// What counts the events of a watch.

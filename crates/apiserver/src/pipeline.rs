@@ -26,7 +26,9 @@ pub(crate) use begin::Rejected;
 use crate::backend::{self, Backend, Found, Generation, Served};
 use crate::body::{Body, RequestBody};
 use crate::extra::Handler;
-use crate::filter::authenticate::{extra_space, keep_connection, strip_credentials};
+use crate::filter::authenticate::{
+    extra_space, has_credentials, keep_connection, strip_credentials,
+};
 use crate::filter::fairness::{Page, Schema, WAIT_MAX};
 use crate::filter::impersonate::{self, Wanted};
 use crate::filter::in_flight::TooManyRequests;
@@ -277,7 +279,8 @@ impl Inner {
         let arrived = Instant::now();
         let received = self.tracer.as_ref().map(Tracer::now);
         let identity = self.authenticators.identify(parts).await;
-        self.observers.authenticated(identity.as_ref(), arrived.elapsed());
+        let (user, took) = (identity.as_ref(), arrived.elapsed());
+        self.observers.authenticated(user, has_credentials(parts), took);
         let is_known = identity.is_some();
         attributes.identity = identity.unwrap_or_else(|| Identity::new("", []));
         if let Some(staleness) = self.authenticators.staleness(parts, &attributes.identity) {
@@ -517,7 +520,7 @@ impl Inner {
                 draining: self.drain.is_cancelled(),
                 store,
             };
-            return health.respond(endpoint, check.as_deref(), query);
+            return health.respond(endpoint, check.as_deref(), query, &self.figures);
         }
         if parts.method != Method::GET && !self.has_every_method(route) {
             return respond::error(&ApiError::method_not_allowed(), &parts.headers, style);

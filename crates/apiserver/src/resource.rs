@@ -1,6 +1,7 @@
 //! Requests on resources: negotiate, read, parse, one call of the registry, write the answer.
 
 use crate::body::{self, Body, RequestBody};
+use crate::connect;
 use crate::filter::large::{LARGE_BYTES_MIN, LargeAnswers};
 use crate::list::Form;
 use crate::negotiate::{
@@ -23,7 +24,7 @@ use setpoint_object::members;
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Status};
 use setpoint_registry::{
-    Attributes, Body as Sent, Deleted, List, Registry, Subresource, Target, Verb,
+    Attributes, Body as Sent, Deleted, List, PatchType, Registry, Subresource, Target, Verb,
 };
 use setpoint_spans::Span;
 use std::sync::Arc;
@@ -71,14 +72,12 @@ impl Exchange<'_> {
         if let Some(text) = &target.resource.deprecation {
             self.attributes.warn(text.clone());
         }
-        if let Some(subresource) = &target.subresource
-            && target.resource.kind.has_node_streams
-            && self.agents.may_serve(subresource)
+        if let Some(subresource) = target.subresource.as_ref().filter(|sub| sub.is_connect()) {
             // A log is only read.
-            && (*subresource != Subresource::Log || self.attributes.verb == Verb::Get)
-            && let Some(response) = Box::pin(self.stream(subresource)).await?
-        {
-            return Ok(response);
+            let is_log = *subresource == Subresource::Log;
+            if !is_log || self.attributes.verb == Verb::Get {
+                return Ok(Box::pin(self.stream(target, subresource)).await?);
+            }
         }
         // Long futures are boxed, so that a read's future stays small.
         match self.attributes.verb {
@@ -94,9 +93,19 @@ impl Exchange<'_> {
         }
     }
 
-    /// A stream of a pod; `None`: no agent serves its node.
-    async fn stream(&self, subresource: &Subresource) -> Result<Option<Response<Body>>, ApiError> {
-        let pod = self.registry.connect(self.attributes).await?;
+    /// A stream of a pod. Streams of others have no server.
+    async fn stream(
+        &self,
+        target: &Target,
+        subresource: &Subresource,
+    ) -> Result<Response<Body>, ApiError> {
+        let (has_namespace, path) = (!target.namespace.is_empty(), self.parts.uri.path());
+        let options = connect::options(subresource, has_namespace, self.query, path)?;
+        let pod = self.registry.connect(self.attributes, options).await?;
+        let no_server = || Registry::not_connected(self.attributes, &pod);
+        if !target.resource.kind.has_node_streams || !self.agents.may_serve(subresource) {
+            return Err(no_server());
+        }
         let stream = PodStream {
             agents: self.agents,
             drain: self.drain,
@@ -105,7 +114,7 @@ impl Exchange<'_> {
             now: self.registry.clock().now(),
             pod: &pod,
         };
-        stream.answer(subresource).await
+        stream.answer(subresource).await?.ok_or_else(no_server)
     }
 
     async fn get(&self, target: &Target) -> Result<Response<Body>, Refusal> {
@@ -185,6 +194,9 @@ impl Exchange<'_> {
         let language = target.resource.schema.language();
         let (patch_type, format) =
             negotiate::patch_format(&self.parts.headers, language, self.types)?;
+        if patch_type == PatchType::Apply {
+            self.attributes.note_apply();
+        }
         let accepted = self.accept_object(target)?;
         let bytes = self.read(body).await?;
         self.observation.sent(&bytes, format);

@@ -5,6 +5,7 @@ use crate::backend::{Backend, Backends, Served};
 use crate::body::Body;
 use crate::discovery::Aggregated;
 use crate::extra::{Extra, Handler};
+use crate::figures::ServerFigures;
 use crate::filter::authenticate::{Anonymous, Authenticator, Authenticators, Credentials};
 use crate::filter::fairness::{Fairness, FlowControlReader};
 use crate::filter::in_flight::{InFlight, RequestLimits};
@@ -68,6 +69,7 @@ pub(crate) struct Inner {
     /// Priority and fairness; `None`: `in_flight` limits requests.
     pub(crate) fairness: Option<Fairness>,
     pub(crate) large: LargeAnswers,
+    pub(crate) figures: ServerFigures,
     pub(crate) aggregated: Aggregated,
     pub(crate) open_api: openapi::Documents,
     pub(crate) drain: CancellationToken,
@@ -255,6 +257,7 @@ impl ApiServerBuilder {
                 watches: Watches::new(&self.limits),
                 fairness: self.limits.is_fair.then(|| Fairness::new(self.limits.seats())),
                 large: LargeAnswers::default(),
+                figures: ServerFigures::default(),
                 aggregated: Aggregated::default(),
                 open_api: openapi::Documents::new(self.types.cbor, self.descriptions),
                 drain: CancellationToken::new(),
@@ -362,6 +365,11 @@ impl ApiServer {
     /// A reader of the figures of priority and fairness, for metrics; `None`: it is off.
     pub fn flow_control(&self) -> Option<FlowControlReader> {
         self.inner.fairness.as_ref().map(FlowControlReader::new)
+    }
+
+    /// What the server counts of health checks and connections, for metrics.
+    pub fn figures(&self) -> ServerFigures {
+        self.inner.figures.clone()
     }
 
     /// Ends large lists that their clients read too slowly. Never returns. Run by listeners.

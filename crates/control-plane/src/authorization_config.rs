@@ -42,7 +42,8 @@ use futures::future::BoxFuture;
 use parking_lot::RwLock;
 use setpoint_object::ApiError;
 use setpoint_registry::{
-    AllowAuthenticated, AlwaysDeny, Attributes, Authorizer, Decision, NodeAuthorizer, Rbac,
+    AllowAuthenticated, AlwaysDeny, Attributes, Authorizer, Decision, Identity, NodeAuthorizer,
+    Rbac, Rule,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -82,7 +83,7 @@ impl ConfiguredAuthorizers {
         for one in &config.authorizers {
             // What is missing or unknown has been refused before; nothing is allowed by mistake.
             let deny = || Arc::new(AlwaysDeny) as Arc<dyn Authorizer>;
-            authorizers.push(match (&*one.kind, &one.webhook) {
+            let authorizer = match (&*one.kind, &one.webhook) {
                 ("Webhook", Some(webhook)) => Arc::new(Self::webhook(webhook).await?),
                 ("RBAC", _) => match &self.rbac {
                     Some(rbac) => rbac.clone(),
@@ -94,7 +95,8 @@ impl ConfiguredAuthorizers {
                 },
                 ("AlwaysAllow", _) => Arc::new(AllowAuthenticated),
                 _ => deny(),
-            });
+            };
+            authorizers.push(Arc::new(Named { name: one.name.clone(), authorizer }));
         }
         Ok(authorizers.into())
     }
@@ -129,6 +131,38 @@ impl ConfiguredAuthorizers {
     fn replace(&self, authorizers: Arc<[Arc<dyn Authorizer>]>) {
         let former = std::mem::replace(&mut *self.current.write(), authorizers);
         drop(former);
+    }
+}
+
+/// An authorizer under the name in the configuration.
+#[derive(Debug)]
+struct Named {
+    name: String,
+    authorizer: Arc<dyn Authorizer>,
+}
+
+impl Authorizer for Named {
+    fn authorize<'a>(
+        &'a self,
+        request: &'a Attributes,
+    ) -> BoxFuture<'a, Result<Decision, ApiError>> {
+        self.authorizer.authorize(request)
+    }
+
+    fn kind(&self) -> (&str, &str) {
+        (self.authorizer.kind().0, &self.name)
+    }
+
+    fn rules(&self, identity: &Identity, namespace: &str) -> Option<Vec<Arc<[Rule]>>> {
+        self.authorizer.rules(identity, namespace)
+    }
+
+    fn concerns(&self, identity: &Identity) -> bool {
+        self.authorizer.concerns(identity)
+    }
+
+    fn role(&self, namespace: &str, is_cluster: bool, name: &str) -> Option<Arc<[Rule]>> {
+        self.authorizer.role(namespace, is_cluster, name)
     }
 }
 

@@ -314,6 +314,7 @@ impl ControlPlaneBuilder {
             .bootstrap_tokens(self.bootstrap_tokens)
             .seed(of_server);
         let flow_metrics = self.extensions.flow_metrics.take();
+        let server_metrics = self.extensions.server_metrics.take();
         let aggregated = self.extensions.aggregator_metrics.take();
         let tasks = Tasks(self.extensions.take_tasks());
         let mut server = self.extensions.server(server);
@@ -339,6 +340,9 @@ impl ControlPlaneBuilder {
         let server = server.build();
         if let (Some(metrics), Some(reader)) = (flow_metrics, server.flow_control()) {
             metrics.follow(reader);
+        }
+        if let Some(metrics) = server_metrics {
+            metrics.follow(server.figures());
         }
         let aggregation = self.aggregation.then(|| {
             Aggregation::new(server.clone(), resolver, has_services, proxy.clone(), aggregated)

@@ -3,8 +3,9 @@
 
 use crate::aggregation::AggregatorMetrics;
 use crate::flow_metrics::FlowMetrics;
-use crate::metrics_page::MetricsPage;
+use crate::metrics_page::{METRICS, MetricsPage, SLIS};
 use crate::registry_metrics::RegistryMetrics;
+use crate::server_metrics::ServerMetrics;
 use crate::{ControlPlaneBuilder, RequestMetrics, process_metrics};
 use futures::future::{BoxFuture, FutureExt as _};
 use setpoint_apiserver::{
@@ -42,6 +43,7 @@ pub(crate) struct Extensions {
     interceptors: Vec<Arc<dyn Interceptor>>,
     tasks: Vec<Task>,
     pub(crate) flow_metrics: Option<FlowMetrics>,
+    pub(crate) server_metrics: Option<ServerMetrics>,
     pub(crate) registry_metrics: Option<RegistryMetrics>,
     pub(crate) aggregator_metrics: Option<AggregatorMetrics>,
     pub(crate) limits: RequestLimits,
@@ -282,15 +284,21 @@ impl ControlPlaneBuilder {
 
     /// Counts requests as kube-apiserver does ([`RequestMetrics`], the families of
     /// [`Registry::figures`], `apiserver_flowcontrol_*`, `aggregator_unavailable_apiservice`,
-    /// `kubernetes_build_info` and `process_*`), and serves all metrics in `metrics` at `/metrics`,
-    /// which is authorized like any path. Default: neither.
+    /// `kubernetes_build_info`, `process_*`, and those of connections), and serves all metrics in
+    /// `metrics` at `/metrics`, and results of health checks at `/metrics/slis`. Both are authorized
+    /// like any path. Default: neither.
     pub fn serve_metrics(mut self, metrics: &setpoint_runtime::metrics::Metrics) -> Self {
         self.extensions.flow_metrics = Some(FlowMetrics::register(metrics));
         self.extensions.registry_metrics = Some(RegistryMetrics::register(metrics));
         process_metrics::register(metrics);
         self.extensions.aggregator_metrics = Some(AggregatorMetrics::register(metrics));
-        let page = MetricsPage::new(metrics.clone());
-        self.metrics(RequestMetrics::register(metrics)).route("/metrics", Arc::new(page))
+        let health = setpoint_runtime::metrics::Metrics::new();
+        self.extensions.server_metrics = Some(ServerMetrics::register(metrics, &health));
+        let page = MetricsPage::new(METRICS, metrics.clone());
+        let slis = MetricsPage::new(SLIS, health);
+        self.metrics(RequestMetrics::register(metrics))
+            .route(METRICS, Arc::new(page))
+            .route(SLIS, Arc::new(slis))
     }
 
     /// Adds an agent that serves `log`, `exec`, `attach` and `portforward` of the pods on its

@@ -60,10 +60,22 @@ fn levels(encoder: &mut DescriptorEncoder<'_>, figures: &FlowControl) -> fmt::Re
 
 /// A gauge of schemas: name without its start, help, value.
 type OfFlow = (&'static str, &'static str, fn(&FlowFigures) -> u64);
-const FLOWS: [OfFlow; 3] = [
+const FLOWS: [OfFlow; 4] = [
     ("current_inqueue_requests", "Requests that wait", |flow| flow.waiting),
+    ("current_inqueue_seats", "Seats of the requests that wait", |flow| flow.waiting_seats),
     ("current_executing_requests", "Requests that run", |flow| flow.executing),
     ("current_executing_seats", "Seats of the requests that run", |flow| flow.seats),
+];
+
+/// Numbers that each request of a schema adds: name without its start, help, distribution.
+type Numbers = (&'static str, &'static str, fn(&FlowFigures) -> &Distribution);
+const NUMBERS: [Numbers; 2] = [
+    (
+        "request_queue_length_after_enqueue",
+        "Requests in a queue, with the one that came to it",
+        |flow| &flow.queue_lengths,
+    ),
+    ("work_estimated_seats", "Seats that requests need", |flow| &flow.needed_seats),
 ];
 
 fn labels(flow: &FlowFigures) -> [(&str, &str); 2] {
@@ -114,12 +126,27 @@ fn flows(encoder: &mut DescriptorEncoder<'_>, figures: &FlowControl) -> fmt::Res
     let (name, help) = ("apiserver_flowcontrol_request_execution_seconds", "How long requests ran");
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
     for flow in &figures.flows {
-        let n = flow.executed.count();
-        if n > 0 {
-            let labels = labels(flow);
-            let mut metric = family.encode_family(&labels)?;
-            let Distribution { sum, buckets } = &flow.executed;
-            metric.encode_histogram::<NoLabelSet>(*sum, n, buckets, None)?;
+        for (kind, executed) in ["watch", "regular"].into_iter().zip(&flow.executed) {
+            let n = executed.count();
+            if n > 0 {
+                let [level, schema] = labels(flow);
+                let labels = [level, schema, ("type", kind)];
+                let mut metric = family.encode_family(&labels)?;
+                metric.encode_histogram::<NoLabelSet>(executed.sum, n, &executed.buckets, None)?;
+            }
+        }
+    }
+    for (name, help, value) in NUMBERS {
+        let name = format!("apiserver_flowcontrol_{name}");
+        let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Histogram)?;
+        for flow in &figures.flows {
+            let Distribution { sum, buckets } = value(flow);
+            let n = buckets.iter().map(|(_, count)| count).sum();
+            if n > 0 {
+                let labels = labels(flow);
+                let mut metric = family.encode_family(&labels)?;
+                metric.encode_histogram::<NoLabelSet>(*sum, n, buckets, None)?;
+            }
         }
     }
     Ok(())

@@ -41,6 +41,7 @@ mod registry_metrics;
 pub mod remote;
 mod request_metrics;
 pub mod serve;
+mod server_metrics;
 mod shared_parts;
 pub mod source;
 mod webhooks;

@@ -1,4 +1,4 @@
-//! The page `/metrics`.
+//! The pages `/metrics` and `/metrics/slis`.
 
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, TryFutureExt as _};
@@ -8,21 +8,33 @@ use setpoint_runtime::metrics::Metrics;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
-/// Serves scrapes at `/metrics`.
+/// The page of all metrics.
+pub(crate) const METRICS: &str = "/metrics";
+/// The page of the results of health checks.
+pub(crate) const SLIS: &str = "/metrics/slis";
+
+/// Serves scrapes at one path.
 pub(crate) struct MetricsPage {
+    path: &'static str,
     metrics: Metrics,
     /// Allows one page to be written at a time.
     turn: Arc<Semaphore>,
 }
 
 impl MetricsPage {
-    pub(crate) fn new(metrics: Metrics) -> Self {
-        Self { metrics, turn: Arc::new(Semaphore::new(1)) }
+    pub(crate) fn new(path: &'static str, metrics: Metrics) -> Self {
+        Self { path, metrics, turn: Arc::new(Semaphore::new(1)) }
     }
 }
 
 impl Handler for MetricsPage {
     fn handle(&self, request: Request<RequestBody>) -> BoxFuture<'static, Response<Body>> {
+        // Routes are prefixes.
+        if request.uri().path().trim_end_matches('/') != self.path {
+            let mut response = Response::new(Body::once("404 page not found\n"));
+            *response.status_mut() = StatusCode::NOT_FOUND;
+            return std::future::ready(response).boxed();
+        }
         let (metrics, turn) = (self.metrics.clone(), self.turn.clone());
         async move {
             // The semaphore is never closed. Without a permit, at most two pages would be written

@@ -42,14 +42,14 @@ const AUTHENTICATION_SECONDS: [f64; 15] = [
 /// |---|---|
 /// | `apiserver_request_total` | those of long-running requests, `dry_run`, `code` |
 /// | `apiserver_request_duration_seconds` | the same without `code` |
-/// | `apiserver_request_sli_duration_seconds` | those of long-running requests; without dry runs, and without the time in queues and in webhooks |
+/// | `apiserver_request_sli_duration_seconds` | the same labels as below; without watches, dry runs, and the time in queues and in webhooks |
 /// | `apiserver_response_sizes` | those of long-running requests; reads only |
 /// | `apiserver_request_terminations_total` | those of long-running requests, `code` |
 /// | `apiserver_current_inflight_requests` | `request_kind`: `mutating`, `readOnly` |
 /// | `apiserver_longrunning_requests` | `verb`, `group`, `version`, `resource`, `subresource`, `scope`, `component` |
 /// | `apiserver_watch_events_total`, `apiserver_watch_events_sizes` | `group`, `version`, `resource` |
 /// | `apiserver_requested_deprecated_apis` | `group`, `version`, `resource`, `subresource`, `removed_release` |
-/// | `authentication_attempts`, `authentication_duration_seconds` | `result`: `success`, `failure` |
+/// | `authentication_attempts`, `authentication_duration_seconds` | `result`: `success`, `failure` (no credentials), `error` (refused ones) |
 /// | `authenticated_user_requests` | `username`: one of five that kube-apiserver names, `email_id`, `other` |
 ///
 /// A request is counted when it has ended: its answer is sent, or its watch is over. The code is 0
@@ -58,9 +58,9 @@ const AUTHENTICATION_SECONDS: [f64; 15] = [
 /// Text chosen by a client never becomes a label. A resource without a row in this server's catalog
 /// is `other`, also when a [`Backend`](setpoint_apiserver::Backend) serves it. A verb unknown to
 /// kube-apiserver is `other` too. For a path, `subresource` is the server's root (`/healthz`,
-/// `/apis`), or empty if the path is not under one. Series of a deleted definition remain. An apply
-/// is a `PATCH`. The gauge of requests in flight is the value at the scrape, not the maximum of the
-/// last second.
+/// `/apis`), or empty if the path is not under one. Series of a deleted definition remain. The verb
+/// of an apply is `APPLY`. The gauge of requests in flight is the value at the scrape, not the
+/// maximum of the last second.
 ///
 /// ```
 /// use setpoint_control_plane::ControlPlane;
@@ -140,8 +140,8 @@ const USERS: [&str; 7] = [
 
 #[derive(Debug)]
 struct Authentication {
-    /// Successes, then failures.
-    took: [Histogram; 2],
+    /// Successes, then requests without credentials, then with refused ones.
+    took: [Histogram; 3],
     /// In the order of [`USERS`].
     users: [AtomicU64; USERS.len()],
 }
@@ -261,6 +261,7 @@ fn verb(request: &Attributes) -> &'static str {
         Verb::Watch => "WATCH",
         Verb::Create => "POST",
         Verb::Update => "PUT",
+        Verb::Patch if request.is_apply() => "APPLY",
         Verb::Patch => "PATCH",
         Verb::Delete => "DELETE",
         Verb::DeleteCollection => "DELETECOLLECTION",
@@ -480,7 +481,7 @@ fn positive(n: i64) -> u64 {
 
 impl Authentication {
     fn families(&self) -> [Family; 3] {
-        let results = ["success", "failure"].into_iter().zip(&self.took);
+        let results = ["success", "failure", "error"].into_iter().zip(&self.took);
         let results =
             results.map(|(result, took)| (vec![("result", result.to_owned())], took.times()));
         let took: Vec<_> = results.filter(|(_, took)| took.count() > 0).collect();
@@ -508,8 +509,13 @@ impl Authentication {
 }
 
 impl Observer for RequestMetrics {
-    fn authenticated(&self, identity: Option<&Identity>, took: Duration) {
-        self.authentication.took[usize::from(identity.is_none())].time(took);
+    fn authenticated(&self, identity: Option<&Identity>, has_credentials: bool, took: Duration) {
+        let result = match (identity, has_credentials) {
+            (Some(_), _) => 0,
+            (None, false) => 1,
+            (None, true) => 2,
+        };
+        self.authentication.took[result].time(took);
         if let Some(identity) = identity {
             let known = USERS[..5].iter().position(|user| *user == &*identity.user);
             let idx = known.unwrap_or(if identity.user.contains('@') { 5 } else { 6 });
@@ -541,7 +547,7 @@ impl Observer for RequestMetrics {
         }
         let count = |row: &Row| {
             row.took.time(ended.elapsed);
-            if !request.dry_run {
+            if !request.dry_run && request.verb != Verb::Watch {
                 row.own.time(ended.elapsed.saturating_sub(request.waited()));
             }
             // An answer over HTTP has a body.

@@ -122,7 +122,7 @@ impl Nodes {
         }
         for (n, (kind, stages)) in (1_u64..).zip(by_kind) {
             let seed = self.seed.wrapping_add(n);
-            let recorder = handle.recorder("kubelet");
+            let recorder = handle.recorder(FIELD_MANAGER).field_manager(FIELD_MANAGER);
             match (&*kind.api_version, &*kind.kind) {
                 ("v1", "Node") => {
                     let engine = engine::<Node>(stages, (), &kind, &world, recorder, seed);

@@ -137,7 +137,7 @@ impl ProcessNodes {
         let owner = Owner {
             shared: shared.clone(),
             client: handle.client().clone(),
-            recorder: handle.recorder("kubelet"),
+            recorder: handle.recorder(FIELD_MANAGER).field_manager(FIELD_MANAGER),
             clock: handle.clock().clone(),
         };
         let beats = (shared.clone(), handle.client().clone(), handle.clock().clone());

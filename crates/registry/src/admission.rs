@@ -89,6 +89,7 @@ use policy::{MutatingAdmissionPolicy, ValidatingAdmissionPolicy};
 use reinvocation::Reinvocation;
 pub(crate) use resource_quota::Charges;
 use serde_json::{Value, json};
+use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupResource, GroupVersionResource};
 use setpoint_store::{Compare, Op};
 use std::fmt::Debug;
@@ -128,6 +129,8 @@ pub struct Review<'a> {
     pub(crate) old: Option<&'a Value>,
     /// The revision of `old`; 0 without one.
     pub(crate) revision: u64,
+    /// What mutating hooks see of a write of a Scale.
+    pub(crate) scales: Option<Scales>,
     pub(crate) options: Options<'a>,
     pub(crate) dry_run: bool,
     pub(crate) preconditions: Preconditions,
@@ -137,6 +140,15 @@ pub struct Review<'a> {
     pub(crate) policy_reinvocation: Mutex<Reinvocation>,
     /// What the write charges to quotas.
     pub(crate) charges: Mutex<Charges>,
+}
+
+/// A write of a Scale, with managedFields.
+#[derive(Debug)]
+pub(crate) struct Scales {
+    /// As it was sent or patched.
+    pub(crate) new: Value,
+    /// The present one.
+    pub(crate) old: Value,
 }
 
 /// The options of a request.
@@ -190,6 +202,11 @@ impl<'a> Review<'a> {
     pub fn is_dry_run(&self) -> bool {
         self.dry_run
     }
+    fn is_delete_by_uid(&self) -> bool {
+        let resource = (&*self.resource.gvk.group, &*self.resource.resource);
+        let has_uid = [("", "namespaces"), ("apiextensions.k8s.io", "customresourcedefinitions")];
+        self.attributes.verb != Verb::DeleteCollection && has_uid.contains(&resource)
+    }
     /// The request's `CreateOptions`, `UpdateOptions` or `DeleteOptions` as the API shows them. A
     /// patch has `UpdateOptions`. Null for a stream.
     pub fn options(&self) -> Value {
@@ -228,8 +245,10 @@ impl<'a> Review<'a> {
                 });
                 add("propagationPolicy", policy.map(Value::from));
                 let mut preconditions = json!({});
-                if let Some(uid) = &delete.uid {
-                    preconditions["uid"] = uid.as_str().into();
+                // As there, a delete of one of these objects is one of its uid.
+                let old = self.old.filter(|_| self.is_delete_by_uid()).map(|old| old.uid());
+                if let Some(uid) = delete.uid.as_deref().or(old) {
+                    preconditions["uid"] = uid.into();
                 }
                 if let Some(version) = &delete.resource_version {
                     preconditions["resourceVersion"] = version.as_str().into();

@@ -43,6 +43,7 @@ pub use network::{ServiceNetworkError, ServiceNetworks};
 pub use node_ports::{NodePorts, NodePortsError};
 pub(crate) use service::allocate;
 
+use crate::figures::{Allocations, Choice, Family as Figures, NAMES_MAX, Usage};
 use bytes::Bytes;
 use network::Span;
 use parking_lot::Mutex;
@@ -55,7 +56,9 @@ use setpoint_object::field;
 use setpoint_store::{At, Compare, Revision, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::ops::Bound;
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// Wrong guesses before all claims are read.
 ///
@@ -65,6 +68,9 @@ const WRONG_GUESSES_MAX: usize = 8;
 /// Objects of free addresses that are read in search of one that the allocator has left. Users may
 /// make any number of them; a hundred take a millisecond.
 const FREE_OBJECTS_MAX: usize = 100;
+
+/// Numbers that are counted at once, for metrics.
+const SLICE_NUMBERS: usize = 1024;
 
 /// A number that one Service can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,11 +142,21 @@ pub(crate) struct Allocator {
     used: Mutex<BTreeSet<Number>>,
     /// `None`: to be read.
     ranges: Mutex<Option<Arc<[Range]>>>,
+    /// The ranges that were read last.
+    shown: Mutex<Arc<[Range]>>,
+    counts: Allocations,
 }
 impl Allocator {
     /// An allocator that knows of no number in use.
     pub(crate) fn new(networks: ServiceNetworks, ports: NodePorts) -> Self {
-        Self { networks, ports, used: Mutex::default(), ranges: Mutex::default() }
+        Self {
+            networks,
+            ports,
+            used: Mutex::default(),
+            ranges: Mutex::default(),
+            shown: Mutex::default(),
+            counts: Allocations::default(),
+        }
     }
     /// The networks of the ServiceCIDR that is made at the start. Services may be of their
     /// families.
@@ -155,6 +171,7 @@ impl Allocator {
             taken: BTreeSet::new(),
             sources: Vec::new(),
             stale: BTreeMap::new(),
+            chosen: Vec::new(),
             has_read_ranges: false,
         }
     }
@@ -195,6 +212,49 @@ impl Allocator {
         *self.used.lock() = used;
         *self.ranges.lock() = None;
         Ok(())
+    }
+    /// The families about allocations.
+    pub(crate) fn families(&self) -> Vec<Figures> {
+        let ranges = self.shown.lock().clone();
+        let known: Vec<(String, Span)> = match ranges.is_empty() {
+            // None was needed yet.
+            true => {
+                let texts = self.networks.texts();
+                texts.filter_map(|text| Some((text.clone(), Span::parse(&text)?))).collect()
+            }
+            false => {
+                let shown = ranges.iter().take(NAMES_MAX);
+                shown.map(|range| (range.network.to_string(), range.span)).collect()
+            }
+        };
+        let usage = |(network, span)| (network, self.usage(Pool::Addresses(span)));
+        let networks: Vec<(String, Usage)> = known.into_iter().map(usage).collect();
+        self.counts.families(&networks, self.usage(Pool::Ports(self.ports)))
+    }
+    /// The numbers of a pool in use, as far as this process knows, and the others. In slices, so
+    /// that the lock is not held for long.
+    fn usage(&self, pool: Pool) -> Usage {
+        let (first, last, _) = pool.bounds();
+        let (Some(mut from), Some(to)) = (pool.number(first), pool.number(last)) else {
+            return [0, 0];
+        };
+        let mut n_used = 0;
+        let mut bound = Bound::Included(from);
+        loop {
+            let used = self.used.lock();
+            let mut slice = used.range((bound, Bound::Included(to))).take(SLICE_NUMBERS);
+            let mut n_slice = 0;
+            for number in &mut slice {
+                (from, n_slice) = (*number, n_slice + 1);
+            }
+            drop(used);
+            n_used += n_slice as u64;
+            if n_slice < SLICE_NUMBERS {
+                let size = u64::try_from(last - first).unwrap_or(u64::MAX).saturating_add(1);
+                return [n_used, size.saturating_sub(n_used)];
+            }
+            bound = Bound::Excluded(from);
+        }
     }
     /// Draws a number of a pool that seems free, and marks it as used.
     fn draw(&self, pool: Pool, rng: &Mutex<SmallRng>) -> Option<Number> {
@@ -261,23 +321,29 @@ pub(crate) struct Reservation<'a> {
     sources: Vec<Compare>,
     /// The revisions of claims that are taken over.
     stale: BTreeMap<Number, Revision>,
+    /// The taken addresses' networks, and ports, with how they were chosen.
+    chosen: Vec<(Option<Arc<str>>, Choice)>,
     /// The ranges were read for this reservation: they are no guess from before.
     has_read_ranges: bool,
 }
 impl Reservation<'_> {
     /// Takes the given address.
     pub(crate) async fn address(&mut self, address: IpAddr) -> Result<(), AllocateError> {
+        let begun = Instant::now();
         let mut ranges = self.ranges().await?;
-        let source = loop {
+        let (source, network) = loop {
             match (ranges::of(&ranges, address), self.has_read_ranges) {
-                (Some(range), _) => break range.compare(),
+                (Some(range), _) => break (range.compare(), range.network.clone()),
                 (None, true) => return Err(AllocateError::AddressOutside),
                 (None, false) => ranges = self.read_ranges().await?,
             }
         };
         if !self.take(Number::Address(address)).await? {
+            self.allocator.counts.no_address(&network, Choice::Static);
             return Err(AllocateError::AddressTaken);
         }
+        self.allocator.counts.found(&network, begun.elapsed());
+        self.chosen.push((Some(network), Choice::Static));
         self.sources.push(source);
         Ok(())
     }
@@ -293,17 +359,25 @@ impl Reservation<'_> {
     async fn read_ranges(&mut self) -> Result<Arc<[Range]>, StoreError> {
         let ranges: Arc<[Range]> = ranges::read(self.store).await?.into();
         *self.allocator.ranges.lock() = Some(ranges.clone());
+        *self.allocator.shown.lock() = ranges.clone();
         self.has_read_ranges = true;
         Ok(ranges)
     }
     /// Takes the given node port, once.
     pub(crate) async fn port(&mut self, port: u16) -> Result<(), AllocateError> {
+        let counts = &self.allocator.counts;
         if !self.allocator.ports.contains(port) {
+            counts.no_port(Choice::Static);
             return Err(self.port_outside());
         }
         let number = Number::Port(port);
         let is_free = !self.taken.contains(&number) && self.take(number).await?;
-        if is_free { Ok(()) } else { Err(AllocateError::PortTaken) }
+        if !is_free {
+            counts.no_port(Choice::Static);
+            return Err(AllocateError::PortTaken);
+        }
+        self.chosen.push((None, Choice::Static));
+        Ok(())
     }
     /// The error for a port that is not a node port.
     pub(crate) fn port_outside(&self) -> AllocateError {
@@ -316,6 +390,7 @@ impl Reservation<'_> {
         family: Family,
         rng: &Mutex<SmallRng>,
     ) -> Result<IpAddr, AllocateError> {
+        let (begun, counts) = (Instant::now(), &self.allocator.counts);
         let mut ranges = self.ranges().await?;
         loop {
             let spans = ranges.iter().map(|range| range.span);
@@ -327,11 +402,19 @@ impl Reservation<'_> {
             }
             match self.any(&pools, rng).await {
                 Ok(Number::Address(address)) => {
-                    self.sources.extend(ranges::of(&ranges, address).map(Range::compare));
+                    if let Some(range) = ranges::of(&ranges, address) {
+                        counts.found(&range.network, begun.elapsed());
+                        self.chosen.push((Some(range.network.clone()), Choice::Dynamic));
+                        self.sources.push(range.compare());
+                    }
                     return Ok(address);
                 }
                 Err(AllocateError::Full) if !self.has_read_ranges => {}
-                Ok(Number::Port(_)) => return Err(AllocateError::Full),
+                Ok(Number::Port(_)) | Err(AllocateError::Full) => {
+                    let of_family = ranges.iter().filter(|range| range.span.family == family);
+                    of_family.for_each(|range| counts.no_address(&range.network, Choice::Dynamic));
+                    return Err(AllocateError::Full);
+                }
                 Err(error) => return Err(error),
             }
             ranges = self.read_ranges().await?;
@@ -339,9 +422,16 @@ impl Reservation<'_> {
     }
     /// Takes any node port.
     pub(crate) async fn any_port(&mut self, rng: &Mutex<SmallRng>) -> Result<u16, AllocateError> {
-        match self.any(&[Pool::Ports(self.allocator.ports)], rng).await? {
-            Number::Port(port) => Ok(port),
-            Number::Address(_) => Err(AllocateError::Full),
+        match self.any(&[Pool::Ports(self.allocator.ports)], rng).await {
+            Ok(Number::Port(port)) => {
+                self.chosen.push((None, Choice::Dynamic));
+                Ok(port)
+            }
+            Ok(Number::Address(_)) | Err(AllocateError::Full) => {
+                self.allocator.counts.no_port(Choice::Dynamic);
+                Err(AllocateError::Full)
+            }
+            Err(error) => Err(error),
         }
     }
     /// Takes any number of the first pool that is not full.
@@ -425,6 +515,12 @@ impl Reservation<'_> {
     /// The write is committed: keeps the taken numbers and frees the released ones.
     pub(crate) fn keep(mut self, service: &Value, old: Option<&Value>) {
         self.taken.clear();
+        for (network, choice) in self.chosen.drain(..) {
+            match network {
+                Some(network) => self.allocator.counts.address(&network, choice),
+                None => self.allocator.counts.port(choice),
+            }
+        }
         if let Some(old) = old {
             let now = ServiceNumbers::of(service);
             let mut before = ServiceNumbers::of(old);

@@ -10,7 +10,7 @@ use setpoint_spans::{Span, Trace};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Maximum number of warnings in one answer.
@@ -147,6 +147,7 @@ pub struct Notes {
     warnings: Mutex<Vec<String>>,
     /// Nanoseconds of [`Attributes::waited`].
     waited: AtomicU64,
+    is_apply: AtomicBool,
     /// For the audit log. A list, because most requests have two.
     audit_annotations: Mutex<Vec<(Cow<'static, str>, Cow<'static, str>)>>,
 }
@@ -340,6 +341,14 @@ impl Attributes {
     /// How long others had the request wait so far: flow control, webhooks.
     pub fn waited(&self) -> Duration {
         Duration::from_nanos(self.notes.waited.load(Ordering::Relaxed))
+    }
+    /// Notes that a patch is an apply.
+    pub fn note_apply(&self) {
+        self.notes.is_apply.store(true, Ordering::Relaxed);
+    }
+    /// Whether a patch is known to be an apply.
+    pub fn is_apply(&self) -> bool {
+        self.notes.is_apply.load(Ordering::Relaxed)
     }
     /// The warnings so far.
     pub fn warnings(&self) -> Vec<String> {

@@ -4,7 +4,7 @@
 //! authorizes the further actions of a request: an apply or a PUT that creates, a role that grants
 //! rights, a binding that refers to such a role.
 use crate::attributes::Attributes;
-use crate::figures::{Decided, Figures};
+use crate::figures::{Authorizers, Decided, Family, Figures};
 use crate::identity::Identity;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -80,6 +80,11 @@ pub trait Authorizer: Debug + Send + Sync {
         true
     }
 
+    /// Its type and its name in metrics. Must be one of few.
+    fn kind(&self) -> (&str, &str) {
+        ("Custom", "")
+    }
+
     /// The authorizers that are called instead of it, one after the other, if it is a chain of
     /// others that may change while the server runs. Default: `None`, it is called itself.
     fn members(&self) -> Option<Arc<[Arc<dyn Authorizer>]>> {
@@ -136,6 +141,10 @@ impl Authorizer for AllowAuthenticated {
         async move { Ok(decision) }.boxed()
     }
 
+    fn kind(&self) -> (&str, &str) {
+        ("AlwaysAllow", "alwaysallow")
+    }
+
     fn rules(&self, identity: &Identity, _namespace: &str) -> Option<Vec<Arc<[Rule]>>> {
         match identity.is_in(UNAUTHENTICATED) {
             true => Some(Vec::new()),
@@ -157,6 +166,10 @@ impl Authorizer for AlwaysDeny {
         async move { Ok(decision) }.boxed()
     }
 
+    fn kind(&self) -> (&str, &str) {
+        ("AlwaysDeny", "alwaysdeny")
+    }
+
     fn rules(&self, _identity: &Identity, _namespace: &str) -> Option<Vec<Arc<[Rule]>>> {
         Some(Vec::new())
     }
@@ -167,6 +180,7 @@ impl Authorizer for AlwaysDeny {
 #[derive(Debug)]
 pub(crate) struct Chain {
     authorizers: Vec<Arc<dyn Authorizer>>,
+    decided: Authorizers,
 }
 
 impl Chain {
@@ -175,7 +189,12 @@ impl Chain {
         if authorizers.is_empty() {
             authorizers.push(Arc::new(AllowAuthenticated));
         }
-        Self { authorizers }
+        Self { authorizers, decided: Authorizers::default() }
+    }
+
+    /// The decisions of each authorizer, for metrics.
+    pub(crate) fn decisions(&self) -> Family {
+        self.decided.family()
     }
 
     /// The authorizers with those of chains in their places.
@@ -212,7 +231,11 @@ impl Chain {
                     let comma = if reasons.is_empty() { "" } else { ", " };
                     reasons = format!("{reasons}{comma}{reason}");
                 }
-                Ok(decision) => return Ok(decision),
+                Ok(decision) => {
+                    let is_allowed = matches!(decision, Decision::Allow(_));
+                    self.decided.decided(authorizer.kind(), is_allowed);
+                    return Ok(decision);
+                }
                 Err(error) => {
                     failure = Some(error);
                     if authorizer.fails_closed() {

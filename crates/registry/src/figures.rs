@@ -7,13 +7,18 @@
 //! readers; only calls of webhooks, which cross the network, take one that excludes others.
 //! Families have the names, labels and buckets of kube-apiserver.
 //!
-//! Labels are names of plugins, operations and outcomes, and names of webhooks and definitions. The
-//! last two are written by users: beyond [`NAMES_MAX`] series, the rest is counted as `other`.
+//! Labels are names of plugins, operations and outcomes, and names that users write: of webhooks,
+//! definitions, policies and networks. Beyond [`NAMES_MAX`] series, the rest is counted as `other`.
 
+mod allocations;
+mod decisions;
 mod histogram;
+mod labelled;
 mod store;
 mod webhooks;
 
+pub(crate) use allocations::{Allocations, Choice, Usage};
+pub(crate) use decisions::{Authorizers, Impersonation, PodSecurity, Policies};
 pub use histogram::{Distribution, Histogram};
 pub(crate) use store::{MeasuredStore, StoreRequests};
 pub(crate) use webhooks::{Call, Outcome, Webhooks};
@@ -69,6 +74,12 @@ pub(crate) struct Figures {
     pub(crate) webhooks: Webhooks,
     /// Requests to the store.
     pub(crate) store: Arc<StoreRequests>,
+    /// Requests as other users.
+    pub(crate) impersonation: Impersonation,
+    /// Checks of pods.
+    pub(crate) pod_security: PodSecurity,
+    /// Evaluations of admission policies.
+    pub(crate) policies: Policies,
     authorized: [Histogram; 4],
     compiled: Histogram,
     evaluated: Histogram,
@@ -121,6 +132,9 @@ impl Default for Figures {
             steps: AdmissionCounts::default(),
             webhooks: Webhooks::default(),
             store: Arc::default(),
+            impersonation: Impersonation::default(),
+            pod_security: PodSecurity::default(),
+            policies: Policies::default(),
             authorized: std::array::from_fn(|_| Histogram::new(&AUTHORIZATION_SECONDS)),
             compiled: Histogram::new(&CEL_SECONDS),
             evaluated: Histogram::new(&CEL_SECONDS),
@@ -190,6 +204,9 @@ impl Figures {
             },
         ];
         families.extend(self.webhooks.families());
+        families.extend(self.impersonation.families());
+        families.extend(self.pod_security.families());
+        families.extend(self.policies.families());
         families
     }
     fn decisions(&self) -> Vec<(Labels, Distribution)> {

@@ -245,6 +245,9 @@ impl Store for ForeignStore {
     ) -> BoxFuture<'a, Result<Vec<Bytes>, StoreError>> {
         self.inner.divide(start, end, part_keys)
     }
+    fn size_bytes(&self) -> Option<u64> {
+        self.inner.size_bytes()
+    }
     fn keeps_history(&self) -> bool {
         self.inner.keeps_history()
     }

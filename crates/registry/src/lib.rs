@@ -105,6 +105,7 @@ pub use runtime_config::{RuntimeConfig, RuntimeConfigError};
 pub use service_account::{DEFAULT_ISSUER, LEGACY_ISSUER, ServiceAccountTokens};
 pub use setpoint_jwt as jwt;
 pub use setpoint_object::users::MASTERS;
+pub use setpoint_rbac::Rule;
 pub use shard_selector::{ShardField, ShardSelector};
 pub use subresource::Subresource;
 pub use token_review::{TokenReviewer, TokenVerdict};

@@ -65,6 +65,10 @@ impl Default for NodeAuthorizer {
 }
 
 impl Authorizer for NodeAuthorizer {
+    fn kind(&self) -> (&str, &str) {
+        ("Node", "node")
+    }
+
     fn authorize<'a>(
         &'a self,
         request: &'a Attributes,

@@ -65,6 +65,10 @@ pub struct Rbac {
 }
 
 impl Authorizer for Rbac {
+    fn kind(&self) -> (&str, &str) {
+        ("RBAC", "rbac")
+    }
+
     fn authorize<'a>(
         &'a self,
         request: &'a Attributes,

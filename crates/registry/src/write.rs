@@ -85,14 +85,27 @@ impl Registry {
     ) -> Result<Written, ApiError> {
         execute::run(self, attributes, attributes.target()?, options, Create(body)).await
     }
-    /// A stream to another server, such as `exec`: admission with the operation `CONNECT`. Returns
-    /// the object that the stream is about. The caller serves the stream.
+    /// A stream to another server, such as `exec`: admission of `options`, such as PodExecOptions,
+    /// with the operation `CONNECT`. Returns the object that the stream is about. The caller serves
+    /// the stream.
     ///
     /// # Errors
     /// 404 if there is no such object, and the errors of admission.
-    pub async fn connect(&self, attributes: &Attributes) -> Result<Value, ApiError> {
-        let options = WriteOptions::default();
-        execute::run(self, attributes, attributes.target()?, &options, Connect).await
+    pub async fn connect(
+        &self,
+        attributes: &Attributes,
+        options: Value,
+    ) -> Result<Value, ApiError> {
+        let connect = Connect(options);
+        let options = WriteOptions { dry_run: attributes.dry_run, ..WriteOptions::default() };
+        execute::run(self, attributes, attributes.target()?, &options, connect).await
+    }
+    /// The error for a stream that no server serves. `object`: from [`connect`](Self::connect).
+    pub fn not_connected(attributes: &Attributes, object: &Value) -> ApiError {
+        match attributes.target() {
+            Ok(target) => connect::not_connected(target, object),
+            Err(error) => error,
+        }
     }
     /// PUT.
     ///

@@ -91,6 +91,11 @@ impl Client {
         Self { kube, cache, options, warnings, own, pass: None, fence: None }
     }
 
+    /// The manager of the fields that it writes.
+    pub(crate) fn manager_of_fields(&self) -> Option<&str> {
+        self.options.field_manager.as_deref()
+    }
+
     /// A clone for a controller.
     pub(crate) fn for_controller(&self, controller: &Arc<str>) -> Self {
         let options = WriteOptions {

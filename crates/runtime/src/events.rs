@@ -68,7 +68,7 @@ const REMEMBERED_MAX: usize = 4096;
 
 /// The API to write events with. A server stores both alike: events written with one can be read
 /// with the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum EventApi {
     /// `events.k8s.io/v1`, with series. The program needs `create` and `patch` on `events` of that

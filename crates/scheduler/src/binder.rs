@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The name in `managedFields`.
-const FIELD_MANAGER: &str = "kube-scheduler";
+pub(crate) const FIELD_MANAGER: &str = "kube-scheduler";
 /// The annotation of a volume that no user has reserved for its claim.
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 /// How long a pod keeps its place while its volumes are made: ten minutes, as in kube-scheduler.
@@ -316,6 +316,7 @@ impl Binder {
             self.recorder
                 .about(&reference(victim), EventType::Normal, "Preempted")
                 .action("Preempting")
+                .related(&reference(pod))
                 .note(format!("Preempted by pod {uid} on node {node}"))
                 .record();
         }

@@ -1,6 +1,6 @@
 //! The scheduler's controllers.
 
-use crate::binder::Binder;
+use crate::binder::{Binder, FIELD_MANAGER};
 use crate::cycle::{Decision, Verdict};
 use crate::labels::strings;
 use crate::node::Node;
@@ -20,6 +20,7 @@ use rand::rngs::SmallRng;
 use serde_json::Value;
 use setpoint_informer::{Cacheable, Event, Object};
 use setpoint_object::label::Selector;
+use setpoint_runtime::events::EventApi;
 use setpoint_runtime::manager::AddError;
 use setpoint_runtime::queue::{AddOptions, Priorities};
 use setpoint_runtime::source::{Enqueue, KeySink, SourceRun, source_fn};
@@ -92,6 +93,9 @@ impl Scheduler {
         });
         let cycles = self.cycles(&shared).map_err(SchedulerError::Build)?;
         let writer = shared.clone();
+        // As kube-scheduler's events, whatever those of the manager's controllers are.
+        let recorder = manager.handle().recorder(self.name.clone());
+        let recorder = recorder.in_api(EventApi::New).field_manager(FIELD_MANAGER);
         let writes = Controller::builder(format!("{}-writer", self.name))
             .concurrency(WRITERS)
             .source(source_fn("scheduling decisions", async move |keys: KeySink<Request>| {
@@ -99,7 +103,7 @@ impl Scheduler {
                 _ = writer.written.set(keys);
                 Ok(SourceRun::none())
             }))
-            .build(Binder { shared, recorder: manager.handle().recorder(self.name.clone()) })
+            .build(Binder { shared, recorder })
             .map_err(SchedulerError::Build)?;
         manager.add(writes).map_err(SchedulerError::Add)?;
         manager.add(cycles).map_err(SchedulerError::Add)?;

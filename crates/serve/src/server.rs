@@ -18,6 +18,8 @@ use http::{Request, Response};
 use http_body::Body;
 use std::net::SocketAddr;
 use std::sync::Arc;
+#[cfg(feature = "tls")]
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -38,6 +40,8 @@ pub struct Server {
     has_plain_http2: bool,
     #[cfg(feature = "tls")]
     tls: Option<Arc<rustls::ServerConfig>>,
+    #[cfg(feature = "tls")]
+    failed_handshakes: Arc<AtomicU64>,
 }
 
 impl Server {
@@ -49,6 +53,8 @@ impl Server {
             has_plain_http2: false,
             #[cfg(feature = "tls")]
             tls: None,
+            #[cfg(feature = "tls")]
+            failed_handshakes: Arc::default(),
         }
     }
 
@@ -67,6 +73,13 @@ impl Server {
     #[cfg(feature = "tls")]
     pub fn tls(mut self, config: Arc<rustls::ServerConfig>) -> Self {
         self.tls = Some(config);
+        self
+    }
+
+    /// Counts failed TLS handshakes in `counter`.
+    #[cfg(feature = "tls")]
+    pub fn count_failed_handshakes(mut self, counter: Arc<AtomicU64>) -> Self {
+        self.failed_handshakes = counter;
         self
     }
 
@@ -137,6 +150,8 @@ impl Server {
             has_plain_http2: self.has_plain_http2,
             #[cfg(feature = "tls")]
             tls: self.tls.clone().map(Configs::new),
+            #[cfg(feature = "tls")]
+            failed_handshakes: self.failed_handshakes.clone(),
         }
     }
 }
@@ -153,6 +168,8 @@ struct Acceptor {
     has_plain_http2: bool,
     #[cfg(feature = "tls")]
     tls: Option<Configs>,
+    #[cfg(feature = "tls")]
+    failed_handshakes: Arc<AtomicU64>,
 }
 
 impl Acceptor {
@@ -189,7 +206,9 @@ impl Acceptor {
             let stream = tokio::select! {
                 // Cancel safe: the connection ends with it.
                 stream = tokio::time::timeout(handshake_max, handshake) => {
-                    stream.map_err(|_| ConnectionError::Handshake)??
+                    let stream = stream.map_err(|_| ConnectionError::Handshake);
+                    let stream = stream.and_then(|stream| Ok(stream?));
+                    stream.inspect_err(|_| _ = self.failed_handshakes.fetch_add(1, Relaxed))?
                 }
                 () = stop.cancelled() => return Ok(()),
             };

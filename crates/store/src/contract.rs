@@ -324,6 +324,11 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     ) -> BoxFuture<'a, Result<Vec<Bytes>, StoreError>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
+    /// The size of the stored data in bytes, for metrics. May read the file's size. `None` by
+    /// default, for engines that do not know it.
+    fn size_bytes(&self) -> Option<u64> {
+        None
+    }
     /// Whether history survives a restart of the process. If so, watches that began before a
     /// restart can resume. `false` by default.
     fn keeps_history(&self) -> bool {

@@ -576,6 +576,10 @@ impl Store for DiskStore {
         .boxed()
     }
 
+    fn size_bytes(&self) -> Option<u64> {
+        std::fs::metadata(&self.inner.path).ok().map(|file| file.len())
+    }
+
     fn keeps_history(&self) -> bool {
         true
     }

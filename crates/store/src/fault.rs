@@ -137,6 +137,10 @@ impl<S: Store> Store for FaultStore<S> {
             .boxed()
     }
 
+    fn size_bytes(&self) -> Option<u64> {
+        self.inner.size_bytes()
+    }
+
     fn keeps_history(&self) -> bool {
         self.inner.keeps_history()
     }

@@ -184,9 +184,7 @@ impl Authenticators {
                 Authentication::Refused => return None,
             }
         }
-        let shows_credentials = request.extensions.get::<UnknownCertificate>().is_some()
-            || bearer(&request.headers).is_some()
-            || protocols(&request.headers).any(|word| word.starts_with(TOKEN_PROTOCOL));
+        let shows_credentials = has_credentials(request);
         let may_be_anonymous = self.anonymous.is_allowed(request.uri.path());
         (may_be_anonymous && !shows_credentials).then(Identity::anonymous)
     }
@@ -349,6 +347,13 @@ impl std::fmt::Debug for Credentials {
 /// protocols. Other schemes, an empty token and a second space before the token count as none.
 pub fn bearer_token(headers: &HeaderMap) -> Option<Cow<'_, str>> {
     bearer(headers).map(Cow::from).or_else(|| from_protocols(headers))
+}
+
+/// Whether a request has a token, or a client certificate of an unknown authority.
+pub(crate) fn has_credentials(request: &Parts) -> bool {
+    request.extensions.get::<UnknownCertificate>().is_some()
+        || bearer(&request.headers).is_some()
+        || protocols(&request.headers).any(|word| word.starts_with(TOKEN_PROTOCOL))
 }
 
 /// The warning for a header whose token is ignored because of a second space; `None` for others.

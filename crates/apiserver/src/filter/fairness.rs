@@ -15,7 +15,7 @@
 //! | a request | seats |
 //! |---|---|
 //! | of an exempt level; a stream to a node, a Service or a pod | none |
-//! | a list | one per hundred objects of the resource or of its page, at most ten and at most 15 % of the level |
+//! | a list | one per hundred objects of the resource or of its page, at most ten, 15 % of the level, and what leaves each queue of a flow as much |
 //! | a watch | one until it is established |
 //! | any other | one until its answer is ready |
 //!
@@ -52,10 +52,6 @@ const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(15);
 /// The objects of a list that take one seat.
 const OBJECTS_PER_SEAT: usize = 100;
-/// Maximum seats of a request, as in kube-apiserver.
-const WIDTH_MAX: u32 = 10;
-/// The part of its level's nominal seats that a request may have, in percent, as in kube-apiserver.
-const WIDTH_PERCENT_MAX: u32 = 15;
 
 const SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 const LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
@@ -89,6 +85,7 @@ struct State {
 #[derive(Debug)]
 struct Waiter {
     schema: Arc<Schema>,
+    width: u32,
     arrived: Instant,
     /// What it is, for dumps.
     about: RequestDescription,
@@ -111,22 +108,40 @@ struct RequestDescription {
 
 impl RequestDescription {
     fn of(request: &Attributes, schema: &Schema) -> Self {
-        let path = match &request.requested {
-            Requested::Path(path) => path.clone(),
-            _ => String::new(),
+        let version = match request.group() {
+            "" => request.version().to_owned(),
+            group => format!("{group}/{}", request.version()),
         };
         Self {
             user: request.identity.user.clone(),
             distinguisher: schema.distinguisher(request).to_owned(),
             verb: request.verb.clone(),
-            path,
+            path: path(request, &version),
             namespace: request.namespace().to_owned(),
             name: request.name().to_owned(),
-            version: request.version().to_owned(),
+            version,
             resource: request.resource().to_owned(),
             subresource: request.subresource().map_or("", |sub| sub.as_str()).to_owned(),
         }
     }
+}
+
+/// The path of a request, without its query.
+fn path(request: &Attributes, version: &str) -> String {
+    if !request.is_resource() {
+        return request.path().to_owned();
+    }
+    let root = if request.group().is_empty() { "/api/" } else { "/apis/" };
+    let mut path = format!("{root}{version}");
+    let scope = ["namespaces", request.namespace()];
+    let scope = scope.into_iter().filter(|_| !request.namespace().is_empty());
+    let subresource = request.subresource().map_or("", |sub| sub.as_str());
+    let rest = [request.resource(), request.name(), subresource];
+    for segment in scope.chain(rest.into_iter().filter(|segment| !segment.is_empty())) {
+        path.push('/');
+        path.push_str(segment);
+    }
+    path
 }
 
 /// Reads the figures of a server's priority and fairness. Cheap to clone, and does not keep the
@@ -152,6 +167,7 @@ pub(crate) struct Seat {
     schema: Arc<Schema>,
     /// `None`: its level is exempt.
     running: Option<Running>,
+    is_watch: bool,
     begun: Instant,
     is_over: bool,
 }
@@ -173,7 +189,7 @@ impl Seat {
         if std::mem::replace(&mut self.is_over, true) {
             return Vec::new();
         }
-        self.schema.stats.end(self.width(), self.begun.elapsed());
+        self.schema.stats.end(self.width(), self.begun.elapsed(), self.is_watch);
         match self.running {
             Some(running) => {
                 let now = self.fairness.now();
@@ -222,8 +238,8 @@ impl WaitGuard<'_> {
             (waiter, state.scheduler.cancel(self.waiting, now))
         };
         // Whoever removes it from the waiting requests counts it.
-        if waiter.is_some() {
-            self.schema.stats.wait(-1);
+        if let Some(waiter) = waiter {
+            self.schema.stats.end_wait(waiter.width);
             self.schema.stats.reject(reason);
         }
         self.fairness.deliver(dispatched);
@@ -264,12 +280,15 @@ impl Fairness {
         }
         let config = self.config(registry, &request.identity);
         let schema = config.classify(request)?.clone();
+        let is_watch = request.verb == Verb::Watch;
         let Some(level) = schema.level else {
+            schema.stats.needs(1);
             schema.stats.begin(1);
-            let seat = self.seat(schema.clone(), None);
+            let seat = self.seat(schema.clone(), None, is_watch);
             return Some(Entered { schema, seat: Some(seat) });
         };
-        let width = width(registry, request, schema.nominal, objects_max);
+        let width = width(registry, request, schema.width_max, objects_max);
+        schema.stats.needs(width);
         let arrived = Instant::now();
         let (flow, now) = (schema.flow(request), self.now());
         let refused = |reason: Reason| {
@@ -283,8 +302,11 @@ impl Fairness {
             match arrival {
                 Arrival::Runs(running) => {
                     drop(state);
+                    if running.has_queue() {
+                        schema.stats.queued(1);
+                    }
                     schema.stats.begin(running.width);
-                    let seat = self.seat(schema.clone(), Some(running));
+                    let seat = self.seat(schema.clone(), Some(running), is_watch);
                     schema.stats.waited(true, Duration::ZERO);
                     return Some(Entered { schema, seat: Some(seat) });
                 }
@@ -293,13 +315,15 @@ impl Fairness {
                 Arrival::Waits(waiting) => {
                     let (sender, ready) = oneshot::channel();
                     let about = RequestDescription::of(request, &schema);
-                    let waiter = Waiter { schema: schema.clone(), arrived, about, ready: sender };
+                    let schema = schema.clone();
+                    let waiter = Waiter { schema, width, arrived, about, ready: sender };
                     state.waiting.insert(waiting.ticket, waiter);
                     (waiting, ready, dispatched)
                 }
             }
         };
-        schema.stats.wait(1);
+        schema.stats.queued(waiting.length);
+        schema.stats.begin_wait(width);
         self.deliver(dispatched);
         let mut guard = WaitGuard { fairness: self, schema: &schema, waiting, is_over: false };
         // Boxed, so that a request that does not wait has a small future.
@@ -324,26 +348,37 @@ impl Fairness {
         let flows = config.schemas.iter().map(flow).collect();
         let state = self.0.state.lock();
         let level = |level: &config::Level| {
-            let figures = state.scheduler.level(level.id?)?;
-            Some(LevelFigures {
+            let figures = level.id.and_then(|id| state.scheduler.level(id));
+            let (current, in_use) = match figures {
+                Some(figures) => (figures.current, figures.in_use),
+                None => {
+                    // Exempt: its requests have as many seats as they need.
+                    let of_level = config.schemas.iter().filter(|s| s.level_name == level.name);
+                    let running: u64 = of_level.map(|schema| schema.stats.executing()).sum();
+                    let running = u32::try_from(running).unwrap_or(u32::MAX);
+                    (running.max(level.limits.min), running)
+                }
+            };
+            let limits = figures.map_or(level.limits, |figures| figures.limits);
+            LevelFigures {
                 priority_level: level.name.to_string(),
-                nominal: figures.limits.nominal,
-                min: figures.limits.min,
-                max: figures.limits.max,
-                current: figures.current,
-                in_use: figures.in_use,
-            })
+                nominal: limits.nominal,
+                min: limits.min,
+                max: limits.max,
+                current,
+                in_use,
+            }
         };
-        FlowControl { levels: config.levels.iter().filter_map(level).collect(), flows }
+        FlowControl { levels: config.levels.iter().map(level).collect(), flows }
     }
 
     fn now(&self) -> Duration {
         self.0.epoch.elapsed()
     }
 
-    fn seat(&self, schema: Arc<Schema>, running: Option<Running>) -> Seat {
+    fn seat(&self, schema: Arc<Schema>, running: Option<Running>, is_watch: bool) -> Seat {
         let begun = Instant::now();
-        Seat { fairness: self.clone(), schema, running, begun, is_over: false }
+        Seat { fairness: self.clone(), schema, running, is_watch, begun, is_over: false }
     }
 
     /// Gives requests that were dispatched their seats, outside the lock.
@@ -351,16 +386,18 @@ impl Fairness {
         let mut dispatched = VecDeque::from(dispatched);
         while let Some(Dispatched { ticket, running }) = dispatched.pop_front() {
             let waiter = self.0.state.lock().waiting.remove(&ticket);
-            let Some(Waiter { schema, ready, .. }) = waiter else {
+            let Some(Waiter { schema, width, about, ready, .. }) = waiter else {
                 // Its wait ended in the meantime.
                 let now = self.now();
                 dispatched.extend(self.0.state.lock().scheduler.finish(running, now));
                 continue;
             };
-            schema.stats.wait(-1);
+            schema.stats.end_wait(width);
             schema.stats.begin(running.width);
             // Nobody waits any more: end it here, because dropping it would recurse.
-            if let Err(mut seat) = ready.send(self.seat(schema, Some(running))) {
+            if let Err(mut seat) =
+                ready.send(self.seat(schema, Some(running), about.verb == Verb::Watch))
+            {
                 dispatched.extend(seat.end());
             }
         }
@@ -466,13 +503,12 @@ fn position(
     }
 }
 
-/// The seats of a request.
-fn width(registry: &Registry, request: &Attributes, nominal: u32, objects_max: usize) -> u32 {
+/// The seats of a request, of which it may have `most`.
+fn width(registry: &Registry, request: &Attributes, most: u32, objects_max: usize) -> u32 {
     let Requested::Resource(target) = &request.requested else { return 1 };
     if request.verb != Verb::List {
         return 1;
     }
-    let most = WIDTH_MAX.min(nominal.saturating_mul(WIDTH_PERCENT_MAX).div_ceil(100)).max(1);
     let n_max = objects_max.min(most as usize * OBJECTS_PER_SEAT);
     let n_objects = registry.count_objects(&target.resource, n_max);
     u32::try_from(n_objects.div_ceil(OBJECTS_PER_SEAT)).unwrap_or(most).clamp(1, most)

@@ -26,6 +26,7 @@ use setpoint_registry::{
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tokio::time::Instant;
 
 const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
@@ -36,6 +37,8 @@ const EXTRA: &str = "impersonate-extra-";
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 /// Number of values from which on a single question covers all of them.
 const MANY: usize = 4;
+/// The plain verb, as metrics name it.
+const LEGACY: &str = "legacy";
 /// The API group of the questions; the plain verb has users and groups in the core group.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
@@ -227,11 +230,32 @@ pub(crate) async fn authorize(
     request: &Attributes,
     wanted: &Wanted,
 ) -> Result<(Identity, Verb), ApiError> {
+    let begun = Instant::now();
+    let decided = decide(registry, request, wanted).await;
+    let mode = match &decided {
+        Ok((_, mode)) => mode.map_or(LEGACY, Mode::as_str),
+        Err(_) => "",
+    };
+    registry.impersonated(mode, decided.is_ok(), begun.elapsed());
+    let (identity, mode) = decided?;
+    let verb = match mode {
+        Some(mode) => Verb::from(&*format!("impersonate:{}", mode.as_str())),
+        None => Verb::from("impersonate"),
+    };
+    Ok((identity, verb))
+}
+
+/// The user and the mode that allowed it; `None`: the plain verb.
+async fn decide(
+    registry: &Registry,
+    request: &Attributes,
+    wanted: &Wanted,
+) -> Result<(Identity, Option<Mode>), ApiError> {
     let questions = Questions { registry, request, wanted };
     let mut first = None;
     for mode in Mode::ALL.into_iter().filter(|mode| mode.is_for(wanted, &request.identity)) {
         match questions.constrained(mode).await {
-            Ok(verb) => return Ok((wanted.identity(true), verb)),
+            Ok(()) => return Ok((wanted.identity(true), Some(mode))),
             Err(refusal) => first = first.or(Some(refusal)),
         }
     }
@@ -240,7 +264,7 @@ pub(crate) async fn authorize(
         return Err(first.unwrap_or(refusal));
     }
     questions.others(&verb, None).await?;
-    Ok((wanted.identity(false), verb))
+    Ok((wanted.identity(false), None))
 }
 
 /// The questions to the authorizers about one request.
@@ -251,13 +275,12 @@ struct Questions<'a> {
 }
 
 impl Questions<'_> {
-    async fn constrained(&self, mode: Mode) -> Result<Verb, ApiError> {
+    async fn constrained(&self, mode: Mode) -> Result<(), ApiError> {
         let on = format!("impersonate-on:{}:{}", mode.as_str(), self.request.verb);
-        self.allowed(self.on(Verb::from(&*on))).await?;
+        self.allowed(self.on(Verb::from(&*on)), Some(mode)).await?;
         let verb = Verb::from(&*format!("impersonate:{}", mode.as_str()));
         self.name(&verb, Some(mode)).await?;
-        self.others(&verb, Some(mode)).await?;
-        Ok(verb)
+        self.others(&verb, Some(mode)).await
     }
 
     /// The request itself with another verb.
@@ -289,7 +312,7 @@ impl Questions<'_> {
             (Subject::Node(_) | Subject::Other, _) => ("users", "", &*self.wanted.user),
         };
         let path = ResourcePath { namespace: namespace.to_owned(), ..path(group, resource, name) };
-        self.allowed(self.about(verb, path)).await
+        self.allowed(self.about(verb, path), mode).await
     }
 
     /// Uid, groups and extra values. The modes refuse some values that the plain verb accepts, and
@@ -297,7 +320,7 @@ impl Questions<'_> {
     async fn others(&self, verb: &Verb, mode: Option<Mode>) -> Result<(), ApiError> {
         let Wanted { uid, groups, extra, .. } = self.wanted;
         if !uid.is_empty() {
-            self.allowed(self.about(verb, path(AUTHENTICATION, "uids", uid))).await?;
+            self.allowed(self.about(verb, path(AUTHENTICATION, "uids", uid)), mode).await?;
         }
         let of_group = |name: &str| {
             self.about(verb, path(mode.map_or("", |_| AUTHENTICATION), "groups", name))
@@ -320,16 +343,18 @@ impl Questions<'_> {
             if let Some(why) = bad_extra(extra) {
                 return Err(forbidden(&of_extra("", ""), &why));
             }
-            may_all_groups = groups.len() >= MANY && self.allowed(of_group("*")).await.is_ok();
+            may_all_groups =
+                groups.len() >= MANY && self.allowed(of_group("*"), mode).await.is_ok();
             let n_extras = extra.values().map(Vec::len).sum::<usize>().max(extra.len());
-            may_all_extras = n_extras >= MANY && self.allowed(of_extra("*", "*")).await.is_ok();
+            may_all_extras =
+                n_extras >= MANY && self.allowed(of_extra("*", "*"), mode).await.is_ok();
         }
         for group in groups.iter().filter(|_| !may_all_groups) {
-            self.allowed(of_group(group)).await?;
+            self.allowed(of_group(group), mode).await?;
         }
         for (key, values) in extra.iter().filter(|_| !may_all_extras) {
             for value in values {
-                self.allowed(of_extra(key, value)).await?;
+                self.allowed(of_extra(key, value), mode).await?;
             }
         }
         Ok(())
@@ -340,8 +365,12 @@ impl Questions<'_> {
     }
 
     /// Asks the authorizers. An error of an authorizer refuses the request.
-    async fn allowed(&self, question: Attributes) -> Result<(), ApiError> {
-        match self.registry.authorize(&question).await {
+    async fn allowed(&self, question: Attributes, mode: Option<Mode>) -> Result<(), ApiError> {
+        let begun = Instant::now();
+        let decided = self.registry.authorize(&question).await;
+        let mode = mode.map_or(LEGACY, Mode::as_str);
+        self.registry.asked_to_impersonate(mode, decided.is_ok(), begun.elapsed());
+        match decided {
             Err(error) if error.code() != 403 => Err(forbidden(&question, &error.0.message)),
             decided => decided,
         }

@@ -198,6 +198,10 @@ impl AccessWebhook {
 }
 
 impl Authorizer for AccessWebhook {
+    fn kind(&self) -> (&str, &str) {
+        ("Webhook", "webhook")
+    }
+
     fn authorize<'a>(
         &'a self,
         request: &'a Attributes,

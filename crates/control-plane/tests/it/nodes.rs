@@ -170,6 +170,14 @@ async fn a_pod_waits_with_a_reason_until_a_change_helps() {
         );
         let seen = events(&user, "late").await;
         assert!(seen.contains(&format!("FailedScheduling: {message}")), "{seen:?}");
+        // As kube-scheduler writes it.
+        let all = user.get("/api/v1/namespaces/default/events").await;
+        let of_scheduler = |event: &&Value| event["reason"] == "FailedScheduling";
+        let event = all["items"].as_array().unwrap().iter().find(of_scheduler).unwrap();
+        assert_eq!(event["metadata"]["managedFields"][0]["manager"], "kube-scheduler");
+        assert_eq!(event["metadata"]["managedFields"][0]["apiVersion"], "events.k8s.io/v1");
+        assert_eq!((&event["action"], &event["source"]), (&json!("Scheduling"), &json!({})));
+        assert_eq!(event["reportingComponent"], "default-scheduler");
         user.delete(&pod("a")).await;
         user.until(&pod("late"), is_ready).await;
     })

@@ -118,7 +118,13 @@ impl PodSecurity {
         path: &str,
     ) -> Result<(), ApiError> {
         let is_pod = path.is_empty();
+        let (counts, about) = (&review.inner.figures.pod_security, about(review));
+        let count = |is_allowed: bool, level: &LevelVersion, mode: &str| {
+            let [level, version] = level.labels();
+            counts.evaluated(is_allowed, [&level, &version], mode, about);
+        };
         let exempt = |why: &str| {
+            counts.exempted(about);
             review.annotate("pod-security.kubernetes.io/exempt", why);
             Ok(())
         };
@@ -130,6 +136,7 @@ impl PodSecurity {
         }
         let Some(namespace) = review.namespace_object().await? else {
             let why = format!("failed to lookup namespace {}", quote(review.namespace));
+            counts.failed(true, about);
             if is_pod {
                 return Err(ApiError::internal(why));
             }
@@ -141,6 +148,7 @@ impl PodSecurity {
         let is_unchecked = is_open(&policy.warn) && is_open(&policy.audit);
         if errors.is_empty() && is_unchecked && (!is_pod || is_open(&policy.enforce)) {
             if is_pod {
+                count(true, &policy.enforce, "enforce");
                 annotate_policy(review, &policy.enforce);
             }
             return Ok(());
@@ -165,6 +173,7 @@ impl PodSecurity {
                 [one] => one.clone(),
                 several => format!("[{}]", several.join(", ")),
             };
+            counts.failed(false, about);
             let why = format!("Failed to parse policy: {errors}");
             review.annotate("pod-security.kubernetes.io/error", why);
         }
@@ -176,6 +185,7 @@ impl PodSecurity {
             })
         };
         if let Some(violates) = violates(&policy.audit) {
+            count(false, &policy.audit, "audit");
             review.annotate(
                 "pod-security.kubernetes.io/audit-violations",
                 format!("would {violates}"),
@@ -183,12 +193,15 @@ impl PodSecurity {
         }
         if is_pod {
             annotate_policy(review, &policy.enforce);
-            if let Some(violates) = violates(&policy.enforce) {
+            let violates = violates(&policy.enforce);
+            count(violates.is_none(), &policy.enforce, "enforce");
+            if let Some(violates) = violates {
                 let violates = violates.replacen("violate", "violates", 1);
                 return Err(review.forbidden(&violates));
             }
         }
         if let Some(violates) = violates(&policy.warn) {
+            count(false, &policy.warn, "warn");
             review.warn(format!("would {violates}"));
         }
         Ok(())
@@ -284,6 +297,16 @@ impl PodSecurity {
         lines.sort_unstable();
         lines.into_iter().for_each(|line| review.warn(line));
     }
+}
+/// What a request is about, for metrics: its operation, the kind of resource and the subresource.
+fn about<'r>(review: &Review<'r>) -> [&'r str; 3] {
+    let operation = if review.operation == Operation::Create { "create" } else { "update" };
+    let resource = match path_of(review) {
+        Some("") => "pod",
+        Some(_) => "controller",
+        None => "namespace",
+    };
+    [operation, resource, review.subresource.map_or("", |part| part.as_str())]
 }
 fn annotate_policy(review: &Review<'_>, enforce: &LevelVersion) {
     review.annotate("pod-security.kubernetes.io/enforce-policy", enforce.to_string());

@@ -78,6 +78,18 @@ async fn optional_in_version<'t>(
 pub(super) fn scale(row: &Resource, object: &Value) -> Value {
     scale_of(row, object).unwrap_or_else(|_| scale_with(object, 0))
 }
+/// The Scale of a write as mutating hooks see it: what was sent, with the replicas of `object`,
+/// which others may have changed.
+pub(super) fn mutable_scale(review: &Review<'_>, object: &Value) -> Value {
+    let present = scale(review.resource, object);
+    let Some(scales) = &review.scales else { return present };
+    let mut sent = scales.new.clone();
+    sent["spec"] = present["spec"].clone();
+    if sent["status"].is_null() {
+        sent["status"] = json!({"replicas": 0});
+    }
+    sent
+}
 /// Takes the replicas of a changed Scale to its object.
 ///
 /// # Errors
@@ -112,10 +124,14 @@ pub(super) struct Subject<'r> {
     pub(super) request: Value,
     pub(super) object: Option<Cow<'r, Value>>,
     pub(super) old: Option<Cow<'r, Value>>,
+    /// The revision that `object` is shown with; 0: it is shown with the version that it has.
+    pub(super) revision: u64,
     encoded: OnceLock<[Bytes; 2]>,
 }
 impl<'r> Subject<'r> {
     /// In the version of `matched`. `object` and the review's stored object may have any version.
+    /// Mutating hooks (`is_mutating`) see the resourceVersion that was sent, others that of the
+    /// stored object.
     ///
     /// # Errors
     ///
@@ -124,6 +140,7 @@ impl<'r> Subject<'r> {
         review: &Review<'r>,
         matched: &Matched,
         object: Option<&'r Value>,
+        is_mutating: bool,
     ) -> Result<Self, ApiError> {
         let row = match matched {
             Matched::Request => review.resource,
@@ -139,11 +156,19 @@ impl<'r> Subject<'r> {
                 Some(scale) if scale["kind"] == *kind.kind => Some(Cow::Borrowed(scale)),
                 object => optional_scale(review, object).await?,
             };
-            (object, optional_scale(review, review.old).await?)
+            let old = match &review.scales {
+                Some(scales) if is_mutating => Some(Cow::Owned(scales.old.clone())),
+                _ => optional_scale(review, review.old).await?,
+            };
+            (object, old)
         } else {
             (object.map(Cow::Borrowed), None)
         };
-        Ok(Self { kind, request, object, old, encoded })
+        let has_version =
+            |object: &Cow<'_, Value>| is_mutating || !object.resource_version().is_empty();
+        // Stored objects have no resourceVersion.
+        let revision = if object.as_ref().is_some_and(has_version) { 0 } else { review.revision };
+        Ok(Self { kind, request, object, old, revision, encoded })
     }
     /// The review for a hook.
     pub(super) fn review(&self, version: &str, uid: &str, revision: u64) -> Bytes {
@@ -153,13 +178,7 @@ impl<'r> Subject<'r> {
                 Some(tree) if revision == 0 || !tree["metadata"].is_object() => to_bytes(tree),
                 Some(tree) => encode::with_resource_version(&to_bytes(tree), revision),
             };
-            let has_version = |tree: &Value| !tree.resource_version().is_empty();
-            // Stored objects have no resourceVersion.
-            let of_object = match &self.object {
-                Some(object) if has_version(object) => 0,
-                _ => revision,
-            };
-            [encode(&self.object, of_object), encode(&self.old, revision)]
+            [encode(&self.object, self.revision), encode(&self.old, revision)]
         });
         let mut bytes = Vec::with_capacity(object.len() + old.len() + 2048);
         let head = format!(

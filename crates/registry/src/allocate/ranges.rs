@@ -6,12 +6,15 @@ use bytes::Bytes;
 use setpoint_object::keys::SERVICE_CIDRS;
 use setpoint_store::{Compare, KeyValue, RangeRequest, Revision, Store, StoreError};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// A network of a ServiceCIDR from which addresses are given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Range {
     /// The addresses.
     pub(super) span: Span,
+    /// The network, as the ServiceCIDR has it.
+    pub(super) network: Arc<str>,
     /// The key of the ServiceCIDR.
     key: Bytes,
     /// Its revision.
@@ -49,6 +52,9 @@ fn ranges(found: &KeyValue) -> Vec<Range> {
             return Vec::new();
         }
     };
-    let spans = service_cidr::ready_networks(&object).filter_map(Span::parse);
-    spans.map(|span| Range { span, key: found.key.clone(), modified: found.modified }).collect()
+    let range = |network: &str| {
+        let (key, modified) = (found.key.clone(), found.modified);
+        Some(Range { span: Span::parse(network)?, network: network.into(), key, modified })
+    };
+    service_cidr::ready_networks(&object).filter_map(range).collect()
 }

@@ -224,6 +224,10 @@ impl Store for MeasuredStore {
         self.inner.divide(start, end, part_keys)
     }
 
+    fn size_bytes(&self) -> Option<u64> {
+        self.inner.size_bytes()
+    }
+
     fn keeps_history(&self) -> bool {
         self.inner.keeps_history()
     }

@@ -102,9 +102,10 @@ impl Webhooks {
         Arc::new(CountedConversion { definition, conversion, counts })
     }
     /// The families.
-    pub(super) fn families(&self) -> [Family; 4] {
+    pub(super) fn families(&self) -> [Family; 5] {
         let mut durations: BTreeMap<Labels, Distribution> = BTreeMap::new();
         let (mut requests, mut rejections) = (Vec::new(), Vec::new());
+        let mut ignored: BTreeMap<Labels, u64> = BTreeMap::new();
         for (call, counts) in &*self.calls.lock() {
             let counts = counts.times();
             let half = if call.is_mutating { "admit" } else { "validating" };
@@ -119,6 +120,9 @@ impl Webhooks {
             let rejected = ("rejected", call.outcome.is_rejected().to_string());
             let with = |more: &[(&'static str, String)]| [&labels()[..], more].concat();
             requests.push((with(&[rejected.clone(), ("code", code.clone())]), counts.count()));
+            if call.outcome == Outcome::Ignored {
+                *ignored.entry(labels()[..2].to_vec()).or_default() += counts.count();
+            }
             if call.outcome.is_rejected() {
                 let kind = match call.outcome {
                     Outcome::Failed => "calling_webhook_error",
@@ -157,6 +161,11 @@ impl Webhooks {
                 name: "apiserver_admission_webhook_rejection_count",
                 help: "Requests that admission webhooks, or failed calls of them, have rejected",
                 series: Series::Counters(rejections),
+            },
+            Family {
+                name: "apiserver_admission_webhook_fail_open_count",
+                help: "Failed calls of admission webhooks whose policy is to ignore failures",
+                series: Series::Counters(ignored.into_iter().collect()),
             },
             Family {
                 name: "apiserver_crd_conversion_webhook_duration_seconds",

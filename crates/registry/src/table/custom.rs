@@ -13,12 +13,18 @@ use setpoint_schema::patch::go_value;
 const NO_VALUE: &str = "<no value>";
 /// Integers up to this one are exact as floats.
 const EXACT_MAX: u64 = 1 << 53;
+/// The description of the column `Name`.
+const NAME: &str = "The object's name, unique among objects of its type in its namespace.";
 const AGE_PATH: &str = ".metadata.creationTimestamp";
 
 /// Name, then the declared columns; if there are none, the age. A path that cannot be parsed ends
 /// the columns.
 pub(super) fn columns(columns: &Value) -> Columns {
-    let mut definitions = vec![ColumnDefinition::new("Name", "string", "name")];
+    let name = ColumnDefinition {
+        description: NAME.to_owned(),
+        ..ColumnDefinition::new("Name", "string", "name")
+    };
+    let mut definitions = vec![name];
     let mut paths = Vec::new();
     let declared = columns.as_array().map(Vec::as_slice).unwrap_or_default();
     for column in declared {

@@ -555,6 +555,7 @@ fn custom_columns() {
     let cells = Value::from(columns.row(&object, NOW)).to_string();
     expect![[r#"["x","text","{\"a\":[1]}","3",3,2,null,2.5,true,"6y337d","<invalid>",null]"#]]
         .assert_eq(&cells);
+    assert!(!columns.definitions[0].description.is_empty());
     assert_eq!(
         columns.definitions[1].description,
         "Custom resource definition column (in JSONPath format): .spec.s"

@@ -149,7 +149,7 @@ impl Write<'_> {
                 object.set_meta("uid", config.uid().into());
             }
             write.merge_subresource(&mut object, stored);
-            Ok(Changed { object, owned: true })
+            Ok(Changed::of(object, true))
         })
         .await
     }

@@ -17,8 +17,9 @@ impl Write<'_> {
     pub(super) async fn bind(&self, body: &Body) -> Result<Written, ApiError> {
         let own = &self.resource.gvk;
         let subresource = self.resource.subresource(&Subresource::Binding);
-        let binding = self.decode_as(subresource.map_or(own, |row| &row.gvk), &[], body)?;
-        super::metadata::check_namespace(self.target, &binding)?;
+        let kind = subresource.map_or(own, |row| &row.gvk);
+        let mut binding = self.decode_as(kind, &[], body)?;
+        super::metadata::set_namespace(self.target, &mut binding)?;
         let mut name = self.target.name.clone();
         if name.is_empty() {
             name = binding.name().to_owned();
@@ -36,6 +37,7 @@ impl Write<'_> {
             name,
             subresource: Some(Subresource::Binding),
         };
+        self.own_as(kind, &mut binding);
         // Admission sees the binding; the change of the pod is a part of it.
         let binding = self.admit(Operation::Create, &target.name, binding).await?;
         let write = Write { target: &target, resource: &pods, is_reviewed: false, ..*self };
@@ -49,7 +51,7 @@ impl Write<'_> {
                 let mut object = place(pod, &binding, write.now).map_err(|why| refuse(&why))?;
                 object.set_meta("resourceVersion", binding.resource_version().into());
                 // Kubernetes records no manager for this.
-                Ok(Changed { object, owned: true })
+                Ok(Changed::of(object, true))
             })
             .await?;
         Ok(success())

@@ -1,11 +1,20 @@
 //! Subresources that another server must answer: a node agent or an aggregated server.
 use super::Write;
 use crate::admission::Operation;
+use crate::attributes::Target;
 use crate::connect::{is_connected, no_agent, object_name};
 use crate::request::Written;
 use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_object::ApiError;
+
+/// The error for a stream that no server serves.
+pub(super) fn not_connected(target: &Target, object: &Value) -> ApiError {
+    match object_name(target) {
+        Ok(name) => no_agent(&target.resource, name, object),
+        Err(error) => error,
+    }
+}
 
 impl Write<'_> {
     /// Whether the target is a stream to another server, for any method.
@@ -14,11 +23,11 @@ impl Write<'_> {
     }
     /// The answer for requests that need another server (spec: api-server §5.6).
     pub(super) async fn connect(&self) -> Result<Written, ApiError> {
-        let object = self.connected().await?;
-        Err(no_agent(self.resource, object_name(self.target)?, &object))
+        let object = self.connected(&serde_json::json!({})).await?;
+        Err(not_connected(self.target, &object))
     }
-    /// The object that a stream is about, once admission has let it pass.
-    pub(super) async fn connected(&self) -> Result<Value, ApiError> {
+    /// The object that a stream with these options is about, once admission has let it pass.
+    pub(super) async fn connected(&self, options: &Value) -> Result<Value, ApiError> {
         if self.options.dry_run {
             return Err(ApiError::bad_request("dryRun is not supported"));
         }
@@ -28,19 +37,16 @@ impl Write<'_> {
             return Err(ApiError::no_route());
         }
         let name = object_name(self.target)?;
+        // A log is read, not connected to.
+        if let Some(name) = subresource.filter(|name| **name != Subresource::Log) {
+            let kind = self.resource.subresource(name).map_or(&self.resource.gvk, |row| &row.gvk);
+            let mut options = options.clone();
+            super::body::name_kind(kind, &mut options);
+            self.admit(Operation::Connect, &self.target.name, options).await?;
+        }
         let found = self.inner.live(&self.key(name)).await?;
         let group_resource = self.resource.group_resource();
         let found = found.ok_or_else(|| ApiError::not_found(&group_resource, name))?;
-        let object: Value = crate::stored::tree(&found.value)?;
-        // A log is read, not connected to.
-        if subresource == Some(&Subresource::Log) {
-            return Ok(object);
-        }
-        let subresource = subresource.and_then(|name| self.resource.subresource(name));
-        let kind = subresource.map_or(&self.resource.gvk, |row| &row.gvk);
-        let mut options = serde_json::json!({});
-        super::body::name_kind(kind, &mut options);
-        self.admit(Operation::Connect, &self.target.name, options).await?;
-        Ok(object)
+        crate::stored::tree(&found.value)
     }
 }

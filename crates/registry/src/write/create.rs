@@ -300,6 +300,7 @@ impl Write<'_> {
             revision: old.map_or(0, |(_, revision)| revision.0),
             options,
             dry_run: self.options.dry_run,
+            scales: None,
             preconditions: Preconditions::default(),
             reinvocation: Mutex::default(),
             policy_reinvocation: Mutex::default(),

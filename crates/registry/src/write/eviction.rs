@@ -46,6 +46,7 @@ impl Write<'_> {
             let kind = GroupKind { group: kind.group, kind: kind.kind };
             return Err(ApiError::invalid(&kind, &self.target.name, &[error]));
         }
+        self.own_as(&kind, &mut eviction);
         // The body may request a dry run too.
         let options = self.eviction_options(&eviction)?.into_options();
         let write_options = WriteOptions { dry_run: options.dry_run, ..self.options.clone() };
@@ -141,7 +142,7 @@ impl Write<'_> {
                     write.check_preconditions(pod, revision, &options)?;
                     let object = note_eviction(pod, write.now);
                     // Kubernetes records no manager for this.
-                    Ok(Changed { object, owned: true })
+                    Ok(Changed::of(object, true))
                 })
                 .await?;
             if options.resource_version.is_some() {

@@ -43,9 +43,9 @@ pub(super) struct Patch(pub(super) PatchType, pub(super) Body);
 #[derive(Debug, Clone)]
 pub(super) struct Delete(pub(super) DeleteOptions);
 
-/// A stream to another server. Nothing is written.
+/// A stream to another server, with its options. Nothing is written.
 #[derive(Debug, Clone)]
-pub(super) struct Connect;
+pub(super) struct Connect(pub(super) Value);
 
 impl WriteRequest for Connect {
     type Output = Value;
@@ -55,7 +55,7 @@ impl WriteRequest for Connect {
     async fn attempt(&self, write: Write<'_>) -> Result<Value, ApiError> {
         // Admission may call webhooks, so it runs once, on this thread.
         let acting = Write { inline: None, ..write };
-        acting.connected().await
+        acting.connected(&self.0).await
     }
 }
 impl WriteRequest for Create {

@@ -35,7 +35,7 @@ impl Write<'_> {
             metadata::deduplicate_owners(write.attributes, &mut object);
             let owned = write.own_part(&mut object, stored);
             write.merge_subresource(&mut object, stored);
-            Ok(Changed { object, owned })
+            Ok(Changed::of(object, owned))
         })
         .await
     }

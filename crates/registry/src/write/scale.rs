@@ -2,6 +2,7 @@
 //! api-server §5.6, crd §7).
 use super::update::Changed;
 use super::{Write, metadata};
+use crate::admission::Scales;
 use crate::catalog::ScaleSelector;
 use crate::request::{Body, Object, PatchType, Written};
 use crate::scale::{names, number_at, parts, paths, put_at, scale_of, text_at};
@@ -173,7 +174,7 @@ impl Write<'_> {
         let entries = mapping.to_parent(owned, metadata::member_of(&scale, "managedFields"));
         object.set_meta("managedFields", entries.unwrap_or(Value::Null));
         object.set_meta("resourceVersion", version.into());
-        Ok(Changed { object, owned: true })
+        Ok(Changed { object, owned: true, scales: Some(Scales { new: scale, old: present }) })
     }
     fn check_replicas(&self, scale: &Value) -> Result<(), ApiError> {
         match scale["spec"].get("replicas").and_then(Value::as_i64) {

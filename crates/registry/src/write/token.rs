@@ -1,6 +1,6 @@
 //! Tokens: requests for a service account's token, and reviews of tokens.
 use super::Write;
-use super::metadata::check_namespace;
+use super::metadata::set_namespace;
 use crate::admission::{Operation, Options};
 use crate::kind::authentication::token_request::{self, Bound, EXTENDED_SECONDS};
 use crate::kind::text;
@@ -36,7 +36,7 @@ impl Write<'_> {
         let kind = GroupKind { group: gvk.group.clone(), kind: gvk.kind.clone() };
         let name = &self.target.name;
         let mut request = self.decode_as(gvk, &[], body)?;
-        check_namespace(self.target, &request)?;
+        set_namespace(self.target, &mut request)?;
         if !request.name().is_empty() && request.name() != name {
             let mut errors = field::Errors::default();
             errors.push(field::Error::invalid(

@@ -2,7 +2,7 @@
 use super::metadata::{integer, put_back};
 use super::persist::Outcome;
 use super::{Write, admin_access, metadata, status};
-use crate::admission::{Operation, Options};
+use crate::admission::{Operation, Options, Scales};
 use crate::allocate::{Claims, Reservation, ServiceNumbers};
 use crate::kind::{self, MetadataCheck, MetadataChecks};
 use crate::request::{Body, Written};
@@ -26,6 +26,14 @@ pub(super) struct Changed {
     pub(super) object: Value,
     /// Its managedFields are set already (apply).
     pub(super) owned: bool,
+    /// Of a write of a Scale.
+    pub(super) scales: Option<Scales>,
+}
+impl Changed {
+    /// A change that is not one of a Scale.
+    pub(super) fn of(object: Value, owned: bool) -> Self {
+        Self { object, owned, scales: None }
+    }
 }
 /// A change that can be repeated with a newer stored object: `(stored object in the request's
 /// version, its revision)`.
@@ -83,7 +91,7 @@ impl Write<'_> {
                 write.check_uid(object.uid(), stored.uid())?;
                 let owned = write.own_part(&mut object, stored);
                 write.merge_subresource(&mut object, stored);
-                Ok(Changed { object, owned })
+                Ok(Changed::of(object, owned))
             })
             .await;
         match changed {
@@ -185,7 +193,7 @@ impl Write<'_> {
             };
         }
         let old = shown.as_ref().unwrap_or(&stored);
-        let Changed { mut object, owned } = change(old, found.modified)?;
+        let Changed { mut object, owned, scales } = change(old, found.modified)?;
         if !owned {
             self.own(Some(old), &mut object);
         }
@@ -194,6 +202,7 @@ impl Write<'_> {
         let mut review = self.review(Operation::Update, &self.target.name, known, options);
         // An earlier attempt has lost a race, perhaps with a change of a quota.
         review.preconditions.have_failed = is_live;
+        review.scales = scales;
         if self.is_reviewed {
             self.inner.admission.mutate(&review, &mut object).await?;
             metadata::deduplicate_admitted_owners(self.attributes, &mut object);

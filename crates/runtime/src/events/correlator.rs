@@ -7,7 +7,7 @@ use setpoint_object::{bounded, time::Timestamp};
 
 use super::{
     EventApi, REMEMBERED_MAX,
-    event::{Emitted, EventType, ObjectReference},
+    event::{Emitted, EventType, ObjectReference, Source},
 };
 
 /// How often the count of an ongoing series is written: 30 min, as client-go.
@@ -60,6 +60,7 @@ struct CachedEvent {
 
 /// Caches events, and decides which of them are written.
 pub(super) struct Correlator {
+    /// Of events whose source has none.
     api: EventApi,
     aggregator: Aggregator,
     cached: LruCache<Id, CachedEvent>,
@@ -95,7 +96,7 @@ impl CachedEvent {
 
     fn spam_key(&self) -> SpamKey {
         let group = &self.record.group;
-        (group.component.clone(), group.event_type, group.regarding.clone())
+        (group.source.component.clone(), group.event_type, group.regarding.clone())
     }
 }
 
@@ -114,16 +115,17 @@ impl Correlator {
 
     /// Adds an event; returns the writes: of this event, and of an evicted one.
     pub(super) fn take(&mut self, emitted: Emitted) -> [Option<Write>; 2] {
-        let Emitted { regarding, related, event_type, reason, action, note, component, at } =
-            emitted;
+        let Emitted { regarding, related, event_type, reason, action, note, source, at } = emitted;
         let group = Arc::new(Group {
             regarding: Arc::new(regarding.identity()),
             related: related.map(|related| related.identity()),
             event_type,
             reason,
             action,
-            component,
+            api: source.api.unwrap_or(self.api),
+            source,
         });
+        let api = group.api;
         let mut note: Arc<str> = note.into();
         let is_combined = self.aggregator.is_combined(&group, &note, at);
         if is_combined {
@@ -139,7 +141,7 @@ impl Correlator {
             let record =
                 Record { name, group, regarding, note: note.clone(), first, last, count: 0 };
             let cached = CachedEvent { record, n_written: 0, written_at: at };
-            if self.api == EventApi::New {
+            if api == EventApi::New {
                 let due = cached.due();
                 self.next_due = Some(self.next_due.map_or(due, |next| next.min(due)));
             }
@@ -149,7 +151,7 @@ impl Correlator {
         let write = self.cached.get_mut(&id).and_then(|cached| {
             cached.record.count = cached.record.count.saturating_add(1);
             cached.record.last = at;
-            let is_wanted = match self.api {
+            let is_wanted = match api {
                 EventApi::Core => {
                     // The last message is shown.
                     cached.record.note = note;
@@ -177,7 +179,9 @@ impl Correlator {
         if self.next_due.is_none_or(|due| due > now) {
             return Vec::new();
         }
-        let due = |(id, cached): (&Id, &CachedEvent)| (cached.due() <= now).then(|| id.clone());
+        let due = |(id, cached): (&Id, &CachedEvent)| {
+            (id.0.api == EventApi::New && cached.due() <= now).then(|| id.clone())
+        };
         // The least recently used first.
         let due: Vec<Id> = self.cached.iter().rev().filter_map(due).collect();
         let mut writes = Vec::new();
@@ -190,7 +194,8 @@ impl Correlator {
                 self.cached.put(id, cached);
             }
         }
-        self.next_due = self.cached.iter().map(|(_, cached)| cached.due()).min();
+        let series = self.cached.iter().filter(|(id, _)| id.0.api == EventApi::New);
+        self.next_due = series.map(|(_, cached)| cached.due()).min();
         writes
     }
 
@@ -208,7 +213,7 @@ impl Correlator {
 
     /// The last write of an event, if the server does not have its full count.
     fn finish(&mut self, mut cached: CachedEvent, now: Timestamp) -> Option<Write> {
-        let is_series = self.api == EventApi::New && cached.record.count >= 2;
+        let is_series = cached.record.group.api == EventApi::New && cached.record.count >= 2;
         // A series without a write is held back by the spam filter: its end needs a token too.
         let is_written = is_series
             && cached.n_unwritten() > 0
@@ -284,8 +289,10 @@ pub(super) struct Group {
     pub(super) related: Option<ObjectReference>,
     pub(super) event_type: EventType,
     pub(super) reason: String,
+    /// May be empty.
     pub(super) action: String,
-    pub(super) component: Arc<str>,
+    pub(super) api: EventApi,
+    pub(super) source: Source,
 }
 
 struct Messages {

@@ -4,17 +4,40 @@ use serde_json::{Value, json};
 
 use super::{EVENT_WORD_BYTES_MAX, EventApi, correlator::Record};
 
+/// The default action of an event in the newer API: what a controller does.
+const ACTION: &str = "Reconcile";
+
 /// The namespace of an event: the object's, or `default` for a cluster-scoped object (EV-2).
 pub(super) fn namespace(record: &Record) -> &str {
     if record.regarding.namespace.is_empty() { "default" } else { &record.regarding.namespace }
 }
 
 /// The path of the events of a namespace.
-pub(super) fn path(api: EventApi, namespace: &str) -> String {
+fn path(api: EventApi, namespace: &str) -> String {
     match api {
         EventApi::New => format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"),
         EventApi::Core => format!("/api/v1/namespaces/{namespace}/events"),
     }
+}
+
+/// The path of a write, with the manager of the fields. `name`: of an event that exists.
+pub(super) fn target(record: &Record, name: &str, manager: Option<&str>) -> String {
+    let mut target = path(record.group.api, namespace(record));
+    if !name.is_empty() {
+        target.push('/');
+        target.push_str(name);
+    }
+    let Some(manager) = manager else { return target };
+    target.push_str("?fieldManager=");
+    for byte in manager.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                target.push(byte.into());
+            }
+            _ => target.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    target
 }
 
 /// The reporting instance: `name-host`, in at most 128 bytes.
@@ -36,27 +59,32 @@ pub(super) fn cut(text: &mut String, bytes_max: usize) {
 }
 
 /// The body of a new event.
-pub(super) fn created(api: EventApi, record: &Record, host: &str) -> Value {
+pub(super) fn created(record: &Record, host: &str) -> Value {
     let Record { name, group, regarding, note, first, last, count } = record;
-    let component = &*group.component;
+    let component = &*group.source.component;
     let mut event = json!({
         "kind": "Event",
         "metadata": {"name": &**name, "namespace": namespace(record)},
         "type": group.event_type.as_str(),
         "reason": group.reason,
-        "action": group.action,
-        "reportingInstance": instance(component, host),
     });
+    if !group.action.is_empty() {
+        event["action"] = group.action.as_str().into();
+    }
     if let Some(related) = &group.related {
         event["related"] = json!(related);
     }
-    match api {
+    match group.api {
         EventApi::New => {
+            if group.action.is_empty() {
+                event["action"] = ACTION.into();
+            }
             event["apiVersion"] = "events.k8s.io/v1".into();
             event["eventTime"] = first.rfc3339_micro().into();
             event["regarding"] = json!(regarding);
             event["note"] = (**note).into();
             event["reportingController"] = component.into();
+            event["reportingInstance"] = instance(component, host).into();
             if *count >= 2 {
                 event["series"] = series(record);
             }
@@ -70,6 +98,7 @@ pub(super) fn created(api: EventApi, record: &Record, host: &str) -> Value {
                 host => json!({"component": component, "host": host}),
             };
             event["reportingComponent"] = component.into();
+            event["reportingInstance"] = host.into();
             event["firstTimestamp"] = first.rfc3339().into();
             event["lastTimestamp"] = last.rfc3339().into();
             event["count"] = (*count).into();
@@ -79,8 +108,8 @@ pub(super) fn created(api: EventApi, record: &Record, host: &str) -> Value {
 }
 
 /// The merge patch of a repeated event. In the newer API nothing else may change.
-pub(super) fn more(api: EventApi, record: &Record) -> Value {
-    match api {
+pub(super) fn more(record: &Record) -> Value {
+    match record.group.api {
         EventApi::New => json!({"series": series(record)}),
         EventApi::Core => json!({
             "message": &*record.note,

@@ -6,6 +6,8 @@ use kube_core::Resource;
 use serde::Serialize;
 use setpoint_object::time::Timestamp;
 
+use super::EventApi;
+
 /// The type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EventType {
@@ -42,6 +44,17 @@ impl FromStr for EventType {
     }
 }
 
+/// Who writes an event, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Source {
+    /// The reporting controller.
+    pub(super) component: Arc<str>,
+    /// `None`: as the manager's events.
+    pub(super) api: Option<EventApi>,
+    /// The manager of the fields; `None`: the client's.
+    pub(super) field_manager: Option<Arc<str>>,
+}
+
 /// An event that was emitted by a recorder.
 #[derive(Debug, Clone)]
 pub(crate) struct Emitted {
@@ -51,7 +64,7 @@ pub(crate) struct Emitted {
     pub(super) reason: String,
     pub(super) action: String,
     pub(super) note: String,
-    pub(super) component: Arc<str>,
+    pub(super) source: Source,
     pub(super) at: Timestamp,
 }
 

@@ -8,12 +8,9 @@ use tokio::sync::mpsc;
 use super::{
     EVENT_QUEUE_MAX, EVENT_WORD_BYTES_MAX, EventApi, NOTE_BYTES_MAX,
     encode::cut,
-    event::{Emitted, EventType, ObjectReference},
+    event::{Emitted, EventType, ObjectReference, Source},
     loss::{EventLosses, Losses, count},
 };
-
-/// The default action of an event: what a controller does.
-const ACTION: &str = "Reconcile";
 
 /// Options of a manager's events.
 #[derive(Debug, Clone, Default)]
@@ -49,7 +46,8 @@ impl Broadcaster {
     }
 
     pub(crate) fn recorder(&self, component: Arc<str>) -> EventRecorder {
-        EventRecorder { broadcaster: self.clone(), component }
+        let source = Source { component, api: None, field_manager: None };
+        EventRecorder { broadcaster: self.clone(), source }
     }
 }
 
@@ -60,7 +58,7 @@ impl Broadcaster {
 #[derive(Clone)]
 pub struct EventRecorder {
     broadcaster: Broadcaster,
-    component: Arc<str>,
+    source: Source,
 }
 
 /// An event that is not emitted yet; from [`EventRecorder::about`].
@@ -78,7 +76,21 @@ pub struct EventBuilder<'a> {
 impl EventRecorder {
     /// A recorder of the same events in the name of another component.
     pub fn as_component(&self, component: impl Into<Arc<str>>) -> EventRecorder {
-        EventRecorder { broadcaster: self.broadcaster.clone(), component: component.into() }
+        let source = Source { component: component.into(), ..self.source.clone() };
+        EventRecorder { broadcaster: self.broadcaster.clone(), source }
+    }
+
+    /// A recorder of the same events in an API that may not be the manager's.
+    pub fn in_api(&self, api: EventApi) -> EventRecorder {
+        let source = Source { api: Some(api), ..self.source.clone() };
+        EventRecorder { broadcaster: self.broadcaster.clone(), source }
+    }
+
+    /// A recorder of the same events whose fields another manager owns. Default: the manager's
+    /// [`field_manager`](crate::manager::ManagerBuilder::field_manager).
+    pub fn field_manager(&self, name: impl Into<Arc<str>>) -> EventRecorder {
+        let source = Source { field_manager: Some(name.into()), ..self.source.clone() };
+        EventRecorder { broadcaster: self.broadcaster.clone(), source }
     }
 
     /// Emits a Normal event. `reason` is one word in CamelCase, `message` a sentence for people.
@@ -127,7 +139,7 @@ impl EventRecorder {
             related: None,
             event_type,
             reason,
-            action: ACTION,
+            action: "",
             note: String::new(),
         }
     }
@@ -144,7 +156,8 @@ impl EventRecorder {
 }
 
 impl<'a> EventBuilder<'a> {
-    /// The action that was taken or tried, one word in CamelCase: `Attach`. Default: `Reconcile`.
+    /// The action that was taken or tried, one word in CamelCase: `Attach`. Default: `Reconcile` in
+    /// events.k8s.io, which requires one, and none in the core API, as client-go's.
     pub fn action(mut self, action: &'a str) -> Self {
         self.action = action;
         self
@@ -202,7 +215,7 @@ impl<'a> EventBuilder<'a> {
             reason: word(reason),
             action: word(action),
             note,
-            component: recorder.component.clone(),
+            source: recorder.source.clone(),
             at: clock.now(),
         }));
     }
@@ -211,7 +224,7 @@ impl<'a> EventBuilder<'a> {
 impl fmt::Debug for EventRecorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EventRecorder")
-            .field("component", &self.component)
+            .field("component", &self.source.component)
             .field("losses", &self.losses())
             .finish()
     }

@@ -210,7 +210,7 @@ impl Sender {
                 }
             }
             let part = rng.random::<f64>();
-            let pause = match (self.options.api, n_tries) {
+            let pause = match (write.record().group.api, n_tries) {
                 (EventApi::New, _) => RETRY_PAUSE.mul_f64(1.0 + part / 4.0),
                 (EventApi::Core, 1) => RETRY_PAUSE.mul_f64(part),
                 (EventApi::Core, _) => RETRY_PAUSE,
@@ -267,16 +267,17 @@ impl Sender {
     }
 
     async fn send(&self, method: Method, record: &Record) -> Result<(), ClientError> {
-        let EventOptions { api, host } = &self.options;
-        let namespace = encode::namespace(record);
-        let path = encode::path(*api, namespace);
-        let (verb, path, content_type, body) = if method == Method::POST {
-            ("create", path, "application/json", encode::created(*api, record, host))
+        let (namespace, group) = (encode::namespace(record), &record.group);
+        let (verb, name, content_type, body) = if method == Method::POST {
+            let body = encode::created(record, &self.options.host);
+            ("create", "", "application/json", body)
         } else {
-            let path = format!("{path}/{}", record.name);
-            ("patch", path, "application/merge-patch+json", encode::more(*api, record))
+            ("patch", &*record.name, "application/merge-patch+json", encode::more(record))
         };
-        let resource = match api {
+        let manager = group.source.field_manager.as_deref();
+        let manager = manager.or(self.client.manager_of_fields());
+        let path = encode::target(record, name, manager);
+        let resource = match group.api {
             EventApi::New => "events.events.k8s.io",
             EventApi::Core => "events",
         };
@@ -310,6 +311,7 @@ mod tests {
     use crate::events::{
         EventType, ObjectReference,
         correlator::{Group, Record, Write},
+        event::Source,
     };
 
     fn record(name: &str, count: u32) -> Record {
@@ -319,7 +321,8 @@ mod tests {
             event_type: EventType::Normal,
             reason: "R".into(),
             action: "A".into(),
-            component: "c".into(),
+            api: EventApi::New,
+            source: Source { component: "c".into(), api: None, field_manager: None },
         };
         let at = Timestamp::default();
         Record {

@@ -1,6 +1,6 @@
 //! How expressions see a node.
 
-use crate::node::{self, Shape, TYPE_AND_METADATA, TypeSchema, View};
+use crate::node::{self, Scalar, Shape, TYPE_AND_METADATA, TypeSchema, View};
 use serde_json::Value;
 use setpoint_cel::decl::{DeclType, ListType, Property};
 
@@ -119,6 +119,15 @@ fn whole<'s>(view: View<'s>, root: bool, name: &str, around: &mut Vec<&'s str>) 
             None if view.node().properties.is_empty() || view.preserve_unknown => dynamic(),
             None => whole_object(view, root, name, around),
         },
+        Shape::String if view.format.is_none() => {
+            // Built-in types have no formats: their times and bytes are types.
+            let format = match view.scalar {
+                Scalar::Time | Scalar::MicroTime => Some("date-time"),
+                Scalar::Bytes => Some("byte"),
+                _ => None,
+            };
+            DeclType::text(format, None, std::iter::empty())
+        }
         _ => declare(view, false, name).unwrap_or_else(dynamic),
     };
     if own.is_some() {

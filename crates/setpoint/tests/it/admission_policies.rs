@@ -481,7 +481,9 @@ async fn types_are_checked_after_the_policy_is_written() {
                 {"expression": "object.spec.replicaz > 1", "messageExpression": "string(object.metadata.nam)"},
                 {"expression": "variables.n > 1 && object.metadata.labels['a'] == 'b'"},
                 {"expression": "variables.n == 'a'"},
-                {"expression": "object.spec.template.spec.containers.all(c, c.image != '')"}]});
+                {"expression": "object.spec.template.spec.containers.all(c, c.image != '')"},
+                {"expression": "object.metadata.creationTimestamp < timestamp('2100-01-01T00:00:00Z')"},
+                {"expression": "object.metadata.creationTimestamp.startsWith('2')"}]});
         let path = format!("{GROUP}/validatingadmissionpolicies");
         user.create(&path, &policy("p", spec)).await;
         let is_checked = |answer: &Answered| answer.body["status"]["observedGeneration"] == 1;
@@ -498,7 +500,7 @@ async fn types_are_checked_after_the_policy_is_written() {
         let refs: Vec<&str> = warnings.as_array().unwrap().iter().map(|w| w["fieldRef"].as_str().unwrap()).collect();
         assert_eq!(
             refs,
-            ["spec.validations[0].expression", "spec.validations[0].messageExpression", "spec.validations[2].expression"]
+            ["spec.validations[0].expression", "spec.validations[0].messageExpression", "spec.validations[2].expression", "spec.validations[5].expression"]
         );
         let good = json!({"spec": {"validations": [{"expression": "object.spec.replicas > 1"}]}});
         user.send("PATCH", &format!("{path}/p"), &good).await.ok();

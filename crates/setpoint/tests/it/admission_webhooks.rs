@@ -9,8 +9,8 @@ use setpoint::ControlPlane;
 use setpoint::apiserver::{AuditQueue, Stage};
 use setpoint::webhook::{Call, Change, Refusal, Webhooks};
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-const PODS: &str = "/api/v1/namespaces/default/pods";
+pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 pub(crate) const MUTATING: &str =
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 pub(crate) const VALIDATING: &str =
@@ -19,10 +19,10 @@ pub(crate) const VALIDATING: &str =
 pub(crate) fn plane() -> setpoint::ControlPlaneBuilder {
     ControlPlane::builder()
 }
-fn map(name: &str) -> Value {
+pub(crate) fn map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"x": "1"}})
 }
-fn pod(name: &str) -> Value {
+pub(crate) fn pod(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
         "spec": {"containers": [{"name": "main", "image": "a"}]}})
 }
@@ -45,7 +45,13 @@ pub(crate) fn configuration(path: &str, name: &str, webhooks: &[Value]) -> Value
 }
 /// Writes a configuration and waits until it has an effect: a config map with the label `probe` is
 /// refused by a hook of its own, and not seen by hooks without an object selector.
-async fn configure(user: &User, probe: &Hooks, path: &str, name: &str, webhooks: &[Value]) {
+pub(crate) async fn configure(
+    user: &User,
+    probe: &Hooks,
+    path: &str,
+    name: &str,
+    webhooks: &[Value],
+) {
     let mut webhooks = webhooks.to_vec();
     for webhook in webhooks.iter_mut().filter(|webhook| webhook["objectSelector"].is_null()) {
         let unlabelled = json!([{"key": "probe", "operator": "DoesNotExist"}]);
@@ -72,7 +78,7 @@ fn patched(request: &Value, operations: Value) -> (u16, String) {
     review(request, json!({"allowed": true, "patchType": "JSONPatch", "patch": patch}))
 }
 /// A server that records reviews: `/allow`, `/deny`, `/label/<key>` and others.
-async fn server(ca: &Ca) -> (Hooks, Reviews) {
+pub(crate) async fn server(ca: &Ca) -> (Hooks, Reviews) {
     let reviews = Reviews::default();
     let seen = reviews.clone();
     let answer = move |path: &str, request: Value| {
@@ -274,57 +280,6 @@ async fn a_review_has_every_field_of_the_request() {
         // Configurations are never sent.
         user.send("DELETE", &format!("{VALIDATING}/v"), &Value::Null).await.ok();
         assert!(reviews.take().is_empty());
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn subresources_show_their_own_kind() {
-    let ca = Ca::new();
-    let (hooks, reviews) = server(&ca).await;
-    with_user(plane(), async |user, _| {
-        let scale = hook("scale", hooks.config("/scale"), &["deployments/scale"]);
-        let pods = hook("pods", hooks.config("/allow"), &["pods/*"]);
-        configure(&user, &hooks, MUTATING, "m", &[scale, pods]).await;
-        let deployments = "/apis/apps/v1/namespaces/default/deployments";
-        let labels = json!({"app": "a"});
-        let template = json!({"metadata": {"labels": labels}, "spec": pod("x")["spec"]});
-        let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"name": "d"},
-            "spec": {"selector": {"matchLabels": labels}, "template": template}});
-        user.create(deployments, &deployment).await;
-        let path = format!("{deployments}/d/scale");
-        let scaled = user.send("PATCH", &path, &json!({"spec": {"replicas": 3}})).await.ok();
-        assert_eq!(scaled["spec"]["replicas"], 7);
-        let taken = reviews.take();
-        let [(_, request)] = &taken[..] else { panic!("{taken:?}") };
-        let kind = json!({"group": "autoscaling", "version": "v1", "kind": "Scale"});
-        assert_eq!((&request["kind"], &request["subResource"]), (&kind, &json!("scale")));
-        assert_eq!(request["object"]["spec"]["replicas"], 3);
-        assert_eq!(request["oldObject"]["spec"]["replicas"], 1);
-
-        user.create(PODS, &pod("p")).await;
-        user.send("PATCH", &format!("{PODS}/p/status"), &json!({"status": {"phase": "Running"}}))
-            .await
-            .ok();
-        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
-            "metadata": {"name": "p", "namespace": "default"}});
-        user.create(&format!("{PODS}/p/eviction"), &eviction).await;
-        let seen: Vec<String> = reviews
-            .take()
-            .iter()
-            .map(|(_, r)| format!("{} {} {}", r["operation"], r["subResource"], r["kind"]["kind"]))
-            .collect();
-        // An eviction is one review: no delete of the pod follows.
-        assert_eq!(
-            seen,
-            [
-                "\"CREATE\" null \"Pod\"",
-                "\"UPDATE\" \"status\" \"Pod\"",
-                "\"CREATE\" \"eviction\" \"Eviction\"",
-            ]
-        );
-        assert_eq!(user.send("GET", &format!("{PODS}/p"), &Value::Null).await.code, 404);
     })
     .await;
 }

@@ -90,6 +90,7 @@ async fn ev_series_of_the_newer_api_is_read_through_both() {
         reportingComponent "example.com/network"
     "#]]
     .assert_eq(&members(&core, &["message", "reportingComponent"]));
+    assert_eq!(new["items"][0]["metadata"]["managedFields"][0]["manager"], "setpoint");
 }
 
 #[tokio::test(start_paused = true)]
@@ -109,4 +110,5 @@ async fn ev_counts_of_the_core_api_are_read_through_both() {
         deprecatedCount 3
     "#]]
     .assert_eq(&members(&new, &["note", "deprecatedCount"]));
+    assert_eq!(core["items"][0]["metadata"]["managedFields"][0]["manager"], "setpoint");
 }

@@ -156,11 +156,15 @@ async fn a_request_waits_for_a_seat_or_is_refused_and_others_are_not_delayed() {
         assert_eq!(get(&server, "/version", amy).await.0, 200);
         // The pages and the metrics show it.
         let page = async |name: &str| {
-            get(&server, &format!("{DUMPS}/{name}"), Identity::admin()).await.2
+            let page = get(&server, &format!("{DUMPS}/{name}"), Identity::admin()).await.2;
+            // The widths of columns depend on all rows.
+            let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n";
+            format!("\n{}", page.lines().map(words).collect::<String>())
         };
         let levels = page("dump_priority_levels").await;
         assert!(levels.contains("\ntiny, 1, false, false, 1, 1, 1, 1, 0, 0\n"), "{levels}");
-        assert!(levels.contains("\nexempt, <none>, <none>, <none>,"), "{levels}");
+        // The request for the page runs in the exempt level.
+        assert!(levels.contains("\nexempt, 0, false, false, 0, 1, "), "{levels}");
         let queues = page("dump_queues").await;
         assert!(queues.contains("\ntiny, 0, 1, 1, 1, "), "{queues}");
         let requests = page("dump_requests?includeRequestDetails=1").await;
@@ -191,7 +195,7 @@ async fn a_request_waits_for_a_seat_or_is_refused_and_others_are_not_delayed() {
         let gone = tokio::time::timeout(Duration::from_secs(1), get(&server, "/version", bob()));
         assert!(gone.await.is_err());
         let levels = page("dump_priority_levels").await;
-        assert!(levels.contains("\ntiny, 1, false, false, 0, 1, 3, 1, 1, 1\n"), "{levels}");
+        assert!(levels.contains("\ntiny, 0, false, false, 0, 1, 3, 3, 1, 1\n"), "{levels}");
         // A watch gives its seat back once it is established.
         gate.add_permits(1);
         held.join_next().await.unwrap().unwrap();
@@ -203,6 +207,36 @@ async fn a_request_waits_for_a_seat_or_is_refused_and_others_are_not_delayed() {
         assert_eq!(watch.status(), 200);
         assert_eq!(get(&server, "/version", bob()).await.0, 200);
         drop(watch);
+        let shown = metrics.prometheus();
+        let count = |family: &str, label: &str| {
+            let line = format!(
+                "apiserver_flowcontrol_{family}_count{{priority_level=\"tiny\",flow_schema=\"bobs\"{label}}} "
+            );
+            let found = shown.lines().find_map(|shown| shown.strip_prefix(&line));
+            found.unwrap_or_else(|| panic!("no {line}\n{shown}")).parse::<u32>().unwrap()
+        };
+        assert_eq!(count("request_execution_seconds", ",type=\"watch\""), 1);
+        assert_eq!(count("request_execution_seconds", ",type=\"regular\""), 4);
+        // Three were refused: one at once, which came to no queue.
+        assert_eq!(count("work_estimated_seats", ""), 8);
+        assert_eq!(count("request_queue_length_after_enqueue", ""), 7);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_level_without_shares_serves_one_request_at_a_time() {
+    let plane = ControlPlane::builder().simulated(0).controllers(false).build();
+    with_server(plane, async |server, person| {
+        let mut level = tiny();
+        level["spec"]["limited"] = json!({
+            "nominalConcurrencyShares": 0, "borrowingLimitPercent": 0,
+            "limitResponse": {"type": "Reject"},
+        });
+        person.create(LEVELS, &level).await;
+        person.create(SCHEMAS, &schema("bobs", "tiny", "bob")).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(get(&server, "/version", bob()).await.0, 200);
     })
     .await;
 }

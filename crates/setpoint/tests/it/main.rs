@@ -48,6 +48,7 @@ mod remote;
 mod replay;
 mod request_metrics;
 mod request_spans;
+mod reviews;
 mod rules;
 mod runtime;
 mod serve;

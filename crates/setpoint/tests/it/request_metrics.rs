@@ -291,6 +291,41 @@ async fn stages_of_requests_are_counted_under_the_names_of_dashboards() {
             assert!(page.contains(line), "{line}\n{page}");
         }
 
+        let spaces = "/api/v1/namespaces/default/services";
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
+            "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
+        assert_eq!(send(&client, "POST", spaces, JSON, &service).await.0, 201);
+        for path in ["/livez", "/readyz?exclude=ping", "/healthz/ping"] {
+            assert_eq!(get(&client, path).await.0, 200);
+        }
+        let page = scrape(&client).await;
+        let known = |metric: &str, labels: &str| {
+            let value = value(&page, metric, labels);
+            value.unwrap_or_else(|| panic!("{metric}{{{labels}}}\n{page}"))
+        };
+        let dynamic = r#"cidr="10.0.0.0/16",scope="dynamic""#;
+        assert_eq!(known("kube_apiserver_clusterip_allocator_allocation_total", dynamic), 1.0);
+        let network = r#"cidr="10.0.0.0/16""#;
+        let used = known("kube_apiserver_clusterip_allocator_allocated_ips", network);
+        let free = known("kube_apiserver_clusterip_allocator_available_ips", network);
+        assert_eq!(used + free, f64::from((1_u32 << 16) - 2));
+        let ports = r#"scope="dynamic""#;
+        assert_eq!(known("kube_apiserver_nodeport_allocator_allocation_total", ports), 1.0);
+        assert!(page.contains("\nkube_apiserver_nodeport_allocator_allocated_ports 1\n"), "{page}");
+
+        let (code, slis) = get(&client, "/metrics/slis").await;
+        assert_eq!(code, 200, "{slis}");
+        let ping = r#"name="ping",type="livez""#;
+        assert_eq!(value(&slis, "kubernetes_healthcheck", ping), Some(1.0), "{slis}");
+        let passed = format!(r#"{ping},status="success""#);
+        assert!(value(&slis, "kubernetes_healthchecks_total", &passed) >= Some(1.0), "{slis}");
+        // Excluded and single checks do not count.
+        let excluded = r#"name="ping",type="readyz""#;
+        assert_eq!(value(&slis, "kubernetes_healthcheck", excluded), None, "{slis}");
+        let single = r#"name="ping",type="healthz""#;
+        assert_eq!(value(&slis, "kubernetes_healthcheck", single), None, "{slis}");
+        assert_eq!(get(&client, "/metrics/others").await.0, 404);
+
         let listed: BTreeSet<&str> = include_str!("../../../../docs/metrics.md")
             .split("\n## ")
             .find(|section| section.starts_with("Always"))

@@ -3,7 +3,7 @@
 //! A certificate is verified for each request, so that it ends with its authority and with its own
 //! time, also on connections that are open. Results are remembered for a few seconds.
 
-use super::subject::identity;
+use super::subject::{identity, valid_until};
 use parking_lot::{Mutex, RwLock};
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -55,6 +55,8 @@ struct Verified {
     at: Timestamp,
     /// The user it names, if any.
     user: Option<Identity>,
+    /// The end of its time, if it can be read.
+    until: Option<Timestamp>,
 }
 
 impl Current {
@@ -109,13 +111,14 @@ impl ClientAuthorities {
     }
 
     /// The user that a chain names, if one of them has signed it: see [`verify`](Self::verify) and
-    /// [`identity`].
+    /// [`identity`]. With the end of its time.
     pub(crate) fn user(
         &self,
         chain: &[CertificateDer<'static>],
         now: Timestamp,
-    ) -> Option<Identity> {
-        self.verified(chain, now)?.user
+    ) -> Option<(Identity, Option<Timestamp>)> {
+        let Verified { user, until, .. } = self.verified(chain, now)?;
+        Some((user?, until))
     }
 
     fn verified(&self, chain: &[CertificateDer<'static>], now: Timestamp) -> Option<Verified> {
@@ -134,7 +137,7 @@ impl ClientAuthorities {
         }
         let time = UnixTime::since_unix_epoch(now.0);
         current.verifier.verify_client_cert(own, others, time).ok()?;
-        let verified = Verified { at: now, user: identity(own) };
+        let verified = Verified { at: now, user: identity(own), until: valid_until(own) };
         current.remembered.lock().put(digest, verified.clone(), now + REMEMBERED);
         Some(verified)
     }

@@ -6,6 +6,7 @@
 
 use super::authenticated;
 use rustls::pki_types::CertificateDer;
+use setpoint_object::time::Timestamp;
 use setpoint_registry::Identity;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
@@ -16,6 +17,8 @@ use std::sync::Arc;
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const OBJECT_IDENTIFIER: u8 = 0x06;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
 /// `[0] EXPLICIT Version`, which certificates of version 1 do not have.
 const VERSION: u8 = 0xa0;
 /// UTF8String, PrintableString, IA5String: the forms of text that are ASCII or UTF-8.
@@ -72,20 +75,53 @@ pub fn identity(certificate: &CertificateDer<'_>) -> Option<Identity> {
     Some(authenticated(Identity { uid: uid.into(), extra, ..Identity::new(user, groups) }))
 }
 
+/// The end of a certificate's time, if it can be read.
+pub(crate) fn valid_until(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
+    let [mut validity, _] = validity_and_subject(certificate)?;
+    element(&mut validity)?;
+    let (tag, text) = element(&mut validity)?;
+    let text = std::str::from_utf8(text).ok().filter(|text| text.is_ascii())?;
+    // `YYMMDDhhmmssZ` of the years 1950 to 2049, or `YYYYMMDDhhmmssZ`.
+    let century = match (tag, text.get(..2)?) {
+        (UTC_TIME, years) if years >= "50" => "19",
+        (UTC_TIME, _) => "20",
+        (GENERALIZED_TIME, _) => "",
+        _ => return None,
+    };
+    let text = format!("{century}{text}");
+    let part = |from: usize, to: usize| text.get(from..to);
+    Timestamp::parse(&format!(
+        "{}-{}-{}T{}:{}:{}{}",
+        part(0, 4)?,
+        part(4, 6)?,
+        part(6, 8)?,
+        part(8, 10)?,
+        part(10, 12)?,
+        part(12, 14)?,
+        text.get(14..)?
+    ))
+}
+
 /// The content of `Certificate.tbsCertificate.subject`.
 fn subject<'a>(certificate: &'a CertificateDer<'_>) -> Option<&'a [u8]> {
+    validity_and_subject(certificate).map(|[_, subject]| subject)
+}
+
+/// The contents of `validity` and `subject` in `Certificate.tbsCertificate`.
+fn validity_and_subject<'a>(certificate: &'a CertificateDer<'_>) -> Option<[&'a [u8]; 2]> {
     let mut rest: &[u8] = certificate;
     let (SEQUENCE, mut certificate) = element(&mut rest)? else { return None };
     let (SEQUENCE, mut to_be_signed) = element(&mut certificate)? else { return None };
     if to_be_signed.first() == Some(&VERSION) {
         element(&mut to_be_signed)?;
     }
-    // Serial number, signature algorithm, issuer, validity.
-    for _ in 0..4 {
+    // Serial number, signature algorithm, issuer.
+    for _ in 0..3 {
         element(&mut to_be_signed)?;
     }
+    let (_, validity) = element(&mut to_be_signed)?;
     let (SEQUENCE, subject) = element(&mut to_be_signed)? else { return None };
-    Some(subject)
+    Some([validity, subject])
 }
 
 /// Reads the first element: its tag and content.
@@ -121,6 +157,17 @@ mod tests {
             params.distinguished_name.push(kind.clone(), *text);
         }
         params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
+    }
+
+    #[test]
+    fn the_end_of_the_time_is_read_in_both_forms() {
+        for (year, end) in [(2031, "2031-02-03T00:00:00Z"), (2051, "2051-02-03T00:00:00Z")] {
+            let mut params = CertificateParams::new(Vec::new()).unwrap();
+            params.not_after = rcgen::date_time_ymd(year, 2, 3);
+            let signed = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+            assert_eq!(valid_until(signed.der()).unwrap().rfc3339(), end);
+        }
+        assert_eq!(valid_until(&CertificateDer::from(vec![0x30, 1, 2])), None);
     }
 
     #[test]

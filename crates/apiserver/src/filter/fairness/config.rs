@@ -20,6 +20,11 @@ const CATCH_ALL_SHARES: u64 = 5;
 /// can be served within the time that a request waits.
 const QUEUE_LENGTH_MAX: u64 = 10_000;
 
+/// Maximum seats of a request of any level, as in kube-apiserver.
+const WIDTH_MAX: u32 = 10;
+/// The part of its level's nominal seats that a request may have, in percent, as in kube-apiserver.
+const WIDTH_PERCENT_MAX: u32 = 15;
+
 /// The schemas in the order in which they are tried, and the levels.
 #[derive(Debug)]
 pub(super) struct Config {
@@ -47,8 +52,8 @@ pub(crate) struct Schema {
     pub(super) level_name: Arc<str>,
     /// The position of the level in the scheduler; `None`: requests run at once.
     pub(super) level: Option<LevelId>,
-    /// The nominal seats of the level.
-    pub(super) nominal: u32,
+    /// Maximum seats of a request.
+    pub(super) width_max: u32,
     /// The values of the headers.
     pub(super) schema_uid: HeaderValue,
     pub(super) level_uid: HeaderValue,
@@ -181,7 +186,7 @@ impl Schema {
             precedence: spec["matchingPrecedence"].as_i64().unwrap_or(i64::MAX),
             level_name: level.name.clone(),
             level: level.id,
-            nominal: level.limits.nominal,
+            width_max: width_max(&level.limits),
             schema_uid: header(schema),
             level_uid: level.uid.clone(),
             distinguisher: match spec["distinguisherMethod"]["type"].as_str() {
@@ -213,6 +218,16 @@ impl Schema {
         (&*self.name, self.distinguisher(request)).hash(&mut hasher);
         hasher.finish()
     }
+}
+
+/// Maximum seats of a request of a level: requests in all queues of a flow fit at once.
+fn width_max(limits: &Limits) -> u32 {
+    let of_level = limits.nominal.saturating_mul(WIDTH_PERCENT_MAX).div_ceil(100);
+    let of_hand = match limits.response {
+        Response::Queue { hand, .. } => limits.nominal / hand.max(1),
+        Response::Reject => limits.nominal,
+    };
+    WIDTH_MAX.min(of_level).min(of_hand).max(1)
 }
 
 impl Rule {

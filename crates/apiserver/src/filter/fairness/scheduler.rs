@@ -16,6 +16,9 @@
 //! served, no level beyond its own nominal number takes seats from the pool. So seats that are lent
 //! come back as soon as requests end.
 //!
+//! A level whose nominal number is zero has one seat besides, which is in no pool: it runs one
+//! request at a time, as in kube-apiserver, and more with borrowed seats.
+//!
 //! *Queues.* A flow (a schema and a distinguisher) is dealt a few of its level's queues, always the
 //! same, and a request waits in the one with the least work. A flood fills the queues of its flow
 //! only; most other flows have a queue without it.
@@ -90,12 +93,21 @@ pub(crate) struct Running {
     started: Duration,
 }
 
+impl Running {
+    /// Whether its level has queues.
+    pub(crate) fn has_queue(&self) -> bool {
+        self.queue.is_some()
+    }
+}
+
 /// A request that waits. Given back with [`Scheduler::cancel`], unless it was dispatched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) level: LevelId,
     queue: u32,
     pub(crate) ticket: Ticket,
+    /// The requests that wait in its queue, with it.
+    pub(crate) length: usize,
 }
 
 /// What happens to a new request.
@@ -124,7 +136,7 @@ pub(crate) struct Scheduler {
     levels: Vec<Level>,
     /// Σ (nominal − min).
     pool: u64,
-    /// Σ max(0, in use − min).
+    /// Σ max(0, in use − own seats).
     borrowed: u64,
     /// Levels with waiting requests.
     waiting: BTreeSet<LevelId>,
@@ -168,8 +180,8 @@ pub(crate) struct LevelState {
     pub(crate) in_use: u32,
     pub(crate) executing: usize,
     pub(crate) waiting: usize,
-    /// Queues with waiting or running requests.
-    pub(crate) active_queues: usize,
+    /// Queues with waiting requests.
+    pub(crate) waiting_queues: usize,
     /// Seats that it may use now, given what others use.
     pub(crate) current: u32,
 }
@@ -244,10 +256,10 @@ impl Scheduler {
         let ticket = self.last_ticket;
         queue.waiting.insert(ticket, width);
         queue.wanted += u64::from(width);
+        let waiting = Waiting { level: id, queue: index, ticket, length: queue.waiting.len() };
         level.n_waiting += 1;
         self.n_waiting += 1;
         self.waiting.insert(id);
-        let waiting = Waiting { level: id, queue: index, ticket };
         (Arrival::Waits(waiting), self.dispatch(now))
     }
 
@@ -282,7 +294,7 @@ impl Scheduler {
     /// A request no longer waits; has no effect if it was dispatched. Returns the requests that run
     /// now.
     pub(crate) fn cancel(&mut self, waiting: Waiting, now: Duration) -> Vec<Dispatched> {
-        let Waiting { level: id, queue: index, ticket } = waiting;
+        let Waiting { level: id, queue: index, ticket, .. } = waiting;
         let level = &mut self.levels[id];
         let Some(queue) = level.queues.get_mut(&index) else { return Vec::new() };
         let Some(width) = queue.waiting.remove(&ticket) else { return Vec::new() };
@@ -310,7 +322,7 @@ impl Scheduler {
             in_use: level.in_use,
             executing: level.executing,
             waiting: level.n_waiting,
-            active_queues: level.queues.values().filter(|queue| queue.is_active()).count(),
+            waiting_queues: level.heads.len(),
             current: level.limits.max.min(level.limits.min.saturating_add(of_pool)),
         })
     }
@@ -342,10 +354,10 @@ impl Scheduler {
     fn fits(&self, id: LevelId, width: u32, claimed: bool) -> bool {
         let level = &self.levels[id];
         let in_use = level.in_use + width;
-        if in_use > level.limits.max {
+        if in_use > level.limits.max.max(level.own()) {
             return false;
         }
-        let more = u64::from(in_use.saturating_sub(level.limits.min)) - level.borrowed();
+        let more = u64::from(in_use.saturating_sub(level.own())) - level.borrowed();
         let has_seats = self.borrowed + more <= self.pool;
         more == 0 || has_seats && (!claimed || level.is_entitled(width))
     }
@@ -416,9 +428,15 @@ impl Level {
         }
     }
 
+    /// The seats that it never lends. One, if it has none by its shares: otherwise its requests
+    /// could wait forever, or would all be refused.
+    fn own(&self) -> u32 {
+        if self.limits.nominal == 0 { 1 } else { self.limits.min }
+    }
+
     /// Its seats from the pool.
     fn borrowed(&self) -> u64 {
-        self.in_use.saturating_sub(self.limits.min).into()
+        self.in_use.saturating_sub(self.own()).into()
     }
 
     /// Whether it stays within its nominal number with one more request.

@@ -196,7 +196,8 @@ async fn write(
                 false => ("FailedToCreateEndpoint", "Failed to create endpoint for service"),
             };
             let note = format!("{what} {namespace}/{name}: {}", message(&error));
-            context.recorder().warning(&ObjectReference::of(wanted), reason, note);
+            let recorder = context.recorder().as_component(COMPONENT_OF_EVENTS);
+            recorder.warning(&ObjectReference::of(wanted), reason, note);
             Err(error.into())
         }
     }

@@ -38,6 +38,8 @@ const LEVELS: &str = "must be one of privileged, baseline, restricted";
 /// What a version must be.
 const VERSIONS: &str = r#"must be "latest" or "v1.x""#;
 
+/// The newest minor version whose checks are known.
+const MINOR: u32 = 36;
 /// The minor version of a policy; `None`: the latest.
 type Version = Option<u32>;
 
@@ -61,6 +63,16 @@ impl LevelVersion {
     const PRIVILEGED: Self = Self { level: Level::Privileged, version: None };
     pub(super) fn is_privileged(&self) -> bool {
         self.level == Level::Privileged
+    }
+    /// The level and the version as metrics name them. Any version of the most permissive level is
+    /// the latest, because it has no checks.
+    pub(super) fn labels(&self) -> [String; 2] {
+        let version = match self.version.filter(|_| !self.is_privileged()) {
+            None => "latest".to_owned(),
+            Some(minor) if minor > MINOR => "future".to_owned(),
+            Some(minor) => format!("v1.{minor}"),
+        };
+        [self.level.to_string(), version]
     }
 }
 impl fmt::Display for LevelVersion {

@@ -29,19 +29,20 @@ impl Input {
         matched: &Matched,
         object: Option<&Value>,
         namespace: Arc<Value>,
+        is_mutating: bool,
     ) -> Result<Self, ApiError> {
-        let Subject { request, object, old, .. } = Subject::new(review, matched, object).await?;
+        let subject = Subject::new(review, matched, object, is_mutating).await?;
+        let Subject { request, object, old, revision, .. } = subject;
         let questions = Arc::new(Questions::new(&request));
-        // Stored objects have no resourceVersion.
-        let versioned = |tree: Option<Cow<'_, Value>>| {
+        let versioned = |tree: Option<Cow<'_, Value>>, revision: u64| {
             let mut tree = tree.map(Cow::into_owned).unwrap_or_default();
-            let is_stored = review.revision != 0 && tree["metadata"].is_object();
-            if is_stored && tree.resource_version().is_empty() {
-                tree.set_meta("resourceVersion", review.revision.to_string().into());
+            if revision != 0 && tree["metadata"].is_object() {
+                tree.set_meta("resourceVersion", revision.to_string().into());
             }
             tree
         };
-        Ok(Self { request, object: versioned(object), old: versioned(old), namespace, questions })
+        let (object, old) = (versioned(object, revision), versioned(old, review.revision));
+        Ok(Self { request, object, old, namespace, questions })
     }
 }
 

@@ -11,6 +11,7 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupVersionKind, Reason};
 use setpoint_schema::builtin;
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// Evaluates the policies that a request concerns.
 ///
@@ -26,7 +27,7 @@ pub(super) async fn mutate(
     if !subject::is_scale(review) {
         return round(policies, review, object).await;
     }
-    let mut scale = subject::scale(review.resource, object);
+    let mut scale = subject::mutable_scale(review, object);
     let before = scale.clone();
     round(policies, review, &mut scale).await?;
     subject::put_scale(review.resource, object, &before, &scale)
@@ -165,7 +166,13 @@ impl Mutating<'_> {
                 if !review.policy_reinvocation.lock().calls(&uid) {
                     continue;
                 }
+                let (begun, n_failed) = (Instant::now(), failed.len());
                 let invoked = self.invoke(binding, params, object, failed).await?;
+                let is_error = failed.len() > n_failed;
+                if invoked || is_error {
+                    let counts = &review.inner.figures.policies;
+                    counts.mutated([&policy.name, &binding.name], is_error, begun.elapsed());
+                }
                 if invoked && policy.is_reinvoked {
                     review.policy_reinvocation.lock().has_called(uid);
                 }
@@ -233,7 +240,8 @@ impl Mutating<'_> {
     }
     async fn input(&self, object: &Value) -> Result<Arc<Input>, ApiError> {
         let namespace = self.namespace.clone();
-        Input::new(self.review, &self.matched, Some(object), namespace).await.map(Arc::new)
+        let input = Input::new(self.review, &self.matched, Some(object), namespace, true);
+        input.await.map(Arc::new)
     }
     /// The patch that a mutation makes, as JSON. The inner error is the text for the client.
     async fn patch(

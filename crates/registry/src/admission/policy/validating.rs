@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use setpoint_object::{ApiError, Reason};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Maximum bytes of an audit annotation; longer ones are cut.
 const ANNOTATION_BYTES_MAX: usize = 10 << 10;
@@ -99,16 +101,19 @@ impl Request<'_> {
                     Some(prepared) => prepared,
                     None => {
                         let namespace = self.namespace().await?;
-                        let input = Input::new(review, &matched, self.object, namespace).await?;
+                        let input =
+                            Input::new(review, &matched, self.object, namespace, false).await?;
                         let programs = policies.programs(policy, review).await?;
                         prepared.insert((Arc::new(input), programs))
                     }
                 };
                 let (own, programs) = (input.clone(), programs.clone());
                 let evaluate = move |place| evaluate::validations(&programs, &own, &params, place);
+                let begun = Instant::now();
                 let outcome = input::run(review, &input.questions, evaluate).await?;
                 let outcome =
                     outcome.unwrap_or_else(|| Outcome::failed(TOO_MANY_AUTHORIZATIONS.to_owned()));
+                self.count(policy, binding, &outcome, begun.elapsed());
                 self.act(policy, binding, outcome, &mut annotations);
             }
         }
@@ -135,6 +140,21 @@ impl Request<'_> {
         let name = &policy.name;
         let text = format!("ValidatingAdmissionPolicy '{name}'{with} denied request: {text}");
         self.denied.get_or_insert((text, reason));
+    }
+    /// Counts what comes of each failed expression. Others are not counted, as there.
+    fn count(&self, policy: &Policy, binding: &Binding, outcome: &Outcome, took: Duration) {
+        let counts = &self.review.inner.figures.policies;
+        let names: [&str; 2] = [&policy.name, &binding.name];
+        for failed in &outcome.failures {
+            let message = &failed.message;
+            if failed.is_error && policy.fails_open {
+                counts.validated(names, message, "allow", took);
+                continue;
+            }
+            for action in &binding.actions {
+                counts.validated(names, message, &action.to_ascii_lowercase(), took);
+            }
+        }
     }
     /// Takes the actions of a binding.
     fn act(

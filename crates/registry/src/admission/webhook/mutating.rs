@@ -27,7 +27,7 @@ pub(super) async fn mutate(
     if !subject::is_scale(review) {
         return round(&hooks, review, object).await;
     }
-    let mut scale = subject::scale(review.resource, object);
+    let mut scale = subject::mutable_scale(review, object);
     let before = scale.clone();
     round(&hooks, review, &mut scale).await?;
     subject::put_scale(review.resource, object, &before, &scale)
@@ -56,7 +56,7 @@ async fn round(hooks: &Hooks, review: &Review<'_>, object: &mut Value) -> Result
         let name = subject::name(review, present);
         let matched = hook.criteria.matches(review, present, name).await?;
         let Some(version) = matched else { continue };
-        let subject = Subject::new(review, &version, present).await?;
+        let subject = Subject::new(review, &version, present, true).await?;
         if !condition::all_met(hook, review, &subject).await? {
             continue;
         }

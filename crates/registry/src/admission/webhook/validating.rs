@@ -36,7 +36,7 @@ pub(super) async fn validate(
             Matched::Equivalent(row) => row.group_version().to_string(),
         };
         if !subjects.contains_key(&version) {
-            let subject = Subject::new(review, &matched, object).await?;
+            let subject = Subject::new(review, &matched, object, false).await?;
             subjects.insert(version.clone(), subject);
         }
         let Some(subject) = subjects.get(&version) else { continue };

@@ -16,7 +16,7 @@ fn emitted(name: &str, message: &str, at: u64) -> Emitted {
         reason: "Synced".into(),
         action: "Reconcile".into(),
         note: message.into(),
-        component: "test".into(),
+        source: Source { component: "test".into(), api: None, field_manager: None },
         at: Timestamp::from_secs(at),
     }
 }

@@ -15,6 +15,18 @@ fn seats_are_divided_exactly_and_nobody_with_shares_has_none() {
     assert_eq!(divide(3, &[u64::MAX, u64::MAX]), [2, 1]);
 }
 
+#[test]
+fn the_seats_of_a_request_are_bounded_by_its_level() {
+    let level = |nominal, hand| {
+        let response = Response::Queue { queues: 64, hand, length: 50 };
+        width_max(&Limits { nominal, min: 0, max: nominal, response })
+    };
+    // The level's number, ten, 15 %, and the number divided by the hand.
+    assert_eq!([level(0, 8), level(245, 8), level(49, 4), level(49, 8)], [1, 10, 8, 6]);
+    let reject = Limits { nominal: 20, min: 20, max: 20, response: Response::Reject };
+    assert_eq!(width_max(&reject), 3);
+}
+
 fn object(value: &Value) -> StoredObject {
     StoredObject::new(Bytes::new(), 1, Bytes::from(value.to_string()))
 }

@@ -118,14 +118,17 @@ impl Simulation {
         let mut borrowed = 0;
         for (id, limits) in self.limits.iter().enumerate() {
             let state = self.scheduler.level(id).unwrap();
-            assert!(state.in_use <= limits.max, "{state:?}");
-            borrowed += state.in_use.saturating_sub(limits.min);
+            // A level without shares runs one request at a time.
+            let extra = u32::from(limits.nominal == 0);
+            assert!(state.in_use <= limits.max.max(extra), "{state:?}");
+            borrowed += state.in_use.saturating_sub(limits.min.max(extra));
         }
         let lendable: u32 = self.limits.iter().map(|limits| limits.nominal - limits.min).sum();
         assert!(borrowed <= lendable, "{borrowed} of {lendable}");
         let total: u32 = self.limits.iter().map(|limits| limits.nominal).sum();
         let in_use: u32 = self.seats.values().map(|running| running.width).sum();
-        assert!(in_use <= total, "{in_use} of {total}");
+        let extra = self.limits.iter().filter(|limits| limits.nominal == 0).count();
+        assert!(in_use as usize <= total as usize + extra, "{in_use} of {total} and {extra}");
     }
 }
 
@@ -179,6 +182,37 @@ fn a_level_without_queues_refuses_and_a_full_queue_too() {
     // The first request was charged to no queue.
     sim.run_until(ms(5));
     assert!(sim.seats.is_empty() && sim.waiting.is_empty());
+}
+
+#[test]
+fn a_level_without_shares_runs_one_request_at_a_time() {
+    for response in [Response::Reject, QUEUE] {
+        // The other level uses and lends all of its seats.
+        let levels = [limits(0, 0, 0, response), limits(2, 0, 2, QUEUE)];
+        let mut sim = Simulation::new(&levels);
+        sim.arrive(1, 1, 1, ms(100));
+        sim.arrive(1, 1, 1, ms(100));
+        sim.arrive(0, 1, 1, ms(10));
+        sim.arrive(0, 2, 3, ms(10));
+        assert_eq!(sim.scheduler.level(0).unwrap().in_use, 1, "{response:?}");
+        sim.run_until(ms(10));
+        let queued = usize::from(response == QUEUE);
+        assert_eq!((sim.rejected, sim.scheduler.level(0).unwrap().executing), (1 - queued, queued));
+        // Its seat is not one of the pool: the other level never waits for it.
+        sim.run_until(ms(100));
+        sim.arrive(0, 1, 1, ms(10));
+        sim.arrive(1, 1, 1, ms(10));
+        sim.arrive(1, 1, 1, ms(10));
+        assert_eq!(sim.scheduler.level(1).unwrap().in_use, 2);
+        sim.check_limits();
+        sim.run_until(ms(1000));
+        assert!(sim.seats.is_empty() && sim.waiting.is_empty());
+    }
+    // It may also borrow.
+    let mut sim = Simulation::new(&[limits(0, 0, 5, QUEUE), limits(2, 0, 2, QUEUE)]);
+    (0..5).for_each(|_| _ = sim.arrive(0, 1, 1, ms(10)));
+    assert_eq!(sim.scheduler.level(0).unwrap().in_use, 3);
+    sim.check_limits();
 }
 
 #[test]
@@ -268,7 +302,7 @@ fn response() -> impl Strategy<Value = Response> {
     ]
 }
 fn level() -> impl Strategy<Value = Limits> {
-    (1..20_u32, 0..=100_u32, 0..20_u32, response()).prop_map(|(nominal, lent, more, response)| {
+    (0..20_u32, 0..=100_u32, 0..20_u32, response()).prop_map(|(nominal, lent, more, response)| {
         limits(nominal, nominal - nominal * lent / 100, nominal + more, response)
     })
 }
