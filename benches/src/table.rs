@@ -55,7 +55,7 @@ fn meets(figure: &str, goal: &str) -> Option<bool> {
 /// The number that a text begins with, in seconds or bytes where it has such a unit.
 fn quantity(text: &str) -> Option<f64> {
     let text = text.trim();
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let end = text.find(|c: char| !c.is_ascii_digit() && !".-".contains(c)).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let unit = match unit.trim_start().split([' ', ',', ':']).next().unwrap_or_default() {
         "ns" => 1e-9,

@@ -1,6 +1,6 @@
 //! The options of the audit log, named as kube-apiserver's.
 
-use crate::up::any_duration;
+use crate::durations::any_duration;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use setpoint::audit::{

@@ -4,6 +4,7 @@ mod admission;
 mod audit;
 mod data;
 mod demo;
+mod durations;
 mod encryption;
 mod envtest;
 mod feature_gates;

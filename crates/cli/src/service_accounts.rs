@@ -1,6 +1,6 @@
 //! The options of service account tokens, named as kube-apiserver's.
 
-use crate::up::duration;
+use crate::durations::duration;
 use clap::{ArgAction, Args};
 use setpoint::ServeOptions;
 use setpoint::registry::ServiceAccountTokens;

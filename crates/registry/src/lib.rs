@@ -61,6 +61,7 @@ mod scale;
 mod service_account;
 mod shard_selector;
 mod shared;
+mod shared_roles;
 mod stored;
 mod subresource;
 pub mod table;
@@ -84,7 +85,6 @@ pub use attributes::{
     AUDIT_ANNOTATIONS_MAX, Attributes, Notes, Requested, ResourcePath, Target, WARNINGS_MAX,
 };
 pub use authorize::{AllowAuthenticated, AlwaysDeny, Authorizer, Decision, forbidden, is_health};
-pub use bootstrap::template::SharedRoles;
 pub use cache::{
     ChangeSignal, MAILBOX_BYTES_MAX, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges,
     StoredObject, VIEW_BYTES_MAX,
@@ -107,6 +107,7 @@ pub use setpoint_jwt as jwt;
 pub use setpoint_object::users::MASTERS;
 pub use setpoint_rbac::Rule;
 pub use shard_selector::{ShardField, ShardSelector};
+pub use shared_roles::SharedRoles;
 pub use subresource::Subresource;
 pub use token_review::{TokenReviewer, TokenVerdict};
 pub use verb::Verb;

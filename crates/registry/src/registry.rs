@@ -2,7 +2,6 @@
 use crate::admission::{self, Admission, AdmissionPlugins};
 use crate::allocate::{Allocator, NodePorts, ServiceNetworks};
 use crate::authorize::{self, Authorizer};
-use crate::bootstrap::template::SharedRoles;
 use crate::conversion::{ConversionProvider, ConvertedBytes, WebhookConversions};
 use crate::fifo_watch::FifoWatch;
 use crate::figures::{Figures, MeasuredStore};
@@ -11,6 +10,7 @@ use crate::origins::Origins;
 use crate::runtime_config::RuntimeConfig;
 use crate::service_account::ServiceAccountTokens;
 use crate::shared::Inner;
+use crate::shared_roles::SharedRoles;
 use crate::stored::store_error;
 use crate::threads::Threads;
 use crate::webhook::WebhookClients;

@@ -19,7 +19,6 @@ use futures::stream::{self, StreamExt as _};
 use setpoint_object::ApiError;
 use setpoint_object::cidr::Family;
 use setpoint_store::{At, COMMITS_AT_ONCE, Compare, Op, StoreError, Txn};
-use std::sync::{Arc, OnceLock};
 
 /// One object of the start.
 pub(crate) struct Template {
@@ -206,19 +205,6 @@ fn creations(inner: &Inner, root_ca: &str, templates: &[&Template]) -> Vec<Txn> 
     templates.iter().map(creation).collect()
 }
 
-/// The roles and bindings of the start, encoded once for several registries of a process
-/// ([`RegistryBuilder::shared_roles`](crate::RegistryBuilder::shared_roles)): each has them in its
-/// own store, over the same bytes. A clone is the same roles.
-#[derive(Debug, Clone, Default)]
-pub struct SharedRoles(Arc<OnceLock<Vec<Txn>>>);
-
-impl SharedRoles {
-    /// The transactions that create them.
-    fn creations(&self, inner: &Inner, roles: &[&Template]) -> Vec<Txn> {
-        self.0.get_or_init(|| creations(inner, "", roles)).clone()
-    }
-}
-
 /// Creates objects. One that exists already stays as it is. `root_ca` is the CA of the listener.
 ///
 /// # Errors
@@ -242,7 +228,7 @@ pub(crate) async fn create_all(
 ) -> Result<(), ApiError> {
     let mut all = creations(inner, root_ca, templates);
     all.extend(match &inner.shared_roles {
-        Some(shared) => shared.creations(inner, roles),
+        Some(shared) => shared.creations(|| creations(inner, "", roles)),
         None => creations(inner, "", roles),
     });
     commit(inner, all).await
