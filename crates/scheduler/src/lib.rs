@@ -19,8 +19,8 @@
 //! A pod that a cycle has placed occupies its node at once, before its binding is written, and
 //! until the server says otherwise; the devices of its claims are in use as long. So one scheduler
 //! never overcommits a node or gives a device twice, however late its caches are. The rules, the
-//! order of the plug-ins, their weights and the texts are those of kube-scheduler's default profile;
-//! what is left out is listed in `docs/nodes.md`.
+//! order of the plug-ins, their weights and the texts are those of kube-scheduler's default
+//! profile; what is left out is listed in `docs/nodes.md`.
 //!
 //! The crate knows nothing of the API server.
 

@@ -15,8 +15,8 @@
 //! scheduler places never exceed what it knows a node to have.
 //!
 //! A waiting pod that no node fits remembers which changes may help. Such a change hands it out
-//! again, after its back-off; changes during its own cycle count too. A change of a claim of devices
-//! hands out the pods that name it.
+//! again, after its back-off; changes during its own cycle count too. A change of a claim of
+//! devices hands out the pods that name it.
 
 use crate::cycle::{Cycle, Refused};
 use crate::labels::Labels;
