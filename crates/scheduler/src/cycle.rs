@@ -310,23 +310,20 @@ impl Decision {
             Err(hold) => Some(hold),
         };
         let n = self.cycle.view.n_nodes;
-        let awaits = change::DEVICE | change::CLAIM;
+        let awaits = change::CLASS | change::CLAIM;
         let everywhere =
             |why: String, rest: &str| format!("0/{n} nodes are available: {why}. {rest}");
         let unhelpful = format!("{NO_CLAIMS}, {}", not_helpful(n));
-        match &held {
-            Some(Hold::Unmade) => {
-                return Err(Refused { awaits, is_early: true, ..Refused::default() });
-            }
-            Some(Hold::Missing(why)) => {
-                let message = everywhere(why.clone(), &unhelpful);
-                return Err(Refused { message, awaits, is_early: true, ..Refused::default() });
-            }
-            Some(Hold::Wait(_)) | None => {}
+        if held == Some(Hold::Unmade) {
+            return Err(Refused { awaits, is_early: true, ..Refused::default() });
         }
         if n == 0 {
             let message = "no nodes available to schedule pods".to_owned();
             return Err(Refused { message, awaits: change::NODE, ..Refused::default() });
+        }
+        if let Some(Hold::Missing(why)) = held {
+            let message = everywhere(why, &unhelpful);
+            return Err(Refused { message, awaits, is_early: true, ..Refused::default() });
         }
         match plugins::check_claims(&self.cycle.view, &self.cycle.pod) {
             Ok(late) => {
@@ -508,7 +505,7 @@ fn faulty(fault: &str) -> Verdict {
     Verdict::Refuse(Box::new(Refused {
         message: format!("running \"DynamicResources\" filter plugin: {fault}"),
         is_fault: true,
-        awaits: change::NODE | change::DEVICE | change::CLAIM,
+        awaits: change::DEVICES,
         ..Refused::default()
     }))
 }

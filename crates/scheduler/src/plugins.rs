@@ -54,10 +54,14 @@ pub(crate) mod change {
     pub(crate) const VOLUME: u8 = 8;
     /// A namespace has other labels.
     pub(crate) const NAMESPACE: u8 = 16;
-    /// Devices or their classes have changed, or devices are free.
+    /// Devices have changed, or are free.
     pub(crate) const DEVICE: u8 = 32;
     /// A claim of devices has changed; counts for the pods that name it.
     pub(crate) const CLAIM: u8 = 64;
+    /// A class of devices is new, or has changed.
+    pub(crate) const CLASS: u8 = 128;
+    /// Whatever may make a claim of devices fit.
+    pub(crate) const DEVICES: u8 = NODE | DEVICE | CLAIM | CLASS;
 }
 
 /// Why a node is refused.
@@ -152,7 +156,7 @@ pub(crate) const PLUGINS: &[Plugin] = &[
     Plugin {
         filter: Some(claims::filter),
         score: Some((2, claims::score, Normalize::ByMax)),
-        awaits: change::NODE | change::DEVICE | change::CLAIM,
+        awaits: change::DEVICES,
     },
     Plugin { filter: None, score: Some((1, resources::balanced, Normalize::No)), awaits: 0 },
 ];

@@ -216,7 +216,7 @@ impl Scheduler {
                 Watch::<DeviceClass>::new(),
                 shared.on(|state, key, class| {
                     state.view.inventory.put_class(&key.name, class.map(Class::read));
-                    state.changed(change::DEVICE);
+                    state.changed(change::CLASS);
                 }),
             )
             .handles(Watch::<ResourceSlice>::new(), {

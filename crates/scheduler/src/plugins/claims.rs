@@ -87,9 +87,9 @@ struct Found {
 pub(crate) enum Hold {
     /// A claim is not made yet: nobody has to do anything about it.
     Unmade,
-    /// A claim does not exist, or is not the pod's: it may come at any time.
+    /// A claim or a class does not exist, or the claim is not the pod's: it may come at any time.
     Missing(String),
-    /// Something else is missing, or another pod has to come first.
+    /// Another pod has to come first, or the claim is not understood.
     Wait(String),
 }
 
@@ -186,7 +186,7 @@ fn check_requests(inventory: &Inventory, key: &Request, claim: &Claim) -> Result
         for wanted in &request.alternatives {
             let name = request.name_of(wanted);
             if !inventory.classes.contains_key(&wanted.class) {
-                return Err(Hold::Wait(format!(
+                return Err(Hold::Missing(format!(
                     "request {name}: device class {} does not exist",
                     wanted.class
                 )));

@@ -165,3 +165,29 @@ async fn a_nomination_counts_before_it_is_written_and_after_a_binding_that_faile
     put(&mut state, written);
     assert!(matches!(end(&mut state, "other").1, Verdict::Place(_)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_claim_is_said_a_moment_later_and_wakes_only_its_pods() {
+    let mut state = state();
+    state.put_node(&"n".into(), Some(Node::read(&json!({"metadata": {"name": "n"}}))));
+    let now = Instant::now();
+    for (name, claim) in [("p", "c"), ("q", "other")] {
+        let claims = json!([{"name": "gpu", "resourceClaimName": claim}]);
+        put(&mut state, pod(name, json!({"resourceClaims": claims})));
+        let key = Request::new("default", name);
+        let retry = refuse(&mut state, &key, now).unwrap();
+        assert_eq!(retry.after, Duration::from_secs(1));
+        assert!(state.job(&key).is_none());
+        assert_eq!(refuse(&mut state, &key, now), None);
+        let Some(Job::Refuse { message, .. }) = state.job(&key) else { panic!("it is said") };
+        assert!(message.contains("could not find ResourceClaim"), "{message}");
+    }
+    let claim = Claim::read(&json!({"metadata": {"uid": "u"}}), None);
+    state.put_device_claim(&Request::new("default", "c"), Some(claim));
+    assert!(state.has_changed());
+    let woken = state.take_woken(10, now);
+    // At once: it has not been refused for want of anything else.
+    let key = Request::new("default", "p");
+    assert_eq!(woken, [Retry { key, priority: 0, after: Duration::ZERO }]);
+    assert!(state.take_woken(10, now).is_empty());
+}

@@ -124,7 +124,7 @@ impl Cluster {
         results.collect::<Vec<_>>().join("; ")
     }
 
-    /// What a search over requests and constraints gives, in a cluster of its own with slices.
+    /// What requests and constraints give, in a cluster of its own with these slices.
     fn check(slices: &[(&str, Value)], requests: Value, constraints: Value) -> String {
         let mut cluster = Self::with_class();
         for (name, slice) in slices {

@@ -473,8 +473,9 @@ impl Search {
         }
         let Some(consumed) = self.consumption(wanted, place, device) else { return Ok(None) };
         // The first share of a device consumes its counters.
-        let is_shared_already = self.shares.contains_key(&place) || self.uses(place).is_some();
-        let counts = !device.consumes.is_empty() && !(device.is_shared && is_shared_already);
+        let is_counted =
+            device.is_shared && (self.shares.contains_key(&place) || self.uses(place).is_some());
+        let counts = !(device.consumes.is_empty() || is_counted);
         let pool = self.places[place].pool;
         if counts && !self.has_counters(pool, device) {
             return Ok(None);
