@@ -535,8 +535,8 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 
 /// The same, which may be `0s`.
 fn duration_or_zero(text: &str) -> Result<Duration, String> {
-    let duration = Some(any_duration(text)?).filter(|found| found.subsec_nanos() == 0);
-    duration.ok_or_else(|| "give hours, minutes and seconds: 1h30m".to_owned())
+    let found = Some(any_duration(text)?).filter(|found| found.subsec_nanos() == 0);
+    found.ok_or_else(|| "give hours, minutes and seconds: 1h30m".to_owned())
 }
 
 /// Parses any duration that is not negative, such as `1m30s`, `500ms` or `0s`.
@@ -583,7 +583,6 @@ mod tests {
             assert_eq!(seconds(bad), None, "{bad}");
         }
         assert_eq!(any_duration("0s"), Ok(Duration::ZERO));
-        assert_eq!(any_duration("0"), Ok(Duration::ZERO));
         assert_eq!(any_duration("1.5s"), Ok(Duration::from_millis(1500)));
         assert!(any_duration("-1s").is_err() && any_duration("x").is_err());
     }

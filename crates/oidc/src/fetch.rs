@@ -77,8 +77,8 @@ fn system_roots() -> Result<RootCertStore, FetchError> {
 pub(crate) struct Fetcher(Arc<ClientConfig>);
 
 impl Fetcher {
-    /// `authority`: PEM; `None`: those of the system. As in Go, a server's certificate may itself be
-    /// the authority.
+    /// `authority`: PEM; `None`: those of the system. As in Go, a server's certificate may itself
+    /// be the authority.
     ///
     /// # Errors
     ///

@@ -66,9 +66,8 @@ pub use crate::table::cell;
 pub use check::*;
 pub use compiled::CompiledKind;
 pub use fill::Fill;
-pub(crate) use format::canonical_ip;
 pub use rows::of;
-pub(crate) use template::toleration_errors;
+pub(crate) use {format::canonical_ip, template::toleration_errors};
 
 pub(crate) use apiextensions::custom_resource_definition::CLEANUP_FINALIZER;
 
