@@ -40,8 +40,8 @@ pub(crate) struct UserOptions {
     /// (`authorization.k8s.io/v1` SubjectAccessReview).
     #[arg(long, value_name = "FILE")]
     authorization_webhook_config_file: Option<PathBuf>,
-    /// How long a request that the webhook allowed stays allowed; 0: it is asked each time.
-    /// Default: 5m.
+    /// How long a request that the webhook allowed stays allowed. 0: the webhook is asked each
+    /// time. Default: 5m.
     #[arg(long, value_name = "DURATION", value_parser = any_duration)]
     authorization_webhook_cache_authorized_ttl: Option<Duration>,
     /// How long any other decision of the webhook counts. Default: 30s.

@@ -12,6 +12,9 @@ use tokio_util::sync::CancellationToken;
 /// Period of checks of the file: every minute, as kube-apiserver.
 pub const RELOAD_PERIOD: Duration = Duration::from_secs(60);
 
+/// What is called after each change of the file.
+type Report = Box<dyn Fn(Option<&[u8; 32]>) + Send>;
+
 /// Applies changes of a file to a store. Its owner runs it; it does nothing by itself.
 #[must_use = "a reloader does nothing until it is run"]
 pub struct Reloader {
@@ -19,7 +22,7 @@ pub struct Reloader {
     store: EncryptedStore,
     /// The hash of the content that was refused last, so that it is reported once.
     refused: Option<[u8; 32]>,
-    report: Box<dyn Fn(Option<&[u8; 32]>) + Send>,
+    report: Report,
 }
 
 impl fmt::Debug for Reloader {

@@ -64,10 +64,10 @@ mod workload;
 
 pub use crate::table::cell;
 pub use check::*;
-pub(crate) use format::canonical_ip;
+pub use compiled::CompiledKind;
+pub use fill::Fill;
 pub use rows::of;
-pub(crate) use template::toleration_errors;
-pub use {compiled::CompiledKind, fill::Fill};
+pub(crate) use {format::canonical_ip, template::toleration_errors};
 
 pub(crate) use apiextensions::custom_resource_definition::CLEANUP_FINALIZER;
 

@@ -153,3 +153,22 @@ fn webhooks_are_checked_in_the_words_of_the_reference() {
         "authorizers[0].matchConditionSubjectAccessReviewVersion: Required value: required if match conditions are specified"
     );
 }
+
+#[test]
+fn documents_of_all_versions_of_the_reference_are_read() {
+    let parse = |version: &str, timeout: &str| {
+        let text = format!(
+            "apiVersion: apiserver.config.k8s.io/{version}\nkind: AuthorizationConfiguration\nauthorizers:\n- {{type: Webhook, name: a, webhook: {{timeout: {timeout}}}}}\n"
+        );
+        AuthorizationConfig::parse(text.as_bytes()).map(drop).map_err(|error| error.to_string())
+    };
+    for version in ["v1", "v1beta1", "v1alpha1"] {
+        assert_eq!(parse(version, "3s"), Ok(()));
+    }
+    let error = parse("v2", "3s").unwrap_err();
+    assert!(error.contains(r#"is registered for version "apiserver.config.k8s.io/v2""#), "{error}");
+    assert_eq!(
+        parse("v1", "'5'").unwrap_err(),
+        r#"failed to load AuthorizationConfiguration from file: time: missing unit in duration "5""#
+    );
+}
