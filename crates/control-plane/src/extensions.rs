@@ -285,8 +285,8 @@ impl ControlPlaneBuilder {
     /// Counts requests as kube-apiserver does ([`RequestMetrics`], the families of
     /// [`Registry::figures`], `apiserver_flowcontrol_*`, `aggregator_unavailable_apiservice`,
     /// `kubernetes_build_info`, `process_*`, and those of connections), and serves all metrics in
-    /// `metrics` at `/metrics`, and results of health checks at `/metrics/slis`. Both are authorized
-    /// like any path. Default: neither.
+    /// `metrics` at `/metrics`, and results of health checks at `/metrics/slis`. Both are
+    /// authorized like any path. Default: neither.
     pub fn serve_metrics(mut self, metrics: &setpoint_runtime::metrics::Metrics) -> Self {
         self.extensions.flow_metrics = Some(FlowMetrics::register(metrics));
         self.extensions.registry_metrics = Some(RegistryMetrics::register(metrics));
