@@ -562,17 +562,15 @@ fn modules_point_down() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Admission plugins that have the name of a kind. The modules of admission may name them.
-const PLUGINS: [&str; 5] = [
-    "\"MutatingAdmissionPolicy\"",
-    "\"ResourceQuota\"",
-    "\"RuntimeClass\"",
-    "\"ServiceAccount\"",
-    "\"ValidatingAdmissionPolicy\"",
+/// Plugins and authorizers that have the name of a kind, with the module that may name each.
+const NAMESAKES: [(&str, &str); 6] = [
+    ("admission", "\"MutatingAdmissionPolicy\""),
+    ("admission", "\"ResourceQuota\""),
+    ("admission", "\"RuntimeClass\""),
+    ("admission", "\"ServiceAccount\""),
+    ("admission", "\"ValidatingAdmissionPolicy\""),
+    ("node_authorizer", "\"Node\""),
 ];
-
-/// An authorizer that has the name of a kind, with its module.
-const AUTHORIZER: (&str, &str) = ("node_authorizer", "\"Node\"");
 
 /// All knowledge about a kind is in the kind's module: no other module of the registry names a
 /// kind.
@@ -590,13 +588,11 @@ fn kinds_are_named_only_in_their_modules() {
     let mut wrong = Vec::new();
     for (top, path) in outside {
         let code = code_of(&path);
-        let is_plugin = |kind: &str| {
-            top == "admission" && PLUGINS.contains(&kind) || (&*top, kind) == AUTHORIZER
-        };
+        let is_namesake = |kind: &str| NAMESAKES.contains(&(&*top, kind));
         wrong.extend(
             kinds
                 .iter()
-                .filter(|kind| code.contains(kind.as_str()) && !is_plugin(kind))
+                .filter(|kind| code.contains(kind.as_str()) && !is_namesake(kind))
                 .map(|kind| format!("{} names {kind}", path.display())),
         );
     }
