@@ -37,9 +37,8 @@ pub trait Metrics: Debug + Send + Sync {
     /// A request ends: the answer is sent, the watch has ended, or the client disconnected. Called
     /// once for each [`Metrics::begun`].
     fn ended(&self, _request: &Attributes, _ended: &Ended) {}
-    /// The user of a request is known after `_took`; `None`: its credentials are refused, or,
-    /// unless it `_has_credentials`, it needs some. For a request in process, nothing is
-    /// authenticated.
+    /// The user of a request is known after `_took`; `None`: its credentials are refused, or it
+    /// needs some and not `_has_credentials`. For a request in process, nothing is authenticated.
     fn authenticated(&self, _identity: Option<&Identity>, _has_credentials: bool, _took: Duration) {
     }
     /// A watch of a resource begins. Returns what counts its events; `None`: nothing does. Default:

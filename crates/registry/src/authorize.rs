@@ -363,6 +363,7 @@ pub fn is_health(path: &str) -> bool {
 mod tests {
     use super::*;
     use crate::attributes::{Requested, ResourcePath};
+    use crate::figures::Series;
     use crate::identity::Identity;
     use crate::verb::Verb;
 
@@ -467,6 +468,9 @@ mod tests {
         assert!(
             chain.authorize(&request(Identity::new("bob", [])), &Figures::default()).await.is_ok()
         );
+        let Series::Counters(decided) = chain.decisions().series else { panic!("counters") };
+        let labels = [("type", "AlwaysAllow"), ("name", "alwaysallow"), ("decision", "allowed")];
+        assert_eq!(decided, [(labels.map(|(name, value)| (name, value.to_owned())).into(), 1)]);
         let held = chain.rules(&Identity::new("bob", []), "");
         assert_eq!((held.rules.len(), held.is_known, held.is_complete), (1, true, false));
         let several = Several([one(none("c"))].into());

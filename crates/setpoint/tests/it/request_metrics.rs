@@ -341,3 +341,59 @@ async fn stages_of_requests_are_counted_under_the_names_of_dashboards() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn decisions_about_users_and_pods_are_counted() {
+    let metrics = Metrics::new();
+    let builder = ControlPlane::builder().rbac().service_accounts(false).serve_metrics(&metrics);
+    over_https(builder, async |_, client, bob| {
+        let page = scrape(&client).await;
+        let certificates = "apiserver_client_certificate_expiration_seconds_count ";
+        let n: u32 =
+            page.lines().find_map(|line| line.strip_prefix(certificates)).unwrap().parse().unwrap();
+        assert!(n >= 1, "{page}");
+
+        let labels = json!({"pod-security.kubernetes.io/enforce": "restricted",
+            "pod-security.kubernetes.io/enforce-version": "v1.99"});
+        let space = json!({"apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": "strict", "labels": labels}});
+        assert_eq!(send(&client, "POST", "/api/v1/namespaces", JSON, &space).await.0, 201);
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+            "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        let pods = |namespace: &str| format!("/api/v1/namespaces/{namespace}/pods");
+        assert_eq!(send(&client, "POST", &pods("strict"), JSON, &pod).await.0, 403);
+        assert_eq!(send(&client, "POST", &pods("default"), JSON, &pod).await.0, 201);
+
+        assert_eq!(get(&bob, CONFIG_MAPS).await.0, 403);
+        assert_eq!(get(&bob, "/version").await.0, 200);
+        let as_ann = async |client: &Client| {
+            let request = Request::get(CONFIG_MAPS).header("Impersonate-User", "ann");
+            let answer = client.send(request.body(Vec::new().into()).unwrap()).await.unwrap();
+            answer.status().as_u16()
+        };
+        // The administrator may, and ann has no rights.
+        assert_eq!((as_ann(&client).await, as_ann(&bob).await), (403, 403));
+
+        let page = scrape(&client).await;
+        let known = |metric: &str, labels: &str| {
+            let value = value(&page, metric, labels);
+            value.unwrap_or_else(|| panic!("{metric}{{{labels}}}\n{page}"))
+        };
+        let rbac = r#"type="RBAC",name="rbac",decision="allowed""#;
+        assert_eq!(known("apiserver_authorization_decisions_total", rbac), 1.0);
+        let attempts = "apiserver_impersonation_attempts_total";
+        assert_eq!(known(attempts, r#"mode="user-info",decision="allowed""#), 1.0);
+        assert_eq!(known(attempts, r#"mode="",decision="denied""#), 1.0);
+        let asked = "apiserver_impersonation_authorization_attempts_total";
+        assert_eq!(known(asked, r#"mode="legacy",decision="denied""#), 1.0);
+        let checked = |decision: &str, policy: &str| {
+            let labels = format!(
+                r#"decision="{decision}",{policy},mode="enforce",request_operation="create",resource="pod",subresource="""#
+            );
+            known("pod_security_evaluations_total", &labels)
+        };
+        assert_eq!(checked("deny", r#"policy_level="restricted",policy_version="future""#), 1.0);
+        assert_eq!(checked("allow", r#"policy_level="privileged",policy_version="latest""#), 1.0);
+    })
+    .await;
+}

@@ -552,3 +552,12 @@ async fn defrag_returns_free_space_and_check_finds_damage() {
     assert!(n_found > 0, "no damage was found");
     assert!(DiskStore::check(folder.path().join("nothing")).is_err());
 }
+
+#[tokio::test]
+async fn the_size_is_that_of_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = DiskStore::open(folder.path(), options()).unwrap();
+    let size = fs::metadata(folder.path().join(FILE)).unwrap().len();
+    assert_eq!(store.size_bytes(), Some(size));
+    store.close().await;
+}
