@@ -403,13 +403,23 @@ impl Exchange<'_> {
             .as_ref()
             .and_then(|name| target.resource.subresource(name))
             .is_some_and(|sub| sub.gvk != target.resource.gvk);
+        // These have none in the reference either.
+        let no_printer = matches!(
+            target.subresource,
+            Some(
+                Subresource::Approval
+                    | Subresource::EphemeralContainers
+                    | Subresource::Finalize
+                    | Subresource::Resize
+            )
+        );
         Form {
             resource: target.resource.clone(),
             transform: accepted.transform,
             encoding: accepted.encoding,
             pretty: self.style.pretty || accepted.pretty,
             include: IncludeObject::of(self.query).unwrap_or_default(),
-            has_printer: !own_body,
+            has_printer: !own_body && !no_printer,
             is_scale: target.subresource == Some(Subresource::Scale),
             now: self.registry.clock().now(),
         }

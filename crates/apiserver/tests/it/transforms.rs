@@ -7,6 +7,7 @@ crate::cases! {
     list_as_a_table
     object_as_a_table
     scales_have_columns_of_their_own
+    resizes_and_finalizers_have_the_columns_of_any_object
     included_objects_are_chosen
     metadata_only
     asking_the_wrong_shape_is_406
@@ -71,6 +72,28 @@ async fn scales_have_columns_of_their_own(server: Server) {
     let cells = table["rows"][0]["cells"].as_array().unwrap();
     assert_eq!(cells[..3], [json!("a"), json!(3), json!(0)]);
     assert_eq!(cells.len(), 4);
+}
+
+async fn resizes_and_finalizers_have_the_columns_of_any_object(server: Server) {
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    });
+    let created = server.post(pods, pod).await;
+    assert_eq!(created.code, 201, "{}", created.text());
+    for (path, name) in
+        [("resize", "Created At"), ("ephemeralcontainers", "Created At"), ("status", "Ready")]
+    {
+        let table = server.accept(&format!("{pods}/a/{path}"), TABLE).await.json();
+        let columns = table["columnDefinitions"].as_array().unwrap();
+        assert_eq!(
+            (&columns[0]["name"], &columns[1]["name"]),
+            (&"Name".into(), &name.into()),
+            "{path}"
+        );
+        assert_eq!(table["rows"][0]["cells"][0], "a");
+    }
 }
 
 async fn included_objects_are_chosen(server: Server) {

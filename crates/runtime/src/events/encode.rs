@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{EVENT_WORD_BYTES_MAX, EventApi, correlator::Record};
+use super::{EVENT_WORD_BYTES_MAX, EventApi, correlator::Record, recorder::ACTION};
 
 /// The namespace of an event: the object's, or `default` for a cluster-scoped object (EV-2).
 pub(super) fn namespace(record: &Record) -> &str {
@@ -17,7 +17,7 @@ pub(super) fn path(api: EventApi, namespace: &str) -> String {
     }
 }
 
-/// The reporting instance: `name-host`, in at most 128 bytes.
+/// The reporting instance of the newer API: `name-host`, in at most 128 bytes.
 pub(super) fn instance(component: &str, host: &str) -> String {
     let mut instance = component.to_owned();
     if !host.is_empty() {
@@ -44,8 +44,6 @@ pub(super) fn created(api: EventApi, record: &Record, host: &str) -> Value {
         "metadata": {"name": &**name, "namespace": namespace(record)},
         "type": group.event_type.as_str(),
         "reason": group.reason,
-        "action": group.action,
-        "reportingInstance": instance(component, host),
     });
     if let Some(related) = &group.related {
         event["related"] = json!(related);
@@ -56,7 +54,9 @@ pub(super) fn created(api: EventApi, record: &Record, host: &str) -> Value {
             event["eventTime"] = first.rfc3339_micro().into();
             event["regarding"] = json!(regarding);
             event["note"] = (**note).into();
+            event["action"] = group.action.as_str().into();
             event["reportingController"] = component.into();
+            event["reportingInstance"] = instance(component, host).into();
             if *count >= 2 {
                 event["series"] = series(record);
             }
@@ -69,7 +69,12 @@ pub(super) fn created(api: EventApi, record: &Record, host: &str) -> Value {
                 "" => json!({"component": component}),
                 host => json!({"component": component, "host": host}),
             };
+            // As client-go: the instance is the host, and only a chosen action is named.
+            if group.action != ACTION {
+                event["action"] = group.action.as_str().into();
+            }
             event["reportingComponent"] = component.into();
+            event["reportingInstance"] = host.into();
             event["firstTimestamp"] = first.rfc3339().into();
             event["lastTimestamp"] = last.rfc3339().into();
             event["count"] = (*count).into();

@@ -13,7 +13,7 @@ use super::{
 };
 
 /// The default action of an event: what a controller does.
-const ACTION: &str = "Reconcile";
+pub(super) const ACTION: &str = "Reconcile";
 
 /// Options of a manager's events.
 #[derive(Debug, Clone, Default)]

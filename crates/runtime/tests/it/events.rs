@@ -56,7 +56,6 @@ async fn ev_core_event_is_written_to_its_objects_namespace_and_repeats_are_count
     assert_eq!(written.len(), 1);
     expect![[r#"
         {
-          "action": "Reconcile",
           "apiVersion": "v1",
           "count": 1,
           "firstTimestamp": "2026-01-01T00:00:00Z",
@@ -74,7 +73,7 @@ async fn ev_core_event_is_written_to_its_objects_namespace_and_repeats_are_count
           "metadata": null,
           "reason": "Synced",
           "reportingComponent": "network",
-          "reportingInstance": "network-node-1",
+          "reportingInstance": "node-1",
           "source": {
             "component": "network",
             "host": "node-1"
