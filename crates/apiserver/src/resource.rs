@@ -403,23 +403,13 @@ impl Exchange<'_> {
             .as_ref()
             .and_then(|name| target.resource.subresource(name))
             .is_some_and(|sub| sub.gvk != target.resource.gvk);
-        // These have none in the reference either.
-        let no_printer = matches!(
-            target.subresource,
-            Some(
-                Subresource::Approval
-                    | Subresource::EphemeralContainers
-                    | Subresource::Finalize
-                    | Subresource::Resize
-            )
-        );
         Form {
             resource: target.resource.clone(),
             transform: accepted.transform,
             encoding: accepted.encoding,
             pretty: self.style.pretty || accepted.pretty,
             include: IncludeObject::of(self.query).unwrap_or_default(),
-            has_printer: !own_body && !no_printer,
+            has_printer: !own_body,
             is_scale: target.subresource == Some(Subresource::Scale),
             now: self.registry.clock().now(),
         }
@@ -450,11 +440,24 @@ fn single(
     respond::document(code, accepted, style, json)
 }
 
+/// Resources whose subresource `status` has no Tables.
+const STATUS_WITHOUT_TABLES: [(&str, &str); 3] = [
+    ("apiextensions.k8s.io", "customresourcedefinitions"),
+    ("apiregistration.k8s.io", "apiservices"),
+    ("resource.k8s.io", "resourceclaims"),
+];
+
 /// Whether objects of a target have rows in Tables: what only creates objects that are not kept
-/// (reviews, tokens, bindings, evictions) has none.
+/// (reviews, tokens, bindings, evictions) has none, nor have subresources without a printer in the
+/// reference.
 fn has_tables(target: &Target) -> bool {
     match target.subresource_name() {
         "token" | "binding" | "eviction" => false,
+        "approval" | "ephemeralcontainers" | "finalize" | "resize" => false,
+        "status" => {
+            let resource = target.resource.group_resource();
+            !STATUS_WITHOUT_TABLES.contains(&(&*resource.group, &*resource.resource))
+        }
         "" => target.resource.serves(&Verb::Get),
         _ => true,
     }

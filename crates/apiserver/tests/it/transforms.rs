@@ -7,7 +7,7 @@ crate::cases! {
     list_as_a_table
     object_as_a_table
     scales_have_columns_of_their_own
-    resizes_and_finalizers_have_the_columns_of_any_object
+    subresources_without_a_printer_have_no_table
     included_objects_are_chosen
     metadata_only
     asking_the_wrong_shape_is_406
@@ -74,7 +74,7 @@ async fn scales_have_columns_of_their_own(server: Server) {
     assert_eq!(cells.len(), 4);
 }
 
-async fn resizes_and_finalizers_have_the_columns_of_any_object(server: Server) {
+async fn subresources_without_a_printer_have_no_table(server: Server) {
     let pods = "/api/v1/namespaces/default/pods";
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
@@ -82,17 +82,24 @@ async fn resizes_and_finalizers_have_the_columns_of_any_object(server: Server) {
     });
     let created = server.post(pods, pod).await;
     assert_eq!(created.code, 201, "{}", created.text());
-    for (path, name) in
-        [("resize", "Created At"), ("ephemeralcontainers", "Created At"), ("status", "Ready")]
+    for (subresource, kind) in
+        [("resize", "Pod"), ("ephemeralcontainers", "Pod"), ("status", "Table")]
     {
-        let table = server.accept(&format!("{pods}/a/{path}"), TABLE).await.json();
-        let columns = table["columnDefinitions"].as_array().unwrap();
-        assert_eq!(
-            (&columns[0]["name"], &columns[1]["name"]),
-            (&"Name".into(), &name.into()),
-            "{path}"
-        );
-        assert_eq!(table["rows"][0]["cells"][0], "a");
+        let path = format!("{pods}/a/{subresource}");
+        assert_eq!(server.accept(&path, TABLE).await.json()["kind"], kind, "{subresource}");
+        let only = server.accept(&path, "application/json;as=Table;v=v1;g=meta.k8s.io").await;
+        assert_eq!(only.code, if kind == "Table" { 200 } else { 406 }, "{subresource}");
+    }
+    let claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+    let claim = json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "a"},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}},
+    });
+    let created = server.post(claims, claim).await;
+    assert_eq!(created.code, 201, "{}", created.text());
+    for (path, kind) in [("a", "Table"), ("a/status", "ResourceClaim")] {
+        let answer = server.accept(&format!("{claims}/{path}"), TABLE).await;
+        assert_eq!(answer.json()["kind"], kind, "{path}");
     }
 }
 

@@ -15,7 +15,8 @@ impl Write<'_> {
     /// The answer for requests that need another server (spec: api-server §5.6).
     pub(super) async fn connect(&self) -> Result<Written, ApiError> {
         let object = self.connected().await?;
-        Err(no_agent(self.resource, object_name(self.target)?, &object))
+        let name = object_name(self.target)?;
+        Err(no_agent(self.resource, self.target, name, &object))
     }
     /// The object that a stream is about, once admission has let it pass.
     pub(super) async fn connected(&self) -> Result<Value, ApiError> {

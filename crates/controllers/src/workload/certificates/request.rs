@@ -29,9 +29,9 @@ const ORGANIZATION: u8 = 10;
 const COMMON_NAME: u8 = 3;
 /// Attributes of which a subject has one value, the last one.
 const SINGLE: [u8; 2] = [COMMON_NAME, 5];
-/// The attributes of a subject that a certificate has, in its order, as in Go: country,
-/// organization, unit, locality, province, street, postal code, common name, serial number.
-const ATTRIBUTES: [u8; 9] = [6, ORGANIZATION, 11, 7, 8, 9, 17, COMMON_NAME, 5];
+/// The attributes of a subject that a certificate has, in its order, as in Go: country, province,
+/// locality, street, postal code, organization, unit, common name, serial number.
+const ATTRIBUTES: [u8; 9] = [6, 8, 7, 9, 17, ORGANIZATION, 11, COMMON_NAME, 5];
 /// The tag of BMPString.
 const BMP: u32 = 30;
 
