@@ -8,10 +8,11 @@
 //! | [`CsrSigner`] | signs approved requests for the signers that have an authority: [`Signers`] |
 //! | [`CsrCleaner`] | deletes requests an hour after their certificate, denial or failure, after a day without, and when the certificate has expired |
 //!
-//! A certificate has the key and the alternative names of its request, the usages of the object, and
-//! of the subject the attributes that Go's certificates have, in their order. It has nothing else. The rules and the texts are those of kube-controller-manager's
-//! controllers `csrapproving`, `csrsigning` and `csrcleaner`. A request is deleted when its time
-//! comes, not at the next of hourly looks.
+//! A certificate has the key and the alternative names of its request, the usages of the object,
+//! and nothing else but the subject: those of its attributes that Go's certificates have, in their
+//! order. The rules and the texts are those of kube-controller-manager's controllers
+//! `csrapproving`, `csrsigning` and `csrcleaner`. A request is deleted when its time comes, not at
+//! the next of hourly looks.
 
 mod authority;
 mod request;
