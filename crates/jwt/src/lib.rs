@@ -16,6 +16,7 @@
 //!   clock.
 //! - **Keys of other issuers** are a [`JwkSet`]. There the header chooses the algorithm among those
 //!   of the key's type (RSA keys have six), never one of another type.
+//! - **Certificate requests** are verified with the same keys: [`verify_request`].
 //! - **Signatures of ES256 are deterministic** (RFC 6979): in a simulation the same key and claims
 //!   give the same token.
 //!
@@ -25,9 +26,11 @@
 mod jwk;
 mod key;
 mod key_set;
+mod request;
 mod token;
 
 pub use jwk::{JWKS_BYTES_MAX, JWKS_KEYS_MAX, JwkSet, JwksError};
 pub use key::{Algorithm, KeyError, SigningKey, VerifyingKey};
 pub use key_set::{KEYS_MAX, KeyRing, KeySet, RandomSource};
+pub use request::{RequestSignatureError, verify_request};
 pub use token::{TOKEN_BYTES_MAX, TokenError, UnverifiedToken};

@@ -5,6 +5,7 @@ use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_object::field::quote;
 use setpoint_object::{ApiError, Reason};
+use std::net::IpAddr;
 
 /// The name of the object of a target. That of a proxied one may be between a scheme and a port:
 /// `http:web:80`, `web:metrics`.
@@ -30,9 +31,19 @@ pub(crate) fn is_connected(target: &Target) -> bool {
     target.subresource.as_ref().is_some_and(Subresource::is_connect)
 }
 /// The error for a stream to an object without a node agent.
-pub(crate) fn no_agent(resource: &Resource, name: &str, object: &Value) -> ApiError {
+pub(crate) fn no_agent(
+    resource: &Resource,
+    target: &Target,
+    name: &str,
+    object: &Value,
+) -> ApiError {
     let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
-    if resource.kind.has_node_streams && node.is_empty() {
+    // A proxied pod needs an address, the other streams a node.
+    let is_proxied = target.subresource == Some(Subresource::Proxy);
+    if resource.kind.has_node_streams && is_proxied && !has_address(object) {
+        return ApiError::bad_request("address not allowed");
+    }
+    if resource.kind.has_node_streams && !is_proxied && node.is_empty() {
         return ApiError::bad_request(format!("pod {name} does not have a host assigned"));
     }
     ApiError::new(
@@ -40,4 +51,38 @@ pub(crate) fn no_agent(resource: &Resource, name: &str, object: &Value) -> ApiEr
         Reason::ServiceUnavailable,
         format!("no node agent serves {} {name:?}", resource.resource),
     )
+}
+/// Whether a pod has an address outside of its own machine.
+fn has_address(pod: &Value) -> bool {
+    let address = pod["status"]["podIP"].as_str().and_then(|text| text.parse::<IpAddr>().ok());
+    address.is_some_and(|address| {
+        let is_link_local = match address {
+            IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
+            IpAddr::V6(address) => address.is_unicast_link_local(),
+        };
+        !is_link_local
+            && !address.is_unspecified()
+            && !address.is_loopback()
+            && !address.is_multicast()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_pod_is_proxied_at_an_address_that_others_reach() {
+        let has = |address: Value| has_address(&json!({"status": {"podIP": address}}));
+        for address in ["10.0.0.1", "192.0.2.1", "fd00::1"] {
+            assert!(has(json!(address)), "{address}");
+        }
+        for address in
+            ["", "x", "0.0.0.0", "127.0.0.1", "169.254.1.1", "224.0.0.1", "::1", "fe80::1"]
+        {
+            assert!(!has(json!(address)), "{address}");
+        }
+        assert!(!has(Value::Null));
+    }
 }

@@ -7,6 +7,7 @@ crate::cases! {
     list_as_a_table
     object_as_a_table
     scales_have_columns_of_their_own
+    subresources_without_a_printer_have_no_table
     included_objects_are_chosen
     metadata_only
     asking_the_wrong_shape_is_406
@@ -71,6 +72,35 @@ async fn scales_have_columns_of_their_own(server: Server) {
     let cells = table["rows"][0]["cells"].as_array().unwrap();
     assert_eq!(cells[..3], [json!("a"), json!(3), json!(0)]);
     assert_eq!(cells.len(), 4);
+}
+
+async fn subresources_without_a_printer_have_no_table(server: Server) {
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    });
+    let created = server.post(pods, pod).await;
+    assert_eq!(created.code, 201, "{}", created.text());
+    for (subresource, kind) in
+        [("resize", "Pod"), ("ephemeralcontainers", "Pod"), ("status", "Table")]
+    {
+        let path = format!("{pods}/a/{subresource}");
+        assert_eq!(server.accept(&path, TABLE).await.json()["kind"], kind, "{subresource}");
+        let only = server.accept(&path, "application/json;as=Table;v=v1;g=meta.k8s.io").await;
+        assert_eq!(only.code, if kind == "Table" { 200 } else { 406 }, "{subresource}");
+    }
+    let claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+    let claim = json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "a"},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}},
+    });
+    let created = server.post(claims, claim).await;
+    assert_eq!(created.code, 201, "{}", created.text());
+    for (path, kind) in [("a", "Table"), ("a/status", "ResourceClaim")] {
+        let answer = server.accept(&format!("{claims}/{path}"), TABLE).await;
+        assert_eq!(answer.json()["kind"], kind, "{path}");
+    }
 }
 
 async fn included_objects_are_chosen(server: Server) {

@@ -8,10 +8,11 @@
 //! | [`CsrSigner`] | signs approved requests for the signers that have an authority: [`Signers`] |
 //! | [`CsrCleaner`] | deletes requests an hour after their certificate, denial or failure, after a day without, and when the certificate has expired |
 //!
-//! A certificate has the subject, the key and the alternative names of its request, the usages of
-//! the object, and nothing else. The rules and the texts are those of kube-controller-manager's
-//! controllers `csrapproving`, `csrsigning` and `csrcleaner`. A request is deleted when its time
-//! comes, not at the next of hourly looks.
+//! A certificate has the key and the alternative names of its request, the usages of the object,
+//! and nothing else but the subject: those of its attributes that Go's certificates have, in their
+//! order. The rules and the texts are those of kube-controller-manager's controllers
+//! `csrapproving`, `csrsigning` and `csrcleaner`. A request is deleted when its time comes, not at
+//! the next of hourly looks.
 
 mod authority;
 mod request;
@@ -171,7 +172,7 @@ impl Approve {
         if requested.check_kubelet_client(usages(&csr.spec)).is_err() {
             return done;
         }
-        let is_self = csr.spec.username.as_deref() == Some(&*requested.common_name());
+        let is_self = csr.spec.username.as_deref() == Some(&*requested.common_name);
         let rules = [
             (
                 is_self,

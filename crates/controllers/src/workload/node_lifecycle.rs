@@ -9,12 +9,14 @@
 //! |---|---|---|
 //! | alive and ready | as the node says | none of these |
 //! | alive and not ready | as the node says | `node.kubernetes.io/not-ready` |
+//! | new, without the condition `Ready` | as the node says | none of these |
 //! | silent for [`GRACE`] | `Unknown` | `node.kubernetes.io/unreachable` |
 //! | cordoned, or short of something | as the node says | `node.kubernetes.io/unschedulable`, `…/memory-pressure`, `…/disk-pressure`, `…/pid-pressure`, `…/network-unavailable` |
 //!
 //! The first two taints have the effects `NoSchedule` and `NoExecute`, the others `NoSchedule`.
 //! Pods on a silent node are not ready either. Those of a node that says itself that it is not
-//! ready are as it says: it still reports them. Taints with other keys are left alone.
+//! ready are as it says: it still reports them. Taints with other keys are left alone. The labels
+//! `kubernetes.io/os` and `kubernetes.io/arch` are copied to their former names, `beta.…`.
 //! [`super::taint_eviction`] removes the pods.
 
 use super::COMPONENT;
@@ -58,6 +60,11 @@ const BY_CONDITION: [(&str, &str); 4] = [
     ("NetworkUnavailable", "node.kubernetes.io/network-unavailable"),
 ];
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+/// Labels, and their former names, which have the same values.
+const LABELS: [(&str, &str); 2] = [
+    ("kubernetes.io/os", "beta.kubernetes.io/os"),
+    ("kubernetes.io/arch", "beta.kubernetes.io/arch"),
+];
 
 /// The controller of nodes.
 #[derive(Clone, Debug)]
@@ -205,6 +212,7 @@ impl Pass {
         if ready == "Unknown" {
             not_ready(request, context).await?;
         }
+        label(&node, request, context).await?;
         if !is_tainted {
             return Ok(Action::requeue());
         }
@@ -328,7 +336,8 @@ fn taints(node: &NodeView, ready: &str, now: Timestamp) -> Vec<Taint> {
     };
     let mut wanted: Vec<(&str, &str)> = Vec::new();
     match ready {
-        "True" => {}
+        // A new node has said nothing yet.
+        "True" | "" => {}
         "Unknown" => wanted.extend([(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")]),
         _ => wanted.extend([(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")]),
     }
@@ -360,6 +369,29 @@ fn taints(node: &NodeView, ready: &str, now: Timestamp) -> Vec<Taint> {
         }
     }
     taints
+}
+
+/// The labels of a node that its labels by other names ask for.
+fn former_labels(node: &NodeView) -> BTreeMap<&'static str, &str> {
+    let labels = node.metadata.labels.as_ref();
+    let label = |name| labels.and_then(|labels| labels.get(name)).map(String::as_str);
+    let wanted = |(name, former)| {
+        let value = label(name)?;
+        (label(former) != Some(value)).then_some((former, value))
+    };
+    LABELS.into_iter().filter_map(wanted).collect()
+}
+
+/// Gives a node its labels by their former names.
+async fn label(node: &NodeView, request: &Request, context: &Context) -> Result<(), BoxError> {
+    let labels = former_labels(node);
+    if labels.is_empty() {
+        return Ok(());
+    }
+    let patch = json!({"metadata": {"uid": node.metadata.uid, "labels": labels}});
+    let api = context.client().field_manager(COMPONENT).api::<NodeView>();
+    ignore_not_found(api.patch(request, &Patch::Merge(patch)).await)?;
+    Ok(())
 }
 
 /// Pods on a silent node are not ready. Reason and message of their conditions stay.
@@ -457,5 +489,22 @@ mod tests {
             .concat()
         );
         assert_eq!(keys("False")[1], "node.kubernetes.io/not-ready:NoExecute");
+        assert_eq!(keys(""), keys("True"), "a new node has not said that it is not ready");
+    }
+
+    #[test]
+    fn former_names_of_labels_have_the_values_of_the_labels() {
+        let former = |labels: Value| {
+            let node = json!({"metadata": {"labels": labels}});
+            let node: NodeView = serde_json::from_value(node).unwrap();
+            json!(former_labels(&node))
+        };
+        let both = json!({"kubernetes.io/os": "linux", "beta.kubernetes.io/os": "linux"});
+        assert_eq!(former(both), json!({}));
+        let different = json!({"kubernetes.io/os": "linux", "beta.kubernetes.io/os": "x"});
+        assert_eq!(former(different), json!({"beta.kubernetes.io/os": "linux"}));
+        let arch = json!({"kubernetes.io/arch": "amd64", "beta.kubernetes.io/os": "linux"});
+        assert_eq!(former(arch), json!({"beta.kubernetes.io/arch": "amd64"}));
+        assert_eq!(former(Value::Null), json!({}));
     }
 }

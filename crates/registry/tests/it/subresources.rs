@@ -474,7 +474,7 @@ async fn streams_need_a_node_agent() {
     // The name of a proxied object may be between a scheme and a port.
     for name in ["p", "p:80", "http:p:web", ":p:80"] {
         let proxied = server.create(&format!("{PODS}/{name}/proxy"), json!({})).await;
-        assert_eq!(refused(proxied), "400 pod p does not have a host assigned", "{name}");
+        assert_eq!(refused(proxied), "400 address not allowed", "{name}");
     }
     let missing = server.create(&format!("{PODS}/https:q:80/proxy"), json!({})).await;
     assert_eq!(refused(missing), r#"404 pods "q" not found"#);

@@ -82,6 +82,37 @@ async fn pods_of_a_silent_node_are_not_ready_and_those_of_others_are_as_reported
     assert_eq!(events, ["Warning NodeNotReady Node is not ready"]);
 }
 
+/// A DaemonSet had no pod on a node that somebody had only created.
+#[setpoint_testenv::test(crate = setpoint_testenv)]
+async fn a_new_node_has_no_taints_until_it_was_silent_for_a_minute(env: &TestEnv) {
+    let cluster = Cluster::start(env, "nodelifecycle,daemonset");
+    let labels = json!({"kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64"});
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": labels},
+    });
+    cluster.create("/api/v1/nodes", &node).await;
+    let labels = json!({"a": "b"});
+    let set = json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+        },
+    });
+    cluster.create("/apis/apps/v1/namespaces/default/daemonsets", &set).await;
+    cluster.until_all(PODS, |pods| pods.len() == 1).await;
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    let node = cluster.get(NODE).await.unwrap();
+    assert_eq!(node["spec"]["taints"], Value::Null);
+    assert_eq!(node["metadata"]["labels"]["beta.kubernetes.io/os"], "linux");
+    assert_eq!(node["metadata"]["labels"]["beta.kubernetes.io/arch"], "arm64");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let node = cluster.get(NODE).await.unwrap();
+    let taints = node["spec"]["taints"].to_string();
+    assert!(taints.contains("node.kubernetes.io/unreachable"), "{taints}");
+    assert!(!taints.contains("not-ready"), "{taints}");
+}
+
 #[setpoint_testenv::test(crate = setpoint_testenv)]
 async fn an_eviction_that_is_cancelled_is_an_event(env: &TestEnv) {
     let cluster = Cluster::start(env, "taint-eviction-controller");

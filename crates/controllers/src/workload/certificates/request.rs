@@ -1,17 +1,19 @@
 //! A request for a certificate, and what each signer demands of it.
 
-use std::collections::BTreeSet;
-use x509_cert::attr::Attribute;
-use x509_cert::der::asn1::ObjectIdentifier;
-use x509_cert::der::oid::AssociatedOid as _;
-use x509_cert::der::{Decode as _, Encode as _};
-use x509_cert::ext::pkix::SubjectAltName;
+use std::collections::{BTreeMap, BTreeSet};
+use x509_cert::attr::AttributeTypeAndValue;
+use x509_cert::der::asn1::{
+    Ia5String, ObjectIdentifier, OctetString, PrintableStringRef, SetOfVec, Utf8StringRef,
+};
+use x509_cert::der::{self, Any, Decode as _, Encode as _};
 use x509_cert::ext::pkix::name::GeneralName;
-use x509_cert::name::Name;
-use x509_cert::request::{CertReq, ExtensionReq};
+use x509_cert::name::{Name, RelativeDistinguishedName};
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
 use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::cri_attributes::ParsedCriAttribute;
+use x509_parser::extensions::{GeneralName as RequestedName, ParsedExtension};
 use x509_parser::prelude::FromDer as _;
+use x509_parser::x509::{AttributeTypeAndValue as RequestedAttribute, X509Name};
 
 /// Client certificates for the API server.
 pub(super) const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
@@ -22,15 +24,27 @@ pub(super) const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
 /// Whatever older versions of the API asked for.
 pub(super) const LEGACY: &str = "kubernetes.io/legacy-unknown";
 
-const ORGANIZATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.10");
-const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
+/// The last arcs of `2.5.4` of organizations and common names.
+const ORGANIZATION: u8 = 10;
+const COMMON_NAME: u8 = 3;
+/// Attributes of which a subject has one value, the last one.
+const SINGLE: [u8; 2] = [COMMON_NAME, 5];
+/// The attributes of a subject that a certificate has, in its order, as in Go: country, province,
+/// locality, street, postal code, organization, unit, common name, serial number.
+const ATTRIBUTES: [u8; 9] = [6, 8, 7, 9, 17, ORGANIZATION, 11, COMMON_NAME, 5];
+/// The tag of BMPString.
+const BMP: u32 = 30;
 
 /// A request for a certificate.
 #[derive(Debug, Clone)]
 pub(super) struct Requested {
+    /// The subject in the form of a certificate: [`ATTRIBUTES`], each with all its values.
     pub(super) subject: Name,
+    organizations: Vec<String>,
+    /// The user that a client certificate stands for.
+    pub(super) common_name: String,
     pub(super) public_key: SubjectPublicKeyInfoOwned,
-    /// DNS names, addresses, e-mail addresses and URIs; others are dropped.
+    /// DNS names, e-mail addresses, addresses and URIs, in this order; others are dropped.
     pub(super) names: Vec<GeneralName>,
 }
 
@@ -44,48 +58,33 @@ impl Requested {
         }
         let (_, signed) = X509CertificationRequest::from_der(&block.contents)
             .map_err(|error| format!("malformed certificate request: {error}"))?;
-        signed
-            .verify_signature()
+        setpoint_jwt::verify_request(&signed)
             .map_err(|error| format!("unable to verify certificate request signature: {error}"))?;
-        let malformed = |error: x509_cert::der::Error| error.to_string();
-        let info = CertReq::from_der(&block.contents).map_err(malformed)?.info;
-        let mut names = Vec::new();
-        for attribute in info.attributes.iter() {
-            names.extend(alternative_names(attribute).map_err(malformed)?);
-        }
-        names.retain(|name| {
-            matches!(
-                name,
-                GeneralName::DnsName(_)
-                    | GeneralName::IpAddress(_)
-                    | GeneralName::Rfc822Name(_)
-                    | GeneralName::UniformResourceIdentifier(_)
-            )
-        });
-        Ok(Self { subject: info.subject, public_key: info.public_key, names })
-    }
-
-    /// The values of one type in the subject.
-    fn subject(&self, kind: ObjectIdentifier) -> Vec<String> {
-        let parts = self.subject.0.iter().flat_map(|part| part.0.iter());
-        let values = parts.filter(|part| part.oid == kind);
-        values.map(|part| String::from_utf8_lossy(part.value.value()).into_owned()).collect()
-    }
-
-    /// The user that a client certificate stands for.
-    pub(super) fn common_name(&self) -> String {
-        self.subject(COMMON_NAME).pop().unwrap_or_default()
+        let malformed = |error: der::Error| error.to_string();
+        let info = &signed.certification_request_info;
+        let mut values = values(&info.subject);
+        let of = |values: &BTreeMap<u8, Vec<String>>, kind| values.get(&kind).cloned();
+        let organizations = of(&values, ORGANIZATION).unwrap_or_default();
+        let common_name = of(&values, COMMON_NAME).and_then(|mut all| all.pop());
+        Ok(Self {
+            subject: subject(&mut values).map_err(malformed)?,
+            organizations,
+            common_name: common_name.unwrap_or_default(),
+            public_key: SubjectPublicKeyInfoOwned::from_der(info.subject_pki.raw)
+                .map_err(malformed)?,
+            names: alternative_names(&signed).map_err(malformed)?,
+        })
     }
 
     fn check_organization(&self) -> Result<(), String> {
-        match self.subject(ORGANIZATION) == ["system:nodes"] {
+        match self.organizations == ["system:nodes"] {
             true => Ok(()),
             false => Err("subject organization is not system:nodes".to_owned()),
         }
     }
 
     fn check_common_name(&self) -> Result<(), String> {
-        match self.common_name().starts_with("system:node:") {
+        match self.common_name.starts_with("system:node:") {
             true => Ok(()),
             false => Err("subject common name does not begin with system:node:".to_owned()),
         }
@@ -135,19 +134,96 @@ impl Requested {
     }
 }
 
-/// The alternative names in an attribute of a request.
-fn alternative_names(attribute: &Attribute) -> Result<Vec<GeneralName>, x509_cert::der::Error> {
-    let mut names = Vec::new();
-    if attribute.oid != ExtensionReq::OID {
-        return Ok(names);
-    }
-    for value in attribute.values.iter() {
-        let extensions = ExtensionReq::from_der(&value.to_der()?)?.0;
-        for extension in extensions.iter().filter(|held| held.extn_id == SubjectAltName::OID) {
-            names.extend(SubjectAltName::from_der(extension.extn_value.as_bytes())?.0);
+/// The values of a subject by the last arc of their type, `2.5.4.…`. Others are not read.
+fn values(subject: &X509Name<'_>) -> BTreeMap<u8, Vec<String>> {
+    let mut values: BTreeMap<u8, Vec<String>> = BTreeMap::new();
+    for attribute in subject.iter_attributes() {
+        if let &[0x55, 0x04, kind] = attribute.attr_type().as_bytes() {
+            values.entry(kind).or_default().push(text(attribute));
         }
     }
-    Ok(names)
+    values
+}
+
+/// The text of an attribute in each encoding that Go reads.
+fn text(attribute: &RequestedAttribute<'_>) -> String {
+    let bytes = attribute.as_slice();
+    match attribute.as_str() {
+        Ok(text) => text.to_owned(),
+        Err(_) if attribute.attr_value().tag().0 == BMP => {
+            let units = bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
+            String::from_utf16_lossy(&units.collect::<Vec<u16>>())
+        }
+        // T61String: a character for each byte.
+        Err(_) => bytes.iter().map(|byte| char::from(*byte)).collect(),
+    }
+}
+
+pub(super) fn subject(values: &mut BTreeMap<u8, Vec<String>>) -> Result<Name, der::Error> {
+    let mut parts = Vec::new();
+    for kind in ATTRIBUTES {
+        let mut held = values.remove(&kind).unwrap_or_default();
+        if SINGLE.contains(&kind) {
+            held = held.pop().filter(|value| !value.is_empty()).into_iter().collect();
+        }
+        if held.is_empty() {
+            continue;
+        }
+        // A set in the order of DER, which is cheap for `SetOfVec` to check.
+        let mut set = BTreeMap::new();
+        for value in held {
+            let attribute = attribute(kind, &value)?;
+            set.insert(attribute.to_der()?, attribute);
+        }
+        let set = SetOfVec::try_from(set.into_values().collect::<Vec<_>>())?;
+        parts.push(RelativeDistinguishedName(set));
+    }
+    Ok(x509_cert::name::RdnSequence(parts))
+}
+
+fn attribute(kind: u8, value: &str) -> Result<AttributeTypeAndValue, der::Error> {
+    let value = match PrintableStringRef::new(value) {
+        Ok(printable) => Any::encode_from(&printable)?,
+        Err(_) => Any::encode_from(&Utf8StringRef::new(value)?)?,
+    };
+    let oid = ObjectIdentifier::from_bytes(&[0x55, 0x04, kind])?;
+    Ok(AttributeTypeAndValue { oid, value })
+}
+
+/// The alternative names that a certificate has, sorted by their kinds.
+fn alternative_names(
+    request: &X509CertificationRequest<'_>,
+) -> Result<Vec<GeneralName>, der::Error> {
+    let mut names = Vec::new();
+    for attribute in request.certification_request_info.iter_attributes() {
+        let ParsedCriAttribute::ExtensionRequest(requested) = attribute.parsed_attribute() else {
+            continue;
+        };
+        for extension in &requested.extensions {
+            let ParsedExtension::SubjectAlternativeName(held) = extension.parsed_extension() else {
+                continue;
+            };
+            for name in &held.general_names {
+                names.push(match name {
+                    RequestedName::DNSName(name) => {
+                        (0, GeneralName::DnsName(Ia5String::new(name)?))
+                    }
+                    RequestedName::RFC822Name(name) => {
+                        (1, GeneralName::Rfc822Name(Ia5String::new(name)?))
+                    }
+                    RequestedName::IPAddress(bytes) => {
+                        (2, GeneralName::IpAddress(OctetString::new(*bytes)?))
+                    }
+                    RequestedName::URI(name) => {
+                        (3, GeneralName::UniformResourceIdentifier(Ia5String::new(name)?))
+                    }
+                    _ => continue,
+                });
+            }
+        }
+    }
+    names.sort_by_key(|(kind, _)| *kind);
+    Ok(names.into_iter().map(|(_, name)| name).collect())
 }
 
 /// Usages of a kubelet's certificate: keys that are not RSA cannot encipher others.

@@ -52,7 +52,7 @@ fn certificate_has_what_was_requested_and_is_signed() {
         .map(|(_, info)| held.verify_signature(Some(&info)));
         assert!(ca.unwrap().is_ok(), "{:?}", key.algorithm());
         assert_eq!(held.issuer().to_string(), "CN=test-ca");
-        assert_eq!(held.subject().to_string(), "CN=system:node:n, O=system:nodes");
+        assert_eq!(held.subject().to_string(), "O=system:nodes, CN=system:node:n");
         let validity = held.validity();
         let seconds = i64::try_from(NOW.0.as_secs()).unwrap();
         assert_eq!(validity.not_before.timestamp(), seconds - 300);
@@ -83,22 +83,69 @@ fn certificates_do_not_outlive_their_authority() {
     assert_eq!(unknown.unwrap_err().to_string(), "unrecognized usage values: [\"x\"]");
 }
 
+/// A request that openssl made, with the subject `CN=first, emailAddress=a@b.c, O=groß, CN=ann,
+/// O=dev, O=dev, serialNumber=7, C=DE` and the names `URI:spiffe://x/y, email:a@b.c, IP:192.0.2.1,
+/// DNS:z.example, dirName:CN=x, DNS:a.example`.
+const ODD: &[u8] = b"\
+-----BEGIN CERTIFICATE REQUEST-----
+MIIBkTCCATgCAQAweTEOMAwGA1UEAwwFZmlyc3QxFDASBgkqhkiG9w0BCQEWBWFA
+Yi5jMQ4wDAYDVQQKDAVncm/DnzEMMAoGA1UEAwwDYW5uMQwwCgYDVQQKDANkZXYx
+DDAKBgNVBAoMA2RldjEKMAgGA1UEBRMBNzELMAkGA1UEBhMCREUwWTATBgcqhkjO
+PQIBBggqhkjOPQMBBwNCAASN3Whaxf4M22m1JZ7dUNr/Ex4hUgphM3xTMiKBho+d
+vGHf9KVd9cQtCgQnIgdBIiNeSVX+kehfJhq5PVRJzGGXoF0wWwYJKoZIhvcNAQkO
+MU4wTDBKBgNVHREEQzBBhgxzcGlmZmU6Ly94L3mBBWFAYi5jhwTAAAIBggl6LmV4
+YW1wbGWkDjAMMQowCAYDVQQDDAF4gglhLmV4YW1wbGUwCgYIKoZIzj0EAwIDRwAw
+RAIgZNUI2ZJ9aLqFzAPMD3PcurLB3xJvhAQVM7qXLhL6pvsCIBKSRJ0XwNs2/wt+
+G4p/NvuecIXTVQmde25jW/XjPuh6
+-----END CERTIFICATE REQUEST-----
+";
+
 #[test]
-fn every_group_of_a_request_remains() {
-    // Two organizations, which rcgen cannot write: /CN=u/O=a/O=b.
-    let name: x509_cert::name::Name = "O=b,O=a,CN=u".parse().unwrap();
-    let mut requested = request("u", "g", &[]);
-    requested.subject = name;
+fn a_certificate_has_the_subject_and_the_names_in_the_order_of_go() {
+    let requested = Requested::from_pem(ODD).unwrap();
+    assert_eq!(requested.common_name, "ann");
     let authority = authority(&KeyPair::generate().unwrap());
     let pem = authority.sign(&requested, &[], HOUR, NOW, [1; 16]).unwrap();
     let block = Pem::iter_from_buffer(pem.as_bytes()).next().unwrap().unwrap();
     let held = block.parse_x509().unwrap();
-    let groups: Vec<_> = held
-        .subject()
-        .iter_organization()
-        .map(|group| group.as_str().unwrap().to_owned())
-        .collect();
-    assert_eq!(groups, ["a", "b"]);
+    let parts = held.subject().iter().map(|part| {
+        let values = part.iter().map(|value| {
+            (value.attr_type().to_id_string(), value.attr_value().tag().0, value.as_str().unwrap())
+        });
+        values.collect::<Vec<_>>()
+    });
+    let (printable, utf8) = (19, 12);
+    assert_eq!(
+        parts.collect::<Vec<_>>(),
+        [
+            vec![("2.5.4.6".to_owned(), printable, "DE")],
+            vec![("2.5.4.10".to_owned(), printable, "dev"), ("2.5.4.10".to_owned(), utf8, "groß"),],
+            vec![("2.5.4.3".to_owned(), printable, "ann")],
+            vec![("2.5.4.5".to_owned(), printable, "7")],
+        ]
+    );
+    let names = held.subject_alternative_name().unwrap().unwrap().value;
+    let names = names.general_names.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(
+        names,
+        [
+            "DNSName(z.example)",
+            "DNSName(a.example)",
+            "RFC822Name(a@b.c)",
+            "IPAddress(c0:00:02:01)",
+            "URI(spiffe://x/y)",
+        ]
+    );
+}
+
+#[test]
+fn a_subject_of_many_values_is_read_in_time() {
+    // Without order, which a set that sorts by insertion takes a quadratic time for.
+    let mut values = BTreeMap::new();
+    let many = (0..50_000).rev().map(|n| format!("{n:06}")).collect::<Vec<_>>();
+    values.insert(10, many);
+    let subject = request::subject(&mut values).unwrap();
+    assert_eq!(subject.0[0].0.len(), 50_000);
 }
 
 #[test]

@@ -4,11 +4,11 @@ use crate::kind::{format, list, text};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
+use setpoint_jwt::RequestSignatureError;
 use setpoint_object::field;
 use std::collections::HashSet;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::error::X509Error;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::{AttributeTypeAndValue, X509Name};
@@ -228,10 +228,10 @@ fn check_request(encoded: &str) -> Result<(), String> {
     if !rest.is_empty() {
         return Err("asn1: syntax error: trailing data".to_owned());
     }
-    match request.verify_signature() {
+    match setpoint_jwt::verify_request(&request) {
         // A signature of an algorithm that is not known here may be valid.
-        Ok(()) | Err(X509Error::SignatureUnsupportedAlgorithm) => Ok(()),
-        Err(_) => Err("x509: the signature does not verify".to_owned()),
+        Ok(()) | Err(RequestSignatureError::Unsupported) => Ok(()),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -104,7 +104,7 @@ fn certificate_requests() {
             (
                 "/spec/request",
                 json!(FORGED),
-                &[&invalid(FORGED, "x509: the signature does not verify")],
+                &[&invalid(FORGED, "x509: ECDSA verification failure")],
             ),
             (
                 "/spec/signerName",

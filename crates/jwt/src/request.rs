@@ -1,0 +1,198 @@
+//! Signatures of certificate requests.
+
+use ring::signature::{
+    RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY, RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY,
+    UnparsedPublicKey, VerificationAlgorithm,
+};
+use sha2::{Digest as _, Sha256, Sha384, Sha512};
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::error::X509Error;
+use x509_parser::oid_registry::{
+    OID_EC_P256, OID_KEY_TYPE_EC_PUBLIC_KEY, OID_NIST_EC_P384, OID_NIST_EC_P521,
+    OID_PKCS1_RSAENCRYPTION, OID_PKCS1_SHA256WITHRSA, OID_PKCS1_SHA512WITHRSA,
+    OID_SIG_ECDSA_WITH_SHA256, OID_SIG_ECDSA_WITH_SHA384, OID_SIG_ECDSA_WITH_SHA512,
+    OID_SIG_ED25519,
+};
+
+/// Length of a number of the field of P-521.
+const P521_BYTES: usize = 66;
+
+/// Why the signature of a certificate request is not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestSignatureError {
+    /// The algorithm is not supported: the signature may be valid.
+    #[error("x509: cannot verify signature: algorithm unimplemented")]
+    Unsupported,
+    /// The key is on a curve that no signer knows.
+    #[error("x509: unsupported elliptic curve")]
+    Curve,
+    /// The signature is not of the request's key. The text is Go's for this type of key.
+    #[error("{0}")]
+    Invalid(&'static str),
+}
+
+/// Verifies a certificate request with its own key: RSA of 1024 to 8192 bits, ECDSA on P-256, P-384
+/// and P-521, Ed25519. ECDSA on P-521 takes some milliseconds.
+///
+/// # Errors
+///
+/// The signature is invalid, or of an algorithm that is not supported.
+pub fn verify_request(request: &X509CertificationRequest<'_>) -> Result<(), RequestSignatureError> {
+    let error = match request.verify_signature() {
+        Ok(()) => return Ok(()),
+        Err(error) => error,
+    };
+    if has_other_curve(request) {
+        return Err(RequestSignatureError::Curve);
+    }
+    match (verify_other(request), error) {
+        (Some(true), _) => Ok(()),
+        (None, X509Error::SignatureUnsupportedAlgorithm) => Err(RequestSignatureError::Unsupported),
+        _ => Err(RequestSignatureError::Invalid(refusal(request))),
+    }
+}
+
+/// Whether the key is on a curve other than those of Go's standard library.
+fn has_other_curve(request: &X509CertificationRequest<'_>) -> bool {
+    let algorithm = &request.certification_request_info.subject_pki.algorithm;
+    let curve = algorithm.parameters.as_ref().and_then(|curve| curve.as_oid().ok());
+    let p224 = x509_parser::der_parser::oid!(1.3.132.0.33);
+    let known = [p224, OID_EC_P256, OID_NIST_EC_P384, OID_NIST_EC_P521];
+    algorithm.algorithm == OID_KEY_TYPE_EC_PUBLIC_KEY
+        && curve.is_some_and(|curve| !known.contains(&curve))
+}
+
+/// What Go says about an invalid signature.
+fn refusal(request: &X509CertificationRequest<'_>) -> &'static str {
+    let algorithm = &request.certification_request_info.subject_pki.algorithm.algorithm;
+    if *algorithm == OID_KEY_TYPE_EC_PUBLIC_KEY {
+        "x509: ECDSA verification failure"
+    } else if *algorithm == OID_PKCS1_RSAENCRYPTION {
+        "crypto/rsa: verification error"
+    } else if *algorithm == OID_SIG_ED25519 {
+        "x509: Ed25519 verification failure"
+    } else {
+        "x509: the signature does not verify"
+    }
+}
+
+/// Whether a signature of an algorithm is valid that `x509_parser` refuses; `None` for others.
+fn verify_other(request: &X509CertificationRequest<'_>) -> Option<bool> {
+    let info = &request.certification_request_info;
+    let key = &*info.subject_pki.subject_public_key.data;
+    let signature = &*request.signature_value.data;
+    let algorithm = &request.signature_algorithm.algorithm;
+    let rsa: [(_, &dyn VerificationAlgorithm); 2] = [
+        (OID_PKCS1_SHA256WITHRSA, &RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY),
+        (OID_PKCS1_SHA512WITHRSA, &RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY),
+    ];
+    if let Some((_, rsa)) = rsa.into_iter().find(|(id, _)| id == algorithm) {
+        return Some(UnparsedPublicKey::new(rsa, key).verify(info.raw, signature).is_ok());
+    }
+    let hash = if *algorithm == OID_SIG_ECDSA_WITH_SHA256 {
+        Sha256::digest(info.raw).to_vec()
+    } else if *algorithm == OID_SIG_ECDSA_WITH_SHA384 {
+        Sha384::digest(info.raw).to_vec()
+    } else if *algorithm == OID_SIG_ECDSA_WITH_SHA512 {
+        Sha512::digest(info.raw).to_vec()
+    } else {
+        return None;
+    };
+    let curve = info.subject_pki.algorithm.parameters.as_ref()?.as_oid().ok()?;
+    if curve == OID_NIST_EC_P521 {
+        Some(p521_verifies(key, &hash, signature))
+    } else if curve == OID_EC_P256 {
+        Some(p256_verifies(key, &hash, signature))
+    } else {
+        None
+    }
+}
+
+fn p521_verifies(point: &[u8], hash: &[u8], signature: &[u8]) -> bool {
+    use p521::ecdsa::signature::hazmat::PrehashVerifier as _;
+    // A shorter hash is the same number; the crate refuses less than half of the field's length.
+    let mut number = [0; P521_BYTES];
+    let Some(begin) = P521_BYTES.checked_sub(hash.len()) else { return false };
+    number[begin..].copy_from_slice(hash);
+    let key = p521::ecdsa::VerifyingKey::from_sec1_bytes(point);
+    let signature = p521::ecdsa::Signature::from_der(signature);
+    match (key, signature) {
+        (Ok(key), Ok(signature)) => key.verify_prehash(&number, &signature).is_ok(),
+        _ => false,
+    }
+}
+
+fn p256_verifies(point: &[u8], hash: &[u8], signature: &[u8]) -> bool {
+    use p256::ecdsa::signature::hazmat::PrehashVerifier as _;
+    let key = p256::ecdsa::VerifyingKey::from_sec1_bytes(point);
+    let signature = p256::ecdsa::Signature::from_der(signature);
+    match (key, signature) {
+        (Ok(key), Ok(signature)) => key.verify_prehash(hash, &signature).is_ok(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use x509_parser::prelude::FromDer as _;
+
+    /// The outcome of a request that openssl made, and of the same one with another subject.
+    fn verify(pem: &[u8]) -> [Result<(), RequestSignatureError>; 2] {
+        let (_, block) = x509_parser::pem::parse_x509_pem(pem).unwrap();
+        let mut changed = block.contents.clone();
+        let at = changed.windows(3).position(|name| name == b"ann").unwrap();
+        changed[at] = b'b';
+        [&block.contents, &changed].map(|der| {
+            let (_, request) = X509CertificationRequest::from_der(der).unwrap();
+            verify_request(&request)
+        })
+    }
+
+    #[test]
+    fn requests_of_every_common_key_are_verified() {
+        for pem in [
+            &include_bytes!("../testdata/requests/p521-sha256.csr")[..],
+            include_bytes!("../testdata/requests/p521-sha384.csr"),
+            include_bytes!("../testdata/requests/p521-sha512.csr"),
+            include_bytes!("../testdata/requests/p256-sha512.csr"),
+            include_bytes!("../testdata/requests/rsa1024-sha256.csr"),
+            include_bytes!("../testdata/requests/rsa1024-sha512.csr"),
+        ] {
+            let [signed, changed] = verify(pem);
+            assert_eq!(signed, Ok(()), "{}", String::from_utf8_lossy(pem));
+            assert!(matches!(changed, Err(RequestSignatureError::Invalid(_))), "{changed:?}");
+        }
+    }
+
+    #[test]
+    fn requests_of_other_algorithms_are_unsupported() {
+        let unsupported = Err(RequestSignatureError::Unsupported);
+        for pem in [
+            &include_bytes!("../testdata/requests/p224-sha256.csr")[..],
+            include_bytes!("../testdata/requests/p384-sha512.csr"),
+        ] {
+            assert_eq!(verify(pem), [unsupported, unsupported]);
+        }
+        let pem = include_bytes!("../testdata/requests/secp256k1-sha256.csr");
+        assert_eq!(verify(pem), [Err(RequestSignatureError::Curve); 2]);
+    }
+
+    #[test]
+    fn a_wrong_signature_is_refused_in_the_words_of_go() {
+        for (pem, text) in [
+            (
+                &include_bytes!("../testdata/requests/p521-sha256.csr")[..],
+                "x509: ECDSA verification failure",
+            ),
+            (
+                include_bytes!("../testdata/requests/rsa1024-sha256.csr"),
+                "crypto/rsa: verification error",
+            ),
+        ] {
+            let [_, changed] = verify(pem);
+            assert_eq!(changed.unwrap_err().to_string(), text);
+        }
+    }
+}
