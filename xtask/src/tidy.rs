@@ -573,8 +573,7 @@ const NAMESAKES: [(&str, &str); 6] = [
     ("node_authorizer", "\"Node\""),
 ];
 
-/// All knowledge about a kind is in the kind's module: no other module of the registry names a
-/// kind.
+/// What is known of a kind is in its module: no other module of the registry names it.
 #[test]
 fn kinds_are_named_only_in_their_modules() {
     let facts = root().join("crates/facts/src/generated/resources.rs");
