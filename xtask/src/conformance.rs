@@ -116,7 +116,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let n_passed = specs.iter().filter(|spec| spec.outcome == Outcome::Passed).count();
     println!("{n_passed} of {} passed", wanted.len());
     if args.focus.is_none() {
-        let page = page::page(&specs, &version(&e2e)?, &version(&program)?)?;
+        let server = format!("{}, {}", version(&program)?, build_of(&program));
+        let page = page::page(&specs, &version(&e2e)?, &server)?;
         std::fs::write(root().join(page::PATH), page).context(page::PATH)?;
         crate::pages::run()?;
     }
@@ -128,6 +129,12 @@ pub(crate) fn build() -> Result<PathBuf> {
     let status = cargo().args(["build", "--package", "setpoint-cli"]).status();
     ensure!(status.context("cannot start cargo")?.success(), "setpoint-cli does not build");
     target_folder()?.join("debug/setpoint").canonicalize().context("the built program")
+}
+
+/// How a program was built, by its folder.
+fn build_of(program: &Path) -> &'static str {
+    let is_optimized = program.components().any(|part| part.as_os_str() == "release");
+    if is_optimized { "built with `--release`" } else { "built without optimization" }
 }
 
 pub(crate) fn version(program: &Path) -> Result<String> {

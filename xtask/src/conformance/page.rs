@@ -62,7 +62,7 @@ pub(super) fn page(specs: &[Spec], e2e: &str, server: &str) -> Result<String> {
          Kubernetes' own end-to-end specs, unchanged, run against `setpoint up`. Written by\n\
          `cargo xtask conformance --e2e PATH`, which takes the `e2e.test` of a Kubernetes release.\n\
          Each behavior with the test that holds it: [behavior](behavior.md).\n\n\
-         {}, {}. Specs of {e2e}; the server says it is {server}, built without optimization, objects in memory.\n\n\
+         {}, {}. Specs of {e2e}; the server says it is {server}; objects in memory.\n\n\
          The command is `setpoint up --nodes 4 --authorization-mode Node,RBAC`: nodes whose Pods start, become ready and end as their specs \
          say, without containers. Specs that need more are not run:\n\n| | needs |\n|---|---|\n",
         date()?,
