@@ -149,6 +149,10 @@ impl Authorizer for Named {
         self.authorizer.authorize(request)
     }
 
+    fn fails_closed(&self) -> bool {
+        self.authorizer.fails_closed()
+    }
+
     fn kind(&self) -> (&str, &str) {
         (self.authorizer.kind().0, &self.name)
     }

@@ -1,6 +1,5 @@
 //! Subresources that are streams to another server: a node agent, an aggregated server.
 use crate::attributes::Target;
-use crate::catalog::Resource;
 use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_object::field::quote;
@@ -31,13 +30,9 @@ pub(crate) fn is_connected(target: &Target) -> bool {
     target.subresource.as_ref().is_some_and(Subresource::is_connect)
 }
 /// The error for a stream to an object without a node agent.
-pub(crate) fn no_agent(
-    resource: &Resource,
-    target: &Target,
-    name: &str,
-    object: &Value,
-) -> ApiError {
-    let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
+pub(crate) fn no_agent(target: &Target, name: &str, object: &Value) -> ApiError {
+    let (resource, node) =
+        (&target.resource, object["spec"]["nodeName"].as_str().unwrap_or_default());
     // A proxied pod needs an address, the other streams a node.
     let is_proxied = target.subresource == Some(Subresource::Proxy);
     if resource.kind.has_node_streams && is_proxied && !has_address(object) {

@@ -101,7 +101,7 @@ impl Registry {
         if subresource.gvk.kind == resource.gvk.kind && !is_connected(target) {
             return Ok(Object { bytes });
         }
-        Err(no_agent(resource, target, name, &crate::stored::tree(&bytes)?))
+        Err(no_agent(target, name, &crate::stored::tree(&bytes)?))
     }
     /// LIST.
     ///

@@ -11,7 +11,7 @@ use setpoint_object::ApiError;
 /// The error for a stream that no server serves.
 pub(super) fn not_connected(target: &Target, object: &Value) -> ApiError {
     match object_name(target) {
-        Ok(name) => no_agent(&target.resource, target, name, object),
+        Ok(name) => no_agent(target, name, object),
         Err(error) => error,
     }
 }
