@@ -354,8 +354,8 @@ impl World {
             return Resize::None;
         };
         (pod.granted, pod.waiting) = (None, Some(wanted.clone()));
-        let node = pod.node.clone();
-        if let Some((_, message)) = inner.lack(&node, key, wanted.room, |_| true) {
+        let (node, grows) = (pod.node.clone(), wanted.room.exceeds(pod.room));
+        if grows && let Some((_, message)) = inner.lack(&node, key, wanted.room, |_| true) {
             return Resize::Deferred(message);
         }
         let Some(pod) = inner.pods.get_mut(key) else { return Resize::None };

@@ -91,10 +91,10 @@ pub(crate) enum Resize {
 
 /// The resize that a pod wants, if it wants another one than it has.
 pub(crate) fn wanted(pod: &Value) -> Option<Wanted> {
-    let (spec, has) = (&pod["spec"], allocated_spec(pod)?);
-    if super::is_over(pod) || *spec == has {
+    if super::is_over(pod) {
         return None;
     }
+    let (spec, has) = (&pod["spec"], allocated_spec(pod)?);
     let room = Room::of(&amounts::requests(spec));
     let waits = items(&pod["status"]["conditions"]).iter().find(|found| found["type"] == PENDING);
     let since = waits.map(|found| text(&found["lastTransitionTime"]).to_owned());
@@ -118,7 +118,7 @@ pub(crate) fn allocated(pod: &Value) -> Room {
     }
 }
 
-/// The spec with the amounts that the status tells; none if it tells none.
+/// The spec with the amounts that the status tells; none if they are the same, or it tells none.
 fn allocated_spec(pod: &Value) -> Option<Value> {
     let (spec, status) = (&pod["spec"], &pod["status"]);
     let mut has = None::<Value>;
@@ -126,27 +126,28 @@ fn allocated_spec(pod: &Value) -> Option<Value> {
         [("containers", "containerStatuses"), ("initContainers", "initContainerStatuses")]
     {
         for (n, container) in items(&spec[list]).iter().enumerate() {
-            let told = items(&status[statuses])
+            let status = items(&status[statuses])
                 .iter()
                 .find(|found| found["name"] == container["name"])
-                .map(|found| &found["resources"])
-                .filter(|resources| !resources.is_null());
-            let Some(told) = told.filter(|_| is_resizable(list, container)) else { continue };
-            let has = has.get_or_insert_with(|| spec.clone());
-            if container["resources"].is_object() || told.as_object().is_some_and(|o| !o.is_empty())
-            {
-                has[list][n]["resources"] = told.clone();
+                .filter(|_| is_resizable(list, container));
+            let told = status.map(|status| &status["resources"]);
+            let is_empty = |amounts: &Value| amounts.as_object().is_none_or(Map::is_empty);
+            let differs = |told: &&Value| {
+                let wanted = &container["resources"];
+                !told.is_null() && *told != wanted && !(is_empty(told) && is_empty(wanted))
+            };
+            if let Some(told) = told.filter(differs) {
+                has.get_or_insert_with(|| spec.clone())[list][n]["resources"] = told.clone();
             }
         }
     }
-    if !status["resources"].is_null() && !spec["resources"].is_null() {
-        let has = has.get_or_insert_with(|| spec.clone());
-        for member in ["requests", "limits"] {
-            let told = &status["resources"][member];
-            if let Some(wanted) = has["resources"][member].as_object_mut() {
-                for (name, amount) in wanted.iter_mut() {
-                    *amount = told[name.as_str()].clone();
-                }
+    let told = &status["resources"];
+    for member in ["requests", "limits"].into_iter().filter(|_| !told.is_null()) {
+        for (name, wanted) in spec["resources"][member].as_object().into_iter().flatten() {
+            let told = &told[member][name.as_str()];
+            if told != wanted {
+                let has = has.get_or_insert_with(|| spec.clone());
+                has["resources"][member][name.as_str()] = told.clone();
             }
         }
     }

@@ -124,6 +124,14 @@ fn resizes_that_wait_get_room_by_rank_when_there_is_some() {
     world.put_node(&a, Some(&node("5")));
     assert!(matches!(ask("low", &low), Resize::Deferred(_)));
     assert_eq!(ask("high", &high), Resize::Granted);
+    // Whatever there is, a pod may have less.
+    let mut small = pod("big", "1", "2", 0);
+    small["metadata"]["generation"] = 3.into();
+    world.put_node(&a, Some(&node("1")));
+    put("big", &small);
+    assert_eq!(ask("big", &small), Resize::Granted);
+    put("big", &big);
+    world.put_node(&a, Some(&node("5")));
     // An event from before the grant changes nothing; a pod that leaves makes room.
     put("high", &high);
     assert!(matches!(ask("low", &low), Resize::Deferred(_)));
