@@ -188,7 +188,9 @@ fn run_shard(
     let mut up = Command::new(program);
     // Of all addresses, so that it publishes one as the endpoint of the Service `kubernetes`.
     up.args(["up", "--nodes", "4", "--bind-address", "0.0.0.0", "--secure-port", "0"]);
+    // As kubeadm starts it.
     up.args(["--authorization-mode", "Node,RBAC"]);
+    up.args(["--enable-admission-plugins", "NodeRestriction"]);
     up.arg("--kubeconfig").arg(&kubeconfig);
     let _server = Started::up(&mut up, &file("server.log"))?;
 

@@ -32,5 +32,5 @@ mod token;
 pub use jwk::{JWKS_BYTES_MAX, JWKS_KEYS_MAX, JwkSet, JwksError};
 pub use key::{Algorithm, KeyError, SigningKey, VerifyingKey};
 pub use key_set::{KEYS_MAX, KeyRing, KeySet, RandomSource};
-pub use request::{RequestSignatureError, verify_request};
+pub use request::{RequestSignatureError, attribute_text, verify_request};
 pub use token::{TOKEN_BYTES_MAX, TokenError, UnverifiedToken};

@@ -1,4 +1,4 @@
-//! Signatures of certificate requests.
+//! Signatures and subjects of certificate requests.
 
 use ring::signature::{
     RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY, RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY,
@@ -13,6 +13,7 @@ use x509_parser::oid_registry::{
     OID_SIG_ECDSA_WITH_SHA256, OID_SIG_ECDSA_WITH_SHA384, OID_SIG_ECDSA_WITH_SHA512,
     OID_SIG_ED25519,
 };
+use x509_parser::x509::AttributeTypeAndValue;
 
 /// Length of a number of the field of P-521.
 const P521_BYTES: usize = 66;
@@ -50,6 +51,22 @@ pub fn verify_request(request: &X509CertificationRequest<'_>) -> Result<(), Requ
         (Some(true), _) => Ok(()),
         (None, X509Error::SignatureUnsupportedAlgorithm) => Err(RequestSignatureError::Unsupported),
         _ => Err(RequestSignatureError::Invalid(refusal(request))),
+    }
+}
+
+/// The text of an attribute of a subject, in each encoding that Go reads: a name that is not read
+/// would be one that is not checked.
+pub fn attribute_text(attribute: &AttributeTypeAndValue<'_>) -> String {
+    const BMP: u32 = 30;
+    let bytes = attribute.as_slice();
+    match attribute.as_str() {
+        Ok(text) => text.to_owned(),
+        Err(_) if attribute.attr_value().tag().0 == BMP => {
+            let units = bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
+            String::from_utf16_lossy(&units.collect::<Vec<u16>>())
+        }
+        // T61String: a character for each byte.
+        Err(_) => bytes.iter().map(|byte| char::from(*byte)).collect(),
     }
 }
 

@@ -63,8 +63,8 @@ pub(super) fn page(specs: &[Spec], e2e: &str, server: &str) -> Result<String> {
          `cargo xtask conformance --e2e PATH`, which takes the `e2e.test` of a Kubernetes release.\n\
          Each behavior with the test that holds it: [behavior](behavior.md).\n\n\
          {}, {}. Specs of {e2e}; the server says it is {server}; objects in memory.\n\n\
-         The command is `setpoint up --nodes 4 --authorization-mode Node,RBAC`: nodes whose Pods start, become ready and end as their specs \
-         say, without containers. Specs that need more are not run:\n\n| | needs |\n|---|---|\n",
+         The command is `setpoint up --nodes 4 --authorization-mode Node,RBAC --enable-admission-plugins NodeRestriction`: nodes whose Pods \
+         start, become ready and end as their specs say, without containers. Specs that need more are not run:\n\n| | needs |\n|---|---|\n",
         date()?,
         hardware()?,
     );

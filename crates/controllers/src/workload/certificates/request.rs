@@ -1,5 +1,6 @@
 //! A request for a certificate, and what each signer demands of it.
 
+use setpoint_jwt::attribute_text;
 use std::collections::{BTreeMap, BTreeSet};
 use x509_cert::attr::AttributeTypeAndValue;
 use x509_cert::der::asn1::{
@@ -13,7 +14,7 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::cri_attributes::ParsedCriAttribute;
 use x509_parser::extensions::{GeneralName as RequestedName, ParsedExtension};
 use x509_parser::prelude::FromDer as _;
-use x509_parser::x509::{AttributeTypeAndValue as RequestedAttribute, X509Name};
+use x509_parser::x509::X509Name;
 
 /// Client certificates for the API server.
 pub(super) const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
@@ -32,8 +33,6 @@ const SINGLE: [u8; 2] = [COMMON_NAME, 5];
 /// The attributes of a subject that a certificate has, in its order, as in Go: country, province,
 /// locality, street, postal code, organization, unit, common name, serial number.
 const ATTRIBUTES: [u8; 9] = [6, 8, 7, 9, 17, ORGANIZATION, 11, COMMON_NAME, 5];
-/// The tag of BMPString.
-const BMP: u32 = 30;
 
 /// A request for a certificate.
 #[derive(Debug, Clone)]
@@ -139,24 +138,10 @@ fn values(subject: &X509Name<'_>) -> BTreeMap<u8, Vec<String>> {
     let mut values: BTreeMap<u8, Vec<String>> = BTreeMap::new();
     for attribute in subject.iter_attributes() {
         if let &[0x55, 0x04, kind] = attribute.attr_type().as_bytes() {
-            values.entry(kind).or_default().push(text(attribute));
+            values.entry(kind).or_default().push(attribute_text(attribute));
         }
     }
     values
-}
-
-/// The text of an attribute in each encoding that Go reads.
-fn text(attribute: &RequestedAttribute<'_>) -> String {
-    let bytes = attribute.as_slice();
-    match attribute.as_str() {
-        Ok(text) => text.to_owned(),
-        Err(_) if attribute.attr_value().tag().0 == BMP => {
-            let units = bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
-            String::from_utf16_lossy(&units.collect::<Vec<u16>>())
-        }
-        // T61String: a character for each byte.
-        Err(_) => bytes.iter().map(|byte| char::from(*byte)).collect(),
-    }
 }
 
 pub(super) fn subject(values: &mut BTreeMap<u8, Vec<String>>) -> Result<Name, der::Error> {

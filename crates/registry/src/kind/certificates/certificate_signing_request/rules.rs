@@ -4,14 +4,14 @@ use crate::kind::{format, list, text};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
-use setpoint_jwt::RequestSignatureError;
+use setpoint_jwt::{RequestSignatureError, attribute_text};
 use setpoint_object::field;
 use std::collections::HashSet;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::FromDer;
-use x509_parser::x509::{AttributeTypeAndValue, X509Name};
+use x509_parser::x509::X509Name;
 
 /// What a certificate can be used for, sorted.
 const USAGES: [&str; 23] = [
@@ -177,7 +177,7 @@ fn status(at: &At<'_, '_>) {
 /// be read.
 pub(crate) fn organizations(request: &Value) -> Vec<String> {
     let organizations =
-        of_subject(request, |subject| subject.iter_organization().map(shown).collect());
+        of_subject(request, |subject| subject.iter_organization().map(attribute_text).collect());
     organizations.unwrap_or_default()
 }
 /// The common name of the subject that a certificate is requested for; empty if it has none. Of
@@ -187,22 +187,9 @@ pub(crate) fn organizations(request: &Value) -> Vec<String> {
 ///
 /// The request cannot be read.
 pub(crate) fn common_name(request: &Value) -> Result<String, String> {
-    of_subject(request, |subject| subject.iter_common_name().last().map(shown).unwrap_or_default())
-}
-/// The text of an attribute in each encoding that Go reads: a name that is not read would be one
-/// that is not checked.
-fn shown(attribute: &AttributeTypeAndValue<'_>) -> String {
-    const BMP: u32 = 30;
-    let bytes = attribute.as_slice();
-    match attribute.as_str() {
-        Ok(text) => text.to_owned(),
-        Err(_) if attribute.attr_value().tag().0 == BMP => {
-            let units = bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
-            String::from_utf16_lossy(&units.collect::<Vec<u16>>())
-        }
-        // T61String, as Go reads it: a character for each byte.
-        Err(_) => bytes.iter().map(|byte| char::from(*byte)).collect(),
-    }
+    of_subject(request, |subject| {
+        subject.iter_common_name().last().map(attribute_text).unwrap_or_default()
+    })
 }
 fn of_subject<T>(request: &Value, read: impl FnOnce(&X509Name<'_>) -> T) -> Result<T, String> {
     let bytes = STANDARD.decode(text(&request["spec"], "request")).map_err(|_| NOT_PEM)?;
