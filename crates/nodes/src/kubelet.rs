@@ -33,6 +33,10 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
 use std::time::Duration;
 
+/// The lists of containers that may run as long as their pod, with the lists of their statuses.
+const LASTING: [(&str, &str); 2] =
+    [("containers", "containerStatuses"), ("initContainers", "initContainerStatuses")];
+
 /// What the function needs beside the pod.
 #[derive(Debug, Clone)]
 pub(crate) struct Surroundings {
@@ -186,8 +190,7 @@ fn hooks_end(pod: &Value) -> Option<Timestamp> {
     let end = Timestamp::parse(pod.deletion_timestamp())?;
     let grace = pod["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or_default();
     let grace = Duration::from_secs(grace);
-    let lists = [("containers", "containerStatuses"), ("initContainers", "initContainerStatuses")];
-    let hooks = lists.into_iter().flat_map(|(list, statuses)| {
+    let hooks = LASTING.into_iter().flat_map(|(list, statuses)| {
         items(&pod["spec"][list]).iter().filter(move |container| {
             let of = |status: &&Value| status["name"] == container["name"];
             let status = items(&pod["status"][statuses]).iter().find(of);

@@ -17,33 +17,18 @@ pub fn requests(spec: &Value) -> Amounts {
 /// of what its spec requests, what the node has allocated for it, and what it has. What the node
 /// can never allocate (`PodResizePending` with the reason `Infeasible`) does not count.
 pub fn requests_of(pod: &Value) -> Amounts {
-    let spec = &pod["spec"];
+    let (spec, status) = (&pod["spec"], &pod["status"]);
     if !is_resizable(pod) {
         return requests(spec);
     }
-    let wants = !is_infeasible(pod);
-    let effective = |wanted: &Value, status: &Value| {
-        let mut amounts = quantities(&status["resources"]["requests"]);
-        raise(&mut amounts, quantities(&status["allocatedResources"]));
-        if wants {
-            raise(&mut amounts, quantities(wanted));
-        }
-        amounts
-    };
-    let whole = quantities(&spec["resources"]["requests"]);
-    let whole = match pod["status"]["resources"].is_null() {
-        true => whole,
-        false => {
-            let mut effective = effective(&spec["resources"]["requests"], &pod["status"]);
-            effective.retain(|name, _| whole.contains_key(name));
-            effective
-        }
-    };
-    with_overhead(
-        spec,
-        sum(spec, |container| of_status(pod, container, "requests", &effective)),
-        whole,
-    )
+    let wanted = &spec["resources"]["requests"];
+    let mut whole = quantities(wanted);
+    if !status["resources"].is_null() {
+        let mut effective = effective("requests", is_wanted(pod), wanted, status);
+        effective.retain(|name, _| whole.contains_key(name));
+        whole = effective;
+    }
+    with_overhead(spec, of_statuses(pod, "requests"), whole)
 }
 
 /// The limits of a pod, added up as its requests. The overhead counts for resources with a limit.
@@ -59,54 +44,58 @@ pub fn limits_of(pod: &Value) -> Amounts {
     if !is_resizable(pod) {
         return limits(spec);
     }
-    let wants = !is_infeasible(pod);
-    let effective = |wanted: &Value, status: &Value| {
-        let mut amounts = quantities(&status["resources"]["limits"]);
-        if wants {
-            raise(&mut amounts, quantities(wanted));
-        }
-        amounts
-    };
-    let limits = sum(spec, |container| of_status(pod, container, "limits", &effective));
-    with_limited_overhead(spec, limits, quantities(&spec["resources"]["limits"]))
+    let whole = quantities(&spec["resources"]["limits"]);
+    with_limited_overhead(spec, of_statuses(pod, "limits"), whole)
 }
 
-/// Whether a node has told what a container has: it can be resized.
+/// Whether a node has told what the pod or a container has: it can be resized.
 fn is_resizable(pod: &Value) -> bool {
-    let told = |member: &str| {
-        list(&pod["status"], member).iter().any(|status| !status["resources"].is_null())
-    };
-    told("containerStatuses") || told("initContainerStatuses") || {
-        !pod["status"]["resources"].is_null()
-    }
+    let status = &pod["status"];
+    let told = |status: &Value| !status["resources"].is_null();
+    let lists = ["containerStatuses", "initContainerStatuses"];
+    told(status) || lists.into_iter().any(|member| list(status, member).iter().any(told))
 }
 
-fn is_infeasible(pod: &Value) -> bool {
-    list(&pod["status"], "conditions")
+/// Whether what the spec wants counts: not if the node can never allocate it.
+fn is_wanted(pod: &Value) -> bool {
+    !list(&pod["status"], "conditions")
         .iter()
         .any(|found| found["type"] == "PodResizePending" && found["reason"] == "Infeasible")
 }
 
-/// The amounts of a container by its spec, or by its status too if it may be resized: one that
-/// runs as long as the pod.
-fn of_status(
-    pod: &Value,
-    container: &Value,
-    member: &str,
-    effective: &impl Fn(&Value, &Value) -> Amounts,
-) -> Amounts {
-    let wanted = &container["resources"][member];
-    let name = &container["name"];
-    let of = |statuses: &str| {
-        list(&pod["status"], statuses)
-            .iter()
-            .find(|status| status["name"] == *name && !status["resources"].is_null())
-    };
-    let status = of("containerStatuses").or_else(|| {
-        let keeps_running = container["restartPolicy"] == "Always";
-        keeps_running.then(|| of("initContainerStatuses")).flatten()
-    });
-    status.map_or_else(|| quantities(wanted), |status| effective(wanted, status))
+/// The largest of the amounts that a spec wants, if they count, and that a status tells.
+fn effective(member: &str, is_wanted: bool, wanted: &Value, status: &Value) -> Amounts {
+    let mut amounts = quantities(&status["resources"][member]);
+    if member == "requests" {
+        raise(&mut amounts, quantities(&status["allocatedResources"]));
+    }
+    if is_wanted {
+        raise(&mut amounts, quantities(wanted));
+    }
+    amounts
+}
+
+/// The amounts of the containers by their spec, and by the status of those that may be resized:
+/// that run as long as the pod.
+fn of_statuses(pod: &Value, member: &str) -> Amounts {
+    let is_wanted = is_wanted(pod);
+    sum(&pod["spec"], |container| {
+        let wanted = &container["resources"][member];
+        let name = &container["name"];
+        let of = |statuses: &str| {
+            list(&pod["status"], statuses)
+                .iter()
+                .find(|status| status["name"] == *name && !status["resources"].is_null())
+        };
+        let status = of("containerStatuses").or_else(|| {
+            let keeps_running = container["restartPolicy"] == "Always";
+            keeps_running.then(|| of("initContainerStatuses")).flatten()
+        });
+        match status {
+            Some(status) => effective(member, is_wanted, wanted, status),
+            None => quantities(wanted),
+        }
+    })
 }
 
 fn with_overhead(spec: &Value, mut total: Amounts, whole: Amounts) -> Amounts {

@@ -6,7 +6,7 @@
 //! (`allocatedResources`). A pod whose spec wants something else waits until its node has room: the
 //! condition `PodResizePending` says so. The node decides, in [`World`](crate::world::World).
 
-use super::{Place, Plan, PodEvent, items, text};
+use super::{LASTING, Place, Plan, PodEvent, items, text};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use setpoint_object::time::Timestamp;
@@ -122,9 +122,7 @@ pub(crate) fn allocated(pod: &Value) -> Room {
 fn allocated_spec(pod: &Value) -> Option<Value> {
     let (spec, status) = (&pod["spec"], &pod["status"]);
     let mut has = None::<Value>;
-    for (list, statuses) in
-        [("containers", "containerStatuses"), ("initContainers", "initContainerStatuses")]
-    {
+    for (list, statuses) in LASTING {
         for (n, container) in items(&spec[list]).iter().enumerate() {
             let status = items(&status[statuses])
                 .iter()
