@@ -89,10 +89,10 @@ fn generate() -> Result<BTreeMap<String, String>> {
     Ok(files)
 }
 
-/// The definitions that patchable resources and their subresources contain.
+/// The definitions that patchable resources of stable versions and their subresources contain.
 fn definitions() -> Result<BTreeSet<usize>> {
     let mut pending = Vec::new();
-    for row in RESOURCES.iter().filter(|row| row.serves("patch")) {
+    for row in RESOURCES.iter().filter(|row| row.is_stable() && row.serves("patch")) {
         pending.push((row.group, row.version, row.kind));
         let subresources = row.subresources.iter();
         // A proxy passes a patch on: it is not one.

@@ -95,9 +95,10 @@ pub(crate) struct Options {
     /// The ports that may be node ports of Services: `30000-32767`, `30000+2767` or one port.
     #[arg(long, default_value_t = NodePorts::default(), value_name = "RANGE")]
     service_node_port_range: NodePorts,
-    /// Built-in resources to turn off, as kube-apiserver's option: `apps/v1=false`,
-    /// `batch/v1/cronjobs=false`. Sets are `api/all`, `api/ga`, `api/beta` and `api/alpha`. All
-    /// are on by default. Turn the controllers that use them off as well.
+    /// Built-in resources to turn on or off, as kube-apiserver's option: `apps/v1=false`,
+    /// `batch/v1/cronjobs=false`, `resource.k8s.io/v1beta1`. Sets are `api/all`, `api/ga`,
+    /// `api/beta` and `api/alpha`. Stable versions are on by default, others off. Turn the
+    /// controllers that use a resource off as well.
     #[arg(long, default_value_t, value_name = "KEY=BOOL,...", hide_default_value = true)]
     runtime_config: RuntimeConfig,
     /// Accept the bootstrap tokens in Secrets of `kube-system`, and delete expired ones.

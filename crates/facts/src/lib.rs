@@ -146,7 +146,7 @@ pub enum Type {
     Map(&'static Type),
 }
 
-/// One served built-in resource.
+/// One built-in resource in one version.
 #[derive(Debug)]
 pub struct Resource {
     /// API group, empty for the core group.
@@ -161,6 +161,8 @@ pub struct Resource {
     pub kind: &'static str,
     /// Whether it is namespaced; otherwise it is cluster-scoped.
     pub namespaced: bool,
+    /// The warning of a deprecated version; empty: none.
+    pub deprecation: &'static str,
     /// Verbs of the main endpoint, alphabetical as discovery lists them.
     pub verbs: &'static [&'static str],
     /// Short names.
@@ -175,6 +177,11 @@ pub struct Resource {
     pub columns: &'static [Column],
 }
 impl Resource {
+    /// Whether it has a stable version: kube-apiserver serves alpha and beta versions only if it is
+    /// told to.
+    pub fn is_stable(&self) -> bool {
+        !self.version.contains("alpha") && !self.version.contains("beta")
+    }
     /// Whether the main endpoint serves a verb.
     pub fn serves(&self, verb: &str) -> bool {
         self.verbs.contains(&verb)

@@ -18,19 +18,22 @@ use std::sync::{Arc, LazyLock};
 pub(crate) mod objects;
 pub(crate) mod template;
 
-/// The catalog of a registry without custom resources.
+/// The catalog of a registry without custom resources: every built-in resource in its stable
+/// versions.
 pub(crate) fn catalog() -> Arc<Catalog> {
-    static BUILT_IN: LazyLock<Arc<Catalog>> = LazyLock::new(|| Arc::new(built_in()));
+    static BUILT_IN: LazyLock<Arc<Catalog>> =
+        LazyLock::new(|| Arc::new(built_in(&setpoint_facts::Resource::is_stable)));
     BUILT_IN.clone()
 }
 
-/// The same catalog with kinds that an embedder compiled in.
+/// The catalog of the built-in resources that `serves` chooses, or of [`catalog`] without it, with
+/// kinds that an embedder compiled in.
 ///
 /// # Panics
 ///
 /// Two kinds would be served under the same group, version and resource.
-pub(crate) fn catalog_with(kinds: &[CompiledKind]) -> Arc<Catalog> {
-    let built_in = catalog();
+pub(crate) fn catalog_with(kinds: &[CompiledKind], serves: Option<&Serves<'_>>) -> Arc<Catalog> {
+    let built_in = serves.map_or_else(catalog, |serves| Arc::new(built_in(serves)));
     if kinds.is_empty() {
         return built_in;
     }
@@ -99,10 +102,13 @@ fn compiled_row(compiled: &CompiledKind) -> Resource {
     }
 }
 
-fn built_in() -> Catalog {
+/// Whether a built-in resource is served.
+pub(crate) type Serves<'a> = dyn Fn(&setpoint_facts::Resource) -> bool + 'a;
+
+fn built_in(serves: &Serves<'_>) -> Catalog {
     let mut groups: Vec<Group> = Vec::new();
     let mut rows = BTreeMap::new();
-    for fact in setpoint_facts::RESOURCES {
+    for fact in setpoint_facts::RESOURCES.iter().filter(|fact| serves(fact)) {
         // Kinds without a schema in the facts are not served.
         let schema = setpoint_schema::builtin::type_schema(fact.group, fact.version, fact.kind);
         let (Some(schema), Some(kind)) = (schema, kind::of(fact.group, fact.kind)) else {
@@ -122,7 +128,7 @@ fn built_in() -> Catalog {
                 routes: Routes::Installed,
             }),
         }
-        let row = row(fact, kind, schema);
+        let row = row(fact, kind, schema, served_versions(fact, serves));
         rows.insert(
             (row.gvk.group.clone(), row.gvk.version.clone(), row.resource.clone()),
             Arc::new(row),
@@ -135,6 +141,7 @@ fn row(
     fact: &setpoint_facts::Resource,
     kind: &'static Kind,
     schema: setpoint_schema::node::TypeSchema,
+    versions: Vec<String>,
 ) -> Resource {
     let gvk = GroupVersionKind::new(fact.group, fact.version, fact.kind);
     let (storage_group, storage_version) = kind.storage.unwrap_or((fact.group, fact.version));
@@ -159,13 +166,16 @@ fn row(
         storage_group: storage_group.into(),
         storage_version: storage_version.into(),
         storage_prefix: keys::built_in_prefix(fact.group, fact.resource).into(),
-        versions: served_versions(fact),
+        versions,
         routes: Routes::Installed,
         status: kind.status,
         source: None,
         columns: Columns::built_in(fact.columns, kind.cells),
         selectable: kind.selectable.iter().map(SelectableField::from).collect(),
-        deprecation: (!kind.deprecation.is_empty()).then(|| kind.deprecation.to_owned()),
+        deprecation: [fact.deprecation, kind.deprecation]
+            .into_iter()
+            .find(|warning| !warning.is_empty())
+            .map(str::to_owned),
         tracks_generation: fact.generation,
         storage_version_hash: if stored {
             let version = kind.former.map_or(storage_version, |former| former.version);
@@ -204,11 +214,12 @@ fn subresource(fact: &setpoint_facts::Subresource) -> SubresourceRow {
 
 /// The served versions of a kind as `apiVersion`s, including those of other groups (two groups
 /// serve Events).
-fn served_versions(fact: &setpoint_facts::Resource) -> Vec<String> {
+fn served_versions(fact: &setpoint_facts::Resource, serves: &Serves<'_>) -> Vec<String> {
     let prefix = keys::built_in_prefix(fact.group, fact.resource);
     setpoint_facts::RESOURCES
         .iter()
         .filter(|r| r.kind == fact.kind && keys::built_in_prefix(r.group, r.resource) == prefix)
+        .filter(|r| serves(r))
         .map(|r| GroupVersion::new(r.group, r.version).to_string())
         .collect()
 }

@@ -19,12 +19,13 @@
 //! version of the request. They are pure: they have no clock, no store and no other object.
 //!
 //! Shared code is below the kind modules: `at` (a place in an object, and the usual rules of one),
-//! `check` (members), `format` and `resources` (texts, quantities), `template` and
-//! `pod_default` (pod templates), `workload` (controllers of pods), `fill` (defaults). A kind
-//! module never imports another one, except for the same object under another name.
+//! `check` (members), `format` and `resources` (texts, quantities), `template` and `pod_default`
+//! (pod templates), `workload` (controllers of pods), `fill` (defaults), `versions` (conversions).
+//! A kind module never imports another one, except for the same object under another name.
 pub(crate) mod admissionregistration;
 mod apiextensions;
 mod apiregistration;
+mod apiserverinternal;
 mod apps;
 mod at;
 pub(crate) mod authentication;
@@ -59,6 +60,7 @@ mod storage;
 mod template;
 #[cfg(test)]
 mod tests;
+mod versions;
 mod volume;
 mod workload;
 
@@ -351,9 +353,8 @@ pub struct Kind {
     /// Reports what comes before the faults that the metadata has by the rules of the kind. See
     /// [`Validate`].
     pub validate_before: Validate,
-    /// What [`validate`](Self::validate) and
-    /// [`validate_status`](Self::validate_status) check, and after `Not:` what they leave out, for
-    /// `docs/compatibility.md`; empty: not described there.
+    /// What [`validate`](Self::validate) and [`validate_status`](Self::validate_status) check, and
+    /// after `Not:` what they leave out, for `docs/compatibility.md`; empty: not described there.
     pub rules: &'static str,
     /// Reports invalid fields and changes of a write through `/status`. See [`Validate`].
     pub validate_status: Validate,
@@ -367,8 +368,7 @@ pub struct Kind {
     pub update_warnings: fn(&Value, &Value) -> Vec<String>,
     /// Warnings for a valid write through `/status`.
     pub status_warnings: fn(&Value) -> Vec<String>,
-    /// How the metadata of an update is checked, besides once as that of any object. Each check
-    /// reports.
+    /// How the metadata of an update is checked, besides once as that of any object; each reports.
     pub changed_metadata: MetadataChecks,
     /// The rules of the kind leave out metadata: that of a new object has to follow the rules of
     /// any object only, which are checked if the others are met.

@@ -206,7 +206,7 @@ impl RegistryBuilder {
         self.node_ports = ports;
         self
     }
-    /// Which built-in resources are served. Default: all.
+    /// Which built-in resources are served. Default: all, in their stable versions.
     pub fn runtime_config(mut self, config: RuntimeConfig) -> Self {
         self.runtime_config = config;
         self
@@ -215,14 +215,17 @@ impl RegistryBuilder {
     /// worker has started up.
     pub fn build(self) -> (Registry, RegistryWorker) {
         let seed = self.seed.unwrap_or_else(setpoint_object::seed::from_entropy);
-        let compiled = bootstrap::catalog_with(&self.kinds);
+        let compiled = self.runtime_config.catalog(&self.kinds);
         let store = match self.is_shared {
-            true => Arc::new(foreign::ForeignStore::new(self.store, compiled.formers())),
+            true => {
+                // Another server may serve what this one does not.
+                let formers = bootstrap::catalog_with(&self.kinds, None).formers();
+                Arc::new(foreign::ForeignStore::new(self.store, formers))
+            }
             false => self.store,
         };
         let figures = Figures::default();
         let store = Arc::new(MeasuredStore::new(store, figures.store.clone()));
-        let compiled = self.runtime_config.served(compiled);
         let default = || if store.keeps_history() { REPLAYED_REVISIONS } else { 0 };
         let replayed_revisions = self.replayed_revisions.unwrap_or_else(default);
         // Not the registry's generator, so that conversions leave the uids of objects unchanged.

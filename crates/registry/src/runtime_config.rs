@@ -1,9 +1,11 @@
 //! Which built-in resources are served: kube-apiserver's `--runtime-config`.
 
 use crate::bootstrap;
-use crate::catalog::{Catalog, Resource};
+use crate::catalog::Catalog;
+use crate::kind::CompiledKind;
+use setpoint_facts::{RESOURCES, Resource as Fact};
 use setpoint_object::GroupVersion;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -57,14 +59,21 @@ impl Stability {
 /// group), `<group>/<version>/<resource>`, `api/all`, `api/ga`, `api/beta` or `api/alpha`. A
 /// resource counts more than a version, and a version more than a set. Without a value, `true`.
 ///
-/// Every built-in resource is served by default, and the served versions are those without `beta`
-/// and `alpha`: pairs with `true` have something again that another pair has turned off. Resources
-/// that are turned off stay in the store.
+/// By default, every built-in resource is served in its stable versions, and none in alpha and beta
+/// versions. Objects are stored in the same form whatever is served. Resources that are turned off
+/// stay in the store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuntimeConfig {
     text: String,
-    /// Group, version and resource.
-    off: BTreeSet<[String; 3]>,
+    /// Rows that are not as by default: group, version, resource, and whether they are served.
+    changed: BTreeMap<RowName, bool>,
+}
+
+/// Group, version and resource.
+type RowName = [&'static str; 3];
+
+fn name_of(row: &Fact) -> RowName {
+    [row.group, row.version, row.resource]
 }
 
 /// Why a text is not a [`RuntimeConfig`].
@@ -84,7 +93,7 @@ pub enum RuntimeConfigError {
     #[error("group version {0} that has not been registered")]
     UnknownVersion(String),
     /// A version that Kubernetes may have, and this server does not.
-    #[error("group version {0} is not served by setpoint: it has no beta and alpha versions")]
+    #[error("group version {0} is not served by setpoint: it has no kinds of that version")]
     NotServed(String),
     /// A resource that is not in lower case. Key and resource.
     #[error(
@@ -100,29 +109,29 @@ pub enum RuntimeConfigError {
 }
 
 impl RuntimeConfig {
-    /// Whether a row is served.
-    fn serves(&self, row: &Resource) -> bool {
-        let [group, version] = [&row.gvk.group, &row.gvk.version].map(ToString::to_string);
-        !self.off.contains(&[group, version, row.resource.to_string()])
+    fn serves(&self, row: &Fact) -> bool {
+        self.changed.get(&name_of(row)).copied().unwrap_or(row.is_stable())
     }
-    /// The rows of a catalog that are served, and the groups that have any.
-    pub(crate) fn served(&self, catalog: Arc<Catalog>) -> Arc<Catalog> {
-        if self.off.is_empty() {
-            return catalog;
-        }
-        let mut rows = catalog.rows.clone();
-        rows.retain(|_, row| self.serves(row));
-        let mut groups = catalog.groups.clone();
-        for group in &mut groups {
-            let name = group.name.clone();
-            let has = |version: &Arc<str>| {
-                rows.keys().any(|(group, known, _)| *group == name && known == version)
-            };
-            group.versions.retain(has);
-        }
-        groups.retain(|group| !group.versions.is_empty());
-        Arc::new(Catalog { generation: catalog.generation, groups, rows })
+    /// The catalog of what is served, with kinds that an embedder compiled in.
+    pub(crate) fn catalog(&self, kinds: &[CompiledKind]) -> Arc<Catalog> {
+        let serves = |row: &Fact| self.serves(row);
+        let is_default = self.changed.is_empty();
+        bootstrap::catalog_with(kinds, (!is_default).then_some(&serves))
     }
+    /// Whether a key names a set of versions, or a version that this server has kinds of.
+    pub fn knows(key: &str) -> bool {
+        let mut words = key.split('/');
+        let name = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let is_set = SETS.iter().any(|(set, _)| *set == key);
+        is_set || key == "v1" || is_version(if name.0 == "api" { "" } else { name.0 }, name.1)
+    }
+}
+
+fn is_group(group: &str) -> bool {
+    RESOURCES.iter().any(|row| row.group == group)
+}
+fn is_version(group: &str, version: &str) -> bool {
+    RESOURCES.iter().any(|row| row.group == group && row.version == version)
 }
 
 impl fmt::Display for RuntimeConfig {
@@ -153,22 +162,19 @@ impl FromStr for RuntimeConfig {
         if pairs.len() == 1 && pairs.get("api/all") == Some(&"false") {
             return Err(RuntimeConfigError::Nothing);
         }
-        let catalog = bootstrap::catalog();
-        let mut off: BTreeSet<[String; 3]> = BTreeSet::new();
-        let mut turn = |is_on: bool, concerns: &dyn Fn(&Resource) -> bool| {
-            for row in catalog.rows.values().filter(|row| concerns(row)) {
-                let name = [&row.gvk.group, &row.gvk.version, &row.resource].map(|t| t.to_string());
-                if is_on {
-                    off.remove(&name);
-                } else {
-                    off.insert(name);
-                }
+        let mut changed = BTreeMap::new();
+        let mut turn = |is_on: bool, concerns: &dyn Fn(&Fact) -> bool| {
+            for row in RESOURCES.iter().filter(|row| concerns(row)) {
+                match is_on == row.is_stable() {
+                    true => changed.remove(&name_of(row)),
+                    false => changed.insert(name_of(row), is_on),
+                };
             }
         };
         for (set, stability) in SETS {
             let Some(value) = pairs.remove(set) else { continue };
             let is_on = boolean(set, value)?;
-            turn(is_on, &|row| stability.has(&row.gvk.version));
+            turn(is_on, &|row| stability.has(row.version));
         }
         let mut specific = Vec::new();
         let mut unknown = Vec::new();
@@ -183,24 +189,21 @@ impl FromStr for RuntimeConfig {
             };
             let group = if group == "api" { "" } else { group };
             let name = GroupVersion::new(group, version).to_string();
-            match catalog.group(group) {
-                None => unknown.push(name),
-                Some(found) => {
-                    let is_known = found.versions.iter().any(|known| **known == *version);
-                    specific.push((key, name, group, version, resource, is_known, value));
-                }
+            match is_group(group) {
+                false => unknown.push(name),
+                true => specific.push((key, name, group, version, resource, value)),
             }
         }
         if !unknown.is_empty() {
             return Err(RuntimeConfigError::UnknownGroups(unknown.join(",")));
         }
         // Versions before resources.
-        specific.sort_by_key(|(.., resource, _, _)| resource.is_some());
-        for (key, name, group, version, resource, is_known, value) in specific {
+        specific.sort_by_key(|(.., resource, _)| resource.is_some());
+        for (key, name, group, version, resource, value) in specific {
             let is_on = boolean(key, value)?;
             let is_unstable =
                 matches!(Stability::of(version), Some(Stability::Beta | Stability::Alpha));
-            match (is_known, is_unstable, is_on) {
+            match (is_version(group, version), is_unstable, is_on) {
                 (true, ..) => {}
                 (false, true, false) => continue,
                 (false, true, true) => return Err(RuntimeConfigError::NotServed(name)),
@@ -210,16 +213,17 @@ impl FromStr for RuntimeConfig {
                 return Err(RuntimeConfigError::Case(key.to_owned(), resource.to_owned()));
             }
             turn(is_on, &|row| {
-                let is_version = *row.gvk.group == *group && *row.gvk.version == *version;
-                is_version && resource.is_none_or(|resource| *row.resource == *resource)
+                let is_version = row.group == group && row.version == version;
+                is_version && resource.is_none_or(|resource| row.resource == resource)
             });
         }
-        let needed = off.iter().find(|[group, ..]| NEEDED.contains(&&**group));
-        if let Some([group, version, _]) = needed {
-            let name = GroupVersion::new(&**group, &**version).to_string();
+        let is_needed =
+            |([group, ..], is_on): &(&RowName, &bool)| !**is_on && NEEDED.contains(group);
+        if let Some(([group, version, _], _)) = changed.iter().find(is_needed) {
+            let name = GroupVersion::new(*group, *version).to_string();
             return Err(RuntimeConfigError::Needed(name));
         }
-        Ok(Self { text: text.to_owned(), off })
+        Ok(Self { text: text.to_owned(), changed })
     }
 }
 
@@ -236,7 +240,7 @@ mod tests {
     fn pairs_turn_resources_off() {
         let check = |text: &str, served: &[&str], unserved: &[&str]| {
             let config: RuntimeConfig = text.parse().unwrap();
-            let catalog = config.served(bootstrap::catalog());
+            let catalog = config.catalog(&[]);
             let has = |name: &&&str| {
                 let mut parts = name.split('/');
                 let mut next = || parts.next().unwrap();
@@ -253,9 +257,18 @@ mod tests {
             &["apps/v1/deployments"],
             &["apps/v1/replicasets"],
         );
-        check("api/beta=true,api/all,resource.k8s.io/v1beta1=false", &["apps/v1/deployments"], &[]);
+        let beta = "resource.k8s.io/v1beta1/resourceclaims";
+        let alpha = "admissionregistration.k8s.io/v1alpha1/mutatingadmissionpolicies";
+        check("", &[], &[beta, alpha]);
+        check("api/beta=true", &[beta], &[alpha]);
+        check("api/all", &[beta, alpha], &[]);
+        check("api/all,resource.k8s.io/v1beta1=false", &["apps/v1/deployments", alpha], &[beta]);
+        check("resource.k8s.io/v1beta1", &[beta], &["resource.k8s.io/v1beta2/resourceclaims"]);
+        check(&format!("{beta}=true"), &[beta], &["resource.k8s.io/v1beta1/deviceclasses"]);
         let config: RuntimeConfig = "apps/v1=false".parse().unwrap();
-        assert!(config.served(bootstrap::catalog()).group("apps").is_none());
+        assert!(config.catalog(&[]).group("apps").is_none());
+        let same: RuntimeConfig = "apps/v1,api/alpha=false".parse().unwrap();
+        assert!(Arc::ptr_eq(&same.catalog(&[]), &bootstrap::catalog()));
     }
 
     #[test]
@@ -276,8 +289,8 @@ mod tests {
             "invalid key apps/v1/Deployments: group/version/resource and resource is always lowercase plural, not \"Deployments\"",
         );
         check(
-            "resource.k8s.io/v1beta1=true",
-            "group version resource.k8s.io/v1beta1 is not served by setpoint: it has no beta and alpha versions",
+            "certificates.k8s.io/v1beta1=true",
+            "group version certificates.k8s.io/v1beta1 is not served by setpoint: it has no kinds of that version",
         );
         check("api/v1=false", "group version v1 cannot be turned off: setpoint needs it");
         check("v1=false", "group version v1 cannot be turned off: setpoint needs it");

@@ -18,6 +18,8 @@ pub(crate) struct Resource {
     pub(crate) singular: String,
     pub(crate) kind: String,
     pub(crate) namespaced: bool,
+    #[serde(default)]
+    pub(crate) deprecation: String,
     pub(crate) verbs: Vec<String>,
     #[serde(default)]
     pub(crate) short_names: Vec<String>,
@@ -330,8 +332,8 @@ fn rows(resources: &[Resource]) -> Result<String> {
         )?;
         writeln!(
             out,
-            "verbs: &{:?}, short_names: &{:?}, categories: &{:?}, generation: {}, subresources: &[",
-            row.verbs, row.short_names, row.categories, row.generation
+            "deprecation: {:?}, verbs: &{:?}, short_names: &{:?}, categories: &{:?}, generation: {}, subresources: &[",
+            row.deprecation, row.verbs, row.short_names, row.categories, row.generation
         )?;
         for sub in &row.subresources {
             writeln!(

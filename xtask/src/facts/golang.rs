@@ -24,6 +24,8 @@ enum Declared {
     Struct(Vec<Member>),
     /// `type ResourceList map[…]…`, `type Verbs []string`.
     Collection,
+    /// `type Rule = v1.Rule`: import path and name.
+    Alias(String, String),
     Scalar,
 }
 #[derive(Debug, Clone)]
@@ -116,7 +118,12 @@ fn parse(text: &str, package: &mut Package) {
         let Some(rest) = line.strip_prefix("type ") else { continue };
         let Some((name, form)) = rest.split_once(' ') else { continue };
         if form != "struct {" {
-            let kind = if form.starts_with("map[") || form.starts_with("[]") {
+            let other = form.strip_prefix("= ").and_then(|form| form.split_once('.'));
+            let kind = if let Some((path, ty)) =
+                other.and_then(|(alias, ty)| Some((imports.get(alias)?.clone(), ty.to_owned())))
+            {
+                Declared::Alias(path, ty)
+            } else if form.starts_with("map[") || form.starts_with("[]") {
                 Declared::Collection
             } else if form.starts_with("struct") {
                 Declared::Struct(Vec::new())
@@ -204,8 +211,14 @@ fn collect(
 ) -> Result<()> {
     anyhow::ensure!(depth < INLINE_MAX, "{path}.{ty} inlines too deep");
     load(sources, path, packages)?;
-    let Some(Declared::Struct(members)) = declared(packages, path, ty) else { return Ok(()) };
-    let members = members.clone();
+    let members = match declared(packages, path, ty) {
+        Some(Declared::Struct(members)) => members.clone(),
+        Some(Declared::Alias(path, ty)) => {
+            let (path, ty) = (path.clone(), ty.clone());
+            return collect(sources, &path, &ty, packages, out, protobuf, depth + 1);
+        }
+        _ => return Ok(()),
+    };
     for member in members {
         let owner = if member.path.is_empty() { path.to_owned() } else { member.path.clone() };
         let mut parts = member.json.split(',');

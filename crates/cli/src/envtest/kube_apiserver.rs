@@ -15,6 +15,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use setpoint::apiserver::GIT_VERSION;
 use setpoint::apiserver::listen::Pki;
 use setpoint::object::time::Clock;
+use setpoint::registry::RuntimeConfig;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -78,10 +79,11 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
         if matches!(name.as_str(), "feature-gates" | "runtime-config") {
             let pairs = parse_map(name, value)?;
             if name == "runtime-config" {
-                let (unserved, pairs): (Vec<_>, Vec<_>) =
-                    pairs.iter().partition(|(key, is_on)| *is_on && names_unstable(key));
+                let (unserved, pairs): (Vec<_>, Vec<_>) = pairs.iter().partition(|(key, is_on)| {
+                    *is_on && names_unstable(key) && !RuntimeConfig::knows(key)
+                });
                 if !unserved.is_empty() {
-                    let why = "setpoint has stable versions only";
+                    let why = "setpoint has no kinds of such a version";
                     translated.ignored.push((name.clone(), why.to_owned()));
                 }
                 served.extend(pairs.iter().map(|(key, is_on)| format!("{key}={is_on}")));
@@ -179,13 +181,10 @@ fn authorization_modes(given: &ParsedFlags, ignored: &mut Vec<(String, String)>)
     })
 }
 
-/// Whether a key of `--runtime-config` names versions that are not stable, among others perhaps.
+/// Whether a key of `--runtime-config` names a version that is not stable.
 fn names_unstable(key: &str) -> bool {
-    key == "api/all"
-        || key
-            .split('/')
-            .nth(1)
-            .is_some_and(|version| ["alpha", "beta"].iter().any(|word| version.contains(word)))
+    let version = key.split('/').nth(1).unwrap_or_default();
+    ["alpha", "beta"].iter().any(|word| version.contains(word))
 }
 
 /// Reads a map of `name=bool`.
@@ -512,7 +511,10 @@ mod tests {
         assert!(cbor.options.iter().any(|option| option == gate));
         let off = given("--feature-gates=AllAlpha=true,CBORServingAndStorage=false");
         assert!(off.options.iter().all(|option| option != gate));
-        assert!(why("--runtime-config=api/all=true").unwrap().contains("stable versions only"));
+        assert!(why("--runtime-config=x/v1beta1=true").unwrap().contains("no kinds of such"));
+        assert!(
+            given("--runtime-config=api/all").contains(&"--runtime-config=api/all=true".into())
+        );
         let off = given("--runtime-config=apps/v1=false,batch/v1/jobs,x/v1beta1=true");
         let option = "--runtime-config=apps/v1=false,batch/v1/jobs=true";
         assert!(off.options.iter().any(|given| given == option), "{:?}", off.options);

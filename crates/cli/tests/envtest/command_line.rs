@@ -56,7 +56,7 @@ fn flags_of_public_suites_are_accepted_and_those_without_effect_are_logged() {
         .flag("--enable-admission-plugins=NamespaceLifecycle,MutatingAdmissionWebhook")
         .flag("--disable-admission-plugins=")
         .flag("--feature-gates=WatchList=false,NoLongerThere=true")
-        .flag("--runtime-config=api/all=true")
+        .flag("--runtime-config=api/all=true,certificates.k8s.io/v1beta1=true")
         .flag("--service-cluster-ip-range=10.0.0.0/16")
         .flag("--advertise-address=127.0.0.1")
         .flag("--max-requests-inflight=0")
@@ -70,7 +70,7 @@ fn flags_of_public_suites_are_accepted_and_those_without_effect_are_logged() {
     let log = environment.api_server.log();
     for (flag, why) in [
         ("feature-gates", "CBORServingAndStorage is the only gate"),
-        ("runtime-config", "setpoint has stable versions only"),
+        ("runtime-config", "setpoint has no kinds of such a version"),
         ("delete-collection-workers", "it tunes a part"),
         ("v", "RUST_LOG"),
     ] {

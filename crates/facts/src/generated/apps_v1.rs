@@ -6,23 +6,23 @@ use crate::Type::{Bool, Int, IntOrString, List, Object, Ref, Str, Time};
 
 pub(crate) const CONTROLLER_REVISION: Definition = Definition { name: "io.k8s.api.apps.v1.ControllerRevision", ty: Object, required: &["revision"], atomic: false, kinds: &[("apps", "v1", "ControllerRevision")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("data", Ref(576), Null, 3).protobuf(&[2]),
+    field("data", Ref(730), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(565), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(719), Always, 2).protobuf(&[1]),
     field("revision", Int, Always, 4).format("int64").protobuf(&[3]),
 ], protobuf: &[3, 1, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const CONTROLLER_REVISION_LIST: Definition = Definition { name: "io.k8s.api.apps.v1.ControllerRevisionList", ty: Object, required: &["items"], atomic: false, kinds: &[("apps", "v1", "ControllerRevisionList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(35)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(71)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(562), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(716), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DAEMON_SET: Definition = Definition { name: "io.k8s.api.apps.v1.DaemonSet", ty: Object, required: &[], atomic: false, kinds: &[("apps", "v1", "DaemonSet")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(565), Always, 2).protobuf(&[1]),
-    field("spec", Ref(40), Always, 3).protobuf(&[2]),
-    field("status", Ref(41), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(719), Always, 2).protobuf(&[1]),
+    field("spec", Ref(76), Always, 3).protobuf(&[2]),
+    field("status", Ref(77), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const DAEMON_SET_CONDITION: Definition = Definition { name: "io.k8s.api.apps.v1.DaemonSetCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastTransitionTime", Time, Null, 2).protobuf(&[3]),
@@ -33,20 +33,20 @@ pub(crate) const DAEMON_SET_CONDITION: Definition = Definition { name: "io.k8s.a
 ], protobuf: &[4, 3, 0, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DAEMON_SET_LIST: Definition = Definition { name: "io.k8s.api.apps.v1.DaemonSetList", ty: Object, required: &["items"], atomic: false, kinds: &[("apps", "v1", "DaemonSetList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(37)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(73)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(562), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(716), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DAEMON_SET_SPEC: Definition = Definition { name: "io.k8s.api.apps.v1.DaemonSetSpec", ty: Object, required: &["selector", "template"], atomic: false, kinds: &[], format: "", fields: &[
     field("minReadySeconds", Int, Omitted, 3).format("int32").protobuf(&[4]),
     field("revisionHistoryLimit", Int, Pointer, 4).format("int32").protobuf(&[6]),
-    field("selector", Ref(560), Null, 0).protobuf(&[1]),
-    field("template", Ref(300), Always, 1).protobuf(&[2]),
-    field("updateStrategy", Ref(42), Always, 2).protobuf(&[3]),
+    field("selector", Ref(714), Null, 0).protobuf(&[1]),
+    field("template", Ref(342), Always, 1).protobuf(&[2]),
+    field("updateStrategy", Ref(78), Always, 2).protobuf(&[3]),
 ], protobuf: &[2, 3, 4, 0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DAEMON_SET_STATUS: Definition = Definition { name: "io.k8s.api.apps.v1.DaemonSetStatus", ty: Object, required: &["currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady"], atomic: false, kinds: &[], format: "", fields: &[
     field("collisionCount", Int, Pointer, 8).format("int32").protobuf(&[9]),
-    field("conditions", List(&Ref(38)), Omitted, 9).list("map", &["type"]).patch("merge", "type").protobuf(&[10]),
+    field("conditions", List(&Ref(74)), Omitted, 9).list("map", &["type"]).patch("merge", "type").protobuf(&[10]),
     field("currentNumberScheduled", Int, Always, 0).format("int32").protobuf(&[1]),
     field("desiredNumberScheduled", Int, Always, 2).format("int32").protobuf(&[3]),
     field("numberAvailable", Int, Omitted, 6).format("int32").protobuf(&[7]),
@@ -57,15 +57,15 @@ pub(crate) const DAEMON_SET_STATUS: Definition = Definition { name: "io.k8s.api.
     field("updatedNumberScheduled", Int, Omitted, 5).format("int32").protobuf(&[6]),
 ], protobuf: &[2, 5, 3, 6, 8, 9, 4, 7, 0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DAEMON_SET_UPDATE_STRATEGY: Definition = Definition { name: "io.k8s.api.apps.v1.DaemonSetUpdateStrategy", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("rollingUpdate", Ref(54), Pointer, 1).protobuf(&[2]),
+    field("rollingUpdate", Ref(90), Pointer, 1).protobuf(&[2]),
     field("type", Str, Omitted, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEPLOYMENT: Definition = Definition { name: "io.k8s.api.apps.v1.Deployment", ty: Object, required: &[], atomic: false, kinds: &[("apps", "v1", "Deployment")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(565), Always, 2).protobuf(&[1]),
-    field("spec", Ref(46), Always, 3).protobuf(&[2]),
-    field("status", Ref(47), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(719), Always, 2).protobuf(&[1]),
+    field("spec", Ref(82), Always, 3).protobuf(&[2]),
+    field("status", Ref(83), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEPLOYMENT_CONDITION: Definition = Definition { name: "io.k8s.api.apps.v1.DeploymentCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastTransitionTime", Time, Null, 3).protobuf(&[7]),
@@ -77,9 +77,9 @@ pub(crate) const DEPLOYMENT_CONDITION: Definition = Definition { name: "io.k8s.a
 ], protobuf: &[5, 4, 3, 2, 1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEPLOYMENT_LIST: Definition = Definition { name: "io.k8s.api.apps.v1.DeploymentList", ty: Object, required: &["items"], atomic: false, kinds: &[("apps", "v1", "DeploymentList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(43)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(79)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(562), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(716), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEPLOYMENT_SPEC: Definition = Definition { name: "io.k8s.api.apps.v1.DeploymentSpec", ty: Object, required: &["selector", "template"], atomic: false, kinds: &[], format: "", fields: &[
     field("minReadySeconds", Int, Omitted, 4).format("int32").protobuf(&[5]),
@@ -87,14 +87,14 @@ pub(crate) const DEPLOYMENT_SPEC: Definition = Definition { name: "io.k8s.api.ap
     field("progressDeadlineSeconds", Int, Pointer, 7).format("int32").protobuf(&[9]),
     field("replicas", Int, Pointer, 0).format("int32").protobuf(&[1]),
     field("revisionHistoryLimit", Int, Pointer, 5).format("int32").protobuf(&[6]),
-    field("selector", Ref(560), Null, 1).protobuf(&[2]),
-    field("strategy", Ref(48), Always, 3).patch("retainKeys", "").protobuf(&[4]),
-    field("template", Ref(300), Always, 2).protobuf(&[3]),
+    field("selector", Ref(714), Null, 1).protobuf(&[2]),
+    field("strategy", Ref(84), Always, 3).patch("retainKeys", "").protobuf(&[4]),
+    field("template", Ref(342), Always, 2).protobuf(&[3]),
 ], protobuf: &[3, 5, 7, 6, 0, 4, 1, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEPLOYMENT_STATUS: Definition = Definition { name: "io.k8s.api.apps.v1.DeploymentStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("availableReplicas", Int, Omitted, 4).format("int32").protobuf(&[4]),
     field("collisionCount", Int, Pointer, 8).format("int32").protobuf(&[8]),
-    field("conditions", List(&Ref(44)), Omitted, 7).list("map", &["type"]).patch("merge", "type").protobuf(&[6]),
+    field("conditions", List(&Ref(80)), Omitted, 7).list("map", &["type"]).patch("merge", "type").protobuf(&[6]),
     field("observedGeneration", Int, Omitted, 0).format("int64").protobuf(&[1]),
     field("readyReplicas", Int, Omitted, 3).format("int32").protobuf(&[7]),
     field("replicas", Int, Omitted, 1).format("int32").protobuf(&[2]),
@@ -103,15 +103,15 @@ pub(crate) const DEPLOYMENT_STATUS: Definition = Definition { name: "io.k8s.api.
     field("updatedReplicas", Int, Omitted, 2).format("int32").protobuf(&[3]),
 ], protobuf: &[3, 5, 8, 0, 7, 2, 4, 1, 6], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEPLOYMENT_STRATEGY: Definition = Definition { name: "io.k8s.api.apps.v1.DeploymentStrategy", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("rollingUpdate", Ref(55), Pointer, 1).protobuf(&[2]),
+    field("rollingUpdate", Ref(91), Pointer, 1).protobuf(&[2]),
     field("type", Str, Omitted, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const REPLICA_SET: Definition = Definition { name: "io.k8s.api.apps.v1.ReplicaSet", ty: Object, required: &[], atomic: false, kinds: &[("apps", "v1", "ReplicaSet")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(565), Always, 2).protobuf(&[1]),
-    field("spec", Ref(52), Always, 3).protobuf(&[2]),
-    field("status", Ref(53), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(719), Always, 2).protobuf(&[1]),
+    field("spec", Ref(88), Always, 3).protobuf(&[2]),
+    field("status", Ref(89), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const REPLICA_SET_CONDITION: Definition = Definition { name: "io.k8s.api.apps.v1.ReplicaSetCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastTransitionTime", Time, Null, 2).protobuf(&[3]),
@@ -122,19 +122,19 @@ pub(crate) const REPLICA_SET_CONDITION: Definition = Definition { name: "io.k8s.
 ], protobuf: &[4, 3, 0, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const REPLICA_SET_LIST: Definition = Definition { name: "io.k8s.api.apps.v1.ReplicaSetList", ty: Object, required: &["items"], atomic: false, kinds: &[("apps", "v1", "ReplicaSetList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(49)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(85)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(562), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(716), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const REPLICA_SET_SPEC: Definition = Definition { name: "io.k8s.api.apps.v1.ReplicaSetSpec", ty: Object, required: &["selector"], atomic: false, kinds: &[], format: "", fields: &[
     field("minReadySeconds", Int, Omitted, 1).format("int32").protobuf(&[4]),
     field("replicas", Int, Pointer, 0).format("int32").protobuf(&[1]),
-    field("selector", Ref(560), Null, 2).protobuf(&[2]),
-    field("template", Ref(300), Always, 3).protobuf(&[3]),
+    field("selector", Ref(714), Null, 2).protobuf(&[2]),
+    field("template", Ref(342), Always, 3).protobuf(&[3]),
 ], protobuf: &[1, 2, 3, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const REPLICA_SET_STATUS: Definition = Definition { name: "io.k8s.api.apps.v1.ReplicaSetStatus", ty: Object, required: &["replicas"], atomic: false, kinds: &[], format: "", fields: &[
     field("availableReplicas", Int, Omitted, 3).format("int32").protobuf(&[5]),
-    field("conditions", List(&Ref(50)), Omitted, 6).list("map", &["type"]).patch("merge", "type").protobuf(&[6]),
+    field("conditions", List(&Ref(86)), Omitted, 6).list("map", &["type"]).patch("merge", "type").protobuf(&[6]),
     field("fullyLabeledReplicas", Int, Omitted, 1).format("int32").protobuf(&[2]),
     field("observedGeneration", Int, Omitted, 5).format("int64").protobuf(&[3]),
     field("readyReplicas", Int, Omitted, 2).format("int32").protobuf(&[4]),
@@ -156,9 +156,9 @@ pub(crate) const ROLLING_UPDATE_STATEFUL_SET_STRATEGY: Definition = Definition {
 pub(crate) const STATEFUL_SET: Definition = Definition { name: "io.k8s.api.apps.v1.StatefulSet", ty: Object, required: &[], atomic: false, kinds: &[("apps", "v1", "StatefulSet")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(565), Always, 2).protobuf(&[1]),
-    field("spec", Ref(62), Always, 3).protobuf(&[2]),
-    field("status", Ref(63), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(719), Always, 2).protobuf(&[1]),
+    field("spec", Ref(98), Always, 3).protobuf(&[2]),
+    field("status", Ref(99), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const STATEFUL_SET_CONDITION: Definition = Definition { name: "io.k8s.api.apps.v1.StatefulSetCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastTransitionTime", Time, Null, 2).protobuf(&[3]),
@@ -169,9 +169,9 @@ pub(crate) const STATEFUL_SET_CONDITION: Definition = Definition { name: "io.k8s
 ], protobuf: &[4, 3, 0, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const STATEFUL_SET_LIST: Definition = Definition { name: "io.k8s.api.apps.v1.StatefulSetList", ty: Object, required: &["items"], atomic: false, kinds: &[("apps", "v1", "StatefulSetList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(57)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(93)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(562), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(716), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const STATEFUL_SET_ORDINALS: Definition = Definition { name: "io.k8s.api.apps.v1.StatefulSetOrdinals", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("start", Int, Always, 0).format("int32").protobuf(&[1]),
@@ -182,21 +182,21 @@ pub(crate) const STATEFUL_SET_PERSISTENT_VOLUME_CLAIM_RETENTION_POLICY: Definiti
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const STATEFUL_SET_SPEC: Definition = Definition { name: "io.k8s.api.apps.v1.StatefulSetSpec", ty: Object, required: &["selector", "template"], atomic: false, kinds: &[], format: "", fields: &[
     field("minReadySeconds", Int, Omitted, 8).format("int32").protobuf(&[9]),
-    field("ordinals", Ref(60), Pointer, 10).protobuf(&[11]),
-    field("persistentVolumeClaimRetentionPolicy", Ref(61), Pointer, 9).protobuf(&[10]),
+    field("ordinals", Ref(96), Pointer, 10).protobuf(&[11]),
+    field("persistentVolumeClaimRetentionPolicy", Ref(97), Pointer, 9).protobuf(&[10]),
     field("podManagementPolicy", Str, Omitted, 5).protobuf(&[6]),
     field("replicas", Int, Pointer, 0).format("int32").protobuf(&[1]),
     field("revisionHistoryLimit", Int, Pointer, 7).format("int32").protobuf(&[8]),
-    field("selector", Ref(560), Null, 1).protobuf(&[2]),
+    field("selector", Ref(714), Null, 1).protobuf(&[2]),
     field("serviceName", Str, Always, 4).protobuf(&[5]),
-    field("template", Ref(300), Always, 2).protobuf(&[3]),
-    field("updateStrategy", Ref(64), Always, 6).protobuf(&[7]),
-    field("volumeClaimTemplates", List(&Ref(267)), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
+    field("template", Ref(342), Always, 2).protobuf(&[3]),
+    field("updateStrategy", Ref(100), Always, 6).protobuf(&[7]),
+    field("volumeClaimTemplates", List(&Ref(309)), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
 ], protobuf: &[4, 6, 8, 10, 7, 3, 9, 5, 0, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const STATEFUL_SET_STATUS: Definition = Definition { name: "io.k8s.api.apps.v1.StatefulSetStatus", ty: Object, required: &["replicas"], atomic: false, kinds: &[], format: "", fields: &[
     field("availableReplicas", Int, Always, 9).format("int32").protobuf(&[11]),
     field("collisionCount", Int, Pointer, 7).format("int32").protobuf(&[9]),
-    field("conditions", List(&Ref(58)), Omitted, 8).list("map", &["type"]).patch("merge", "type").protobuf(&[10]),
+    field("conditions", List(&Ref(94)), Omitted, 8).list("map", &["type"]).patch("merge", "type").protobuf(&[10]),
     field("currentReplicas", Int, Omitted, 3).format("int32").protobuf(&[4]),
     field("currentRevision", Str, Omitted, 5).protobuf(&[6]),
     field("observedGeneration", Int, Omitted, 0).format("int64").protobuf(&[1]),
@@ -206,6 +206,6 @@ pub(crate) const STATEFUL_SET_STATUS: Definition = Definition { name: "io.k8s.ap
     field("updatedReplicas", Int, Omitted, 4).format("int32").protobuf(&[5]),
 ], protobuf: &[5, 7, 6, 3, 9, 4, 8, 1, 2, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const STATEFUL_SET_UPDATE_STRATEGY: Definition = Definition { name: "io.k8s.api.apps.v1.StatefulSetUpdateStrategy", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("rollingUpdate", Ref(56), Pointer, 1).protobuf(&[2]),
+    field("rollingUpdate", Ref(92), Pointer, 1).protobuf(&[2]),
     field("type", Str, Omitted, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();

@@ -13,22 +13,22 @@ pub(crate) const BOUND_OBJECT_REFERENCE: Definition = Definition { name: "io.k8s
 pub(crate) const SELF_SUBJECT_REVIEW: Definition = Definition { name: "io.k8s.api.authentication.v1.SelfSubjectReview", ty: Object, required: &[], atomic: false, kinds: &[("authentication.k8s.io", "v1", "SelfSubjectReview")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(565), Always, 2).protobuf(&[1]),
-    field("status", Ref(67), Always, 3).protobuf(&[2]),
+    field("metadata", Ref(719), Always, 2).protobuf(&[1]),
+    field("status", Ref(103), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const SELF_SUBJECT_REVIEW_STATUS: Definition = Definition { name: "io.k8s.api.authentication.v1.SelfSubjectReviewStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("userInfo", Ref(74), Always, 0).protobuf(&[1]),
+    field("userInfo", Ref(110), Always, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const TOKEN_REQUEST: Definition = Definition { name: "io.k8s.api.authentication.v1.TokenRequest", ty: Object, required: &[], atomic: false, kinds: &[("authentication.k8s.io", "v1", "TokenRequest")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(565), Always, 2).protobuf(&[1]),
-    field("spec", Ref(69), Always, 3).protobuf(&[2]),
-    field("status", Ref(70), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(719), Always, 2).protobuf(&[1]),
+    field("spec", Ref(105), Always, 3).protobuf(&[2]),
+    field("status", Ref(106), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const TOKEN_REQUEST_SPEC: Definition = Definition { name: "io.k8s.api.authentication.v1.TokenRequestSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("audiences", List(&Str), Null, 0).list("atomic", &[]).protobuf(&[1]),
-    field("boundObjectRef", Ref(65), Null, 2).protobuf(&[3]),
+    field("boundObjectRef", Ref(101), Null, 2).protobuf(&[3]),
     field("expirationSeconds", Int, Null, 1).format("int64").protobuf(&[4]),
 ], protobuf: &[0, 1, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const TOKEN_REQUEST_STATUS: Definition = Definition { name: "io.k8s.api.authentication.v1.TokenRequestStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
@@ -38,9 +38,9 @@ pub(crate) const TOKEN_REQUEST_STATUS: Definition = Definition { name: "io.k8s.a
 pub(crate) const TOKEN_REVIEW: Definition = Definition { name: "io.k8s.api.authentication.v1.TokenReview", ty: Object, required: &["spec"], atomic: false, kinds: &[("authentication.k8s.io", "v1", "TokenReview")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(565), Always, 2).protobuf(&[1]),
-    field("spec", Ref(72), Always, 3).protobuf(&[2]),
-    field("status", Ref(73), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(719), Always, 2).protobuf(&[1]),
+    field("spec", Ref(108), Always, 3).protobuf(&[2]),
+    field("status", Ref(109), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const TOKEN_REVIEW_SPEC: Definition = Definition { name: "io.k8s.api.authentication.v1.TokenReviewSpec", ty: Object, required: &["token"], atomic: false, kinds: &[], format: "", fields: &[
     field("audiences", List(&Str), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
@@ -50,7 +50,7 @@ pub(crate) const TOKEN_REVIEW_STATUS: Definition = Definition { name: "io.k8s.ap
     field("audiences", List(&Str), Omitted, 2).list("atomic", &[]).protobuf(&[4]),
     field("authenticated", Bool, Omitted, 0).protobuf(&[1]),
     field("error", Str, Omitted, 3).protobuf(&[3]),
-    field("user", Ref(74), Always, 1).protobuf(&[2]),
+    field("user", Ref(110), Always, 1).protobuf(&[2]),
 ], protobuf: &[1, 3, 2, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const USER_INFO: Definition = Definition { name: "io.k8s.api.authentication.v1.UserInfo", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("extra", Map(&List(&Str)), Omitted, 3).protobuf(&[4]),

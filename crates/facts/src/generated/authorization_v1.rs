@@ -6,18 +6,18 @@ use crate::Type::{Bool, List, Map, Object, Ref, Str};
 
 pub(crate) const FIELD_SELECTOR_ATTRIBUTES: Definition = Definition { name: "io.k8s.api.authorization.v1.FieldSelectorAttributes", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("rawSelector", Str, Omitted, 0).protobuf(&[1]),
-    field("requirements", List(&Ref(556)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("requirements", List(&Ref(710)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const LABEL_SELECTOR_ATTRIBUTES: Definition = Definition { name: "io.k8s.api.authorization.v1.LabelSelectorAttributes", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("rawSelector", Str, Omitted, 0).protobuf(&[1]),
-    field("requirements", List(&Ref(561)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("requirements", List(&Ref(715)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const LOCAL_SUBJECT_ACCESS_REVIEW: Definition = Definition { name: "io.k8s.api.authorization.v1.LocalSubjectAccessReview", ty: Object, required: &["spec"], atomic: false, kinds: &[("authorization.k8s.io", "v1", "LocalSubjectAccessReview")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(565), Always, 2).protobuf(&[1]),
-    field("spec", Ref(87), Always, 3).protobuf(&[2]),
-    field("status", Ref(88), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(719), Always, 2).protobuf(&[1]),
+    field("spec", Ref(123), Always, 3).protobuf(&[2]),
+    field("status", Ref(124), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const NON_RESOURCE_ATTRIBUTES: Definition = Definition { name: "io.k8s.api.authorization.v1.NonResourceAttributes", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("path", Str, Omitted, 0).protobuf(&[1]),
@@ -28,9 +28,9 @@ pub(crate) const NON_RESOURCE_RULE: Definition = Definition { name: "io.k8s.api.
     field("verbs", List(&Str), Null, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_ATTRIBUTES: Definition = Definition { name: "io.k8s.api.authorization.v1.ResourceAttributes", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("fieldSelector", Ref(75), Pointer, 7).protobuf(&[8]),
+    field("fieldSelector", Ref(111), Pointer, 7).protobuf(&[8]),
     field("group", Str, Omitted, 2).protobuf(&[3]),
-    field("labelSelector", Ref(76), Pointer, 8).protobuf(&[9]),
+    field("labelSelector", Ref(112), Pointer, 8).protobuf(&[9]),
     field("name", Str, Omitted, 6).protobuf(&[7]),
     field("namespace", Str, Omitted, 0).protobuf(&[1]),
     field("resource", Str, Omitted, 4).protobuf(&[5]),
@@ -47,20 +47,20 @@ pub(crate) const RESOURCE_RULE: Definition = Definition { name: "io.k8s.api.auth
 pub(crate) const SELF_SUBJECT_ACCESS_REVIEW: Definition = Definition { name: "io.k8s.api.authorization.v1.SelfSubjectAccessReview", ty: Object, required: &["spec"], atomic: false, kinds: &[("authorization.k8s.io", "v1", "SelfSubjectAccessReview")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(565), Always, 2).protobuf(&[1]),
-    field("spec", Ref(83), Always, 3).protobuf(&[2]),
-    field("status", Ref(88), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(719), Always, 2).protobuf(&[1]),
+    field("spec", Ref(119), Always, 3).protobuf(&[2]),
+    field("status", Ref(124), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const SELF_SUBJECT_ACCESS_REVIEW_SPEC: Definition = Definition { name: "io.k8s.api.authorization.v1.SelfSubjectAccessReviewSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("nonResourceAttributes", Ref(78), Pointer, 1).protobuf(&[2]),
-    field("resourceAttributes", Ref(80), Pointer, 0).protobuf(&[1]),
+    field("nonResourceAttributes", Ref(114), Pointer, 1).protobuf(&[2]),
+    field("resourceAttributes", Ref(116), Pointer, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const SELF_SUBJECT_RULES_REVIEW: Definition = Definition { name: "io.k8s.api.authorization.v1.SelfSubjectRulesReview", ty: Object, required: &["spec"], atomic: false, kinds: &[("authorization.k8s.io", "v1", "SelfSubjectRulesReview")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(565), Always, 2).protobuf(&[1]),
-    field("spec", Ref(85), Always, 3).protobuf(&[2]),
-    field("status", Ref(89), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(719), Always, 2).protobuf(&[1]),
+    field("spec", Ref(121), Always, 3).protobuf(&[2]),
+    field("status", Ref(125), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const SELF_SUBJECT_RULES_REVIEW_SPEC: Definition = Definition { name: "io.k8s.api.authorization.v1.SelfSubjectRulesReviewSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("namespace", Str, Omitted, 0).protobuf(&[1]),
@@ -68,15 +68,15 @@ pub(crate) const SELF_SUBJECT_RULES_REVIEW_SPEC: Definition = Definition { name:
 pub(crate) const SUBJECT_ACCESS_REVIEW: Definition = Definition { name: "io.k8s.api.authorization.v1.SubjectAccessReview", ty: Object, required: &["spec"], atomic: false, kinds: &[("authorization.k8s.io", "v1", "SubjectAccessReview")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(565), Always, 2).protobuf(&[1]),
-    field("spec", Ref(87), Always, 3).protobuf(&[2]),
-    field("status", Ref(88), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(719), Always, 2).protobuf(&[1]),
+    field("spec", Ref(123), Always, 3).protobuf(&[2]),
+    field("status", Ref(124), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const SUBJECT_ACCESS_REVIEW_SPEC: Definition = Definition { name: "io.k8s.api.authorization.v1.SubjectAccessReviewSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("extra", Map(&List(&Str)), Omitted, 4).protobuf(&[5]),
     field("groups", List(&Str), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
-    field("nonResourceAttributes", Ref(78), Pointer, 1).protobuf(&[2]),
-    field("resourceAttributes", Ref(80), Pointer, 0).protobuf(&[1]),
+    field("nonResourceAttributes", Ref(114), Pointer, 1).protobuf(&[2]),
+    field("resourceAttributes", Ref(116), Pointer, 0).protobuf(&[1]),
     field("uid", Str, Omitted, 5).protobuf(&[6]),
     field("user", Str, Omitted, 2).protobuf(&[3]),
 ], protobuf: &[3, 2, 5, 1, 0, 4], lookup: Lookup::NONE }.indexed();
@@ -89,6 +89,6 @@ pub(crate) const SUBJECT_ACCESS_REVIEW_STATUS: Definition = Definition { name: "
 pub(crate) const SUBJECT_RULES_REVIEW_STATUS: Definition = Definition { name: "io.k8s.api.authorization.v1.SubjectRulesReviewStatus", ty: Object, required: &["resourceRules", "nonResourceRules", "incomplete"], atomic: false, kinds: &[], format: "", fields: &[
     field("evaluationError", Str, Omitted, 3).protobuf(&[4]),
     field("incomplete", Bool, Always, 2).protobuf(&[3]),
-    field("nonResourceRules", List(&Ref(79)), Null, 1).list("atomic", &[]).protobuf(&[2]),
-    field("resourceRules", List(&Ref(81)), Null, 0).list("atomic", &[]).protobuf(&[1]),
+    field("nonResourceRules", List(&Ref(115)), Null, 1).list("atomic", &[]).protobuf(&[2]),
+    field("resourceRules", List(&Ref(117)), Null, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[3, 2, 1, 0], lookup: Lookup::NONE }.indexed();

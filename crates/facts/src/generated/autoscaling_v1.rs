@@ -12,20 +12,20 @@ pub(crate) const CROSS_VERSION_OBJECT_REFERENCE: Definition = Definition { name:
 pub(crate) const HORIZONTAL_POD_AUTOSCALER: Definition = Definition { name: "io.k8s.api.autoscaling.v1.HorizontalPodAutoscaler", ty: Object, required: &["spec"], atomic: false, kinds: &[("autoscaling", "v1", "HorizontalPodAutoscaler")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(565), Always, 2).protobuf(&[1]),
-    field("spec", Ref(93), Always, 3).protobuf(&[2]),
-    field("status", Ref(94), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(719), Always, 2).protobuf(&[1]),
+    field("spec", Ref(129), Always, 3).protobuf(&[2]),
+    field("status", Ref(130), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const HORIZONTAL_POD_AUTOSCALER_LIST: Definition = Definition { name: "io.k8s.api.autoscaling.v1.HorizontalPodAutoscalerList", ty: Object, required: &["items"], atomic: false, kinds: &[("autoscaling", "v1", "HorizontalPodAutoscalerList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(91)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(127)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(562), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(716), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const HORIZONTAL_POD_AUTOSCALER_SPEC: Definition = Definition { name: "io.k8s.api.autoscaling.v1.HorizontalPodAutoscalerSpec", ty: Object, required: &["scaleTargetRef", "maxReplicas"], atomic: false, kinds: &[], format: "", fields: &[
     field("maxReplicas", Int, Always, 2).format("int32").protobuf(&[3]),
     field("minReplicas", Int, Pointer, 1).format("int32").protobuf(&[2]),
-    field("scaleTargetRef", Ref(90), Always, 0).protobuf(&[1]),
+    field("scaleTargetRef", Ref(126), Always, 0).protobuf(&[1]),
     field("targetCPUUtilizationPercentage", Int, Pointer, 3).format("int32").protobuf(&[4]),
 ], protobuf: &[2, 1, 0, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const HORIZONTAL_POD_AUTOSCALER_STATUS: Definition = Definition { name: "io.k8s.api.autoscaling.v1.HorizontalPodAutoscalerStatus", ty: Object, required: &["currentReplicas", "desiredReplicas"], atomic: false, kinds: &[], format: "", fields: &[
@@ -38,9 +38,9 @@ pub(crate) const HORIZONTAL_POD_AUTOSCALER_STATUS: Definition = Definition { nam
 pub(crate) const SCALE: Definition = Definition { name: "io.k8s.api.autoscaling.v1.Scale", ty: Object, required: &[], atomic: false, kinds: &[("autoscaling", "v1", "Scale")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(565), Always, 2).protobuf(&[1]),
-    field("spec", Ref(96), Always, 3).protobuf(&[2]),
-    field("status", Ref(97), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(719), Always, 2).protobuf(&[1]),
+    field("spec", Ref(132), Always, 3).protobuf(&[2]),
+    field("status", Ref(133), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const SCALE_SPEC: Definition = Definition { name: "io.k8s.api.autoscaling.v1.ScaleSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("replicas", Int, Omitted, 0).format("int32").protobuf(&[1]),

@@ -7,11 +7,11 @@ use crate::Type::{Int, List, Object, Quantity, Ref, Str, Time};
 pub(crate) const CONTAINER_RESOURCE_METRIC_SOURCE: Definition = Definition { name: "io.k8s.api.autoscaling.v2.ContainerResourceMetricSource", ty: Object, required: &["name", "target", "container"], atomic: false, kinds: &[], format: "", fields: &[
     field("container", Str, Always, 2).protobuf(&[3]),
     field("name", Str, Always, 0).protobuf(&[1]),
-    field("target", Ref(114), Always, 1).protobuf(&[2]),
+    field("target", Ref(150), Always, 1).protobuf(&[2]),
 ], protobuf: &[1, 2, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const CONTAINER_RESOURCE_METRIC_STATUS: Definition = Definition { name: "io.k8s.api.autoscaling.v2.ContainerResourceMetricStatus", ty: Object, required: &["name", "current", "container"], atomic: false, kinds: &[], format: "", fields: &[
     field("container", Str, Always, 2).protobuf(&[3]),
-    field("current", Ref(115), Always, 1).protobuf(&[2]),
+    field("current", Ref(151), Always, 1).protobuf(&[2]),
     field("name", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[2, 1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const CROSS_VERSION_OBJECT_REFERENCE: Definition = Definition { name: "io.k8s.api.autoscaling.v2.CrossVersionObjectReference", ty: Object, required: &["kind", "name"], atomic: false, kinds: &[], format: "", fields: &[
@@ -20,12 +20,12 @@ pub(crate) const CROSS_VERSION_OBJECT_REFERENCE: Definition = Definition { name:
     field("name", Str, Always, 1).protobuf(&[2]),
 ], protobuf: &[1, 2, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const EXTERNAL_METRIC_SOURCE: Definition = Definition { name: "io.k8s.api.autoscaling.v2.ExternalMetricSource", ty: Object, required: &["metric", "target"], atomic: false, kinds: &[], format: "", fields: &[
-    field("metric", Ref(111), Always, 0).protobuf(&[1]),
-    field("target", Ref(114), Always, 1).protobuf(&[2]),
+    field("metric", Ref(147), Always, 0).protobuf(&[1]),
+    field("target", Ref(150), Always, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const EXTERNAL_METRIC_STATUS: Definition = Definition { name: "io.k8s.api.autoscaling.v2.ExternalMetricStatus", ty: Object, required: &["metric", "current"], atomic: false, kinds: &[], format: "", fields: &[
-    field("current", Ref(115), Always, 1).protobuf(&[2]),
-    field("metric", Ref(111), Always, 0).protobuf(&[1]),
+    field("current", Ref(151), Always, 1).protobuf(&[2]),
+    field("metric", Ref(147), Always, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const HPA_SCALING_POLICY: Definition = Definition { name: "io.k8s.api.autoscaling.v2.HPAScalingPolicy", ty: Object, required: &["type", "value", "periodSeconds"], atomic: false, kinds: &[], format: "", fields: &[
     field("periodSeconds", Int, Always, 2).format("int32").protobuf(&[3]),
@@ -33,7 +33,7 @@ pub(crate) const HPA_SCALING_POLICY: Definition = Definition { name: "io.k8s.api
     field("value", Int, Always, 1).format("int32").protobuf(&[2]),
 ], protobuf: &[1, 2, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const HPA_SCALING_RULES: Definition = Definition { name: "io.k8s.api.autoscaling.v2.HPAScalingRules", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("policies", List(&Ref(103)), Omitted, 2).list("atomic", &[]).protobuf(&[2]),
+    field("policies", List(&Ref(139)), Omitted, 2).list("atomic", &[]).protobuf(&[2]),
     field("selectPolicy", Str, Pointer, 1).protobuf(&[1]),
     field("stabilizationWindowSeconds", Int, Pointer, 0).format("int32").protobuf(&[3]),
     field("tolerance", Quantity, Pointer, 3).protobuf(&[4]),
@@ -41,13 +41,13 @@ pub(crate) const HPA_SCALING_RULES: Definition = Definition { name: "io.k8s.api.
 pub(crate) const HORIZONTAL_POD_AUTOSCALER: Definition = Definition { name: "io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler", ty: Object, required: &["spec"], atomic: false, kinds: &[("autoscaling", "v2", "HorizontalPodAutoscaler")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(565), Always, 2).protobuf(&[1]),
-    field("spec", Ref(109), Always, 3).protobuf(&[2]),
-    field("status", Ref(110), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(719), Always, 2).protobuf(&[1]),
+    field("spec", Ref(145), Always, 3).protobuf(&[2]),
+    field("status", Ref(146), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const HORIZONTAL_POD_AUTOSCALER_BEHAVIOR: Definition = Definition { name: "io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerBehavior", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("scaleDown", Ref(104), Pointer, 1).protobuf(&[2]),
-    field("scaleUp", Ref(104), Pointer, 0).protobuf(&[1]),
+    field("scaleDown", Ref(140), Pointer, 1).protobuf(&[2]),
+    field("scaleUp", Ref(140), Pointer, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const HORIZONTAL_POD_AUTOSCALER_CONDITION: Definition = Definition { name: "io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastTransitionTime", Time, Null, 2).protobuf(&[3]),
@@ -58,20 +58,20 @@ pub(crate) const HORIZONTAL_POD_AUTOSCALER_CONDITION: Definition = Definition { 
 ], protobuf: &[4, 3, 0, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const HORIZONTAL_POD_AUTOSCALER_LIST: Definition = Definition { name: "io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerList", ty: Object, required: &["items"], atomic: false, kinds: &[("autoscaling", "v2", "HorizontalPodAutoscalerList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(105)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(141)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(562), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(716), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const HORIZONTAL_POD_AUTOSCALER_SPEC: Definition = Definition { name: "io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerSpec", ty: Object, required: &["scaleTargetRef", "maxReplicas"], atomic: false, kinds: &[], format: "", fields: &[
-    field("behavior", Ref(106), Pointer, 4).protobuf(&[5]),
+    field("behavior", Ref(142), Pointer, 4).protobuf(&[5]),
     field("maxReplicas", Int, Always, 2).format("int32").protobuf(&[3]),
-    field("metrics", List(&Ref(112)), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
+    field("metrics", List(&Ref(148)), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
     field("minReplicas", Int, Pointer, 1).format("int32").protobuf(&[2]),
-    field("scaleTargetRef", Ref(100), Always, 0).protobuf(&[1]),
+    field("scaleTargetRef", Ref(136), Always, 0).protobuf(&[1]),
 ], protobuf: &[4, 3, 1, 2, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const HORIZONTAL_POD_AUTOSCALER_STATUS: Definition = Definition { name: "io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerStatus", ty: Object, required: &["desiredReplicas"], atomic: false, kinds: &[], format: "", fields: &[
-    field("conditions", List(&Ref(107)), Omitted, 5).list("map", &["type"]).patch("merge", "type").protobuf(&[6]),
-    field("currentMetrics", List(&Ref(113)), Null, 4).list("atomic", &[]).protobuf(&[5]),
+    field("conditions", List(&Ref(143)), Omitted, 5).list("map", &["type"]).patch("merge", "type").protobuf(&[6]),
+    field("currentMetrics", List(&Ref(149)), Null, 4).list("atomic", &[]).protobuf(&[5]),
     field("currentReplicas", Int, Omitted, 2).format("int32").protobuf(&[3]),
     field("desiredReplicas", Int, Always, 3).format("int32").protobuf(&[4]),
     field("lastScaleTime", Time, Pointer, 1).protobuf(&[2]),
@@ -79,22 +79,22 @@ pub(crate) const HORIZONTAL_POD_AUTOSCALER_STATUS: Definition = Definition { nam
 ], protobuf: &[5, 4, 2, 3, 1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const METRIC_IDENTIFIER: Definition = Definition { name: "io.k8s.api.autoscaling.v2.MetricIdentifier", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),
-    field("selector", Ref(560), Pointer, 1).protobuf(&[2]),
+    field("selector", Ref(714), Pointer, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const METRIC_SPEC: Definition = Definition { name: "io.k8s.api.autoscaling.v2.MetricSpec", ty: Object, required: &["type"], atomic: false, kinds: &[], format: "", fields: &[
-    field("containerResource", Ref(98), Pointer, 4).protobuf(&[7]),
-    field("external", Ref(101), Pointer, 5).protobuf(&[5]),
-    field("object", Ref(116), Pointer, 1).protobuf(&[2]),
-    field("pods", Ref(118), Pointer, 2).protobuf(&[3]),
-    field("resource", Ref(120), Pointer, 3).protobuf(&[4]),
+    field("containerResource", Ref(134), Pointer, 4).protobuf(&[7]),
+    field("external", Ref(137), Pointer, 5).protobuf(&[5]),
+    field("object", Ref(152), Pointer, 1).protobuf(&[2]),
+    field("pods", Ref(154), Pointer, 2).protobuf(&[3]),
+    field("resource", Ref(156), Pointer, 3).protobuf(&[4]),
     field("type", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[5, 2, 3, 4, 1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const METRIC_STATUS: Definition = Definition { name: "io.k8s.api.autoscaling.v2.MetricStatus", ty: Object, required: &["type"], atomic: false, kinds: &[], format: "", fields: &[
-    field("containerResource", Ref(99), Pointer, 4).protobuf(&[7]),
-    field("external", Ref(102), Pointer, 5).protobuf(&[5]),
-    field("object", Ref(117), Pointer, 1).protobuf(&[2]),
-    field("pods", Ref(119), Pointer, 2).protobuf(&[3]),
-    field("resource", Ref(121), Pointer, 3).protobuf(&[4]),
+    field("containerResource", Ref(135), Pointer, 4).protobuf(&[7]),
+    field("external", Ref(138), Pointer, 5).protobuf(&[5]),
+    field("object", Ref(153), Pointer, 1).protobuf(&[2]),
+    field("pods", Ref(155), Pointer, 2).protobuf(&[3]),
+    field("resource", Ref(157), Pointer, 3).protobuf(&[4]),
     field("type", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[5, 2, 3, 4, 1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const METRIC_TARGET: Definition = Definition { name: "io.k8s.api.autoscaling.v2.MetricTarget", ty: Object, required: &["type"], atomic: false, kinds: &[], format: "", fields: &[
@@ -109,28 +109,28 @@ pub(crate) const METRIC_VALUE_STATUS: Definition = Definition { name: "io.k8s.ap
     field("value", Quantity, Pointer, 0).protobuf(&[1]),
 ], protobuf: &[2, 1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const OBJECT_METRIC_SOURCE: Definition = Definition { name: "io.k8s.api.autoscaling.v2.ObjectMetricSource", ty: Object, required: &["describedObject", "target", "metric"], atomic: false, kinds: &[], format: "", fields: &[
-    field("describedObject", Ref(100), Always, 0).protobuf(&[1]),
-    field("metric", Ref(111), Always, 2).protobuf(&[3]),
-    field("target", Ref(114), Always, 1).protobuf(&[2]),
+    field("describedObject", Ref(136), Always, 0).protobuf(&[1]),
+    field("metric", Ref(147), Always, 2).protobuf(&[3]),
+    field("target", Ref(150), Always, 1).protobuf(&[2]),
 ], protobuf: &[0, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const OBJECT_METRIC_STATUS: Definition = Definition { name: "io.k8s.api.autoscaling.v2.ObjectMetricStatus", ty: Object, required: &["metric", "current", "describedObject"], atomic: false, kinds: &[], format: "", fields: &[
-    field("current", Ref(115), Always, 1).protobuf(&[2]),
-    field("describedObject", Ref(100), Always, 2).protobuf(&[3]),
-    field("metric", Ref(111), Always, 0).protobuf(&[1]),
+    field("current", Ref(151), Always, 1).protobuf(&[2]),
+    field("describedObject", Ref(136), Always, 2).protobuf(&[3]),
+    field("metric", Ref(147), Always, 0).protobuf(&[1]),
 ], protobuf: &[2, 0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const PODS_METRIC_SOURCE: Definition = Definition { name: "io.k8s.api.autoscaling.v2.PodsMetricSource", ty: Object, required: &["metric", "target"], atomic: false, kinds: &[], format: "", fields: &[
-    field("metric", Ref(111), Always, 0).protobuf(&[1]),
-    field("target", Ref(114), Always, 1).protobuf(&[2]),
+    field("metric", Ref(147), Always, 0).protobuf(&[1]),
+    field("target", Ref(150), Always, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const PODS_METRIC_STATUS: Definition = Definition { name: "io.k8s.api.autoscaling.v2.PodsMetricStatus", ty: Object, required: &["metric", "current"], atomic: false, kinds: &[], format: "", fields: &[
-    field("current", Ref(115), Always, 1).protobuf(&[2]),
-    field("metric", Ref(111), Always, 0).protobuf(&[1]),
+    field("current", Ref(151), Always, 1).protobuf(&[2]),
+    field("metric", Ref(147), Always, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_METRIC_SOURCE: Definition = Definition { name: "io.k8s.api.autoscaling.v2.ResourceMetricSource", ty: Object, required: &["name", "target"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),
-    field("target", Ref(114), Always, 1).protobuf(&[2]),
+    field("target", Ref(150), Always, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_METRIC_STATUS: Definition = Definition { name: "io.k8s.api.autoscaling.v2.ResourceMetricStatus", ty: Object, required: &["name", "current"], atomic: false, kinds: &[], format: "", fields: &[
-    field("current", Ref(115), Always, 1).protobuf(&[2]),
+    field("current", Ref(151), Always, 1).protobuf(&[2]),
     field("name", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();

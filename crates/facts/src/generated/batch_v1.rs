@@ -7,20 +7,20 @@ use crate::Type::{Bool, Int, List, Object, Ref, Str, Time};
 pub(crate) const CRON_JOB: Definition = Definition { name: "io.k8s.api.batch.v1.CronJob", ty: Object, required: &["spec"], atomic: false, kinds: &[("batch", "v1", "CronJob")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(565), Always, 2).protobuf(&[1]),
-    field("spec", Ref(124), Always, 3).protobuf(&[2]),
-    field("status", Ref(125), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(719), Always, 2).protobuf(&[1]),
+    field("spec", Ref(160), Always, 3).protobuf(&[2]),
+    field("status", Ref(161), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const CRON_JOB_LIST: Definition = Definition { name: "io.k8s.api.batch.v1.CronJobList", ty: Object, required: &["items"], atomic: false, kinds: &[("batch", "v1", "CronJobList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(122)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(158)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(562), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(716), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const CRON_JOB_SPEC: Definition = Definition { name: "io.k8s.api.batch.v1.CronJobSpec", ty: Object, required: &["schedule", "jobTemplate"], atomic: false, kinds: &[], format: "", fields: &[
     field("concurrencyPolicy", Str, Omitted, 3).protobuf(&[3]),
     field("failedJobsHistoryLimit", Int, Pointer, 7).format("int32").protobuf(&[7]),
-    field("jobTemplate", Ref(131), Always, 5).protobuf(&[5]),
+    field("jobTemplate", Ref(167), Always, 5).protobuf(&[5]),
     field("schedule", Str, Always, 0).protobuf(&[1]),
     field("startingDeadlineSeconds", Int, Pointer, 2).format("int64").protobuf(&[2]),
     field("successfulJobsHistoryLimit", Int, Pointer, 6).format("int32").protobuf(&[6]),
@@ -28,16 +28,16 @@ pub(crate) const CRON_JOB_SPEC: Definition = Definition { name: "io.k8s.api.batc
     field("timeZone", Str, Pointer, 1).protobuf(&[8]),
 ], protobuf: &[3, 4, 0, 6, 2, 5, 1, 7], lookup: Lookup::NONE }.indexed();
 pub(crate) const CRON_JOB_STATUS: Definition = Definition { name: "io.k8s.api.batch.v1.CronJobStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("active", List(&Ref(265)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
+    field("active", List(&Ref(307)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
     field("lastScheduleTime", Time, Pointer, 1).protobuf(&[4]),
     field("lastSuccessfulTime", Time, Pointer, 2).protobuf(&[5]),
 ], protobuf: &[0, 1, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const JOB: Definition = Definition { name: "io.k8s.api.batch.v1.Job", ty: Object, required: &[], atomic: false, kinds: &[("batch", "v1", "Job")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(565), Always, 2).protobuf(&[1]),
-    field("spec", Ref(129), Always, 3).protobuf(&[2]),
-    field("status", Ref(130), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(719), Always, 2).protobuf(&[1]),
+    field("spec", Ref(165), Always, 3).protobuf(&[2]),
+    field("status", Ref(166), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const JOB_CONDITION: Definition = Definition { name: "io.k8s.api.batch.v1.JobCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastProbeTime", Time, Null, 2).protobuf(&[3]),
@@ -49,9 +49,9 @@ pub(crate) const JOB_CONDITION: Definition = Definition { name: "io.k8s.api.batc
 ], protobuf: &[5, 4, 0, 1, 3, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const JOB_LIST: Definition = Definition { name: "io.k8s.api.batch.v1.JobList", ty: Object, required: &["items"], atomic: false, kinds: &[("batch", "v1", "JobList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(126)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(162)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(562), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(716), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const JOB_SPEC: Definition = Definition { name: "io.k8s.api.batch.v1.JobSpec", ty: Object, required: &["template"], atomic: false, kinds: &[], format: "", fields: &[
     field("activeDeadlineSeconds", Int, Pointer, 2).format("int64").protobuf(&[3]),
@@ -63,33 +63,33 @@ pub(crate) const JOB_SPEC: Definition = Definition { name: "io.k8s.api.batch.v1.
     field("manualSelector", Bool, Pointer, 9).protobuf(&[5]),
     field("maxFailedIndexes", Int, Pointer, 7).format("int32").protobuf(&[13]),
     field("parallelism", Int, Pointer, 0).format("int32").protobuf(&[1]),
-    field("podFailurePolicy", Ref(132), Pointer, 3).protobuf(&[11]),
+    field("podFailurePolicy", Ref(168), Pointer, 3).protobuf(&[11]),
     field("podReplacementPolicy", Str, Pointer, 14).protobuf(&[14]),
-    field("selector", Ref(560), Pointer, 8).protobuf(&[4]),
-    field("successPolicy", Ref(136), Pointer, 4).protobuf(&[16]),
+    field("selector", Ref(714), Pointer, 8).protobuf(&[4]),
+    field("successPolicy", Ref(172), Pointer, 4).protobuf(&[16]),
     field("suspend", Bool, Pointer, 13).protobuf(&[10]),
-    field("template", Ref(300), Always, 10).protobuf(&[6]),
+    field("template", Ref(342), Always, 10).protobuf(&[6]),
     field("ttlSecondsAfterFinished", Int, Pointer, 11).format("int32").protobuf(&[8]),
 ], protobuf: &[8, 4, 0, 11, 6, 14, 1, 15, 3, 13, 9, 2, 7, 10, 5, 12], lookup: Lookup::NONE }.indexed();
 pub(crate) const JOB_STATUS: Definition = Definition { name: "io.k8s.api.batch.v1.JobStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("active", Int, Omitted, 3).format("int32").protobuf(&[4]),
     field("completedIndexes", Str, Omitted, 7).protobuf(&[7]),
     field("completionTime", Time, Pointer, 2).protobuf(&[3]),
-    field("conditions", List(&Ref(127)), Omitted, 0).list("atomic", &[]).patch("merge", "type").protobuf(&[1]),
+    field("conditions", List(&Ref(163)), Omitted, 0).list("atomic", &[]).patch("merge", "type").protobuf(&[1]),
     field("failed", Int, Omitted, 5).format("int32").protobuf(&[6]),
     field("failedIndexes", Str, Pointer, 8).protobuf(&[10]),
     field("ready", Int, Pointer, 10).format("int32").protobuf(&[9]),
     field("startTime", Time, Pointer, 1).protobuf(&[2]),
     field("succeeded", Int, Omitted, 4).format("int32").protobuf(&[5]),
     field("terminating", Int, Pointer, 6).format("int32").protobuf(&[11]),
-    field("uncountedTerminatedPods", Ref(138), Pointer, 9).protobuf(&[8]),
+    field("uncountedTerminatedPods", Ref(174), Pointer, 9).protobuf(&[8]),
 ], protobuf: &[3, 7, 2, 0, 8, 4, 1, 10, 6, 5, 9], lookup: Lookup::NONE }.indexed();
 pub(crate) const JOB_TEMPLATE_SPEC: Definition = Definition { name: "io.k8s.api.batch.v1.JobTemplateSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("metadata", Ref(565), Always, 0).protobuf(&[1]),
-    field("spec", Ref(129), Always, 1).protobuf(&[2]),
+    field("metadata", Ref(719), Always, 0).protobuf(&[1]),
+    field("spec", Ref(165), Always, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_FAILURE_POLICY: Definition = Definition { name: "io.k8s.api.batch.v1.PodFailurePolicy", ty: Object, required: &["rules"], atomic: false, kinds: &[], format: "", fields: &[
-    field("rules", List(&Ref(135)), Null, 0).list("atomic", &[]).protobuf(&[1]),
+    field("rules", List(&Ref(171)), Null, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_FAILURE_POLICY_ON_EXIT_CODES_REQUIREMENT: Definition = Definition { name: "io.k8s.api.batch.v1.PodFailurePolicyOnExitCodesRequirement", ty: Object, required: &["operator", "values"], atomic: false, kinds: &[], format: "", fields: &[
     field("containerName", Str, Pointer, 0).protobuf(&[1]),
@@ -102,11 +102,11 @@ pub(crate) const POD_FAILURE_POLICY_ON_POD_CONDITIONS_PATTERN: Definition = Defi
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_FAILURE_POLICY_RULE: Definition = Definition { name: "io.k8s.api.batch.v1.PodFailurePolicyRule", ty: Object, required: &["action"], atomic: false, kinds: &[], format: "", fields: &[
     field("action", Str, Always, 0).protobuf(&[1]),
-    field("onExitCodes", Ref(133), Pointer, 1).protobuf(&[2]),
-    field("onPodConditions", List(&Ref(134)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
+    field("onExitCodes", Ref(169), Pointer, 1).protobuf(&[2]),
+    field("onPodConditions", List(&Ref(170)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
 ], protobuf: &[0, 1, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const SUCCESS_POLICY: Definition = Definition { name: "io.k8s.api.batch.v1.SuccessPolicy", ty: Object, required: &["rules"], atomic: false, kinds: &[], format: "", fields: &[
-    field("rules", List(&Ref(137)), Null, 0).list("atomic", &[]).protobuf(&[1]),
+    field("rules", List(&Ref(173)), Null, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const SUCCESS_POLICY_RULE: Definition = Definition { name: "io.k8s.api.batch.v1.SuccessPolicyRule", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("succeededCount", Int, Pointer, 1).format("int32").protobuf(&[2]),

@@ -7,9 +7,9 @@ use crate::Type::{Bytes, Int, List, Map, Object, Ref, Str, Time};
 pub(crate) const CERTIFICATE_SIGNING_REQUEST: Definition = Definition { name: "io.k8s.api.certificates.v1.CertificateSigningRequest", ty: Object, required: &["spec"], atomic: false, kinds: &[("certificates.k8s.io", "v1", "CertificateSigningRequest")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(565), Always, 2).protobuf(&[1]),
-    field("spec", Ref(142), Always, 3).protobuf(&[2]),
-    field("status", Ref(143), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(719), Always, 2).protobuf(&[1]),
+    field("spec", Ref(178), Always, 3).protobuf(&[2]),
+    field("status", Ref(179), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const CERTIFICATE_SIGNING_REQUEST_CONDITION: Definition = Definition { name: "io.k8s.api.certificates.v1.CertificateSigningRequestCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastTransitionTime", Time, Null, 5).protobuf(&[5]),
@@ -21,9 +21,9 @@ pub(crate) const CERTIFICATE_SIGNING_REQUEST_CONDITION: Definition = Definition 
 ], protobuf: &[5, 3, 2, 1, 0, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const CERTIFICATE_SIGNING_REQUEST_LIST: Definition = Definition { name: "io.k8s.api.certificates.v1.CertificateSigningRequestList", ty: Object, required: &["items"], atomic: false, kinds: &[("certificates.k8s.io", "v1", "CertificateSigningRequestList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(139)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(175)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(562), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(716), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const CERTIFICATE_SIGNING_REQUEST_SPEC: Definition = Definition { name: "io.k8s.api.certificates.v1.CertificateSigningRequestSpec", ty: Object, required: &["request", "signerName"], atomic: false, kinds: &[], format: "", fields: &[
     field("expirationSeconds", Int, Pointer, 2).format("int32").protobuf(&[8]),
@@ -37,5 +37,5 @@ pub(crate) const CERTIFICATE_SIGNING_REQUEST_SPEC: Definition = Definition { nam
 ], protobuf: &[3, 7, 5, 2, 6, 1, 4, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const CERTIFICATE_SIGNING_REQUEST_STATUS: Definition = Definition { name: "io.k8s.api.certificates.v1.CertificateSigningRequestStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("certificate", Bytes, Omitted, 1).format("byte").protobuf(&[2]),
-    field("conditions", List(&Ref(140)), Omitted, 0).list("map", &["type"]).protobuf(&[1]),
+    field("conditions", List(&Ref(176)), Omitted, 0).list("map", &["type"]).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();

@@ -1,18 +1,28 @@
 //! Kinds of `resource.k8s.io`.
 mod capacity;
 mod device;
+pub(super) mod device_taint_rule;
+pub(super) mod pool_status_request;
 pub(super) mod resource_claim;
 pub(super) mod resource_slice;
 mod selector;
+mod v1beta1;
 
 use crate::kind::at::check;
-use crate::kind::{Kind, MetadataChecks, resources};
+use crate::kind::{Kind, MetadataChecks, resources, versions};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;
 
+/// The stored form of the kinds that are stable.
+const STORAGE: Option<(&str, &str)> = Some(("resource.k8s.io", "v1"));
+/// The stored form of the others, as Kubernetes 1.36 has it.
+const STORAGE_ALPHA: Option<(&str, &str)> = Some(("resource.k8s.io", "v1alpha3"));
+
 /// DeviceClass.
 pub(super) static DEVICE_CLASS: Kind = Kind {
+    storage: STORAGE,
+    convert: Some(versions::SAME_MEMBERS),
     changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     checks_prefix: false,
     returns_deleted: true,

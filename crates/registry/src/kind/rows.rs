@@ -2,7 +2,7 @@
 use super::*;
 
 /// Every built-in kind, by module.
-static ROWS: [&Kind; 67] = [
+static ROWS: [&Kind; 71] = [
     &admissionregistration::admission_policy::MUTATING,
     &admissionregistration::admission_policy::MUTATING_BINDING,
     &admissionregistration::admission_policy::VALIDATING,
@@ -11,6 +11,7 @@ static ROWS: [&Kind; 67] = [
     &admissionregistration::webhook_configuration::VALIDATING,
     &apiextensions::custom_resource_definition::KIND,
     &apiregistration::api_service::KIND,
+    &apiserverinternal::storage_version::KIND,
     &apps::controller_revision::KIND,
     &apps::daemon_set::KIND,
     &apps::deployment::KIND,
@@ -27,6 +28,7 @@ static ROWS: [&Kind; 67] = [
     &batch::job::KIND,
     &certificates::certificate_signing_request::KIND,
     &coordination::lease::KIND,
+    &coordination::lease_candidate::KIND,
     &core::BINDING,
     &core::SERVICE_ACCOUNT,
     &core::component_status::KIND,
@@ -60,6 +62,8 @@ static ROWS: [&Kind; 67] = [
     &rbac::role_binding::CLUSTER,
     &rbac::role_binding::KIND,
     &resource::DEVICE_CLASS,
+    &resource::device_taint_rule::KIND,
+    &resource::pool_status_request::KIND,
     &resource::resource_claim::KIND,
     &resource::resource_claim::TEMPLATE,
     &resource::resource_slice::KIND,

@@ -32,5 +32,6 @@ mod slow;
 mod stories;
 mod subresources;
 mod threads;
+mod unstable_versions;
 mod update;
 mod versions;

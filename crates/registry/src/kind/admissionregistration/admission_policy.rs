@@ -2,6 +2,7 @@
 use super::{name_warnings, policy_binding, policy_spec};
 use crate::kind::{
     Fill, FormerVersion, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta, StatusRule,
+    versions,
 };
 use crate::table::cell;
 use serde_json::{Value, json};
@@ -40,6 +41,8 @@ const V1BETA1: FormerVersion = FormerVersion {
 
 /// MutatingAdmissionPolicy.
 pub(in crate::kind) static MUTATING: Kind = Kind {
+    storage: Some(("admissionregistration.k8s.io", "v1")),
+    convert: Some(versions::SAME_MEMBERS),
     former: Some(V1BETA1),
     changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
     qualified_finalizers: false,
@@ -70,6 +73,8 @@ pub(in crate::kind) static VALIDATING_BINDING: Kind = Kind {
 
 /// MutatingAdmissionPolicyBinding.
 pub(in crate::kind) static MUTATING_BINDING: Kind = Kind {
+    storage: Some(("admissionregistration.k8s.io", "v1")),
+    convert: Some(versions::SAME_MEMBERS),
     former: Some(V1BETA1),
     changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
     qualified_finalizers: false,

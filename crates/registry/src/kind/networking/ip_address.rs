@@ -1,6 +1,6 @@
 //! IPAddresses.
 use crate::kind::at::check;
-use crate::kind::{Kind, MetadataChecks, NameRule};
+use crate::kind::{Kind, MetadataChecks, NameRule, versions};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::cidr::Family;
@@ -18,6 +18,8 @@ const ALLOCATOR: &str = "ipallocator.k8s.io";
 
 /// IPAddress.
 pub(in crate::kind) static KIND: Kind = Kind {
+    storage: Some(("networking.k8s.io", "v1")),
+    convert: Some(versions::SAME_MEMBERS),
     changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     names: NameRule::Address,
     validate,

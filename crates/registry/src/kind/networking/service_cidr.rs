@@ -1,7 +1,7 @@
 //! ServiceCIDRs.
 use crate::kind::at::{At, check};
 use crate::kind::format::{self, Cidr};
-use crate::kind::{Kind, StatusMeta};
+use crate::kind::{Kind, StatusMeta, versions};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::field;
@@ -10,6 +10,8 @@ use setpoint_object::time::Timestamp;
 
 /// ServiceCIDR.
 pub(in crate::kind) static KIND: Kind = Kind {
+    storage: Some(("networking.k8s.io", "v1")),
+    convert: Some(versions::SAME_MEMBERS),
     validate,
     cells: Some(cells),
     rules: "ranges; only a second one can be added",

@@ -126,8 +126,19 @@ fn exact(at: &At<'_, '_>) {
         effect(&toleration.get("effect"));
     }
 }
+/// A taint has a key and an effect.
+pub(super) fn taint(at: &At<'_, '_>) {
+    let key = at.get("key");
+    for fault in name::qualified_name(key.text()) {
+        key.invalid_as(&key.text().into(), fault);
+    }
+    at.get("value").named_if_set(name::label_value);
+    if at.get("effect").need() {
+        effect(&at.get("effect"));
+    }
+}
 /// If there is an effect of a taint, it is a known one.
-pub(super) fn effect(at: &At<'_, '_>) {
+fn effect(at: &At<'_, '_>) {
     if !at.text().is_empty() {
         at.one_of_if_set(&["NoExecute", "NoSchedule", "None"]);
     }

@@ -1,5 +1,5 @@
 //! ResourceClaims and ResourceClaimTemplates.
-use super::device;
+use super::{STORAGE, device, v1beta1};
 use crate::kind::at::{At, check};
 use crate::kind::condition::conditions;
 use crate::kind::{
@@ -14,6 +14,8 @@ use std::collections::HashSet;
 
 /// ResourceClaim.
 pub(in crate::kind) static KIND: Kind = Kind {
+    storage: STORAGE,
+    convert: Some(v1beta1::convert_claim),
     changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     returns_deleted: true,
     default,
@@ -30,6 +32,8 @@ pub(in crate::kind) static KIND: Kind = Kind {
 
 /// ResourceClaimTemplate.
 pub(in crate::kind) static TEMPLATE: Kind = Kind {
+    storage: STORAGE,
+    convert: Some(v1beta1::convert_template),
     changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     returns_deleted: true,
     default: default_template,
@@ -41,16 +45,18 @@ pub(in crate::kind) static TEMPLATE: Kind = Kind {
     ..Kind::plain("resource.k8s.io", "ResourceClaimTemplate")
 };
 
-fn default(claim: &mut Members, _version: &str) {
-    devices(claim.object("spec"));
+fn default(claim: &mut Members, version: &str) {
+    devices(claim.object("spec"), version);
 }
-fn default_template(template: &mut Members, _version: &str) {
-    devices(template.object("spec").and_then(|spec| spec.object("spec")));
+fn default_template(template: &mut Members, version: &str) {
+    devices(template.object("spec").and_then(|spec| spec.object("spec")), version);
 }
-fn devices(spec: Option<&mut Members>) {
+fn devices(spec: Option<&mut Members>, version: &str) {
     let Some(devices) = spec.and_then(|spec| spec.object("devices")) else { return };
     for request in devices.each("requests") {
-        if let Some(exactly) = request.object("exactly") {
+        if version == "v1beta1" && !request.text("deviceClassName").is_empty() {
+            count(request);
+        } else if let Some(exactly) = request.object("exactly") {
             count(exactly);
         }
         request.each("firstAvailable").for_each(count);

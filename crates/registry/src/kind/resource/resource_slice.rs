@@ -1,5 +1,5 @@
 //! ResourceSlices.
-use super::device;
+use super::{STORAGE, device, v1beta1};
 use crate::kind::at::{At, check};
 use crate::kind::{Context, Kind, Selectable, format, list, template, text};
 use crate::table::cell;
@@ -10,6 +10,8 @@ use setpoint_object::{field, name};
 
 /// ResourceSlice.
 pub(in crate::kind) static KIND: Kind = Kind {
+    storage: STORAGE,
+    convert: Some(v1beta1::convert_slice),
     returns_deleted: true,
     prepare,
     validate,
@@ -199,16 +201,7 @@ fn validate_device(at: &At<'_, '_>, has_own_nodes: bool) {
     }
     let taints = at.get("taints");
     if taints.at_most(TAINTS_MAX) {
-        for taint in taints.items() {
-            let key = taint.get("key");
-            for fault in name::qualified_name(key.text()) {
-                key.invalid_as(&key.text().into(), fault);
-            }
-            taint.get("value").named_if_set(name::label_value);
-            if taint.get("effect").need() {
-                device::effect(&taint.get("effect"));
-            }
-        }
+        taints.items().for_each(|taint| device::taint(&taint));
     }
     device::set(&at.get("consumesCounters"), CONSUMPTIONS_MAX, "counterSet", |consumption| {
         consumption.get("counterSet").named(name::dns1123_label);

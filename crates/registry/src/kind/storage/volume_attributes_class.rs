@@ -2,7 +2,7 @@
 use crate::kind::at::{check, same};
 use crate::kind::format::caseless_qualified_name;
 use crate::kind::volume::parameters;
-use crate::kind::{Kind, MetadataCheck, MetadataChecks};
+use crate::kind::{Kind, MetadataCheck, MetadataChecks, versions};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;
@@ -10,6 +10,8 @@ use setpoint_object::time::Timestamp;
 
 /// VolumeAttributesClass.
 pub(in crate::kind) static KIND: Kind = Kind {
+    storage: Some(("storage.k8s.io", "v1")),
+    convert: Some(versions::SAME_MEMBERS),
     changed_metadata: MetadataChecks::before(&[MetadataCheck::Change, MetadataCheck::Whole]),
     returns_deleted: true,
     validate,

@@ -1,0 +1,2 @@
+//! Kinds of `internal.apiserver.k8s.io`.
+pub(super) mod storage_version;
