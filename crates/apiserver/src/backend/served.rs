@@ -195,6 +195,7 @@ pub(super) fn group_priority(group: &str) -> u32 {
         "node.k8s.io" => 16_300,
         "discovery.k8s.io" | "resource.k8s.io" => 16_200,
         "flowcontrol.apiserver.k8s.io" => 16_100,
+        "internal.apiserver.k8s.io" => 16_000,
         _ => GROUP_PRIORITY,
     }
 }
@@ -204,6 +205,11 @@ fn version_priority(group: &str, version: &str) -> u32 {
     match (group, version) {
         ("autoscaling", "v2") => 30,
         ("resource.k8s.io" | "flowcontrol.apiserver.k8s.io", "v1") => 21,
+        ("resource.k8s.io", "v1beta2") => 15,
+        ("resource.k8s.io", "v1alpha3") => 1,
+        ("coordination.k8s.io", "v1beta1") => 13,
+        ("admissionregistration.k8s.io", "v1beta1") | ("coordination.k8s.io", "v1alpha2") => 12,
+        (_, "v1alpha1" | "v1beta1") if group_priority(group) > GROUP_PRIORITY => 9,
         (group, _) if group_priority(group) > GROUP_PRIORITY => 15,
         _ => VERSION_PRIORITY,
     }

@@ -161,7 +161,7 @@ async fn node_ports_and_served_versions_are_those_of_the_flags() {
     let program = Program::start_with(&[
         "--insecure-port=0",
         "--service-node-port-range=31000+3",
-        "--runtime-config=apps/v1=false,batch/v1/cronjobs=false",
+        "--runtime-config=apps/v1=false,batch/v1/cronjobs=false,resource.k8s.io/v1beta1",
         "--controllers=namespace,serviceaccount-controller",
     ]);
     let url = program.insecure_url.clone().unwrap();
@@ -204,7 +204,21 @@ async fn node_ports_and_served_versions_are_those_of_the_flags() {
     let (_, batch) = ask("GET", "/apis/batch/v1", nothing.clone()).await;
     assert!(!batch.contains("cronjobs") && batch.contains("\"jobs\""), "{batch}");
     assert_eq!(ask("GET", "/openapi/v3/apis/apps/v1", nothing.clone()).await.0, 404);
-    assert_eq!(ask("GET", "/apis/batch/v1/jobs", nothing).await.0, 200);
+    assert_eq!(ask("GET", "/apis/batch/v1/jobs", nothing.clone()).await.0, 200);
+
+    let (_, group) = ask("GET", "/apis/resource.k8s.io", nothing.clone()).await;
+    let group: serde_json::Value = serde_json::from_str(&group).unwrap();
+    assert_eq!(group["preferredVersion"]["version"], "v1");
+    assert_eq!(
+        (&group["versions"][1]["version"], &group["versions"][2]),
+        (&"v1beta1".into(), &nothing)
+    );
+    assert_eq!(
+        ask("GET", "/openapi/v3/apis/resource.k8s.io/v1beta1", nothing.clone()).await.0,
+        200
+    );
+    let service = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.resource.k8s.io";
+    assert_eq!(ask("GET", service, nothing).await.0, 200);
 }
 
 #[test]

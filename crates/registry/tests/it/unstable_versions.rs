@@ -65,7 +65,9 @@ async fn a_claim_has_its_own_form_in_each_version_and_is_stored_in_v1() {
     );
     let key = b"/registry/resourceclaims/default/c";
     let stored = server.store.get(key, At::Latest).await.unwrap().value.unwrap();
-    assert!(stored.value.starts_with(br#"{"kind":"ResourceClaim","apiVersion":"resource.k8s.io/v1","#));
+    assert!(
+        stored.value.starts_with(br#"{"kind":"ResourceClaim","apiVersion":"resource.k8s.io/v1","#)
+    );
 
     let slice = json!({"spec": {
         "driver": "d.example.com", "nodeName": "n",

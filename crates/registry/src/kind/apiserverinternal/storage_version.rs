@@ -1,6 +1,6 @@
 //! StorageVersions: which versions the servers of a cluster store and read.
 use crate::kind::at::{At, check};
-use crate::kind::{Kind, StatusMeta};
+use crate::kind::{Kind, NameRule, StatusMeta};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -9,8 +9,9 @@ use std::collections::{HashMap, HashSet};
 
 /// StorageVersion.
 pub(in crate::kind) static KIND: Kind = Kind {
-    unconditional_update: false,
+    names: NameRule::Any,
     name_fault,
+    unconditional_update: false,
     validate_status,
     cells: Some(cells),
     rules: "the form of its name; `status`",
@@ -160,7 +161,7 @@ fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![
         cell::name(object),
         cell::text_or(object, "status.commonEncodingVersion", "<unset>").into(),
-        cell::some_of(&servers, 3, ",", "").into(),
+        cell::some_of(&servers, 3, ",", "<unset>").into(),
         cell::age(object, now),
     ]
 }

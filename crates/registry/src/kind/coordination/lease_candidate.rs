@@ -1,6 +1,6 @@
 //! LeaseCandidates: who may lead, and with which versions.
 use crate::kind::at::{At, check};
-use crate::kind::{Kind, MetadataChecks, Selectable, versions};
+use crate::kind::{Kind, MetadataChecks, NameRule, Selectable, versions};
 use crate::table::cell;
 use semver::Version;
 use serde_json::Value;
@@ -11,6 +11,7 @@ use setpoint_object::{field, name};
 pub(in crate::kind) static KIND: Kind = Kind {
     storage: Some(("coordination.k8s.io", "v1beta1")),
     convert: Some(versions::SAME_MEMBERS),
+    names: NameRule::Segment,
     changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     create_on_update: true,
     unconditional_update: false,

@@ -1,6 +1,6 @@
 //! ResourcePoolStatusRequests: a question about the devices of pools, answered in the status.
-use super::{STORAGE_ALPHA, device};
-use crate::kind::at::{At, check};
+use super::STORAGE_ALPHA;
+use crate::kind::at::{At, check, same};
 use crate::kind::condition::conditions;
 use crate::kind::{Fill, Kind, MetadataChecks, StatusMeta, format};
 use crate::table::{age, cell};
@@ -35,17 +35,27 @@ fn validate(request: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     if old.is_none() {
         check(request, None, errors, |at| {
             let spec = at.get("spec");
-            spec.get("driver").named(format::caseless_subdomain);
+            driver(&spec.get("driver"));
             if spec.has("poolName") {
-                device::pool_name(&spec.get("poolName"));
+                pool_name(&spec.get("poolName"));
             }
-            spec.get("limit").between(1, POOLS_MAX as i64);
+            let limit = spec.get("limit");
+            at_least(&limit, 1, false);
+            if limit.int().is_some_and(|limit| limit > POOLS_MAX as i64) {
+                limit.invalid(format!("must be less than or equal to {POOLS_MAX}"));
+            }
         });
     }
 }
 fn validate_change(request: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     if let Some(old) = old {
-        check(request, None, errors, |at| at.get("spec").immutable(&old["spec"]));
+        check(request, None, errors, |at| {
+            let spec = at.get("spec");
+            if !same(spec.value, &old["spec"]) {
+                // The API does not show a struct here.
+                spec.invalid_as(&Value::Null, "field is immutable");
+            }
+        });
     }
 }
 
@@ -71,9 +81,15 @@ fn validate_status(request: &Value, old: Option<&Value>, errors: &mut field::Err
 }
 /// The devices of one pool.
 fn pool(pool: &At<'_, '_>) {
-    pool.get("driver").named(format::caseless_subdomain);
-    device::pool_name(&pool.get("poolName"));
-    at_least(&pool.get("generation"), 0, false);
+    driver(&pool.get("driver"));
+    if pool.get("poolName").need() {
+        pool_name(&pool.get("poolName"));
+    }
+    let generation = pool.get("generation");
+    match generation.int().unwrap_or(0) {
+        0 => generation.required(""),
+        _ => at_least(&generation, 0, false),
+    }
     at_least(&pool.get("resourceSliceCount"), 1, false);
     for devices in ["totalDevices", "allocatedDevices", "availableDevices", "unavailableDevices"] {
         at_least(&pool.get(devices), 0, false);
@@ -82,6 +98,27 @@ fn pool(pool: &At<'_, '_>) {
     let error = pool.get("validationError");
     if error.text().len() > ERROR_BYTES_MAX {
         error.too_long(ERROR_BYTES_MAX);
+    }
+}
+/// The name of a driver, in any case.
+fn driver(at: &At<'_, '_>) {
+    if at.need() && !format::caseless_subdomain(at.text()).is_empty() {
+        at.invalid("an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'Example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')");
+    }
+}
+/// Subdomains with slashes between them. Messages count them.
+fn pool_name(at: &At<'_, '_>) {
+    if at.text().len() > name::SUBDOMAIN_MAX {
+        at.too_long(name::SUBDOMAIN_MAX);
+    }
+    for (n, part) in at.text().split('/').enumerate() {
+        if part.is_empty() {
+            at.invalid_as(&at.text().into(), format!("segment {n}: must not be empty"));
+            continue;
+        }
+        for fault in name::dns1123_subdomain(part) {
+            at.invalid_as(&part.into(), format!("segment {n}: {fault}"));
+        }
     }
 }
 fn at_least(at: &At<'_, '_>, lowest: i64, is_required: bool) {
