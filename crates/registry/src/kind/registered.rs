@@ -7,7 +7,7 @@ const UNVERSIONED: [&str; 5] =
     ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"];
 
 /// The kinds without a schema here, by group version. Their lists are registered too.
-const UNSERVED: [(&str, &str); 35] = [
+const UNSERVED: [(&str, &str); 31] = [
     (
         "v1",
         "List NodeProxyOptions PodAttachOptions PodExecOptions PodLogOptions PodPortForwardOptions PodProxyOptions PodStatusResult RangeAllocation SerializedReference ServiceProxyOptions",
@@ -16,11 +16,11 @@ const UNSERVED: [(&str, &str); 35] = [
     ("admission.k8s.io/v1beta1", "AdmissionReview"),
     (
         "admissionregistration.k8s.io/v1alpha1",
-        "MutatingAdmissionPolicy MutatingAdmissionPolicyBinding ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding",
+        "ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding",
     ),
     (
         "admissionregistration.k8s.io/v1beta1",
-        "MutatingAdmissionPolicy MutatingAdmissionPolicyBinding MutatingWebhookConfiguration ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding ValidatingWebhookConfiguration",
+        "MutatingWebhookConfiguration ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding ValidatingWebhookConfiguration",
     ),
     ("apiextensions.k8s.io/v1beta1", "ConversionReview CustomResourceDefinition"),
     ("apiregistration.k8s.io/v1beta1", "APIService"),
@@ -38,8 +38,7 @@ const UNSERVED: [(&str, &str); 35] = [
         "certificates.k8s.io/v1beta1",
         "CertificateSigningRequest ClusterTrustBundle PodCertificateRequest",
     ),
-    ("coordination.k8s.io/v1alpha2", "LeaseCandidate"),
-    ("coordination.k8s.io/v1beta1", "Lease LeaseCandidate"),
+    ("coordination.k8s.io/v1beta1", "Lease"),
     ("discovery.k8s.io/v1beta1", "EndpointSlice"),
     ("events.k8s.io/v1beta1", "Event"),
     (
@@ -49,23 +48,17 @@ const UNSERVED: [(&str, &str); 35] = [
     ("flowcontrol.apiserver.k8s.io/v1beta1", "FlowSchema PriorityLevelConfiguration"),
     ("flowcontrol.apiserver.k8s.io/v1beta2", "FlowSchema PriorityLevelConfiguration"),
     ("flowcontrol.apiserver.k8s.io/v1beta3", "FlowSchema PriorityLevelConfiguration"),
-    ("networking.k8s.io/v1beta1", "IPAddress Ingress IngressClass ServiceCIDR"),
+    ("networking.k8s.io/v1beta1", "Ingress IngressClass"),
     ("node.k8s.io/v1alpha1", "RuntimeClass"),
     ("node.k8s.io/v1beta1", "RuntimeClass"),
     ("policy/v1beta1", "Eviction PodDisruptionBudget"),
     ("rbac.authorization.k8s.io/v1alpha1", "ClusterRole ClusterRoleBinding Role RoleBinding"),
     ("rbac.authorization.k8s.io/v1beta1", "ClusterRole ClusterRoleBinding Role RoleBinding"),
-    ("resource.k8s.io/v1alpha3", "DeviceTaintRule"),
-    ("resource.k8s.io/v1beta1", "DeviceClass ResourceClaim ResourceClaimTemplate ResourceSlice"),
-    (
-        "resource.k8s.io/v1beta2",
-        "DeviceClass DeviceTaintRule ResourceClaim ResourceClaimTemplate ResourceSlice",
-    ),
     ("scheduling.k8s.io/v1beta1", "PriorityClass"),
     ("storage.k8s.io/v1alpha1", "CSIStorageCapacity VolumeAttachment VolumeAttributesClass"),
     (
         "storage.k8s.io/v1beta1",
-        "CSIDriver CSINode CSIStorageCapacity StorageClass VolumeAttachment VolumeAttributesClass",
+        "CSIDriver CSINode CSIStorageCapacity StorageClass VolumeAttachment",
     ),
 ];
 /// The kinds of every registered group version.

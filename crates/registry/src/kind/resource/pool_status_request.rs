@@ -136,16 +136,10 @@ fn cells(request: &Value, now: Timestamp) -> Vec<Value> {
     let is_true = |ty: &str| cell::condition_is_true(request, ty);
     let (is_complete, has_failed) = (is_true("Complete"), is_true("Failed"));
     let n_pools = cell::int(request, "status.poolCount");
-    let sum = |devices: &str| -> String {
-        match cell::has(request, "status") && !has_failed {
-            false => "-".to_owned(),
-            true => pools.iter().map(|pool| cell::int(pool, devices)).sum::<i64>().to_string(),
-        }
-    };
-    let n_errors = match cell::has(request, "status") && !has_failed {
-        false => "-".to_owned(),
-        true => pools.iter().filter(|pool| cell::has(pool, "validationError")).count().to_string(),
-    };
+    let has_counts = cell::has(request, "status") && !has_failed;
+    let shown = |count: i64| if has_counts { count.to_string() } else { "-".to_owned() };
+    let sum = |devices: &str| shown(pools.iter().map(|pool| cell::int(pool, devices)).sum());
+    let n_errors = pools.iter().filter(|pool| cell::has(pool, "validationError")).count();
     let n_shown = pools.len();
     let status = match (is_complete, has_failed) {
         (true, _) if n_pools > n_shown as i64 => format!("Complete ({n_shown}/{n_pools} pools)"),
@@ -165,7 +159,7 @@ fn cells(request: &Value, now: Timestamp) -> Vec<Value> {
         sum("availableDevices").into(),
         sum("allocatedDevices").into(),
         sum("unavailableDevices").into(),
-        n_errors.into(),
+        shown(n_errors as i64).into(),
         n_pools.into(),
         status.into(),
         completed.into(),
