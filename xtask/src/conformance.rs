@@ -16,8 +16,22 @@ use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The specs of the page: Kubernetes' conformance, and all of these groups.
-const FOCUS: &str = r"\[Conformance\]|\[sig-(api-machinery|apps|auth|cli|scheduling)\]";
+/// The specs of the page: Kubernetes' conformance, and all of these groups. Those of Windows and of
+/// clouds need such nodes.
+const FOCUS: &str = r"\[Conformance\]|\[sig-(api-machinery|apps|architecture|auth|autoscaling|cli|cluster-lifecycle|instrumentation|network|node|scheduling|storage|testing)\]";
+/// Part of the names of specs that need addresses of both families.
+const DUAL_STACK: &str = "[Feature:IPv6DualStack]";
+/// The addresses of Services of both families.
+const BOTH_FAMILIES: &str = "10.96.0.0/16,fd00:10:96::/112";
+/// The default class of claims, as most clusters have one.
+const STORAGE_CLASS: &str = r#"{
+    "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+    "metadata": {
+        "name": "standard",
+        "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}
+    },
+    "provisioner": "volumes.setpoint.dev/simulated"
+}"#;
 
 /// What to run.
 #[derive(Debug, clap::Args)]
@@ -90,15 +104,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         wanted.len(),
         work.display()
     );
+    let (dual, single): (Vec<&str>, Vec<&str>) =
+        wanted.iter().map(String::as_str).partition(|name| name.contains(DUAL_STACK));
     let n_servers = args.servers.clamp(1, wanted.len());
-    let shard = |n: usize| -> Vec<&str> {
-        wanted.iter().skip(n).step_by(n_servers).map(String::as_str).collect()
-    };
+    let part =
+        |n: usize| -> Vec<&str> { single.iter().skip(n).step_by(n_servers).copied().collect() };
+    let parts = (0..n_servers).map(|n| (n.to_string(), part(n))).chain([("dual".to_owned(), dual)]);
+    let shards = parts.filter(|(_, names): &(String, Vec<&str>)| !names.is_empty());
     let ran: Vec<Result<Vec<Spec>>> = std::thread::scope(|scope| {
-        let shards: Vec<_> = (0..n_servers)
-            .map(|n| {
-                let folder = work.join(n.to_string());
-                let (e2e, program, kubectl, names) = (&e2e, &program, &kubectl, shard(n));
+        let shards: Vec<_> = shards
+            .map(|(folder, names)| {
+                let folder = work.join(folder);
+                let (e2e, program, kubectl) = (&e2e, &program, &kubectl);
                 scope.spawn(move || run_shard(e2e, program, kubectl, &folder, &names))
             })
             .collect();
@@ -189,10 +206,18 @@ fn run_shard(
     // Of all addresses, so that it publishes one as the endpoint of the Service `kubernetes`.
     up.args(["up", "--nodes", "4", "--bind-address", "0.0.0.0", "--secure-port", "0"]);
     // As kubeadm starts it.
-    up.args(["--authorization-mode", "Node,RBAC"]);
+    up.args(["--authorization-mode", "Node,RBAC", "--enable-bootstrap-token-auth"]);
     up.args(["--enable-admission-plugins", "NodeRestriction"]);
+    if names.iter().any(|name| name.contains(DUAL_STACK)) {
+        up.args(["--service-cluster-ip-range", BOTH_FAMILIES]);
+    }
     up.arg("--kubeconfig").arg(&kubeconfig);
     let _server = Started::up(&mut up, &file("server.log"))?;
+    std::fs::write(file("class.json"), STORAGE_CLASS)?;
+    let mut create = Command::new(kubectl);
+    create.arg("--kubeconfig").arg(&kubeconfig).args(["create", "-f"]).arg(file("class.json"));
+    let created = create.output().context("start kubectl")?;
+    ensure!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
 
     let focus: Vec<String> = names.iter().map(|name| escaped(name)).collect();
     let report = file("report.json");

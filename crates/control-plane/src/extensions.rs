@@ -293,6 +293,7 @@ impl ControlPlaneBuilder {
         process_metrics::register(metrics);
         self.extensions.aggregator_metrics = Some(AggregatorMetrics::register(metrics));
         let health = setpoint_runtime::metrics::Metrics::new();
+        process_metrics::register_start(&health);
         self.extensions.server_metrics = Some(ServerMetrics::register(metrics, &health));
         let page = MetricsPage::new(METRICS, metrics.clone());
         let slis = MetricsPage::new(SLIS, health);

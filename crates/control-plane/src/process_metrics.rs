@@ -27,8 +27,26 @@ pub(crate) fn register(metrics: &Metrics) {
     });
 }
 
+/// Registers the start of the process alone.
+pub(crate) fn register_start(metrics: &Metrics) {
+    metrics.update(|registry| registry.register_collector(Box::new(Start)));
+}
+
+/// Name and help of the start of the process.
+const START: (&str, &str) = ("process_start_time_seconds", "Start of the process, since 1970");
+
 #[derive(Debug)]
 struct Process;
+
+#[derive(Debug)]
+struct Start;
+
+impl Collector for Start {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let started = Usage::read().and_then(|usage| usage.started);
+        started.map_or(Ok(()), |started| gauge(&mut encoder, START, started))
+    }
+}
 
 impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -41,16 +59,23 @@ impl Collector for Process {
         for (name, help, value) in [
             ("process_resident_memory_bytes", "Memory of the process in RAM", usage.resident),
             ("process_virtual_memory_bytes", "Addresses that the process has", usage.addresses),
-            ("process_start_time_seconds", "Start of the process, since 1970", usage.started),
+            (START.0, START.1, usage.started),
             ("process_open_fds", "File descriptors that are open", usage.open_files),
             ("process_max_fds", "File descriptors that may be open", usage.open_files_max),
         ] {
             let Some(value) = value else { continue };
-            let mut gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            gauge.encode_gauge(&value)?;
+            gauge(&mut encoder, (name, help), value)?;
         }
         Ok(())
     }
+}
+
+fn gauge(
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, help): (&str, &str),
+    value: f64,
+) -> fmt::Result {
+    encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)
 }
 
 /// What the process uses.

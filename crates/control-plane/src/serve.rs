@@ -231,8 +231,8 @@ impl ServeOptions {
     }
 
     /// An additional name or address for the server's own certificate. May be called several times.
-    /// Default: this machine's names, `kubernetes.default.svc` and its short forms, and the
-    /// address.
+    /// Default: `localhost`, `kubernetes.default.svc` and its short forms, the addresses of the
+    /// listener and of the Service `kubernetes`, and the [published](Self::advertise_address) one.
     pub fn tls_san(mut self, name: impl Into<String>) -> Self {
         self.names.push(name.into());
         self
@@ -296,8 +296,12 @@ impl ControlPlane {
     /// If an address cannot be bound, or a file cannot be read, used or written.
     pub async fn serve(mut self, options: ServeOptions) -> Result<Serving, ServeError> {
         let server = self.server().clone();
+        let networks = server.registry().service_networks();
+        let primary = networks.families().primary;
+        let ip = options.advertise_address;
+        let ip = ip.unwrap_or_else(|| reachable(options.address.ip(), primary));
         let Certificates { pki, ca, authorities, front_proxy, tls, freshness } =
-            Certificates::open(&options, server.registry().clock())?;
+            Certificates::open(&options, &[ip, networks.first()], server.registry().clock())?;
         let signers = signers(&options, pki.files())?;
         signing::open(&options, server.registry().service_account_tokens())?;
         let proxy_ca = front_proxy::open(
@@ -325,10 +329,6 @@ impl ControlPlane {
             listeners.push(insecure.limits(options.limits.clone()));
         }
         let kubeconfig = kubeconfig::render(&url, &ca, &pki)?;
-        let networks = server.registry().service_networks();
-        let primary = networks.families().primary;
-        let ip = options.advertise_address;
-        let ip = ip.unwrap_or_else(|| reachable(options.address.ip(), primary));
         // Others are not published: the Service `kubernetes` gets no endpoint of them.
         if Family::of(ip) != primary && !ip.is_loopback() && !ip.is_unspecified() {
             return Err(ServeError::Family { address: ip, networks });

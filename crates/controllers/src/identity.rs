@@ -8,7 +8,7 @@
 //! | object | content |
 //! |---|---|
 //! | Lease `kube-system/apiserver-…` | the server's address; renewed in every round, so that others know that it lives |
-//! | Service `default/kubernetes` | its target port, at start only |
+//! | Service `default/kubernetes` | its target port, once: at start, and when it was created again |
 //! | Endpoints and EndpointSlice `default/kubernetes` | the addresses of all servers that live |
 //! | ConfigMap `kube-system/extension-apiserver-authentication` | the CAs of client certificates and of front proxies, and their headers; what other servers have written is kept |
 //!
@@ -104,17 +104,14 @@ impl ServerIdentity {
     /// Runs until `stop`, then removes the server's address, for at most five seconds. Dropping it
     /// stops at once.
     pub async fn run(self, stop: CancellationToken) {
-        let mut is_first = true;
+        let mut service = String::new();
         while !stop.is_cancelled() {
             let round = async {
-                if is_first {
-                    self.port().await?;
-                }
+                self.port(&mut service).await?;
                 self.round().await
             };
-            match Box::pin(round).await {
-                Ok(()) => is_first = false,
-                Err(error) => tracing::warn!(%error, "publish the server's address"),
+            if let Err(error) = Box::pin(round).await {
+                tracing::warn!(%error, "publish the server's address");
             }
             tokio::select! {
                 biased;
@@ -228,15 +225,21 @@ impl ServerIdentity {
         Ok(alive)
     }
 
-    /// Sets the target port of the Service.
-    async fn port(&self) -> Result<(), RequestError> {
+    /// Sets the target port of the Service, unless this server has set it in the object with the
+    /// uid `known`: servers with different ports do not overwrite each other's for ever.
+    async fn port(&self, known: &mut String) -> Result<(), RequestError> {
         let Some(service) = found(self.api.get(SERVICE).await)? else { return Ok(()) };
-        let port = self.address.port();
-        if service["spec"]["ports"][0]["targetPort"] == port {
+        if service.uid() == known.as_str() {
             return Ok(());
         }
-        let ports = json!([{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}]);
-        self.api.merge_patch(SERVICE, &json!({"spec": {"ports": ports}})).await.map(drop)
+        let port = self.address.port();
+        if service["spec"]["ports"][0]["targetPort"] != port {
+            let ports =
+                json!([{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}]);
+            self.api.merge_patch(SERVICE, &json!({"spec": {"ports": ports}})).await?;
+        }
+        service.uid().clone_into(known);
+        Ok(())
     }
 
     /// Writes the addresses of the running servers.

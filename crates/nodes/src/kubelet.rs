@@ -15,6 +15,7 @@
 //! | terminated | the restart policy says so, for the first time | running, restarted |
 //! | terminated | the restart policy says so | waiting: `CrashLoopBackOff` for 10 s, 20 s, … 5 min |
 //! | waiting: `CrashLoopBackOff` | the back-off is over | running, restarted |
+//! | any | a container ended with a code for the action `RestartAllContainers` | waiting |
 //!
 //! The phase, the conditions and their reasons follow from the containers. A container that runs
 //! gets other amounts of cpu and memory when its node grants them (`resize`), and is restarted for
@@ -24,9 +25,11 @@ pub(crate) mod command;
 mod container;
 mod image;
 pub(crate) mod resize;
+mod restart_all;
+mod security;
 
-use crate::restart::Policy;
-use container::{Evolved, evolve, finished};
+use crate::restart::{ContainerPolicy, Policy};
+use container::{Evolved, ended_before, evolve, finished};
 use resize::Resize;
 use serde_json::{Map, Value, json};
 use setpoint_object::meta::ObjectExt;
@@ -91,6 +94,9 @@ pub(crate) fn run(pod: &Value, around: &Surroundings) -> Plan {
             let message = "Failed to admit pod as the OS field doesn't match node OS";
             return reject(pod, around, "PodOSNotSupported", message);
         }
+        if let Some(message) = security::forbidden_sysctl(spec) {
+            return reject(pod, around, "SysctlForbidden", &message);
+        }
         if let Some(Rejection { reason, message }) = &around.rejection {
             return reject(pod, around, reason, message);
         }
@@ -104,6 +110,9 @@ pub(crate) fn run(pod: &Value, around: &Surroundings) -> Plan {
             "Pod was active on the node longer than the specified deadline".into();
         return plan;
     }
+    if let Some(plan) = restart_all::begin(pod, around) {
+        return plan;
+    }
     let mut next = Next { due: deadline, ..Next::default() };
     let policy = Policy::of_pod(text(&spec["restartPolicy"]));
     let main = items(&spec["containers"]);
@@ -112,43 +121,43 @@ pub(crate) fn run(pod: &Value, around: &Surroundings) -> Plan {
     let (mut is_initialized, mut has_failed) = (true, false);
     for container in items(&spec["initContainers"]) {
         let is_sidecar = container["restartPolicy"] == "Always";
-        let own_policy = if is_sidecar { Policy::Always } else { policy.of_init() };
+        let own_policy = ContainerPolicy::of_init(container, policy);
         let place = Place { pod, around, list: "initContainers", began };
         let evolved = match is_initialized && !has_failed {
-            true => evolve(&place, container, own_policy),
+            true => evolve(&place, container, &own_policy),
             false => Evolved::waits(&place, container, "PodInitializing"),
         };
         let is_done = match is_sidecar {
             true => evolved.has_started(),
-            false => evolved.exit_code() == Some(0),
+            false => evolved.final_code(&own_policy) == Some(0),
         };
-        has_failed |= !is_sidecar
-            && own_policy == Policy::Never
-            && evolved.exit_code().is_some_and(|code| code != 0);
+        has_failed |= evolved.final_code(&own_policy).is_some_and(|code| code != 0);
         is_initialized &= is_done;
         next.add_init(evolved, is_done);
     }
+    let mut codes: Vec<Option<i64>> = Vec::new();
     for container in main {
         let place = Place { pod, around, list: "containers", began };
+        let own_policy = ContainerPolicy::of_main(container, policy);
         let evolved = match is_initialized && !has_failed {
-            true => evolve(&place, container, policy),
+            true => evolve(&place, container, &own_policy),
             false => Evolved::waits(&place, container, "PodInitializing"),
         };
+        codes.push(evolved.final_code(&own_policy));
         next.add_main(evolved);
     }
     for container in items(&spec["ephemeralContainers"]) {
         let place = Place { pod, around, list: "ephemeralContainers", began };
-        next.add_ephemeral(evolve(&place, container, Policy::Never));
+        next.add_ephemeral(evolve(&place, container, &ContainerPolicy::of_ephemeral()));
     }
 
-    let codes: Vec<Option<i64>> =
-        next.main.iter().map(|evolved| evolved.final_code(policy)).collect();
     let phase = if has_failed {
         "Failed"
     } else if !codes.is_empty() && codes.iter().all(Option::is_some) && is_initialized {
         next.end_sidecars(around.now);
         if codes.iter().all(|code| *code == Some(0)) { "Succeeded" } else { "Failed" }
-    } else if is_initialized && next.main.iter().all(Evolved::has_run) {
+    } else if next.main.iter().all(Evolved::has_run) {
+        // Its init containers may be running again.
         "Running"
     } else {
         "Pending"
@@ -219,10 +228,15 @@ fn end(pod: &Value, around: &Surroundings, reason: Option<&str>, code: i64) -> P
     let status = &pod["status"];
     let mut changed = Map::new();
     let mut all_succeeded = true;
-    for member in ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"] {
+    let ephemeral = [("ephemeralContainers", "ephemeralContainerStatuses")];
+    for (list, member) in LASTING.into_iter().chain(ephemeral) {
         let mut statuses = items(&status[member]).to_vec();
         for found in &mut statuses {
-            finished(found, code, around.now);
+            let of = |container: &&Value| container["name"] == found["name"];
+            let container = items(&pod["spec"][list]).iter().find(of);
+            // It may have ended by itself since the last pass.
+            let own = container.and_then(|container| ended_before(container, found, around.now));
+            finished(found, own.unwrap_or(code), around.now);
             let ended = &found["state"]["terminated"];
             all_succeeded &= member != "containerStatuses" || ended["exitCode"] == 0;
         }
@@ -420,6 +434,7 @@ impl Next {
             condition(pod, now, "ContainersReady", are_ready, why, message),
             // Set by the binding; not if the pod was created with its node.
             condition(pod, now, "PodScheduled", true, "", None),
+            restart_all::ended(pod, around, if is_over { ended } else { "" }),
         ]
         .into_iter()
         .flatten()

@@ -1,10 +1,15 @@
 //! The variables of a container.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVar, Pod, Secret};
+use crate::env_file;
+use crate::paths::below;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Container, EnvVar, FileKeySelector, Pod, ResourceRequirements, Secret,
+};
 use setpoint_object::quantity::Quantity;
 use setpoint_runtime::{BoxError, Client, Request};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 
 /// What fields of a pod show before its status does.
 #[derive(Debug, Clone, Copy)]
@@ -59,7 +64,8 @@ impl Lookup<'_> {
     }
 }
 
-/// The variables of a container, in order. Later ones replace earlier ones.
+/// The variables of a container, in order. Later ones replace earlier ones. `volumes`: the folders
+/// of the pod's volumes.
 ///
 /// # Errors
 ///
@@ -69,6 +75,7 @@ pub(crate) async fn variables(
     pod: &Pod,
     container: &Container,
     addresses: PodAddresses,
+    volumes: &BTreeMap<String, PathBuf>,
 ) -> Result<Vec<(String, String)>, BoxError> {
     let mut variables: Vec<(String, String)> = Vec::new();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
@@ -86,12 +93,14 @@ pub(crate) async fn variables(
         }
     }
     for variable in container.env.iter().flatten() {
-        let found = match &variable.value_from {
-            None => {
+        let file = variable.value_from.as_ref().and_then(|from| from.file_key_ref.as_ref());
+        let found = match (&variable.value_from, file) {
+            (None, _) => {
                 let value = variable.value.as_deref().unwrap_or_default();
                 Some(expand(value, &variables))
             }
-            Some(_) => value_from(lookup, pod, container, variable, addresses).await?,
+            (Some(_), Some(file)) => value_in_file(volumes, file).await?,
+            (Some(_), None) => value_from(lookup, pod, container, variable, addresses).await?,
         };
         if let Some(value) = found {
             set(&mut variables, variable.name.clone(), value);
@@ -120,7 +129,7 @@ async fn value_from(
     }
     if let Some(resource) = &from.resource_field_ref {
         let divisor = resource.divisor.as_ref().map_or("", |divisor| &divisor.0);
-        return Ok(Some(resource_of(container, &resource.resource, divisor)));
+        return Ok(Some(resource_of(pod, container, &resource.resource, divisor)));
     }
     let (kind, reference, data) = match (&from.config_map_key_ref, &from.secret_key_ref) {
         (Some(map), _) => {
@@ -143,6 +152,26 @@ async fn value_from(
             let namespace = lookup.namespace;
             Err(format!("couldn't find key {key} in {kind} {namespace}/{name}").into())
         }
+    }
+}
+
+/// A variable in a file of a volume.
+async fn value_in_file(
+    volumes: &BTreeMap<String, PathBuf>,
+    file: &FileKeySelector,
+) -> Result<Option<String>, BoxError> {
+    let FileKeySelector { key, optional, path, volume_name: volume } = file;
+    let folder = volumes.get(volume);
+    let folder = folder
+        .ok_or_else(|| format!("cannot find the volume \"{volume}\" referenced by FileKeyRef"))?;
+    let path = below(folder, path).ok_or_else(|| format!("{path} is not in its volume"))?;
+    match env_file::read(path.clone(), key).await {
+        Ok(None) if *optional != Some(true) => {
+            let path = path.display();
+            Err(format!("environment variable key \"{key}\" not found in file \"{path}\"").into())
+        }
+        Ok(found) => Ok(found),
+        Err(error) => Err(format!("couldn't parse env file: {error}").into()),
     }
 }
 
@@ -188,12 +217,23 @@ fn lines(map: Option<&BTreeMap<String, String>>) -> String {
 }
 
 /// A request or limit of a container in units of a divisor, rounded up. Without a limit: that of
-/// the machine.
-pub(crate) fn resource_of(container: &Container, resource: &str, divisor: &str) -> String {
+/// the pod, or of the machine.
+pub(crate) fn resource_of(
+    pod: &Pod,
+    container: &Container,
+    resource: &str,
+    divisor: &str,
+) -> String {
     let resources = container.resources.as_ref();
+    let of_pod = pod.spec.as_ref().and_then(|spec| spec.resources.as_ref());
+    let limits = |found: Option<&ResourceRequirements>| found.and_then(|all| all.limits.clone());
     let (map, name) = match resource.split_once('.') {
-        Some(("limits", name)) => (resources.and_then(|found| found.limits.as_ref()), name),
-        Some((_, name)) => (resources.and_then(|found| found.requests.as_ref()), name),
+        Some(("limits", name)) => {
+            let mut all = limits(of_pod).unwrap_or_default();
+            all.extend(limits(resources).unwrap_or_default());
+            (Some(all), name)
+        }
+        Some((_, name)) => (resources.and_then(|found| found.requests.clone()), name),
         None => (None, resource),
     };
     let parse = |text: &str| Quantity::parse(text).ok();
@@ -202,7 +242,7 @@ pub(crate) fn resource_of(container: &Container, resource: &str, divisor: &str) 
         (true, "memory") => parse(&crate::node::memory().to_string()),
         _ => None,
     };
-    let amount = map.and_then(|map| map.get(name)).and_then(|amount| parse(&amount.0));
+    let amount = map.and_then(|map| map.get(name).and_then(|amount| parse(&amount.0)));
     let Some(amount) = amount.or_else(machine) else { return "0".to_owned() };
     let divisor = parse(divisor).filter(|divisor| !divisor.is_zero());
     let divisor = divisor.unwrap_or_else(|| Quantity::from_units(1));
@@ -285,9 +325,19 @@ mod tests {
             "name": "c", "resources": {"limits": {"cpu": "1500m", "memory": "65Mi"}},
         }))
         .unwrap();
-        assert_eq!(resource_of(&container, "limits.cpu", ""), "2");
-        assert_eq!(resource_of(&container, "limits.cpu", "1m"), "1500");
-        assert_eq!(resource_of(&container, "limits.memory", "1Mi"), "65");
-        assert_eq!(resource_of(&container, "requests.cpu", ""), "0");
+        let limits = json!({"cpu": "3", "memory": "1Gi"});
+        let pod: Pod = serde_json::from_value(json!({
+            "spec": {"containers": [], "resources": {"limits": limits}},
+        }))
+        .unwrap();
+        let amount =
+            |resource: &str, divisor: &str| resource_of(&pod, &container, resource, divisor);
+        assert_eq!(amount("limits.cpu", ""), "2");
+        assert_eq!(amount("limits.cpu", "1m"), "1500");
+        assert_eq!(amount("limits.memory", "1Mi"), "65");
+        assert_eq!(amount("requests.cpu", ""), "0");
+        let without = Container::default();
+        assert_eq!(resource_of(&pod, &without, "limits.cpu", ""), "3", "the pod's");
+        assert_ne!(resource_of(&Pod::default(), &without, "limits.cpu", ""), "0", "the machine's");
     }
 }

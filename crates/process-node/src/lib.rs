@@ -8,7 +8,7 @@
 //! | `worker` | one pod: volumes, containers in order, restarts, its status, its end |
 //! | `container` | one run of a container: a process, its probes, hooks and log |
 //! | `logs` | lines in rotated files |
-//! | `volumes`, `paths`, `env` | what a process finds: folders, paths and variables |
+//! | `volumes`, `paths`, `env`, `env_file` | what a process finds: folders, paths and variables |
 //! | `terminal` | the terminals of containers and commands |
 //! | `guard` | no process outlives its pod or its node |
 //! | `agent` | `kubectl logs`, `exec`, `attach` and `port-forward` |
@@ -23,6 +23,7 @@ mod address;
 mod agent;
 mod container;
 mod env;
+mod env_file;
 mod guard;
 mod logs;
 mod node;

@@ -4,7 +4,7 @@ use crate::container::Ended;
 use crate::env::PodAddresses;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use serde_json::{Map, Value, json};
-use setpoint_nodes::restart::Policy;
+use setpoint_nodes::restart::{ContainerPolicy, Policy};
 use setpoint_object::time::Timestamp;
 use std::collections::BTreeMap;
 
@@ -34,14 +34,15 @@ impl List {
         }
     }
 
-    /// When its containers start again, in a pod with this `restartPolicy`.
-    pub(crate) fn policy(self, pod: Option<&str>) -> Policy {
+    /// When one of its containers starts again, in a pod with this `restartPolicy`.
+    pub(crate) fn policy(self, container: &Container, pod: Option<&str>) -> ContainerPolicy {
         let pod = Policy::of_pod(pod.unwrap_or_default());
+        // Cannot fail: all its keys are texts.
+        let container = serde_json::to_value(container).unwrap_or_default();
         match self {
-            Self::Sidecar => Policy::Always,
-            Self::Ephemeral => Policy::Never,
-            Self::Init => pod.of_init(),
-            Self::Main => pod,
+            Self::Init | Self::Sidecar => ContainerPolicy::of_init(&container, pod),
+            Self::Main => ContainerPolicy::of_main(&container, pod),
+            Self::Ephemeral => ContainerPolicy::of_ephemeral(),
         }
     }
 }
@@ -59,7 +60,7 @@ pub(crate) enum State {
 pub(crate) struct Tracked {
     pub(crate) container: Container,
     pub(crate) list: List,
-    pub(crate) policy: Policy,
+    pub(crate) policy: ContainerPolicy,
     pub(crate) state: State,
     pub(crate) last: Option<Ended>,
     pub(crate) n_restarts: i32,
@@ -139,7 +140,8 @@ impl Tracked {
             "image": self.container.image.as_deref().unwrap_or_default(),
             "imageID": "",
             "lastState": self.last.as_ref().map_or_else(|| json!({}), ended),
-            "ready": self.is_ready,
+            // An init container that is done counts as ready.
+            "ready": self.is_ready || self.list == List::Init && self.lets_pass(),
             "started": self.is_started,
             "restartCount": self.n_restarts,
             "state": state,
@@ -149,6 +151,18 @@ impl Tracked {
         }
         status
     }
+}
+
+/// The condition of pods in which a container may restart all containers.
+const RESTARTING_ALL: &str = "AllContainersRestarting";
+
+/// Whether a rule of a container has the action `RestartAllContainers`.
+fn can_restart_all(pod: &Pod) -> bool {
+    let spec = pod.spec.iter();
+    let mut rules = spec
+        .flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers))
+        .flat_map(|container| container.restart_policy_rules.iter().flatten());
+    rules.any(|rule| rule.action == "RestartAllContainers")
 }
 
 /// Whether a pod has ended.
@@ -174,6 +188,8 @@ pub(crate) struct View<'a> {
     pub(crate) verdict: Option<&'a Verdict>,
     /// The pod stops: its containers do not start again.
     pub(crate) is_ending: bool,
+    /// All containers are being stopped, and then start again.
+    pub(crate) is_restarting_all: bool,
 }
 
 /// The status of each condition, and since when it holds.
@@ -316,13 +332,25 @@ impl View<'_> {
                 ("Initialized", false, "ContainersNotInitialized", message)
             }
         };
-        vec![
+        let mut conditions = vec![
             ("PodReadyToStartContainers", !is_over, "", String::new()),
             initialized,
             ready,
             ("ContainersReady", are_ready, why, message),
             ("PodScheduled", true, "", String::new()),
-        ]
+        ];
+        // Only of pods with the action.
+        if can_restart_all(self.pod) {
+            conditions.push(match (self.is_restarting_all, is_over) {
+                (true, false) => {
+                    let message = "container exited with restart policy rule".to_owned();
+                    (RESTARTING_ALL, true, "RestartAllContainersStarted", message)
+                }
+                (_, true) => (RESTARTING_ALL, false, why, String::new()),
+                (false, false) => (RESTARTING_ALL, false, "", String::new()),
+            });
+        }
+        conditions
     }
 }
 

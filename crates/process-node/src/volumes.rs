@@ -157,7 +157,7 @@ impl Volumes<'_> {
                 let container = containers.iter().find(|container| container.name == name);
                 let divisor = resource.divisor.as_ref().map_or("", |divisor| &divisor.0);
                 container.map_or_else(String::new, |container| {
-                    resource_of(container, &resource.resource, divisor)
+                    resource_of(self.pod, container, &resource.resource, divisor)
                 })
             } else {
                 continue;

@@ -8,6 +8,7 @@
 //! pod is deleted, and leaves no process.
 
 mod start;
+mod stop;
 
 use crate::container::{Change, Ended, Report, Stop, grace_period};
 use crate::env::PodAddresses;
@@ -18,7 +19,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
 use kube_core::params::{DeleteParams, Patch, Preconditions};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use setpoint_nodes::restart::{Policy, backoff, show};
+use setpoint_nodes::restart::ContainerPolicy;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_runtime::client::ClientError;
 use setpoint_runtime::{Client, EventRecorder, ObjectReference, Request};
@@ -84,6 +85,8 @@ pub(crate) struct Worker {
     volumes: Option<BTreeMap<String, PathBuf>>,
     volumes_due: Instant,
     verdict: Option<Verdict>,
+    /// All containers are being stopped, and then start again as in a new pod.
+    is_restarting_all: bool,
     /// The grace period of the pod's end, and when it is over. It may become shorter.
     ending: Option<(Duration, Instant)>,
     conditions: Conditions,
@@ -126,6 +129,7 @@ impl Worker {
             volumes: None,
             volumes_due: Instant::now(),
             verdict: None,
+            is_restarting_all: false,
             ending: None,
             conditions,
             written: Value::Null,
@@ -181,7 +185,8 @@ impl Worker {
             });
             let mut statuses = statuses.into_iter().flatten();
             let status = statuses.find(|status| status.name == container.name);
-            let tracked = self.tracked(container, list, list.policy(policy), status);
+            let policy = list.policy(&container, policy);
+            let tracked = self.tracked(container, list, policy, status);
             let name = tracked.container.name.clone();
             let visible = crate::shared::Visible {
                 log: (!tracked.id.is_empty())
@@ -197,7 +202,7 @@ impl Worker {
         &self,
         container: Container,
         list: List,
-        policy: Policy,
+        policy: ContainerPolicy,
         status: Option<&ContainerStatus>,
     ) -> Tracked {
         let has_init = self.pod().spec.as_ref().is_some_and(|spec| spec.init_containers.is_some());
@@ -331,44 +336,8 @@ impl Worker {
                 let path = format!("spec.{}{{{container}}}", tracked.list.of_spec());
                 self.event(is_warning, reason, message, path);
             }
-            Change::Ended(ended) => {
-                (tracked.is_started, tracked.is_ready, tracked.is_live) = (false, false, false);
-                tracked.state = State::Ended(ended.clone());
-                let name = container.clone();
-                let live = self.live.entry(container).or_default();
-                live.stop = None;
-                let again = std::mem::take(&mut live.is_replaced);
-                if !again && !tracked.policy.restarts(ended.code.into()) {
-                    return;
-                }
-                let ran = ended.started_at.map_or(Duration::ZERO, |at| ended.finished_at.since(at));
-                let delay =
-                    if again { Duration::ZERO } else { backoff(tracked.n_restarts.into(), ran) };
-                live.due = Some(Instant::now() + delay);
-                if self.is_closing() {
-                    self.start_nothing();
-                } else if !delay.is_zero() {
-                    self.back_off(&ended, &name, delay);
-                }
-            }
+            Change::Ended(ended) => self.take_end(&container, ended),
         }
-    }
-
-    /// Marks a container that waits to start again.
-    fn back_off(&mut self, ended: &Ended, container: &str, delay: Duration) {
-        let Request { namespace, name } = &self.parts.key;
-        let pod = format!("{name}_{namespace}({})", self.uid);
-        let Some(tracked) = self.containers.iter_mut().find(|one| one.container.name == container)
-        else {
-            return;
-        };
-        let message =
-            format!("back-off {} restarting failed container={container} pod={pod}", show(delay));
-        let path = format!("spec.{}{{{container}}}", tracked.list.of_spec());
-        tracked.last = Some(ended.clone());
-        tracked.state = State::Waiting { reason: "CrashLoopBackOff".to_owned(), message };
-        let text = format!("Back-off restarting failed container {container} in pod {pod}");
-        self.event(true, "BackOff", text, path);
     }
 
     fn start_nothing(&mut self) {
@@ -412,63 +381,8 @@ impl Worker {
         }
         match self.is_closing() {
             true => self.stop_in_order(grace_of(self.pod())),
+            false if self.is_restarting_all => self.stop_to_restart(grace_of(self.pod())),
             false => self.bring_up().await,
-        }
-    }
-
-    /// Stops the containers: sidecars after the others, the last sidecar first. The grace period is
-    /// that of all of them together.
-    fn stop_in_order(&mut self, grace: Duration) {
-        self.start_nothing();
-        let soonest = Instant::now() + grace;
-        let (_, deadline) = match self.ending {
-            Some((known, at)) if known <= grace => (known, at),
-            Some((_, at)) => *self.ending.insert((grace, at.min(soonest))),
-            None => *self.ending.insert((grace, soonest)),
-        };
-        let mut is_turn = true;
-        let (sidecars, others): (Vec<_>, Vec<_>) =
-            self.containers.iter().partition(|one| one.list == List::Sidecar);
-        let mut stops = Vec::new();
-        for one in others {
-            stops.push((one.container.name.clone(), Stop { deadline, is_turn: true }));
-            is_turn &= !one.is_live;
-        }
-        for one in sidecars.into_iter().rev() {
-            stops.push((one.container.name.clone(), Stop { deadline, is_turn }));
-            is_turn &= !one.is_live;
-        }
-        for (name, how) in stops {
-            self.stop(&name, how);
-        }
-    }
-
-    fn stop_all(&mut self, grace: Duration) {
-        let names: Vec<String> = self.live.keys().cloned().collect();
-        let how = Stop { deadline: Instant::now() + grace, is_turn: true };
-        for name in names {
-            self.stop(&name, how);
-        }
-    }
-
-    fn stop(&mut self, name: &str, how: Stop) {
-        let Some(live) = self.live.get_mut(name) else { return };
-        live.due = None;
-        let Some(stop) = &live.stop else { return };
-        let before = *stop.borrow();
-        let how = before.map_or(how, |before| Stop {
-            deadline: before.deadline.min(how.deadline),
-            is_turn: before.is_turn || how.is_turn,
-        });
-        if before == Some(how) {
-            return;
-        }
-        stop.send_replace(Some(how));
-        if before.is_none() {
-            let of = self.containers.iter().find(|one| one.container.name == name);
-            let list = of.map_or(List::Main, |one| one.list).of_spec();
-            let message = format!("Stopping container {name}");
-            self.event(false, "Killing", message, format!("spec.{list}{{{name}}}"));
         }
     }
 
@@ -548,6 +462,7 @@ impl Worker {
             now: self.parts.clock.now(),
             verdict: self.verdict.as_ref(),
             is_ending: self.is_deleted(),
+            is_restarting_all: self.is_restarting_all,
         };
         let (status, conditions) = view.status(&self.conditions);
         if status == self.written {

@@ -17,7 +17,11 @@ const NEEDS: [(&str, &str, &str); 6] = [
         "need containers",
         "what a container does: output, exit codes, files, traffic, servers of webhooks and aggregated APIs",
     ),
-    ("cluster", "need other parts", "drivers of storage, load balancers, or a cluster's add-ons"),
+    (
+        "cluster",
+        "need other parts",
+        "drivers of storage, load balancers, kubelets, or a cluster's add-ons",
+    ),
     ("time", "take too long", "more than ten minutes, or a restart of the server by the spec"),
     ("flaky", "flaky", "a stable outcome: Kubernetes marks them as flaky, and leaves them out"),
     ("feature", "of alpha and beta APIs", "group versions that are off by default"),
@@ -63,8 +67,10 @@ pub(super) fn page(specs: &[Spec], e2e: &str, server: &str) -> Result<String> {
          `cargo xtask conformance --e2e PATH`, which takes the `e2e.test` of a Kubernetes release.\n\
          Each behavior with the test that holds it: [behavior](behavior.md).\n\n\
          {}, {}. Specs of {e2e}; the server says it is {server}; objects in memory.\n\n\
-         The command is `setpoint up --nodes 4 --authorization-mode Node,RBAC --enable-admission-plugins NodeRestriction`: nodes whose Pods \
-         start, become ready and end as their specs say, without containers. Specs that need more are not run:\n\n| | needs |\n|---|---|\n",
+         The command is `setpoint up --nodes 4 --authorization-mode Node,RBAC --enable-bootstrap-token-auth \
+         --enable-admission-plugins NodeRestriction`: nodes whose Pods start, become ready and end as their specs say, without containers. \
+         Specs of dual stack have a server with `--service-cluster-ip-range` of both families. The default StorageClass has the simulated \
+         provisioner. Specs that need more are not run:\n\n| | needs |\n|---|---|\n",
         date()?,
         hardware()?,
     );
@@ -76,7 +82,7 @@ pub(super) fn page(specs: &[Spec], e2e: &str, server: &str) -> Result<String> {
     page += "\n## Conformance specs\n\nThe specs that every Kubernetes cluster must pass, by special interest group.\n\n";
     table(&mut page, &conformance);
     page += "\n## Other specs\n\n\
-             Those of five groups that are not part of conformance.\n\n";
+             Those that are not part of conformance, of all groups but those of Windows and of clouds.\n\n";
     table(&mut page, &others);
     page += "\n## Failures\n\n";
     let mut failures: Vec<(&str, &str)> = specs

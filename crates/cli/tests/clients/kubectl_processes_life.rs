@@ -86,6 +86,43 @@ fn a_container_whose_hook_fails_is_restarted() {
 }
 
 #[test]
+fn rules_restart_a_container_or_all_of_its_pod() {
+    let server = start();
+    let kubectl = &server.kubectl();
+    let (_, volume) = record(&server);
+    for (action, counts) in [("Restart", "0,1 0"), ("RestartAllContainers", "1,1 1")] {
+        let name = action.to_lowercase();
+        let script =
+            format!("test -f /v/{name} && exec sleep 1000; touch /v/{name}; sleep 0.3; exit 42");
+        let rule = format!("{{action: {action}, exitCodes: {{operator: In, values: [42]}}}}");
+        let source = format!(
+            "{{name: source, image: i, command: [sh, -c, '{script}'], restartPolicy: Never, \
+             volumeMounts: [{{name: v, mountPath: /v}}], restartPolicyRules: [{rule}]}}"
+        );
+        let other = container("other", "");
+        let spec = format!(
+            "{{restartPolicy: Never, initContainers: [{{name: i, image: i, command: ['true']}}], \
+             containers: [{source}, {other}], volumes: [{volume}]}}"
+        );
+        create(&server, kubectl, &name, &spec);
+        let init = "{.status.initContainerStatuses[*].restartCount}";
+        let main = "{.status.containerStatuses[*].restartCount}";
+        kubectl.eventually(&format!("get pod {name} -o jsonpath={init},{main}"), |found| {
+            found == counts
+        });
+        kubectl.ok(&format!("wait pod/{name} --for=condition=Ready --timeout=30s"));
+    }
+    // It has its own policy, too.
+    create(
+        &server,
+        kubectl,
+        "never",
+        "{containers: [{name: c, image: i, command: ['false'], restartPolicy: Never}]}",
+    );
+    kubectl.ok("wait pod/never --for=jsonpath={.status.phase}=Failed --timeout=30s");
+}
+
+#[test]
 fn the_grace_period_ends_hooks_and_processes() {
     let server = start();
     let kubectl = &server.kubectl();

@@ -10,6 +10,7 @@ use setpoint_apiserver::listen::{
 };
 use setpoint_object::time::Clock;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,10 +44,20 @@ pub(super) enum Freshness {
 }
 
 impl Certificates {
-    /// Loads or makes the certificates.
-    pub(super) fn open(options: &ServeOptions, clock: &Clock) -> Result<Self, ServeError> {
+    /// Loads or makes the certificates. The server's own is also for the addresses at which
+    /// others reach it.
+    pub(super) fn open(
+        options: &ServeOptions,
+        published: &[IpAddr],
+        clock: &Clock,
+    ) -> Result<Self, ServeError> {
         let mut names = options.names.clone();
         names.push(options.address.ip().to_string());
+        for address in published.iter().map(IpAddr::to_string) {
+            if !names.contains(&address) {
+                names.push(address);
+            }
+        }
         let pki = match &options.cert_dir {
             Some(folder) => cert_dir::open(folder, clock.now(), &names)?,
             None => Pki::generate(clock.now(), &names)?,
@@ -171,7 +182,7 @@ mod tests {
         let folder = dir.path().join("pki");
         let clock = Clock::starting_at(Timestamp::from_secs(1_767_225_600));
         let options = ServeOptions::new(([127, 0, 0, 1], 0)).cert_dir(&folder);
-        let certificates = Certificates::open(&options, &clock).unwrap();
+        let certificates = Certificates::open(&options, &[], &clock).unwrap();
         let current = certificates.pki.current();
         let first = current.get().chain().to_vec();
         let stop = CancellationToken::new();
@@ -200,7 +211,7 @@ mod tests {
         let file = dir.path().join("ca.crt");
         std::fs::write(&file, first.ca_pem()).unwrap();
         let options = ServeOptions::new(([127, 0, 0, 1], 0)).client_ca_file(&file);
-        let Certificates { authorities, .. } = Certificates::open(&options, &clock).unwrap();
+        let Certificates { authorities, .. } = Certificates::open(&options, &[], &clock).unwrap();
         let current = authorities.followed[0].current.clone();
         let published = authorities.published.clone();
         let trusts = |pki: &Pki| current.certificates().contains(pki.ca_certificate());

@@ -1,8 +1,8 @@
 //! One container: from its status to the next.
 
 use super::command::Outcome;
-use super::{Place, PodEvent, full_name, image, items, resize, text};
-use crate::restart::{Policy, backoff, show};
+use super::{Place, PodEvent, full_name, image, items, resize, security, text};
+use crate::restart::{ContainerPolicy, backoff, show};
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
@@ -60,13 +60,13 @@ impl Evolved {
     }
 
     /// The code that it ended with, if it will not start again.
-    pub(crate) fn final_code(&self, policy: Policy) -> Option<i64> {
+    pub(crate) fn final_code(&self, policy: &ContainerPolicy) -> Option<i64> {
         self.exit_code().filter(|code| !policy.restarts(*code))
     }
 }
 
 /// Moves a container by one step.
-pub(crate) fn evolve(place: &Place<'_>, container: &Value, policy: Policy) -> Evolved {
+pub(crate) fn evolve(place: &Place<'_>, container: &Value, policy: &ContainerPolicy) -> Evolved {
     let mut step = Step {
         place,
         container,
@@ -80,6 +80,20 @@ pub(crate) fn evolve(place: &Place<'_>, container: &Value, policy: Policy) -> Ev
         resize::give(place, container, step.old, &mut status);
     }
     Evolved { status, events: step.events, due: step.due }
+}
+
+/// The code that the command of a running container has ended with by now, if it has.
+pub(crate) fn ended_before(container: &Value, status: &Value, now: Timestamp) -> Option<i64> {
+    let since = Timestamp::parse(text(&status["state"]["running"]["startedAt"]))?;
+    by_command(container, since).filter(|(at, _)| *at <= now).map(|(_, code)| code)
+}
+
+/// When and with which code a container's command ends, if it does so by itself.
+fn by_command(container: &Value, since: Timestamp) -> Option<(Timestamp, i64)> {
+    match Outcome::of_container(container) {
+        Outcome::Ends { after, code } => Some((since + after, i64::from(code))),
+        Outcome::Runs => None,
+    }
 }
 
 /// Ends a container that runs, or has not run, with a code.
@@ -161,7 +175,7 @@ impl Step<'_> {
         self.events.push(PodEvent { is_warning, reason, message, field_path });
     }
 
-    fn status(&mut self, policy: Policy) -> Value {
+    fn status(&mut self, policy: &ContainerPolicy) -> Value {
         let state = self.old.map(|old| &old["state"]).unwrap_or(&Value::Null);
         let since = state["running"]["startedAt"].as_str().and_then(Timestamp::parse);
         if let (Some(old), Some(since)) = (self.old, since) {
@@ -176,7 +190,9 @@ impl Step<'_> {
         if let Some(old) = self.old.filter(|_| state["waiting"]["reason"] == "CrashLoopBackOff") {
             return self.restart(old, &old["lastState"]["terminated"]);
         }
-        self.start(0)
+        // It may have run before all containers of the pod were restarted.
+        let n_restarts = self.old.and_then(|old| old["restartCount"].as_i64());
+        self.start(n_restarts.unwrap_or_default())
     }
 
     /// A container that has not run, or starts again.
@@ -187,7 +203,9 @@ impl Step<'_> {
         {
             return self.pull_fails(name, reason, message);
         }
-        if let Some(message) = crate::volumes::fault(self.place.pod, self.container) {
+        let (pod, container) = (self.place.pod, self.container);
+        let fault = security::fault(pod, container);
+        if let Some(message) = fault.or_else(|| crate::volumes::fault(pod, container)) {
             let waiting = json!({"reason": "CreateContainerConfigError", "message": message});
             if self.old.is_none_or(|old| old["state"]["waiting"] != waiting) {
                 self.event(true, "Failed", format!("Error: {message}"));
@@ -238,15 +256,20 @@ impl Step<'_> {
 
     /// When and with which code the container ends, and why, if it does so by itself.
     fn ends(&self, since: Timestamp) -> Option<(Timestamp, i64)> {
-        let by_command = match Outcome::of_container(self.container) {
-            Outcome::Ends { after, code } => Some((since + after, i64::from(code))),
-            Outcome::Runs => None,
-        };
-        let by_probe = ["startupProbe", "livenessProbe"].into_iter().filter_map(|member| {
-            let probe = &self.container[member];
-            cannot_succeed(probe).then(|| (since + killed_after(probe), 137))
-        });
-        by_command.into_iter().chain(by_probe).min()
+        let by_probe = self.killed_by_probe(since).map(|at| (at, 137));
+        by_command(self.container, since).into_iter().chain(by_probe).min()
+    }
+
+    /// When a probe that cannot succeed has failed often enough. The liveness probe begins once
+    /// the startup probe has succeeded.
+    fn killed_by_probe(&self, since: Timestamp) -> Option<Timestamp> {
+        let (startup, liveness) =
+            (&self.container["startupProbe"], &self.container["livenessProbe"]);
+        if cannot_succeed(startup) {
+            return Some(since + initial_delay(startup) + failures_take(startup));
+        }
+        let begins = initial_delay(startup).max(initial_delay(liveness));
+        cannot_succeed(liveness).then(|| since + begins + failures_take(liveness))
     }
 
     fn running(&mut self, old: &Value, since: Timestamp) -> Value {
@@ -346,11 +369,10 @@ fn initial_delay(probe: &Value) -> Duration {
     seconds(&probe["initialDelaySeconds"], 0)
 }
 
-/// When a probe that cannot succeed has failed often enough.
-fn killed_after(probe: &Value) -> Duration {
+/// How long it takes until a probe that cannot succeed has failed often enough.
+fn failures_take(probe: &Value) -> Duration {
     let n = u32::try_from(probe["failureThreshold"].as_u64().unwrap_or(3)).unwrap_or(u32::MAX);
-    let period = seconds(&probe["periodSeconds"], 10);
-    initial_delay(probe).saturating_add(period.saturating_mul(n))
+    seconds(&probe["periodSeconds"], 10).saturating_mul(n)
 }
 
 /// Whether a probe runs a command that plainly fails, or takes too long.

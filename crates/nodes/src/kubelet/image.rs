@@ -14,7 +14,7 @@ pub(crate) fn fault(image: &str, policy: &str) -> Option<(&'static str, String)>
     let is_unknown_host = host.split('.').any(|label| label == "invalid");
     let tag = reference.tag.unwrap_or_default();
     let is_absent = tag == "404"
-        || ["does-not-exist", "nonexistent", "non-existent"]
+        || ["does-not-exist", "doesnt-exist", "nonexistent", "non-existent"]
             .iter()
             .any(|name| reference.path.contains(name) || tag.contains(name));
     if !is_unknown_host && !is_absent {
@@ -47,6 +47,7 @@ mod tests {
             ("localhost:5000/a/b:v1", None),
             ("invalid.registry.k8s.io/invalid/alpine:3.1", Some("ErrImagePull")),
             ("example.com/does-not-exist:1", Some("ErrImagePull")),
+            ("localhost/some-image-that-doesnt-exist", Some("ErrImagePull")),
             ("webserver:404", Some("ErrImagePull")),
             ("foo:non-existent", Some("ErrImagePull")),
             ("some bad/Image", Some("InvalidImageName")),

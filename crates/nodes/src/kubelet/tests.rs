@@ -155,6 +155,55 @@ fn finite_commands_end_as_the_restart_policy_says() {
     assert!(seen.last().unwrap().contains("/3"), "{seen:?}");
 }
 
+/// A rule for one exit code.
+fn rules(code: i64, action: &str) -> Value {
+    json!([{"action": action, "exitCodes": {"operator": "In", "values": [code]}}])
+}
+
+#[test]
+fn a_container_may_have_a_restart_policy_and_rules_of_its_own() {
+    let of = |pod: &str, own: &str, rules: Value, script: &str| {
+        let mut one = container("c", &["sh", "-c", script]);
+        one["restartPolicy"] = own.into();
+        one["restartPolicyRules"] = rules;
+        Life::new(json!({"restartPolicy": pod, "containers": [one]})).live(5).pop().unwrap()
+    };
+    assert_eq!(of("Always", "Never", json!([]), "exit 1"), "Failed c:ended 1");
+    assert_eq!(of("Never", "Always", json!([]), "exit 1"), "Running c:CrashLoopBackOff/1");
+    let restart = rules(42, "Restart");
+    assert_eq!(of("Never", "Never", restart.clone(), "exit 42"), "Running c:CrashLoopBackOff/1");
+    assert_eq!(of("Never", "Never", restart, "exit 1"), "Failed c:ended 1");
+}
+
+#[test]
+fn a_rule_restarts_all_containers_of_the_pod() {
+    let mut source = container("c", &["sh", "-c", "sleep 3; exit 42"]);
+    source["restartPolicy"] = "Never".into();
+    source["restartPolicyRules"] = rules(42, "RestartAllContainers");
+    let mut life = Life::new(json!({
+        "restartPolicy": "Never", "initContainers": [container("one", &["sleep", "1"])],
+        "containers": [source, container("d", &["serve"])],
+    }));
+    let seen = life.live(4);
+    let all = "RestartingAllContainers/1";
+    assert_eq!(
+        seen[2..],
+        [
+            "Running one:ended 0 c:ended 42 d:running".to_owned(),
+            format!("Running one:{all} c:{all} d:{all}"),
+            "Running one:running/1 c:PodInitializing/1 d:PodInitializing/1".to_owned(),
+        ],
+        "{seen:?}"
+    );
+    let last = &life.pod["status"]["containerStatuses"][1]["lastState"]["terminated"];
+    assert_eq!(
+        (&last["exitCode"], &last["reason"]),
+        (&json!(137), &json!("RestartingAllContainers"))
+    );
+    assert_eq!(life.condition("AllContainersRestarting"), "False");
+    assert_eq!(life.live(1).pop().unwrap(), "Running one:ended 0/1 c:running/1 d:running/1 ready");
+}
+
 #[test]
 fn init_containers_run_in_order_and_sidecars_stay() {
     let sidecar =
@@ -219,6 +268,22 @@ fn probes_decide_readiness_and_restarts() {
     );
     let seen = probed("startupProbe", failing).live(16);
     assert_eq!(seen, ["Running c:running", "Running c:ended 137", "Running c:running/1"]);
+}
+
+#[test]
+fn a_liveness_probe_begins_once_the_startup_probe_has_succeeded() {
+    let liveness =
+        json!({"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1});
+    let lives = |startup: Value, seconds: u64| {
+        let mut container = container("c", &["serve"]);
+        (container["livenessProbe"], container["startupProbe"]) = (liveness.clone(), startup);
+        Life::new(json!({"containers": [container]})).live(seconds)
+    };
+    let never = json!({"exec": {"command": ["false"]}, "periodSeconds": 10, "failureThreshold": 6});
+    assert_eq!(lives(never, 59), ["Running c:running"]);
+    let late = json!({"httpGet": {"port": 80}, "initialDelaySeconds": 20});
+    assert_eq!(lives(late.clone(), 20), ["Running c:running", "Running c:running ready"]);
+    assert_eq!(lives(late, 21)[2], "Running c:ended 137");
 }
 
 #[test]
@@ -308,6 +373,17 @@ fn a_deleted_pod_ends_before_it_is_removed() {
     merge(&mut life.pod["status"], plan.status);
     assert_eq!(life.show(), "Failed c:ended 143");
     assert!(stop(&life.pod, &life.around()).status.is_null());
+}
+
+#[test]
+fn a_container_that_has_ended_by_itself_keeps_its_code_when_its_pod_is_deleted() {
+    let spec = json!({"containers": [container("c", &["false"]), container("d", &["sleep", "9"])]});
+    let mut life = Life::new(spec);
+    life.pass();
+    assert_eq!(life.show(), "Running c:running d:running ready");
+    let plan = stop(&life.pod, &life.around());
+    merge(&mut life.pod["status"], plan.status);
+    assert_eq!(life.show(), "Failed c:ended 1 d:ended 143");
 }
 
 /// A resize of the cpu of the only container.

@@ -3,10 +3,11 @@ use std::net::Ipv4Addr;
 
 fn tracked(name: &str, list: List, state: State) -> Tracked {
     let is_running = matches!(state, State::Running(_));
+    let container = Container { name: name.to_owned(), ..Container::default() };
     Tracked {
-        container: Container { name: name.to_owned(), ..Container::default() },
+        policy: list.policy(&container, None),
+        container,
         list,
-        policy: list.policy(None),
         state,
         last: None,
         n_restarts: 0,
@@ -39,7 +40,16 @@ fn view<R>(containers: &[Tracked], is_ending: bool, look: impl FnOnce(View<'_>) 
     let addresses = PodAddresses { pod: Ipv4Addr::new(127, 64, 0, 1), host: Ipv4Addr::LOCALHOST };
     let now = Timestamp::from_secs(5);
     let pod = Pod::default();
-    look(View { pod: &pod, containers, addresses, began: now, now, verdict: None, is_ending })
+    look(View {
+        pod: &pod,
+        containers,
+        addresses,
+        began: now,
+        now,
+        verdict: None,
+        is_ending,
+        is_restarting_all: false,
+    })
 }
 
 #[test]
@@ -51,12 +61,13 @@ fn the_phase_follows_from_the_containers() {
     assert_eq!(phase(&[tracked("a", Main, running()), tracked("b", Main, waiting())]), "Pending");
     // It starts again.
     assert_eq!(phase(&[tracked("a", Main, ended(1))]), "Running");
-    let never = |code| Tracked { policy: Policy::Never, ..tracked("a", Main, ended(code)) };
+    let policy = |list: List| list.policy(&Container::default(), Some("Never"));
+    let never = |code| Tracked { policy: policy(Main), ..tracked("a", Main, ended(code)) };
     assert_eq!(phase(&[never(0)]), "Succeeded");
     assert_eq!(phase(&[never(0), never(3)]), "Failed");
     assert_eq!(phase(&[tracked("s", Sidecar, running()), never(0)]), "Running");
     assert_eq!(phase(&[tracked("i", Init, running()), tracked("a", Main, waiting())]), "Pending");
-    let failed = Tracked { policy: Policy::Never, ..tracked("i", Init, ended(1)) };
+    let failed = Tracked { policy: policy(Init), ..tracked("i", Init, ended(1)) };
     assert_eq!(phase(&[failed, tracked("a", Main, waiting())]), "Failed");
     let ending = |containers: &[Tracked]| view(containers, true, |view| view.phase());
     assert_eq!(ending(&[tracked("a", Main, running())]), "Running");
@@ -85,6 +96,17 @@ fn a_pod_that_ends_runs_until_its_last_process_has_ended() {
     let in_hook = Tracked { is_live: true, ..tracked("a", Main, waiting()) };
     assert_eq!(phase(&[in_hook]), "Pending");
     assert_eq!(phase(&[tracked("s", Sidecar, running()), tracked("a", Main, ended(0))]), "Running");
+}
+
+#[test]
+fn an_init_container_that_is_done_is_ready() {
+    use List::{Init, Main};
+    for (code, is_ready) in [(0, true), (1, false)] {
+        let containers = [tracked("i", Init, ended(code)), tracked("a", Main, waiting())];
+        let (status, _) = view(&containers, false, |view| view.status(&Conditions::new()));
+        assert_eq!(status["initContainerStatuses"][0]["ready"], is_ready);
+        assert_eq!(status["containerStatuses"][0]["ready"], false);
+    }
 }
 
 #[test]

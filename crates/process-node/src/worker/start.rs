@@ -158,7 +158,8 @@ impl Worker {
         let (client, namespace) = (&self.parts.client, &*self.parts.key.namespace);
         let lookup = Lookup { client, namespace };
         let pod = &*self.parts.pod;
-        let own = variables(&lookup, pod, container, self.addresses).await?;
+        let volumes = self.volumes.clone().unwrap_or_default();
+        let own = variables(&lookup, pod, container, self.addresses, &volumes).await?;
         let words: Vec<String> = [&container.command, &container.args]
             .into_iter()
             .flat_map(|words| words.iter().flatten())
@@ -174,18 +175,20 @@ impl Worker {
         if let Some(parent) = log.parent() {
             tokio::fs::create_dir_all(parent).await?;
         }
-        let volumes = self.volumes.clone().unwrap_or_default();
         let mounts = mounts(container, &volumes, &own, &own_folder)?;
         for (path, target) in mounts.iter() {
             link(&root, path, target)?;
         }
         let path = std::env::var("PATH").unwrap_or_else(|_| PATH.to_owned());
         let folder_text = root.to_string_lossy().into_owned();
-        let name = self.parts.key.name.to_string();
+        let spec = pod.spec.as_ref();
+        let hostname =
+            spec.and_then(|spec| spec.hostname_override.as_ref().or(spec.hostname.as_ref()));
+        let hostname = hostname.cloned().unwrap_or_else(|| self.parts.key.name.to_string());
         let mut env = vec![
             ("PATH".to_owned(), path),
             ("HOME".to_owned(), folder_text.clone()),
-            ("HOSTNAME".to_owned(), name),
+            ("HOSTNAME".to_owned(), hostname),
             ("SETPOINT_ROOT".to_owned(), folder_text),
         ];
         env.extend(own.into_iter().map(|(name, value)| (name, mounts.map(&value))));

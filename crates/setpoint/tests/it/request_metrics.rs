@@ -315,6 +315,7 @@ async fn stages_of_requests_are_counted_under_the_names_of_dashboards() {
 
         let (code, slis) = get(&client, "/metrics/slis").await;
         assert_eq!(code, 200, "{slis}");
+        assert!(slis.contains("\nprocess_start_time_seconds "), "{slis}");
         let ping = r#"name="ping",type="livez""#;
         assert_eq!(value(&slis, "kubernetes_healthcheck", ping), Some(1.0), "{slis}");
         let passed = format!(r#"{ping},status="success""#);

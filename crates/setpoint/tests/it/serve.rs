@@ -151,6 +151,20 @@ async fn only_tokens_and_client_certificates_of_the_files_are_accepted() {
 }
 
 #[tokio::test]
+async fn the_certificate_is_for_the_addresses_at_which_others_reach_the_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = local().advertise_address([192, 0, 2, 7].into());
+    let served = Served::start(dir.path(), "s", ControlPlane::builder().build(), options).await;
+    let mut config = served.config().await;
+    // The second is that of the Service `kubernetes`.
+    for (address, is_valid) in [("192.0.2.7", true), ("10.0.0.1", true), ("192.0.2.8", false)] {
+        config.tls_server_name = Some(address.to_owned());
+        assert_eq!(get(config.clone()).await.is_ok(), is_valid, "{address}");
+    }
+    served.stop().await;
+}
+
+#[tokio::test]
 async fn certificate_of_the_files_is_presented() {
     let dir = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();

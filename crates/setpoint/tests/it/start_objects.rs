@@ -2,9 +2,11 @@
 
 use crate::plane::{NETWORKS_CRD, Person, with_person};
 use serde_json::{Value, json};
+use setpoint::object::time::Clock;
 use setpoint::store::MemoryStore;
 use setpoint::{ControlPlane, ServeOptions};
-use std::net::{IpAddr, Ipv4Addr};
+use setpoint_controllers::ServerIdentity;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -132,6 +134,27 @@ async fn the_service_kubernetes_has_the_addresses_of_the_servers_that_run() {
     c.person.until(&lease, "it exists", Option::is_some).await;
     assert!(addresses(&c.person.get(ENDPOINTS).await).is_empty());
     c.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_kubernetes_that_is_created_again_has_the_port_of_the_server() {
+    with_person(async |person| {
+        let address = SocketAddr::from(([10, 9, 0, 1], 7443));
+        let identity = ServerIdentity::new(person.client.clone(), Clock::wall(), address);
+        let stop = CancellationToken::new();
+        let path = "/api/v1/namespaces/default/services/kubernetes";
+        let has_port = |service: &Option<Value>| {
+            service.as_ref().is_some_and(|s| s["spec"]["ports"][0]["targetPort"] == 7443)
+        };
+        let work = async {
+            person.until(path, "it has the port", has_port).await;
+            person.delete(path, "Background").await;
+            person.until(path, "the new one has the port", has_port).await;
+            stop.cancel();
+        };
+        tokio::join!(identity.run(stop.clone()), work);
+    })
+    .await;
 }
 
 #[tokio::test]
