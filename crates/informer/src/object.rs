@@ -43,7 +43,8 @@ pub(crate) type AnyValue = Arc<dyn Any + Send + Sync>;
 /// # In memory
 ///
 /// Two allocations beside the name: this one, and the encoded object in exactly its size. uid and
-/// resourceVersion are ranges in it; a packed object has their text before it.
+/// resourceVersion are ranges in it; a packed object has their text before it, a decoded one in its
+/// metadata.
 pub struct Object<K>(Arc<Inner>, PhantomData<fn() -> K>);
 
 pub(crate) struct Inner {
