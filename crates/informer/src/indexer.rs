@@ -216,8 +216,14 @@ impl<K> Indexer<K> {
         let object: Raw = object.into_type();
         let values = values_of(&*self.functions, &object)?;
         self.pack_held(&object);
-        let moves_version = self.moves_version();
-        let old = Arc::make_mut(&mut self.state.write()).put(object, values, moves_version);
+        let old = {
+            let mut state = self.state.write();
+            let state = Arc::make_mut(&mut state);
+            if !self.is_replaying {
+                state.reach(object.resource_version());
+            }
+            state.put(object, values)
+        };
         old.iter().for_each(Object::on_removed);
         Ok(old.map(Object::into_type))
     }
@@ -225,14 +231,14 @@ impl<K> Indexer<K> {
     /// Removes and returns an object. A `resource_version` that is not empty becomes the cache's
     /// (IDX-10).
     pub fn remove(&mut self, key: &Key, resource_version: &str) -> Option<Object<K>> {
-        let old = Arc::make_mut(&mut self.state.write()).take(key, resource_version);
+        let old = {
+            let mut state = self.state.write();
+            let state = Arc::make_mut(&mut state);
+            state.reach(resource_version);
+            state.take(key)
+        };
         old.iter().for_each(Object::on_removed);
         old.map(Object::into_type)
-    }
-
-    /// Whether the version of an added object becomes the cache's.
-    fn moves_version(&self) -> bool {
-        !self.is_replaying
     }
 
     /// Packs the objects that are stored as plain JSON, when the first packed object shows that
@@ -308,11 +314,8 @@ impl State {
         }
     }
 
-    /// Inserts an object, whose version becomes the cache's if it `moves_version`.
-    fn put(&mut self, object: Raw, values: Values, moves_version: bool) -> Option<Raw> {
-        if moves_version {
-            self.reach(object.resource_version());
-        }
+    /// Inserts an object. The cache's version stays.
+    fn put(&mut self, object: Raw, values: Values) -> Option<Raw> {
         if self.indices.is_empty() {
             return self.objects.insert(Held::new(object, values)).map(|held| held.object);
         }
@@ -341,8 +344,8 @@ impl State {
         self.objects.insert(held);
     }
 
-    fn take(&mut self, key: &Key, resource_version: &str) -> Option<Raw> {
-        self.reach(resource_version);
+    /// Removes an object. The cache's version stays.
+    fn take(&mut self, key: &Key) -> Option<Raw> {
         let held = self.objects.remove(key.into())?;
         for (n, index) in self.indices.iter_mut().enumerate() {
             held.values(n).iter().for_each(|value| index.remove(key, value));

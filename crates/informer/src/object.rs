@@ -43,17 +43,14 @@ pub(crate) type AnyValue = Arc<dyn Any + Send + Sync>;
 /// # In memory
 ///
 /// Two allocations beside the name: this one, and the encoded object in exactly its size. uid and
-/// resourceVersion are ranges in it; a packed object has their text before it.
+/// resourceVersion are ranges in it; a packed object has their text before it, a decoded one in its
+/// metadata.
 pub struct Object<K>(Arc<Inner>, PhantomData<fn() -> K>);
 
 pub(crate) struct Inner {
     key: Key,
     identity: Identity,
     body: Body,
-    /// Only metadata is stored.
-    is_partial: bool,
-    /// Packing does not make it smaller.
-    stays_plain: bool,
     pool: Option<Arc<Pool>>,
     decoded: Slot,
 }
@@ -61,6 +58,16 @@ pub(crate) struct Inner {
 impl Inner {
     pub(crate) fn decoded(&self) -> &Slot {
         &self.decoded
+    }
+
+    /// uid and resourceVersion of a decoded value that has them in its metadata.
+    fn value_ids(&self) -> Option<(&str, &str)> {
+        match &self.body {
+            Body::Decoded(value, beside) if beside.is_empty() => {
+                Some(self.pool.as_ref()?.ids(value))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -101,16 +108,7 @@ impl<K: 'static> Keyed for Object<K> {
 /// Constructors for intakes.
 impl<K> Object<K> {
     fn from_parts(key: Key, identity: Identity, body: Body, pool: Option<Arc<Pool>>) -> Self {
-        let policy = pool.as_ref().map(|pool| pool.policy);
-        let inner = Inner {
-            key,
-            identity,
-            body,
-            is_partial: policy == Some(CachePolicy::Metadata),
-            stays_plain: false,
-            pool,
-            decoded: Slot::default(),
-        };
+        let inner = Inner { key, identity, body, pool, decoded: Slot::default() };
         Self(Arc::new(inner), PhantomData)
     }
 
@@ -130,10 +128,13 @@ impl<K> Object<K> {
         Self::from_parts(key, identity, body, pool)
     }
 
-    /// A decoded object.
+    /// A decoded object. Stores the identity beside the value only if its metadata has another.
     pub(crate) fn decoded(key: Key, value: AnyValue, ids: (&str, &str), pool: Arc<Pool>) -> Self {
-        let (identity, ids) = Identity::of(ids.0, ids.1);
-        Self::from_parts(key, identity, Body::Decoded(value, ids), Some(pool))
+        let (identity, beside) = match pool.ids(&value) == ids {
+            true => (Identity::in_order(ids.0, ids.1), Box::default()),
+            false => Identity::of(ids.0, ids.1),
+        };
+        Self::from_parts(key, identity, Body::Decoded(value, beside), Some(pool))
     }
 
     /// A packed object; or JSON, if packing does not make it smaller. Overwrites `scratch`.
@@ -149,11 +150,7 @@ impl<K> Object<K> {
             Some((identity, body)) => Self::from_parts(key, identity, body, Some(pool)),
             None => {
                 let (identity, body) = Body::plain(Bytes::copy_from_slice(json), head);
-                let mut object = Self::from_parts(key, identity, body, Some(pool));
-                if let Some(inner) = Arc::get_mut(&mut object.0) {
-                    inner.stays_plain = true;
-                }
-                object
+                Self::from_parts(key, identity, body.stay_plain(), Some(pool))
             }
         }
     }
@@ -162,9 +159,9 @@ impl<K> Object<K> {
     /// object should stay as it is.
     pub(crate) fn repacked(&self) -> Option<Self> {
         let inner = &*self.0;
-        let pool = inner.pool.as_ref().filter(|pool| pool.policy.packs() && !inner.stays_plain)?;
+        let pool = inner.pool.as_ref().filter(|pool| pool.policy.packs())?;
         let codec = pool.codec()?;
-        let json = inner.body.json()?;
+        let json = inner.body.json().filter(|_| !inner.body.stays_plain())?;
         let ids = (self.uid(), self.resource_version());
         let (identity, body) = body::pack(codec, json, ids, &mut Vec::new())?;
         Some(Self::from_parts(inner.key.clone(), identity, body, Some(pool.clone())))
@@ -211,12 +208,18 @@ impl<K> Object<K> {
     /// `metadata.uid`, which identifies the incarnation of a name (HWC-8). Empty if the server sent
     /// none.
     pub fn uid(&self) -> &str {
-        self.0.body.text(self.0.identity.uid)
+        match self.0.value_ids() {
+            Some((uid, _)) => uid,
+            None => self.0.body.text(self.0.identity.uid),
+        }
     }
 
     /// `metadata.resourceVersion`; empty if the server sent none.
     pub fn resource_version(&self) -> &str {
-        self.0.body.text(self.0.identity.resource_version)
+        match self.0.value_ids() {
+            Some((_, resource_version)) => resource_version,
+            None => self.0.body.text(self.0.identity.resource_version),
+        }
     }
 
     /// Whether both have this resourceVersion, which is not empty.
@@ -248,7 +251,7 @@ impl<K> Object<K> {
     /// Whether only type and metadata are stored (`CachePolicy::Metadata`). Other fields of
     /// [`get`](Self::get)'s value are empty, whatever the server has.
     pub fn is_partial(&self) -> bool {
-        self.0.is_partial
+        self.0.pool.as_ref().is_some_and(|pool| pool.policy == CachePolicy::Metadata)
     }
 
     /// The object as a `V`, if it is decoded.
@@ -321,7 +324,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Object<K> {
     /// An object in the form of a cache under `policy`. A single object is never packed.
     pub fn new(record: Record, policy: CachePolicy) -> Self {
         let Record { key, uid, resource_version, bytes } = record;
-        let pool = Pool::new(policy, 0);
+        let pool = Pool::new(policy, 0, None);
         if policy == CachePolicy::Decoded
             && let Ok(value) = crate::decode::from_slice::<K>(&bytes)
         {

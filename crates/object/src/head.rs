@@ -3,7 +3,7 @@
 //! [`Head::scan`] reads an object once and records the positions of its identity and its end, in
 //! one cache line and without allocating. This is what a cache of encoded objects needs of each.
 //! [`Skim`](crate::Skim) reads more; both agree on what they read.
-use crate::scan::{Cursor, RawStr};
+use crate::scan::{Cursor, RawStr, is_ascii};
 use crate::skim::SkimError;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -35,6 +35,8 @@ pub struct Head {
     pub(crate) end: u32,
     /// Whether `managedFields` occurs more than once in the effective metadata.
     pub(crate) is_repeated: bool,
+    /// Whether a string of the identity has escapes. Those of servers have none.
+    has_escapes: bool,
 }
 
 /// A range of bytes. Empty for an absent or empty member.
@@ -50,14 +52,6 @@ impl Span {
     }
     fn range(self) -> Range<usize> {
         self.from as usize..self.to as usize
-    }
-    /// The value of the string at this range.
-    fn text(self, bytes: &[u8]) -> Cow<'_, str> {
-        let raw = bytes.get(self.range()).unwrap_or_default();
-        if memchr::memchr(b'\\', raw).is_none() {
-            return Cow::Borrowed(std::str::from_utf8(raw).unwrap_or_default());
-        }
-        Cow::Owned(RawStr::escaped(raw).value().map(Cow::into_owned).unwrap_or_default())
     }
 }
 
@@ -103,27 +97,27 @@ impl Head {
     }
     /// `apiVersion`.
     pub fn api_version<'a>(&self, bytes: &'a [u8]) -> Cow<'a, str> {
-        self.api_version.text(bytes)
+        self.text(self.api_version, bytes)
     }
     /// `kind`.
     pub fn kind<'a>(&self, bytes: &'a [u8]) -> Cow<'a, str> {
-        self.kind.text(bytes)
+        self.text(self.kind, bytes)
     }
     /// `metadata.name`.
     pub fn name<'a>(&self, bytes: &'a [u8]) -> Cow<'a, str> {
-        self.name.text(bytes)
+        self.text(self.name, bytes)
     }
     /// `metadata.namespace`.
     pub fn namespace<'a>(&self, bytes: &'a [u8]) -> Cow<'a, str> {
-        self.namespace.text(bytes)
+        self.text(self.namespace, bytes)
     }
     /// `metadata.uid`.
     pub fn uid<'a>(&self, bytes: &'a [u8]) -> Cow<'a, str> {
-        self.uid.text(bytes)
+        self.text(self.uid, bytes)
     }
     /// `metadata.resourceVersion`.
     pub fn resource_version<'a>(&self, bytes: &'a [u8]) -> Cow<'a, str> {
-        self.resource_version.text(bytes)
+        self.text(self.resource_version, bytes)
     }
     /// The member `metadata.managedFields`: its key, its value and one comma, so that removing the
     /// range leaves a valid object. `None` if there is none. If there are several, the last;
@@ -134,6 +128,15 @@ impl Head {
     /// Whether [`Head::managed_fields`] is one of several members of this name.
     pub fn has_repeated_managed_fields(&self) -> bool {
         self.is_repeated
+    }
+
+    /// The value of the string at a range.
+    fn text<'a>(&self, span: Span, bytes: &'a [u8]) -> Cow<'a, str> {
+        let raw = bytes.get(span.range()).unwrap_or_default();
+        if !self.has_escapes || memchr::memchr(b'\\', raw).is_none() {
+            return Cow::Borrowed(std::str::from_utf8(raw).unwrap_or_default());
+        }
+        Cow::Owned(RawStr::escaped(raw).value().map(Cow::into_owned).unwrap_or_default())
     }
 
     /// All ranges.
@@ -149,13 +152,13 @@ impl Head {
         let mut first = true;
         while let Some(key) = cursor.key(&mut first)? {
             if key.is("metadata") {
-                let (api_version, kind) = (head.api_version, head.kind);
-                head = Self { api_version, kind, ..Self::default() };
+                let Self { api_version, kind, has_escapes, .. } = head;
+                head = Self { api_version, kind, has_escapes, ..Self::default() };
                 head.read_metadata(cursor)?;
             } else if key.is("apiVersion") {
-                head.api_version = string(cursor)?;
+                head.api_version = head.string(cursor)?;
             } else if key.is("kind") {
-                head.kind = string(cursor)?;
+                head.kind = head.string(cursor)?;
             } else {
                 cursor.skip()?;
             }
@@ -186,10 +189,10 @@ impl Head {
                 }
             };
             match name {
-                b"name" => self.name = string(cursor)?,
-                b"namespace" => self.namespace = string(cursor)?,
-                b"uid" => self.uid = string(cursor)?,
-                b"resourceVersion" => self.resource_version = string(cursor)?,
+                b"name" => self.name = self.string(cursor)?,
+                b"namespace" => self.namespace = self.string(cursor)?,
+                b"uid" => self.uid = self.string(cursor)?,
+                b"resourceVersion" => self.resource_version = self.string(cursor)?,
                 b"managedFields" => {
                     cursor.skip()?;
                     // One comma belongs to the member: the one before it, or the one after it if it
@@ -205,22 +208,24 @@ impl Head {
             }
         }
     }
+    /// Reads a string; empty for any other value. A string with escapes is decoded to check that it
+    /// is valid.
+    fn string(&mut self, cursor: &mut Cursor<'_>) -> Result<Span, SkimError> {
+        if cursor.peek() != Some(b'"') {
+            cursor.skip()?;
+            return Ok(Span::default());
+        }
+        let string = cursor.string()?;
+        if string.plain().is_none() {
+            string.value()?;
+            self.has_escapes = true;
+        }
+        Ok(Span::new(string.at..string.at + string.raw.len()))
+    }
 }
 
-/// A string; empty for any other value. A string with escapes is decoded to check that it is valid.
-fn string(cursor: &mut Cursor<'_>) -> Result<Span, SkimError> {
-    if cursor.peek() != Some(b'"') {
-        cursor.skip()?;
-        return Ok(Span::default());
-    }
-    let string = cursor.string()?;
-    if string.plain().is_none() {
-        string.value()?;
-    }
-    Ok(Span::new(string.at..string.at + string.raw.len()))
-}
 fn check_utf8(bytes: &[u8]) -> Result<(), SkimError> {
-    if bytes.is_ascii() {
+    if is_ascii(bytes) {
         return Ok(());
     }
     match std::str::from_utf8(bytes) {

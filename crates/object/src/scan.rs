@@ -13,6 +13,7 @@ pub use lengths::array_lengths;
 pub use value_end::ValueEnd;
 
 use crate::skim::SkimError;
+pub(crate) use block::is_ascii;
 use block::string_stop as string_bytes_before_stop;
 use nesting::Nesting;
 use std::borrow::Cow;

@@ -80,6 +80,13 @@ impl<T> OrderedFifo<T> {
     }
 }
 
+impl<T: Keyed + Clone> OrderedFifo<T> {
+    /// [`pop_batch`](DeltaQueue::pop_batch), without a box for each call.
+    pub(crate) async fn next_batch(&self) -> Option<Batch<T>> {
+        self.ends.pop_batch().await
+    }
+}
+
 impl<T: Keyed + Clone> DeltaQueue<T> for OrderedFifo<T> {
     fn offer(&self, delta: Delta<T>) -> Result<Option<Delta<T>>, QueueClosed> {
         let hash = delta.key().map(|key| self.hasher.hash_one(key));
@@ -91,7 +98,7 @@ impl<T: Keyed + Clone> DeltaQueue<T> for OrderedFifo<T> {
     }
 
     fn pop_batch(&self) -> BoxFuture<'_, Option<Batch<T>>> {
-        self.ends.pop_batch().boxed()
+        self.next_batch().boxed()
     }
 
     fn close(&self) {

@@ -38,7 +38,7 @@ impl<K> Indexer<K> {
     ) -> Vec<Result<Option<Object<K>>, IndexError>> {
         let functions = self.functions.clone();
         let index = |object: &Raw| values_of(&*functions, object);
-        let writes = writes.into_iter().map(Write::into_raw).collect();
+        let writes = writes.into_iter().map(Write::into_raw);
         let written = self.transaction_indexed(writes, index).into_iter();
         written.map(|old| old.map(|old| old.map(Object::into_type))).collect()
     }
@@ -47,7 +47,7 @@ impl<K> Indexer<K> {
     /// object, in the order of the writes.
     pub(crate) fn transaction_indexed(
         &mut self,
-        writes: Vec<Write<Untyped>>,
+        writes: impl IntoIterator<Item = Write<Untyped>>,
         mut index: impl FnMut(&Raw) -> IndexResult,
     ) -> Vec<Result<Option<Raw>, IndexError>> {
         // The functions are the user's: they are called before the lock is taken.
@@ -66,17 +66,27 @@ impl<K> Indexer<K> {
                 self.pack_held(object);
             }
         }
-        let moves_version = self.moves_version();
+        // Readers see the state after all writes, so only the last version matters.
+        let versions = indexed.iter().rev().flatten().map(|(write, _)| match write {
+            Write::Upsert(object) if !self.is_replaying => object.resource_version(),
+            Write::Delete(last) => last.resource_version(),
+            Write::Upsert(_) | Write::Remove(_) => "",
+        });
+        let reached: Option<Arc<str>> =
+            versions.filter(|version| !version.is_empty()).map(Arc::from).next();
         let mut guard = self.state.write();
         let state = Arc::make_mut(&mut guard);
         let write = |indexed: Result<_, IndexError>| {
             Ok(match indexed? {
-                (Write::Upsert(object), values) => state.put(object, values, moves_version),
-                (Write::Delete(last), _) => state.take(last.key(), last.resource_version()),
-                (Write::Remove(key), _) => state.take(&key, ""),
+                (Write::Upsert(object), values) => state.put(object, values),
+                (Write::Delete(last), _) => state.take(last.key()),
+                (Write::Remove(key), _) => state.take(&key),
             })
         };
         let written: Vec<_> = indexed.into_iter().map(write).collect();
+        if let Some(reached) = reached {
+            state.resource_version = reached;
+        }
         drop(guard);
         written.iter().flatten().flatten().for_each(Object::on_removed);
         written

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rand::Rng;
 use setpoint_object::{Prune, seed};
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -284,7 +284,7 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
             lister,
             processor: Mutex::new(Processor::new(indexer, resync, metrics)),
             board,
-            pool: Pool::new(self.policy, self.decoded_bytes),
+            pool: Pool::new(self.policy, self.decoded_bytes, Some(ids_of::<K>)),
             wake: Notify::new(),
         });
         let rng = backoff::rng(seed, 1);
@@ -333,6 +333,17 @@ pub(super) fn untyped<K: 'static>(
     function: impl Fn(&Object<K>) -> Vec<String> + Send + Sync + 'static,
 ) -> IndexFn {
     Arc::new(move |object: &Raw, _: &mut Looked| Ok(function(&object.cast())))
+}
+
+/// uid and resourceVersion of a value of [`decode_value`].
+fn ids_of<K: Cacheable>(value: &(dyn Any + Send + Sync)) -> (&str, &str) {
+    fn text(text: &Option<String>) -> &str {
+        text.as_deref().unwrap_or_default()
+    }
+    value.downcast_ref().map_or_else(Default::default, |value: &K| {
+        let meta = value.meta();
+        (text(&meta.uid), text(&meta.resource_version))
+    })
 }
 
 fn decode_value<K: Cacheable>(json: &[u8]) -> Option<AnyValue> {

@@ -18,12 +18,12 @@
 //! they are applied to the new state, in order.
 use super::Shared;
 use super::processor::Applied;
-use crate::delta::{Delta, DeltaQueue};
+use crate::delta::{Delta, DeltaQueue, OrderedFifo};
 use crate::indexer::{Functions, IndexResult, Relist, free, values_of};
 use crate::intake::ObjectError;
 use crate::object::Raw;
 use crate::reflector::{ReflectorError, ReflectorObserver};
-use crate::slices::Slices;
+use crate::slices::{OBJECTS_PER_POLL_MAX, Slices, turn};
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 /// Runs until `stop`, or until the queue is closed.
 pub(super) async fn consume(
     shared: Arc<Shared>,
-    queue: Arc<dyn DeltaQueue<Raw>>,
+    queue: Arc<OrderedFifo<Raw>>,
     stop: CancellationToken,
 ) {
     let mut stopped = pin!(stop.cancelled());
@@ -42,7 +42,7 @@ pub(super) async fn consume(
             biased;
             () = &mut stopped => return,
             // Cancel safe: a dropped pop has taken nothing.
-            batch = queue.pop_batch() => batch,
+            batch = queue.next_batch() => batch,
         };
         let Some(mut batch) = batch else { return };
         let began = shared.processor.lock().has_metrics().then(Instant::now);
@@ -63,6 +63,26 @@ pub(super) async fn consume(
             shared.processor.lock().measure(began.elapsed(), n_deltas, queue.len());
         }
         finish(&shared, applied).await;
+        drop(batch);
+        gather(&queue).await;
+    }
+}
+
+/// Once the queue is empty, lets a source that has more events bring them, up to a slice: events
+/// that are applied together cost less. Returns after one turn of the runtime without a further
+/// event, so that an event that comes alone never waits.
+async fn gather(queue: &OrderedFifo<Raw>) {
+    if !queue.is_empty() {
+        return;
+    }
+    let mut n_before = 0;
+    loop {
+        turn().await;
+        let n_queued = queue.len();
+        if n_queued == n_before || n_queued >= OBJECTS_PER_POLL_MAX {
+            return;
+        }
+        n_before = n_queued;
     }
 }
 

@@ -223,6 +223,13 @@ impl Processor {
         let indexed = &mut indexed;
         self.places.retain(|place| !place.listener.is_removed());
         let mut applied = Applied::default();
+        let is_run = |delta: &Delta<_>| delta.key().is_some();
+        if !self.is_replaying && deltas.iter().all(is_run) {
+            // Nearly all batches.
+            self.write(deltas, indexed, &mut applied);
+            self.announce();
+            return applied;
+        }
         let mut run = Vec::new();
         for delta in deltas {
             if self.is_replaying && ends_replay(&delta) {
@@ -230,7 +237,7 @@ impl Processor {
                 self.write(std::mem::take(&mut run), indexed, &mut applied);
                 self.set_replaying(false);
             }
-            if delta.key().is_some() {
+            if is_run(&delta) {
                 run.push(delta);
                 continue;
             }
@@ -345,7 +352,7 @@ impl Processor {
         });
         // Without indexes there are no values.
         let values = |_: &Raw| indexed.pop_front().unwrap_or(Ok(Vec::new()));
-        let written = self.indexer.transaction_indexed(writes.collect(), values);
+        let written = self.indexer.transaction_indexed(writes, values);
         for (delta, old) in run.into_iter().zip(written) {
             match (delta, old) {
                 (

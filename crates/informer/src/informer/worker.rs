@@ -76,7 +76,7 @@ impl InformerWorker {
     pub async fn run(self, stop: CancellationToken) {
         let Self { source, options, intake, rng, patience, end } = self;
         let shared = &end.0;
-        let queue: Arc<dyn DeltaQueue<Raw>> = Arc::new(OrderedFifo::new());
+        let queue = Arc::new(OrderedFifo::<Raw>::new());
         let (period, handlers_stop) = {
             let mut processor = shared.processor.lock();
             (processor.start(), processor.stop_token())
@@ -95,7 +95,7 @@ impl InformerWorker {
         .resync(Resync { period, is_due: Box::new(move || due.processor.lock().resync_due()) });
 
         // One task for both ends of the queue: an event that the reflector queues is in the cache
-        // by the end of the same poll, without a wake.
+        // by the end of the same poll, without a wake. (Of a busy watch, a few turns later.)
         let mut stages = JoinSet::new();
         // Boxed, because a future that is moved into another takes its size in it twice.
         let mut consumer = Box::pin(consume(shared.clone(), queue.clone(), stop.clone()));

@@ -26,11 +26,11 @@ pub(super) struct Identity {
 }
 
 pub(super) enum Body {
-    /// JSON that contains the identity.
-    Json(Bytes),
+    /// JSON that contains the identity. `stays_plain`: packing does not make it smaller.
+    Json { json: Bytes, stays_plain: bool },
     /// JSON, and the identity, which the JSON has with escapes.
     Odd(Box<(Bytes, Box<str>)>),
-    /// The value and the identity.
+    /// The value, and the identity if the value's metadata does not have it.
     Decoded(AnyValue, Box<str>),
     /// The identity, and after it a zstd frame.
     Packed(Box<[u8]>),
@@ -54,7 +54,8 @@ impl Identity {
         (Self::in_order(uid, resource_version), [uid, resource_version].concat().into())
     }
 
-    fn in_order(uid: &str, resource_version: &str) -> Self {
+    /// Of both texts, one after the other.
+    pub(super) fn in_order(uid: &str, resource_version: &str) -> Self {
         // Both are parts of an object, which a head limits to less than 4 GiB.
         let n_uid = uid.len() as u32;
         Self {
@@ -89,7 +90,7 @@ impl Body {
     /// JSON with this head.
     pub(super) fn plain(json: Bytes, head: &Head) -> (Identity, Self) {
         if let Some(identity) = Identity::within(&json, head) {
-            return (identity, Self::Json(json));
+            return (identity, Self::Json { json, stays_plain: false });
         }
         let (uid, resource_version) = (head.uid(&json), head.resource_version(&json));
         let (identity, ids) = Identity::of(&uid, &resource_version);
@@ -109,9 +110,21 @@ impl Body {
         (identity, Self::Odd(Box::new((json, ids))))
     }
 
+    /// Marks JSON that packing does not make smaller.
+    pub(super) fn stay_plain(self) -> Self {
+        match self {
+            Self::Json { json, .. } => Self::Json { json, stays_plain: true },
+            other => other,
+        }
+    }
+
+    pub(super) fn stays_plain(&self) -> bool {
+        matches!(self, Self::Json { stays_plain: true, .. })
+    }
+
     pub(super) fn json(&self) -> Option<&Bytes> {
         match self {
-            Self::Json(json) => Some(json),
+            Self::Json { json, .. } => Some(json),
             Self::Odd(odd) => Some(&odd.0),
             Self::Decoded(..) | Self::Packed(_) => None,
         }
@@ -119,7 +132,7 @@ impl Body {
 
     pub(super) fn text(&self, place: Place) -> &str {
         let bytes: &[u8] = match self {
-            Self::Json(json) => json,
+            Self::Json { json, .. } => json,
             Self::Odd(odd) => odd.1.as_bytes(),
             Self::Decoded(_, ids) => ids.as_bytes(),
             Self::Packed(packed) => packed,

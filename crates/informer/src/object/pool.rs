@@ -18,7 +18,7 @@ use crate::policy::CachePolicy;
 use decoded::Places;
 use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -26,9 +26,14 @@ use std::sync::{Arc, OnceLock};
 /// thousand Pods or fifty thousand structs of a few fields.
 pub const DECODED_BYTES: usize = 32 << 20;
 
+/// Returns uid and resourceVersion of a decoded value; empty texts for those that it lacks.
+pub(crate) type IdsOf = fn(&(dyn Any + Send + Sync)) -> (&str, &str);
+
 /// The state shared by the intake and the objects of an informer.
 pub(crate) struct Pool {
     pub(crate) policy: CachePolicy,
+    /// For the values of [`CachePolicy::Decoded`]. `None` for values whose metadata is unknown.
+    ids_of: Option<IdsOf>,
     /// Set once, when the dictionary has been trained.
     codec: OnceLock<Codec>,
     decoded_max: usize,
@@ -47,14 +52,20 @@ impl fmt::Debug for Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(policy: CachePolicy, decoded_max: usize) -> Arc<Self> {
+    pub(crate) fn new(policy: CachePolicy, decoded_max: usize, ids_of: Option<IdsOf>) -> Arc<Self> {
         Arc::new(Self {
             policy,
+            ids_of,
             codec: OnceLock::new(),
             decoded_max,
             decoded: Mutex::default(),
             shapes: RwLock::default(),
         })
+    }
+
+    /// uid and resourceVersion in the metadata of a decoded value.
+    pub(crate) fn ids<'a>(&self, value: &'a AnyValue) -> (&'a str, &'a str) {
+        self.ids_of.map_or_else(Default::default, |ids_of| ids_of(&**value))
     }
 
     /// The codec, once the dictionary has been trained.

@@ -84,5 +84,25 @@ fn metadata_of_an_object_has_the_requested_type_and_nothing_else() {
 fn a_handle_takes_little_memory() {
     // Every object has one. Its size is part of the figures of `CachePolicy`.
     let inner = std::mem::size_of::<Inner>();
-    assert!(inner <= 136, "{inner}");
+    assert!(inner <= 120, "{inner}");
+}
+
+#[test]
+fn decoded_object_has_its_identity_from_its_metadata_or_beside_the_value() {
+    fn ids_of(value: &(dyn Any + Send + Sync)) -> (&str, &str) {
+        let meta = &value.downcast_ref::<ConfigMap>().unwrap().metadata;
+        (meta.uid.as_deref().unwrap_or(""), meta.resource_version.as_deref().unwrap_or(""))
+    }
+    let pool = Pool::new(CachePolicy::Decoded, 0, Some(ids_of));
+    let mut whole = ConfigMap::default();
+    whole.metadata.uid = Some("u".to_owned());
+    whole.metadata.resource_version = Some("3".to_owned());
+    // As of a type that declares neither.
+    for (value, is_beside) in [(whole, false), (ConfigMap::default(), true)] {
+        let (key, value) = (Key::cluster("a"), Arc::new(value));
+        let object: Object<ConfigMap> = Object::decoded(key, value, ("u", "3"), pool.clone());
+        assert_eq!((object.uid(), object.resource_version()), ("u", "3"));
+        let Body::Decoded(_, beside) = &object.inner().body else { panic!("it is decoded") };
+        assert_eq!(!beside.is_empty(), is_beside);
+    }
 }

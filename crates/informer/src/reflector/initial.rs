@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use std::time::Duration;
 use tokio::task::{coop::consume_budget, yield_now};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 const TOO_MANY: &str = "a list with too many objects or pages";
 
@@ -110,18 +110,29 @@ impl<T: Keyed> Reflector<T> {
             // No answer at all: the server may still support streamed lists.
             Err(_) => return Ok(Err(Retry::InPages(self.initial_events_error(opened.elapsed())))),
         };
+        // One timer for the whole stream: setting one for each frame costs more than to read it.
+        let mut waits_since = Instant::now();
+        let mut timer = std::pin::pin!(sleep_until(waits_since + INITIAL_EVENTS_WARNING));
         loop {
-            let next = match timeout(INITIAL_EVENTS_WARNING, frames.next()).await {
-                Ok(next) => next,
-                Err(_) if arriving.is_over(Instant::now()) => {
-                    return Ok(Err(self.stream_stalled(opened.elapsed())));
-                }
-                Err(_) => {
-                    tracing::warn!(
-                        resource = %self.resource_type,
-                        quiet = ?arriving.quiet_since.elapsed(),
-                        "still waiting for the end of the initial events"
-                    );
+            // Cancel safe: a stream that is not polled to its next frame keeps it, and the timer
+            // stays where it is.
+            let next = tokio::select! {
+                biased;
+                next = frames.next() => next,
+                () = &mut timer => {
+                    let now = Instant::now();
+                    if waits_since + INITIAL_EVENTS_WARNING <= now {
+                        if arriving.is_over(now) {
+                            return Ok(Err(self.stream_stalled(opened.elapsed())));
+                        }
+                        tracing::warn!(
+                            resource = %self.resource_type,
+                            quiet = ?arriving.quiet_since.elapsed(),
+                            "still waiting for the end of the initial events"
+                        );
+                        waits_since = now;
+                    }
+                    timer.as_mut().reset(waits_since + INITIAL_EVENTS_WARNING);
                     continue;
                 }
             };
@@ -140,6 +151,7 @@ impl<T: Keyed> Reflector<T> {
                 _ => return Ok(Err(Retry::Now)),
             };
             let now = Instant::now();
+            waits_since = now;
             events += 1;
             let mut untaken = None;
             match frame {

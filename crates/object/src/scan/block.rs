@@ -1,9 +1,13 @@
 //! Sixty-four bytes of JSON text as bit masks: bit `i` describes byte `i`.
+//!
+//! Blocks are processed with the widest vectors of the processor, which is asked at run time.
+use fearless_simd::prelude::*;
+use fearless_simd::{Level, Simd, dispatch, mask8x64, u8x64};
 use wide::u8x16;
 
 /// Number of bytes of a block: the number of bits of a word.
 pub(super) const BLOCK_BYTES: usize = 64;
-/// Number of bytes processed in one step.
+/// Number of bytes of a string processed in one step.
 const LANE_BYTES: usize = 16;
 
 /// The positions of structural bytes, inside and outside strings.
@@ -19,30 +23,33 @@ pub(super) struct Block {
 
 impl Block {
     #[inline(always)]
-    pub(super) fn of(bytes: &[u8; BLOCK_BYTES]) -> Self {
-        let (lanes, _) = bytes.as_chunks::<LANE_BYTES>();
-        let mut block = Self { quotes: 0, backslashes: 0, opens: 0, closes: 0 };
-        let mut any_backslash = u8x16::ZERO;
-        for (idx, lane) in lanes.iter().enumerate() {
-            let lane = u8x16::new(*lane);
-            // With the bit set in which the two kinds of brackets differ, each side becomes one
-            // letter. No other byte becomes it.
-            let bracket = lane | u8x16::splat(0x20);
-            let shift = idx * LANE_BYTES;
-            block.quotes |= u64::from(lane.simd_eq(u8x16::splat(b'"')).to_bitmask()) << shift;
-            block.opens |= u64::from(bracket.simd_eq(u8x16::splat(b'{')).to_bitmask()) << shift;
-            block.closes |= u64::from(bracket.simd_eq(u8x16::splat(b'}')).to_bitmask()) << shift;
-            any_backslash |= lane.simd_eq(u8x16::splat(b'\\'));
+    pub(super) fn of<S: Simd>(simd: S, bytes: &[u8; BLOCK_BYTES]) -> Self {
+        let bytes = u8x64::from_slice(simd, bytes);
+        // With the bit set in which the two kinds of brackets differ, each side becomes one letter.
+        // No other byte becomes it.
+        let brackets = bytes | u8x64::splat(simd, 0x20);
+        let positions = |is: mask8x64<S>| is.to_bitmask();
+        Self {
+            quotes: positions(bytes.simd_eq(u8x64::splat(simd, b'"'))),
+            backslashes: positions(bytes.simd_eq(u8x64::splat(simd, b'\\'))),
+            opens: positions(brackets.simd_eq(u8x64::splat(simd, b'{'))),
+            closes: positions(brackets.simd_eq(u8x64::splat(simd, b'}'))),
         }
-        // Most blocks have none, so the positions are computed only if there is one.
-        if any_backslash.to_bitmask() != 0 {
-            for (idx, lane) in lanes.iter().enumerate() {
-                let found = u8x16::new(*lane).simd_eq(u8x16::splat(b'\\')).to_bitmask();
-                block.backslashes |= u64::from(found) << (idx * LANE_BYTES);
-            }
-        }
-        block
     }
+}
+
+/// Whether all bytes are ASCII.
+pub(crate) fn is_ascii(bytes: &[u8]) -> bool {
+    #[inline(always)]
+    fn run<S: Simd>(simd: S, bytes: &[u8]) -> bool {
+        let (blocks, rest) = bytes.as_chunks::<BLOCK_BYTES>();
+        let any = blocks
+            .iter()
+            .fold(u8x64::splat(simd, 0), |any, block| any | u8x64::from_slice(simd, block));
+        let is_high = (any & u8x64::splat(simd, 0x80)).simd_eq(u8x64::splat(simd, 0x80));
+        is_high.to_bitmask() == 0 && rest.is_ascii()
+    }
+    dispatch!(Level::new(), simd => run(simd, bytes))
 }
 
 /// Number of bytes before the first quote or backslash in `bytes`; `None` if there is none.
@@ -102,6 +109,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn block(bytes: &[u8; BLOCK_BYTES]) -> Block {
+        let block = dispatch!(Level::new(), simd => Block::of(simd, bytes));
+        // The same with the vectors of every processor.
+        assert_eq!(dispatch!(Level::baseline(), simd => Block::of(simd, bytes)), block);
+        block
+    }
+
     fn mask(bytes: &[u8], is: impl Fn(u8) -> bool) -> u64 {
         bytes.iter().enumerate().map(|(idx, byte)| u64::from(is(*byte)) << idx).sum()
     }
@@ -110,12 +124,26 @@ mod tests {
         #[test]
         fn masks_mark_each_byte(bytes: [[u8; 32]; 2]) {
             let bytes: [u8; BLOCK_BYTES] = bytes.concat().try_into().unwrap();
-            prop_assert_eq!(Block::of(&bytes), Block {
+            prop_assert_eq!(block(&bytes), Block {
                 quotes: mask(&bytes, |byte| byte == b'"'),
                 backslashes: mask(&bytes, |byte| byte == b'\\'),
                 opens: mask(&bytes, |byte| matches!(byte, b'{' | b'[')),
                 closes: mask(&bytes, |byte| matches!(byte, b'}' | b']')),
             });
+        }
+
+        #[test]
+        fn ascii_is_told_from_other_text(
+            mut bytes in proptest::collection::vec(0_u8..0x80, 0..200),
+            other in proptest::option::of((any::<prop::sample::Index>(), 0x80_u8..)),
+        ) {
+            if let Some((at, other)) = other
+                && !bytes.is_empty()
+            {
+                let at = at.index(bytes.len());
+                bytes[at] = other;
+            }
+            prop_assert_eq!(is_ascii(&bytes), bytes.is_ascii());
         }
 
         #[test]
@@ -147,7 +175,7 @@ mod tests {
     #[test]
     fn every_byte_is_classified() {
         for byte in 0..=u8::MAX {
-            let block = Block::of(&[byte; BLOCK_BYTES]);
+            let block = block(&[byte; BLOCK_BYTES]);
             let all = |is: bool| if is { u64::MAX } else { 0 };
             assert_eq!(block.quotes, all(byte == b'"'), "{byte}");
             assert_eq!(block.backslashes, all(byte == b'\\'), "{byte}");

@@ -1,6 +1,7 @@
 //! Finds the end of an object or array, a block at a time.
 use super::DEPTH_MAX;
 use super::block::{BLOCK_BYTES, Block, escaped, parity};
+use fearless_simd::{Level, Simd, dispatch};
 
 /// The scan state between the first bracket of an object or array and its closing bracket. It may
 /// stop after any byte and continue with the bytes that follow, so that each byte of a value that
@@ -52,7 +53,7 @@ impl Nesting {
             self.walk(&bytes[..from], 0)?;
         }
         loop {
-            match self.run(bytes, from) {
+            match dispatch!(Level::new(), simd => self.run(simd, bytes, from)) {
                 Stop::End(at) => return Ok(Some(at)),
                 Stop::Bytes => return Ok(None),
                 Stop::Block(at) => {
@@ -71,7 +72,8 @@ impl Nesting {
 
     /// Continues block by block from `at`. When it stops, the state is that of the block's first
     /// byte.
-    fn run(&mut self, bytes: &[u8], mut at: usize) -> Stop {
+    #[inline(always)]
+    fn run<S: Simd>(&mut self, simd: S, bytes: &[u8], mut at: usize) -> Stop {
         let mut depth = self.depth;
         let mut in_string = if self.in_string { u64::MAX } else { 0 };
         let mut is_escaped = self.is_escaped;
@@ -87,7 +89,7 @@ impl Nesting {
                     (&padded, rest.len())
                 }
             };
-            let block = Block::of(block_bytes);
+            let block = Block::of(simd, block_bytes);
             let mut escapes_next = is_escaped;
             let escaped = escaped(block.backslashes, &mut escapes_next);
             let strings = parity(block.quotes & !escaped) ^ in_string;
@@ -158,6 +160,7 @@ impl Nesting {
 
 /// The closing bracket that ends the value, of a block with the given brackets; `None` if it does
 /// not end there.
+#[inline(always)]
 fn end(depth: u32, opens: u64, mut closes: u64) -> Option<usize> {
     let mut n_closed = 0;
     while closes != 0 {

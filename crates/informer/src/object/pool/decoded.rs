@@ -15,7 +15,6 @@
 use crate::object::{AnyValue, Inner};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 /// The largest number of types whose values one object keeps; another one replaces the first.
@@ -37,8 +36,6 @@ const ENTRY_BYTES: usize = 96;
 #[derive(Default)]
 pub(crate) struct Slot {
     held: Mutex<Option<Box<Held>>>,
-    /// Whether it was read since the last check.
-    is_used: AtomicBool,
 }
 
 /// A value, and its bytes.
@@ -49,6 +46,8 @@ struct Held {
     /// Those of other types. Most objects are read as one.
     others: Vec<Decoded>,
     is_main: bool,
+    /// Whether they were read since the last check.
+    is_used: bool,
 }
 
 impl Held {
@@ -76,14 +75,18 @@ impl Held {
 impl Slot {
     pub(crate) fn get<K: Send + Sync + 'static>(&self) -> Option<Arc<K>> {
         let value = {
-            let held = self.held.lock();
-            let mut values = held.as_ref()?.values();
-            values.find(|(value, _)| (**value).is::<K>())?.0.clone()
+            let mut held = self.held.lock();
+            let held = held.as_mut()?;
+            let value = held.values().find(|(value, _)| (**value).is::<K>())?.0.clone();
+            held.is_used = true;
+            value
         };
-        if !self.is_used.load(Relaxed) {
-            self.is_used.store(true, Relaxed);
-        }
         value.downcast().ok()
+    }
+
+    /// Whether its values were read since the last call.
+    fn take_used(&self) -> bool {
+        self.held.lock().as_mut().is_some_and(|held| std::mem::take(&mut held.is_used))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -159,7 +162,8 @@ impl Places {
                 }
                 none => {
                     let first = (value, n_bytes);
-                    *none = Some(Box::new(Held { first, others: Vec::new(), is_main: false }));
+                    let others = Vec::new();
+                    *none = Some(Box::new(Held { first, others, is_main: false, is_used: false }));
                     (true, 0)
                 }
             };
@@ -168,8 +172,6 @@ impl Places {
             *bytes = (*bytes + held.n_bytes()).saturating_sub(before);
             if is_new {
                 self.n_held += 1;
-                // Earlier reads do not count.
-                slot.is_used.store(false, Relaxed);
                 self.new.push_back(Arc::downgrade(inner));
             }
         }
@@ -205,7 +207,7 @@ impl Places {
                 _ => continue,
             };
             let fits = self.main_bytes + n_bytes <= main_max;
-            let stays = fits || inner.decoded().is_used.swap(false, Relaxed) || {
+            let stays = fits || inner.decoded().take_used() || {
                 self.n_dropped += 1;
                 self.n_dropped.is_multiple_of(ADMITTED) && self.has_unused(leaving)
             };
@@ -235,7 +237,7 @@ impl Places {
         }
         let Some(place) = self.main.get(self.hand) else { return false };
         let held = leaving.look(place);
-        let is_used = held.is_some_and(|held| held.decoded().is_used.swap(false, Relaxed));
+        let is_used = held.is_some_and(|held| held.decoded().take_used());
         self.hand += usize::from(is_used);
         !is_used
     }
@@ -246,7 +248,7 @@ impl Places {
             self.hand = 0;
         }
         let held = leaving.look(&self.main[self.hand]);
-        let is_used = held.as_ref().is_some_and(|held| held.decoded().is_used.swap(false, Relaxed));
+        let is_used = held.as_ref().is_some_and(|held| held.decoded().take_used());
         if is_used && !even_if_used {
             self.hand += 1;
             return;
