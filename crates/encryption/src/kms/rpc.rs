@@ -233,11 +233,12 @@ impl Client {
         let socket = UnixStream::connect(&self.path);
         let path = self.path.display();
         let socket = socket.await.map_err(|error| {
+            let text = error.to_string();
             let why = match error.kind() {
                 ErrorKind::NotFound => "no such file or directory",
                 ErrorKind::ConnectionRefused => "connection refused",
                 ErrorKind::PermissionDenied => "permission denied",
-                _ => &error.to_string(),
+                _ => &text,
             };
             format!("transport: Error while dialing: dial unix {path}: connect: {why}")
         })?;
