@@ -18,6 +18,7 @@ resources:
   - aesgcm: {keys: [{name: k, secret: AAECAwQFBgcICQoLDA0ODw==}]}
   - secretbox: {keys: [{name: k, secret: AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=}]}
   - aescbc: {keys: [{name: k, secret: AAECAwQFBgcICQoLDA0ODw==}]}
+  - kms: {apiVersion: v2, name: k, endpoint: 'unix:///nowhere'}
   - identity: {}
 ";
 

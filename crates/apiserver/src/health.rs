@@ -3,10 +3,54 @@
 use crate::body::Body;
 use crate::figures::ServerFigures;
 use crate::query::Query;
-use crate::respond;
+use crate::{BoxError, respond};
+use futures::future::{BoxFuture, join_all};
 use http::{Response, StatusCode};
 use setpoint_object::field::quote;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+
+/// A check of `/healthz` and `/readyz` that a program adds. `/livez` has none, because to restart
+/// the server would not mend what others lack.
+pub trait HealthCheck: fmt::Debug + Send + Sync + 'static {
+    /// Its name, which is also the path of the single check.
+    fn name(&self) -> &'static str;
+
+    /// Checks. Must end within some seconds; the request waits.
+    ///
+    /// # Errors
+    ///
+    /// Why it does not pass. The answer to a request for all checks withholds that.
+    fn check(&self) -> BoxFuture<'_, Result<(), BoxError>>;
+}
+
+/// The results of the added checks of an endpoint: of all, or of the requested one.
+pub(crate) async fn added(
+    checks: &[Arc<dyn HealthCheck>],
+    endpoint: &str,
+    check: Option<&str>,
+    query: &Query,
+) -> Vec<Added> {
+    let is_excluded = &|name: &str| match check {
+        Some(check) => check != name,
+        None => query.all("exclude").any(|excluded| excluded == name),
+    };
+    let checks = checks.iter().filter(|_| endpoint != "livez").map(|check| async move {
+        let result = match is_excluded(check.name()) {
+            true => Ok(()),
+            false => check.check().await.map_err(|error| error.to_string()),
+        };
+        Added { name: check.name(), result }
+    });
+    join_all(checks).await
+}
+
+/// The result of an added check.
+#[derive(Debug)]
+pub(crate) struct Added {
+    name: &'static str,
+    result: Result<(), String>,
+}
 
 /// The state that the checks report.
 #[derive(Debug, Clone, Copy)]
@@ -56,11 +100,13 @@ const START_HOOKS: [&str; 31] = [
 ];
 
 /// The paths of all single checks.
-pub(crate) fn paths() -> impl Iterator<Item = String> {
+pub(crate) fn paths(added: &[Arc<dyn HealthCheck>]) -> impl Iterator<Item = String> {
     let all = Health { started: true, draining: false, store: true };
     ["healthz", "livez", "readyz"].into_iter().flat_map(move |endpoint| {
-        let checks = all.checks(endpoint).into_iter();
-        checks.map(move |(name, _)| format!("/{endpoint}/{name}"))
+        let added = added.iter().filter(|_| endpoint != "livez").map(|check| check.name());
+        let own = all.checks(endpoint, &[]).into_iter().map(|(name, _)| name);
+        let names: Vec<_> = own.chain(added).collect();
+        names.into_iter().map(move |name| format!("/{endpoint}/{name}"))
     })
 }
 
@@ -69,12 +115,15 @@ type Check = (&'static str, bool);
 
 impl Health {
     /// The checks of an endpoint, in the order they are printed.
-    fn checks(self, endpoint: &str) -> Vec<Check> {
+    fn checks(self, endpoint: &str, added: &[Added]) -> Vec<Check> {
         let mut checks = vec![("ping", true), ("log", true)];
-        match endpoint {
-            "readyz" => checks.push(("informer-sync", self.started)),
+        if endpoint != "readyz" {
             // Of the certificate that the reference's own client checks: here it needs none.
-            _ => checks.extend([("loopback-serving-certificate", true), ("etcd", self.store)]),
+            checks.extend([("loopback-serving-certificate", true), ("etcd", self.store)]);
+        }
+        checks.extend(added.iter().map(|added| (added.name, added.result.is_ok())));
+        if endpoint == "readyz" {
+            checks.push(("informer-sync", self.started));
         }
         checks.extend(START_HOOKS.map(|hook| (hook, self.started)));
         if endpoint == "readyz" {
@@ -89,16 +138,17 @@ impl Health {
         endpoint: &'static str,
         check: Option<&str>,
         query: &Query,
+        added: &[Added],
         figures: &ServerFigures,
     ) -> Response<Body> {
-        let checks = self.checks(endpoint);
+        let checks = self.checks(endpoint, added);
         if let Some(name) = check {
             return match checks.iter().find(|(n, _)| *n == name) {
                 None => respond::page_not_found(),
                 Some((_, true)) => respond::text(StatusCode::OK, "ok"),
                 Some((name, false)) => respond::plain(
                     StatusCode::INTERNAL_SERVER_ERROR,
-                    format!("internal server error: {}\n", reason(name)),
+                    format!("internal server error: {}\n", reason(name, added)),
                 ),
             };
         }
@@ -140,7 +190,10 @@ impl Health {
 }
 
 /// The reason in the answer to a failed single check.
-fn reason(name: &str) -> String {
+fn reason(name: &str, added: &[Added]) -> String {
+    if let Some(Err(error)) = added.iter().find(|added| added.name == name).map(|a| &a.result) {
+        return error.clone();
+    }
     match name {
         "etcd" => "etcd failed: the store does not answer".to_owned(),
         name => format!("{name} is not finished"),
@@ -153,7 +206,7 @@ mod tests {
 
     fn get(health: Health, endpoint: &'static str, query: &str) -> (u16, String) {
         let figures = ServerFigures::default();
-        let response = health.respond(endpoint, None, &Query::parse(query), &figures);
+        let response = health.respond(endpoint, None, &Query::parse(query), &[], &figures);
         let body = String::from_utf8(response.body().as_bytes().unwrap().to_vec()).unwrap();
         (response.status().as_u16(), body)
     }
@@ -196,6 +249,46 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[derive(Debug)]
+    struct Broken;
+
+    impl HealthCheck for Broken {
+        fn name(&self) -> &'static str {
+            "kms-providers"
+        }
+        fn check(&self) -> BoxFuture<'_, Result<(), BoxError>> {
+            Box::pin(async { Err("no plugin".into()) })
+        }
+    }
+
+    #[tokio::test]
+    async fn added_check_fails_healthz_and_readyz_only() {
+        let checks: [Arc<dyn HealthCheck>; 1] = [Arc::new(Broken)];
+        let figures = ServerFigures::default();
+        let mut answers = Vec::new();
+        for (endpoint, check, query) in [
+            ("healthz", None, ""),
+            ("readyz", None, ""),
+            ("livez", None, ""),
+            ("readyz", None, "exclude=kms-providers"),
+            ("readyz", Some("kms-providers"), ""),
+            ("livez", Some("kms-providers"), ""),
+        ] {
+            let query = Query::parse(query);
+            let added = added(&checks, endpoint, check, &query).await;
+            let response = UP.respond(endpoint, check, &query, &added, &figures);
+            let body = String::from_utf8_lossy(response.body().as_bytes().unwrap()).into_owned();
+            let lines = body.lines().filter(|line| line.contains("kms-") || line.contains("no pl"));
+            answers.push((response.status().as_u16(), lines.collect::<Vec<_>>().join("")));
+        }
+        let failed = (500, "[-]kms-providers failed: reason withheld".to_owned());
+        let (passed, missing) = ((200, String::new()), (404, String::new()));
+        let alone = (500, "internal server error: no plugin".to_owned());
+        assert_eq!(answers, [failed.clone(), failed, passed.clone(), passed, alone, missing]);
+        let paths: Vec<_> = paths(&checks).filter(|path| path.ends_with("kms-providers")).collect();
+        assert_eq!(paths, ["/healthz/kms-providers", "/readyz/kms-providers"]);
     }
 
     #[test]

@@ -88,6 +88,7 @@ pub use filter::authenticate::{
 };
 pub use filter::fairness::{FlowControl, FlowControlReader, FlowFigures, LevelFigures};
 pub use filter::in_flight::RequestLimits;
+pub use health::HealthCheck;
 pub use intercept::{ChangeAnswer, Intercepted, Interceptor};
 pub use node_agent::{
     ContainerRef, ContainerStreams, ExecOptions, LogOptions, NodeAgent, PodConnection, PodRef,

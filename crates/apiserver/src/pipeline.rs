@@ -33,7 +33,7 @@ use crate::filter::fairness::{Page, Schema, WAIT_MAX};
 use crate::filter::impersonate::{self, Wanted};
 use crate::filter::in_flight::TooManyRequests;
 use crate::filter::{deadline, readiness};
-use crate::health::Health;
+use crate::health::{self, Health};
 use crate::intercept::{ChangeAnswer, Intercepted};
 use crate::negotiate::{Types, accept_header, json_alone, only};
 use crate::observe::{AuditSource, EventStored, Observation};
@@ -520,7 +520,9 @@ impl Inner {
                 draining: self.drain.is_cancelled(),
                 store,
             };
-            return health.respond(endpoint, check.as_deref(), query, &self.figures);
+            let check = check.as_deref();
+            let added = health::added(&self.health_checks, endpoint, check, query).await;
+            return health.respond(endpoint, check, query, &added, &self.figures);
         }
         if parts.method != Method::GET && !self.has_every_method(route) {
             return respond::error(&ApiError::method_not_allowed(), &parts.headers, style);
@@ -547,10 +549,11 @@ impl Inner {
         if let Some(answer) = of_issuer {
             return answer.unwrap_or_else(|error| respond::error(&error, &parts.headers, style));
         }
-        let Self { aggregated, extra, types, .. } = self;
+        let Self { aggregated, extra, types, health_checks: checks, .. } = self;
         let (started, now) = (self.started, self.registry.clock().now());
         let (types, flags) = (*types, self.flags.as_ref());
-        let site = root::Root { served, aggregated, extra, address, types, started, now, flags };
+        let site =
+            root::Root { served, aggregated, extra, address, types, started, now, flags, checks };
         site.respond(route, &parts.headers, style)
             .unwrap_or_else(|error| respond::error(&error, &parts.headers, style))
     }

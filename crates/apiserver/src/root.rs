@@ -4,7 +4,7 @@ use crate::backend::Served;
 use crate::body::Body;
 use crate::discovery::{self, Aggregated, wants_aggregated};
 use crate::extra::Extra;
-use crate::health;
+use crate::health::{self, HealthCheck};
 use crate::negotiate::{Accepted, Endpoint, Types, accept_header, json_alone, negotiate};
 use crate::openid;
 use crate::respond::{self, Style};
@@ -17,6 +17,7 @@ use setpoint_object::time::Timestamp;
 use setpoint_object::{ApiError, GroupVersion};
 use setpoint_registry::Routes;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The sources of the documents.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub(crate) struct Root<'a> {
     pub(crate) now: Timestamp,
     /// The options of the program, if it shows them.
     pub(crate) flags: Option<&'a BTreeMap<String, String>>,
+    /// Added health checks.
+    pub(crate) checks: &'a [Arc<dyn HealthCheck>],
 }
 
 impl Root<'_> {
@@ -120,7 +123,7 @@ impl Root<'_> {
         ]
         .map(str::to_owned)
         .into();
-        paths.extend(health::paths());
+        paths.extend(health::paths(self.checks));
         paths.extend(self.flags.map(|_| zpages::FLAGZ.to_owned()));
         for group in &self.served.groups {
             if !group.name.is_empty() {

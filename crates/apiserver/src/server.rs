@@ -12,6 +12,7 @@ use crate::filter::in_flight::{InFlight, RequestLimits};
 use crate::filter::large::LargeAnswers;
 use crate::filter::watches::Watches;
 use crate::filter::{audit_id, panics};
+use crate::health::HealthCheck;
 use crate::intercept::Interceptor;
 use crate::negotiate::Types;
 use crate::node_agent::{NodeAgent, StreamLimits};
@@ -61,6 +62,7 @@ pub(crate) struct Inner {
     pub(crate) address: Option<String>,
     pub(crate) backends: Backends,
     pub(crate) interceptors: Vec<Arc<dyn Interceptor>>,
+    pub(crate) health_checks: Vec<Arc<dyn HealthCheck>>,
     // State.
     pub(crate) served: Mutex<Option<Arc<Served>>>,
     pub(crate) rng: Mutex<SmallRng>,
@@ -94,6 +96,7 @@ pub struct ApiServerBuilder {
     metrics: Vec<Arc<dyn Metrics>>,
     backends: Vec<Backend>,
     interceptors: Vec<Arc<dyn Interceptor>>,
+    health_checks: Vec<Arc<dyn HealthCheck>>,
     tracer: Option<Tracer>,
     address: Option<String>,
     seed: Option<u64>,
@@ -176,6 +179,12 @@ impl ApiServerBuilder {
         self
     }
 
+    /// Adds a check to `/healthz` and `/readyz`. Default: none.
+    pub fn health_check(mut self, check: Arc<dyn HealthCheck>) -> Self {
+        self.health_checks.push(check);
+        self
+    }
+
     /// Makes spans of requests over HTTP and their stages, of those that the tracer samples. The
     /// header `traceparent` of users in `system:masters` and `system:monitoring` decides; that of
     /// others is a link. Somebody has to empty the tracer's queue. Default: none.
@@ -251,6 +260,7 @@ impl ApiServerBuilder {
                 address: self.address,
                 backends: Backends::of(self.backends),
                 interceptors: self.interceptors,
+                health_checks: self.health_checks,
                 served: Mutex::default(),
                 rng: Mutex::new(SmallRng::seed_from_u64(seed)),
                 in_flight: InFlight::new(&self.limits),
@@ -284,6 +294,7 @@ impl ApiServer {
             metrics: Vec::new(),
             backends: Vec::new(),
             interceptors: Vec::new(),
+            health_checks: Vec::new(),
             tracer: None,
             address: None,
             seed: None,

@@ -2,14 +2,17 @@
 
 use anyhow::Context as _;
 use clap::{ArgAction, Args};
-use setpoint::ConfigMetrics;
+use futures::future::{BoxFuture, FutureExt as _};
+use setpoint::apiserver::{BoxError, HealthCheck};
 use setpoint::encryption::{EncryptedStore, EncryptionConfig, NonceSource, Reloader};
 use setpoint::object::time::Clock;
 use setpoint::runtime::metrics::Metrics;
 use setpoint::store::Store;
+use setpoint::{ConfigMetrics, ControlPlaneBuilder};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
 
 /// The options, named as kube-apiserver's.
 #[derive(Debug, Clone, Args)]
@@ -32,20 +35,31 @@ pub(crate) struct EncryptionOptions {
     encryption_provider_config_automatic_reload: bool,
 }
 
-/// A store, with the task that reloads the configuration file if that is enabled. The caller runs
-/// the task.
+/// A store, with what keeps its encryption current.
 #[derive(Debug)]
 pub(crate) struct Wrapped {
     /// The store, encrypted if configured.
     store: Arc<dyn Store>,
-    /// The reload task, and its file.
-    reloader: Option<(Reloader, PathBuf)>,
+    encryption: Option<Encryption>,
 }
 
-/// Wraps a store in encryption, if that is configured.
-pub(crate) fn wrap(store: Arc<dyn Store>, options: &EncryptionOptions) -> anyhow::Result<Wrapped> {
+/// What keeps the encryption of a store current.
+#[derive(Debug)]
+struct Encryption {
+    store: EncryptedStore,
+    path: PathBuf,
+    /// Whether the file is read again.
+    reloads: bool,
+}
+
+/// Wraps a store in encryption, if that is configured. Waits once for every plugin, within its
+/// timeout: the server starts without plugins that are not ready.
+pub(crate) async fn wrap(
+    store: Arc<dyn Store>,
+    options: &EncryptionOptions,
+) -> anyhow::Result<Wrapped> {
     let Some(path) = &options.encryption_provider_config else {
-        return Ok(Wrapped { store, reloader: None });
+        return Ok(Wrapped { store, encryption: None });
     };
     let config = EncryptionConfig::load(path)
         .with_context(|| format!("use --encryption-provider-config {}", path.display()))?;
@@ -56,33 +70,82 @@ pub(crate) fn wrap(store: Arc<dyn Store>, options: &EncryptionOptions) -> anyhow
     // Every nonce uses the operating system's randomness, so that no seed can ever repeat one.
     let nonces = NonceSource::new(|bytes| getrandom::fill(bytes).map_err(std::io::Error::from));
     let store = EncryptedStore::new(store, config, nonces);
-    let reloader = options
-        .encryption_provider_config_automatic_reload
-        .then(|| (Reloader::new(path, store.clone()), path.clone()));
-    Ok(Wrapped { store: Arc::new(store), reloader })
+    // The poller, which starts later, logs that.
+    let _ = store.check_plugins().await;
+    let reloads = options.encryption_provider_config_automatic_reload;
+    let encryption = Encryption { store: store.clone(), path: path.clone(), reloads };
+    Ok(Wrapped { store: Arc::new(store), encryption: Some(encryption) })
 }
 
 impl Wrapped {
-    /// The reload task, which counts in `metrics`.
+    /// The store, and the tasks that keep its encryption current. They count in `metrics`.
     pub(crate) fn counted(
-        self,
+        &self,
         metrics: &Metrics,
         clock: &Clock,
-    ) -> (Arc<dyn Store>, Option<Reloader>) {
-        let reloader = self.reloader.map(|(reloader, path)| {
+    ) -> (Arc<dyn Store>, Option<Keepers>) {
+        let keepers = self.encryption.as_ref().map(|encryption| {
+            metrics.update(|registry| encryption.store.register_metrics(registry));
             let counted = ConfigMetrics::register(metrics, "encryption", clock.clone());
-            if let Ok(document) = std::fs::read(path) {
+            if let Ok(document) = std::fs::read(&encryption.path) {
                 counted.loaded(&document);
             }
-            reloader.report(move |hash| match hash {
-                Some(hash) => {
-                    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-                    counted.reloaded(Some(&format!("sha256:{hex}")));
-                }
-                None => counted.reloaded(None),
-            })
+            let reloader = encryption.reloads.then(|| {
+                let reloader = Reloader::new(&encryption.path, encryption.store.clone());
+                reloader.report(move |hash| match hash {
+                    Some(hash) => {
+                        let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+                        counted.reloaded(Some(&format!("sha256:{hex}")));
+                    }
+                    None => counted.reloaded(None),
+                })
+            });
+            Keepers { store: encryption.store.clone(), reloader }
         });
-        (self.store, reloader)
+        (self.store.clone(), keepers)
+    }
+
+    /// Adds the health check of plugins: if there are some, or if the file may name some later.
+    pub(crate) fn watched(&self, plane: ControlPlaneBuilder) -> ControlPlaneBuilder {
+        match &self.encryption {
+            Some(Encryption { store, reloads, .. }) if *reloads || store.has_plugins() => {
+                plane.health_check(Arc::new(KmsProviders(store.clone())))
+            }
+            _ => plane,
+        }
+    }
+}
+
+/// What keeps an encrypted store current. Its owner runs it.
+#[derive(Debug)]
+pub(crate) struct Keepers {
+    store: EncryptedStore,
+    reloader: Option<Reloader>,
+}
+
+impl Keepers {
+    /// Reloads the file and asks plugins, until `stop`. Dropping the future stops it at once.
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        let reload = async {
+            if let Some(reloader) = self.reloader {
+                reloader.run(stop.clone()).await;
+            }
+        };
+        tokio::join!(self.store.poll(stop.clone()), reload);
+    }
+}
+
+/// The health check of plugins, by kube-apiserver's name.
+#[derive(Debug)]
+struct KmsProviders(EncryptedStore);
+
+impl HealthCheck for KmsProviders {
+    fn name(&self) -> &'static str {
+        "kms-providers"
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<(), BoxError>> {
+        async { Ok(self.0.check_plugins().await?) }.boxed()
     }
 }
 

@@ -300,9 +300,16 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
         _ = interrupt.recv() => std::process::exit(0),
         _ = terminate.recv() => std::process::exit(0),
     };
-    let wrapped = encryption::wrap(open.store.clone(), &options.encryption)?;
+    let wrapped = tokio::select! {
+        biased;
+        // Cancel safe: the program exits.
+        wrapped = encryption::wrap(open.store.clone(), &options.encryption) => wrapped?,
+        // Nothing was written yet.
+        _ = interrupt.recv() => std::process::exit(0),
+        _ = terminate.recv() => std::process::exit(0),
+    };
     let metrics = Metrics::new();
-    let (store, reloader) = wrapped.counted(&metrics, &clock);
+    let (store, keepers) = wrapped.counted(&metrics, &clock);
     let nodes = options.nodes.simulated().await?;
     let planes = harness.is_some().then(|| {
         Planes::new(Template {
@@ -338,6 +345,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
         .cbor(options.feature_gates.cbor)
         .flags(options.flags)
         .serve_metrics(&metrics);
+    plane = wrapped.watched(plane);
     let own_issuers = options.service_accounts.issuers();
     plane = options.open_api.apply(plane).await?;
     plane = options.users.apply(plane, &clock, &metrics, own_issuers).await?;
@@ -423,8 +431,8 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
         // Ends after the control plane as well.
         background.spawn(exporter.run(stop_background.clone()));
     }
-    if let Some(reloader) = reloader {
-        background.spawn(reloader.run(stop_background.clone()));
+    if let Some(keepers) = keepers {
+        background.spawn(keepers.run(stop_background.clone()));
     }
     if let Some((_, worker)) = planes {
         // Ends at once: answers that last as long as a plane would keep the listener open.

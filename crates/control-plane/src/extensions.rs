@@ -9,8 +9,8 @@ use crate::server_metrics::ServerMetrics;
 use crate::{ControlPlaneBuilder, RequestMetrics, process_metrics};
 use futures::future::{BoxFuture, FutureExt as _};
 use setpoint_apiserver::{
-    Anonymous, ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, Interceptor, Metrics,
-    NodeAgent, OpenApiDescriptions, RequestLimits, StreamLimits,
+    Anonymous, ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, HealthCheck,
+    Interceptor, Metrics, NodeAgent, OpenApiDescriptions, RequestLimits, StreamLimits,
 };
 use setpoint_registry::{
     Admission, AdmissionPlugins, Authorizer, NodeAuthorizer, Rbac, Registry, RegistryBuilder,
@@ -41,6 +41,7 @@ pub(crate) struct Extensions {
     routes: Vec<(String, Arc<dyn Handler>)>,
     backends: Vec<Backend>,
     interceptors: Vec<Arc<dyn Interceptor>>,
+    health_checks: Vec<Arc<dyn HealthCheck>>,
     tasks: Vec<Task>,
     pub(crate) flow_metrics: Option<FlowMetrics>,
     pub(crate) server_metrics: Option<ServerMetrics>,
@@ -130,6 +131,9 @@ impl Extensions {
         for interceptor in self.interceptors {
             builder = builder.interceptor(interceptor);
         }
+        for check in self.health_checks {
+            builder = builder.health_check(check);
+        }
         if let Some(flags) = self.flags {
             builder = builder.flags(flags);
         }
@@ -157,6 +161,7 @@ impl fmt::Debug for Extensions {
             .field("routes", &self.routes.iter().map(|(prefix, _)| prefix).collect::<Vec<_>>())
             .field("backends", &self.backends)
             .field("interceptors", &self.interceptors)
+            .field("health_checks", &self.health_checks)
             .finish()
     }
 }
@@ -325,6 +330,12 @@ impl ControlPlaneBuilder {
     /// answers: for tests. Default: none.
     pub fn interceptor(mut self, interceptor: Arc<dyn Interceptor>) -> Self {
         self.extensions.interceptors.push(interceptor);
+        self
+    }
+
+    /// Adds a check to `/healthz` and `/readyz`. Default: none.
+    pub fn health_check(mut self, check: Arc<dyn HealthCheck>) -> Self {
+        self.extensions.health_checks.push(check);
         self
     }
 

@@ -43,6 +43,15 @@ impl Kind {
         }
     }
 
+    /// The prefix of values, up to the name of the key.
+    pub(crate) fn prefix(self) -> &'static str {
+        match self {
+            Self::AesGcm => "k8s:enc:aesgcm:v1:",
+            Self::AesCbc => "k8s:enc:aescbc:v1:",
+            Self::Secretbox => "k8s:enc:secretbox:v1:",
+        }
+    }
+
     /// The supported key lengths in bytes.
     pub fn key_bytes(self) -> &'static [usize] {
         match self {

@@ -14,7 +14,8 @@
 //!
 //! A file is parsed into a tree, which is traversed once by hand. So all faults are reported
 //! together, each with its place in the file and with Kubernetes' text. It accepts and refuses the
-//! same files as Kubernetes' API server, except that it refuses `kms`.
+//! same files as Kubernetes' API server with its default feature gates, which refuse `kms` of
+//! version 1, the default version.
 //!
 //! | a resource is named by | its providers |
 //! |---|---|
@@ -33,7 +34,8 @@ mod tests;
 
 pub use error::{ConfigError, Fault, Violation};
 
-use crate::provider::Chain;
+use crate::kms::Plugin;
+use crate::provider::{Chain, Provider};
 use crate::resource::GroupResource;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
@@ -49,6 +51,8 @@ pub const FILE_BYTES_MAX: usize = 1 << 20;
 pub struct EncryptionConfig {
     /// By group, then by resource; `*` as in the file.
     chains: BTreeMap<String, BTreeMap<String, Arc<Chain>>>,
+    /// The plugins, in the order of the file.
+    plugins: Vec<Arc<Plugin>>,
     /// SHA-256 of the file.
     hash: [u8; 32],
 }
@@ -58,16 +62,21 @@ impl EncryptionConfig {
     ///
     /// # Errors
     ///
-    /// What Kubernetes' API server refuses, and `kms`; each fault with its place.
+    /// What Kubernetes' API server refuses; each fault with its place.
     pub fn parse(text: &[u8]) -> Result<Self, ConfigError> {
         let mut chains: BTreeMap<String, BTreeMap<String, Arc<Chain>>> = BTreeMap::new();
+        let mut plugins = Vec::new();
         for entry in document::read(text)? {
+            plugins.extend(entry.providers.iter().filter_map(|provider| match &**provider {
+                Provider::Kms(plugin) => Some(plugin.clone()),
+                _ => None,
+            }));
             for GroupResource { group, resource } in entry.resources {
                 let chain = chains.entry(group).or_default().entry(resource).or_default();
                 Arc::make_mut(chain).providers.extend(entry.providers.iter().cloned());
             }
         }
-        Ok(Self { chains, hash: Sha256::digest(text).into() })
+        Ok(Self { chains, plugins, hash: Sha256::digest(text).into() })
     }
 
     /// Reads a configuration file.
@@ -83,6 +92,11 @@ impl EncryptionConfig {
     /// SHA-256 of the file.
     pub fn hash(&self) -> &[u8; 32] {
         &self.hash
+    }
+
+    /// The plugins, in the order of the file.
+    pub(crate) fn plugins(&self) -> &[Arc<Plugin>] {
+        &self.plugins
     }
 
     /// The providers of a resource, if it has any.
@@ -105,7 +119,7 @@ impl EncryptionConfig {
     pub fn summary(&self) -> Vec<String> {
         self.chains()
             .map(|(name, chain)| {
-                let writer = chain.writer().map_or("identity".to_owned(), |key| format!("{key:?}"));
+                let writer = chain.writer_name();
                 format!("{name}: written with {writer}, {} providers", chain.providers.len())
             })
             .collect()

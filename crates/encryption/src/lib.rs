@@ -23,9 +23,10 @@
 //! | `aesgcm` | AES-GCM, 128/192/256 bits | content, changes, moves | before 2^32 writes ([`GCM_WRITES_MAX`]) |
 //! | `secretbox` | XSalsa20-Poly1305 | content, changes | if it may be known |
 //! | `aescbc` | AES-CBC, PKCS#7 | content, against attackers who only read | if it may be known |
+//! | `kms` of version 2 | AES-GCM, a key for each value | content, changes, moves | the plugin does |
 //! | `identity` | none | nothing |  |
 //!
-//! `kms` is refused, because another program holds the keys of such values.
+//! With `kms`, a *plugin*, another program behind a Unix socket, encrypts the keys ([`kms`]).
 //!
 //! # Threats
 //!
@@ -87,7 +88,11 @@
 
 mod cipher;
 pub mod config;
+mod environment;
+pub mod kms;
+mod metrics;
 mod nonce;
+mod poll;
 mod provider;
 pub mod reload;
 mod resource;
@@ -96,6 +101,7 @@ mod usage;
 
 pub use cipher::{Kind, OpenError};
 pub use config::{ConfigError, EncryptionConfig};
+pub use kms::{KmsError, UnhealthyPlugins};
 pub use nonce::NonceSource;
 pub use provider::{Prefix, ReadError};
 pub use reload::Reloader;

@@ -70,7 +70,13 @@ impl Reloader {
                 _ = ticks.tick() => {}
             }
             let path = self.path.display().to_string();
-            match self.look() {
+            let look = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                // Cancel safe: a configuration is applied at the end, in one step.
+                look = self.look() => look,
+            };
+            match look {
                 Look::Taken => {
                     tracing::info!(path, "reloaded the encryption configuration");
                     (self.report)(Some(self.store.config().hash()));
@@ -88,8 +94,10 @@ impl Reloader {
         }
     }
 
-    /// Checks the file now. Blocks briefly, because the file is small.
-    pub fn look(&mut self) -> Look {
+    /// Checks the file now. Blocks briefly, because the file is small. Waits for new plugins until
+    /// they are healthy, or for ten seconds or twice the sum of their timeouts, as Kubernetes' API
+    /// server; a configuration with plugins that are not healthy is tried again at the next check.
+    pub async fn look(&mut self) -> Look {
         let text = match config::read_file(&self.path) {
             Ok(text) => text,
             // Reported each time that the file disappears.
@@ -109,6 +117,9 @@ impl Reloader {
         }
         match EncryptionConfig::parse(&text) {
             Ok(config) => {
+                if let Err(error) = self.store.try_plugins(&config).await {
+                    return Look::Refused(ConfigError::Plugins(error));
+                }
                 self.store.set_config(config);
                 self.refused = None;
                 Look::Taken

@@ -1,14 +1,18 @@
 //! The encrypting store.
 
 use crate::config::EncryptionConfig;
+use crate::environment::Environment;
+use crate::metrics::{EncryptionMetrics, Transformations};
 use crate::nonce::NonceSource;
-use crate::provider::{Chain, Key, Opened, Prefix, ReadError};
-use crate::resource;
+use crate::provider::{Chain, Opened, Prefix, ReadError, Reader, SealError, Seeds};
+use crate::resource::{self, GroupResource};
 use crate::usage::Usage;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt as _};
 use parking_lot::RwLock;
+use prometheus_client::registry::Registry;
 use setpoint_object::keys::{self, Directory};
+use setpoint_object::time::Clock;
 use setpoint_store::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +39,7 @@ struct Shared {
     // Configuration.
     config: RwLock<Arc<EncryptionConfig>>,
     directory: Directory,
-    nonces: NonceSource,
+    environment: Arc<Environment>,
     /// Treats every key as one of `secrets`, for test suites with their own keys.
     is_all_secret: bool,
     // Statistics.
@@ -47,10 +51,13 @@ struct Shared {
     has_logged: [AtomicBool; 2],
     /// Incremented when feeds must restart, because a reload may allow more values to be decrypted.
     restarts: watch::Sender<u64>,
+    /// Incremented when another configuration is in use.
+    configs: watch::Sender<u64>,
 }
 
 impl EncryptedStore {
-    /// A store over `inner`, which takes the nonces of its writes from `nonces`.
+    /// A store over `inner`, which takes the nonces of its writes and the seeds of plugins from
+    /// `nonces`. With plugins, somebody has to run [`poll`](Self::poll).
     pub fn new(inner: Arc<dyn Store>, config: EncryptionConfig, nonces: NonceSource) -> Self {
         Self::over(inner, config, nonces, false)
     }
@@ -74,12 +81,17 @@ impl EncryptedStore {
         let shared = Shared {
             config: RwLock::new(Arc::new(config)),
             directory: resource::built_in(),
-            nonces,
+            environment: Arc::new(Environment {
+                nonces,
+                clock: Clock::wall(),
+                metrics: EncryptionMetrics::default(),
+            }),
             is_all_secret,
             usage: Usage::default(),
             gave_sealed: AtomicBool::new(false),
             has_logged: Default::default(),
             restarts: watch::Sender::new(0),
+            configs: watch::Sender::new(0),
         };
         Self { inner, shared: Arc::new(shared) }
     }
@@ -94,9 +106,31 @@ impl EncryptedStore {
     pub fn set_config(&self, config: EncryptionConfig) {
         *self.shared.config.write() = Arc::new(config);
         self.shared.has_logged.iter().for_each(|has| has.store(false, Ordering::Relaxed));
-        if self.shared.gave_sealed.swap(false, Ordering::AcqRel) {
-            self.shared.restarts.send_modify(|n| *n += 1);
-        }
+        self.shared.configs.send_modify(|n| *n += 1);
+        self.shared.restart_if_sealed();
+    }
+
+    /// Adds what is counted of values and of plugins to a registry of metrics:
+    /// `apiserver_storage_transformation_*`, `apiserver_storage_envelope_transformation_*` and
+    /// `apiserver_envelope_encryption_*`.
+    pub fn register_metrics(&self, registry: &mut Registry) {
+        self.shared.environment.metrics.register(registry);
+    }
+
+    /// What plugins take from the program.
+    pub(crate) fn environment(&self) -> &Arc<Environment> {
+        &self.shared.environment
+    }
+
+    /// Changes whenever another configuration is in use.
+    pub(crate) fn configs(&self) -> watch::Receiver<u64> {
+        self.shared.configs.subscribe()
+    }
+
+    /// Ends all feeds, because values can be decrypted that could not be before.
+    pub(crate) fn restart_feeds(&self) {
+        self.shared.gave_sealed.store(false, Ordering::Release);
+        self.shared.restarts.send_modify(|n| *n += 1);
     }
 
     /// Number of values that each current writing key has encrypted since the program started, by
@@ -114,7 +148,15 @@ impl EncryptedStore {
 
 impl Shared {
     fn view(&self) -> View<'_> {
-        View { shared: self, config: self.config.read().clone(), last: None }
+        let config = self.config.read().clone();
+        View { shared: self, config, last: None, seeds: Seeds::default() }
+    }
+
+    /// Ends all feeds if there were values that could not be decrypted.
+    fn restart_if_sealed(&self) {
+        if self.gave_sealed.swap(false, Ordering::AcqRel) {
+            self.restarts.send_modify(|n| *n += 1);
+        }
     }
 }
 
@@ -122,34 +164,54 @@ impl Shared {
 struct View<'a> {
     shared: &'a Shared,
     config: Arc<EncryptionConfig>,
-    /// The chain of the last key's prefix: neighboring keys mostly share it.
-    last: Option<(Bytes, Option<Arc<Chain>>)>,
+    /// What is known of the last key's prefix: neighboring keys mostly share it.
+    last: Option<Last>,
+    /// What plugins have answered.
+    seeds: Seeds,
+}
+
+/// A prefix, its providers, and the counts of its resource.
+struct Last {
+    prefix: Bytes,
+    of: Option<(Arc<Chain>, Transformations)>,
 }
 
 impl View<'_> {
-    /// The providers of a key's resource.
-    fn chain(&mut self, key: &Bytes) -> Option<Arc<Chain>> {
+    /// The providers of a key's resource, with what they share.
+    fn chain(&mut self, key: &Bytes) -> Option<(&Chain, &mut Transformations, &mut Seeds)> {
         // A key without a prefix belongs to no object: it is its own prefix.
         let named = keys::prefix_of(key);
         let prefix = named.map_or(&key[..], str::as_bytes);
-        if let Some((last, chain)) = &self.last
-            && last == prefix
-        {
-            return chain.clone();
+        if self.last.as_ref().is_none_or(|last| last.prefix != prefix) {
+            let resource = match self.shared.is_all_secret {
+                true => Some(("", "secrets")),
+                false => named.and_then(|prefix| self.shared.directory.resource(prefix)),
+            };
+            let chain = resource.and_then(|name| Some((name, self.config.chain(name)?.clone())));
+            let of = chain.map(|((group, resource), chain)| {
+                let name = GroupResource { group: group.to_owned(), resource: resource.to_owned() };
+                let counts = self.shared.environment.metrics.of_resource(&name.to_string());
+                (chain, counts)
+            });
+            self.last = Some(Last { prefix: key.slice_ref(prefix), of });
         }
-        let resource = match self.shared.is_all_secret {
-            true => Some(("", "secrets")),
-            false => named.and_then(|prefix| self.shared.directory.resource(prefix)),
-        };
-        let chain = resource.and_then(|resource| self.config.chain(resource)).cloned();
-        self.last = Some((key.slice_ref(prefix), chain.clone()));
-        chain
+        let (chain, counts) = self.last.as_mut()?.of.as_mut()?;
+        Some((&**chain, counts, &mut self.seeds))
+    }
+
+    /// Asks plugins for the seeds that a stored value needs. Then it can be decrypted.
+    async fn ask(&mut self, key: &Bytes, stored: &Bytes, reader: Reader) {
+        let environment = &self.shared.environment;
+        if let Some((chain, _, seeds)) = self.chain(key) {
+            chain.ask(stored, seeds, reader, environment).await;
+        }
     }
 
     /// Decrypts a stored value.
     fn open(&mut self, key: &Bytes, stored: &Bytes) -> Result<Opened, ReadError> {
+        let environment = &self.shared.environment;
         match self.chain(key) {
-            Some(chain) => chain.open(stored, key),
+            Some((chain, counts, seeds)) => chain.open(stored, key, seeds, environment, counts),
             None if is_sealed(stored) => Err(ReadError::NotConfigured),
             None => Ok(Opened { value: stored.clone(), is_stale: false }),
         }
@@ -189,8 +251,8 @@ impl View<'_> {
     fn gave_sealed(&self) {
         self.shared.gave_sealed.store(true, Ordering::Release);
         let is_current = Arc::ptr_eq(&self.config, &self.shared.config.read());
-        if !is_current && self.shared.gave_sealed.swap(false, Ordering::AcqRel) {
-            self.shared.restarts.send_modify(|n| *n += 1);
+        if !is_current {
+            self.shared.restart_if_sealed();
         }
     }
 
@@ -213,17 +275,16 @@ impl View<'_> {
 
     /// Encrypts a value.
     fn seal(&mut self, key: &Bytes, value: Bytes) -> Result<Bytes, StoreError> {
-        let chain = self.chain(key);
-        let Some(writer) = chain.as_ref().and_then(|chain| chain.writer()) else {
-            return Ok(value);
-        };
-        let sealed = writer.seal(&value, key, &self.shared.nonces);
-        self.count(writer);
-        sealed.map_err(|error| StoreError::Unavailable(format!("encrypt a value: {error}")))
-    }
-
-    fn count(&self, writer: &Key) {
-        self.shared.usage.count(writer);
+        let Shared { environment, usage, .. } = self.shared;
+        let Some((chain, counts, _)) = self.chain(key) else { return Ok(value) };
+        let sealed = chain.seal(value, key, environment, counts);
+        if let Some(writer) = chain.writer() {
+            usage.count(writer);
+        }
+        sealed.map_err(|error| match error {
+            SealError::Cipher(_) => StoreError::Unavailable(error.to_string()),
+            SealError::Kms(error) => StoreError::Unwritable { reason: error.to_string() },
+        })
     }
 }
 
@@ -248,8 +309,10 @@ impl Store for EncryptedStore {
     ) -> BoxFuture<'a, Result<Snapshot<Option<KeyValue>>, StoreError>> {
         async move {
             let Snapshot { revision, value } = self.inner.get(key, at).await?;
-            let value = value.map(|kv| self.shared.view().open_one(kv)).transpose()?;
-            Ok(Snapshot { revision, value })
+            let Some(kv) = value else { return Ok(Snapshot { revision, value: None }) };
+            let mut view = self.shared.view();
+            view.ask(&kv.key, &kv.value, Reader::One).await;
+            Ok(Snapshot { revision, value: Some(view.open_one(kv)?) })
         }
         .boxed()
     }
@@ -271,6 +334,7 @@ impl Store for EncryptedStore {
                     tokio::task::yield_now().await;
                 }
                 n_bytes += kv.value.len();
+                view.ask(&kv.key, &kv.value, Reader::Many).await;
                 let stored = std::mem::take(&mut kv.value);
                 kv.value = view.open_many(&kv.key, stored, is_past);
             }
@@ -292,6 +356,10 @@ impl Store for EncryptedStore {
             match self.inner.commit(txn).await? {
                 Committed::Refused { revision, found } => {
                     let mut view = self.shared.view();
+                    for kv in found.iter().flatten() {
+                        // Cancel safe: nothing was committed.
+                        view.ask(&kv.key, &kv.value, Reader::One).await;
+                    }
                     let open = |kv: Option<KeyValue>| kv.map(|kv| view.open_one(kv)).transpose();
                     let found = found.into_iter().map(open).collect::<Result<_, _>>()?;
                     Ok(Committed::Refused { revision, found })
@@ -313,7 +381,8 @@ impl Store for EncryptedStore {
             let born = *restarts.borrow();
             let inner = self.inner.changes(prefix, after).await?;
             let shared = self.shared.clone();
-            Ok(Box::new(EncryptedFeed { inner, shared, restarts, born }) as Box<dyn ChangeFeed>)
+            let feed = EncryptedFeed { inner, shared, restarts, born, batch: None };
+            Ok(Box::new(feed) as Box<dyn ChangeFeed>)
         }
         .boxed()
     }
@@ -349,6 +418,7 @@ impl Store for EncryptedStore {
                 return Ok(false);
             }
             let Some(kv) = self.inner.get(key, At::Latest).await?.value else { return Ok(false) };
+            view.ask(&kv.key, &kv.value, Reader::One).await;
             let opened = view.open(&kv.key, &kv.value).map_err(|error| unreadable(key, &error))?;
             Ok(opened.is_stale)
         }
@@ -363,6 +433,8 @@ struct EncryptedFeed {
     restarts: watch::Receiver<u64>,
     /// The restart count when it was opened.
     born: u64,
+    /// What the inner feed has given, while plugins are asked.
+    batch: Option<Batch>,
 }
 
 impl ChangeFeed for EncryptedFeed {
@@ -370,18 +442,29 @@ impl ChangeFeed for EncryptedFeed {
         async move {
             let born = self.born;
             let restarted = async { self.restarts.wait_for(|n| *n != born).await.map(drop) };
-            let mut batch = tokio::select! {
-                biased;
-                // Cancel safe: it is state, and the next call checks it again. An error means that
-                // the store is gone, which the inner feed reports.
-                Ok(()) = restarted => {
-                    let reason = "the encryption configuration has changed".to_owned();
-                    return Err(StoreError::Unavailable(reason));
-                }
-                // Cancel safe: as the contract requires of a feed.
-                batch = self.inner.next() => batch?,
-            };
+            if self.batch.is_none() {
+                let batch = tokio::select! {
+                    biased;
+                    // Cancel safe: it is state, and the next call checks it again. An error means
+                    // that the store is gone, which the inner feed reports.
+                    Ok(()) = restarted => return Err(restart()),
+                    // Cancel safe: as the contract requires of a feed.
+                    batch = self.inner.next() => batch?,
+                };
+                self.batch = Some(batch);
+            }
             let mut view = self.shared.view();
+            // Cancel safe: the batch stays where it is, and its values as they are.
+            for change in self.batch.iter().flat_map(|batch| &batch.changes) {
+                if let Some(value) = &change.value {
+                    view.ask(&change.key, value, Reader::Feed).await;
+                }
+                if let Some(previous) = &change.previous {
+                    view.ask(&previous.key, &previous.value, Reader::Feed).await;
+                }
+            }
+            // There is one.
+            let Some(mut batch) = self.batch.take() else { return Err(restart()) };
             for change in &mut batch.changes {
                 let value = change.value.take();
                 change.value = value.map(|value| view.open_many(&change.key, value, false));
@@ -394,6 +477,11 @@ impl ChangeFeed for EncryptedFeed {
         }
         .boxed()
     }
+}
+
+/// The end of a feed whose values can be read better from the beginning.
+fn restart() -> StoreError {
+    StoreError::Unavailable("the encryption configuration has changed".to_owned())
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ use crate::verb::Verb;
 use setpoint_object::field::quote;
 use setpoint_object::{ApiError, encode, name};
 use setpoint_schema::encode::to_bytes;
-use setpoint_store::At;
+use setpoint_store::{At, StoreError};
 
 impl Registry {
     /// GET of an object or of a readable subresource (`status`, `scale`).
@@ -72,7 +72,7 @@ impl Registry {
             return Err(ApiError::not_found(&resource.group_resource(), name));
         };
         if setpoint_store::is_sealed(&stored.value) {
-            return Err(unreadable(&key, NOT_ENCRYPTING));
+            return Err(ApiError::internal(NOT_ENCRYPTING));
         }
         let bytes = match self.inner.served(resource) {
             Some(converter) => {
@@ -126,6 +126,7 @@ impl Registry {
 /// Why a value could not be decrypted: the store returns the reason for a get of its key.
 async fn sealed_error(inner: &crate::shared::Inner, key: &[u8]) -> ApiError {
     match inner.store.get(key, At::Latest).await {
+        Err(StoreError::Unreadable { reason, .. }) => unreadable(key, &reason),
         Err(error) => read_error(error),
         Ok(_) => unreadable(key, NOT_ENCRYPTING),
     }

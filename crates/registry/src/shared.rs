@@ -16,7 +16,7 @@ use crate::figures::Figures;
 use crate::origins::Origins;
 use crate::service_account::ServiceAccountTokens;
 use crate::shared_roles::SharedRoles;
-use crate::stored::{NOT_ENCRYPTING, store_error, unreadable};
+use crate::stored::{NOT_ENCRYPTING, store_error};
 use crate::threads::Threads;
 use crate::token_review::TokenReviewer;
 use setpoint_object::time::Clock;
@@ -291,7 +291,7 @@ impl Inner {
     pub(crate) async fn live(&self, key: &[u8]) -> Result<Option<KeyValue>, ApiError> {
         let found = self.store.get(key, At::Latest).await.map_err(store_error)?.value;
         match found {
-            Some(kv) if is_sealed(&kv.value) => Err(unreadable(&kv.key, NOT_ENCRYPTING)),
+            Some(kv) if is_sealed(&kv.value) => Err(ApiError::internal(NOT_ENCRYPTING)),
             found => Ok(found),
         }
     }

@@ -25,6 +25,8 @@ pub(crate) fn store_error(error: StoreError) -> ApiError {
                 "{error}: make room where it keeps its data, or delete objects: deletes still work"
             ),
         ),
+        // As in Kubernetes: who has asked for one object knows its key.
+        StoreError::Unreadable { reason, .. } => ApiError::internal(reason),
         other => ApiError::internal(other),
     }
 }
@@ -44,10 +46,10 @@ pub(crate) fn read_error(error: StoreError) -> ApiError {
 /// Why a store without encryption cannot read a value. The words are those of Kubernetes' API
 /// server.
 pub(crate) const NOT_ENCRYPTING: &str = "identity transformer tried to read encrypted data";
-/// The error for a value that could not be decrypted or decoded.
+/// The error of a reader of many values for one that could not be decrypted or decoded.
 pub(crate) fn unreadable(key: &[u8], reason: &str) -> ApiError {
     let (key, reason) = (String::from_utf8_lossy(key).into_owned(), reason.to_owned());
-    read_error(StoreError::Unreadable { key, reason })
+    ApiError::internal(StoreError::Unreadable { key, reason })
 }
 
 /// Decodes stored bytes to a tree.

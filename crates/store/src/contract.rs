@@ -254,6 +254,13 @@ pub enum StoreError {
         /// The reason, for the store's operator.
         reason: String,
     },
+    /// A layer cannot encode a value, for example because the program that has the key does not
+    /// answer. Nothing happened.
+    #[error("{reason}")]
+    Unwritable {
+        /// The reason, for the store's operator.
+        reason: String,
+    },
 }
 /// Prefix of a value that a layer of the store could not decode. It is the prefix that Kubernetes
 /// gives encrypted values; no object starts with it.

@@ -14,6 +14,7 @@ mod encryption;
 mod failures;
 mod gate;
 mod informer;
+mod kms;
 mod kopf;
 mod kube_rs;
 mod kubectl;

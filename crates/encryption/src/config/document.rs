@@ -3,6 +3,7 @@
 use super::error::{ConfigError, Fault, Violation, shown};
 use super::{FILE_BYTES_MAX, rules};
 use crate::cipher::Kind;
+use crate::kms::Plugin;
 use crate::provider::{Key, Provider};
 use crate::resource::GroupResource;
 use base64::Engine as _;
@@ -58,6 +59,7 @@ impl Place {
 #[derive(Debug, Default)]
 struct Reader {
     faults: Vec<Fault>,
+    plugin_names: rules::PluginNames,
 }
 
 impl Reader {
@@ -208,10 +210,7 @@ impl Reader {
                 self.members(&place, value, &[])?;
                 return Some(Provider::Identity);
             }
-            _ => {
-                self.fault(&place, Violation::Kms);
-                return None;
-            }
+            _ => return self.plugin(&place, value).map(|plugin| Provider::Kms(Arc::new(plugin))),
         };
         let members = self.members(&place, value, &["keys"])?;
         let place = place.member("keys");
@@ -224,6 +223,45 @@ impl Reader {
             .filter_map(|(idx, element)| self.key(&place.element(idx), kind, element))
             .collect();
         Some(Provider::Keys(kind, keys))
+    }
+
+    /// A plugin: the faults in the order of Kubernetes' checks.
+    fn plugin(&mut self, place: &Place, value: &Value) -> Option<Plugin> {
+        let names = ["apiVersion", "name", "cachesize", "endpoint", "timeout"];
+        let n_faults = self.faults.len();
+        let members = self.members(place, value, &names)?;
+        let text = |reader: &mut Self, name| reader.text(&place.member(name), members.get(name));
+        let version = match text(self, "apiVersion")? {
+            "" => "v1",
+            version => version,
+        };
+        let name = text(self, "name")?;
+        for why in self.plugin_names.faults(name, version) {
+            self.fault(&place.member("name"), why);
+        }
+        let timeout = rules::timeout(text(self, "timeout")?);
+        let timeout = self.valid(&place.member("timeout"), timeout);
+        let path = rules::socket(text(self, "endpoint")?);
+        let path = self.valid(&place.member("endpoint"), path);
+        let size = place.member("cachesize");
+        match members.get("cachesize").filter(|size| !size.is_null()).map(Value::as_i64) {
+            Some(None) => self.fault(&size, Violation::Type { wanted: "a number" }),
+            Some(Some(n)) if version != "v1" => self.fault(&size, Violation::CacheSize(n)),
+            _ => {}
+        }
+        if !["v1", "v2"].contains(&version) {
+            let version = shown(version).to_owned();
+            self.fault(&place.member("apiVersion"), Violation::KmsVersion(version));
+        }
+        if version == "v1" && self.faults.len() == n_faults {
+            self.fault(place, Violation::KmsV1);
+        }
+        Some(Plugin::new(name, &path?, timeout?))
+    }
+
+    /// A value, unless it is a fault.
+    fn valid<T>(&mut self, place: &Place, value: Result<T, Violation>) -> Option<T> {
+        value.map_err(|why| self.fault(place, why)).ok()
     }
 
     fn key(&mut self, place: &Place, kind: Kind, value: &Value) -> Option<Key> {

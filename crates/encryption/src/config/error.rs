@@ -1,5 +1,6 @@
 //! Errors of a configuration.
 
+use crate::kms::UnhealthyPlugins;
 use std::path::PathBuf;
 
 /// Why a configuration is refused. Contains no secrets.
@@ -35,6 +36,9 @@ pub enum ConfigError {
     /// [`FAULTS_MAX`](Self::FAULTS_MAX).
     #[error("the encryption configuration is invalid: {}", joined(.0, ", ", true))]
     Faults(Vec<Fault>),
+    /// Its plugins are not healthy.
+    #[error("health check for new transformers failed: {0}")]
+    Plugins(#[source] UnhealthyPlugins),
 }
 
 impl ConfigError {
@@ -90,9 +94,57 @@ pub enum Violation {
         "more than one provider specified in a single element, should split into different list elements"
     )]
     TwoProviders,
-    /// `kms`, whose keys another program holds.
-    #[error("kms is not supported here: use aesgcm, secretbox or aescbc")]
-    Kms,
+    /// A missing member of `kms`.
+    #[error("Required value: name is a mandatory field for a provider")]
+    NoKmsName,
+    /// A missing socket.
+    #[error("Invalid value: \"\": endpoint is a mandatory field for a kms")]
+    NoEndpoint,
+    /// A name with a colon, which ends it in the prefix of values.
+    #[error("Invalid value: {0:?}: invalid KMS provider name {0}, must not contain ':'")]
+    KmsName(String),
+    /// Two plugins of one name.
+    #[error("Invalid value: {0:?}: duplicate KMS provider name {0}, names must be unique")]
+    DuplicateKmsName(String),
+    /// A timeout that is not positive, or not a duration.
+    #[error("Invalid value: {0:?}: timeout should be a positive value")]
+    Timeout(String),
+    /// Not a duration.
+    #[error("time: invalid duration {0:?}")]
+    Duration(String),
+    /// An endpoint that is not a URL.
+    #[error(
+        "Invalid value: {endpoint:?}: invalid endpoint for kms provider, error: parse {endpoint:?}: {why}"
+    )]
+    Endpoint {
+        /// The endpoint.
+        endpoint: String,
+        /// The problem.
+        why: &'static str,
+    },
+    /// An endpoint that is not a Unix socket.
+    #[error(
+        "Invalid value: {endpoint:?}: unsupported scheme {scheme:?} for KMS provider, only unix is supported"
+    )]
+    Scheme {
+        /// The endpoint.
+        endpoint: String,
+        /// Its scheme.
+        scheme: String,
+    },
+    /// `cachesize` with `v2`.
+    #[error("Invalid value: {0}: cachesize is not supported in v2")]
+    CacheSize(i64),
+    /// A version that is neither `v1` nor `v2`.
+    #[error(
+        "Invalid value: {0:?}: unsupported apiVersion apiVersion for KMS provider, only v1 and v2 are supported"
+    )]
+    KmsVersion(String),
+    /// Version 1, which Kubernetes refuses by default.
+    #[error(
+        "KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 instead.  Set --feature-gates=KMSv1=true to use the deprecated KMSv1 feature."
+    )]
+    KmsV1,
     /// A secret that is not base64.
     #[error("Invalid value: \"REDACTED\": secrets must be base64 encoded")]
     Base64,

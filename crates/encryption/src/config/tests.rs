@@ -152,10 +152,6 @@ fn faults_have_their_place_and_kubernetes_texts() {
             provider("{identity: {}, aesgcm: {}}"),
             "resources[0].providers[0]: more than one provider specified in a single element, should split into different list elements",
         ),
-        (
-            provider("kms: {name: foo, endpoint: 'unix:///tmp/s'}"),
-            "resources[0].providers[0].kms: kms is not supported here: use aesgcm, secretbox or aescbc",
-        ),
         (provider("rot13: {}"), "resources[0].providers[0].rot13: unknown field"),
         (provider("identity: {a: 1}"), "resources[0].providers[0].identity.a: unknown field"),
         (
@@ -241,6 +237,72 @@ fn faults_have_their_place_and_kubernetes_texts() {
     ] {
         assert_eq!(faults(config(&text)).join("; "), expected, "{text}");
     }
+}
+
+#[test]
+fn plugins_are_parsed_and_refused_as_in_kubernetes() {
+    let v1 = "KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 instead.  Set --feature-gates=KMSv1=true to use the deprecated KMSv1 feature.";
+    let kms =
+        |members: &str| format!("- resources: [secrets]\n  providers:\n  - kms: {{{members}}}\n");
+    let right = "apiVersion: v2, name: a, endpoint: 'unix:///tmp/s.sock'";
+    for (members, expected) in [
+        (right.to_owned(), None),
+        (format!("{right}, timeout: 10s"), None),
+        ("apiVersion: v2, name: a, endpoint: 'unix:///@abstract'".to_owned(), None),
+        ("name: a, endpoint: 'unix:///tmp/s'".to_owned(), Some(v1.to_owned())),
+        ("apiVersion: v1, name: a, endpoint: 'unix:///tmp/s', cachesize: 7".to_owned(), Some(v1.to_owned())),
+        (
+            "{}".to_owned().replace("{}", "apiVersion: v2"),
+            Some(".name: Required value: name is a mandatory field for a provider; .endpoint: Invalid value: \"\": endpoint is a mandatory field for a kms".to_owned()),
+        ),
+        (
+            right.replace("name: a", "name: 'a:b'"),
+            Some(".name: Invalid value: \"a:b\": invalid KMS provider name a:b, must not contain ':'".to_owned()),
+        ),
+        (
+            format!("{right}, timeout: 0s"),
+            Some(".timeout: Invalid value: \"0s\": timeout should be a positive value".to_owned()),
+        ),
+        (
+            format!("{right}, timeout: soon"),
+            Some(".timeout: time: invalid duration \"soon\"".to_owned()),
+        ),
+        (
+            format!("{right}, cachesize: 5"),
+            Some(".cachesize: Invalid value: 5: cachesize is not supported in v2".to_owned()),
+        ),
+        (
+            "apiVersion: v3, name: a, endpoint: 'tcp://x:1'".to_owned(),
+            Some(".endpoint: Invalid value: \"tcp://x:1\": unsupported scheme \"tcp\" for KMS provider, only unix is supported; .apiVersion: Invalid value: \"v3\": unsupported apiVersion apiVersion for KMS provider, only v1 and v2 are supported".to_owned()),
+        ),
+        (
+            "apiVersion: v2, name: a, endpoint: ':x'".to_owned(),
+            Some(".endpoint: Invalid value: \":x\": invalid endpoint for kms provider, error: parse \":x\": missing protocol scheme".to_owned()),
+        ),
+        (
+            "apiVersion: v2, name: a, endpoint: /tmp/s".to_owned(),
+            Some(".endpoint: Invalid value: \"/tmp/s\": unsupported scheme \"\" for KMS provider, only unix is supported".to_owned()),
+        ),
+        (format!("{right}, more: 1"), Some(".more: unknown field".to_owned())),
+    ] {
+        let result = config(&kms(&members));
+        match expected {
+            None => assert_eq!(result.unwrap().summary(), ["secrets: written with kms:a, 1 providers"]),
+            Some(expected) => {
+                let found = faults(result).join("; ");
+                let found = found.replace("resources[0].providers[0].kms", "");
+                assert_eq!(found.trim_start_matches(": "), expected, "{members}");
+            }
+        }
+    }
+    let twice =
+        format!("{0}- resources: [configmaps]\n  providers:\n  - kms: {{{right}}}\n", kms(right));
+    assert_eq!(
+        faults(config(&twice)),
+        [
+            "resources[1].providers[0].kms.name: Invalid value: \"a\": duplicate KMS provider name a, names must be unique"
+        ]
+    );
 }
 
 #[test]

@@ -1,5 +1,7 @@
 use super::*;
+use crate::metrics::EncryptionMetrics;
 use rand::SeedableRng;
+use setpoint_object::time::Clock;
 
 fn key(kind: Kind, name: &str, byte: u8) -> Key {
     Key::new(kind, name, &[byte; 32]).unwrap()
@@ -23,7 +25,12 @@ fn written(by: &Chain) -> Bytes {
     by.writer().unwrap().seal(b"value", b"place", &nonces()).unwrap()
 }
 fn read(by: &Chain, stored: &Bytes) -> Result<(Bytes, bool), String> {
-    let opened = by.open(stored, b"place").map_err(|error| error.to_string())?;
+    let metrics = EncryptionMetrics::default();
+    let mut counts = metrics.of_resource("secrets");
+    let environment = Environment { nonces: nonces(), clock: Clock::wall(), metrics };
+    let seeds = Seeds::default();
+    let opened = by.open(stored, b"place", &seeds, &environment, &mut counts);
+    let opened = opened.map_err(|error| error.to_string())?;
     Ok((opened.value, opened.is_stale))
 }
 

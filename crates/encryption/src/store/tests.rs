@@ -255,17 +255,17 @@ async fn a_changed_file_is_applied_and_an_invalid_one_is_not() {
     let config = EncryptionConfig::load(file.path()).unwrap();
     let store = EncryptedStore::new(Arc::new(inner.clone()), config, nonces());
     let mut reloader = Reloader::new(file.path(), store.clone());
-    assert!(matches!(reloader.look(), Look::Same));
+    assert!(matches!(reloader.look().await, Look::Same));
     let mut feed = store.changes("/registry/".into(), Revision(from.0 - 1)).await.unwrap();
     let batch = feed.next().await.unwrap();
     assert!(batch.changes.iter().any(|change| change.value.as_deref().is_some_and(is_sealed)));
 
     std::fs::write(file.path(), "resources: [").unwrap();
-    assert!(matches!(reloader.look(), Look::Refused(ConfigError::Syntax { .. })));
-    assert!(matches!(reloader.look(), Look::StillRefused));
+    assert!(matches!(reloader.look().await, Look::Refused(ConfigError::Syntax { .. })));
+    assert!(matches!(reloader.look().await, Look::StillRefused));
     std::fs::remove_file(file.path()).unwrap();
-    assert!(matches!(reloader.look(), Look::Refused(ConfigError::Read { .. })));
-    assert!(matches!(reloader.look(), Look::StillRefused));
+    assert!(matches!(reloader.look().await, Look::Refused(ConfigError::Read { .. })));
+    assert!(matches!(reloader.look().await, Look::StillRefused));
     put(&store, "/registry/secrets/default/b", "goes on").await;
 
     // The reload task applies the valid file at its next check; then all values can be read again.
