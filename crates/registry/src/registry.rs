@@ -18,6 +18,8 @@ use crate::{bootstrap, cache, crd, foreign, type_check};
 
 pub use crate::shared::{Registry, WeakRegistry};
 use bytes::Bytes;
+use futures::future::{BoxFuture, FutureExt as _};
+use futures::stream::{FuturesUnordered, TryStreamExt as _};
 use rand::SeedableRng;
 use setpoint_object::time::Clock;
 use setpoint_object::{ApiError, keys};
@@ -317,13 +319,20 @@ impl RegistryWorker {
                 false => Ok(()),
             }
         };
+        // Each is polled when it is woken itself: the cache is for every write, the others are
+        // seldom.
+        let others: FuturesUnordered<BoxFuture<'_, Result<(), ApiError>>> = [
+            definitions.run(stop.clone()).boxed(),
+            check_types.boxed(),
+            compact(inner, &stop).boxed(),
+            bootstrap::objects::maintain(&registry, &stop).boxed(),
+            ready.boxed(),
+        ]
+        .into_iter()
+        .collect();
         let result = tokio::try_join!(
             inner.cache.run(&inner.store, inner.replayed_revisions, stop.clone()),
-            definitions.run(stop.clone()),
-            check_types,
-            compact(inner, &stop),
-            bootstrap::objects::maintain(&registry, &stop),
-            ready,
+            others.try_collect::<()>(),
         );
         inner.set_ready(false);
         result.map(|_| ())

@@ -201,7 +201,16 @@ impl Registry {
     /// Replaces one watch per resource. Costs nothing until it is created, and an idle reader
     /// does not block.
     pub fn object_changes(&self) -> cache::ObjectChanges {
-        self.inner.cache.object_changes()
+        self.object_changes_where(|_, _| true)
+    }
+    /// The same, for a reader that does not want every change: others do not wake it. `is_wanted`
+    /// gets an object's key and its bytes, or the last ones of a deleted object. It is called for
+    /// every change before the next, so it must be fast. A resync sends all objects nevertheless.
+    pub fn object_changes_where(
+        &self,
+        is_wanted: impl Fn(&[u8], &[u8]) -> bool + Send + Sync + 'static,
+    ) -> cache::ObjectChanges {
+        self.inner.cache.object_changes(is_wanted)
     }
     /// The revision of the newest change of a resource's objects, for readers that hold something
     /// made from them. `None`: the watch cache is being filled.
