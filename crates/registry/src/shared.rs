@@ -15,7 +15,7 @@ use crate::fifo_watch::FifoWatch;
 use crate::figures::Figures;
 use crate::origins::Origins;
 use crate::service_account::ServiceAccountTokens;
-use crate::shared_roles::SharedRoles;
+use crate::shared_objects::SharedObjects;
 use crate::stored::{NOT_ENCRYPTING, store_error, unreadable};
 use crate::threads::Threads;
 use crate::token_review::TokenReviewer;
@@ -41,8 +41,8 @@ pub(crate) struct Inner {
     pub(crate) default_accounts: bool,
     /// An empty store gets roles and bindings at the start.
     pub(crate) has_roles: bool,
-    /// Those of several registries.
-    pub(crate) shared_roles: Option<SharedRoles>,
+    /// Objects of the start that other registries have, too.
+    pub(crate) shared_objects: Option<SharedObjects>,
     /// The revision of the last object of the start, if this start found an empty store and wrote
     /// all objects itself; otherwise zero.
     pub(crate) started_at: AtomicU64,
