@@ -377,7 +377,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
                 "origins",
                 "request",
                 "shard_selector",
-                "shared_roles",
+                "shared_objects",
                 "service_account",
                 "stored",
                 "verb",

@@ -156,7 +156,7 @@ impl TlsPeers {
         if let Some(peer) = peer {
             let now = self.clock.now();
             let verified =
-                self.authorities.as_ref().and_then(|authorities| authorities.user(&peer.0, now));
+                self.authorities.as_ref().and_then(|authorities| authorities.user(&peer, now));
             if let Some((user, until)) = verified {
                 if let Some(until) = until {
                     self.figures.certificate(until.since(now));

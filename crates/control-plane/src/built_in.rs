@@ -9,7 +9,8 @@
 
 use crate::nodes::SimulatedNodes;
 use crate::while_needed::{Watched, while_needed};
-use futures::future::{BoxFuture, FutureExt as _, join_all, select_all};
+use futures::future::{BoxFuture, FutureExt as _, select_all};
+use futures::stream::{FuturesUnordered, StreamExt as _};
 use setpoint_apiserver::ApiServer;
 use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
 use setpoint_controllers::workload::certificates::Signers;
@@ -278,7 +279,8 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
             tracing::error!(%error, controller, "a built-in controller has failed");
         }
     });
-    join_all(running).await;
+    // Each is polled when it is woken itself.
+    running.collect::<FuturesUnordered<_>>().collect::<()>().await;
 }
 
 /// The controllers whose objects every control plane has. They share a manager.
@@ -371,7 +373,8 @@ impl SharedControllers {
 
 /// Waits until there is an object that the garbage collector may have to do with.
 async fn first_to_collect(registry: &Registry) {
-    let mut changes = registry.object_changes();
+    let is_concerned = |_: &[u8], object: &[u8]| GarbageCollector::is_concerned(object);
+    let mut changes = registry.object_changes_where(is_concerned);
     while let Some(change) = changes.next().await {
         // The objects of the start have no owners.
         if let ObjectChange::Put(object) = change

@@ -277,7 +277,7 @@ impl ControlPlaneBuilder {
             registry = registry.kind(kind);
         }
         if let Some(parts) = &self.shared_parts {
-            registry = registry.shared_roles(parts.roles.clone());
+            registry = registry.shared_objects(parts.objects.clone());
         }
         if let Some(n) = self.replayed_revisions {
             registry = registry.replayed_revisions(n);

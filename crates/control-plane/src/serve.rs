@@ -463,18 +463,25 @@ impl Serving {
     ///
     /// If the control plane ends before `stop`.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ServeError> {
+        let Self {
+            plane, listeners, freshness, authorities, leaves, kubeconfig, ca, token, ..
+        } = self;
+        // Nobody asks for them any more.
+        drop((kubeconfig, ca, token));
         let (stop_listeners, stop_plane) = (CancellationToken::new(), CancellationToken::new());
         let (stop_controllers, controllers_ended) =
             (stop_plane.child_token(), CancellationToken::new());
         let (mut edge, mut planes) = (JoinSet::new(), JoinSet::new());
-        planes.spawn(self.plane.run_in_steps(
+        planes.spawn(plane.run_in_steps(
             stop_controllers.clone(),
             stop_plane.clone(),
             controllers_ended.clone(),
         ));
-        edge.spawn(self.freshness.run(stop_listeners.clone()));
-        edge.spawn(self.authorities.run(stop_listeners.clone()));
-        for listener in self.listeners {
+        edge.spawn(freshness.run(stop_listeners.clone()));
+        if authorities.has_files() {
+            edge.spawn(authorities.run(stop_listeners.clone()));
+        }
+        for listener in listeners {
             edge.spawn(listener.run(stop_listeners.clone()));
         }
         let ended = tokio::select! {
@@ -483,7 +490,7 @@ impl Serving {
             // Cancel safe: a dropped `join_next` has taken no result.
             ended = planes.join_next() => ended,
         };
-        self.leaves.cancel();
+        leaves.cancel();
         // Controllers stop first, because listeners end their watches too. Listeners stop before
         // the rest, so that requests in progress still get their responses.
         stop_controllers.cancel();

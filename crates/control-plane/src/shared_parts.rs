@@ -2,19 +2,20 @@
 
 use setpoint_apiserver::listen::{FrontProxy, PkiError};
 use setpoint_object::time::Timestamp;
-use setpoint_registry::SharedRoles;
+use setpoint_registry::SharedObjects;
 use std::sync::{Arc, OnceLock};
 
 /// What the control planes of one process have in common
 /// ([`ControlPlaneBuilder::shared_parts`](crate::ControlPlaneBuilder::shared_parts)): the bytes of
-/// Kubernetes' roles and bindings, 150 kB, and the client certificate for servers of APIServices.
-/// Made for the first control plane that needs them. A clone is the same parts.
+/// the objects that are the same in every new cluster, 200 kB of roles, bindings, flow control,
+/// APIServices and priority classes, and the client certificate for servers of APIServices. Made
+/// for the first control plane that needs them. A clone is the same parts.
 ///
-/// Everything else is each one's own: objects, port, authority, administrator. The clocks should
-/// agree: the certificate is valid for ten years from the first one's start.
+/// Everything else is each one's own: other objects, port, authority, administrator. The clocks
+/// should agree: the certificate is valid for ten years from the first one's start.
 #[derive(Debug, Clone, Default)]
 pub struct SharedParts {
-    pub(crate) roles: SharedRoles,
+    pub(crate) objects: SharedObjects,
     front_proxy: Arc<OnceLock<FrontProxy>>,
 }
 

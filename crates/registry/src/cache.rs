@@ -289,9 +289,12 @@ impl WatchCache {
     pub(crate) fn resource(&self, storage_prefix: &str) -> Arc<ResourceCache> {
         self.shared.resource(storage_prefix)
     }
-    /// Every existing object, and every change from now on.
-    pub(crate) fn object_changes(&self) -> ObjectChanges {
-        ObjectChanges::new(self.shared.clone())
+    /// Every existing object, and every wanted change from now on.
+    pub(crate) fn object_changes(
+        &self,
+        is_wanted: impl Fn(&[u8], &[u8]) -> bool + Send + Sync + 'static,
+    ) -> ObjectChanges {
+        ObjectChanges::new(self.shared.clone(), is_wanted)
     }
     /// The view of a row's objects whose conversion may wait.
     pub(crate) fn view(&self, row: &Arc<Resource>, converter: Arc<Converter>) -> ViewReader {
@@ -375,8 +378,8 @@ impl Shared {
 
     /// Applies a batch: one lock per resource, changes in the batch's order.
     fn apply(&self, batch: Batch) {
-        let for_mailboxes =
-            if self.mailboxes.is_empty() { Vec::new() } else { batch.changes.clone() };
+        // Whoever opens a mailbox from here on may take its snapshot before these are in it.
+        let for_mailboxes = batch.changes.clone();
         let mut by_prefix: BTreeMap<Bytes, Vec<setpoint_store::Change>> = BTreeMap::new();
         for change in batch.changes {
             let prefix = change.key.slice(..prefix_of(&change.key).len());
@@ -385,9 +388,7 @@ impl Shared {
         for (prefix, changes) in by_prefix {
             self.resource(std::str::from_utf8(&prefix).unwrap_or(keys::ROOT)).apply(changes);
         }
-        if !for_mailboxes.is_empty() {
-            self.mailboxes.send(&for_mailboxes);
-        }
+        self.mailboxes.send(&for_mailboxes);
         self.reached.change(|reached| reached.revision = batch.revision.0);
     }
 

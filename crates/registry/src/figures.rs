@@ -85,10 +85,10 @@ pub(crate) struct Figures {
     evaluated: Histogram,
 }
 
-/// Durations of a plugin or a step of admission, by operation, half and outcome. A histogram exists
-/// once something is counted in it.
+/// Durations of a plugin or a step of admission, by operation, half and outcome. Made once
+/// something is counted: an idle registry holds no space for those of its plugins.
 #[derive(Debug, Default)]
-pub(crate) struct AdmissionCounts([OnceLock<Histogram>; 16]);
+pub(crate) struct AdmissionCounts(OnceLock<Box<[OnceLock<Histogram>; 16]>>);
 
 /// Operations, as metrics name them.
 pub(crate) const OPERATIONS: [&str; 4] = ["CREATE", "UPDATE", "DELETE", "CONNECT"];
@@ -105,14 +105,16 @@ impl AdmissionCounts {
         took: Duration,
     ) {
         let idx = operation * 4 + usize::from(is_validating) * 2 + usize::from(outcome.is_err());
-        self.0[idx].get_or_init(|| Histogram::new(&ADMISSION_SECONDS)).time(took);
+        let histogram = &self.0.get_or_init(Box::default)[idx];
+        histogram.get_or_init(|| Histogram::new(&ADMISSION_SECONDS)).time(took);
     }
     /// The series, with the name of the plugin if there is one.
     pub(crate) fn series(
         &self,
         name: Option<&str>,
     ) -> impl Iterator<Item = (Labels, Distribution)> {
-        self.0.iter().enumerate().filter_map(move |(idx, counts)| {
+        let all = self.0.get().into_iter().flat_map(|all| all.iter());
+        all.enumerate().filter_map(move |(idx, counts)| {
             let counts = counts.get()?.times();
             let name = name.map(|name| ("name", name.to_owned()));
             let others = [

@@ -24,7 +24,7 @@ mod references;
 
 use crate::attributes::Attributes;
 use crate::authorize::{Authorizer, Decision};
-use crate::cache::{ObjectChange, StoredObject};
+use crate::cache::ObjectChange;
 use crate::fifo_watch::FifoWatch;
 use crate::identity::Identity;
 use crate::rbac;
@@ -35,7 +35,7 @@ use futures::future::{BoxFuture, FutureExt as _};
 use graph::{Graph, Kind, Source};
 use parking_lot::RwLock;
 use setpoint_object::field_selector::FieldSelector;
-use setpoint_object::{ApiError, users};
+use setpoint_object::{ApiError, keys, users};
 use setpoint_rbac::{Request, Rule};
 use std::sync::Arc;
 
@@ -112,12 +112,13 @@ impl NodeAuthorizer {
     /// Follows the objects until the registry stops. Dropping the future leaves the graph as it is.
     pub async fn run(&self, registry: &Registry) {
         registry.wait_ready().await;
-        let sources = Source::all(registry);
-        let source_of = |object: &StoredObject| {
-            let prefix = object.prefix();
+        let sources = Arc::new(Source::all(registry));
+        let source_of = move |key: &[u8]| {
+            let prefix = keys::prefix_of(key)?;
             sources.iter().find(|(own, _)| **own == *prefix).map(|(_, source)| *source)
         };
-        let mut changes = registry.object_changes();
+        let wanted = source_of.clone();
+        let mut changes = registry.object_changes_where(move |key, _| wanted(key).is_some());
         let mut filling = None;
         while let Some(change) = changes.next().await {
             match change {
@@ -130,7 +131,7 @@ impl NodeAuthorizer {
                     }
                 }
                 ObjectChange::Put(object) => {
-                    if let Some(source) = source_of(&object)
+                    if let Some(source) = source_of(&object.key)
                         && let Ok(object) = tree(&object.value)
                     {
                         let (name, relations) = source.relations(&object);
@@ -138,7 +139,7 @@ impl NodeAuthorizer {
                     }
                 }
                 ObjectChange::Deleted(object) => {
-                    if let Some(source) = source_of(&object)
+                    if let Some(source) = source_of(&object.key)
                         && let Ok(skim) = object.skim()
                     {
                         let name = (Box::from(&*skim.namespace), Box::from(&*skim.name));

@@ -33,7 +33,7 @@ use futures::stream::{self, StreamExt as _};
 use parking_lot::RwLock;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::{ApiError, Reason, encode};
+use setpoint_object::{ApiError, Reason, encode, keys};
 use setpoint_rbac::{Index, Request, Rule, Subject, rules_of};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
@@ -151,7 +151,8 @@ impl Rbac {
 
     async fn follow(&self, registry: &Registry) {
         let rows = Rows::of(registry);
-        let mut changes = registry.object_changes();
+        let wanted = rows.clone();
+        let mut changes = registry.object_changes_where(move |key, _| wanted.of_key(key).is_some());
         let mut filling: Option<Filling> = None;
         while let Some(change) = changes.next().await {
             match change {
@@ -163,7 +164,7 @@ impl Rbac {
                     }
                 }
                 ObjectChange::Put(object) => {
-                    let Some(row) = rows.of_object(&object) else { continue };
+                    let Some(row) = rows.of_key(&object.key) else { continue };
                     let is_known = filling.as_mut().is_some_and(|filling| {
                         filling.confirm(&object) && registry.is_of_start(object.revision)
                     });
@@ -172,7 +173,7 @@ impl Rbac {
                     }
                 }
                 ObjectChange::Deleted(object) => {
-                    if let Some(row) = rows.of_object(&object)
+                    if let Some(row) = rows.of_key(&object.key)
                         && let Ok(skim) = object.skim()
                     {
                         let (namespace, name) = (&*skim.namespace, &*skim.name);
@@ -256,6 +257,7 @@ impl StartRoles {
 }
 
 /// The prefixes of the four resources.
+#[derive(Clone)]
 struct Rows([(Arc<str>, Row); 4]);
 
 /// Whether the objects of a resource are roles or bindings.
@@ -280,8 +282,8 @@ impl Rows {
         ])
     }
 
-    fn of_object(&self, object: &StoredObject) -> Option<Row> {
-        let prefix = object.prefix();
+    fn of_key(&self, key: &[u8]) -> Option<Row> {
+        let prefix = keys::prefix_of(key)?;
         self.0.iter().find(|(own, _)| **own == *prefix).map(|(_, row)| *row)
     }
 }

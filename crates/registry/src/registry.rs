@@ -10,7 +10,7 @@ use crate::origins::Origins;
 use crate::runtime_config::RuntimeConfig;
 use crate::service_account::ServiceAccountTokens;
 use crate::shared::Inner;
-use crate::shared_roles::SharedRoles;
+use crate::shared_objects::SharedObjects;
 use crate::stored::store_error;
 use crate::threads::Threads;
 use crate::webhook::WebhookClients;
@@ -18,6 +18,8 @@ use crate::{bootstrap, cache, crd, foreign, type_check};
 
 pub use crate::shared::{Registry, WeakRegistry};
 use bytes::Bytes;
+use futures::future::{BoxFuture, FutureExt as _};
+use futures::stream::{FuturesUnordered, TryStreamExt as _};
 use rand::SeedableRng;
 use setpoint_object::time::Clock;
 use setpoint_object::{ApiError, keys};
@@ -68,7 +70,7 @@ pub struct RegistryBuilder {
     service_accounts: bool,
     default_accounts: bool,
     roles: bool,
-    shared_roles: Option<SharedRoles>,
+    shared_objects: Option<SharedObjects>,
     service_networks: ServiceNetworks,
     node_ports: NodePorts,
     runtime_config: RuntimeConfig,
@@ -176,11 +178,11 @@ impl RegistryBuilder {
         self.roles = has_roles;
         self
     }
-    /// Roles and bindings of the start ([`roles`](Self::roles)) that registries of this process
-    /// have in common. They then have the same uids and the creation time of the first registry.
-    /// Default: each registry has its own.
-    pub fn shared_roles(mut self, roles: SharedRoles) -> Self {
-        self.shared_roles = Some(roles);
+    /// Objects of the start that registries of this process have in common: roles and bindings
+    /// ([`roles`](Self::roles)), flow control, APIServices and priority classes. They then have the
+    /// same uids and the creation time of the first registry. Default: each registry has its own.
+    pub fn shared_objects(mut self, objects: SharedObjects) -> Self {
+        self.shared_objects = Some(objects);
         self
     }
     /// Which of Kubernetes' own admission plugins run. Default: those that a kube-apiserver runs by
@@ -239,7 +241,7 @@ impl RegistryBuilder {
             is_shared: self.is_shared,
             default_accounts: self.default_accounts,
             has_roles: self.roles,
-            shared_roles: self.shared_roles,
+            shared_objects: self.shared_objects,
             started_at: AtomicU64::new(0),
             clock: self.clock,
             rng: parking_lot::Mutex::new(rand::rngs::SmallRng::seed_from_u64(seed)),
@@ -320,13 +322,20 @@ impl RegistryWorker {
                 false => Ok(()),
             }
         };
+        // Each is polled when it is woken itself: the cache is for every write, the others are
+        // seldom.
+        let others: FuturesUnordered<BoxFuture<'_, Result<(), ApiError>>> = [
+            definitions.run(stop.clone()).boxed(),
+            check_types.boxed(),
+            compact(inner, &stop).boxed(),
+            bootstrap::objects::maintain(&registry, &stop).boxed(),
+            ready.boxed(),
+        ]
+        .into_iter()
+        .collect();
         let result = tokio::try_join!(
             inner.cache.run(&inner.store, inner.replayed_revisions, stop.clone()),
-            definitions.run(stop.clone()),
-            check_types,
-            compact(inner, &stop),
-            bootstrap::objects::maintain(&registry, &stop),
-            ready,
+            others.try_collect::<()>(),
         );
         inner.set_ready(false);
         result.map(|_| ())
@@ -365,6 +374,7 @@ impl RegistryWorker {
         // Each object is a revision: nobody else has written.
         if is_empty && present.0 == before.0 + n_objects as u64 {
             inner.started_at.store(present.0, Ordering::Relaxed);
+            forget_start(inner, present).await;
         }
         Ok((definitions, present))
     }
@@ -372,6 +382,15 @@ impl RegistryWorker {
         let root = RangeRequest::prefix(Bytes::from_static(keys::ROOT.as_bytes()));
         let found = self.inner.store.range(RangeRequest { limit: 1, ..root }).await;
         Ok(found.map_err(store_error)?.value.entries.is_empty())
+    }
+}
+/// Drops the history of a start that nobody could have seen, from a store that has it in memory.
+/// Watches begin after it anyway: the cache is filled with the present state.
+async fn forget_start(inner: &Inner, present: Revision) {
+    if !inner.store.keeps_history()
+        && let Err(error) = inner.store.compact(present).await
+    {
+        tracing::debug!(%error, "compact the history of the start");
     }
 }
 /// Once per period of history, compacts revisions before the one seen a period ago.
@@ -416,7 +435,7 @@ impl Registry {
             service_accounts: false,
             default_accounts: false,
             roles: false,
-            shared_roles: None,
+            shared_objects: None,
             service_networks: ServiceNetworks::default(),
             node_ports: NodePorts::default(),
             runtime_config: RuntimeConfig::default(),

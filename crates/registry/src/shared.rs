@@ -15,7 +15,7 @@ use crate::fifo_watch::FifoWatch;
 use crate::figures::Figures;
 use crate::origins::Origins;
 use crate::service_account::ServiceAccountTokens;
-use crate::shared_roles::SharedRoles;
+use crate::shared_objects::SharedObjects;
 use crate::stored::{NOT_ENCRYPTING, store_error};
 use crate::threads::Threads;
 use crate::token_review::TokenReviewer;
@@ -41,8 +41,8 @@ pub(crate) struct Inner {
     pub(crate) default_accounts: bool,
     /// An empty store gets roles and bindings at the start.
     pub(crate) has_roles: bool,
-    /// Those of several registries.
-    pub(crate) shared_roles: Option<SharedRoles>,
+    /// Objects of the start that other registries have, too.
+    pub(crate) shared_objects: Option<SharedObjects>,
     /// The revision of the last object of the start, if this start found an empty store and wrote
     /// all objects itself; otherwise zero.
     pub(crate) started_at: AtomicU64,
@@ -201,7 +201,16 @@ impl Registry {
     /// Replaces one watch per resource. Costs nothing until it is created, and an idle reader
     /// does not block.
     pub fn object_changes(&self) -> cache::ObjectChanges {
-        self.inner.cache.object_changes()
+        self.object_changes_where(|_, _| true)
+    }
+    /// The same, for a reader that does not want every change: others do not wake it. `is_wanted`
+    /// gets an object's key and its bytes, or the last ones of a deleted object. It is called for
+    /// every change before the next, so it must be fast. A resync sends all objects nevertheless.
+    pub fn object_changes_where(
+        &self,
+        is_wanted: impl Fn(&[u8], &[u8]) -> bool + Send + Sync + 'static,
+    ) -> cache::ObjectChanges {
+        self.inner.cache.object_changes(is_wanted)
     }
     /// The revision of the newest change of a resource's objects, for readers that hold something
     /// made from them. `None`: the watch cache is being filled.

@@ -1,8 +1,10 @@
 //! TLS of servers.
 
 mod key_holder;
+mod sessions;
 
 pub use key_holder::KeyHolder;
+pub use sessions::Sessions;
 
 use crate::certificate::CurrentCertificate;
 use crate::connection::Protocol;
@@ -11,6 +13,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::{ClientHello, ServerConnection, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::time_provider::TimeProvider;
 use rustls::{CipherSuite, RootCertStore, ServerConfig};
+use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,11 +29,39 @@ pub enum TlsError {
     Verifier(#[from] VerifierBuilderError),
 }
 
-/// The certificates of a connection's peer, its own first, in the extensions of its requests. The
-/// peer has the key of its own. Whether an authority has signed it was checked if the server's
-/// configuration says so. Cheap to clone.
+/// The certificates of a connection's peer, in the extensions of its requests. The peer has the key
+/// of its own. Whether an authority has signed it was checked if the server's configuration says
+/// so. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PeerCertificate(pub Arc<[CertificateDer<'static>]>);
+pub struct PeerCertificate(Arc<Peer>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Peer {
+    chain: Vec<CertificateDer<'static>>,
+    digest: [u8; 32],
+}
+
+impl PeerCertificate {
+    /// This chain, the peer's own certificate first.
+    pub fn new(chain: Vec<CertificateDer<'static>>) -> Self {
+        let mut digest = Sha256::new();
+        for certificate in &chain {
+            digest.update((certificate.len() as u64).to_be_bytes());
+            digest.update(certificate);
+        }
+        Self(Arc::new(Peer { digest: digest.finalize().into(), chain }))
+    }
+
+    /// The certificates, the peer's own first.
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.0.chain
+    }
+
+    /// A SHA-256 digest of the chain, made once for a connection.
+    pub fn digest(&self) -> &[u8; 32] {
+        &self.0.digest
+    }
+}
 
 /// The algorithms of servers: ring's, with AES-128 before AES-256, which is slower.
 ///
@@ -103,6 +134,7 @@ pub fn server_config(
         }
     };
     let mut config = builder.with_cert_resolver(Arc::new(current));
+    config.session_storage = Arc::new(Sessions::default());
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }
@@ -117,7 +149,7 @@ pub(crate) fn agreed(session: &ServerConnection) -> (Protocol, Option<PeerCertif
     let owned = |chain: &[CertificateDer<'_>]| {
         chain.iter().map(|certificate| certificate.clone().into_owned()).collect()
     };
-    (protocol, peer.map(|chain| PeerCertificate(owned(chain))))
+    (protocol, peer.map(|chain| PeerCertificate::new(owned(chain))))
 }
 
 /// A clock for TLS: a function that returns the time since 1970.

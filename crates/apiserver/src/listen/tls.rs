@@ -7,7 +7,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::time_provider::TimeProvider;
 use setpoint_object::time::Clock;
 use setpoint_serve::certificate::CurrentCertificate;
-use setpoint_serve::tls::{KeyHolder, crypto_provider};
+use setpoint_serve::tls::{KeyHolder, Sessions, crypto_provider};
 use std::sync::Arc;
 
 /// The certificate of a listener, read at each handshake, and the authorities of client
@@ -70,6 +70,7 @@ impl Tls {
             true => builder.with_client_cert_verifier(Arc::new(KeyHolder::new(provider))),
         };
         let mut config = builder.with_cert_resolver(Arc::new(self.current));
+        config.session_storage = Arc::new(Sessions::default());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
     }

@@ -106,6 +106,11 @@ pub(super) struct AuthorityFiles {
 }
 
 impl AuthorityFiles {
+    /// Whether there are files to follow.
+    pub(super) fn has_files(&self) -> bool {
+        self.followed.iter().any(|authorities| authorities.file.is_some())
+    }
+
     /// Runs until `stop`.
     pub(super) async fn run(self, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(RELOAD_PERIOD);

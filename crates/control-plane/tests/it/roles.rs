@@ -16,8 +16,13 @@ const SET_BY_SERVER: [&str; 4] = ["uid", "creationTimestamp", "managedFields", "
 
 /// The stored roles and bindings, by key.
 async fn stored(store: &MemoryStore) -> Vec<(String, Bytes)> {
+    stored_of(store, &KINDS).await
+}
+
+/// The stored objects of these kinds, by key.
+async fn stored_of(store: &MemoryStore, kinds: &[&str]) -> Vec<(String, Bytes)> {
     let mut all = Vec::new();
-    for kind in KINDS {
+    for kind in kinds {
         let range = store.range(RangeRequest::prefix(format!("/registry/{kind}/"))).await.unwrap();
         let entries = range.value.entries.into_iter();
         all.extend(entries.map(|e| (String::from_utf8(e.key.to_vec()).unwrap(), e.value)));
@@ -96,27 +101,36 @@ async fn restart_changes_no_role() {
     assert_eq!(revisions[0], revisions[1]);
 }
 
-/// Two control planes have the same bytes, and neither sees the other's changes.
+/// Two control planes have the same bytes, and neither sees the other's changes. Namespaces are
+/// their own.
 #[tokio::test(start_paused = true)]
-async fn shared_roles_are_one_text_and_each_planes_own_objects() {
+async fn shared_objects_are_one_text_and_each_planes_own_objects() {
     const VIEW: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/view";
+    const OTHERS: [&str; 4] = [
+        "apiregistration.k8s.io/apiservices",
+        "flowschemas",
+        "prioritylevelconfigurations",
+        "priorityclasses",
+    ];
     let parts = SharedParts::default();
     let mut all = Vec::new();
     for _ in 0..2 {
         let store = MemoryStore::default();
         let plane = ControlPlane::builder().rbac().shared_parts(parts.clone());
         with_user(plane.store(Arc::new(store.clone())), async |user| {
-            let held = stored(&store).await;
+            let held = stored_of(&store, &[&KINDS[..], &OTHERS].concat()).await;
+            let namespace = user.get("/api/v1/namespaces/kube-system").await;
             let view = user.get(VIEW).await;
             assert!(view["metadata"]["labels"].get("changed").is_none());
             user.patch(VIEW, serde_json::json!({"metadata": {"labels": {"changed": "yes"}}})).await;
             let changed = user.get(VIEW).await;
             assert_eq!(changed["metadata"]["uid"], view["metadata"]["uid"]);
-            all.push(held);
+            all.push((held, namespace["metadata"]["uid"].clone()));
         })
         .await;
     }
-    let [first, second] = &all[..] else { panic!("two planes") };
+    let [(first, cluster), (second, other)] = &all[..] else { panic!("two planes") };
+    assert_ne!(cluster, other);
     assert_eq!(first.len(), second.len());
     let places = |held: &[(String, Bytes)]| -> Vec<(String, *const u8)> {
         held.iter().map(|(key, bytes)| (key.clone(), bytes.as_ptr())).collect()

@@ -3,6 +3,7 @@
 use super::{Admission, Operation, Review};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use memchr::memmem;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::skim::scalar;
@@ -52,8 +53,11 @@ pub(super) async fn check(review: &Review<'_>) -> Result<(), ApiError> {
     }
     let prefix = keys::built_in_prefix("", "namespaces");
     let key = keys::key(&prefix, Scope::Cluster, "", review.namespace);
-    let is_terminating =
-        |namespace: &[u8]| scalar(namespace, &["metadata", "deletionTimestamp"]).is_some();
+    let is_terminating = |namespace: &[u8]| {
+        // Most namespaces do not have the word, and are not read.
+        memmem::find(namespace, b"\"deletionTimestamp\"").is_some()
+            && scalar(namespace, &["metadata", "deletionTimestamp"]).is_some()
+    };
     // A cached state is either right or fails at the commit. Only a refusal must read the store.
     let cached = match review.preconditions.have_failed {
         true => None,

@@ -124,10 +124,18 @@ pub(crate) async fn create_all(inner: &Inner, root_ca: Option<&str>) -> Result<u
     let accounts = if inner.default_accounts { accounts() } else { &[] };
     let root_cas = root_ca.map_or(&[][..], |_| root_cas());
     let roles = if inner.has_roles { roles() } else { &[] };
-    let own: Vec<&Template> = served(inner).chain(accounts).chain(root_cas).collect();
-    let roles: Vec<&Template> = roles.iter().collect();
-    template::create_all(inner, root_ca.unwrap_or_default(), &own, &roles).await?;
-    Ok(own.len() + roles.len())
+    let all = served(inner).chain(accounts).chain(root_cas).chain(roles);
+    let all: Vec<&Template> = all.collect();
+    template::create_all(inner, root_ca.unwrap_or_default(), &all, common(roles)).await?;
+    Ok(all.len())
+}
+
+/// The objects that control planes of a process may have in common. Not namespaces: the uid of
+/// `kube-system` identifies a cluster, and the others are like it.
+fn common(roles: &'static [Template]) -> impl Iterator<Item = &'static Template> {
+    let is_common =
+        |object: &&Template| object.is_common() && !object.key.starts_with("/registry/namespaces/");
+    objects().iter().chain(roles).filter(is_common)
 }
 
 /// Creates the missing objects, except those that others complete.

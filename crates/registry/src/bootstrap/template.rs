@@ -60,6 +60,14 @@ const PLACEHOLDERS: [(&str, Piece); 7] = [
     ("@ca", Piece::RootCa),
 ];
 
+impl Template {
+    /// Whether only uid and time distinguish the objects of two control planes.
+    pub(crate) fn is_common(&self) -> bool {
+        let is_common = |piece: &Piece| matches!(piece, Piece::Text(_) | Piece::Uid | Piece::Now);
+        self.companions.is_empty() && self.pieces.iter().all(is_common)
+    }
+}
+
 /// Reads a file: one line per object, with key, space, and encoded object.
 pub(crate) fn read(file: &'static str) -> Vec<Template> {
     let mut templates: Vec<Template> = Vec::new();
@@ -214,8 +222,8 @@ async fn create(inner: &Inner, root_ca: &str, templates: &[&Template]) -> Result
     commit(inner, creations(inner, root_ca, templates)).await
 }
 
-/// Creates the objects of an empty store, roles and bindings among them. `root_ca` is the CA of the
-/// listener.
+/// Creates the objects of an empty store, in this order. `root_ca` is the CA of the listener.
+/// `common` are objects that other registries may share, if this one does.
 ///
 /// # Errors
 ///
@@ -224,14 +232,21 @@ pub(crate) async fn create_all(
     inner: &Inner,
     root_ca: &str,
     templates: &[&Template],
-    roles: &[&Template],
+    common: impl Iterator<Item = &'static Template>,
 ) -> Result<(), ApiError> {
-    let mut all = creations(inner, root_ca, templates);
-    all.extend(match &inner.shared_roles {
-        Some(shared) => shared.creations(|| creations(inner, "", roles)),
-        None => creations(inner, "", roles),
+    let Some(shared) = &inner.shared_objects else {
+        return create(inner, root_ca, templates).await;
+    };
+    let shared = shared.creations(|| {
+        let common: Vec<&'static Template> = common.collect();
+        common.iter().map(|object| object.key).zip(creations(inner, "", &common)).collect()
     });
-    commit(inner, all).await
+    let shared: Vec<Option<&Txn>> = templates.iter().map(|object| shared.get(object.key)).collect();
+    let own = templates.iter().zip(&shared).filter(|(_, shared)| shared.is_none());
+    let own: Vec<&Template> = own.map(|(object, _)| *object).collect();
+    let mut own = creations(inner, root_ca, &own).into_iter();
+    let all = shared.into_iter().filter_map(|shared| shared.cloned().or_else(|| own.next()));
+    commit(inner, all.collect()).await
 }
 
 async fn commit(inner: &Inner, creations: Vec<Txn>) -> Result<(), ApiError> {

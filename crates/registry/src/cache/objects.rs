@@ -9,7 +9,8 @@
 //! never waits for a reader, and without readers it costs nothing.
 //!
 //! One reader gets the objects of all resources, while an informer has one resource: for the
-//! garbage collector's graph, for example. Bytes are shared with the cache.
+//! garbage collector's graph, for example. Bytes are shared with the cache. A reader that says
+//! which changes it wants is not woken by others.
 use super::{Index, Shared};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -17,6 +18,7 @@ use setpoint_object::keys;
 use setpoint_object::skim::{Skim, SkimError};
 use setpoint_store::Change;
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::ops::Bound;
 use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
@@ -95,10 +97,18 @@ struct Initial {
 pub(super) struct Mailboxes {
     all: Mutex<Vec<Weak<Mailbox>>>,
 }
-#[derive(Debug)]
 struct Mailbox {
+    /// Whether the reader wants the changes of an object, by its key and its bytes.
+    is_wanted: Box<IsWanted>,
     state: Mutex<Mail>,
     changed: Notify,
+}
+/// Says of an object's key and bytes whether its change is wanted.
+type IsWanted = dyn Fn(&[u8], &[u8]) -> bool + Send + Sync;
+impl fmt::Debug for Mailbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mailbox").field("state", &self.state).finish_non_exhaustive()
+    }
 }
 #[derive(Debug)]
 struct Mail {
@@ -109,9 +119,10 @@ struct Mail {
 }
 
 impl Mailboxes {
-    fn open(&self) -> Arc<Mailbox> {
+    fn open(&self, is_wanted: Box<IsWanted>) -> Arc<Mailbox> {
         let mail = Mail { changes: VecDeque::new(), n_bytes: 0, needs_resync: true };
-        let mailbox = Arc::new(Mailbox { state: Mutex::new(mail), changed: Notify::new() });
+        let (state, changed) = (Mutex::new(mail), Notify::new());
+        let mailbox = Arc::new(Mailbox { is_wanted, state, changed });
         self.all.lock().push(Arc::downgrade(&mailbox));
         mailbox
     }
@@ -120,17 +131,15 @@ impl Mailboxes {
         all.retain(|mailbox| mailbox.strong_count() > 0);
         all.iter().filter_map(Weak::upgrade).collect()
     }
-    /// Whether there are no readers.
-    pub(super) fn is_empty(&self) -> bool {
-        self.all.lock().is_empty()
-    }
-    /// Sends changes that are in the caches to every reader.
+    /// Sends changes that are in the caches to the readers that want them.
     pub(super) fn send(&self, changes: &[Change]) {
         for mailbox in self.readers() {
-            let mut mail = mailbox.state.lock();
-            for change in changes {
-                mail.push(change);
+            let wanted: Vec<_> = changes.iter().filter(|change| mailbox.wants(change)).collect();
+            if wanted.is_empty() {
+                continue;
             }
+            let mut mail = mailbox.state.lock();
+            wanted.into_iter().for_each(|change| mail.push(change));
             drop(mail);
             mailbox.changed.notify_one();
         }
@@ -141,6 +150,14 @@ impl Mailboxes {
             mailbox.state.lock().require_resync();
             mailbox.changed.notify_one();
         }
+    }
+}
+impl Mailbox {
+    /// Of a deleted object, the last state counts.
+    fn wants(&self, change: &Change) -> bool {
+        let before = change.previous.as_ref().map(|before| &before.value);
+        let bytes = change.value.as_ref().or(before);
+        bytes.is_some_and(|bytes| (self.is_wanted)(&change.key, bytes))
     }
 }
 impl Mail {
@@ -164,8 +181,11 @@ fn weight(change: &Change) -> usize {
 }
 
 impl ObjectChanges {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let mailbox = shared.mailboxes.open();
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        is_wanted: impl Fn(&[u8], &[u8]) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let mailbox = shared.mailboxes.open(Box::new(is_wanted));
         Self { shared, mailbox, initial: None, delivered: BTreeMap::new() }
     }
     /// The next change. `None`: the server has stopped.

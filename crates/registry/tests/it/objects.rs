@@ -6,6 +6,9 @@ use setpoint_registry::{
     ChangeSignal, ListOptions, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges, Verb,
 };
 use setpoint_store::{Op, Store as _, Txn};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Wake, Waker};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -26,6 +29,14 @@ async fn next(changes: &mut ObjectChanges) -> String {
         if matches!(object.prefix(), "/registry/configmaps/" | "/registry/secrets/") {
             return format!("{sign}{}", object.skim().unwrap().name);
         }
+    }
+}
+/// Whether a task was woken.
+#[derive(Default)]
+struct Woken(AtomicBool);
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Relaxed);
     }
 }
 async fn words(changes: &mut ObjectChanges, n: usize) -> String {
@@ -56,6 +67,30 @@ async fn a_reader_gets_every_change_in_order() {
     assert_eq!(words(&mut changes, 3).await, "+second +first -third");
     server.delete(&format!("{secrets}/second")).await.unwrap();
     assert_eq!(next(&mut changes).await, "-second");
+    server.stop().await;
+    assert_eq!(next(&mut changes).await, "stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_gets_the_changes_that_it_wants_and_others_do_not_wake_it() {
+    let server = Server::start().await;
+    let secrets = "/api/v1/namespaces/default/secrets";
+    let is_secret = |key: &[u8], _: &[u8]| key.starts_with(b"/registry/secrets/");
+    let mut changes = server.registry.object_changes_where(is_secret);
+    assert_eq!(words(&mut changes, 2).await, "resync synced");
+    let woken = Arc::<Woken>::default();
+    let waker = Waker::from(woken.clone());
+    let mut waiting = Box::pin(changes.next());
+    assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    server.create(MAPS, map("other")).await.unwrap();
+    let request = server.request(Verb::List, MAPS);
+    server.registry.list(&request, &ListOptions::default()).await.unwrap();
+    assert!(!woken.0.load(Relaxed));
+    drop(waiting);
+    server.create(secrets, map("wanted")).await.unwrap();
+    server.delete(&format!("{MAPS}/other")).await.unwrap();
+    server.delete(&format!("{secrets}/wanted")).await.unwrap();
+    assert_eq!(words(&mut changes, 2).await, "+wanted -wanted");
     server.stop().await;
     assert_eq!(next(&mut changes).await, "stopped");
 }

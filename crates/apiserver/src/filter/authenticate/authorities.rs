@@ -12,7 +12,7 @@ use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use setpoint_object::bounded::Expiring;
 use setpoint_object::time::Timestamp;
 use setpoint_registry::Identity;
-use sha2::{Digest as _, Sha256};
+use setpoint_serve::tls::PeerCertificate;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,41 +104,35 @@ impl ClientAuthorities {
         self.0.current.read().certificates.clone()
     }
 
-    /// Whether one of them has signed a chain, its own certificate first, for clients and for this
-    /// time. Takes some tenths of a millisecond for a chain that is not remembered.
-    pub fn verify(&self, chain: &[CertificateDer<'static>], now: Timestamp) -> bool {
-        self.verified(chain, now).is_some()
+    /// Whether one of them has signed a peer's chain, for clients and for this time. Takes some
+    /// tenths of a millisecond for a chain that is not remembered.
+    pub fn verify(&self, peer: &PeerCertificate, now: Timestamp) -> bool {
+        self.verified(peer, now).is_some()
     }
 
-    /// The user that a chain names, if one of them has signed it: see [`verify`](Self::verify) and
-    /// [`identity`]. With the end of its time.
+    /// The user that a peer's chain names, if one of them has signed it: see
+    /// [`verify`](Self::verify) and [`identity`]. With the end of its time.
     pub(crate) fn user(
         &self,
-        chain: &[CertificateDer<'static>],
+        peer: &PeerCertificate,
         now: Timestamp,
     ) -> Option<(Identity, Option<Timestamp>)> {
-        let Verified { user, until, .. } = self.verified(chain, now)?;
+        let Verified { user, until, .. } = self.verified(peer, now)?;
         Some((user?, until))
     }
 
-    fn verified(&self, chain: &[CertificateDer<'static>], now: Timestamp) -> Option<Verified> {
-        let (own, others) = chain.split_first()?;
+    fn verified(&self, peer: &PeerCertificate, now: Timestamp) -> Option<Verified> {
+        let (own, others) = peer.chain().split_first()?;
         let current = self.0.current.read().clone();
-        let mut digest = Sha256::new();
-        for certificate in chain {
-            digest.update((certificate.len() as u64).to_be_bytes());
-            digest.update(certificate);
-        }
-        let digest: [u8; 32] = digest.finalize().into();
         // After the clock was set back, it is verified again.
-        let remembered = current.remembered.lock().get(&digest, now).cloned();
+        let remembered = current.remembered.lock().get(peer.digest(), now).cloned();
         if let Some(verified) = remembered.filter(|verified| verified.at <= now) {
             return Some(verified);
         }
         let time = UnixTime::since_unix_epoch(now.0);
         current.verifier.verify_client_cert(own, others, time).ok()?;
         let verified = Verified { at: now, user: identity(own), until: valid_until(own) };
-        current.remembered.lock().put(digest, verified.clone(), now + REMEMBERED);
+        current.remembered.lock().put(*peer.digest(), verified.clone(), now + REMEMBERED);
         Some(verified)
     }
 }

@@ -104,12 +104,12 @@ impl RequestHeader {
             return Authentication::NoOpinion;
         };
         // The certificate may be a user's.
-        if !self.authorities.verify(&peer.0, self.clock.now()) {
+        if !self.authorities.verify(peer, self.clock.now()) {
             return Authentication::NoOpinion;
         }
         let names = &self.names;
         if !names.allowed_names.is_empty() {
-            let name = peer.0.first().and_then(subject::common_name).unwrap_or_default();
+            let name = peer.chain().first().and_then(subject::common_name).unwrap_or_default();
             if !names.allowed_names.contains(&name) {
                 let why = format!("x509: subject with cn={name} is not in the allowed list");
                 return Authentication::Invalid(why);
@@ -194,7 +194,7 @@ mod tests {
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate().unwrap();
-        PeerCertificate(vec![params.signed_by(&key, ca).unwrap().der().clone()].into())
+        PeerCertificate::new(vec![params.signed_by(&key, ca).unwrap().der().clone()])
     }
 
     const HEADERS: [(&str, &str); 8] = [

@@ -37,6 +37,14 @@ fn certificate(ca: &Ca, change: impl FnOnce(&mut CertificateParams)) -> Certific
     params.signed_by(&KeyPair::generate().unwrap(), ca).unwrap().der().clone()
 }
 
+fn verify(
+    accepted: &ClientAuthorities,
+    chain: Vec<CertificateDer<'static>>,
+    now: Timestamp,
+) -> bool {
+    accepted.verify(&PeerCertificate::new(chain), now)
+}
+
 fn authorities(cas: &[&Ca]) -> ClientAuthorities {
     ClientAuthorities::new(cas.iter().map(|ca| ca.der().clone()).collect()).unwrap()
 }
@@ -45,10 +53,10 @@ fn authorities(cas: &[&Ca]) -> ClientAuthorities {
 fn a_certificate_must_be_of_an_authority_for_clients_and_for_now() {
     let (known, other) = (ca(), ca());
     let accepted = authorities(&[&known]);
-    let verify = |certificate: CertificateDer<'static>| accepted.verify(&[certificate], NOW);
-    assert!(verify(certificate(&known, |_| {})));
-    assert!(!verify(certificate(&other, |_| {})), "another authority");
-    let of = |change: &dyn Fn(&mut CertificateParams)| verify(certificate(&known, change));
+    let verify = |chain: Vec<CertificateDer<'static>>| verify(&accepted, chain, NOW);
+    assert!(verify(vec![certificate(&known, |_| {})]));
+    assert!(!verify(vec![certificate(&other, |_| {})]), "another authority");
+    let of = |change: &dyn Fn(&mut CertificateParams)| verify(vec![certificate(&known, change)]);
     assert!(!of(&|params| params.not_after = date_time_ymd(2026, 5, 31)), "expired");
     assert!(!of(&|params| params.not_before = date_time_ymd(2026, 6, 2)), "not valid yet");
     let server = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -56,9 +64,9 @@ fn a_certificate_must_be_of_an_authority_for_clients_and_for_now() {
     let mail = vec![ExtendedKeyUsagePurpose::EmailProtection];
     assert!(!of(&|params| params.extended_key_usages.clone_from(&mail)), "of mail");
     // The certificate of the authority itself is nobody's, and neither is an empty chain.
-    assert!(!accepted.verify(&[known.der().clone()], NOW), "an authority");
-    assert!(!accepted.verify(&[], NOW), "no certificate");
-    assert!(!accepted.verify(&[CertificateDer::from(vec![48, 3, 2, 1, 1])], NOW), "garbage");
+    assert!(!verify(vec![known.der().clone()]), "an authority");
+    assert!(!verify(Vec::new()), "no certificate");
+    assert!(!verify(vec![CertificateDer::from(vec![48, 3, 2, 1, 1])]), "garbage");
 }
 
 #[test]
@@ -69,7 +77,7 @@ fn a_certificate_does_not_sign_others_unless_it_is_an_authority() {
         let key = KeyPair::generate().unwrap();
         let issuer = CertifiedIssuer::signed_by(issuer, key, &root).unwrap();
         let own = params().signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap();
-        accepted.verify(&[own.der().clone(), issuer.der().clone()], NOW)
+        verify(&accepted, vec![own.der().clone(), issuer.der().clone()], NOW)
     };
     assert!(signed_by(ca_params()), "an authority in between");
     assert!(!signed_by(params()), "a client that signs");
@@ -88,7 +96,7 @@ fn a_certificate_ends_with_its_authority_and_with_its_time() {
     let of_first = certificate(&first, |_| {});
     let of_second = certificate(&second, |_| {});
     let both = [of_first, of_second];
-    let verify = |now| both.each_ref().map(|one| accepted.verify(std::slice::from_ref(one), now));
+    let verify = |now| both.each_ref().map(|one| verify(&accepted, vec![one.clone()], now));
     // Twice: a result is remembered.
     assert_eq!([verify(NOW), verify(NOW)], [[true, true]; 2]);
     assert!(accepted.set(vec![second.der().clone()]).unwrap());
