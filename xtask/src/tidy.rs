@@ -420,10 +420,11 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             // A filter limits how many long lists are written, and both write refusals.
             &["filter", "list", "respond"],
             // Backends, and their entries in lists.
-            &["extra", "backend", "intercept"],
+            &["extra", "backend", "connector", "intercept"],
             &[
                 "discovery",
                 "health",
+                "location",
                 "node_agent",
                 "observe",
                 "openapi",
@@ -431,7 +432,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
                 "websocket",
                 "zpages",
             ],
-            &["root", "proxy", "streams"],
+            &["root", "proxied", "proxy", "streams"],
             // The server's shared state is used by the modules it calls.
             &["server", "pipeline", "resource", "watch"],
             &["client", "listen"],
