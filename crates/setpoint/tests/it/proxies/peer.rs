@@ -120,7 +120,7 @@ async fn answer(mut request: Request<Incoming>, has_certificate: bool) -> Respon
         }
         let is_spdy = protocol.as_bytes().starts_with(b"SPDY");
         let upgrade = hyper::upgrade::on(&mut request);
-        tokio::spawn(async move {
+        background(async move {
             let io = TokioIo::new(upgrade.await.unwrap());
             match is_spdy && path.starts_with("/exec/") && path.contains("/spoken/") {
                 true => speak(io).await,
@@ -231,12 +231,17 @@ pub(super) fn header_of<'s>(seen: &'s Value, name: &str) -> Option<&'s str> {
     headers.iter().find(|pair| pair[0] == name).and_then(|pair| pair[1].as_str())
 }
 
+#[expect(clippy::disallowed_methods, reason = "a test's connections end with its runtime")]
+fn background(task: impl Future<Output = ()> + Send + 'static) {
+    tokio::spawn(task);
+}
+
 /// Sends a request to a server without TLS.
 pub(super) async fn ask(server: &str, request: Request<Full<Bytes>>) -> Response<Incoming> {
     let tcp = TcpStream::connect(server).await.unwrap();
     let shake = hyper::client::conn::http1::handshake(TokioIo::new(tcp));
     let (mut client, connection) = shake.await.unwrap();
-    tokio::spawn(connection.with_upgrades());
+    background(async move { _ = connection.with_upgrades().await });
     client.send_request(request).await.unwrap()
 }
 
