@@ -9,6 +9,7 @@ use setpoint_apiserver::{ApiServerBuilder, Cors, GoAwayChance, Hsts};
 async fn pages_of_allowed_origins_get_their_headers_and_an_answer_before_authentication() {
     let cors = Cors::new([r"^https?://ok\.example(:|$)"]).unwrap();
     let server = Server::built(|builder| builder.cors(cors)).await;
+    server.api.registry().wait_ready().await;
     let ask = async |method: &str, path: &str, origin: &str| {
         let mut asked = request(method, path, "");
         asked.headers_mut().insert("origin", origin.parse().unwrap());
@@ -58,6 +59,7 @@ async fn connections_over_http_2_end_by_chance_without_a_lost_answer() {
     let chance = GoAwayChance::new(GoAwayChance::MAX).unwrap();
     let change = |builder: ApiServerBuilder| builder.go_away_chance(chance);
     let server = Server::https_built(Protocol::Http2, LIMITS, change).await;
+    server.api.registry().wait_ready().await;
     let (mut client, mut n_connections) = (None, 0);
     for _ in 0..300 {
         let mut sender = match client.take() {

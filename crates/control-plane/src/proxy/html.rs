@@ -10,6 +10,7 @@ use flate2::Compression;
 use flate2::write::{DeflateDecoder, DeflateEncoder, GzDecoder, GzEncoder};
 use futures::{Stream, StreamExt as _, stream};
 use http::{HeaderMap, header};
+use lol_html::errors::RewritingError;
 use lol_html::send::{Element, ElementContentHandlers, HtmlRewriter, Settings};
 use lol_html::{HandlerResult, MemorySettings, Selector};
 use parking_lot::Mutex;
@@ -73,7 +74,10 @@ impl Page {
                 Packed::Deflate(DeflateEncoder::new(Vec::new(), Compression::default()))
             }
         })));
-        let rewriter = Rewriter(Some(rewriter(links.clone(), output.clone())?));
+        let rewriter = Rewriter {
+            rewriter: Some(rewriter(links.clone(), output.clone())?),
+            output: output.clone(),
+        };
         let input = match encoding {
             Encoding::Plain => Input::Plain(rewriter),
             Encoding::Gzip => Input::Gzip(Box::new(GzDecoder::new(rewriter))),
@@ -141,23 +145,38 @@ enum Input {
     Deflate(Box<DeflateDecoder<Rewriter>>),
 }
 
-/// Changes the links of what is written to it.
-struct Rewriter(Option<HtmlRewriter<'static, Box<dyn FnMut(&[u8]) + Send>>>);
+/// Changes the links of what is written to it. What follows a tag that is too long stays as it is.
+struct Rewriter {
+    rewriter: Option<HtmlRewriter<'static, Sink>>,
+    output: Output,
+}
+
+type Sink = Box<dyn FnMut(&[u8]) + Send>;
 
 impl Rewriter {
-    fn end(mut self) -> io::Result<()> {
-        self.0.take().map_or(Ok(()), |rewriter| rewriter.end().map_err(io::Error::other))
+    fn end(self) -> io::Result<()> {
+        self.rewriter.map_or(Ok(()), |rewriter| checked(rewriter.end()).map(drop))
+    }
+}
+
+/// Whether the rewriter can go on. One that has too little memory has passed everything on.
+fn checked(written: Result<(), RewritingError>) -> io::Result<bool> {
+    match written {
+        Ok(()) => Ok(true),
+        Err(RewritingError::MemoryLimitExceeded(_)) => Ok(false),
+        Err(error) => Err(io::Error::other(error)),
     }
 }
 
 impl Write for Rewriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // A rewriter that has failed must not be used again.
-        let Some(mut rewriter) = self.0.take() else {
-            return Err(io::Error::other("the page could not be read"));
-        };
-        rewriter.write(bytes).map_err(io::Error::other)?;
-        self.0 = Some(rewriter);
+        match self.rewriter.take() {
+            None => self.output.push(bytes),
+            Some(mut rewriter) => {
+                let goes_on = checked(rewriter.write(bytes))?;
+                self.rewriter = goes_on.then_some(rewriter);
+            }
+        }
         Ok(bytes.len())
     }
 
@@ -166,10 +185,7 @@ impl Write for Rewriter {
     }
 }
 
-fn rewriter(
-    links: Links,
-    output: Output,
-) -> Option<HtmlRewriter<'static, Box<dyn FnMut(&[u8]) + Send>>> {
+fn rewriter(links: Links, output: Output) -> Option<HtmlRewriter<'static, Sink>> {
     let change = move |element: &mut Element<'_, '_>| -> HandlerResult {
         for name in attributes(&element.tag_name()) {
             if let Some(link) = element.get_attribute(name)
