@@ -217,6 +217,11 @@ impl Answer {
         serde_json::from_str(&self.text).unwrap()
     }
 
+    /// Code and target of a redirect.
+    pub(super) fn location(&self) -> (u16, &str) {
+        (self.code, self.headers["location"].to_str().unwrap())
+    }
+
     /// Code, reason and message of a `Status`.
     pub(super) fn status(&self) -> (u16, String, String) {
         let status: Value = serde_json::from_str(&self.text).unwrap_or_default();
