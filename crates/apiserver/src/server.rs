@@ -256,7 +256,8 @@ impl ApiServerBuilder {
         self
     }
 
-    /// The seed of audit ids, and of the chance that connections end. Default: from the operating system.
+    /// The seed of audit ids, and of the chance that connections end. Default: from the operating
+    /// system.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self

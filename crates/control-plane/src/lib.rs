@@ -17,6 +17,7 @@
 //! | group versions of other servers | APIService objects; services are found as those of webhooks |
 //! | other servers that know users | [`remote`] |
 //! | being an extension server of another API server | [`delegation`] |
+//! | proxies of pods, Services and nodes, and kubelets | the network, through [`ControlPlaneBuilder::kubelets`] |
 //! | tokens of OpenID Connect issuers | [`oidc`], through [`ControlPlaneBuilder::issuers`] |
 //! | sockets, certificates, kubeconfig | [`serve`], through [`ControlPlane::serve`] |
 //!

@@ -1,12 +1,12 @@
-//! Forwards requests over the network: to the servers of APIServices ([`crate::aggregation`]), and to
-//! pods, Services, nodes and kubelets ([`connector`]).
+//! Forwards requests over the network: to the servers of APIServices ([`crate::aggregation`]), and
+//! to pods, Services, nodes and kubelets ([`connector`]).
 //!
 //! # Theory
 //!
-//! A request is forwarded as it is, but for the headers of its connection ([`headers`]). An answer is
-//! passed on while it arrives, and nothing is read that the client does not read. After a 101 both
-//! connections are one ([`joined`]). Links and redirects of pods, Services and nodes are changed so
-//! that they lead through this server again ([`links`]).
+//! A request is forwarded as it is, but for the headers of its connection ([`headers`]). An answer
+//! is passed on while it arrives, and nothing is read that the client does not read. After a 101
+//! both connections are one ([`joined`]). Links and redirects of pods, Services and nodes are
+//! changed so that they lead through this server again ([`links`]).
 
 pub(crate) mod connector;
 pub(crate) mod headers;

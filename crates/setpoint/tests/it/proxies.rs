@@ -472,7 +472,8 @@ async fn a_kubelet_without_websockets_gets_spdy() {
     assert_eq!(seen["target"], "/exec/default/passed/c?command=cat&input=1&output=1");
 }
 
-/// As `AuthorizePodWebsocketUpgradeCreatePermission`: who may read a pod may not run commands in it.
+/// As `AuthorizePodWebsocketUpgradeCreatePermission`: who may read a pod may not run commands in
+/// it.
 #[tokio::test]
 async fn a_command_needs_the_right_to_create_with_any_method() {
     let stage = Stage::new(|plane| plane).await;
