@@ -207,8 +207,7 @@ async fn start_of(body: Body) -> Result<String, ApiError> {
 
 /// A kubelet's error, as kube-apiserver passes it on.
 fn kubelet_error(code: StatusCode, pod: &str, text: String) -> ApiError {
-    let generic = "the server responded with the status code";
-    let (reason, message) = match code.as_u16() {
+    let (reason, why) = match code.as_u16() {
         400 => return ApiError::bad_request(text),
         500 => return ApiError::internal(text),
         401 => (
@@ -216,10 +215,9 @@ fn kubelet_error(code: StatusCode, pod: &str, text: String) -> ApiError {
             "the server has asked for the client to provide credentials".to_owned(),
         ),
         403 => (Reason::Forbidden, text),
-        404 => (
-            Reason::NotFound,
-            "the server could not find the requested resource".to_owned(),
-        ),
+        404 => {
+            (Reason::NotFound, "the server could not find the requested resource".to_owned())
+        }
         405 => (
             Reason::MethodNotAllowed,
             "the server does not allow this method on the requested resource".to_owned(),
@@ -237,17 +235,19 @@ fn kubelet_error(code: StatusCode, pod: &str, text: String) -> ApiError {
             Reason::Timeout,
             "the server was unable to return a response in the time allotted, but may still be processing the request".to_owned(),
         ),
-        500.. => (
+        other if other > 500 => (
             Reason::InternalError,
             format!("an error on the server ({text:?}) has prevented the request from succeeding"),
         ),
         other => (
             Reason::Unknown,
-            format!("{generic} {other} but did not return more information"),
+            format!(
+                "the server responded with the status code {other} but did not return more information"
+            ),
         ),
     };
     // The gap is where a verb would be.
-    let message = format!("{message} ( pods/log {pod})");
+    let message = format!("{why} ( pods/log {pod})");
     let details =
         Details { name: pod.to_owned(), kind: "pods/log".to_owned(), ..Details::default() };
     ApiError::new(code.as_u16(), reason, message).with_details(details)

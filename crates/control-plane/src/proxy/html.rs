@@ -75,7 +75,7 @@ impl Page {
             }
         })));
         let rewriter = Rewriter {
-            rewriter: Some(rewriter(links.clone(), output.clone())?),
+            rewriter: Some(Box::new(rewriter(links.clone(), output.clone())?)),
             output: output.clone(),
         };
         let input = match encoding {
@@ -147,7 +147,7 @@ enum Input {
 
 /// Changes the links of what is written to it. What follows a tag that is too long stays as it is.
 struct Rewriter {
-    rewriter: Option<HtmlRewriter<'static, Sink>>,
+    rewriter: Option<Box<HtmlRewriter<'static, Sink>>>,
     output: Output,
 }
 
