@@ -420,11 +420,10 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             // A filter limits how many long lists are written, and both write refusals.
             &["filter", "list", "respond"],
             // Backends, and their entries in lists.
-            &["extra", "backend", "connector", "intercept"],
+            &["extra", "backend", "connector", "intercept", "location"],
             &[
                 "discovery",
                 "health",
-                "location",
                 "node_agent",
                 "observe",
                 "openapi",

@@ -30,7 +30,7 @@ pub(crate) fn object_name(target: &Target) -> Result<&str, ApiError> {
 pub(crate) fn is_optional(target: &Target) -> bool {
     let port = target.name.split(':').next_back().filter(|_| target.name.contains(':'));
     target.subresource == Some(Subresource::Proxy)
-        && &*target.resource.gvk.kind == "Service"
+        && &*target.resource.resource == "services"
         && port.is_none_or(|port| port.parse::<i64>().is_err())
 }
 /// Whether a target is a stream to another server.
