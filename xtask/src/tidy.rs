@@ -420,7 +420,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             // A filter limits how many long lists are written, and both write refusals.
             &["filter", "list", "respond"],
             // Backends, and their entries in lists.
-            &["extra", "backend", "intercept"],
+            &["extra", "backend", "connector", "intercept", "location"],
             &[
                 "discovery",
                 "health",
@@ -431,7 +431,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
                 "websocket",
                 "zpages",
             ],
-            &["root", "proxy", "streams"],
+            &["root", "proxied", "proxy", "streams"],
             // The server's shared state is used by the modules it calls.
             &["server", "pipeline", "resource", "watch"],
             &["client", "listen"],

@@ -2,8 +2,11 @@
 
 pub(crate) mod audit_id;
 pub(crate) mod authenticate;
+pub(crate) mod cors;
 pub(crate) mod deadline;
 pub(crate) mod fairness;
+pub(crate) mod goaway;
+pub(crate) mod hsts;
 pub(crate) mod impersonate;
 pub(crate) mod in_flight;
 pub(crate) mod large;

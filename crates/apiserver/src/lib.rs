@@ -43,6 +43,7 @@ mod body;
 #[cfg(feature = "client")]
 mod client;
 mod connect;
+mod connector;
 mod discovery;
 mod extra;
 mod figures;
@@ -52,6 +53,7 @@ mod indent;
 mod intercept;
 mod list;
 pub mod listen;
+mod location;
 mod negotiate;
 mod node_agent;
 mod observe;
@@ -59,6 +61,7 @@ pub mod openapi;
 mod openid;
 mod options;
 mod pipeline;
+mod proxied;
 mod proxy;
 mod query;
 mod resource;
@@ -80,13 +83,17 @@ pub use backend::{
     DOCUMENTS_BYTES_MAX, Registration,
 };
 pub use body::{BODY_BYTES_MAX, Body, BodyError, RequestBody};
+pub use connector::{Connector, Location, Peer};
 pub use extra::Handler;
 pub use figures::ServerFigures;
 pub use filter::authenticate::{
     Anonymous, Authentication, Authenticator, AuthorityError, ClientAuthorities, Credentials,
     NotText, RequestHeader, RequestHeaderNames, TokenAudiences, bearer_token, certificate_user,
 };
+pub use filter::cors::{Cors, CorsError, PatternErrorText};
 pub use filter::fairness::{FlowControl, FlowControlReader, FlowFigures, LevelFigures};
+pub use filter::goaway::{GoAwayChance, GoAwayChanceError};
+pub use filter::hsts::{Hsts, HstsError};
 pub use filter::in_flight::RequestLimits;
 pub use health::HealthCheck;
 pub use intercept::{ChangeAnswer, Intercepted, Interceptor};

@@ -69,18 +69,20 @@ pub trait NodeAgent: Send + Sync {
 
 /// How many streams of pods are open at the same time: each log that is read, each command, each
 /// `attach`, each client of `portforward` and each connection that it forwards counts as one.
-/// Further ones are refused with 429.
+/// Further ones are refused with 429. Proxied requests to pods, Services and nodes are counted by
+/// user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct StreamLimits {
     pub(crate) per_pod: usize,
     pub(crate) per_node: usize,
+    pub(crate) per_user: usize,
 }
 
-/// 64 of a pod, and 512 of the pods of a node.
+/// 64 of a pod, 512 of the pods of a node, and 1024 proxied requests of a user.
 impl Default for StreamLimits {
     fn default() -> Self {
-        Self { per_pod: 64, per_node: 512 }
+        Self { per_pod: 64, per_node: 512, per_user: 1024 }
     }
 }
 
@@ -94,6 +96,13 @@ impl StreamLimits {
     /// Maximum streams of all pods of one node. Default: 512.
     pub fn per_node(mut self, n: usize) -> Self {
         self.per_node = n;
+        self
+    }
+
+    /// Maximum proxied requests of one user to pods, Services and nodes. Those of `system:masters`
+    /// are not limited. Default: 1024.
+    pub fn per_user(mut self, n: usize) -> Self {
+        self.per_user = n;
         self
     }
 }

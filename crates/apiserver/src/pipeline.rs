@@ -2,10 +2,12 @@
 //!
 //! | stage | over HTTP ([`Inner::answer`]) | in process ([`Inner::enter_in_process`]) |
 //! |---|---|---|
+//! | HSTS, GOAWAY | headers of every answer; the last one of a connection, by chance (`server.rs`) | no |
 //! | readiness | waits a short time for start-up, then 503 | the same |
 //! | route | path and catalog → destination and verb | resource and catalog, and its verb |
 //! | `Attributes` | made from the above, headers and query | passed by the caller |
 //! | deadline | `?timeout=`, at most a minute | the caller's |
+//! | CORS | headers for pages of allowed origins, and answers to their questions | no |
 //! | authenticate | the transport, tokens, `Authenticator`s, anonymous, else 401 | the caller is trusted |
 //! | trace | the `Tracer` samples it: spans from here on (`trace.rs`) | not traced |
 //! | audit begins | calls `AuditSink`s and `Metrics` | the same |
@@ -20,6 +22,7 @@
 //! | audit ends | when the answer is ready; for a watch at its end | the same |
 
 mod begin;
+mod document;
 
 pub(crate) use begin::Rejected;
 
@@ -32,17 +35,14 @@ use crate::filter::authenticate::{
 use crate::filter::fairness::{Page, Schema, WAIT_MAX};
 use crate::filter::impersonate::{self, Wanted};
 use crate::filter::in_flight::TooManyRequests;
-use crate::filter::{deadline, readiness};
-use crate::health::{self, Health};
+use crate::filter::{cors, deadline, readiness};
 use crate::intercept::{ChangeAnswer, Intercepted};
-use crate::negotiate::{Types, accept_header, json_alone, only};
+use crate::negotiate::Types;
 use crate::observe::{AuditSource, EventStored, Observation};
-use crate::openid;
 use crate::proxy::Forwarded;
 use crate::query::Query;
 use crate::resource::{Exchange, Refusal};
 use crate::respond::{self, Style};
-use crate::root;
 use crate::route::{self, Route, Unrouted};
 use crate::server::Inner;
 use crate::trace;
@@ -53,7 +53,7 @@ use parking_lot::Mutex;
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Origin, Reason};
 use setpoint_registry::{
-    Attributes, Catalog, Identity, Impersonator, Requested, ResourcePath, Routes, Verb, is_health,
+    Attributes, Catalog, Identity, Impersonator, Requested, ResourcePath, Verb, is_health,
 };
 use setpoint_spans::Tracer;
 use std::pin::pin;
@@ -129,6 +129,13 @@ impl Inner {
             Err(error) => return respond::error(&error, &parts.headers, style),
         };
         let deadline = time.map(|time| Instant::now() + time);
+        let origin = self.cors.as_ref().and_then(|cors| cors.allowed(parts));
+        if let Some(origin) = &origin
+            && let Some(mut answer) = cors::preflight(parts)
+        {
+            cors::allow(answer.headers_mut(), origin.clone());
+            return answer;
+        }
         let request =
             RoutedRequest { parts, query, style, catalog, backends, destination, deadline };
         let (begun, classified) = (OnceLock::new(), OnceLock::new());
@@ -136,7 +143,12 @@ impl Inner {
         let mut response = {
             // Ends here, so that only a stream still observes.
             let pass = pin!(self.pass(request, attributes, body, &begun, &classified, &changes));
-            deadline::within(time, pass).await.unwrap_or_else(|| {
+            let passed = async {
+                let mut answer = pass.await;
+                origin.into_iter().for_each(|o| cors::allow(answer.headers_mut(), o));
+                answer
+            };
+            deadline::within(time, passed).await.unwrap_or_else(|| {
                 begun.get().into_iter().for_each(|observation| observation.terminated());
                 deadline::expired()
             })
@@ -502,78 +514,6 @@ impl Inner {
         let former = self.served.lock().replace(served.clone());
         drop(former);
         served
-    }
-
-    /// Answers every non-resource path. `store`: whether the store answers, if that is reported.
-    async fn document(
-        &self,
-        route: &Route,
-        parts: &Parts,
-        query: &Query,
-        style: Style,
-        served: &Served,
-        store: bool,
-    ) -> Response<Body> {
-        if let Route::Health { endpoint, check } = route {
-            let health = Health {
-                started: *self.registry.ready().borrow(),
-                draining: self.drain.is_cancelled(),
-                store,
-            };
-            let check = check.as_deref();
-            let added = health::added(&self.health_checks, endpoint, check, query).await;
-            return health.respond(endpoint, check, query, &added, &self.figures);
-        }
-        if parts.method != Method::GET && !self.has_every_method(route) {
-            return respond::error(&ApiError::method_not_allowed(), &parts.headers, style);
-        }
-        if let Route::OpenApi(path) = route {
-            let now = self.registry.clock().now();
-            return self.open_api.respond(served, path, query, &parts.headers, style, now).await;
-        }
-        let host = || parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
-        let authority = || parts.uri.authority().map(|authority| authority.as_str());
-        let address = self.address.as_deref().or_else(authority).or_else(host).unwrap_or_default();
-        let tokens = self.registry.service_account_tokens();
-        let of_issuer = match route {
-            Route::OpenIdConfiguration => Some(
-                json_alone(&accept_header(&parts.headers))
-                    .and_then(|()| openid::configuration(tokens, address)),
-            ),
-            Route::PublicKeys => Some(
-                only(&accept_header(&parts.headers), openid::KEYS_TYPE)
-                    .and_then(|()| openid::public_keys(tokens)),
-            ),
-            _ => None,
-        };
-        if let Some(answer) = of_issuer {
-            return answer.unwrap_or_else(|error| respond::error(&error, &parts.headers, style));
-        }
-        let Self { aggregated, extra, types, health_checks: checks, .. } = self;
-        let (started, now) = (self.started, self.registry.clock().now());
-        let (types, flags) = (*types, self.flags.as_ref());
-        let site =
-            root::Root { served, aggregated, extra, address, types, started, now, flags, checks };
-        site.respond(route, &parts.headers, style)
-            .unwrap_or_else(|error| respond::error(&error, &parts.headers, style))
-    }
-
-    /// Whether a document is the answer to every method, as the reference's handlers without routes
-    /// give it. Who may use other methods than GET is a matter of authorization.
-    fn has_every_method(&self, route: &Route) -> bool {
-        match route {
-            Route::Root
-            | Route::ApiGroups
-            | Route::ApiGroup(_)
-            | Route::OpenApi(_)
-            | Route::Statusz
-            | Route::Flagz => true,
-            Route::ApiResources { group, .. } => {
-                let catalog = self.registry.catalog();
-                catalog.group(group).is_some_and(|group| group.routes == Routes::Dynamic)
-            }
-            _ => false,
-        }
     }
 }
 

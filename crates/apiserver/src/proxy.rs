@@ -1,4 +1,4 @@
-//! Forwards requests to a [`Backend`] after the earlier stages.
+//! Forwards requests to a [`Backend`] after the earlier stages, and follows answers to their ends.
 
 use crate::backend::Backend;
 use crate::body::{Body, BodyError, RequestBody};
@@ -60,43 +60,49 @@ impl Forwarded<'_> {
         request.extensions_mut().insert(attributes.clone());
         let mut response = backend.handler().handle(request).await;
         respond::add_warnings(response.headers_mut(), &attributes.warnings());
-        self.follow(response)
-    }
-
-    /// Keeps the permit and the deadline until the answer is complete, however it is sent.
-    fn follow(self, mut response: Response<Body>) -> Response<Body> {
         let Self { observation, permit, deadline, drain, .. } = self;
         let permit = if deadline.is_some() { permit } else { Permit::default() };
-        if let Some(conversation) = Conversation::take(&mut response) {
-            let drained = drain.clone().cancelled_owned();
-            response.extensions_mut().insert(Conversation::new(async move {
-                tokio::select! {
-                    // Cancel safe: whichever comes first ends the connection.
-                    () = conversation => {}
-                    () = drained => {}
-                }
-                drop((observation, permit));
-            }));
-            return response;
-        }
-        if response.body().as_bytes().is_some() {
-            return response;
-        }
-        response.map(|body| {
-            Body::try_stream(Streamed {
-                body,
-                end: match deadline {
-                    Some(deadline) => End::Deadline(Box::pin(tokio::time::sleep_until(deadline))),
-                    None => End::Drain(Box::pin(drain.clone().cancelled_owned())),
-                },
-                is_over: false,
-                _held: (observation, permit),
-            })
-        })
+        follow(response, (observation, permit), deadline, drain)
     }
 }
 
-/// Ends an answer before its backend does.
+/// Holds a value until an answer is complete, however it is sent. It ends at the deadline, or with
+/// the server if there is none.
+pub(crate) fn follow(
+    mut response: Response<Body>,
+    held: impl Send + 'static,
+    deadline: Option<Instant>,
+    drain: &CancellationToken,
+) -> Response<Body> {
+    if let Some(conversation) = Conversation::take(&mut response) {
+        let drained = drain.clone().cancelled_owned();
+        response.extensions_mut().insert(Conversation::new(async move {
+            tokio::select! {
+                // Cancel safe: whichever comes first ends the connection.
+                () = conversation => {}
+                () = drained => {}
+            }
+            drop(held);
+        }));
+        return response;
+    }
+    if response.body().as_bytes().is_some() {
+        return response;
+    }
+    response.map(|body| {
+        Body::try_stream(Streamed {
+            body,
+            end: match deadline {
+                Some(deadline) => End::Deadline(Box::pin(tokio::time::sleep_until(deadline))),
+                None => End::Drain(Box::pin(drain.clone().cancelled_owned())),
+            },
+            is_over: false,
+            _held: held,
+        })
+    })
+}
+
+/// Ends an answer before its server does.
 enum End {
     /// The deadline of an ordinary request: the answer is aborted.
     Deadline(Pin<Box<Sleep>>),
@@ -105,14 +111,17 @@ enum End {
 }
 
 /// The pieces of an answer as they arrive.
-struct Streamed {
+struct Streamed<H> {
     body: Body,
     end: End,
     is_over: bool,
-    _held: (Arc<Observation>, Permit),
+    _held: H,
 }
 
-impl Stream for Streamed {
+/// What is held is only dropped.
+impl<H> Unpin for Streamed<H> {}
+
+impl<H> Stream for Streamed<H> {
     type Item = Result<Bytes, BodyError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {

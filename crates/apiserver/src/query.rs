@@ -1,7 +1,11 @@
 //! Query strings as Go's `url.ParseQuery` reads them, and the scalar rules of query options.
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use setpoint_object::ApiError;
 use setpoint_object::field::quote;
+
+/// What Go escapes in a query.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// A parsed query: pairs in order. Pairs that cannot be decoded (`%zz`, `;`) are dropped.
 #[derive(Debug, Clone, Default)]
@@ -65,6 +69,20 @@ impl Query {
     }
 }
 
+/// Encodes pairs as Go's `Values.Encode` does. The caller sorts them by name.
+pub(crate) fn encode<'a>(pairs: impl IntoIterator<Item = (&'a str, String)>) -> String {
+    let mut out = String::new();
+    for (name, value) in pairs {
+        if !out.is_empty() {
+            out.push('&');
+        }
+        out.push_str(name);
+        out.push('=');
+        out.extend(utf8_percent_encode(&value, ESCAPED).map(|part| part.replace("%20", "+")));
+    }
+    out
+}
+
 /// Percent-decodes; `None` for a bad escape or text that is not UTF-8. `plus`: `+` means a space,
 /// as in queries.
 pub(crate) fn decode(text: &str, plus: bool) -> Option<String> {
@@ -112,6 +130,12 @@ mod tests {
         assert_eq!(query.get("b"), None);
         assert_eq!(query.get("c"), Some("x y z"));
         assert_eq!(query.get("d"), Some(""));
+    }
+
+    #[test]
+    fn pairs_are_encoded_as_in_go() {
+        let pairs = [("command", "a b/c~*".to_owned()), ("tty", "1".to_owned())];
+        assert_eq!(encode(pairs), "command=a+b%2Fc~%2A&tty=1");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::negotiate::{
 };
 use crate::observe::{ANSWER_BYTES_MAX, Observation};
 use crate::options;
+use crate::proxied::Proxied;
 use crate::query::Query;
 use crate::respond::{self, Style};
 use crate::server::Events;
@@ -76,7 +77,7 @@ impl Exchange<'_> {
             // A log is only read.
             let is_log = *subresource == Subresource::Log;
             if !is_log || self.attributes.verb == Verb::Get {
-                return Ok(Box::pin(self.stream(target, subresource)).await?);
+                return Ok(Box::pin(self.stream(target, subresource, body)).await?);
             }
         }
         // Long futures are boxed, so that a read's future stays small.
@@ -93,28 +94,60 @@ impl Exchange<'_> {
         }
     }
 
-    /// A stream of a pod. Streams of others have no server.
+    /// A stream of a pod, or a proxied request.
     async fn stream(
         &self,
         target: &Target,
         subresource: &Subresource,
+        body: RequestBody,
     ) -> Result<Response<Body>, ApiError> {
+        match subresource {
+            Subresource::Log => _ = self.accept(target)?,
+            Subresource::Proxy => {}
+            _ => self.check_create(target).await?,
+        }
         let (has_namespace, path) = (!target.namespace.is_empty(), self.parts.uri.path());
         let options = connect::options(subresource, has_namespace, self.query, path)?;
-        let pod = self.registry.connect(self.attributes, options).await?;
-        let no_server = || Registry::not_connected(self.attributes, &pod);
+        let to = options["path"].as_str().unwrap_or_default().to_owned();
+        let object = self.registry.connect(self.attributes, options).await?;
+        let no_server = || Registry::not_connected(self.attributes, &object);
+        if *subresource == Subresource::Proxy {
+            let proxied = Proxied {
+                registry: self.registry,
+                agents: self.agents,
+                drain: self.drain,
+                parts: self.parts,
+                attributes: self.attributes,
+                observation: self.observation,
+            };
+            return proxied.answer(target, &object, &to, body).await?.ok_or_else(no_server);
+        }
         if !target.resource.kind.has_node_streams || !self.agents.may_serve(subresource) {
             return Err(no_server());
         }
         let stream = PodStream {
+            registry: self.registry,
+            observation: self.observation,
             agents: self.agents,
             drain: self.drain,
             parts: self.parts,
             query: self.query,
             now: self.registry.clock().now(),
-            pod: &pod,
+            pod: &object,
         };
         stream.answer(subresource).await?.ok_or_else(no_server)
+    }
+
+    /// Checks that the user may create a stream that a WebSocket only gets: it runs commands.
+    async fn check_create(&self, target: &Target) -> Result<(), ApiError> {
+        if self.attributes.verb == Verb::Create {
+            return Ok(());
+        }
+        let create = self.attributes.with(Verb::Create, self.attributes.requested.clone());
+        self.registry.authorize(&create).await.map_err(|error| match error.code() {
+            403 => ApiError::forbidden(&target.resource.group_resource(), &target.name, ""),
+            _ => error,
+        })
     }
 
     async fn get(&self, target: &Target) -> Result<Response<Body>, Refusal> {

@@ -153,7 +153,9 @@ fn group_version(
     if rest.is_empty() {
         return Ok(Route::ApiResources { group: group.name.clone(), version: version.clone() });
     }
-    if rest.contains(&"") {
+    // What follows a proxied object is a path of its own.
+    let proxy = rest.iter().skip(2).position(|word| *word == "proxy").map(|at| at + 2);
+    if rest[..proxy.filter(|_| group.name.is_empty()).unwrap_or(rest.len())].contains(&"") {
         return Err(miss());
     }
     let (watch, rest) = match rest {

@@ -3,11 +3,15 @@
 use crate::BoxError;
 use crate::backend::{Backend, Backends, Served};
 use crate::body::Body;
+use crate::connector::Connector;
 use crate::discovery::Aggregated;
 use crate::extra::{Extra, Handler};
 use crate::figures::ServerFigures;
 use crate::filter::authenticate::{Anonymous, Authenticator, Authenticators, Credentials};
+use crate::filter::cors::Cors;
 use crate::filter::fairness::{Fairness, FlowControlReader};
+use crate::filter::goaway::GoAwayChance;
+use crate::filter::hsts::Hsts;
 use crate::filter::in_flight::{InFlight, RequestLimits};
 use crate::filter::large::LargeAnswers;
 use crate::filter::watches::Watches;
@@ -35,6 +39,7 @@ use setpoint_object::time::Timestamp;
 use setpoint_registry::{
     Attributes, Event, List, ListOptions, Registry, TokenReviewer, WatchStream,
 };
+use setpoint_serve::GoAway;
 use setpoint_spans::Tracer;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -77,6 +82,9 @@ pub(crate) struct Inner {
     pub(crate) drain: CancellationToken,
     pub(crate) agents: Agents,
     pub(crate) types: Types,
+    pub(crate) cors: Option<Cors>,
+    pub(crate) hsts: Option<Hsts>,
+    pub(crate) go_away: GoAwayChance,
     pub(crate) started: Timestamp,
     /// Shown at `/flagz`.
     pub(crate) flags: Option<BTreeMap<String, String>>,
@@ -103,6 +111,9 @@ pub struct ApiServerBuilder {
     limits: RequestLimits,
     agents: Agents,
     types: Types,
+    cors: Option<Cors>,
+    hsts: Option<Hsts>,
+    go_away: GoAwayChance,
     descriptions: Option<Arc<OpenApiDescriptions>>,
     flags: Option<BTreeMap<String, String>>,
 }
@@ -166,7 +177,16 @@ impl ApiServerBuilder {
         self
     }
 
-    /// How many streams of pods are open at the same time. Default: 64 of a pod, 512 of a node.
+    /// What reaches kubelets, pods and Services: for the streams of pods on nodes without an agent,
+    /// and for the proxies of pods, Services and nodes. Default: nothing does, and such requests
+    /// are answered with 503.
+    pub fn connector(mut self, connector: Arc<dyn Connector>) -> Self {
+        self.agents.connector = Some(connector);
+        self
+    }
+
+    /// How many streams of pods and proxied requests are open at the same time. Default: 64 of a
+    /// pod, 512 of a node, 1024 proxied requests of a user.
     pub fn stream_limits(mut self, limits: StreamLimits) -> Self {
         self.agents.slots = Arc::new(Slots::new(limits));
         self
@@ -227,7 +247,26 @@ impl ApiServerBuilder {
         self
     }
 
-    /// The seed of audit ids. Default: from the operating system.
+    /// Pages of which origins may read answers. Default: none, and no such headers are sent.
+    pub fn cors(mut self, origins: Cors) -> Self {
+        self.cors = Some(origins);
+        self
+    }
+
+    /// The header `Strict-Transport-Security` of every answer that has none. Default: none.
+    pub fn hsts(mut self, directives: Hsts) -> Self {
+        self.hsts = Some(directives);
+        self
+    }
+
+    /// The chance that a request over HTTP/2 is the last of its connection. Default: never.
+    pub fn go_away_chance(mut self, chance: GoAwayChance) -> Self {
+        self.go_away = chance;
+        self
+    }
+
+    /// The seed of audit ids, and of the chance that connections end. Default: from the operating
+    /// system.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
@@ -273,6 +312,9 @@ impl ApiServerBuilder {
                 drain: CancellationToken::new(),
                 agents: self.agents,
                 types: self.types,
+                cors: self.cors,
+                hsts: self.hsts,
+                go_away: self.go_away,
                 started,
                 flags: self.flags,
             }),
@@ -301,6 +343,9 @@ impl ApiServer {
             limits: RequestLimits::default(),
             agents: Agents::default(),
             types: Types::default(),
+            cors: None,
+            hsts: None,
+            go_away: GoAwayChance::default(),
             descriptions: None,
             flags: None,
         }
@@ -398,6 +443,7 @@ impl ApiServer {
         let (parts, body) = request.into_parts();
         let body = body.map_err(Into::into).boxed_unsync();
         let audit_id = audit_id::of(&parts.headers, &self.inner.rng);
+        let is_last = self.inner.go_away.falls(parts.version, &self.inner.rng);
         let mut response = {
             // Pinned here, so that wrappers move only a reference.
             let answer = pin!(self.inner.answer(&parts, body, &audit_id));
@@ -408,6 +454,12 @@ impl ApiServer {
         headers
             .entry(header::CACHE_CONTROL)
             .or_insert(HeaderValue::from_static("no-cache, private"));
+        if let Some(Hsts(directives)) = &self.inner.hsts {
+            headers.entry(header::STRICT_TRANSPORT_SECURITY).or_insert(directives.clone());
+        }
+        if is_last {
+            response.extensions_mut().insert(GoAway);
+        }
         tracing::debug!(
             method = %parts.method, path = parts.uri.path(), code = response.status().as_u16(), "answered"
         );

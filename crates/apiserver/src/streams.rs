@@ -1,4 +1,4 @@
-//! The streams of pods: from a request to the node agent that serves it.
+//! The streams of pods: from a request to the node agent or the kubelet that serves it.
 //!
 //! # Theory
 //!
@@ -10,19 +10,25 @@
 //! | `portforward` | SPDY, over an upgraded connection or inside a WebSocket | `spdy`, `forward` |
 //! | `portforward` | WebSocket: the first byte of a message is its channel | `forward` |
 //!
+//! A node agent sees plain streams of bytes. A kubelet gets the client's request (`kubelet`).
+//!
 //! Every stream ends with its connection, and with the server. `limits` counts them.
 
 mod channels;
 mod containers;
 mod forward;
+mod kubelet;
 mod limits;
 mod options;
 mod spdy;
 
-pub(crate) use limits::Slots;
+pub(crate) use limits::{Slot, Slots};
 
 use crate::body::Body;
+use crate::connector::Connector;
+use crate::location::Locator;
 use crate::node_agent::{ContainerRef, NodeAgent, PodRef};
+use crate::observe::Observation;
 use crate::query::Query;
 use crate::respond;
 use crate::websocket::Upgrade;
@@ -33,8 +39,9 @@ use serde_json::Value;
 use setpoint_object::ApiError;
 use setpoint_object::meta::ObjectExt as _;
 use setpoint_object::time::Timestamp;
-use setpoint_registry::Subresource;
+use setpoint_registry::{Registry, Subresource};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use tokio_util::sync::CancellationToken;
 
 /// The protocols of `exec` and `attach`, the newest first.
@@ -50,7 +57,11 @@ const FORWARD_CHANNELS: &str = "v4.channel.k8s.io";
 #[derive(Clone, Default)]
 pub(crate) struct Agents {
     pub(crate) list: Vec<Arc<dyn NodeAgent>>,
+    /// What reaches kubelets, pods and Services; `None`: nothing does.
+    pub(crate) connector: Option<Arc<dyn Connector>>,
     pub(crate) slots: Arc<Slots>,
+    /// Which of several endpoints of a Service is the next one.
+    pub(crate) turn: Arc<AtomicUsize>,
 }
 
 impl std::fmt::Debug for Agents {
@@ -66,18 +77,27 @@ impl Agents {
         use Subresource::{Attach, Exec, Log, PortForward};
         match subresource {
             Log => true,
-            Attach | Exec | PortForward => !self.list.is_empty(),
+            Attach | Exec | PortForward => !self.list.is_empty() || self.connector.is_some(),
             _ => false,
         }
     }
 
-    fn of(&self, node: &str) -> Option<&Arc<dyn NodeAgent>> {
+    /// What finds the peers of connections; `None`: nothing reaches them.
+    pub(crate) fn locator<'a>(&'a self, registry: &'a Registry) -> Option<Locator<'a>> {
+        let connector = self.connector.as_deref()?;
+        Some(Locator { registry, connector, turn: &self.turn })
+    }
+
+    /// The agent of a node.
+    pub(crate) fn of(&self, node: &str) -> Option<&Arc<dyn NodeAgent>> {
         self.list.iter().find(|agent| agent.serves(node))
     }
 }
 
 /// A request for a stream of a pod.
 pub(crate) struct PodStream<'a> {
+    pub(crate) registry: &'a Registry,
+    pub(crate) observation: &'a Arc<Observation>,
     pub(crate) agents: &'a Agents,
     pub(crate) drain: &'a CancellationToken,
     pub(crate) parts: &'a Parts,
@@ -87,11 +107,12 @@ pub(crate) struct PodStream<'a> {
 }
 
 impl PodStream<'_> {
-    /// The answer; `None`: no agent serves the pod's node.
+    /// The answer; `None`: neither an agent nor a kubelet serves the pod's node.
     ///
     /// # Errors
     ///
-    /// Invalid options, containers that the pod does not have, and the agent's errors.
+    /// Invalid options, containers that the pod does not have, and errors of the agent or the
+    /// kubelet.
     pub(crate) async fn answer(
         &self,
         subresource: &Subresource,
@@ -100,7 +121,9 @@ impl PodStream<'_> {
         if node.is_empty() && *subresource == Subresource::Log {
             return self.no_log().map(Some);
         }
-        let Some(agent) = self.agents.of(node) else { return Ok(None) };
+        let Some(agent) = self.agents.of(node) else {
+            return self.at_kubelet(subresource, node).await;
+        };
         let answer = match subresource {
             Subresource::Log => self.log(agent).await,
             Subresource::PortForward => self.forward(agent.clone()),
@@ -116,6 +139,11 @@ impl PodStream<'_> {
             uid: self.pod.uid().to_owned(),
             node: self.pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned(),
         }
+    }
+
+    /// Counts a stream. The request lasts as long as the value.
+    fn slot(&self, pod: &PodRef) -> Result<(Slot, Arc<Observation>), ApiError> {
+        Ok((self.agents.slots.take(pod)?, self.observation.clone()))
     }
 
     fn container(&self) -> Result<ContainerRef, ApiError> {
@@ -136,7 +164,7 @@ impl PodStream<'_> {
         if !options.previous {
             containers::check_started(self.pod, &container.container)?;
         }
-        let slot = self.agents.slots.take(&container.pod)?;
+        let slot = self.slot(&container.pod)?;
         let lines = agent.logs(container, options).await?;
         let lines = lines.take_until(self.drain.clone().cancelled_owned());
         // The stream counts until its answer is written, or the client leaves.
@@ -152,7 +180,7 @@ impl PodStream<'_> {
         let wanted = options::run(self.query, is_attach)?;
         let container = self.container()?;
         containers::check_running(self.pod, &container.container)?;
-        let slot = self.agents.slots.take(&container.pod)?;
+        let slot = self.slot(&container.pod)?;
         let call = channels::Call { agent, container, wanted, is_attach };
         let drain = self.drain.clone();
         if let Some(upgrade) = Upgrade::of(self.parts) {
@@ -160,7 +188,9 @@ impl PodStream<'_> {
                 return Err(no_protocol(&CHANNELS));
             };
             return Ok(upgrade.switch(Some(protocol), async move |io| {
-                ended(drain, channels::websocket(io, call)).await;
+                let wanted = call.wanted.clone();
+                let run = |streams| call.outcome(streams);
+                ended(drain, channels::websocket(io, wanted, run)).await;
                 drop(slot);
             }));
         }
@@ -169,7 +199,7 @@ impl PodStream<'_> {
             return Err(no_protocol(&CHANNELS));
         };
         Ok(upgrade.switch(protocol, async move |io| {
-            ended(drain, spdy::run(io, |streams| channels::spdy(streams, call))).await;
+            ended(drain, spdy::run(io, |streams| channels::over_spdy(streams, call))).await;
             drop(slot);
         }))
     }
@@ -178,7 +208,7 @@ impl PodStream<'_> {
         containers::check_not_over(self.pod)?;
         let (pod, drain) = (self.pod_ref(), self.drain.clone());
         let slots = self.agents.slots.clone();
-        let slot = slots.take(&pod)?;
+        let slot = self.slot(&pod)?;
         let target = forward::Target { agent, pod, slots };
         if let Some(upgrade) = Upgrade::of(self.parts) {
             if let Some(protocol) = upgrade.offered(&[FORWARD_TUNNEL]) {

@@ -4,7 +4,18 @@ use crate::query::Query;
 use http::Method;
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Reason};
-use setpoint_registry::{Resource, Routes, Target, Verb};
+use setpoint_registry::{Resource, Routes, Subresource, Target, Verb};
+
+/// The methods of proxied requests.
+const PROXIED: [Method; 7] = [
+    Method::GET,
+    Method::HEAD,
+    Method::OPTIONS,
+    Method::POST,
+    Method::PUT,
+    Method::PATCH,
+    Method::DELETE,
+];
 
 /// The verb of a request on a resource path, served or not, without a deprecated prefix; empty for
 /// other methods than those of verbs.
@@ -52,6 +63,9 @@ pub(crate) fn check(
     let named = !target.name.is_empty();
     let is_installed = row.routes == Routes::Installed;
     let refuse = |verb: &str| Err(NotServed::Status(Box::new(not_allowed(row, verb))));
+    if target.subresource == Some(Subresource::Proxy) && is_installed {
+        return if PROXIED.contains(method) { Ok(()) } else { refuse("") };
+    }
     // Installed routes do not support HEAD.
     if *method == Method::HEAD && is_installed {
         return refuse("get");

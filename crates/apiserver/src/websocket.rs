@@ -137,6 +137,11 @@ pub(crate) fn has_token(headers: &HeaderMap, name: http::HeaderName, token: &str
     tokens(headers, name).any(|word| word.eq_ignore_ascii_case(token))
 }
 
+/// Whether a request asks for another protocol, a WebSocket or not.
+pub(crate) fn is_upgrade(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::UPGRADE) && has_token(headers, header::CONNECTION, "upgrade")
+}
+
 /// Sends messages and answers pings until either side ends the conversation.
 async fn converse(
     mut read: impl AsyncRead + Unpin,

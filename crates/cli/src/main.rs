@@ -2,6 +2,7 @@
 
 mod admission;
 mod audit;
+mod connections;
 mod data;
 mod demo;
 mod durations;

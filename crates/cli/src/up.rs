@@ -2,6 +2,7 @@
 
 use crate::admission::AdmissionOptions;
 use crate::audit::AuditOptions;
+use crate::connections::ConnectionOptions;
 use crate::data::control::Control;
 use crate::durations::duration;
 use crate::encryption::{self, EncryptionOptions};
@@ -85,6 +86,8 @@ pub(crate) struct Options {
     certificates: CertificateOptions,
     #[command(flatten)]
     limits: LimitOptions,
+    #[command(flatten)]
+    connections: ConnectionOptions,
     #[command(flatten)]
     service_accounts: ServiceAccountOptions,
     /// The network that new Services get their cluster addresses from, beside the networks of
@@ -348,6 +351,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
     plane = wrapped.watched(plane);
     let own_issuers = options.service_accounts.issuers();
     plane = options.open_api.apply(plane).await?;
+    plane = options.connections.apply(plane).await?;
     plane = options.users.apply(plane, &clock, &metrics, own_issuers).await?;
     let folder = open.disk().map(|(_, folder)| folder);
     let (with_processes, processes) = options.nodes.processes(plane, folder)?;

@@ -32,10 +32,10 @@ mod actor;
 mod api_service;
 mod check;
 mod documents;
-mod headers;
 mod metrics;
 mod proxy;
 mod remote;
+mod user;
 
 pub(crate) use metrics::AggregatorMetrics;
 

@@ -267,6 +267,7 @@ impl ControlPlaneBuilder {
         let proxy = ProxyCertificate::of(self.webhook_identity.clone());
         let webhooks =
             Webhooks::with_identity(resolver.clone(), self.clock.clone(), self.webhook_identity);
+        let clock = self.clock.clone();
         let mut registry =
             Registry::builder(self.store, self.clock).webhooks(Arc::new(Clients(webhooks)));
         // Without a seed, costly work runs on other threads.
@@ -317,7 +318,7 @@ impl ControlPlaneBuilder {
         let server_metrics = self.extensions.server_metrics.take();
         let aggregated = self.extensions.aggregator_metrics.take();
         let tasks = Tasks(self.extensions.take_tasks());
-        let mut server = self.extensions.server(server);
+        let mut server = self.extensions.server(server, &clock);
         if let Some(address) = self.address {
             server = server.address(address);
         }

@@ -4,14 +4,17 @@
 use crate::aggregation::AggregatorMetrics;
 use crate::flow_metrics::FlowMetrics;
 use crate::metrics_page::{METRICS, MetricsPage, SLIS};
+use crate::proxy::connector::{KubeletOptions, NetworkConnector};
 use crate::registry_metrics::RegistryMetrics;
 use crate::server_metrics::ServerMetrics;
 use crate::{ControlPlaneBuilder, RequestMetrics, process_metrics};
 use futures::future::{BoxFuture, FutureExt as _};
 use setpoint_apiserver::{
-    Anonymous, ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, HealthCheck,
-    Interceptor, Metrics, NodeAgent, OpenApiDescriptions, RequestLimits, StreamLimits,
+    Anonymous, ApiServerBuilder, AuditSink, Authenticator, Backend, Cors, GoAwayChance, Handler,
+    HealthCheck, Hsts, Interceptor, Metrics, NodeAgent, OpenApiDescriptions, RequestLimits,
+    StreamLimits,
 };
+use setpoint_object::time::Clock;
 use setpoint_registry::{
     Admission, AdmissionPlugins, Authorizer, NodeAuthorizer, Rbac, Registry, RegistryBuilder,
 };
@@ -31,6 +34,11 @@ pub(crate) struct Extensions {
     authenticators: Vec<Arc<dyn Authenticator>>,
     node_agents: Vec<Arc<dyn NodeAgent>>,
     stream_limits: StreamLimits,
+    kubelets: KubeletOptions,
+    cors: Option<Cors>,
+    hsts: Option<Hsts>,
+    go_away: GoAwayChance,
+    is_isolated: bool,
     anonymous: Anonymous,
     authorizers: Vec<Arc<dyn Authorizer>>,
     rbac: Option<Arc<Rbac>>,
@@ -108,9 +116,13 @@ impl Extensions {
     }
 
     /// Adds the API server's extensions.
-    pub(crate) fn server(self, mut builder: ApiServerBuilder) -> ApiServerBuilder {
+    pub(crate) fn server(self, mut builder: ApiServerBuilder, clock: &Clock) -> ApiServerBuilder {
         for agent in self.node_agents {
             builder = builder.node_agent(agent);
+        }
+        if !self.is_isolated {
+            let connector = NetworkConnector::new(self.kubelets, clock.clone());
+            builder = builder.connector(Arc::new(connector));
         }
         for authenticator in self.authenticators {
             builder = builder.authenticator(authenticator);
@@ -143,6 +155,13 @@ impl Extensions {
         if let Some(tracer) = self.tracer {
             builder = builder.tracer(tracer);
         }
+        if let Some(origins) = self.cors {
+            builder = builder.cors(origins);
+        }
+        if let Some(directives) = self.hsts {
+            builder = builder.hsts(directives);
+        }
+        builder = builder.go_away_chance(self.go_away);
         builder.limits(self.limits).stream_limits(self.stream_limits).cbor(self.cbor)
     }
 }
@@ -314,7 +333,43 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// How many streams of pods are open at the same time. Default: 64 of a pod, 512 of a node.
+    /// How the server reaches the kubelets of nodes that no [agent](Self::node_agent) serves, for
+    /// `log`, `exec`, `attach`, `portforward` and the proxies of nodes. Default: as kube-apiserver,
+    /// without certificates.
+    pub fn kubelets(mut self, options: KubeletOptions) -> Self {
+        self.extensions.kubelets = options;
+        self
+    }
+
+    /// Pages of which origins may read answers. Default: none, and no such headers are sent.
+    pub fn cors(mut self, origins: Cors) -> Self {
+        self.extensions.cors = Some(origins);
+        self
+    }
+
+    /// The header `Strict-Transport-Security` of every answer that has none. Default: none.
+    pub fn hsts(mut self, directives: Hsts) -> Self {
+        self.extensions.hsts = Some(directives);
+        self
+    }
+
+    /// The chance that a request over HTTP/2 is the last of its connection. Default: never.
+    pub fn go_away_chance(mut self, chance: GoAwayChance) -> Self {
+        self.extensions.go_away = chance;
+        self
+    }
+
+    /// Whether the server connects to pods, Services, nodes and kubelets for users who may use
+    /// their proxies and streams: wherever the addresses in these objects lead. Addresses of the
+    /// own machine are refused, but for kubelets. Without, such requests are answered with 503.
+    /// Default: yes, as kube-apiserver.
+    pub fn connections(mut self, are_made: bool) -> Self {
+        self.extensions.is_isolated = !are_made;
+        self
+    }
+
+    /// How many streams of pods and proxied requests are open at the same time. Default: 64 of a
+    /// pod, 512 of a node, 1024 proxied requests of a user.
     pub fn stream_limits(mut self, limits: StreamLimits) -> Self {
         self.extensions.stream_limits = limits;
         self

@@ -17,6 +17,7 @@
 //! | group versions of other servers | APIService objects; services are found as those of webhooks |
 //! | other servers that know users | [`remote`] |
 //! | being an extension server of another API server | [`delegation`] |
+//! | proxies of pods, Services and nodes, and kubelets | the network, through [`ControlPlaneBuilder::kubelets`] |
 //! | tokens of OpenID Connect issuers | [`oidc`], through [`ControlPlaneBuilder::issuers`] |
 //! | sockets, certificates, kubeconfig | [`serve`], through [`ControlPlane::serve`] |
 //!
@@ -37,6 +38,7 @@ mod issuers;
 mod metrics_page;
 mod nodes;
 mod process_metrics;
+mod proxy;
 mod registry_metrics;
 pub mod remote;
 mod request_metrics;
@@ -53,6 +55,7 @@ pub use config_metrics::ConfigMetrics;
 pub use control_plane::{ControlPlane, ControlPlaneBuilder};
 pub use issuers::IssuerTokens;
 pub use nodes::SimulatedNodes;
+pub use proxy::connector::KubeletOptions;
 pub use request_metrics::{REQUEST_SECONDS, RequestMetrics};
 pub use serve::{ServeError, ServeOptions, Serving};
 pub use setpoint_controllers::Selection;

@@ -25,6 +25,14 @@ pub(crate) fn object_name(target: &Target) -> Result<&str, ApiError> {
         }
     }
 }
+/// Whether a target may be without an object: a Service that is proxied without the number of a
+/// port is found by its endpoints alone.
+pub(crate) fn is_optional(target: &Target) -> bool {
+    let port = target.name.split(':').next_back().filter(|_| target.name.contains(':'));
+    target.subresource == Some(Subresource::Proxy)
+        && &*target.resource.resource == "services"
+        && port.is_none_or(|port| port.parse::<i64>().is_err())
+}
 /// Whether a target is a stream to another server.
 pub(crate) fn is_connected(target: &Target) -> bool {
     target.subresource.as_ref().is_some_and(Subresource::is_connect)
@@ -35,7 +43,8 @@ pub(crate) fn no_agent(target: &Target, name: &str, object: &Value) -> ApiError 
         (&target.resource, object["spec"]["nodeName"].as_str().unwrap_or_default());
     // A proxied pod needs an address, the other streams a node.
     let is_proxied = target.subresource == Some(Subresource::Proxy);
-    if resource.kind.has_node_streams && is_proxied && !has_address(object) {
+    let address = object["status"]["podIP"].as_str().unwrap_or_default();
+    if resource.kind.has_node_streams && is_proxied && !is_reachable(address) {
         return ApiError::bad_request("address not allowed");
     }
     if resource.kind.has_node_streams && !is_proxied && node.is_empty() {
@@ -47,10 +56,11 @@ pub(crate) fn no_agent(target: &Target, name: &str, object: &Value) -> ApiError 
         format!("no node agent serves {} {name:?}", resource.resource),
     )
 }
-/// Whether a pod has an address outside of its own machine.
-fn has_address(pod: &Value) -> bool {
-    let address = pod["status"]["podIP"].as_str().and_then(|text| text.parse::<IpAddr>().ok());
-    address.is_some_and(|address| {
+/// Whether a text is an IP address that other machines reach: those of one machine and of one link
+/// are not proxied to.
+pub fn is_reachable(address: &str) -> bool {
+    address.parse::<IpAddr>().is_ok_and(|address| {
+        let address = address.to_canonical();
         let is_link_local = match address {
             IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
             IpAddr::V6(address) => address.is_unicast_link_local(),
@@ -65,19 +75,24 @@ fn has_address(pod: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn a_pod_is_proxied_at_an_address_that_others_reach() {
-        let has = |address: Value| has_address(&json!({"status": {"podIP": address}}));
         for address in ["10.0.0.1", "192.0.2.1", "fd00::1"] {
-            assert!(has(json!(address)), "{address}");
+            assert!(is_reachable(address), "{address}");
         }
-        for address in
-            ["", "x", "0.0.0.0", "127.0.0.1", "169.254.1.1", "224.0.0.1", "::1", "fe80::1"]
-        {
-            assert!(!has(json!(address)), "{address}");
+        for address in [
+            "",
+            "x",
+            "0.0.0.0",
+            "127.0.0.1",
+            "169.254.1.1",
+            "224.0.0.1",
+            "::1",
+            "fe80::1",
+            "::ffff:127.0.0.1",
+        ] {
+            assert!(!is_reachable(address), "{address}");
         }
-        assert!(!has(Value::Null));
     }
 }

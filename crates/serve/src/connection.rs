@@ -35,6 +35,11 @@ pub enum Protocol {
     Http2,
 }
 
+/// In the extensions of a response: it answers the last request of its connection. Over HTTP/2 the
+/// peer gets a `GOAWAY`. Requests in progress are still answered.
+#[derive(Debug, Clone, Copy)]
+pub struct GoAway;
+
 /// An error of a response body: resets the connection, or over HTTP/2 the stream.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -139,6 +144,8 @@ where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + Send + 'static,
 {
     let timeouts = Timeouts::new(protocol, limits);
+    let last = stop.child_token();
+    let of_answers = last.clone();
     let mut tasks = Tasks::default();
     let builder = builder(tasks.spawner(), protocol, limits);
     let (of_requests, spawner) = (timeouts.clone(), tasks.spawner());
@@ -146,6 +153,7 @@ where
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let (timeouts, answering) = (of_requests.clone(), of_requests.request());
         let spawner = spawner.clone();
+        let last = of_answers.clone();
         let unanswered = spawner.request();
         let leftover = Leftover::default();
         // Boxed, because hyper moves the future several times, and it is large.
@@ -153,6 +161,9 @@ where
         async move {
             let mut response = answer.await;
             drop(unanswered);
+            if response.extensions_mut().remove::<GoAway>().is_some() {
+                last.cancel();
+            }
             let conversation = Conversation::take(&mut response);
             if let Some(mut unread) = leftover.take() {
                 if protocol == Protocol::Http1
@@ -195,7 +206,7 @@ where
             _ = tokio::time::timeout(LAST_WORDS_MAX, serving.served()).await;
             return Ok(());
         }
-        () = stop.cancelled() => {
+        () = last.cancelled() => {
             serving.connection.as_mut().graceful_shutdown();
             tokio::select! {
                 biased;

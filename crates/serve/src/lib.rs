@@ -77,7 +77,7 @@ mod tasks;
 mod timeouts;
 mod turn;
 
-pub use connection::{ConnectionError, Protocol, serve_connection};
+pub use connection::{ConnectionError, GoAway, Protocol, serve_connection};
 pub use conversation::Conversation;
 pub use leftover::Received;
 pub use limits::{

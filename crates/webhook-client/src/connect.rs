@@ -114,7 +114,7 @@ pub(crate) async fn handshake(
     let name = ServerName::try_from(server_name.to_owned())
         .map_err(|error| ConnectError(format!("tls: {error}")))?;
     match TlsConnector::from(tls).connect(name, tcp).await {
-        Ok(stream) => Ok(Stream(TokioIo::new(stream))),
+        Ok(stream) => Ok(Stream::Tls(Box::new(TokioIo::new(stream)))),
         Err(error) => Err(ConnectError(tls_text(&error))),
     }
 }
@@ -230,12 +230,23 @@ impl tower_service::Service<Uri> for Connector {
     }
 }
 
-/// A connection after the handshake.
-pub(crate) struct Stream(TokioIo<TlsStream<TcpStream>>);
+/// A connection after the handshake, if there is one.
+pub(crate) enum Stream {
+    Plain(TokioIo<TcpStream>),
+    Tls(Box<TokioIo<TlsStream<TcpStream>>>),
+}
+
+impl Stream {
+    /// A connection without TLS.
+    pub(crate) fn plain(tcp: TcpStream) -> Self {
+        Self::Plain(TokioIo::new(tcp))
+    }
+}
 
 impl Connection for Stream {
     fn connected(&self) -> Connected {
-        let (_, session) = self.0.inner().get_ref();
+        let Self::Tls(tls) = self else { return Connected::new() };
+        let (_, session) = tls.inner().get_ref();
         match session.alpn_protocol() {
             Some(b"h2") => Connected::new().negotiated_h2(),
             _ => Connected::new(),
@@ -243,38 +254,51 @@ impl Connection for Stream {
     }
 }
 
+/// Calls a method of the stream inside.
+macro_rules! on_inner {
+    ($stream:expr, $method:ident($($argument:expr),*)) => {
+        match $stream.get_mut() {
+            Stream::Plain(io) => Pin::new(io).$method($($argument),*),
+            Stream::Tls(io) => Pin::new(&mut **io).$method($($argument),*),
+        }
+    };
+}
+
 impl Read for Stream {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
+        on_inner!(self, poll_read(cx, buf))
     }
 }
 
 impl Write for Stream {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buf)
+        on_inner!(self, poll_write(cx, buf))
     }
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        on_inner!(self, poll_flush(cx))
     }
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        on_inner!(self, poll_shutdown(cx))
     }
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write_vectored(cx, bufs)
+        on_inner!(self, poll_write_vectored(cx, bufs))
     }
     fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
+        match self {
+            Self::Plain(io) => io.is_write_vectored(),
+            Self::Tls(io) => io.is_write_vectored(),
+        }
     }
 }

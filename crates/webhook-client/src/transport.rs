@@ -1,4 +1,4 @@
-//! HTTPS to one server at addresses that the caller chooses: what a proxy needs.
+//! HTTP to servers at addresses that the caller chooses: what a proxy needs.
 
 use crate::client::{cause, hyper_text};
 use crate::config::ConfigError;
@@ -7,6 +7,7 @@ use crate::tasks::Tasks;
 use crate::tls::{self, Identity, Roots, system_roots};
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use http::uri::Scheme;
 use http::{Request, Response, Uri, Version};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -19,6 +20,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// Bytes of an answer over HTTP/2 that may wait for a slow reader: 256 KiB. Then the server waits.
 const STREAM_BYTES_MAX: u32 = 256 << 10;
@@ -32,6 +34,11 @@ const IDLE_CONNECTIONS_MAX: usize = 25;
 /// When a silent HTTP/2 connection is checked, and how long the server has to answer, as in Go.
 const PING_AFTER: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How long a connection may take to be made: 30 s, as Go's default.
+const DIAL_MAX: Duration = Duration::from_secs(30);
+/// How long a TLS handshake may take: 10 s, as Go's default.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
 /// Whose certificates a client accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,8 +74,8 @@ impl TransportError {
     }
 }
 
-/// HTTPS to one server, wherever it is. Connections are pooled by address, and closed when it is
-/// dropped.
+/// HTTP to one server, wherever it is, or to all servers of one kind. Connections are pooled by
+/// address, and closed when it is dropped.
 pub struct Transport<B> {
     shared: legacy::Client<Dialer, B>,
     own: legacy::Client<Dialer, B>,
@@ -86,14 +93,15 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    /// A transport to a server whose certificate has this name. Connects when it is first used.
+    /// A transport to a server whose certificate has this name; `None`: the host of its address.
+    /// Connects when it is first used.
     ///
     /// # Errors
     ///
     /// The certificates cannot be used.
     pub async fn new(
         trust: &Trust,
-        server_name: &str,
+        server_name: Option<&str>,
         identity: Option<&Identity>,
         clock: &Clock,
     ) -> Result<Self, ConfigError> {
@@ -105,7 +113,7 @@ where
         let tls = tls::config(roots, identity, clock)?;
         let tasks = Tasks::default();
         let client = |tls: ClientConfig| {
-            let dialer = Dialer { tls: Arc::new(tls), server_name: server_name.into() };
+            let dialer = Dialer { tls: Arc::new(tls), server_name: server_name.map(Arc::from) };
             legacy::Client::builder(tasks.spawner())
                 .timer(TokioTimer::new())
                 .pool_timer(TokioTimer::new())
@@ -123,11 +131,13 @@ where
     }
 
     /// Sends a request to an address, and returns the answer as soon as its head is there. The URI
-    /// has the path and the query; `Host` is the address.
+    /// has the path and the query, and perhaps the scheme `http`: otherwise it is `https`. Without
+    /// a header `Host`, it is the address.
     ///
     /// # Errors
     ///
-    /// [`TransportError`]. Dropping the future, or the answer, ends the request.
+    /// [`TransportError`]; also after 30 seconds without a connection, and after 10 seconds of a
+    /// TLS handshake. Dropping the future, or the answer, ends the request.
     pub async fn send(
         &self,
         address: &Address,
@@ -135,11 +145,11 @@ where
         lane: Lane,
     ) -> Result<Response<Incoming>, TransportError> {
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
-        let uri = Uri::builder().scheme("https").authority(address.to_string());
+        let scheme = request.uri().scheme().unwrap_or(&Scheme::HTTPS).clone();
+        let uri = Uri::builder().scheme(scheme).authority(address.to_string());
         let uri = uri.path_and_query(path).build();
         *request.uri_mut() = uri.map_err(|error| TransportError(error.to_string()))?;
         *request.version_mut() = Version::HTTP_11;
-        request.headers_mut().remove(http::header::HOST);
         let client = match lane {
             Lane::Shared => &self.shared,
             Lane::Own => &self.own,
@@ -152,7 +162,7 @@ where
 #[derive(Clone)]
 struct Dialer {
     tls: Arc<ClientConfig>,
-    server_name: Arc<str>,
+    server_name: Option<Arc<str>>,
 }
 
 impl tower_service::Service<Uri> for Dialer {
@@ -169,8 +179,17 @@ impl tower_service::Service<Uri> for Dialer {
         Box::pin(async move {
             let host = uri.host().unwrap_or_default();
             let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-            let address = Address { host, port: uri.port_u16().unwrap_or(443) };
-            handshake(tls, &server_name, dial(&address).await?).await
+            let is_plain = uri.scheme() == Some(&Scheme::HTTP);
+            let port = uri.port_u16().unwrap_or(if is_plain { 80 } else { 443 });
+            let address = Address { host, port };
+            let late = |_| ConnectError(format!("dial tcp {address}: i/o timeout"));
+            let tcp = timeout(DIAL_MAX, dial(&address)).await.map_err(late)??;
+            if is_plain {
+                return Ok(Stream::plain(tcp));
+            }
+            let late = |_| ConnectError("net/http: TLS handshake timeout".to_owned());
+            let name = server_name.as_deref().unwrap_or(&address.host);
+            timeout(HANDSHAKE_MAX, handshake(tls, name, tcp)).await.map_err(late)?
         })
     }
 }

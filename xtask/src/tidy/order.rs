@@ -21,7 +21,7 @@ const FAIR: &[&str] = &[
     "crates/apiserver/src/proxy.rs",
     "crates/apiserver/src/streams",
     "crates/apiserver/src/websocket.rs",
-    "crates/control-plane/src/aggregation/proxy.rs",
+    "crates/control-plane/src/proxy.rs",
 ];
 
 /// Without `biased`, `tokio::select!` polls its branches in random order.

@@ -5,7 +5,7 @@
 //! Over SPDY each of them is a stream.
 
 use super::options::StreamOptions;
-use super::spdy::{Stream, Streams};
+use super::spdy::{self, Stream, Streams};
 use crate::node_agent::{ContainerRef, ContainerStreams, ExecOptions, NodeAgent, TerminalSize};
 use bytes::Bytes;
 use futures::stream::{SplitSink, SplitStream};
@@ -30,6 +30,8 @@ const MESSAGE_BYTES_MAX: usize = 1 << 20;
 const BUFFER_BYTES: usize = 64 << 10;
 /// Maximum bytes of output in one message.
 const CHUNK_BYTES: usize = 32 << 10;
+/// Maximum bytes of an outcome that are read from a kubelet.
+const OUTCOME_BYTES_MAX: u64 = 64 << 10;
 /// The time for a client to open its streams: 30 s, as a kubelet gives.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(30);
 
@@ -53,7 +55,7 @@ pub(super) struct Call {
 
 impl Call {
     /// Runs the command; returns its outcome as the client reads it.
-    async fn outcome(self, streams: ContainerStreams) -> Vec<u8> {
+    pub(super) async fn outcome(self, streams: ContainerStreams) -> Vec<u8> {
         let Self { agent, container, wanted, is_attach } = self;
         let ended = match is_attach {
             true => agent.attach(container, streams).await.map(|()| 0),
@@ -63,6 +65,77 @@ impl Call {
             }
         };
         status(ended).to_string().into_bytes()
+    }
+}
+
+/// Runs a command of a kubelet over the streams of a SPDY connection to it. Returns the outcome as
+/// the kubelet writes it.
+pub(super) async fn at_kubelet<I>(
+    io: I,
+    wanted: StreamOptions,
+    streams: ContainerStreams,
+) -> Vec<u8>
+where
+    I: AsyncRead + AsyncWrite + Send + 'static,
+{
+    let kinds = [
+        ("stdin", wanted.stdin),
+        ("stdout", wanted.stdout),
+        ("stderr", wanted.stderr),
+        ("resize", wanted.tty),
+    ];
+    let mut names = vec!["error"];
+    names.extend(kinds.iter().filter(|(_, is_wanted)| *is_wanted).map(|(kind, _)| *kind));
+    let mut outcome = Vec::new();
+    let ran = spdy::run_client(io, &names, |opened| {
+        let mut opened: Vec<_> = names.iter().copied().zip(opened).collect();
+        let mut take = |kind: &str| {
+            let idx = opened.iter().position(|(known, _)| *known == kind)?;
+            Some(opened.swap_remove(idx).1)
+        };
+        let (errors, stdin, resize) = (take("error"), take("stdin"), take("resize"));
+        let outputs = [(take("stdout"), streams.stdout), (take("stderr"), streams.stderr)];
+        let (outcome, input, sizes) = (&mut outcome, streams.stdin, streams.sizes);
+        async move {
+            let read_outcome = async {
+                if let Some(errors) = errors {
+                    _ = errors.take(OUTCOME_BYTES_MAX).read_to_end(outcome).await;
+                }
+            };
+            let outputs = outputs.map(|(from, to)| async move {
+                if let (Some(mut from), Some(mut to)) = (from, to) {
+                    // The end of either is the end of both.
+                    _ = tokio::io::copy(&mut from, &mut to).await;
+                }
+            });
+            let write_input = async {
+                if let (Some(mut input), Some(mut stdin)) = (input, stdin) {
+                    _ = tokio::io::copy(&mut input, &mut stdin).await;
+                    _ = stdin.shutdown().await;
+                }
+                std::future::pending::<()>().await;
+            };
+            let write_sizes = async {
+                if let (Some(mut sizes), Some(mut resize)) = (sizes, resize) {
+                    while let Some(TerminalSize { width, height }) = sizes.recv().await {
+                        let size = json!({"Width": width, "Height": height});
+                        _ = resize.write_all(format!("{size}\n").as_bytes()).await;
+                    }
+                }
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                // Cancel safe: the other two only send what the client sends beside the command.
+                _ = futures::future::join(read_outcome, futures::future::join_all(outputs)) => {}
+                () = write_input => {}
+                () = write_sizes => {}
+            }
+        }
+    });
+    match ran.await {
+        _ if !outcome.is_empty() => outcome,
+        Ok(()) => status(Ok(0)).to_string().into_bytes(),
+        Err(error) => status(Err(ApiError::internal(error))).to_string().into_bytes(),
     }
 }
 
@@ -87,15 +160,22 @@ pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(io: S) -> WebSocke
     WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await
 }
 
-/// Runs a command over a WebSocket.
-pub(super) async fn websocket(io: TokioIo<Upgraded>, call: Call) -> io::Result<()> {
+/// Runs a command over a WebSocket. `run` gets the streams, and returns the outcome as the client
+/// reads it.
+pub(super) async fn websocket<Fut>(
+    io: TokioIo<Upgraded>,
+    wanted: StreamOptions,
+    run: impl FnOnce(ContainerStreams) -> Fut,
+) -> io::Result<()>
+where
+    Fut: Future<Output = Vec<u8>>,
+{
     let (sink, mut messages) = accept(io).await.split();
     let (to_client, outgoing) = mpsc::channel(4);
     let (to_stdin, stdin) = tokio::io::duplex(BUFFER_BYTES);
     let (stdout, from_stdout) = tokio::io::duplex(BUFFER_BYTES);
     let (stderr, from_stderr) = tokio::io::duplex(BUFFER_BYTES);
     let (to_sizes, sizes) = mpsc::channel(4);
-    let wanted = &call.wanted;
     let (has_stdout, has_stderr) = (wanted.stdout, wanted.stderr);
     let mut to_stdin = wanted.stdin.then_some(to_stdin);
     let streams = ContainerStreams {
@@ -111,7 +191,7 @@ pub(super) async fn websocket(io: TokioIo<Upgraded>, call: Call) -> io::Result<(
             }
         };
         let (outcome, (), ()) = tokio::join!(
-            call.outcome(streams),
+            run(streams),
             pump(has_stdout, STDOUT, from_stdout),
             pump(has_stderr, STDERR, from_stderr),
         );
@@ -211,7 +291,7 @@ pub(super) async fn pump(mut from: impl AsyncRead + Unpin, channel: u8, to: &mps
 }
 
 /// Runs a command over the streams of a SPDY connection.
-pub(super) async fn spdy(mut incoming: Streams, call: Call) {
+pub(super) async fn over_spdy(mut incoming: Streams, call: Call) {
     let wanted = &call.wanted;
     let kinds = [
         ("error", true),

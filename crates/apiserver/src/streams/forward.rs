@@ -37,9 +37,22 @@ pub(super) struct Target {
 
 /// Serves forwards inside a WebSocket: its messages are the bytes of a SPDY connection.
 pub(super) async fn tunnel(io: TokioIo<Upgraded>, target: Target) -> io::Result<()> {
-    let (mut sink, mut messages) = accept(io).await.split();
     let (inner, outer) = tokio::io::duplex(BUFFER_BYTES);
-    let (mut from_inner, mut to_inner) = tokio::io::split(outer);
+    let serve = spdy::run(inner, |streams| serve(streams, target));
+    tokio::select! {
+        // Cancel safe: the connection ends.
+        ended = serve => ended,
+        ended = carry(io, outer) => ended,
+    }
+}
+
+/// Carries the bytes of a connection in the messages of a WebSocket, until either ends.
+pub(super) async fn carry(
+    io: TokioIo<Upgraded>,
+    inner: impl AsyncRead + AsyncWrite,
+) -> io::Result<()> {
+    let (mut sink, mut messages) = accept(io).await.split();
+    let (mut from_inner, mut to_inner) = tokio::io::split(inner);
     let read = async {
         while let Some(message) = messages.next().await {
             match message.map_err(io::Error::other)? {
@@ -62,10 +75,8 @@ pub(super) async fn tunnel(io: TokioIo<Upgraded>, target: Target) -> io::Result<
             }
         }
     };
-    let serve = spdy::run(inner, |streams| serve(streams, target));
     tokio::select! {
         // Cancel safe: the connection ends.
-        ended = serve => ended,
         ended = read => ended,
         ended = write => ended,
     }

@@ -1,8 +1,9 @@
-//! How many streams of pods are open at the same time.
+//! How many streams of pods, and proxied requests, are open at the same time.
 
 use crate::node_agent::{PodRef, StreamLimits};
 use parking_lot::Mutex;
 use setpoint_object::ApiError;
+use setpoint_registry::{Identity, MASTERS};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -13,23 +14,24 @@ const RETRY_SECONDS: u32 = 1;
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     limits: StreamLimits,
-    open: Mutex<Open>,
+    /// Numbers of streams, without zeros.
+    open: Mutex<HashMap<Owner, usize>>,
 }
 
-/// Numbers of streams, without zeros.
-#[derive(Debug, Default)]
-struct Open {
-    /// By the pod's uid.
-    pods: HashMap<String, usize>,
-    nodes: HashMap<String, usize>,
+/// Whom a stream counts for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Owner {
+    /// By its uid.
+    Pod(String),
+    Node(String),
+    User(Arc<str>),
 }
 
 /// An open stream. It counts until it is dropped.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(crate) struct Slot {
     of: Arc<Slots>,
-    pod: String,
-    node: String,
+    owners: Vec<Owner>,
 }
 
 impl Slots {
@@ -43,38 +45,64 @@ impl Slots {
     ///
     /// 429 if the pod or its node has as many as it may have.
     pub(super) fn take(self: &Arc<Self>, pod: &PodRef) -> Result<Slot, ApiError> {
-        let StreamLimits { per_pod, per_node } = self.limits;
+        let StreamLimits { per_pod, per_node, .. } = self.limits;
+        let (of_pod, of_node) = (Owner::Pod(pod.uid.clone()), Owner::Node(pod.node.clone()));
         let mut open = self.open.lock();
-        let of = |counts: &HashMap<String, usize>, name: &str| {
-            counts.get(name).copied().unwrap_or_default()
-        };
-        if of(&open.pods, &pod.uid) >= per_pod {
+        if count(&open, &of_pod) >= per_pod {
             return Err(too_many(&format!("pod \"{}\" has", pod.name), per_pod));
         }
-        if of(&open.nodes, &pod.node) >= per_node {
+        if count(&open, &of_node) >= per_node {
             return Err(too_many(&format!("the pods of node \"{}\" have", pod.node), per_node));
         }
-        *open.pods.entry(pod.uid.clone()).or_default() += 1;
-        *open.nodes.entry(pod.node.clone()).or_default() += 1;
-        Ok(Slot { of: self.clone(), pod: pod.uid.clone(), node: pod.node.clone() })
+        Ok(self.slot(&mut open, vec![of_pod, of_node]))
+    }
+
+    /// Counts a proxied request of a user. Those of `system:masters` are not limited.
+    ///
+    /// # Errors
+    ///
+    /// 429 if the user has as many as it may have.
+    pub(crate) fn take_for(self: &Arc<Self>, user: &Identity) -> Result<Slot, ApiError> {
+        let per_user = self.limits.per_user;
+        if user.is_in(MASTERS) {
+            return Ok(Slot { of: self.clone(), owners: Vec::new() });
+        }
+        let of_user = Owner::User(user.user.clone());
+        let mut open = self.open.lock();
+        if count(&open, &of_user) >= per_user {
+            let message = format!(
+                "user \"{}\" has {per_user} proxied requests in progress, which is the limit",
+                user.user
+            );
+            return Err(ApiError::too_many_requests(message, RETRY_SECONDS));
+        }
+        Ok(self.slot(&mut open, vec![of_user]))
+    }
+
+    fn slot(self: &Arc<Self>, open: &mut HashMap<Owner, usize>, owners: Vec<Owner>) -> Slot {
+        for owner in &owners {
+            *open.entry(owner.clone()).or_default() += 1;
+        }
+        Slot { of: self.clone(), owners }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         let mut open = self.of.open.lock();
-        release(&mut open.pods, &self.pod);
-        release(&mut open.nodes, &self.node);
+        for owner in &self.owners {
+            if let Some(n) = open.get_mut(owner) {
+                *n -= 1;
+                if *n == 0 {
+                    open.remove(owner);
+                }
+            }
+        }
     }
 }
 
-fn release(counts: &mut HashMap<String, usize>, name: &str) {
-    if let Some(n) = counts.get_mut(name) {
-        *n -= 1;
-        if *n == 0 {
-            counts.remove(name);
-        }
-    }
+fn count(open: &HashMap<Owner, usize>, owner: &Owner) -> usize {
+    open.get(owner).copied().unwrap_or_default()
 }
 
 fn too_many(of: &str, limit: usize) -> ApiError {
@@ -112,6 +140,23 @@ mod tests {
         slots.take(&pod("a", "n")).unwrap();
         drop((second, third, elsewhere));
         let open = slots.open.lock();
-        assert!(open.pods.is_empty() && open.nodes.is_empty(), "{open:?}");
+        assert!(open.is_empty(), "{open:?}");
+    }
+
+    #[test]
+    fn proxied_requests_are_counted_by_user() {
+        let slots = Arc::new(Slots::new(StreamLimits::default().per_user(1)));
+        let (bob, eve) = (Identity::new("bob", []), Identity::new("eve", []));
+        let first = slots.take_for(&bob).unwrap();
+        let refused = slots.take_for(&bob).unwrap_err();
+        assert_eq!(
+            (refused.code(), &*refused.0.message),
+            (429, "user \"bob\" has 1 proxied requests in progress, which is the limit")
+        );
+        let others = [slots.take_for(&eve).unwrap(), slots.take_for(&Identity::admin()).unwrap()];
+        slots.take_for(&Identity::admin()).unwrap();
+        drop((first, others));
+        slots.take_for(&bob).unwrap();
+        assert!(slots.open.lock().is_empty());
     }
 }

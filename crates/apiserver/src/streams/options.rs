@@ -1,7 +1,7 @@
 //! Query options of the streams of pods.
 
 use crate::node_agent::{LogOptions, since};
-use crate::query::Query;
+use crate::query::{Query, encode};
 use setpoint_object::time::Timestamp;
 use setpoint_object::{ApiError, GroupKind, field};
 
@@ -117,6 +117,43 @@ pub(super) fn log(query: &Query, name: &str, now: Timestamp) -> Result<LogOption
     })
 }
 
+/// The query of a log at a kubelet: the options that have been checked.
+pub(super) fn log_query(query: &Query) -> String {
+    let flag = |name| (query.flag(name) == Some(true)).then(|| (name, "true".to_owned()));
+    let integer = |name| Some((name, query.integer(name).ok().flatten()?.to_string()));
+    let time = query.get("sinceTime").and_then(Timestamp::parse);
+    let pairs = [
+        flag("follow"),
+        integer("limitBytes"),
+        flag("previous"),
+        integer("sinceSeconds"),
+        time.map(|time| ("sinceTime", time.rfc3339())),
+        integer("tailLines"),
+        flag("timestamps"),
+    ];
+    encode(pairs.into_iter().flatten())
+}
+
+/// The query of `exec` or `attach` at a kubelet. `with_command`: it is `exec`.
+pub(super) fn run_query(query: &Query, with_command: bool) -> String {
+    let commands = query.all("command").filter(|_| with_command);
+    let flag = |name, of| (query.flag(of) == Some(true)).then(|| (name, "1".to_owned()));
+    let flags = [
+        flag("error", "stderr"),
+        flag("input", "stdin"),
+        flag("output", "stdout"),
+        flag("tty", "tty"),
+    ];
+    let commands = commands.map(|word| ("command", word.to_owned()));
+    encode(commands.chain(flags.into_iter().flatten()))
+}
+
+/// The query of `portforward` at a kubelet.
+pub(super) fn ports_query(query: &Query) -> String {
+    let ports: Vec<&str> = query.all("ports").flat_map(|text| text.split(',')).collect();
+    encode((!ports.is_empty()).then(|| ("port", ports.join(","))))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,5 +190,21 @@ mod tests {
         assert!(wanted.stdout && wanted.tty && !wanted.stderr);
         assert!(run(&Query::parse("stdout=1"), false).is_err());
         assert!(run(&Query::parse("command=ls"), false).is_err());
+    }
+
+    #[test]
+    fn a_kubelet_has_names_of_its_own() {
+        let read = Query::parse;
+        assert_eq!(
+            log_query(&read(
+                "timestamps=true&follow=1&sinceTime=2020-01-01T00:00:00.5%2B02:00&tailLines=3&previous=false"
+            )),
+            "follow=true&sinceTime=2019-12-31T22%3A00%3A00Z&tailLines=3&timestamps=true"
+        );
+        let run = read("command=sh&command=-c%20x&stdin=1&stdout=true&stderr=false&tty=1");
+        assert_eq!(run_query(&run, true), "command=sh&command=-c+x&input=1&output=1&tty=1");
+        assert_eq!(run_query(&run, false), "input=1&output=1&tty=1");
+        assert_eq!(ports_query(&read("ports=80,443&ports=1")), "port=80%2C443%2C1");
+        assert_eq!(ports_query(&read("")), "");
     }
 }

@@ -1,6 +1,7 @@
 //! SPDY/3.1 as Kubernetes' clients speak it: streams in both directions over one connection.
 //!
-//! The client opens streams, each with headers that say what it is. Flow control is not part of it:
+//! The client opens streams, each with headers that say what it is. This server is a client of
+//! kubelets ([`run_client`]). Flow control is not part of it:
 //! the clients' library has none either. A stream that is not read holds up the connection.
 
 mod frame;
@@ -115,6 +116,36 @@ where
     I: AsyncRead + AsyncWrite + Send + 'static,
     Fut: Future<Output = ()>,
 {
+    converse(io, &[], |streams, _| serve(streams)).await
+}
+
+/// Speaks SPDY as a client: opens a stream of each kind, and runs `serve` with them until it or the
+/// server ends.
+///
+/// # Errors
+///
+/// As [`run`].
+pub(super) async fn run_client<I, Fut>(
+    io: I,
+    kinds: &[&str],
+    serve: impl FnOnce(Vec<DuplexStream>) -> Fut,
+) -> io::Result<()>
+where
+    I: AsyncRead + AsyncWrite + Send + 'static,
+    Fut: Future<Output = ()>,
+{
+    converse(io, kinds, |_, opened| serve(opened)).await
+}
+
+async fn converse<I, Fut>(
+    io: I,
+    kinds: &[&str],
+    serve: impl FnOnce(Streams, Vec<DuplexStream>) -> Fut,
+) -> io::Result<()>
+where
+    I: AsyncRead + AsyncWrite + Send + 'static,
+    Fut: Future<Output = ()>,
+{
     let (read, write) = tokio::io::split(io);
     let (frames, waiting) = mpsc::channel(FRAMES_WAITING);
     let (to_serve, streams) = mpsc::channel(FRAMES_WAITING);
@@ -129,10 +160,16 @@ where
             inflater: Inflater::new(),
             has_replied: false,
         };
+        let mut opened = Vec::new();
+        // A client's streams have odd numbers.
+        for (id, kind) in (1..).step_by(2).zip(kinds) {
+            session.send(frame::open(id, "streamtype", kind, id == 1)).await?;
+            opened.push(session.add(id, false).await);
+        }
         tokio::select! {
             // Cancel safe: the connection ends, and with it the tasks.
             ended = session.receive(read) => return ended,
-            () = serve(streams) => {}
+            () = serve(streams, opened) => {}
         }
     }
     // What was written is sent before the connection ends.
@@ -221,6 +258,15 @@ impl Session<'_> {
         if self.open.len() >= STREAMS_MAX || self.open.contains_key(&id) {
             return self.send(frame::reset(id)).await;
         }
+        let reply = frame::reply(id, std::mem::replace(&mut self.has_replied, true));
+        self.send(reply).await?;
+        let io = self.add(id, is_last).await;
+        let gone = |_| io::Error::other("the streams are not served any more");
+        self.to_serve.send(Stream { headers, io }).await.map_err(gone)
+    }
+
+    /// Adds an open stream. `is_last`: the other side sends nothing.
+    async fn add(&mut self, id: u32, is_last: bool) -> DuplexStream {
         let (io, own) = tokio::io::duplex(BUFFER_BYTES);
         let (output, mut input) = tokio::io::split(own);
         if is_last {
@@ -230,8 +276,6 @@ impl Session<'_> {
         let is_sending = std::sync::Arc::downgrade(&alive);
         let input = (!is_last).then_some(input);
         self.open.insert(id, Open { input, reset: reset.clone(), is_sending });
-        let reply = frame::reply(id, std::mem::replace(&mut self.has_replied, true));
-        self.send(reply).await?;
         let frames = self.frames.clone();
         self.pumps.spawn(async move {
             let _alive = alive;
@@ -241,8 +285,7 @@ impl Session<'_> {
                 () = pump(id, output, frames) => {}
             }
         });
-        let gone = |_| io::Error::other("the streams are not served any more");
-        self.to_serve.send(Stream { headers, io }).await.map_err(gone)
+        io
     }
 
     async fn send(&self, frame: Vec<u8>) -> io::Result<()> {

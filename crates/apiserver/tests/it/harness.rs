@@ -8,7 +8,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use serde_json::Value;
 use setpoint_apiserver::listen::{LIMITS, Limits, Listener, Pki};
-use setpoint_apiserver::{ApiServer, BoxError, Credentials, Identity};
+use setpoint_apiserver::{ApiServer, ApiServerBuilder, BoxError, Credentials, Identity};
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_registry::Registry;
 use setpoint_store::MemoryStore;
@@ -117,7 +117,12 @@ impl Server {
 
     /// In process, with bodies and answers in CBOR.
     pub(crate) async fn with_cbor() -> Self {
-        let (api, tasks, stop) = start_with(Credentials::none(), true).await;
+        Self::built(|builder| builder.cbor(true)).await
+    }
+
+    /// In process, with a changed builder.
+    pub(crate) async fn built(change: impl FnOnce(ApiServerBuilder) -> ApiServerBuilder) -> Self {
+        let (api, tasks, stop) = start_with(Credentials::none(), change).await;
         Self { api, transport: Transport::InProcess, stop, tasks }
     }
 
@@ -126,9 +131,18 @@ impl Server {
     }
 
     pub(crate) async fn https_with_limits(protocol: Protocol, limits: Limits) -> Self {
+        Self::https_built(protocol, limits, |builder| builder).await
+    }
+
+    /// With a changed builder.
+    pub(crate) async fn https_built(
+        protocol: Protocol,
+        limits: Limits,
+        change: impl FnOnce(ApiServerBuilder) -> ApiServerBuilder,
+    ) -> Self {
         let pki = Pki::generate(EPOCH, &[]).unwrap();
         let credentials = Credentials::none().token(pki.admin_token(), Identity::admin());
-        let (api, mut tasks, stop) = start(credentials).await;
+        let (api, mut tasks, stop) = start_with(credentials, change).await;
         let listener = Listener::secure(api.clone(), SocketAddr::from(([127, 0, 0, 1], 0)), &pki)
             .await
             .unwrap();
@@ -255,16 +269,16 @@ pub(crate) fn config_map(name: &str, data: &str) -> Value {
 }
 
 pub(crate) async fn start(credentials: Credentials) -> (ApiServer, JoinSet<()>, CancellationToken) {
-    start_with(credentials, false).await
+    start_with(credentials, |builder| builder).await
 }
 
 async fn start_with(
     credentials: Credentials,
-    cbor: bool,
+    change: impl FnOnce(ApiServerBuilder) -> ApiServerBuilder,
 ) -> (ApiServer, JoinSet<()>, CancellationToken) {
     let store = Arc::new(MemoryStore::default());
     let (registry, worker) = Registry::builder(store, Clock::starting_at(EPOCH)).seed(1).build();
-    let api = ApiServer::builder(registry).credentials(credentials).seed(2).cbor(cbor).build();
+    let api = change(ApiServer::builder(registry).credentials(credentials).seed(2)).build();
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
     let stop_worker = stop.clone();

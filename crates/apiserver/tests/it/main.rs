@@ -5,6 +5,7 @@
 
 mod answers;
 mod authentication;
+mod browsers;
 mod cbor;
 mod custom;
 mod discovery;

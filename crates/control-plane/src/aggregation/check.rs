@@ -9,8 +9,8 @@
 //!
 //! Services without a cluster address (`ExternalName`) have no slices to look at.
 
-use super::headers;
 use super::remote::{Failure, Remote, Route};
+use super::user::set_user;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use http::Request;
@@ -184,6 +184,6 @@ pub(super) fn request(path: &str, user: &Identity, accept: Option<&str>) -> Requ
         }
     }
     // Its own users have names that headers can have.
-    _ = headers::set_user(head, user);
+    _ = set_user(head, user);
     request
 }

@@ -1,23 +1,22 @@
 //! Forwards requests to the server of an APIService (spec: extension §1.3).
 
-use super::headers;
 use super::remote::{Failure, Remote, Route};
+use super::user::set_user;
+use crate::proxy::{headers, joined, pass_on};
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt as _};
-use futures::{StreamExt as _, TryStreamExt as _};
-use http::header::{self, HeaderValue};
+use http::header::{self, HeaderName, HeaderValue};
 use http::{Request, Response, StatusCode, Uri};
-use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
-use setpoint_apiserver::{Attributes, Body, BodyError, Conversation, Handler, RequestBody};
+use setpoint_apiserver::{Attributes, Body, Handler, RequestBody};
 use setpoint_serve::PeerAddress;
 use setpoint_spans::SpanContext;
 use setpoint_webhook_client::{Address, Lane, TransportError};
 use std::sync::Arc;
 use std::time::Duration;
 
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// The time for documents of discovery, which clients read at every start.
 const DISCOVERY_MAX: Duration = Duration::from_secs(5);
 
@@ -101,12 +100,14 @@ fn prepare(
     let client = request.extensions().get::<PeerAddress>().map(|peer| peer.0.ip());
     let head = request.headers_mut();
     headers::remove_of_connection(head);
-    if !headers::set_user(head, &attributes.identity) {
+    // That of the server's address takes its place.
+    head.remove(header::HOST);
+    if !set_user(head, &attributes.identity) {
         let message = "the user's name cannot be forwarded";
         return Err((StatusCode::INTERNAL_SERVER_ERROR, message));
     }
     if let Ok(id) = HeaderValue::try_from(&attributes.audit_id) {
-        head.insert(headers::AUDIT_ID, id);
+        head.insert(AUDIT_ID, id);
     }
     if let Some(trace) = &attributes.trace
         && let Ok(parent) = HeaderValue::try_from(trace.context().to_string())
@@ -141,7 +142,7 @@ async fn upgrade(
     mut request: Request<RequestBody>,
 ) -> Response<Body> {
     let of_client = request.extensions_mut().remove::<OnUpgrade>();
-    let mut answer = match remote.send(route, address, request, Lane::Own).await {
+    let answer = match remote.send(route, address, request, Lane::Own).await {
         Ok(answer) => answer,
         Err(error) => return unreachable(error),
     };
@@ -153,39 +154,12 @@ async fn upgrade(
         let message = format!("invalid upgrade response: status code {}", code.as_u16());
         return plain(StatusCode::SERVICE_UNAVAILABLE, &message);
     };
-    let of_server = hyper::upgrade::on(&mut answer);
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = code;
-    *response.headers_mut() = answer.headers().clone();
-    response.extensions_mut().insert(Conversation::new(async move {
-        let (Ok(client), Ok(server)) = tokio::join!(of_client, of_server) else { return };
-        let (mut from_client, mut to_client) = tokio::io::split(TokioIo::new(client));
-        let (mut from_server, mut to_server) = tokio::io::split(TokioIo::new(server));
-        // The end of one half is the end of both, and so is an error.
-        tokio::select! {
-            // Cancel safe: both connections end.
-            _ = tokio::io::copy(&mut from_client, &mut to_server) => {}
-            _ = tokio::io::copy(&mut from_server, &mut to_client) => {}
-        }
-    }));
-    response
+    joined(answer, of_client)
 }
 
 fn is_redirect(answer: &Response<Incoming>) -> bool {
     let location = answer.headers().get(header::LOCATION);
     answer.status().is_redirection() && location.is_some_and(|location| !location.is_empty())
-}
-
-/// The answer as it arrives. If it breaks off, so does the client's.
-fn pass_on(answer: Response<Incoming>) -> Response<Body> {
-    let (mut head, body) = answer.into_parts();
-    headers::clean_answer(&mut head.headers);
-    let broken = |error: hyper::Error| BodyError::Broken(TransportError::of_body(&error).into());
-    let pieces = body.into_data_stream().map_err(broken).boxed();
-    let mut response = Response::new(Body::try_stream(pieces));
-    *response.status_mut() = head.status;
-    *response.headers_mut() = head.headers;
-    response
 }
 
 /// The answer if the server has none.

@@ -207,7 +207,7 @@ impl Remote {
         let made = route.transport.get_or_init(async || {
             let server_name = format!("{}.{}.svc", service.name, service.namespace);
             let certificate = self.certificate.get();
-            Transport::new(trust, &server_name, certificate.as_ref(), &self.clock).await
+            Transport::new(trust, Some(&server_name), certificate.as_ref(), &self.clock).await
         });
         made.await.as_ref().map_err(|error| Failure::Config(error.clone()))
     }

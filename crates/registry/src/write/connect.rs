@@ -2,7 +2,7 @@
 use super::Write;
 use crate::admission::Operation;
 use crate::attributes::Target;
-use crate::connect::{is_connected, no_agent, object_name};
+use crate::connect::{is_connected, is_optional, no_agent, object_name};
 use crate::request::Written;
 use crate::subresource::Subresource;
 use serde_json::Value;
@@ -11,6 +11,9 @@ use setpoint_object::ApiError;
 /// The error for a stream that no server serves.
 pub(super) fn not_connected(target: &Target, object: &Value) -> ApiError {
     match object_name(target) {
+        Ok(name) if object.is_null() => {
+            ApiError::not_found(&target.resource.group_resource(), name)
+        }
         Ok(name) => no_agent(target, name, object),
         Err(error) => error,
     }
@@ -45,6 +48,9 @@ impl Write<'_> {
             self.admit(Operation::Connect, &self.target.name, options).await?;
         }
         let found = self.inner.live(&self.key(name)).await?;
+        if found.is_none() && is_optional(self.target) {
+            return Ok(Value::Null);
+        }
         let group_resource = self.resource.group_resource();
         let found = found.ok_or_else(|| ApiError::not_found(&group_resource, name))?;
         crate::stored::tree(&found.value)

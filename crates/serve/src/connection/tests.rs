@@ -356,3 +356,39 @@ async fn server_accepts_its_limit_of_connections_and_drops_them_at_the_deadline(
     tasks.join_next().await.unwrap().unwrap();
     assert_eq!(begun.elapsed(), limits.drain_max);
 }
+
+/// A client behind a load balancer connects to another server without losing an answer.
+#[tokio::test(start_paused = true)]
+async fn after_a_goaway_requests_in_progress_are_answered_and_the_connection_ends() {
+    let (mut tasks, mut peers) = (JoinSet::new(), JoinSet::new());
+    let (n_begun, start) = (Arc::new(AtomicUsize::new(0)), Instant::now());
+    let count = n_begun.clone();
+    let stop = CancellationToken::new();
+    let near = connect(&mut tasks, Protocol::Http2, &stop, move |request: Request<Received>| {
+        count.fetch_add(1, Ordering::Relaxed);
+        async move {
+            if request.uri().path() == "/slow" {
+                sleep(Duration::from_secs(5)).await;
+                return full("slow");
+            }
+            let mut response = full("last");
+            response.extensions_mut().insert(GoAway);
+            response
+        }
+    });
+    let mut client = http2(near, &mut peers).await;
+    let mut slow = client.clone();
+    let (answered, slow_answer) = tokio::sync::oneshot::channel();
+    peers.spawn(async move {
+        let request = Request::get("http://a/slow").body(Full::default()).unwrap();
+        _ = answered.send(slow.send_request(request).await);
+    });
+    while n_begun.load(Ordering::Relaxed) < 1 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(client.send_request(get()).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(slow_answer.await.unwrap().unwrap().status(), StatusCode::OK);
+    assert!(matches!(tasks.join_next().await, Some(Ok(Ok(())))));
+    assert_eq!(start.elapsed().as_secs(), 5);
+    assert!(client.send_request(get()).await.is_err());
+}

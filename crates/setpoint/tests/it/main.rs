@@ -40,6 +40,7 @@ mod plane;
 mod pod_security;
 mod policy_permissions;
 mod protection;
+mod proxies;
 mod quotas;
 mod rbac;
 mod recordings;

@@ -110,6 +110,30 @@ pub(super) fn data(id: u32, bytes: &[u8], is_last: bool) -> Vec<u8> {
     frame
 }
 
+/// Opens a stream with one header, which is compressed as a reply is. `is_first`: no stream of the
+/// connection was opened before.
+pub(super) fn open(id: u32, name: &str, value: &str, is_first: bool) -> Vec<u8> {
+    let mut headers = 1_u32.to_be_bytes().to_vec();
+    for text in [name, value] {
+        headers.extend_from_slice(&(text.len() as u32).to_be_bytes());
+        headers.extend_from_slice(text.as_bytes());
+    }
+    // The id, no other stream, no priority.
+    let mut body = id.to_be_bytes().to_vec();
+    body.extend_from_slice(&[0; 6]);
+    if is_first {
+        body.extend_from_slice(&[0x78, 0x01]);
+    }
+    // A stored block, and an empty one.
+    let n = headers.len() as u16;
+    body.push(0);
+    body.extend_from_slice(&n.to_le_bytes());
+    body.extend_from_slice(&(!n).to_le_bytes());
+    body.extend_from_slice(&headers);
+    body.extend_from_slice(&[0, 0, 0, 0xff, 0xff]);
+    control(SYN_STREAM, &body)
+}
+
 /// Accepts a stream, without headers. They are compressed over all replies of a connection, so only
 /// the first one has the compression's own header; each is a block that is stored as it is.
 pub(super) fn reply(id: u32, has_replied: bool) -> Vec<u8> {

@@ -1,32 +1,9 @@
 use super::*;
 
-/// A frame that opens a stream with one header, its compression stored.
-fn open(id: u32, name: &str, value: &str, has_begun: bool) -> Vec<u8> {
-    let mut headers = 1_u32.to_be_bytes().to_vec();
-    for text in [name, value] {
-        headers.extend_from_slice(&(text.len() as u32).to_be_bytes());
-        headers.extend_from_slice(text.as_bytes());
-    }
-    let n = headers.len() as u16;
-    let mut body = id.to_be_bytes().to_vec();
-    body.extend_from_slice(&[0; 6]);
-    if !has_begun {
-        body.extend_from_slice(&[0x78, 0x01]);
-    }
-    body.push(0);
-    body.extend_from_slice(&n.to_le_bytes());
-    body.extend_from_slice(&(!n).to_le_bytes());
-    body.extend_from_slice(&headers);
-    let mut frame = vec![0x80, 3, 0, 1, 0];
-    frame.extend_from_slice(&(body.len() as u32).to_be_bytes()[1..]);
-    frame.extend_from_slice(&body);
-    frame
-}
-
 #[tokio::test]
 async fn streams_carry_data_both_ways_and_end_with_a_flag() {
     let (mut client, server) = tokio::io::duplex(1 << 16);
-    client.write_all(&open(1, "kind", "echo", false)).await.unwrap();
+    client.write_all(&frame::open(1, "kind", "echo", true)).await.unwrap();
     client.write_all(&frame::data(1, b"hello", true)).await.unwrap();
     client.write_all(&[0x80, 3, 0, 6, 0, 0, 0, 4, 0, 0, 0, 7]).await.unwrap();
     let served = run(server, async |mut streams: Streams| {
@@ -60,4 +37,32 @@ async fn other_versions_are_errors() {
     client.write_all(&[0x80, 2, 0, 1, 0, 0, 0, 0]).await.unwrap();
     let ended = run(server, async |_streams: Streams| std::future::pending().await).await;
     assert!(ended.is_err());
+}
+
+#[tokio::test]
+async fn a_client_opens_streams_that_a_server_reads_and_answers() {
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let serve = run(far, async |mut streams: Streams| {
+        for kind in ["error", "stdin"] {
+            let mut stream = streams.recv().await.unwrap();
+            assert_eq!(stream.header("streamtype"), kind);
+            let mut text = Vec::new();
+            if kind == "stdin" {
+                stream.io.read_to_end(&mut text).await.unwrap();
+            }
+            stream.io.write_all(format!("{kind} {}", text.len()).as_bytes()).await.unwrap();
+        }
+    });
+    let ask = run_client(near, &["error", "stdin"], async |opened: Vec<DuplexStream>| {
+        let [mut error, mut stdin] = opened.try_into().unwrap();
+        stdin.write_all(b"input").await.unwrap();
+        stdin.shutdown().await.unwrap();
+        let (mut first, mut second) = (String::new(), String::new());
+        error.read_to_string(&mut first).await.unwrap();
+        stdin.read_to_string(&mut second).await.unwrap();
+        assert_eq!([first, second], ["error 0", "stdin 5"]);
+    });
+    let (served, asked) = tokio::join!(serve, ask);
+    served.unwrap();
+    asked.unwrap();
 }

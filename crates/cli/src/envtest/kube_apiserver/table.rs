@@ -23,7 +23,7 @@ use Takes::{Bool, Value};
 use Use::{Always, Ignored, List, Own, Same, Switch};
 
 const LOGS: &str = "RUST_LOG selects the log lines";
-const KUBELET: &str = "there are no kubelets to talk to";
+const KUBELET: &str = "kube-apiserver does not use it either";
 const TUNING: &str = "it tunes a part of kube-apiserver that setpoint does not have";
 const AUDIT: &str = "lines of the audit log are of version v1, and batches of them are not split";
 const AUDIT_BACKOFF: &str = "--audit-webhook-initial-backoff takes its place";
@@ -96,7 +96,7 @@ pub(super) const FLAGS: &[(&str, Takes, Use)] = &[
     ("coordinated-leadership-lease-duration", Value, Ignored(TUNING)),
     ("coordinated-leadership-renew-deadline", Value, Ignored(TUNING)),
     ("coordinated-leadership-retry-period", Value, Ignored(TUNING)),
-    ("cors-allowed-origins", Value, Ignored("no headers for browsers are sent")),
+    ("cors-allowed-origins", Value, List),
     ("debug-socket-path", Value, Ignored(TUNING)),
     ("default-watch-cache-size", Value, Ignored(TUNING)),
     ("delete-collection-workers", Value, Ignored(TUNING)),
@@ -129,14 +129,14 @@ pub(super) const FLAGS: &[(&str, Takes, Use)] = &[
     ("event-ttl", Value, Same),
     ("external-hostname", Value, Ignored(SERVED)),
     ("feature-gates", Value, Own),
-    ("goaway-chance", Value, Ignored(TUNING)),
+    ("goaway-chance", Value, Same),
     ("help", Bool, Own),
     ("http2-max-streams-per-connection", Value, Ignored(TUNING)),
-    ("kubelet-certificate-authority", Value, Ignored(KUBELET)),
-    ("kubelet-client-certificate", Value, Ignored(KUBELET)),
-    ("kubelet-client-key", Value, Ignored(KUBELET)),
-    ("kubelet-port", Value, Ignored(KUBELET)),
-    ("kubelet-preferred-address-types", Value, Ignored(KUBELET)),
+    ("kubelet-certificate-authority", Value, Same),
+    ("kubelet-client-certificate", Value, Same),
+    ("kubelet-client-key", Value, Same),
+    ("kubelet-port", Value, Same),
+    ("kubelet-preferred-address-types", Value, List),
     ("kubelet-read-only-port", Value, Ignored(KUBELET)),
     ("kubelet-timeout", Value, Ignored(KUBELET)),
     ("kubernetes-service-node-port", Value, Ignored(SERVED)),
@@ -198,7 +198,7 @@ pub(super) const FLAGS: &[(&str, Takes, Use)] = &[
     ("storage-backend", Value, Always),
     ("storage-initialization-timeout", Value, Ignored(TUNING)),
     ("storage-media-type", Value, Ignored("objects are stored as JSON")),
-    ("strict-transport-security-directives", Value, Ignored("no headers for browsers are sent")),
+    ("strict-transport-security-directives", Value, List),
     ("tls-cert-file", Value, Same),
     ("tls-cipher-suites", Value, Ignored(TLS)),
     ("tls-min-version", Value, Ignored(TLS)),
