@@ -197,7 +197,7 @@ impl EncryptionMetrics {
             ("provider_name", provider.to_owned()),
             ("key_id_hash", hashed(key_id)),
         ];
-        for old in latest(&mut self.0.used.lock(), &labels) {
+        if let Some(old) = latest(&mut self.0.used.lock(), &labels) {
             self.0.key_uses.remove(&old);
             self.0.key_times.remove(&old);
         }
@@ -208,7 +208,7 @@ impl EncryptionMetrics {
     /// A plugin has reported a key id.
     pub(crate) fn key_reported(&self, provider: &str, key_id: &str, clock: &Clock) {
         let labels = [("provider_name", provider.to_owned()), ("key_id_hash", hashed(key_id))];
-        for old in latest(&mut self.0.reported.lock(), &labels) {
+        if let Some(old) = latest(&mut self.0.reported.lock(), &labels) {
             self.0.key_reports.remove(&old);
         }
         self.0.key_reports.get_or_create(&labels).set(clock.now().0.as_secs_f64());
