@@ -1,8 +1,7 @@
 //! Client certificates.
 use rustls_pki_types::CertificateDer;
-use setpoint_apiserver::{ClientAuthorities, certificate_user};
+use setpoint_apiserver::{ClientAuthorities, PeerCertificate, certificate_user};
 use setpoint_object::time::Timestamp;
-use std::slice;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 /// The authority that has signed most certificates of the corpus.
@@ -28,7 +27,8 @@ const NOW: Timestamp = Timestamp::from_secs(1_893_456_000);
 pub fn check(input: &[u8]) {
     let authorities = ClientAuthorities::new(vec![CertificateDer::from(CA)]).unwrap();
     let certificate = CertificateDer::from(input.to_vec());
-    let is_valid = authorities.verify(slice::from_ref(&certificate), NOW);
+    let peer = PeerCertificate::new(vec![certificate.clone()]);
+    let is_valid = authorities.verify(&peer, NOW);
     assert_eq!(is_valid, ACCEPTED.contains(&input));
     let Some(user) = certificate_user(&certificate) else { return };
     assert!(!user.user.is_empty());

@@ -109,6 +109,7 @@ pub use openapi::{OPEN_API_FILE_BYTES_MAX, OpenApiDescriptions, OpenApiFileError
 pub use server::{ApiServer, ApiServerBuilder, Events};
 pub use setpoint_registry::{Attributes, Identity, Requested, ResourcePath, Subresource, Verb};
 pub use setpoint_serve::Conversation;
+pub use setpoint_serve::tls::PeerCertificate;
 pub use version::{GIT_VERSION, build_info, go_arch};
 
 /// Any error of a transport.
