@@ -322,10 +322,9 @@ impl RegistryWorker {
                 false => Ok(()),
             }
         };
-        // Each is polled when it is woken itself: the cache is for every write, the others are
-        // seldom.
+        // Each is polled when it is woken itself: they are seldom. The cache is for every write, and
+        // definitions are polled with it, so that a change of a schema is served soon after it.
         let others: FuturesUnordered<BoxFuture<'_, Result<(), ApiError>>> = [
-            definitions.run(stop.clone()).boxed(),
             check_types.boxed(),
             compact(inner, &stop).boxed(),
             bootstrap::objects::maintain(&registry, &stop).boxed(),
@@ -335,6 +334,7 @@ impl RegistryWorker {
         .collect();
         let result = tokio::try_join!(
             inner.cache.run(&inner.store, inner.replayed_revisions, stop.clone()),
+            definitions.run(stop.clone()),
             others.try_collect::<()>(),
         );
         inner.set_ready(false);
@@ -374,7 +374,6 @@ impl RegistryWorker {
         // Each object is a revision: nobody else has written.
         if is_empty && present.0 == before.0 + n_objects as u64 {
             inner.started_at.store(present.0, Ordering::Relaxed);
-            forget_start(inner, present).await;
         }
         Ok((definitions, present))
     }
@@ -382,15 +381,6 @@ impl RegistryWorker {
         let root = RangeRequest::prefix(Bytes::from_static(keys::ROOT.as_bytes()));
         let found = self.inner.store.range(RangeRequest { limit: 1, ..root }).await;
         Ok(found.map_err(store_error)?.value.entries.is_empty())
-    }
-}
-/// Drops the history of a start that nobody could have seen, from a store that has it in memory.
-/// Watches begin after it anyway: the cache is filled with the present state.
-async fn forget_start(inner: &Inner, present: Revision) {
-    if !inner.store.keeps_history()
-        && let Err(error) = inner.store.compact(present).await
-    {
-        tracing::debug!(%error, "compact the history of the start");
     }
 }
 /// Once per period of history, compacts revisions before the one seen a period ago.

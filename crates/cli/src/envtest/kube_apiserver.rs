@@ -379,6 +379,8 @@ mod tests {
                 (Same | List, "secure-port" | "audit-log-maxage" | "audit-log-maxbackup") => "=1",
                 (Same | List, "audit-log-maxsize") => "=1",
                 (Same | List, "advertise-address") => "=10.0.0.1",
+                (Same | List, "goaway-chance") => "=0.01",
+                (Same | List, "kubelet-port") => "=10250",
                 (Same | List, name) if name.ends_with("-inflight") => "=1",
                 (Same | List, name) if name.ends_with("-ttl") => "=1m",
                 (Same, name) if name.starts_with("audit-") => match name {

@@ -268,7 +268,8 @@ fn damage_is_reported_with_an_exit_code_and_names_or_the_rest_is_served() {
             }
             assert_eq!(answer.code, 500, "{answer:?}");
             let message = found["message"].as_str().unwrap();
-            assert!(message.contains(name) && message.contains("damaged"), "{message}");
+            // Who has asked for one object knows its name.
+            assert!(message.contains("damaged"), "{message}");
             is_damaged = true;
             n_damaged += 1;
         }

@@ -435,7 +435,8 @@ async fn wrong_answers_are_refused() {
         let place = Place::new();
         place.plugin.change(change);
         let store = place.store(1);
-        let error = store.check_plugins().await.unwrap_err().to_string();
+        let checked = store.check_plugins().await;
+        let error = checked.expect_err(expected).to_string();
         assert!(error.contains(expected), "{error}\ndoes not contain\n{expected}");
         assert_eq!(try_put(&store, SECRET, "x").await.unwrap_err().to_string(), NOT_READY);
     }

@@ -184,7 +184,7 @@ fn a_rule_restarts_all_containers_of_the_pod() {
         "restartPolicy": "Never", "initContainers": [container("one", &["sleep", "1"])],
         "containers": [source, container("d", &["serve"])],
     }));
-    let seen = life.live(4);
+    let seen = life.live(5);
     let all = "RestartingAllContainers/1";
     assert_eq!(
         seen[2..],

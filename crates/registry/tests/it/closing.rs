@@ -10,7 +10,7 @@ use setpoint_registry::{
     WriteOptions,
 };
 use setpoint_store::{
-    Change, DiskOptions, DiskStore, MemoryStore, Op, RangeRequest, Revision, Store, StoreError, Txn,
+    Change, DiskOptions, DiskStore, MemoryStore, Op, RangeRequest, Revision, Store, Txn,
 };
 use setpoint_store_etcd::testing::{Cluster, available};
 use setpoint_store_etcd::{EtcdOptions, EtcdStore};
@@ -31,12 +31,7 @@ fn foos() -> Value {
 
 /// Waits until the definition was removed from a store.
 async fn wait_until_gone(store: &dyn Store) {
-    // The history of the start may be gone.
-    let feed = match store.changes(DEFINITION.into(), Revision(1)).await {
-        Err(StoreError::Compacted { oldest, .. }) => store.changes(DEFINITION.into(), oldest).await,
-        feed => feed,
-    };
-    let mut feed = feed.unwrap();
+    let mut feed = store.changes(DEFINITION.into(), Revision(1)).await.unwrap();
     let is_gone = |change: &Change| change.value.is_none();
     while !feed.next().await.unwrap().changes.iter().any(is_gone) {}
 }
