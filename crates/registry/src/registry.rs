@@ -322,8 +322,8 @@ impl RegistryWorker {
                 false => Ok(()),
             }
         };
-        // Each is polled when it is woken itself: they are seldom. The cache is for every write, and
-        // definitions are polled with it, so that a change of a schema is served soon after it.
+        // Each is polled when it is woken itself: they are seldom. Every write wakes the cache, and
+        // definitions are polled with it, so that a changed schema is served at once.
         let others: FuturesUnordered<BoxFuture<'_, Result<(), ApiError>>> = [
             check_types.boxed(),
             compact(inner, &stop).boxed(),
