@@ -120,11 +120,22 @@ impl RuntimeConfig {
     }
     /// Whether a key names a set of versions, or a version that this server has kinds of.
     pub fn knows(key: &str) -> bool {
-        let mut words = key.split('/');
-        let name = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let is_set = SETS.iter().any(|(set, _)| *set == key);
-        is_set || key == "v1" || is_version(if name.0 == "api" { "" } else { name.0 }, name.1)
+        is_set || split(key).is_some_and(|(group, version, _)| is_version(group, version))
     }
+}
+
+/// Group, version and resource of a key that is no set.
+fn split(key: &str) -> Option<(&str, &str, Option<&str>)> {
+    let tokens: Vec<&str> = key.split('/').collect();
+    let (group, version, resource) = match tokens[..] {
+        // As kube-apiserver's help writes the core group.
+        ["v1"] => ("", "v1", None),
+        [group, version] => (group, version, None),
+        [group, version, resource] => (group, version, Some(resource)),
+        _ => return None,
+    };
+    Some((if group == "api" { "" } else { group }, version, resource))
 }
 
 fn is_group(group: &str) -> bool {
@@ -179,15 +190,9 @@ impl FromStr for RuntimeConfig {
         let mut specific = Vec::new();
         let mut unknown = Vec::new();
         for (key, value) in pairs {
-            let tokens: Vec<&str> = key.split('/').collect();
-            let (group, version, resource) = match tokens[..] {
-                // As kube-apiserver's help writes the core group.
-                ["v1"] => ("", "v1", None),
-                [group, version] => (group, version, None),
-                [group, version, resource] => (group, version, Some(resource)),
-                _ => return Err(RuntimeConfigError::Key(key.to_owned())),
+            let Some((group, version, resource)) = split(key) else {
+                return Err(RuntimeConfigError::Key(key.to_owned()));
             };
-            let group = if group == "api" { "" } else { group };
             let name = GroupVersion::new(group, version).to_string();
             match is_group(group) {
                 false => unknown.push(name),

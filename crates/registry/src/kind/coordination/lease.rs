@@ -3,8 +3,8 @@ use crate::kind::Kind;
 use crate::kind::at::check;
 use crate::table::cell;
 use serde_json::Value;
+use setpoint_object::field;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{field, name};
 
 /// Lease.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -26,13 +26,7 @@ fn validate(lease: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         spec.get("leaseTransitions").not_negative();
         let strategy = spec.get("strategy");
         if strategy.is_set() {
-            // The API's path has the member twice.
-            let shown = strategy.shown_as("strategy", strategy.value);
-            if !strategy.text().contains('/') {
-                shown.one_of_if_set(&["OldestEmulationVersion"]);
-            } else {
-                shown.faults(name::qualified_name(strategy.text()));
-            }
+            super::known_strategy(&strategy);
         }
         if !spec.text_of("preferredHolder").is_empty() && strategy.text().is_empty() {
             spec.get("preferredHolder").forbidden("may only be specified if `strategy` is defined");

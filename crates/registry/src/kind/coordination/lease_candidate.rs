@@ -1,11 +1,12 @@
 //! LeaseCandidates: who may lead, and with which versions.
+use super::OLDEST;
 use crate::kind::at::{At, check};
 use crate::kind::{Kind, MetadataChecks, NameRule, Selectable, versions};
 use crate::table::cell;
 use semver::Version;
 use serde_json::Value;
+use setpoint_object::field;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{field, name};
 
 /// LeaseCandidate.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -22,8 +23,6 @@ pub(in crate::kind) static KIND: Kind = Kind {
     rules: "lease, versions, strategy; immutable lease",
     ..Kind::plain("coordination.k8s.io", "LeaseCandidate")
 };
-
-const OLDEST: &str = "OldestEmulationVersion";
 
 fn validate(candidate: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(candidate, old, errors, |at| rules(&at.get("spec")));
@@ -47,13 +46,7 @@ fn rules(spec: &At<'_, '_>) {
     {
         emulation.required("must be specified when `strategy` is 'OldestEmulationVersion'");
     }
-    // The API's path has the member twice.
-    let shown = strategy.shown_as("strategy", strategy.value);
-    if strategy.text().contains('/') {
-        shown.faults(name::qualified_name(strategy.text()));
-    } else {
-        shown.one_of_if_set(&[OLDEST]);
-    }
+    super::known_strategy(&strategy);
 }
 fn version(at: &At<'_, '_>) -> Option<Version> {
     if at.text().is_empty() {

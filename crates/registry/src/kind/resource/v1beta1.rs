@@ -21,9 +21,7 @@ pub(super) fn convert_claim(claim: &mut Value, from: &str, to: &str) -> bool {
         claim,
         (from, to),
         |claim| requests(claim.object("spec"), to_exactly),
-        |claim| {
-            requests(claim.object("spec"), from_exactly);
-        },
+        |claim| requests(claim.object("spec"), from_exactly),
     )
 }
 
@@ -36,9 +34,7 @@ pub(super) fn convert_template(template: &mut Value, from: &str, to: &str) -> bo
         template,
         (from, to),
         |template| requests(spec(template), to_exactly),
-        |template| {
-            requests(spec(template), from_exactly);
-        },
+        |template| requests(spec(template), from_exactly),
     )
 }
 
