@@ -293,8 +293,8 @@ impl Exchange<'_> {
     /// Checks that a single object has this form. A read does so once it has found the object.
     fn check_object(&self, accepted: Accepted, target: &Target) -> Result<(), ApiError> {
         if matches!(accepted.transform, Transform::PartialList(_)) {
-            let kind = &target.resource.gvk.kind;
-            return Err(table::wrong_shape("PartialObjectMetadataList", false, kind));
+            let asked = "PartialObjectMetadataList";
+            return Err(table::wrong_shape(asked, false, &target.resource));
         }
         self.check_rows(accepted)
     }
@@ -302,8 +302,7 @@ impl Exchange<'_> {
     /// Checks that a list has this form.
     fn check_list(&self, accepted: Accepted, target: &Target) -> Result<(), ApiError> {
         if matches!(accepted.transform, Transform::Partial(_)) {
-            let kind = &target.resource.list_kind;
-            return Err(table::wrong_shape("PartialObjectMetadata", true, kind));
+            return Err(table::wrong_shape("PartialObjectMetadata", true, &target.resource));
         }
         self.check_rows(accepted)
     }

@@ -10,6 +10,7 @@ use setpoint_object::members;
 use setpoint_object::time::Timestamp;
 use setpoint_object::{ApiError, Reason, encode};
 use setpoint_registry::table::{Cells, ColumnDefinition, Columns};
+use setpoint_registry::{Resource, SchemaLanguage};
 
 /// The contents of a row's `object` (`?includeObject=`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -182,13 +183,26 @@ pub(crate) fn object_metadata(object: &[u8]) -> String {
 }
 
 /// 406: the metadata form of an object was requested for a list, or the reverse.
-pub(crate) fn wrong_shape(asked: &str, is_list: bool, kind: &str) -> ApiError {
+pub(crate) fn wrong_shape(asked: &str, is_list: bool, resource: &Resource) -> ApiError {
     let not = if is_list { "is a list" } else { "is not a list" };
-    ApiError::new(
-        406,
-        Reason::NotAcceptable,
-        format!("you requested {asked}, but the requested object {not} (*core.{kind})"),
-    )
+    let ty = go_type(resource, is_list);
+    let text = format!("you requested {asked}, but the requested object {not} (*{ty})");
+    ApiError::new(406, Reason::NotAcceptable, text)
+}
+
+/// The Go type of a resource's objects or lists on the reference server.
+fn go_type(resource: &Resource, is_list: bool) -> String {
+    let suffix = if is_list { "List" } else { "" };
+    let group = &*resource.gvk.group;
+    let package = match group {
+        _ if resource.schema.language() == SchemaLanguage::OpenApi => {
+            return format!("unstructured.Unstructured{suffix}");
+        }
+        // Both have one internal version.
+        "" | "events.k8s.io" => "core",
+        group => group.split('.').next().unwrap_or_default(),
+    };
+    format!("{package}.{}{suffix}", resource.gvk.kind)
 }
 
 #[cfg(test)]

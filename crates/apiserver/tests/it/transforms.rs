@@ -131,14 +131,35 @@ async fn metadata_only(server: Server) {
 
 async fn asking_the_wrong_shape_is_406(server: Server) {
     server.post(MAPS, config_map("a", "1")).await;
-    server
-        .accept(MAPS, "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")
-        .await
-        .check_status(
-            406,
-            "NotAcceptable",
-            "you requested PartialObjectMetadata, but the requested object is a list (*core.ConfigMapList)",
-        );
+    let (one, list) = (
+        "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+        "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+    );
+    for (path, accept, reason) in [
+        (
+            MAPS,
+            one,
+            "PartialObjectMetadata, but the requested object is a list (*core.ConfigMapList)",
+        ),
+        (
+            "/api/v1/namespaces/default",
+            list,
+            "PartialObjectMetadataList, but the requested object is not a list (*core.Namespace)",
+        ),
+        (
+            "/apis/rbac.authorization.k8s.io/v1/roles",
+            one,
+            "PartialObjectMetadata, but the requested object is a list (*rbac.RoleList)",
+        ),
+        (
+            "/apis/events.k8s.io/v1/events",
+            one,
+            "PartialObjectMetadata, but the requested object is a list (*core.EventList)",
+        ),
+    ] {
+        let answer = server.accept(path, accept).await;
+        answer.check_status(406, "NotAcceptable", &format!("you requested {reason}"));
+    }
 }
 
 async fn reviews_have_no_table(server: Server) {
