@@ -372,6 +372,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
         "registry",
         &[
             &[
+                "attributes",
                 "fifo_watch",
                 "identity",
                 "origins",
@@ -395,7 +396,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             // What is counted of conversions wraps them.
             &["catalog", "convert", "conversion", "figures"],
             // A request has the row that it was routed to.
-            &["attributes", "scale", "allocate"],
+            &["routed", "scale", "allocate"],
             &["connect", "authorize", "token_review"],
             // Fed by the store. Of kinds it uses only their catalog rows.
             &["cache"],

@@ -70,11 +70,12 @@ mod webhook;
 pub use objects::{OBJECTS_MAX, Objects};
 pub use plugins::{AdmissionOptions, AdmissionOptionsError, AdmissionPlugins};
 
-use crate::attributes::{Attributes, Requested, ResourcePath};
+use crate::attributes::ResourcePath;
 use crate::authorize::Decision;
 use crate::catalog::Resource;
 use crate::figures::{Distribution, Labels};
 use crate::request::{DeleteOptions, FieldValidation, PropagationPolicy, WriteOptions};
+use crate::routed::{Attributes, Requested};
 use crate::shared::Inner;
 use crate::stored::store_error;
 use crate::subresource::Subresource;

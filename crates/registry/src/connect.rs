@@ -1,5 +1,5 @@
 //! Subresources that are streams to another server: a node agent, an aggregated server.
-use crate::attributes::Target;
+use crate::routed::Target;
 use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_object::field::quote;
