@@ -76,7 +76,6 @@ mod failure;
 #[cfg(test)]
 mod fake;
 mod feed;
-mod grpc;
 mod keys;
 mod lease;
 mod options;

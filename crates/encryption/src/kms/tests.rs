@@ -1,5 +1,5 @@
 use super::proto::EncryptedObject;
-use super::rpc::{ANSWER_BYTES_MAX, frame};
+use super::rpc::ANSWER_BYTES_MAX;
 use super::testing::{Answer, Behavior, KmsPlugin, Method};
 use super::*;
 use crate::cipher::{Cipher, Kind};
@@ -14,6 +14,7 @@ use futures::future::join_all;
 use prost::Message as _;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
+use setpoint_grpc::frame;
 use setpoint_store::*;
 use sha2::{Digest as _, Sha256};
 use std::path::PathBuf;
@@ -463,10 +464,10 @@ async fn wrong_seeds_are_refused() {
     let place = Place::new();
     put(&place.ready(1).await, SECRET, "hunter2").await;
     let store = place.ready(2).await;
-    place.plugin.answer(Method::Decrypt, Answer::Fail(9, "the key%20is gone"));
+    place.plugin.answer(Method::Decrypt, Answer::Fail(Code::FAILED_PRECONDITION, "the key is gone: 100 %"));
     assert_eq!(
         get(&store, SECRET).await.unwrap_err(),
-        "failed to decrypt DEK, error: rpc error: code = FailedPrecondition desc = the key is gone"
+        "failed to decrypt DEK, error: rpc error: code = FailedPrecondition desc = the key is gone: 100 %"
     );
 }
 
