@@ -89,7 +89,7 @@ pub use cache::{
     StoredObject, VIEW_BYTES_MAX,
 };
 pub use catalog::{Catalog, Resource, Routes, SchemaLanguage, SubresourceRow};
-pub use connect::is_reachable;
+pub use connect::{ProxyName, is_reachable};
 pub use conversion::{Conversion, ConversionError, ConversionProvider, ConversionRequest};
 pub use crd::compare_versions;
 pub use identity::{Identity, Impersonator};
