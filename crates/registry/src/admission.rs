@@ -204,9 +204,8 @@ impl<'a> Review<'a> {
         self.dry_run
     }
     fn is_delete_by_uid(&self) -> bool {
-        let resource = (&*self.resource.gvk.group, &*self.resource.resource);
-        let has_uid = [("", "namespaces"), ("apiextensions.k8s.io", "customresourcedefinitions")];
-        self.attributes.verb != Verb::DeleteCollection && has_uid.contains(&resource)
+        let is_marked_first = self.resource.kind.begin_termination.is_some();
+        self.attributes.verb != Verb::DeleteCollection && is_marked_first
     }
     /// The request's `CreateOptions`, `UpdateOptions` or `DeleteOptions` as the API shows them. A
     /// patch has `UpdateOptions`. Null for a stream.
