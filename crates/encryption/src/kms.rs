@@ -42,7 +42,7 @@ pub use plugin::{FEED_WAIT_MAX, NEGATIVE_INTERVAL, POSITIVE_INTERVAL, WRITE_TTL}
 pub use rpc::RpcError;
 pub use setpoint_grpc::Code;
 
-pub(crate) use envelope::{Dek, SourceId, hashed, parse, source_id};
+pub(crate) use envelope::{Dek, SourceId, parse, source_id};
 pub(crate) use plugin::Plugin;
 
 /// A failure of a plugin, or of what it has answered. The texts are those of Kubernetes' API

@@ -1,6 +1,6 @@
 //! A plugin for tests.
 
-use super::hashed;
+use super::envelope::hashed;
 use super::proto::*;
 use bytes::Bytes;
 use parking_lot::Mutex;

@@ -1,3 +1,4 @@
+use super::envelope::hashed;
 use super::proto::EncryptedObject;
 use super::rpc::ANSWER_BYTES_MAX;
 use super::testing::{Answer, Behavior, KmsPlugin, Method};
@@ -264,7 +265,10 @@ async fn plugin_that_stops_ends_writes_after_three_minutes() {
     let refused = try_put(&one, SECRET, "hunter4").await.unwrap_err();
     assert!(matches!(refused, StoreError::Unwritable { .. }), "{refused:?}");
     let text = refused.to_string();
-    let start = format!("encryptedDEKSource with keyID hash {:?} expired at 2001-09-09T01:49:", hashed("key-1"));
+    let start = format!(
+        "encryptedDEKSource with keyID hash {:?} expired at 2001-09-09T01:49:",
+        hashed("key-1")
+    );
     assert!(text.starts_with(&start), "{text}");
     assert!(text.contains(" (current time is 2001-09-09T01:50:"), "{text}");
     assert_eq!(get(&one, SECRET).await.unwrap(), "hunter3");
@@ -471,7 +475,9 @@ async fn wrong_seeds_are_refused() {
     let place = Place::new();
     put(&place.ready(1).await, SECRET, "hunter2").await;
     let store = place.ready(2).await;
-    place.plugin.answer(Method::Decrypt, Answer::Fail(Code::FAILED_PRECONDITION, "the key is gone: 100 %"));
+    place
+        .plugin
+        .answer(Method::Decrypt, Answer::Fail(Code::FAILED_PRECONDITION, "the key is gone: 100 %"));
     assert_eq!(
         get(&store, SECRET).await.unwrap_err(),
         "failed to decrypt DEK, error: rpc error: code = FailedPrecondition desc = the key is gone: 100 %"
