@@ -331,7 +331,8 @@ pub struct Kind {
     /// Members of features that are off by default in kube-apiserver: they are dropped unless the
     /// stored object has them. Paths as `spec.items[].name`, with `*` for any key.
     pub disabled: &'static [&'static str],
-    /// Where the spec of its pods is, whose members may be disabled, too; empty: nowhere.
+    /// Where the spec of its pods is, as `spec.template.spec`; empty: it has no pods. Its members
+    /// may be disabled, too, and the Pod Security Standards apply to it.
     pub pod_spec: &'static str,
     /// POSTs with an action: the subresource, empty for the main endpoint, and its action.
     pub actions: &'static [(&'static str, Action)],
