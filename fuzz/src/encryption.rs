@@ -2,6 +2,7 @@
 use bytes::Bytes;
 use futures::FutureExt;
 use setpoint_encryption::{ConfigError, EncryptedStore, EncryptionConfig, NonceSource, Prefix};
+use setpoint_object::time::{Clock, Timestamp};
 use setpoint_store::{
     At, Committed, MemoryStore, Op, RangeRequest, Store, StoreError, Txn, is_sealed,
 };
@@ -62,7 +63,8 @@ fn check_stored(input: &Bytes) {
         Ok(())
     });
     let config = EncryptionConfig::parse(CONFIG.as_bytes()).unwrap();
-    let store = EncryptedStore::new(Arc::new(below.clone()), config, nonces);
+    let clock = Clock::starting_at(Timestamp::from_secs(1));
+    let store = EncryptedStore::new(Arc::new(below.clone()), config, nonces, clock);
     if !put(&below, input) {
         return;
     }

@@ -12,29 +12,8 @@ use crate::connector::{Connector, Location, Peer};
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt as _;
 use setpoint_object::{ApiError, GroupResource, GroupVersionResource, Reason, Skim};
-use setpoint_registry::{Objects, Registry, is_reachable};
+use setpoint_registry::{Objects, ProxyName, Registry, Target, is_reachable};
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// A name in a path of a proxy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Named<'a> {
-    is_secure: bool,
-    name: &'a str,
-    /// A number, a name, or empty.
-    port: &'a str,
-}
-
-impl<'a> Named<'a> {
-    /// Splits `[scheme:]name[:port]`. The registry has checked it.
-    fn of(text: &'a str) -> Self {
-        let parts: Vec<&str> = text.splitn(3, ':').collect();
-        match parts[..] {
-            [scheme, name, port] => Self { is_secure: scheme == "https", name, port },
-            [name, port] => Self { is_secure: false, name, port },
-            _ => Self { is_secure: false, name: text, port: "" },
-        }
-    }
-}
 
 /// The feature of kubelets that speak all protocols of WebSockets, as nodes declare it.
 const WEBSOCKETS: &str = "ExtendWebSocketsToKubelet";
@@ -62,19 +41,17 @@ impl Locator<'_> {
     ///
     /// # Errors
     ///
-    /// 400 for addresses and ports that are not connected to, 404 for a Service without
+    /// 400 for names, addresses and ports that are not connected to, 404 for a Service without
     /// Endpoints, 503 if nothing serves it.
     pub(crate) async fn of_proxy(
         self,
-        resource: &str,
-        namespace: &str,
-        name: &str,
+        target: &Target,
         object: &Value,
     ) -> Result<Option<Location>, ApiError> {
-        let named = Named::of(name);
-        match resource {
+        let named = ProxyName::of(target)?;
+        match &*target.resource.resource {
             "pods" => of_pod(named, object).map(Some),
-            "services" => self.of_service(namespace, name, named, object).await.map(Some),
+            "services" => self.of_service(target, named, object).await.map(Some),
             _ => self.of_node(named, object),
         }
     }
@@ -98,7 +75,7 @@ impl Locator<'_> {
         }))
     }
 
-    fn of_node(self, named: Named<'_>, node: &Value) -> Result<Option<Location>, ApiError> {
+    fn of_node(self, named: ProxyName<'_>, node: &Value) -> Result<Option<Location>, ApiError> {
         let Some((host, own_port)) = self.connector.kubelet(node)? else { return Ok(None) };
         let found = match named.port {
             "" => location(Peer::Kubelet, true, host, own_port),
@@ -110,9 +87,8 @@ impl Locator<'_> {
 
     async fn of_service(
         self,
-        namespace: &str,
-        full_name: &str,
-        named: Named<'_>,
+        target: &Target,
+        named: ProxyName<'_>,
         service: &Value,
     ) -> Result<Location, ApiError> {
         let mut port_name = named.port;
@@ -127,6 +103,7 @@ impl Locator<'_> {
             port_name = port["name"].as_str().unwrap_or_default();
         }
         let objects = self.registry.objects();
+        let Target { namespace, name: full_name, .. } = target;
         let subsets = subsets(objects, namespace, named.name).await?;
         if subsets.is_empty() {
             let name = named.name;
@@ -148,7 +125,7 @@ impl Locator<'_> {
     }
 }
 
-fn of_pod(named: Named<'_>, pod: &Value) -> Result<Location, ApiError> {
+fn of_pod(named: ProxyName<'_>, pod: &Value) -> Result<Location, ApiError> {
     let status = &pod["status"];
     let address = status["podIPs"][0]["ip"].as_str().or(status["podIP"].as_str());
     let host = address.unwrap_or_default().to_owned();

@@ -47,13 +47,11 @@ impl Proxied<'_> {
         else {
             return Ok(None);
         };
-        let resource = target.resource.group_resource().resource;
         // The nodes of an agent have no kubelet.
-        if &*resource == "nodes" && self.agents.of(object.name()).is_some() {
+        if &*target.resource.resource == "nodes" && self.agents.of(object.name()).is_some() {
             return Ok(None);
         }
-        let found = locator.of_proxy(&resource, &target.namespace, &target.name, object).await?;
-        let Some(location) = found else { return Ok(None) };
+        let Some(location) = locator.of_proxy(target, object).await? else { return Ok(None) };
         let uri = &self.parts.uri;
         let mut path = cleaned(to);
         let is_upgrade = is_upgrade(&self.parts.headers);

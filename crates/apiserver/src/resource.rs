@@ -481,13 +481,6 @@ fn transformed(transform: Transform, form: &Form, bytes: Bytes) -> Bytes {
     }
 }
 
-/// Resources whose subresource `status` has no Tables.
-const STATUS_WITHOUT_TABLES: [(&str, &str); 3] = [
-    ("apiextensions.k8s.io", "customresourcedefinitions"),
-    ("apiregistration.k8s.io", "apiservices"),
-    ("resource.k8s.io", "resourceclaims"),
-];
-
 /// Whether objects of a target have rows in Tables: what only creates objects that are not kept
 /// (reviews, tokens, bindings, evictions) has none, nor have subresources without a printer in the
 /// reference.
@@ -495,10 +488,7 @@ fn has_tables(target: &Target) -> bool {
     match target.subresource_name() {
         "token" | "binding" | "eviction" => false,
         "approval" | "ephemeralcontainers" | "finalize" | "resize" => false,
-        "status" => {
-            let resource = target.resource.group_resource();
-            !STATUS_WITHOUT_TABLES.contains(&(&*resource.group, &*resource.resource))
-        }
+        "status" => target.resource.status.is_none_or(|rule| rule.has_tables),
         "" => target.resource.serves(&Verb::Get),
         _ => true,
     }

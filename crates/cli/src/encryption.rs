@@ -57,6 +57,7 @@ struct Encryption {
 pub(crate) async fn wrap(
     store: Arc<dyn Store>,
     options: &EncryptionOptions,
+    clock: &Clock,
 ) -> anyhow::Result<Wrapped> {
     let Some(path) = &options.encryption_provider_config else {
         return Ok(Wrapped { store, encryption: None });
@@ -69,7 +70,7 @@ pub(crate) async fn wrap(
     }
     // Every nonce uses the operating system's randomness, so that no seed can ever repeat one.
     let nonces = NonceSource::new(|bytes| getrandom::fill(bytes).map_err(std::io::Error::from));
-    let store = EncryptedStore::new(store, config, nonces);
+    let store = EncryptedStore::new(store, config, nonces, clock.clone());
     // The poller, which starts later, logs that.
     let _ = store.check_plugins().await;
     let reloads = options.encryption_provider_config_automatic_reload;

@@ -306,7 +306,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
     let wrapped = tokio::select! {
         biased;
         // Cancel safe: the program exits.
-        wrapped = encryption::wrap(open.store.clone(), &options.encryption) => wrapped?,
+        wrapped = encryption::wrap(open.store.clone(), &options.encryption, &clock) => wrapped?,
         // Nothing was written yet.
         _ = interrupt.recv() => std::process::exit(0),
         _ = terminate.recv() => std::process::exit(0),

@@ -39,9 +39,10 @@ mod tests;
 pub use cache::{SOURCE_TTL, SOURCES_MAX};
 pub use envelope::{EnvelopeError, KeyIdError};
 pub use plugin::{FEED_WAIT_MAX, NEGATIVE_INTERVAL, POSITIVE_INTERVAL, WRITE_TTL};
-pub use rpc::{Code, RpcError};
+pub use rpc::RpcError;
+pub use setpoint_grpc::Code;
 
-pub(crate) use envelope::{Dek, SourceId, hashed, parse, source_id};
+pub(crate) use envelope::{Dek, SourceId, parse, source_id};
 pub(crate) use plugin::Plugin;
 
 /// A failure of a plugin, or of what it has answered. The texts are those of Kubernetes' API

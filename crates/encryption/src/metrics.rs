@@ -1,13 +1,13 @@
 //! What is counted of encryption, under the names of Kubernetes' API server.
 
-use crate::kms::{RpcError, hashed};
+use crate::kms::RpcError;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
-use setpoint_object::time::Clock;
+use setpoint_object::time::Timestamp;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -183,35 +183,36 @@ impl EncryptionMetrics {
         self.0.calls.get_or_create(&labels).observe(elapsed.as_secs_f64());
     }
 
-    /// A value was encrypted or decrypted with a key id: `direction` is `to_storage` or
-    /// `from_storage`.
+    /// A value was encrypted or decrypted with the key whose id has this hash: `direction` is
+    /// `to_storage` or `from_storage`.
     pub(crate) fn key_used(
         &self,
         direction: &'static str,
         provider: &str,
-        key_id: &str,
-        clock: &Clock,
+        key_id_hash: &str,
+        now: Timestamp,
     ) {
         let labels = [
             ("transformation_type", direction.to_owned()),
             ("provider_name", provider.to_owned()),
-            ("key_id_hash", hashed(key_id)),
+            ("key_id_hash", key_id_hash.to_owned()),
         ];
         if let Some(old) = latest(&mut self.0.used.lock(), &labels) {
             self.0.key_uses.remove(&old);
             self.0.key_times.remove(&old);
         }
         self.0.key_uses.get_or_create(&labels).inc();
-        self.0.key_times.get_or_create(&labels).set(clock.now().0.as_secs_f64());
+        self.0.key_times.get_or_create(&labels).set(now.0.as_secs_f64());
     }
 
-    /// A plugin has reported a key id.
-    pub(crate) fn key_reported(&self, provider: &str, key_id: &str, clock: &Clock) {
-        let labels = [("provider_name", provider.to_owned()), ("key_id_hash", hashed(key_id))];
+    /// A plugin has reported the key whose id has this hash.
+    pub(crate) fn key_reported(&self, provider: &str, key_id_hash: &str, now: Timestamp) {
+        let labels =
+            [("provider_name", provider.to_owned()), ("key_id_hash", key_id_hash.to_owned())];
         if let Some(old) = latest(&mut self.0.reported.lock(), &labels) {
             self.0.key_reports.remove(&old);
         }
-        self.0.key_reports.get_or_create(&labels).set(clock.now().0.as_secs_f64());
+        self.0.key_reports.get_or_create(&labels).set(now.0.as_secs_f64());
     }
 
     /// A plugin has reported something that is not a key id.

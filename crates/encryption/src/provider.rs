@@ -329,7 +329,7 @@ fn open_kms(
         }
         let dek = seeds.get(plugin, kms::source_id(&object))?;
         let Environment { metrics, clock, .. } = environment;
-        metrics.key_used("from_storage", plugin.name(), &object.key_id, clock);
+        metrics.key_used("from_storage", plugin.name(), dek.key_id_hash(), clock.now());
         let value = dek.open(&object.encrypted_data, place)?;
         Ok((value.into(), plugin.is_stale(&object)))
     };

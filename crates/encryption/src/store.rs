@@ -57,9 +57,15 @@ struct Shared {
 
 impl EncryptedStore {
     /// A store over `inner`, which takes the nonces of its writes and the seeds of plugins from
-    /// `nonces`. With plugins, somebody has to run [`poll`](Self::poll).
-    pub fn new(inner: Arc<dyn Store>, config: EncryptionConfig, nonces: NonceSource) -> Self {
-        Self::over(inner, config, nonces, false)
+    /// `nonces`. By `clock`, seeds of plugins expire ([`WRITE_TTL`](crate::kms::WRITE_TTL)). With
+    /// plugins, somebody has to run [`poll`](Self::poll).
+    pub fn new(
+        inner: Arc<dyn Store>,
+        config: EncryptionConfig,
+        nonces: NonceSource,
+        clock: Clock,
+    ) -> Self {
+        Self::over(inner, config, nonces, clock, false)
     }
 
     /// A store that treats every key as one of a Secret, for test suites with their own keys.
@@ -68,14 +74,16 @@ impl EncryptedStore {
         inner: Arc<dyn Store>,
         config: EncryptionConfig,
         nonces: NonceSource,
+        clock: Clock,
     ) -> Self {
-        Self::over(inner, config, nonces, true)
+        Self::over(inner, config, nonces, clock, true)
     }
 
     fn over(
         inner: Arc<dyn Store>,
         config: EncryptionConfig,
         nonces: NonceSource,
+        clock: Clock,
         is_all_secret: bool,
     ) -> Self {
         let shared = Shared {
@@ -83,7 +91,7 @@ impl EncryptedStore {
             directory: resource::built_in(),
             environment: Arc::new(Environment {
                 nonces,
-                clock: Clock::wall(),
+                clock,
                 metrics: EncryptionMetrics::default(),
             }),
             is_all_secret,

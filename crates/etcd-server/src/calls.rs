@@ -1,6 +1,6 @@
 //! The calls, and the state that they share.
 
-use crate::grpc::{AnswerBody, Messages, Status, frame, many, one};
+use crate::grpc::{AnswerBody, Messages, Status, many, one};
 use crate::keyspace::Keyspace;
 use crate::proto::{
     CompactionRequest, DeleteRangeRequest, Empty, HeaderOnly, LeaseGrantRequest,
@@ -15,6 +15,7 @@ use futures::Stream;
 use http::Response;
 use http_body::Body;
 use parking_lot::Mutex;
+use setpoint_grpc::frame;
 use std::sync::Arc;
 use tokio::sync::watch as channel;
 use tokio::time::Instant;

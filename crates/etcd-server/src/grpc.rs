@@ -1,32 +1,29 @@
-//! gRPC on the server's side: frames of messages, and the status at the end.
+//! gRPC on the server's side: the messages of requests, and the bodies of answers.
 
-use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
-use http::{HeaderMap, HeaderValue, Response};
+use http::{HeaderValue, Response};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, StreamBody, combinators::UnsyncBoxBody};
 use prost::Message;
+use setpoint_grpc::{self as grpc, Code, FrameError, Frames, frame};
 use std::convert::Infallible;
-use std::fmt::Write as _;
 
 /// The body of an answer.
 pub(crate) type AnswerBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// A status other than OK.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub(crate) struct Status {
-    code: u32,
-    message: String,
-}
+#[error("{0}")]
+pub(crate) struct Status(grpc::Status);
 
 impl Status {
-    fn new(code: u32, message: &str) -> Self {
-        Self { code, message: message.to_owned() }
+    fn new(code: Code, text: &str) -> Self {
+        Self(grpc::Status::new(code, text))
     }
 
     pub(crate) fn invalid(message: &str) -> Self {
-        Self::new(3, message)
+        Self::new(Code::INVALID_ARGUMENT, message)
     }
 
     pub(crate) fn empty_key() -> Self {
@@ -46,65 +43,56 @@ impl Status {
     }
 
     pub(crate) fn compacted() -> Self {
-        Self::new(11, "etcdserver: mvcc: required revision has been compacted")
+        Self::new(Code::OUT_OF_RANGE, "etcdserver: mvcc: required revision has been compacted")
     }
 
     pub(crate) fn future_revision() -> Self {
-        Self::new(11, "etcdserver: mvcc: required revision is a future revision")
+        Self::new(Code::OUT_OF_RANGE, "etcdserver: mvcc: required revision is a future revision")
     }
 
     pub(crate) fn no_space() -> Self {
-        Self::new(8, "etcdserver: mvcc: database space exceeded")
+        Self::new(Code::RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded")
     }
 
     pub(crate) fn lease_not_found() -> Self {
-        Self::new(5, "etcdserver: requested lease not found")
+        Self::new(Code::NOT_FOUND, "etcdserver: requested lease not found")
     }
 
     pub(crate) fn lease_exists() -> Self {
-        Self::new(9, "etcdserver: lease already exists")
+        Self::new(Code::FAILED_PRECONDITION, "etcdserver: lease already exists")
     }
 
     pub(crate) fn lease_too_long() -> Self {
-        Self::new(11, "etcdserver: too large lease TTL")
+        Self::new(Code::OUT_OF_RANGE, "etcdserver: too large lease TTL")
     }
 
     pub(crate) fn unimplemented(path: &str) -> Self {
         let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or((path, ""));
-        Self::new(12, &format!("unknown method {method} for service {service}"))
+        Self::new(Code::UNIMPLEMENTED, &format!("unknown method {method} for service {service}"))
     }
 
     fn malformed(why: &str) -> Self {
-        Self::new(13, &format!("grpc: the request is malformed: {why}"))
-    }
-
-    /// As trailers.
-    fn trailers(&self) -> HeaderMap {
-        let mut trailers = HeaderMap::new();
-        trailers.insert("grpc-status", HeaderValue::from(self.code));
-        if let Ok(message) = HeaderValue::from_str(&percent_encoded(&self.message)) {
-            trailers.insert("grpc-message", message);
-        }
-        trailers
+        Self::new(Code::INTERNAL, &format!("grpc: the request is malformed: {why}"))
     }
 
     /// An answer without messages.
     pub(crate) fn answer(&self) -> Response<AnswerBody> {
         let mut answer = head(http_body_util::Empty::new().boxed_unsync());
-        answer.headers_mut().extend(self.trailers());
+        answer.headers_mut().extend(self.0.to_headers());
         answer
     }
 }
 
-fn percent_encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b' '..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
-            _ => _ = write!(encoded, "%{byte:02X}"),
+impl From<FrameError> for Status {
+    fn from(error: FrameError) -> Self {
+        match error {
+            FrameError::Compressed => {
+                Self::new(Code::UNIMPLEMENTED, "grpc: compressed messages are not supported")
+            }
+            FrameError::TooLarge { .. } => Self::too_large(),
+            other => Self::malformed(&other.to_string()),
         }
     }
-    encoded
 }
 
 fn head(body: AnswerBody) -> Response<AnswerBody> {
@@ -114,27 +102,10 @@ fn head(body: AnswerBody) -> Response<AnswerBody> {
     answer
 }
 
-fn good() -> HeaderMap {
-    HeaderMap::from_iter([(
-        http::HeaderName::from_static("grpc-status"),
-        HeaderValue::from_static("0"),
-    )])
-}
-
-/// Encodes a message as a frame.
-pub(crate) fn frame(message: &impl Message) -> Bytes {
-    let length = message.encoded_len();
-    let mut frame = BytesMut::with_capacity(5 + length);
-    frame.put_u8(0);
-    frame.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-    // Encoding fails only for lack of room, and this buffer grows.
-    let _ = message.encode(&mut frame);
-    frame.freeze()
-}
-
 /// The answer of a call with one message.
 pub(crate) fn one(message: &impl Message) -> Response<AnswerBody> {
-    let frames = [Ok(Frame::data(frame(message))), Ok(Frame::trailers(good()))];
+    let frames =
+        [Ok(Frame::data(frame(message))), Ok(Frame::trailers(grpc::Status::ok().to_headers()))];
     head(StreamBody::new(futures::stream::iter(frames)).boxed_unsync())
 }
 
@@ -151,7 +122,8 @@ pub(crate) fn many(
             Ok(message) => Some(Ok(Frame::data(message))),
             Err(status) => {
                 *is_over = true;
-                Some(Ok(Frame::trailers(status.map_or_else(good, |status| status.trailers()))))
+                let status = status.map_or_else(grpc::Status::ok, |Status(status)| status);
+                Some(Ok(Frame::trailers(status.to_headers())))
             }
         };
         futures::future::ready(frame)
@@ -163,50 +135,31 @@ pub(crate) fn many(
 #[derive(Debug)]
 pub(crate) struct Messages<B> {
     body: B,
-    buffer: BytesMut,
-    bytes_max: usize,
+    frames: Frames,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Messages<B> {
     pub(crate) fn new(body: B, bytes_max: usize) -> Self {
-        Self { body, buffer: BytesMut::new(), bytes_max }
+        Self { body, frames: Frames::new(bytes_max) }
     }
 
     /// The next message; `None` at the end. Cancel safe: partial messages are stored here.
     pub(crate) async fn next<M: Message + Default>(&mut self) -> Result<Option<M>, Status> {
         loop {
-            if let Some(message) = self.take()? {
+            if let Some(message) = self.frames.take()? {
                 let message = M::decode(message);
                 return message.map(Some).map_err(|error| Status::malformed(&error.to_string()));
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
-                        self.buffer.extend_from_slice(&data);
+                        self.frames.push(&data);
                     }
                 }
                 // The client has gone.
                 Some(Err(_)) => return Ok(None),
-                None if self.buffer.is_empty() => return Ok(None),
-                None => return Err(Status::malformed("it ends within a message")),
+                None => return Ok(self.frames.finish().map(|()| None)?),
             }
         }
-    }
-
-    fn take(&mut self) -> Result<Option<Bytes>, Status> {
-        let Some(head) = self.buffer.first_chunk::<5>() else { return Ok(None) };
-        let [compressed, length @ ..] = *head;
-        if compressed != 0 {
-            return Err(Status::new(12, "grpc: compressed messages are not supported"));
-        }
-        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-        if length > self.bytes_max {
-            return Err(Status::too_large());
-        }
-        if self.buffer.len() < 5 + length {
-            return Ok(None);
-        }
-        self.buffer.advance(5);
-        Ok(Some(self.buffer.split_to(length).freeze()))
     }
 }

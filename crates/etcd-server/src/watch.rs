@@ -1,12 +1,13 @@
 //! Watch streams: positions in the history.
 
 use crate::calls::Shared;
-use crate::grpc::{Messages, Status, frame};
+use crate::grpc::{Messages, Status};
 use crate::keyspace::{Change, KeyRange, Keyspace};
 use crate::proto::{Event, WatchCreateRequest, WatchRequest, WatchRequestUnion, WatchResponse};
 use bytes::Bytes;
 use futures::Stream;
 use http_body::Body;
+use setpoint_grpc::frame;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;

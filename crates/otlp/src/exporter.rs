@@ -160,7 +160,7 @@ impl Exporter {
                 Some(connection) => connection,
                 None => Connection::open(&self.endpoint).await?,
             };
-            let answer = connection.export(&message).await?;
+            let answer = connection.export(&message, EXPORT_MAX).await?;
             Ok((connection, answer))
         };
         let (connection, (n_rejected, text)) =

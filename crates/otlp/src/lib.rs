@@ -23,8 +23,8 @@
 //! | [`RETRY_MAX`] | time for one batch |
 //! | [`FLUSH_MAX`] | after `stop`: time for the batch that is being sent, and again for the rest |
 //!
-//! The protocol buffers are derived, so that no `protoc` is needed, and a call is one HTTP/2
-//! stream. The connection has no TLS, as kube-apiserver's.
+//! The protocol buffers are derived, so that no `protoc` is needed, and calls are those of
+//! `setpoint_grpc`. The connection has no TLS, as kube-apiserver's.
 
 mod collector;
 mod config;

@@ -1,17 +1,18 @@
 //! A collector for tests.
 
-use crate::proto::{Any, EXPORT, ExportTraceServiceRequest, KeyValue, Span};
-use bytes::{BufMut as _, Bytes, BytesMut};
-use h2::server::SendResponse;
-use h2::{RecvStream, server};
-use http::{HeaderMap, HeaderValue, Request, Response};
+use crate::proto::{
+    Any, EXPORT, ExportTraceServiceRequest, ExportTraceServiceResponse, KeyValue, Span,
+};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use prost::Message as _;
+use setpoint_grpc::testing::{Reply, Script};
+use setpoint_grpc::{Code, Status};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -74,8 +75,12 @@ impl Collector {
             statuses: Mutex::new(failures.iter().rev().copied().collect()),
             n_spans: sender,
         });
+        let script = {
+            let state = state.clone();
+            Script::new(move |path, message| state.answer(path, message))
+        };
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, state.clone()));
+        tasks.spawn(accept(listener, script));
         Ok(Self { address, state, n_spans, tasks })
     }
 
@@ -105,60 +110,26 @@ impl Collector {
     }
 }
 
-async fn accept(listener: TcpListener, state: Arc<State>) {
+async fn accept(listener: TcpListener, script: Script) {
     let mut connections = JoinSet::new();
     while let Ok((socket, _)) = listener.accept().await {
-        connections.spawn(serve(socket, state.clone()));
+        connections.spawn(script.clone().serve(socket));
     }
-}
-
-async fn serve(socket: TcpStream, state: Arc<State>) {
-    let Ok(mut connection) = server::handshake(socket).await else { return };
-    let mut calls = JoinSet::new();
-    while let Some(Ok((request, answer))) = connection.accept().await {
-        calls.spawn(call(request, answer, state.clone()));
-    }
-}
-
-async fn call(request: Request<RecvStream>, answer: SendResponse<Bytes>, state: Arc<State>) {
-    let path = request.uri().path().to_owned();
-    let mut body = request.into_body();
-    let mut bytes = BytesMut::new();
-    while let Some(Ok(piece)) = body.data().await {
-        // The connection ends if this fails.
-        let _ = body.flow_control().release_capacity(piece.len());
-        bytes.extend_from_slice(&piece);
-    }
-    let failure = state.statuses.lock().pop();
-    let message = bytes.get(5..).map(ExportTraceServiceRequest::decode);
-    let code = match (failure, message) {
-        (Some(code), _) => code,
-        (None, Some(Ok(message))) if path == EXPORT => {
-            state.add(message);
-            0
-        }
-        // Unimplemented.
-        _ => 12,
-    };
-    // The client may be gone.
-    let _ = respond(answer, code);
-}
-
-fn respond(mut answer: SendResponse<Bytes>, code: u32) -> Result<(), h2::Error> {
-    let mut head = Response::new(());
-    let grpc = HeaderValue::from_static("application/grpc");
-    head.headers_mut().insert("content-type", grpc);
-    let mut body = answer.send_response(head, false)?;
-    let mut frame = BytesMut::new();
-    frame.put_u8(0);
-    frame.put_u32(0);
-    body.send_data(frame.freeze(), false)?;
-    let mut trailers = HeaderMap::new();
-    trailers.insert("grpc-status", HeaderValue::from(code));
-    body.send_trailers(trailers)
 }
 
 impl State {
+    fn answer(&self, path: &str, message: Bytes) -> Reply {
+        let failure = self.statuses.lock().pop();
+        match (failure, ExportTraceServiceRequest::decode(message)) {
+            (Some(code), _) => Reply::Status(Status::new(Code(code), "")),
+            (None, Ok(message)) if path == EXPORT => {
+                self.add(message);
+                Reply::message(&ExportTraceServiceResponse::default())
+            }
+            _ => Reply::Status(Status::new(Code::UNIMPLEMENTED, "")),
+        }
+    }
+
     fn add(&self, message: ExportTraceServiceRequest) {
         let mut spans = self.spans.lock();
         for group in message.resource_spans {

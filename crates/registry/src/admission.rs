@@ -70,11 +70,12 @@ mod webhook;
 pub use objects::{OBJECTS_MAX, Objects};
 pub use plugins::{AdmissionOptions, AdmissionOptionsError, AdmissionPlugins};
 
-use crate::attributes::{Attributes, Requested, ResourcePath};
+use crate::attributes::ResourcePath;
 use crate::authorize::Decision;
 use crate::catalog::Resource;
 use crate::figures::{Distribution, Labels};
 use crate::request::{DeleteOptions, FieldValidation, PropagationPolicy, WriteOptions};
+use crate::routed::{Attributes, Requested};
 use crate::shared::Inner;
 use crate::stored::store_error;
 use crate::subresource::Subresource;
@@ -203,9 +204,8 @@ impl<'a> Review<'a> {
         self.dry_run
     }
     fn is_delete_by_uid(&self) -> bool {
-        let resource = (&*self.resource.gvk.group, &*self.resource.resource);
-        let has_uid = [("", "namespaces"), ("apiextensions.k8s.io", "customresourcedefinitions")];
-        self.attributes.verb != Verb::DeleteCollection && has_uid.contains(&resource)
+        let is_marked_first = self.resource.kind.begin_termination.is_some();
+        self.attributes.verb != Verb::DeleteCollection && is_marked_first
     }
     /// The request's `CreateOptions`, `UpdateOptions` or `DeleteOptions` as the API shows them. A
     /// patch has `UpdateOptions`. Null for a stream.

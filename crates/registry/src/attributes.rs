@@ -1,5 +1,8 @@
 //! A request as one value: its user and what it is about. Contains no HTTP types.
-use crate::catalog::Resource;
+//!
+//! Of the row that serves a resource it knows the names only ([`Row`]), so that rows may know
+//! requests. [`crate::Attributes`] is the request that this server routes, with a row of its
+//! catalog.
 use crate::identity::{Identity, Impersonator};
 use crate::subresource::Subresource;
 use crate::verb::Verb;
@@ -24,12 +27,22 @@ pub const WARNINGS_MAX: usize = 1024;
 /// adds them in a loop.
 pub const AUDIT_ANNOTATIONS_MAX: usize = 64;
 
+/// A handle of the row that serves a resource: its names.
+pub trait Row: Clone {
+    /// Group; empty for the core group.
+    fn group(&self) -> &str;
+    /// Served version.
+    fn version(&self) -> &str;
+    /// Plural name.
+    fn resource(&self) -> &str;
+}
+
 /// The resource that a request is about, with the row that serves it. An empty `name` means the
 /// collection. An empty `namespace` means cluster scope or all namespaces.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub struct Target<R> {
     /// The row that the request was routed to.
-    pub resource: Arc<Resource>,
+    pub resource: R,
     /// Namespace.
     pub namespace: String,
     /// Name.
@@ -37,13 +50,9 @@ pub struct Target {
     /// Subresource; `None` for the main endpoint.
     pub subresource: Option<Subresource>,
 }
-impl Target {
+impl<R> Target<R> {
     /// A collection, or an object if `name` is not empty.
-    pub fn new(
-        resource: Arc<Resource>,
-        namespace: impl Into<String>,
-        name: impl Into<String>,
-    ) -> Self {
+    pub fn new(resource: R, namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { resource, namespace: namespace.into(), name: name.into(), subresource: None }
     }
     /// A subresource of this target.
@@ -76,9 +85,9 @@ pub struct ResourcePath {
 /// The subject of a request.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub enum Requested {
+pub enum Requested<R> {
     /// A resource of this server.
-    Resource(Target),
+    Resource(Target<R>),
     /// A resource by its names: not routed yet, or not served by any row of this server.
     Unrouted(ResourcePath),
     /// A path that names no resource: `/version`, `/healthz`.
@@ -88,15 +97,8 @@ pub enum Requested {
 /// A request: its user and what it is about. It is made once, where the request enters (over HTTP,
 /// from the in-process client or from an in-process source), and passed down. Every stage of the
 /// API server and the registry decides by this value.
-///
-/// ```
-/// use setpoint_registry::{Attributes, Identity, Requested, Verb};
-///
-/// let request = Attributes::new(Identity::admin(), Verb::Get, Requested::Path("/version".to_owned()));
-/// assert_eq!((&*request.identity.user, request.path(), request.resource()), ("system:admin", "/version", ""));
-/// ```
 #[derive(Debug)]
-pub struct Attributes {
+pub struct Attributes<R> {
     /// The user.
     pub identity: Identity,
     /// Who acts as the user; `None`: the user itself.
@@ -108,7 +110,7 @@ pub struct Attributes {
     /// The verb.
     pub verb: Verb,
     /// The subject.
-    pub requested: Requested,
+    pub requested: Requested<R>,
     /// `labelSelector` as it was sent: list, watch and deletecollection.
     pub label_selector: String,
     /// `fieldSelector` as it was sent: list, watch and deletecollection.
@@ -152,9 +154,9 @@ pub struct Notes {
     audit_annotations: Mutex<Vec<(Cow<'static, str>, Cow<'static, str>)>>,
 }
 
-impl Attributes {
+impl<R: Row> Attributes<R> {
     /// A request of `identity`. All other fields are empty.
-    pub fn new(identity: Identity, verb: Verb, requested: Requested) -> Self {
+    pub fn new(identity: Identity, verb: Verb, requested: Requested<R>) -> Self {
         Self {
             identity,
             impersonator: None,
@@ -171,13 +173,13 @@ impl Attributes {
         }
     }
     /// A request of the server itself on a resource, as `system:apiserver` in `system:masters`.
-    pub fn loopback(verb: Verb, target: Target) -> Self {
+    pub fn loopback(verb: Verb, target: Target<R>) -> Self {
         Self::new(Identity::loopback(), verb, Requested::Resource(target))
     }
     /// Another request with the same user, origin and user agent: a secondary check, or one object
     /// of a collection.
     #[must_use]
-    pub fn with(&self, verb: Verb, requested: Requested) -> Self {
+    pub fn with(&self, verb: Verb, requested: Requested<R>) -> Self {
         Self {
             impersonator: self.impersonator.clone(),
             origin: self.origin.clone(),
@@ -228,7 +230,7 @@ impl Attributes {
     /// # Errors
     ///
     /// 404: no row of this server serves it.
-    pub fn target(&self) -> Result<&Target, ApiError> {
+    pub fn target(&self) -> Result<&Target<R>, ApiError> {
         match &self.requested {
             Requested::Resource(target) => Ok(target),
             Requested::Unrouted(_) | Requested::Path(_) => Err(ApiError::no_route()),
@@ -254,7 +256,7 @@ impl Attributes {
     /// The resource's group; empty for the core group and for paths.
     pub fn group(&self) -> &str {
         match &self.requested {
-            Requested::Resource(target) => &target.resource.gvk.group,
+            Requested::Resource(target) => target.resource.group(),
             Requested::Unrouted(path) => &path.group,
             Requested::Path(_) => "",
         }
@@ -262,7 +264,7 @@ impl Attributes {
     /// The resource's version; empty for paths.
     pub fn version(&self) -> &str {
         match &self.requested {
-            Requested::Resource(target) => &target.resource.gvk.version,
+            Requested::Resource(target) => target.resource.version(),
             Requested::Unrouted(path) => &path.version,
             Requested::Path(_) => "",
         }
@@ -270,7 +272,7 @@ impl Attributes {
     /// The resource's plural name; empty for paths.
     pub fn resource(&self) -> &str {
         match &self.requested {
-            Requested::Resource(target) => &target.resource.resource,
+            Requested::Resource(target) => target.resource.resource(),
             Requested::Unrouted(path) => &path.resource,
             Requested::Path(_) => "",
         }
@@ -296,7 +298,7 @@ impl Attributes {
     pub fn scope(&self) -> &str {
         let (resource, name, namespace) = match &self.requested {
             Requested::Resource(target) => {
-                (&*target.resource.resource, &target.name, &target.namespace)
+                (target.resource.resource(), &target.name, &target.namespace)
             }
             Requested::Unrouted(path) => (&*path.resource, &path.name, &path.namespace),
             Requested::Path(_) => return "",
@@ -388,9 +390,25 @@ impl Attributes {
 mod tests {
     use super::*;
 
+    /// Requests that no row serves.
+    #[derive(Clone)]
+    struct NoRow;
+
+    impl Row for NoRow {
+        fn group(&self) -> &str {
+            ""
+        }
+        fn version(&self) -> &str {
+            ""
+        }
+        fn resource(&self) -> &str {
+            ""
+        }
+    }
+
     fn name_of(verb: Verb, selector: &str) -> String {
         let path = ResourcePath { resource: "configmaps".to_owned(), ..ResourcePath::default() };
-        let request = Attributes {
+        let request = Attributes::<NoRow> {
             field_selector: selector.to_owned(),
             ..Attributes::new(Identity::anonymous(), verb, Requested::Unrouted(path))
         };

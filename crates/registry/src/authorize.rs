@@ -3,9 +3,9 @@
 //! The API server authorizes every request once, before it is routed to an answer. The registry
 //! authorizes the further actions of a request: an apply or a PUT that creates, a role that grants
 //! rights, a binding that refers to such a role.
-use crate::attributes::Attributes;
 use crate::figures::{Authorizers, Decided, Family, Figures};
 use crate::identity::Identity;
+use crate::routed::Attributes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use setpoint_object::users::{MASTERS, UNAUTHENTICATED};
@@ -362,9 +362,10 @@ pub fn is_health(path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attributes::{Requested, ResourcePath};
+    use crate::attributes::ResourcePath;
     use crate::figures::Series;
     use crate::identity::Identity;
+    use crate::routed::Requested;
     use crate::verb::Verb;
 
     #[derive(Debug)]

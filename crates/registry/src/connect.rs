@@ -1,37 +1,64 @@
 //! Subresources that are streams to another server: a node agent, an aggregated server.
-use crate::attributes::Target;
+use crate::routed::Target;
 use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_object::field::quote;
 use setpoint_object::{ApiError, Reason};
 use std::net::IpAddr;
 
-/// The name of the object of a target. That of a proxied one may be between a scheme and a port:
-/// `http:web:80`, `web:metrics`.
+/// The name of a proxied pod, Service or node in a path: `[scheme:]name[:port]`, as `https:web:443`
+/// and `web:metrics`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProxyName<'a> {
+    /// Whether the peer is reached by TLS: the scheme is `https`.
+    pub is_secure: bool,
+    /// The name of the object; not empty.
+    pub name: &'a str,
+    /// The number or the name of a port; empty: the usual one.
+    pub port: &'a str,
+}
+impl<'a> ProxyName<'a> {
+    /// Splits a name; `None` if it is empty, or has another scheme or more parts. A scheme needs a
+    /// port, which may be empty: `https:web:`.
+    pub fn parse(text: &'a str) -> Option<Self> {
+        let parts: Vec<&str> = text.splitn(4, ':').collect();
+        let (scheme, name, port) = match parts[..] {
+            [name] => ("", name, ""),
+            [name, port] => ("", name, port),
+            [scheme @ ("" | "http" | "https"), name, port] => (scheme, name, port),
+            _ => return None,
+        };
+        (!name.is_empty()).then_some(Self { is_secure: scheme == "https", name, port })
+    }
+    /// The name of a proxied target.
+    ///
+    /// # Errors
+    ///
+    /// 400 for a name that cannot be split.
+    pub fn of(target: &'a Target) -> Result<Self, ApiError> {
+        Self::parse(&target.name).ok_or_else(|| {
+            let kind = &target.resource.singular;
+            ApiError::bad_request(format!("invalid {kind} request {}", quote(&target.name)))
+        })
+    }
+}
+/// The name of the object of a target.
 ///
 /// # Errors
 ///
-/// 400 for other names with colons.
+/// As [`ProxyName::of`] if it is proxied.
 pub(crate) fn object_name(target: &Target) -> Result<&str, ApiError> {
-    if target.subresource != Some(Subresource::Proxy) {
-        return Ok(&target.name);
-    }
-    let parts: Vec<&str> = target.name.splitn(4, ':').collect();
-    match parts[..] {
-        [name] | [name, _] | ["" | "http" | "https", name, _] if !name.is_empty() => Ok(name),
-        _ => {
-            let kind = target.resource.singular.as_ref();
-            Err(ApiError::bad_request(format!("invalid {kind} request {}", quote(&target.name))))
-        }
+    match &target.subresource {
+        Some(Subresource::Proxy) => ProxyName::of(target).map(|proxied| proxied.name),
+        _ => Ok(&target.name),
     }
 }
 /// Whether a target may be without an object: a Service that is proxied without the number of a
 /// port is found by its endpoints alone.
 pub(crate) fn is_optional(target: &Target) -> bool {
-    let port = target.name.split(':').next_back().filter(|_| target.name.contains(':'));
     target.subresource == Some(Subresource::Proxy)
         && &*target.resource.resource == "services"
-        && port.is_none_or(|port| port.parse::<i64>().is_err())
+        && ProxyName::of(target).is_ok_and(|proxied| proxied.port.parse::<i64>().is_err())
 }
 /// Whether a target is a stream to another server.
 pub(crate) fn is_connected(target: &Target) -> bool {
@@ -75,6 +102,26 @@ pub fn is_reachable(address: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_proxies_are_split_into_scheme_name_and_port() {
+        for (text, is_secure, name, port) in [
+            ("web", false, "web", ""),
+            ("web:", false, "web", ""),
+            ("web:80", false, "web", "80"),
+            ("http:metrics", false, "http", "metrics"),
+            (":web:80", false, "web", "80"),
+            ("http:web:80", false, "web", "80"),
+            ("https:web:", true, "web", ""),
+            ("https:web:tls", true, "web", "tls"),
+        ] {
+            assert_eq!(ProxyName::parse(text), Some(ProxyName { is_secure, name, port }), "{text}");
+        }
+        for text in ["", ":80", "::80", "https::80", "ftp:web:80", "HTTPS:web:80", "http:web:80:1"]
+        {
+            assert_eq!(ProxyName::parse(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn a_pod_is_proxied_at_an_address_that_others_reach() {

@@ -37,8 +37,8 @@ mod serve;
 
 pub use row::compare_versions;
 
-use crate::attributes::{Attributes, Target};
 use crate::request::{Body, Format, PatchType, WriteOptions};
+use crate::routed::{Attributes, Target};
 use crate::shared::Registry;
 use crate::subresource::Subresource;
 use crate::verb::Verb;

@@ -56,6 +56,7 @@ mod resource;
 mod resources;
 mod rows;
 mod scheduling;
+mod status_rule;
 mod storage;
 mod template;
 #[cfg(test)]
@@ -69,6 +70,7 @@ pub use check::*;
 pub use compiled::CompiledKind;
 pub use fill::Fill;
 pub use rows::of;
+pub use status_rule::{StatusMeta, StatusRule};
 pub(crate) use {format::canonical_ip, template::toleration_errors};
 
 pub(crate) use apiextensions::custom_resource_definition::CLEANUP_FINALIZER;
@@ -97,53 +99,6 @@ pub enum NameRule {
     Address,
     /// Any name that any object may have.
     Any,
-}
-
-/// The parts of a request that a write through `/status` changes besides `status`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StatusMeta {
-    /// Everything but `spec`.
-    All,
-    /// All metadata but the labels.
-    ButLabels,
-    /// All metadata except owner references and the deletion timestamp.
-    Pod,
-    /// All metadata except labels, annotations, finalizers, owner references, the generation and
-    /// the deletion timestamp.
-    Identity,
-    /// Nothing: metadata stays as stored, except managedFields.
-    Nothing,
-}
-
-/// A kind with a status subresource.
-#[derive(Debug, Clone, Copy)]
-pub struct StatusRule {
-    /// What `/status` changes besides `status`.
-    pub meta: StatusMeta,
-    /// `status` of a new object, as JSON; empty: the client's status is removed.
-    pub initial: &'static str,
-    /// A new object keeps the status that the client sent; only what it lacks is initial.
-    pub keeps_new: bool,
-    /// Members that are not owned through `/status`: `spec`, `metadata/labels`.
-    pub resets: &'static [&'static str],
-    /// How the metadata is checked, besides once as that of any object. Each check reports.
-    pub checks: MetadataChecks,
-}
-impl StatusRule {
-    /// Custom resources: `/status` does not change metadata, and a new object has no status.
-    pub const CUSTOM: Self = Self::new(StatusMeta::Nothing, "");
-    /// A rule of a built-in kind.
-    pub const fn new(meta: StatusMeta, initial: &'static str) -> Self {
-        let resets: &[&str] = match meta {
-            StatusMeta::Identity | StatusMeta::Nothing => &["metadata", "spec"],
-            StatusMeta::All => &["spec"],
-            StatusMeta::ButLabels => &["spec", "metadata/labels"],
-            StatusMeta::Pod => &["spec", "metadata/deletionTimestamp", "metadata/ownerReferences"],
-        };
-        let checks = MetadataChecks::before(&[MetadataCheck::Change]);
-        Self { meta, initial, keeps_new: false, resets, checks }
-    }
 }
 
 /// The inputs of a write step besides the object.
@@ -376,7 +331,8 @@ pub struct Kind {
     /// Members of features that are off by default in kube-apiserver: they are dropped unless the
     /// stored object has them. Paths as `spec.items[].name`, with `*` for any key.
     pub disabled: &'static [&'static str],
-    /// Where the spec of its pods is, whose members may be disabled, too; empty: nowhere.
+    /// Where the spec of its pods is, as `spec.template.spec`; empty: it has no pods. Its members
+    /// may be disabled, too, and the Pod Security Standards apply to it.
     pub pod_spec: &'static str,
     /// POSTs with an action: the subresource, empty for the main endpoint, and its action.
     pub actions: &'static [(&'static str, Action)],
@@ -395,7 +351,7 @@ pub struct Kind {
     /// Deletion is graceful: it has a grace period (Pod).
     pub graceful: bool,
     /// The first DELETE only marks the object as terminating, with this function (Namespace,
-    /// CustomResourceDefinition).
+    /// CustomResourceDefinition). Admission sees its uid in the options of a DELETE.
     pub begin_termination: Option<fn(&Context<'_>, &mut Value)>,
     /// `spec.finalizers` keep an object, as `metadata.finalizers` do (Namespace).
     pub finalizers_in_spec: bool,

@@ -35,7 +35,7 @@
 
 mod admission;
 mod allocate;
-mod attributes;
+pub mod attributes;
 mod authorize;
 mod bootstrap;
 mod cache;
@@ -56,6 +56,7 @@ mod rbac;
 mod read;
 pub mod registry;
 pub mod request;
+mod routed;
 mod runtime_config;
 mod scale;
 mod service_account;
@@ -81,16 +82,14 @@ pub use admission::{
     Operation, Review,
 };
 pub use allocate::{NodePorts, NodePortsError, ServiceNetworkError, ServiceNetworks};
-pub use attributes::{
-    AUDIT_ANNOTATIONS_MAX, Attributes, Notes, Requested, ResourcePath, Target, WARNINGS_MAX,
-};
+pub use attributes::{AUDIT_ANNOTATIONS_MAX, Notes, ResourcePath, WARNINGS_MAX};
 pub use authorize::{AllowAuthenticated, AlwaysDeny, Authorizer, Decision, forbidden, is_health};
 pub use cache::{
     ChangeSignal, MAILBOX_BYTES_MAX, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges,
     StoredObject, VIEW_BYTES_MAX,
 };
 pub use catalog::{Catalog, Resource, Routes, SchemaLanguage, SubresourceRow};
-pub use connect::is_reachable;
+pub use connect::{ProxyName, is_reachable};
 pub use conversion::{Conversion, ConversionError, ConversionProvider, ConversionRequest};
 pub use crd::compare_versions;
 pub use identity::{Identity, Impersonator};
@@ -102,6 +101,7 @@ pub use registry::{
     WeakRegistry,
 };
 pub use request::*;
+pub use routed::{Attributes, Requested, Target};
 pub use runtime_config::{RuntimeConfig, RuntimeConfigError};
 pub use service_account::{DEFAULT_ISSUER, LEGACY_ISSUER, ServiceAccountTokens};
 pub use setpoint_jwt as jwt;

@@ -22,12 +22,12 @@
 mod graph;
 mod references;
 
-use crate::attributes::Attributes;
 use crate::authorize::{Authorizer, Decision};
 use crate::cache::ObjectChange;
 use crate::fifo_watch::FifoWatch;
 use crate::identity::Identity;
 use crate::rbac;
+use crate::routed::Attributes;
 use crate::shared::Registry;
 use crate::stored::tree;
 use crate::subresource::Subresource;

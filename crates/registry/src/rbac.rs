@@ -15,7 +15,6 @@
 //! The roles of the start are read once per process. All control planes share their index until
 //! they have other roles, and an object that the registry has written at its start
 //! ([`Registry::is_of_start`]) is not read again.
-use crate::attributes::{Attributes, Target};
 use crate::authorize::{Authorizer, Decision};
 use crate::bootstrap::objects;
 use crate::bootstrap::template::{Template, create_missing};
@@ -24,6 +23,7 @@ use crate::catalog::Resource;
 use crate::fifo_watch::FifoWatch;
 use crate::identity::Identity;
 use crate::request::{Body, DeleteOptions, Format, WriteOptions};
+use crate::routed::{Attributes, Target};
 use crate::shared::Registry;
 use crate::stored::tree;
 use crate::subresource::Subresource;

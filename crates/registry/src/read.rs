@@ -23,11 +23,11 @@ pub use listed::{List, Listed};
 pub(crate) use options::{Fresh, WatchStart};
 pub(crate) use scope::Scope;
 
-use crate::attributes::Attributes;
 use crate::connect::{is_connected, no_agent, object_name};
 use crate::conversion::ObjectVersion;
 use crate::convert;
 use crate::request::*;
+use crate::routed::Attributes;
 use crate::scale::scale_of;
 use crate::shared::Registry;
 use crate::stored::{NOT_ENCRYPTING, read_error, unreadable};

@@ -6,7 +6,6 @@ mod figures;
 
 use crate::admission::{self, Objects};
 use crate::allocate::{Allocator, ServiceNetworks};
-use crate::attributes::Attributes;
 use crate::authorize;
 use crate::cache::{self, StoredObject};
 use crate::catalog::{Catalog, Resource};
@@ -14,6 +13,7 @@ use crate::conversion::{ConversionProvider, ConvertedBytes, Converter};
 use crate::fifo_watch::FifoWatch;
 use crate::figures::Figures;
 use crate::origins::Origins;
+use crate::routed::Attributes;
 use crate::service_account::ServiceAccountTokens;
 use crate::shared_objects::SharedObjects;
 use crate::stored::{NOT_ENCRYPTING, store_error};

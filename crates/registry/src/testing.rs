@@ -1,6 +1,6 @@
 //! A registry over a memory store. Tests write stored objects directly, without the write path.
-use crate::attributes::{Attributes, Target};
 use crate::request::ListOptions;
+use crate::routed::{Attributes, Target};
 use crate::shared::{Inner, Registry};
 use crate::verb::Verb;
 use crate::watch::{EventKind, WatchStream};

@@ -4,12 +4,12 @@
 //! more for each kind that a policy names, with the kind's schema, and writes what it finds to
 //! `status.typeChecking`. `status.observedGeneration` says that it is done. Nothing depends on the
 //! result: it is for the author of the policy.
-use crate::attributes::{Attributes, Target};
 use crate::cache::ChangeSignal;
 use crate::catalog::{Catalog, Resource};
 use crate::kind::admissionregistration::expression::{Environment, Wanted};
 use crate::kind::{list, text};
 use crate::request::{Body, Format, WriteOptions};
+use crate::routed::{Attributes, Target};
 use crate::shared::Registry;
 use crate::stored::tree;
 use crate::subresource::Subresource;

@@ -26,9 +26,9 @@ mod tests;
 pub use crate::cache::{Event, EventKind};
 pub use stream::WatchStream;
 
-use crate::attributes::Attributes;
 use crate::read::{Scope, WatchStart};
 use crate::request::ListOptions;
+use crate::routed::Attributes;
 use crate::shared::Registry;
 use setpoint_object::ApiError;
 

@@ -44,10 +44,10 @@ mod token;
 mod update;
 mod version;
 
-use crate::attributes::{Attributes, Target};
 use crate::catalog::Resource;
 use crate::read::List;
 use crate::request::*;
+use crate::routed::{Attributes, Target};
 use crate::shared::{Inner, Registry};
 pub(crate) use collection::several_deletes;
 use execute::{Connect, Create, Delete, Inline, Patch, Update};

@@ -2,12 +2,12 @@
 
 use crate::{
     connection::{CallError, Connection},
-    grpc::frame,
     options::EtcdOptions,
     proto::{AuthenticateAnswer, AuthenticateCall, path},
 };
 use http::HeaderValue;
 use parking_lot::Mutex;
+use setpoint_grpc::frame;
 use std::sync::atomic::AtomicBool;
 use tokio::sync::Semaphore;
 

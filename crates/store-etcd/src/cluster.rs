@@ -19,7 +19,6 @@ use crate::{
     endpoint::Endpoint,
     error::EtcdError,
     failure::{Refusal, Verdict, is_unauthorized, refusal, verdict},
-    grpc::{self, Answers, GrpcError, frame},
     keys::Namespace,
     options::EtcdOptions,
     proto::{RangeAnswer, RangeCall, path},
@@ -28,10 +27,10 @@ use crate::{
 };
 use bytes::Bytes;
 use futures::stream::{FuturesUnordered, StreamExt};
-use h2::SendStream;
 use http::HeaderValue;
 use parking_lot::Mutex;
 use prost::Message;
+use setpoint_grpc::{Call, GrpcError, frame};
 use setpoint_store::StoreError;
 use std::{
     sync::{
@@ -359,7 +358,6 @@ impl Cluster {
         let why = format!("{address}: {}", describe(&error));
         let verdict = match &error {
             CallError::NotSent(_) => Verdict::Elsewhere,
-            CallError::Silent => Verdict::Unsure,
             CallError::Grpc(error) => verdict(error),
         };
         debug_assert!(sent.load(Ordering::Acquire) || verdict == Verdict::Elsewhere, "{error:?}");
@@ -402,15 +400,14 @@ impl Cluster {
     ) -> Result<Stream, CallError> {
         let token = self.auth.token(connection, &self.options).await?;
         let opened = connection.open(path, token.as_ref()).await;
-        let (send, answers) = opened.map_err(|NotSent(why)| CallError::NotSent(why))?;
-        Ok(Stream { send, answers, token })
+        let call = opened.map_err(|NotSent(why)| CallError::NotSent(why))?;
+        Ok(Stream { call, token })
     }
 }
 
 /// A bidirectional stream. Dropping it ends both directions.
 pub(crate) struct Stream {
-    send: SendStream<Bytes>,
-    answers: Answers,
+    call: Call,
     /// The token it was opened with.
     pub(crate) token: Option<HeaderValue>,
 }
@@ -418,12 +415,12 @@ pub(crate) struct Stream {
 impl Stream {
     /// Sends a request.
     pub(crate) fn send(&mut self, question: &impl Message) -> Result<(), GrpcError> {
-        self.send.send_data(frame(question), false).map_err(GrpcError::lost)
+        self.call.send(frame(question), false)
     }
 
     /// The next response; `None` when the member ended the stream. Cancel safe.
     pub(crate) async fn next<A: Message + Default>(&mut self) -> Result<Option<A>, GrpcError> {
-        self.answers.next().await?.map(grpc::decode).transpose()
+        self.call.next().await
     }
 }
 
@@ -440,7 +437,6 @@ enum Attempt<A> {
 pub(crate) fn describe(error: &CallError) -> String {
     match error {
         CallError::NotSent(why) => why.clone(),
-        CallError::Silent => "no answer in time".into(),
         CallError::Grpc(error) => error.to_string(),
     }
 }

@@ -1,17 +1,12 @@
 //! A connection to one member: TCP, TLS, HTTP/2, and pings that detect a dead peer.
 
-use crate::{
-    endpoint::Endpoint,
-    grpc::{self, Answers, GrpcError, Step},
-    options::EtcdOptions,
-    tasks::Tasks,
-    tls,
-};
+use crate::{endpoint::Endpoint, options::EtcdOptions, tasks::Tasks, tls};
 use bytes::Bytes;
-use h2::{Ping, PingPong, SendStream, client::SendRequest};
-use http::{HeaderValue, Method, Request, Version};
+use h2::{Ping, PingPong, client::SendRequest};
+use http::HeaderValue;
 use parking_lot::Mutex;
 use prost::Message;
+use setpoint_grpc::{Call, GrpcError, request};
 use std::{
     sync::{
         Arc,
@@ -30,6 +25,10 @@ use tokio::{
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 /// Flow-control window of all streams of a connection.
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+
+/// Maximum size of a response message. A page of a range may be large, but a broken server's length
+/// must not be trusted.
+const ANSWER_BYTES_MAX: usize = 1 << 30;
 
 /// A handle of a connection, which closes when the last handle and the last stream are dropped.
 #[derive(Clone)]
@@ -131,24 +130,16 @@ impl Connection {
         &self,
         path: &'static str,
         token: Option<&HeaderValue>,
-    ) -> Result<(SendStream<Bytes>, Answers), NotSent> {
-        let not_sent = |error: h2::Error| NotSent(format!("{}: {error}", self.target.text));
-        let mut send = self.send.clone().ready().await.map_err(not_sent)?;
+    ) -> Result<Call, NotSent> {
         let scheme = if self.target.is_tls { "https" } else { "http" };
-        let mut request = Request::builder()
-            .method(Method::POST)
-            .version(Version::HTTP_2)
-            .uri(format!("{scheme}://{}{path}", self.target.authority))
-            .header("content-type", "application/grpc")
-            .header("te", "trailers")
+        let mut request = request(scheme, &self.target.authority, path)
             // Makes a member without a leader fail at once.
             .header("hasleader", "true");
         if let Some(token) = token {
             request = request.header("token", token);
         }
-        let request = request.body(()).map_err(|error| NotSent(error.to_string()))?;
-        let (response, stream) = send.send_request(request, false).map_err(not_sent)?;
-        Ok((stream, Answers::new(response)))
+        let opened = Call::open(self.send.clone(), request, ANSWER_BYTES_MAX).await;
+        opened.map_err(|error| NotSent(format!("{}: {error}", self.target.text)))
     }
 
     /// One request, one response. `sent` becomes true before anything can reach the member.
@@ -162,38 +153,12 @@ impl Connection {
         silence: Duration,
     ) -> Result<A, CallError> {
         let opened = timeout(silence, self.open(path, token)).await;
-        let (mut stream, mut answers) = match opened {
+        let call = match opened {
             Ok(opened) => opened.map_err(|NotSent(why)| CallError::NotSent(why))?,
             Err(_) => return Err(CallError::NotSent("the connection accepts no request".into())),
         };
         sent.store(true, Ordering::Release);
-        stream
-            .send_data(question, true)
-            .map_err(|error| CallError::Grpc(GrpcError::lost(error)))?;
-        let answer = match within(silence, &mut answers).await? {
-            Some(message) => grpc::decode(message).map_err(CallError::Grpc)?,
-            None => {
-                return Err(CallError::Grpc(GrpcError::Malformed("there is no message".into())));
-            }
-        };
-        // The status comes after the message, and may still be an error.
-        match within(silence, &mut answers).await? {
-            None => Ok(answer),
-            Some(_) => Err(CallError::Grpc(GrpcError::Malformed("there are two messages".into()))),
-        }
-    }
-}
-
-/// The next message, as long as bytes keep coming.
-async fn within(silence: Duration, answers: &mut Answers) -> Result<Option<Bytes>, CallError> {
-    loop {
-        match timeout(silence, answers.step()).await {
-            Ok(Ok(Step::Message(message))) => return Ok(Some(message)),
-            Ok(Ok(Step::Bytes)) => {}
-            Ok(Ok(Step::End)) => return Ok(None),
-            Ok(Err(error)) => return Err(CallError::Grpc(error)),
-            Err(_) => return Err(CallError::Silent),
-        }
+        call.unary(question, silence).await.map_err(CallError::Grpc)
     }
 }
 
@@ -202,9 +167,7 @@ async fn within(silence: Duration, answers: &mut Answers) -> Result<Option<Bytes
 pub(crate) enum CallError {
     /// Nothing reached the member.
     NotSent(String),
-    /// Sent, but no response in time.
-    Silent,
-    /// Sent, but the connection broke or the member returned an error.
+    /// Sent, but no response came in time, the connection broke or the member returned an error.
     Grpc(GrpcError),
 }
 

@@ -3,7 +3,7 @@
 //! etcd's errors have no machine-readable reason. Its own client also compares their texts
 //! (`api/v3rpc/rpctypes/error.go`).
 
-use crate::grpc::{GrpcError, code};
+use setpoint_grpc::{Code, GrpcError, Status};
 
 /// How to continue after a failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,9 +36,9 @@ pub(crate) enum Refusal {
 /// Classifies an error.
 pub(crate) fn verdict(error: &GrpcError) -> Verdict {
     let (code, message) = match error {
-        GrpcError::Status { code, message } => (code, message),
+        GrpcError::Status(Status { code, text }) => (*code, text),
         GrpcError::NotProcessed(_) => return Verdict::Elsewhere,
-        GrpcError::Lost(_) | GrpcError::Malformed(_) => return Verdict::Unsure,
+        _ => return Verdict::Unsure,
     };
     if message.contains("invalid auth token") || message.contains("revision of auth store is old") {
         return Verdict::Token;
@@ -50,24 +50,24 @@ pub(crate) fn verdict(error: &GrpcError) -> Verdict {
     if did_nothing.iter().any(|text| message.contains(text)) {
         return Verdict::Elsewhere;
     }
-    match *code {
-        code::RESOURCE_EXHAUSTED if message.contains("too many requests") => Verdict::Later,
-        code::UNAUTHENTICATED => Verdict::Token,
-        code::INVALID_ARGUMENT
-        | code::NOT_FOUND
-        | code::ALREADY_EXISTS
-        | code::PERMISSION_DENIED
-        | code::RESOURCE_EXHAUSTED
-        | code::FAILED_PRECONDITION
-        | code::OUT_OF_RANGE
-        | code::UNIMPLEMENTED => Verdict::Final,
+    match code {
+        Code::RESOURCE_EXHAUSTED if message.contains("too many requests") => Verdict::Later,
+        Code::UNAUTHENTICATED => Verdict::Token,
+        Code::INVALID_ARGUMENT
+        | Code::NOT_FOUND
+        | Code::ALREADY_EXISTS
+        | Code::PERMISSION_DENIED
+        | Code::RESOURCE_EXHAUSTED
+        | Code::FAILED_PRECONDITION
+        | Code::OUT_OF_RANGE
+        | Code::UNIMPLEMENTED => Verdict::Final,
         _ => Verdict::Unsure,
     }
 }
 
 /// Classifies a final refusal.
 pub(crate) fn refusal(error: &GrpcError) -> Refusal {
-    let GrpcError::Status { code, message } = error else { return Refusal::Other };
+    let GrpcError::Status(Status { code, text: message }) = error else { return Refusal::Other };
     let contains = |text: &str| message.contains(text);
     if contains("required revision has been compacted") {
         Refusal::Compacted
@@ -79,7 +79,7 @@ pub(crate) fn refusal(error: &GrpcError) -> Refusal {
         Refusal::Full
     } else if contains("requested lease not found") {
         Refusal::LeaseGone
-    } else if *code == code::PERMISSION_DENIED
+    } else if *code == Code::PERMISSION_DENIED
         || contains("permission denied")
         || contains("authentication failed")
     {
@@ -91,8 +91,8 @@ pub(crate) fn refusal(error: &GrpcError) -> Refusal {
 
 /// Whether the user may not make this call.
 pub(crate) fn is_unauthorized(error: &GrpcError) -> bool {
-    let GrpcError::Status { code, message } = error else { return false };
-    *code == code::PERMISSION_DENIED
+    let GrpcError::Status(Status { code, text: message }) = error else { return false };
+    *code == Code::PERMISSION_DENIED
         || message.contains("user name is empty")
         || verdict(error) == Verdict::Token
 }
@@ -100,9 +100,10 @@ pub(crate) fn is_unauthorized(error: &GrpcError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use setpoint_grpc::Malformed;
 
     fn status(code: u32, message: &str) -> GrpcError {
-        GrpcError::Status { code, message: message.into() }
+        GrpcError::Status(Status::new(Code(code), message))
     }
 
     /// Codes and texts from etcd's `rpctypes/error.go`.
@@ -136,7 +137,7 @@ mod tests {
             assert_eq!(verdict(&status(code, message)), expected, "{message}");
         }
         assert_eq!(verdict(&GrpcError::Lost("x".into())), Verdict::Unsure);
-        assert_eq!(verdict(&GrpcError::Malformed("x".into())), Verdict::Unsure);
+        assert_eq!(verdict(&Malformed::NoStatus.into()), Verdict::Unsure);
     }
 
     #[test]

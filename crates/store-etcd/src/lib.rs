@@ -33,9 +33,10 @@
 //! `src/feed.rs` explains how feeds stay complete and when progress is reliable; `src/cluster.rs`
 //! explains which member a call goes to.
 //!
-//! The client uses HTTP/2 (`h2`) directly and no gRPC framework, for two reasons. Whether a request
-//! was sent decides between `Unknown` and `Unavailable`. And every task is owned by the store and
-//! ends with it. Messages are `prost` derives, so that `protoc` is not needed.
+//! The client uses HTTP/2 (`h2`) and the small crate `setpoint_grpc`, no framework, for two
+//! reasons. Whether a request was sent decides between `Unknown` and `Unavailable`. And every task
+//! is owned by the store and ends with it. Messages are `prost` derives, so that `protoc` is not
+//! needed.
 //!
 //! Reads leave a member that hangs after [`EtcdOptions::attempt_timeout`], feeds within seconds
 //! ([`IDLE_PROGRESS_PERIOD`], [`PATIENCE_MIN`]). A commit that was sent to it waits for its
@@ -76,7 +77,6 @@ mod failure;
 #[cfg(test)]
 mod fake;
 mod feed;
-mod grpc;
 mod keys;
 mod lease;
 mod options;

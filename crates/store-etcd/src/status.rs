@@ -5,11 +5,11 @@ use crate::{
     connection::{CallError, Connection, NotSent},
     error::EtcdError,
     failure::{Verdict, verdict},
-    grpc::frame,
     proto::{StatusAnswer, StatusCall, path},
 };
 use futures::future::join_all;
 use http::HeaderValue;
+use setpoint_grpc::frame;
 use std::{
     sync::{Arc, atomic::AtomicBool},
     time::Duration,

@@ -81,3 +81,38 @@ fn compatibility_names_every_group_version() {
         versions.iter().filter(|version| !page.contains(&format!("`{version}`"))).collect();
     assert!(missing.is_empty(), "docs/compatibility.md does not name {missing:?}");
 }
+
+/// The docs' pages contain the compiled files unchanged.
+#[test]
+fn pages_contain_the_compiled_files() {
+    let docs = root().join("docs");
+    for (page, files) in [
+        ("side-by-side", &["website_controller.go", "kube_rs.rs", "setpoint.rs"][..]),
+        ("testing", &["copier.rs"]),
+    ] {
+        let text = std::fs::read_to_string(docs.join(page).with_extension("md")).unwrap();
+        for file in files {
+            let shown = std::fs::read_to_string(docs.join(page).join(file)).unwrap();
+            assert!(text.contains(&shown), "docs/{page}.md does not show {file} as it is");
+        }
+    }
+}
+
+/// The getting-started page contains the files that are compiled and run, and names their
+/// dependencies.
+#[test]
+fn getting_started_contains_the_compiled_files() {
+    let page = std::fs::read_to_string(root().join("docs/getting-started.md")).unwrap();
+    let example = root().join("examples/website");
+    for file in ["src/lib.rs", "src/main.rs", "tests/website.rs", "website.json"] {
+        let shown = std::fs::read_to_string(example.join(file)).unwrap();
+        assert!(page.contains(&shown), "docs/getting-started.md does not show {file} as it is");
+    }
+    let manifest = std::fs::read_to_string(example.join("Cargo.toml")).unwrap();
+    let dependencies = manifest.split_once("\n[dependencies]\n").unwrap().1;
+    let packages = dependencies.lines().filter_map(|line| line.split([' ', '.']).next());
+    for package in packages.filter(|package| !package.is_empty() && !package.starts_with('[')) {
+        let line = format!("\n{package} = ");
+        assert!(page.contains(&line), "docs/getting-started.md does not depend on {package}");
+    }
+}

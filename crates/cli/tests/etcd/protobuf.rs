@@ -11,6 +11,7 @@ use kube_client::api::{WatchEvent, WatchParams};
 use network::api::CRD_YAML;
 use serde_json::{Value, json};
 use setpoint::encryption::{EncryptedStore, EncryptionConfig, NonceSource};
+use setpoint::object::time::Clock;
 use setpoint::store::{At, Op, Store, Txn};
 use setpoint_store_etcd::testing::Cluster;
 use std::ffi::OsStr;
@@ -211,7 +212,7 @@ resources:
     let etcd = cluster.store().await;
     let config = EncryptionConfig::parse(CONFIG.as_bytes()).unwrap();
     let nonces = NonceSource::new(|bytes| getrandom::fill(bytes).map_err(std::io::Error::from));
-    let sealing = EncryptedStore::new(Arc::new(etcd.clone()), config, nonces);
+    let sealing = EncryptedStore::new(Arc::new(etcd.clone()), config, nonces, Clock::wall());
     for (key, _, object) in objects() {
         put(&sealing, key, packed(&object)).await;
     }

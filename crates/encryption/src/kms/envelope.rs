@@ -195,7 +195,12 @@ pub(crate) fn hashed(text: &str) -> String {
 }
 
 /// What encrypts values.
-pub(crate) enum Dek {
+pub(crate) struct Dek {
+    secret: Secret,
+    key_id_hash: String,
+}
+
+enum Secret {
     /// A seed, from which each value's key is derived.
     Seed(Zeroizing<Vec<u8>>),
     /// A key.
@@ -205,36 +210,41 @@ pub(crate) enum Dek {
 /// Omits the secret.
 impl std::fmt::Debug for Dek {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Seed(_) => "Seed",
-            Self::Key(_) => "Key",
-        })
+        f.debug_struct("Dek").field("key_id_hash", &self.key_id_hash).finish_non_exhaustive()
     }
 }
 
 impl Dek {
-    /// From the plaintext of a source.
-    pub(crate) fn new(source_type: i32, plaintext: Zeroizing<Vec<u8>>) -> Result<Self, KmsError> {
+    /// From the plaintext of a source, which the key with this id has encrypted.
+    pub(crate) fn new(
+        source_type: i32,
+        plaintext: Zeroizing<Vec<u8>>,
+        key_id: &str,
+    ) -> Result<Self, KmsError> {
         let n = plaintext.len();
         if n > PLAINTEXT_BYTES_MAX {
             return Err(KmsError::SeedBytes(n));
         }
-        match source_type {
-            AES_GCM_KEY => Cipher::new(Kind::AesGcm, &plaintext).map(Self::Key),
-            _ => (n >= SEED_BYTES).then_some(Self::Seed(plaintext)),
-        }
-        .ok_or(if source_type == AES_GCM_KEY {
-            KmsError::KeyBytes(n)
-        } else {
-            KmsError::SeedBytes(n)
-        })
+        let secret = match source_type {
+            AES_GCM_KEY => {
+                Secret::Key(Cipher::new(Kind::AesGcm, &plaintext).ok_or(KmsError::KeyBytes(n))?)
+            }
+            _ if n < SEED_BYTES => return Err(KmsError::SeedBytes(n)),
+            _ => Secret::Seed(plaintext),
+        };
+        Ok(Self { secret, key_id_hash: hashed(key_id) })
+    }
+
+    /// The hash of the id of the plugin's key, under which each value is counted.
+    pub(crate) fn key_id_hash(&self) -> &str {
+        &self.key_id_hash
     }
 
     /// Decrypts the data of an object.
     pub(crate) fn open(&self, data: &[u8], place: &[u8]) -> Result<Vec<u8>, OpenError> {
-        match self {
-            Self::Key(cipher) => cipher.open(data, place),
-            Self::Seed(seed) => {
+        match &self.secret {
+            Secret::Key(cipher) => cipher.open(data, place),
+            Secret::Seed(seed) => {
                 let (info, sealed) = data.split_at_checked(SEED_BYTES).ok_or(OpenError::Short)?;
                 // The seed is long enough.
                 derived(seed, info).ok_or(OpenError::Short)?.open(sealed, place)
@@ -249,9 +259,9 @@ impl Dek {
         place: &[u8],
         nonces: &NonceSource,
     ) -> std::io::Result<Vec<u8>> {
-        match self {
-            Self::Key(cipher) => cipher.seal(&[], value, place, nonces),
-            Self::Seed(seed) => {
+        match &self.secret {
+            Secret::Key(cipher) => cipher.seal(&[], value, place, nonces),
+            Secret::Seed(seed) => {
                 let mut info = [0; SEED_BYTES];
                 nonces.fill(&mut info)?;
                 let cipher = derived(seed, &info);

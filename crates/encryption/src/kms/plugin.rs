@@ -146,7 +146,7 @@ impl Plugin {
         let now = environment.clock.now();
         if now > present.until {
             return Err(KmsError::Expired {
-                key_id_hash: hashed(&present.object.key_id),
+                key_id_hash: present.dek.key_id_hash().to_owned(),
                 expired: present.until.rfc3339(),
                 now: now.rfc3339(),
             });
@@ -154,7 +154,8 @@ impl Plugin {
         let data = present.dek.seal(value, place, &environment.nonces);
         let data = data.map_err(|error| KmsError::Randomness(error.to_string()))?;
         let object = EncryptedObject { encrypted_data: data.into(), ..present.object.clone() };
-        environment.metrics.key_used("to_storage", &self.name, &object.key_id, &environment.clock);
+        let hash = present.dek.key_id_hash();
+        environment.metrics.key_used("to_storage", &self.name, hash, now);
         let mut out = Vec::with_capacity(self.header.len() + object.encoded_len());
         out.extend_from_slice(self.header.as_bytes());
         out.extend_from_slice(&object.encode_to_vec());
@@ -215,6 +216,7 @@ impl Plugin {
         let waited = timeout(self.timeout, self.decrypts.clone().acquire_owned()).await;
         let Ok(Ok(_permit)) = waited else { return Err(KmsError::Decrypt(RpcError::deadline())) };
         let source_type = object.encrypted_dek_source_type;
+        let key_id = object.key_id.clone();
         let question = DecryptRequest {
             ciphertext: object.encrypted_dek_source,
             uid: uid(&environment)?,
@@ -223,7 +225,7 @@ impl Plugin {
         };
         let answer = self.call::<DecryptResponse>(DECRYPT, &question, &environment).await;
         let plaintext = Zeroizing::new(answer.map_err(KmsError::Decrypt)?.plaintext);
-        let dek = Arc::new(Dek::new(source_type, plaintext)?);
+        let dek = Arc::new(Dek::new(source_type, plaintext, &key_id)?);
         let n = self.sources.lock().put(id, dek.clone());
         environment.metrics.sources(&self.name, n);
         Ok(dek)
@@ -300,7 +302,7 @@ impl Plugin {
                 reasons.push(format!("got invalid KMSv2 KeyID hash {hash:?}: {error}"));
             }
             Ok(()) => {
-                environment.metrics.key_reported(&self.name, &status.key_id, &environment.clock);
+                environment.metrics.key_reported(&self.name, &hash, environment.clock.now());
                 reasons.extend(self.rotate(&status.key_id, environment).await.err());
             }
         }
@@ -361,7 +363,9 @@ impl Plugin {
             None => {
                 ("got unexpected nil transformer", String::new(), "0001-01-01T00:00:00Z".to_owned())
             }
-            Some(present) => ("<nil>", hashed(&present.object.key_id), present.until.rfc3339()),
+            Some(present) => {
+                ("<nil>", present.dek.key_id_hash().to_owned(), present.until.rfc3339())
+            }
         };
         Err(format!(
             "failed to rotate DEK uid={uid:?}, useSeed=true, errState={is_missing}, errGen={error}, statusKeyIDHash={:?}, encryptKeyIDHash={:?}, stateKeyIDHash={state_hash:?}, expirationTimestamp={expires}",
@@ -388,7 +392,7 @@ impl Plugin {
             encrypted_dek_source_type: HKDF_SHA256_XNONCE_AES_GCM_SEED,
         };
         check(&object)?;
-        let dek = Arc::new(Dek::new(object.encrypted_dek_source_type, seed)?);
+        let dek = Arc::new(Dek::new(object.encrypted_dek_source_type, seed, &object.key_id)?);
         Ok(Present { dek, id: source_id(&object), object, until: Timestamp(Duration::ZERO) })
     }
 

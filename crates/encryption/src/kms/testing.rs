@@ -1,19 +1,17 @@
 //! A plugin for tests.
 
-use super::hashed;
+use super::envelope::hashed;
 use super::proto::*;
-use super::rpc::frame;
-use bytes::{Bytes, BytesMut};
-use h2::server::SendResponse;
-use h2::{RecvStream, server};
-use http::{HeaderMap, HeaderValue, Request, Response};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use prost::Message as _;
+use setpoint_grpc::testing::{Reply, Script};
+use setpoint_grpc::{Code, Status, frame};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 
 /// A call of the plugin.
@@ -34,7 +32,7 @@ pub enum Answer {
     #[default]
     Right,
     /// A gRPC status and its text.
-    Fail(u32, &'static str),
+    Fail(Code, &'static str),
     /// Never answers.
     Never,
     /// These bytes instead of a gRPC message with its head, and status OK.
@@ -103,7 +101,9 @@ impl KmsPlugin {
 
     fn listen(&mut self) -> io::Result<()> {
         let listener = UnixListener::bind(&self.path)?;
-        self.tasks.spawn(accept(listener, self.state.clone()));
+        let state = self.state.clone();
+        let script = Script::new(move |path, message| state.answer(path, message));
+        self.tasks.spawn(accept(listener, script));
         Ok(())
     }
 
@@ -145,54 +145,33 @@ fn padded(key_id: &str, bytes: &[u8]) -> Vec<u8> {
     bytes.iter().zip(pad.iter().cycle()).map(|(byte, pad)| byte ^ pad).collect()
 }
 
-async fn accept(listener: UnixListener, state: Arc<State>) {
+async fn accept(listener: UnixListener, script: Script) {
     let mut connections = JoinSet::new();
     while let Ok((socket, _)) = listener.accept().await {
-        connections.spawn(serve(socket, state.clone()));
+        connections.spawn(script.clone().serve(socket));
     }
 }
 
-async fn serve(socket: UnixStream, state: Arc<State>) {
-    let Ok(mut connection) = server::handshake(socket).await else { return };
-    let mut calls = JoinSet::new();
-    while let Some(Ok((request, answer))) = connection.accept().await {
-        calls.spawn(call(request, answer, state.clone()));
-    }
-}
-
-async fn call(request: Request<RecvStream>, answer: SendResponse<Bytes>, state: Arc<State>) {
-    let path = request.uri().path().to_owned();
-    let mut body = request.into_body();
-    let mut bytes = BytesMut::new();
-    while let Some(Ok(piece)) = body.data().await {
-        // The connection ends if this fails.
-        let _ = body.flow_control().release_capacity(piece.len());
-        bytes.extend_from_slice(&piece);
-    }
-    let method = match &*path {
-        STATUS => Method::Status,
-        ENCRYPT => Method::Encrypt,
-        DECRYPT => Method::Decrypt,
-        _ => {
-            // Unimplemented. The client may be gone.
-            let _ = respond(answer, Bytes::new(), 12, "unknown method");
-            return;
+impl State {
+    fn answer(&self, path: &str, message: Bytes) -> Reply {
+        let method = match path {
+            STATUS => Method::Status,
+            ENCRYPT => Method::Encrypt,
+            DECRYPT => Method::Decrypt,
+            _ => return Reply::Status(Status::new(Code::UNIMPLEMENTED, "unknown method")),
+        };
+        *self.calls.lock().entry(method).or_default() += 1;
+        let behavior = self.behavior.lock().clone();
+        match behavior.answers.get(&method).cloned().unwrap_or_default() {
+            Answer::Fail(code, text) => Reply::Status(Status::new(code, text)),
+            Answer::Never => Reply::Silence,
+            Answer::Raw(bytes) => Reply::Body(bytes.into(), Status::ok()),
+            Answer::Right => match right(method, message, &behavior) {
+                Ok(frame) => Reply::Body(frame, Status::ok()),
+                Err(text) => Reply::Status(Status::new(Code::INVALID_ARGUMENT, text)),
+            },
         }
-    };
-    *state.calls.lock().entry(method).or_default() += 1;
-    let behavior = state.behavior.lock().clone();
-    let message = bytes.split_off(bytes.len().min(5));
-    // The client may be gone.
-    let _ = match behavior.answers.get(&method).cloned().unwrap_or_default() {
-        Answer::Fail(code, text) => respond(answer, Bytes::new(), code, text),
-        Answer::Never => std::future::pending().await,
-        Answer::Raw(bytes) => respond(answer, bytes.into(), 0, ""),
-        Answer::Right => match right(method, message.freeze(), &behavior) {
-            Ok(message) => respond(answer, message, 0, ""),
-            // Invalid argument.
-            Err(text) => respond(answer, Bytes::new(), 3, text),
-        },
-    };
+    }
 }
 
 fn right(method: Method, message: Bytes, behavior: &Behavior) -> Result<Bytes, &'static str> {
@@ -222,21 +201,4 @@ fn right(method: Method, message: Bytes, behavior: &Behavior) -> Result<Bytes, &
             frame(&DecryptResponse { plaintext: behavior.plaintext.clone().unwrap_or(plaintext) })
         }
     })
-}
-
-fn respond(
-    mut answer: SendResponse<Bytes>,
-    message: Bytes,
-    code: u32,
-    text: &'static str,
-) -> Result<(), h2::Error> {
-    let mut head = Response::new(());
-    let grpc = HeaderValue::from_static("application/grpc");
-    head.headers_mut().insert("content-type", grpc);
-    let mut body = answer.send_response(head, false)?;
-    body.send_data(message, false)?;
-    let mut trailers = HeaderMap::new();
-    trailers.insert("grpc-status", HeaderValue::from(code));
-    trailers.insert("grpc-message", HeaderValue::from_static(text));
-    body.send_trailers(trailers)
 }

@@ -1,5 +1,6 @@
+use super::envelope::hashed;
 use super::proto::EncryptedObject;
-use super::rpc::{ANSWER_BYTES_MAX, frame};
+use super::rpc::ANSWER_BYTES_MAX;
 use super::testing::{Answer, Behavior, KmsPlugin, Method};
 use super::*;
 use crate::cipher::{Cipher, Kind};
@@ -14,6 +15,8 @@ use futures::future::join_all;
 use prost::Message as _;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
+use setpoint_grpc::frame;
+use setpoint_object::time::{Clock, Timestamp};
 use setpoint_store::*;
 use sha2::{Digest as _, Sha256};
 use std::path::PathBuf;
@@ -25,6 +28,11 @@ use tokio_util::sync::CancellationToken;
 
 const SECRET: &str = "/registry/secrets/default/a";
 const NOT_READY: &str = "got unexpected nil transformer";
+
+/// Begins at 2001-09-09T01:46:40Z.
+fn clock() -> Clock {
+    Clock::starting_at(Timestamp::from_secs(1_000_000_000))
+}
 
 /// A plugin, and stores over the same data that use it.
 struct Place {
@@ -56,7 +64,7 @@ impl Place {
     fn store(&self, server: u64) -> EncryptedStore {
         let config = EncryptionConfig::parse(self.text("").as_bytes()).unwrap();
         let nonces = NonceSource::from_rng(StdRng::seed_from_u64(server));
-        EncryptedStore::new(Arc::new(self.inner.clone()), config, nonces)
+        EncryptedStore::new(Arc::new(self.inner.clone()), config, nonces, clock())
     }
 
     /// The same, with a seed.
@@ -105,7 +113,7 @@ async fn store_with_a_plugin_conforms() {
         let config = EncryptionConfig::parse(place.text("").as_bytes()).unwrap();
         let inner: Arc<dyn Store> = Arc::new(MemoryStore::default());
         let nonces = NonceSource::from_rng(StdRng::seed_from_u64(1));
-        let store = EncryptedStore::of_secrets(inner, config, nonces);
+        let store = EncryptedStore::of_secrets(inner, config, nonces, clock());
         store.check_plugins().await.unwrap();
         // The suite lets days pass at once.
         let mut tasks = JoinSet::new();
@@ -257,8 +265,12 @@ async fn plugin_that_stops_ends_writes_after_three_minutes() {
     let refused = try_put(&one, SECRET, "hunter4").await.unwrap_err();
     assert!(matches!(refused, StoreError::Unwritable { .. }), "{refused:?}");
     let text = refused.to_string();
-    let start = format!("encryptedDEKSource with keyID hash {:?} expired at ", hashed("key-1"));
-    assert!(text.starts_with(&start) && text.contains(" (current time is "), "{text}");
+    let start = format!(
+        "encryptedDEKSource with keyID hash {:?} expired at 2001-09-09T01:49:",
+        hashed("key-1")
+    );
+    assert!(text.starts_with(&start), "{text}");
+    assert!(text.contains(" (current time is 2001-09-09T01:50:"), "{text}");
     assert_eq!(get(&one, SECRET).await.unwrap(), "hunter3");
     let asked = Instant::now();
     let failed = get(&one, "/registry/secrets/default/b").await.unwrap_err();
@@ -463,10 +475,12 @@ async fn wrong_seeds_are_refused() {
     let place = Place::new();
     put(&place.ready(1).await, SECRET, "hunter2").await;
     let store = place.ready(2).await;
-    place.plugin.answer(Method::Decrypt, Answer::Fail(9, "the key%20is gone"));
+    place
+        .plugin
+        .answer(Method::Decrypt, Answer::Fail(Code::FAILED_PRECONDITION, "the key is gone: 100 %"));
     assert_eq!(
         get(&store, SECRET).await.unwrap_err(),
-        "failed to decrypt DEK, error: rpc error: code = FailedPrecondition desc = the key is gone"
+        "failed to decrypt DEK, error: rpc error: code = FailedPrecondition desc = the key is gone: 100 %"
     );
 }
 

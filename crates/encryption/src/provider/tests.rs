@@ -1,7 +1,7 @@
 use super::*;
 use crate::metrics::EncryptionMetrics;
 use rand::SeedableRng;
-use setpoint_object::time::Clock;
+use setpoint_object::time::{Clock, Timestamp};
 
 fn key(kind: Kind, name: &str, byte: u8) -> Key {
     Key::new(kind, name, &[byte; 32]).unwrap()
@@ -27,7 +27,8 @@ fn written(by: &Chain) -> Bytes {
 fn read(by: &Chain, stored: &Bytes) -> Result<(Bytes, bool), String> {
     let metrics = EncryptionMetrics::default();
     let mut counts = metrics.of_resource("secrets");
-    let environment = Environment { nonces: nonces(), clock: Clock::wall(), metrics };
+    let clock = Clock::starting_at(Timestamp::from_secs(1));
+    let environment = Environment { nonces: nonces(), clock, metrics };
     let seeds = Seeds::default();
     let opened = by.open(stored, b"place", &seeds, &environment, &mut counts);
     let opened = opened.map_err(|error| error.to_string())?;

@@ -2,6 +2,7 @@ use super::*;
 use crate::config::ConfigError;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
+use setpoint_object::time::Timestamp;
 use std::time::Duration;
 
 const GCM: &str = "aesgcm: {keys: [{name: one, secret: AAECAwQFBgcICQoLDA0ODw==}]}";
@@ -23,8 +24,11 @@ fn config(providers: &[&str]) -> EncryptionConfig {
 fn nonces() -> NonceSource {
     NonceSource::from_rng(StdRng::seed_from_u64(7))
 }
+fn clock() -> Clock {
+    Clock::starting_at(Timestamp::from_secs(1))
+}
 fn over(inner: &MemoryStore, providers: &[&str]) -> EncryptedStore {
-    EncryptedStore::new(Arc::new(inner.clone()), config(providers), nonces())
+    EncryptedStore::new(Arc::new(inner.clone()), config(providers), nonces(), clock())
 }
 async fn put(store: &dyn Store, key: &str, value: &str) -> Revision {
     let ops = vec![Op::Put(key.to_owned().into(), value.to_owned().into())];
@@ -50,7 +54,7 @@ async fn conforms_with_every_cipher() {
     for provider in [GCM, BOX, CBC, PLAIN] {
         conformance::check(async || {
             let inner: Arc<dyn Store> = Arc::new(MemoryStore::default());
-            EncryptedStore::of_secrets(inner, config(&[provider]), nonces())
+            EncryptedStore::of_secrets(inner, config(&[provider]), nonces(), clock())
         })
         .await;
     }
@@ -64,7 +68,7 @@ async fn conforms_over_the_disk_engine() {
         n.set(n.get() + 1);
         let folder = folder.path().join(n.get().to_string());
         let inner = Arc::new(DiskStore::open(folder, DiskOptions::default()).unwrap());
-        EncryptedStore::of_secrets(inner, config(&[GCM]), nonces())
+        EncryptedStore::of_secrets(inner, config(&[GCM]), nonces(), clock())
     })
     .await;
 }
@@ -253,7 +257,7 @@ async fn a_changed_file_is_applied_and_an_invalid_one_is_not() {
     let inner = MemoryStore::default();
     let from = put(&over(&inner, &[TWO]), SECRET, "hunter2").await;
     let config = EncryptionConfig::load(file.path()).unwrap();
-    let store = EncryptedStore::new(Arc::new(inner.clone()), config, nonces());
+    let store = EncryptedStore::new(Arc::new(inner.clone()), config, nonces(), clock());
     let mut reloader = Reloader::new(file.path(), store.clone());
     assert!(matches!(reloader.look().await, Look::Same));
     let mut feed = store.changes("/registry/".into(), Revision(from.0 - 1)).await.unwrap();

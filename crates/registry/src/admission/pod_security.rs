@@ -37,18 +37,6 @@ const PODS_PATIENCE: Duration = Duration::from_secs(1);
 /// Pods that are checked before other tasks run. A check takes some ten microseconds.
 const PODS_PER_POLL: usize = 32;
 
-/// The resources with pods, by group: name, and the path of the template; empty for pods.
-const SUBJECTS: [(&str, &str, &str); 9] = [
-    ("", "pods", ""),
-    ("", "replicationcontrollers", "/spec/template"),
-    ("", "podtemplates", "/template"),
-    ("apps", "replicasets", "/spec/template"),
-    ("apps", "deployments", "/spec/template"),
-    ("apps", "statefulsets", "/spec/template"),
-    ("apps", "daemonsets", "/spec/template"),
-    ("batch", "jobs", "/spec/template"),
-    ("batch", "cronjobs", "/spec/jobTemplate/spec/template"),
-];
 /// Subresources of pods that change nothing that is checked.
 const IGNORED: [&str; 8] =
     ["attach", "binding", "eviction", "exec", "log", "portforward", "proxy", "status"];
@@ -102,12 +90,11 @@ impl Admission for PodSecurity {
         .boxed()
     }
 }
+/// Where the template of the pods is that an object makes, as `spec.template`; empty for pods;
+/// `None` for kinds without pods.
 fn path_of(review: &Review<'_>) -> Option<&'static str> {
-    let row = review.resource;
-    let is_it = |(group, name, _): &&(&str, &str, &str)| {
-        *row.gvk.group == **group && *row.resource == **name
-    };
-    SUBJECTS.iter().find(is_it).map(|(_, _, path)| *path)
+    let spec: &'static str = review.resource.kind.pod_spec;
+    spec.strip_suffix("spec").map(|path| path.trim_end_matches('.'))
 }
 
 impl PodSecurity {
@@ -155,7 +142,10 @@ impl PodSecurity {
         }
         let template = match is_pod {
             true => Some(object),
-            false => object.pointer(path).filter(|template| template.is_object()),
+            false => {
+                let template = object.pointer(&format!("/{}", path.replace('.', "/")));
+                template.filter(|template| template.is_object())
+            }
         };
         let Some(template) = template else { return Ok(()) };
         if is_pod

@@ -1,8 +1,9 @@
 //! Questions of expressions for the authorizer.
 use super::Review;
-use crate::attributes::{Attributes, Requested, ResourcePath};
+use crate::attributes::ResourcePath;
 use crate::authorize::Decision;
 use crate::identity::Identity;
+use crate::routed::{Attributes, Requested};
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use parking_lot::Mutex;

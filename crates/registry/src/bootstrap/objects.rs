@@ -14,8 +14,8 @@
 //! control objects that users have not taken over. Resources whose objects are still those of the
 //! start cost it nothing.
 use super::template::{self, Template, create_missing};
-use crate::attributes::{Attributes, Target};
 use crate::request::{Body, Format, WriteOptions};
+use crate::routed::{Attributes, Target};
 use crate::shared::{Inner, Registry};
 use crate::stored::{store_error, tree};
 use crate::verb::Verb;

@@ -1,10 +1,10 @@
 //! Deletes the objects of a terminating definition before the definition is removed.
 use super::fence::{self, State};
 use super::{Definition, RETRY_PERIOD, loopback, replace, row, write_status};
-use crate::attributes::Target;
 use crate::catalog::Resource;
 use crate::kind::{CLEANUP_FINALIZER, set_condition};
 use crate::request::DeleteOptions;
+use crate::routed::Target;
 use crate::shared::Registry;
 use crate::stored::store_error;
 use crate::verb::Verb;

@@ -1,5 +1,6 @@
 use super::*;
-use crate::attributes::{Requested, ResourcePath};
+use crate::attributes::ResourcePath;
+use crate::routed::Requested;
 use crate::verb::Verb;
 use proptest::collection::vec;
 use proptest::prelude::*;

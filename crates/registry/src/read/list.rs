@@ -2,10 +2,10 @@
 use super::options::ListAt;
 use super::token::Token;
 use super::{Listed, Scope};
-use crate::attributes::Target;
 use crate::cache::{Index, Item, serve};
 use crate::conversion::{CALL_TIMEOUT, CHUNK_BYTES_MAX, ListBytes};
 use crate::request::ListOptions;
+use crate::routed::Target;
 use crate::shared::Inner;
 use crate::stored::read_error;
 use bytes::Bytes;

@@ -1,8 +1,8 @@
 //! The objects that a list or watch covers: a range of keys, and selectors.
-use crate::attributes::Target;
 use crate::cache::{Field, Interest, Item, Term};
 use crate::catalog::Resource;
 use crate::request::ListOptions;
+use crate::routed::Target;
 use crate::shard_selector::{ShardField, ShardSelector};
 use bytes::Bytes;
 use setpoint_object::ApiError;

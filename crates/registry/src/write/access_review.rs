@@ -1,11 +1,12 @@
 //! Reviews: questions to the authorizers and about the user, which are answered and not stored.
 use super::{Write, review_selector};
 use crate::admission::{Operation, Options};
-use crate::attributes::{Attributes, Requested, ResourcePath};
+use crate::attributes::ResourcePath;
 use crate::authorize::Decision;
 use crate::identity::Identity;
 use crate::kind::{Reviewed, text};
 use crate::request::{Body, Object, Written};
+use crate::routed::{Attributes, Requested};
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use serde_json::{Map, Value, json};

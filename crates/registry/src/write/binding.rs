@@ -2,9 +2,9 @@
 use super::Write;
 use super::update::Changed;
 use crate::admission::Operation;
-use crate::attributes::Target;
 use crate::kind::core::pod::actions::{binding_fault, place};
 use crate::request::{Body, Object, Written};
+use crate::routed::Target;
 use crate::stored::tree;
 use crate::subresource::Subresource;
 use serde_json::Value;

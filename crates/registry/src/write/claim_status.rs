@@ -8,9 +8,10 @@
 //!
 //! The user's node is that of the pod that a service account's token is bound to.
 use super::Write;
-use crate::attributes::{Requested, ResourcePath};
+use crate::attributes::ResourcePath;
 use crate::authorize::{Decision, forbidden};
 use crate::kind::{list, text};
+use crate::routed::Requested;
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use serde_json::Value;

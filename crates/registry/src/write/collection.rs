@@ -4,9 +4,9 @@
 //! together: one after the other, 50,000 of them would outlast the request's deadline.
 use super::delete::warn_of_orphans;
 use super::execute::{self, Delete};
-use crate::attributes::{Attributes, Target};
 use crate::read::{List, Listed};
 use crate::request::*;
+use crate::routed::{Attributes, Target};
 use crate::shared::Registry;
 use futures::stream::{FuturesOrdered, StreamExt};
 use setpoint_object::{ApiError, Reason, Skim};

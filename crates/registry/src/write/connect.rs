@@ -1,9 +1,9 @@
 //! Subresources that another server must answer: a node agent or an aggregated server.
 use super::Write;
 use crate::admission::Operation;
-use crate::attributes::Target;
 use crate::connect::{is_connected, is_optional, no_agent, object_name};
 use crate::request::Written;
+use crate::routed::Target;
 use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_object::ApiError;

@@ -6,10 +6,10 @@
 //! has been read, before any work on it; the write then starts over on the other thread.
 use super::Write;
 use super::retry::Attempts;
-use crate::attributes::{Attributes, Target};
 use crate::catalog::Resource;
 use crate::kind::Action;
 use crate::request::{Body, DeleteOptions, Deleted, PatchType, WriteOptions, Written};
+use crate::routed::{Attributes, Target};
 use crate::shared::Registry;
 use serde_json::Value;
 use setpoint_object::ApiError;

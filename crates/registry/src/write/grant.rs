@@ -10,8 +10,8 @@
 //! A changed label counts, because aggregated roles select roles by labels. Changes of owners and
 //! finalizers, which the garbage collector makes, do not count.
 use super::Write;
-use crate::attributes::{Requested, Target};
 use crate::authorize::{Decision, forbidden, holds_everything};
+use crate::routed::{Requested, Target};
 use crate::verb::Verb;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;

@@ -1,8 +1,8 @@
 //! The rules for `metadata` that apply to every kind (spec: api-server §5.3, §5.4, §12).
-use crate::attributes::{Attributes, Target};
 use crate::catalog::Resource;
 use crate::kind::{self, NameRule, validate_annotations, validate_labels};
 use crate::request::check_field_manager;
+use crate::routed::{Attributes, Target};
 use crate::verb::Verb;
 use bytes::Bytes;
 use serde_json::{Map, Value};

@@ -6,8 +6,9 @@
 //! | a policy with a new `paramKind`          | `get` of all objects of the kind             |
 //! | a binding with a new `paramRef` or policy | `get` of the object, `list` for a selector  |
 use super::Write;
-use crate::attributes::{Requested, ResourcePath};
+use crate::attributes::ResourcePath;
 use crate::authorize::Decision;
+use crate::routed::Requested;
 use crate::stored::tree;
 use crate::verb::Verb;
 use serde_json::Value;

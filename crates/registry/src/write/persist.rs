@@ -2,9 +2,9 @@
 //! for the store's errors.
 use super::Write;
 use crate::allocate::Claims;
-use crate::attributes::Target;
 use crate::catalog::Fence;
 use crate::request::Object;
+use crate::routed::Target;
 use crate::stored::store_error;
 use bytes::Bytes;
 use serde_json::Value;

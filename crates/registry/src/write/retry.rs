@@ -11,9 +11,9 @@
 //! it is never retried.
 use super::Write;
 use super::execute::{Inline, WriteRequest};
-use crate::attributes::{Attributes, Target};
 use crate::catalog::{Catalog, Fence, Resource};
 use crate::request::WriteOptions;
+use crate::routed::{Attributes, Target};
 use crate::shared::Registry;
 use parking_lot::Mutex;
 use setpoint_object::ApiError;

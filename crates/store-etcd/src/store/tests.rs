@@ -3,10 +3,16 @@
 
 use super::*;
 use crate::{
-    fake::{Fake, Reply, at, options},
+    fake::{Fake, at, options, raw, refused, stream},
     proto::*,
 };
+use h2::Reason;
+use http::StatusCode;
 use proptest::prelude::*;
+use setpoint_grpc::{
+    Status,
+    testing::{Reply, framed},
+};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Replies that let a store connect, and a script for the rest.
@@ -27,7 +33,7 @@ fn healthy_except(
         None if path == path::TXN => {
             Reply::message(&TxnAnswer { header: at(6), succeeded: true, ..TxnAnswer::default() })
         }
-        None => Reply::Status(12, "not here"),
+        None => refused(12, "not here"),
     }
 }
 
@@ -55,15 +61,15 @@ async fn commit(reply: fn() -> Reply) -> (Result<Committed, StoreError>, usize, 
 #[tokio::test]
 async fn commit_that_may_have_happened_is_unknown_and_sent_once() {
     let unsure: [fn() -> Reply; 9] = [
-        || Reply::Reset { refused: false },
+        || Reply::Reset(Reason::INTERNAL_ERROR),
         || Reply::HangUp,
         || Reply::Silence,
-        || Reply::Status(14, "etcdserver: request timed out"),
-        || Reply::Status(14, "etcdserver: leader changed"),
-        || Reply::Status(2, "what"),
-        || Reply::Http(502),
-        || Reply::NoStatus(vec![]),
-        || Reply::Raw(b"\x01\0\0\0\0".to_vec()),
+        || refused(14, "etcdserver: request timed out"),
+        || refused(14, "etcdserver: leader changed"),
+        || refused(2, "what"),
+        || Reply::Http(StatusCode::BAD_GATEWAY),
+        || Reply::NoStatus(framed(b"")),
+        || raw(b"\x01\0\0\0\0"),
     ];
     for (i, reply) in unsure.into_iter().enumerate() {
         let (outcome, n_first, n_second) = commit(reply).await;
@@ -75,9 +81,9 @@ async fn commit_that_may_have_happened_is_unknown_and_sent_once() {
 #[tokio::test]
 async fn commit_that_certainly_did_not_happen_goes_to_the_next_member() {
     let sure: [fn() -> Reply; 3] = [
-        || Reply::Reset { refused: true },
-        || Reply::Status(14, "etcdserver: no leader"),
-        || Reply::Status(14, "etcdserver: rpc not supported for learner"),
+        || Reply::Reset(Reason::REFUSED_STREAM),
+        || refused(14, "etcdserver: no leader"),
+        || refused(14, "etcdserver: rpc not supported for learner"),
     ];
     for reply in sure {
         let (outcome, n_first, n_second) = commit(reply).await;
@@ -88,12 +94,12 @@ async fn commit_that_certainly_did_not_happen_goes_to_the_next_member() {
 
 #[tokio::test]
 async fn refused_commit_fails_and_is_not_repeated() {
-    let refused: [fn() -> Reply; 3] = [
-        || Reply::Status(3, "etcdserver: request is too large"),
-        || Reply::Status(3, "etcdserver: too many operations in txn request"),
-        || Reply::Status(8, "etcdserver: mvcc: database space exceeded"),
+    let refusals: [fn() -> Reply; 3] = [
+        || refused(3, "etcdserver: request is too large"),
+        || refused(3, "etcdserver: too many operations in txn request"),
+        || refused(8, "etcdserver: mvcc: database space exceeded"),
     ];
-    for (i, reply) in refused.into_iter().enumerate() {
+    for (i, reply) in refusals.into_iter().enumerate() {
         let (outcome, n_first, n_second) = commit(reply).await;
         match outcome {
             Err(StoreError::TooLarge { max: VALUE_BYTES_MAX, .. }) if i == 0 => {}
@@ -117,10 +123,10 @@ async fn reads_go_to_the_next_member_after_any_failure() {
     let broken: [fn() -> Reply; 6] = [
         || Reply::HangUp,
         || Reply::Silence,
-        || Reply::Status(14, "etcdserver: server stopped"),
-        || Reply::Http(500),
-        || Reply::Raw(b"\0\xff\xff\xff\xff".to_vec()),
-        || Reply::Bytes(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff".to_vec()),
+        || refused(14, "etcdserver: server stopped"),
+        || Reply::Http(StatusCode::INTERNAL_SERVER_ERROR),
+        || raw(b"\0\xff\xff\xff\xff"),
+        || Reply::Body(framed(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), Status::ok()),
     ];
     for reply in broken {
         let is_connected = once_connected();
@@ -153,10 +159,9 @@ async fn invalid_responses_are_errors() {
     ];
     for answer in answers {
         let description = format!("{answer:?}");
-        let answer = answer.encode_to_vec();
         let is_connected = once_connected();
         let fake = Fake::start(healthy_except(move |path, _| {
-            (path == path::RANGE && is_connected()).then(|| Reply::Bytes(answer.clone()))
+            (path == path::RANGE && is_connected()).then(|| Reply::message(&answer))
         }))
         .await;
         let store = EtcdStore::connect(options(&[&fake])).await.unwrap();
@@ -303,8 +308,7 @@ async fn hanging_member_does_not_block_impatient_callers() {
 #[tokio::test]
 async fn connections_close_with_their_users() {
     let fake = Fake::start(healthy_except(|path, _| {
-        (path == path::WATCH)
-            .then(|| Reply::Stream(vec![created(), watch(vec![event("/a", 6)], false)]))
+        (path == path::WATCH).then(|| stream(&[created(), watch(vec![event("/a", 6)], false)]))
     }))
     .await;
     let store = EtcdStore::connect(options(&[&fake])).await.unwrap();
@@ -359,17 +363,17 @@ async fn feed_continues_from_its_position_after_any_failure() {
     let fake = Fake::start(healthy_except(move |path, _| {
         let turn = || turns.fetch_add(1, Ordering::Relaxed);
         (path == path::WATCH).then(|| match turn() {
-            0 => Reply::Status(14, "etcdserver: no leader"),
+            0 => refused(14, "etcdserver: no leader"),
             // Complete, then half of the next revision, then invalid data.
-            1 => Reply::Stream(vec![
+            1 => stream(&[
                 created(),
                 watch(vec![event("/a", 6)], false),
                 watch(vec![event("/b", 7)], true),
                 watch(vec![event("/x", 3), event("/x", 0)], false),
             ]),
-            2 => Reply::Raw(b"\0\0\0".to_vec()),
+            2 => raw(b"\0\0\0"),
             3 => Reply::HangUp,
-            _ => Reply::Stream(vec![
+            _ => stream(&[
                 created(),
                 watch(vec![event("/a", 6), event("/b", 7)], true),
                 watch(vec![event("/c", 7), event("/d", 8)], false),
@@ -400,13 +404,11 @@ async fn feed_continues_from_its_position_after_any_failure() {
 /// should.
 #[tokio::test]
 async fn feed_leaves_a_member_that_hangs() {
-    let hangs = Fake::start(healthy_except(|path, _| {
-        (path == path::WATCH).then(|| Reply::Stream(vec![created()]))
-    }));
+    let hangs =
+        Fake::start(healthy_except(|path, _| (path == path::WATCH).then(|| stream(&[created()]))));
     let hangs = hangs.await;
     let good = Fake::start(healthy_except(|path, _| {
-        (path == path::WATCH)
-            .then(|| Reply::Stream(vec![created(), watch(vec![event("/a", 5)], false)]))
+        (path == path::WATCH).then(|| stream(&[created(), watch(vec![event("/a", 5)], false)]))
     }))
     .await;
     let store = EtcdStore::connect(options(&[&hangs, &good])).await.unwrap();
@@ -426,7 +428,7 @@ async fn compacted_feed_returns_the_error_each_time() {
             compact_revision: 40,
             ..WatchAnswer::default()
         };
-        (path == path::WATCH).then(|| Reply::Stream(vec![answer.encode_to_vec()]))
+        (path == path::WATCH).then(|| stream(&[answer.encode_to_vec()]))
     }))
     .await;
     let store = EtcdStore::connect(options(&[&fake])).await.unwrap();
@@ -447,7 +449,7 @@ proptest! {
             let is_connected = once_connected();
             let fake = Fake::start(healthy_except(move |path, _| {
                 let connects = path == path::STATUS || path == path::RANGE && !is_connected();
-                (!connects).then(|| Reply::Bytes(bytes.clone()))
+                (!connects).then(|| Reply::Body(framed(&bytes), Status::ok()))
             }))
             .await;
             let mut options = options(&[&fake]);

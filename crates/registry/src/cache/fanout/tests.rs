@@ -1,8 +1,8 @@
 use super::*;
-use crate::attributes::Target;
 use crate::bootstrap;
 use crate::cache::Meter;
 use crate::read::Scope;
+use crate::routed::Target;
 use crate::testing::options;
 use proptest::prelude::*;
 use serde_json::{Value, json};

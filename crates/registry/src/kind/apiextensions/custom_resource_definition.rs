@@ -2,7 +2,7 @@
 //! schema crate (spec: crd §1, §2).
 mod former;
 
-use crate::kind::{Context, FormerVersion, Kind, Members, StatusMeta, set_condition};
+use crate::kind::{Context, FormerVersion, Kind, Members, StatusMeta, StatusRule, set_condition};
 use serde_json::{Value, json};
 use setpoint_object::field;
 use setpoint_object::meta::ObjectExt;
@@ -19,6 +19,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     unconditional_update: false,
     qualified_finalizers: false,
     begin_termination: Some(begin_termination),
+    status: Some(StatusRule { has_tables: false, ..StatusRule::new(StatusMeta::All, "{}") }),
     default,
     prepare,
     prepare_status,
@@ -33,7 +34,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
         all.filter(|warning| !known.contains(warning)).collect()
     },
     rules: "names, versions, schemas, rules in CEL, columns, scale, selectable fields, conversion, approval; immutable names; accepted names of `status`",
-    ..Kind::with_status("apiextensions.k8s.io", "CustomResourceDefinition", StatusMeta::All, "{}")
+    ..Kind::plain("apiextensions.k8s.io", "CustomResourceDefinition")
 };
 
 /// Finalizer: keeps a deleted definition until its objects are deleted.

@@ -2,7 +2,7 @@
 use crate::kind::at::{At, check};
 use crate::kind::data::decoded_len;
 use crate::kind::{
-    Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, NameRule, StatusMeta,
+    Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, NameRule, StatusMeta, StatusRule,
     set_condition, text,
 };
 use crate::table::cell;
@@ -18,13 +18,14 @@ pub(in crate::kind) static KIND: Kind = Kind {
     name_fault,
     unconditional_update: false,
     qualified_finalizers: false,
+    status: Some(StatusRule { has_tables: false, ..StatusRule::new(StatusMeta::Nothing, "{}") }),
     default,
     prepare,
     validate,
     validate_status,
     cells: Some(cells),
     rules: "name, priorities, service; conditions of `status`",
-    ..Kind::with_status("apiregistration.k8s.io", "APIService", StatusMeta::Nothing, "{}")
+    ..Kind::plain("apiregistration.k8s.io", "APIService")
 };
 
 fn default(object: &mut Members, _version: &str) {

@@ -3,7 +3,7 @@ use super::{STORAGE, device, v1beta1};
 use crate::kind::at::{At, check};
 use crate::kind::condition::conditions;
 use crate::kind::{
-    Context, Fill, Kind, Members, MetadataChecks, StatusMeta, format, template, text,
+    Context, Fill, Kind, Members, MetadataChecks, StatusMeta, StatusRule, format, template, text,
 };
 use crate::table::cell;
 use serde_json::Value;
@@ -18,6 +18,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     convert: Some(v1beta1::convert_claim),
     changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     returns_deleted: true,
+    status: Some(StatusRule { has_tables: false, ..StatusRule::new(StatusMeta::Identity, "{}") }),
     default,
     prepare_status,
     validate,
@@ -27,7 +28,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validates_slowly: true,
     cells: Some(cells),
     rules: "requests, constraints, configurations; immutable; `status`",
-    ..Kind::with_status("resource.k8s.io", "ResourceClaim", StatusMeta::Identity, "{}")
+    ..Kind::plain("resource.k8s.io", "ResourceClaim")
 };
 
 /// ResourceClaimTemplate.

@@ -1,0 +1,51 @@
+//! The rule of a status subresource.
+use super::{MetadataCheck, MetadataChecks};
+
+/// The parts of a request that a write through `/status` changes besides `status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StatusMeta {
+    /// Everything but `spec`.
+    All,
+    /// All metadata but the labels.
+    ButLabels,
+    /// All metadata except owner references and the deletion timestamp.
+    Pod,
+    /// All metadata except labels, annotations, finalizers, owner references, the generation and
+    /// the deletion timestamp.
+    Identity,
+    /// Nothing: metadata stays as stored, except managedFields.
+    Nothing,
+}
+
+/// A kind with a status subresource.
+#[derive(Debug, Clone, Copy)]
+pub struct StatusRule {
+    /// What `/status` changes besides `status`.
+    pub meta: StatusMeta,
+    /// `status` of a new object, as JSON; empty: the client's status is removed.
+    pub initial: &'static str,
+    /// A new object keeps the status that the client sent; only what it lacks is initial.
+    pub keeps_new: bool,
+    /// Members that are not owned through `/status`: `spec`, `metadata/labels`.
+    pub resets: &'static [&'static str],
+    /// How the metadata is checked, besides once as that of any object. Each check reports.
+    pub checks: MetadataChecks,
+    /// The answers of `/status` may be Tables.
+    pub has_tables: bool,
+}
+impl StatusRule {
+    /// Custom resources: `/status` does not change metadata, and a new object has no status.
+    pub const CUSTOM: Self = Self::new(StatusMeta::Nothing, "");
+    /// A rule of a built-in kind.
+    pub const fn new(meta: StatusMeta, initial: &'static str) -> Self {
+        let resets: &[&str] = match meta {
+            StatusMeta::Identity | StatusMeta::Nothing => &["metadata", "spec"],
+            StatusMeta::All => &["spec"],
+            StatusMeta::ButLabels => &["spec", "metadata/labels"],
+            StatusMeta::Pod => &["spec", "metadata/deletionTimestamp", "metadata/ownerReferences"],
+        };
+        let checks = MetadataChecks::before(&[MetadataCheck::Change]);
+        Self { meta, initial, keeps_new: false, resets, checks, has_tables: true }
+    }
+}
