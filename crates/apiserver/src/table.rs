@@ -9,7 +9,7 @@ use setpoint_object::field::quote;
 use setpoint_object::members;
 use setpoint_object::time::Timestamp;
 use setpoint_object::{ApiError, Reason, encode};
-use setpoint_registry::table::{Cells, ColumnDefinition, Columns, completion};
+use setpoint_registry::table::{Cells, ColumnDefinition, Columns};
 
 /// The contents of a row's `object` (`?includeObject=`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -113,6 +113,19 @@ impl Printer<'_> {
             IncludeObject::Object => out.extend_from_slice(object),
         }
         out.push(b'}');
+    }
+}
+
+/// Why an object is completed, as the condition `Completed` of its row says it: reason and message.
+/// Only pods have one.
+fn completion(object: &Value) -> Option<(&'static str, &'static str)> {
+    if object["kind"] != "Pod" || object["apiVersion"] != "v1" {
+        return None;
+    }
+    match object["status"]["phase"].as_str()? {
+        "Succeeded" => Some(("Succeeded", "The pod has completed successfully.")),
+        "Failed" => Some(("Failed", "The pod failed.")),
+        _ => None,
     }
 }
 

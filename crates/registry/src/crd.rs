@@ -358,8 +358,8 @@ async fn write_status(registry: &Registry, definition: &Definition) -> Result<St
     replace_at_status(registry, name, &at, "/status", status).await
 }
 
-/// Replaces one member of a definition through its `/status`, unless the definition has changed since a resourceVersion.
-/// Returns the new one.
+/// Replaces one member of a definition through its `/status`, unless the definition has changed
+/// since a resourceVersion. Returns the new one.
 ///
 /// A patch: a large definition is neither parsed nor encoded on this thread.
 async fn replace_at_status(

@@ -116,19 +116,6 @@ impl Columns {
     }
 }
 
-/// Why an object is completed, as the condition `Completed` of its row says it: reason and message.
-/// Only pods have one.
-pub fn completion(object: &Value) -> Option<(&'static str, &'static str)> {
-    if object["kind"] != "Pod" || object["apiVersion"] != "v1" {
-        return None;
-    }
-    match object["status"]["phase"].as_str()? {
-        "Succeeded" => Some(("Succeeded", "The pod has completed successfully.")),
-        "Failed" => Some(("Failed", "The pod failed.")),
-        _ => None,
-    }
-}
-
 fn scale(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![
         cell::name(object),

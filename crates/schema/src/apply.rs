@@ -24,9 +24,10 @@
 //! beyond the result.
 //!
 //! The fields of an entry are those of its version. A write is compared once in each version of
-//! which the object has entries (`versions`), with the objects converted to it. Without a conversion
-//! entries are compared in the request's version, which is exact as long as the versions' fields
-//! have the same names and types. So is what an applier gives up that has changed its version.
+//! which the object has entries (`versions`), with the objects converted to it. Without a
+//! conversion entries are compared in the request's version, which is exact as long as the
+//! versions' fields have the same names and types. So is what an applier gives up that has changed
+//! its version.
 
 mod compare;
 mod configuration;

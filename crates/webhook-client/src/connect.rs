@@ -232,8 +232,9 @@ impl tower_service::Service<Uri> for Connector {
 
 /// A connection after the handshake, if there is one.
 ///
-/// After each read that has read something, other tasks have their turn: a server that sends without
-/// a pause, such as interim answers, would keep the thread as long as its budget of reads lasts.
+/// After each read that has read something, other tasks have their turn: a server that sends
+/// without a pause, such as interim answers, would keep the thread as long as its budget of reads
+/// lasts.
 pub(crate) struct Stream {
     io: Io,
     has_read: bool,

@@ -142,7 +142,8 @@ where
     /// # Errors
     ///
     /// [`TransportError`]; also after 30 seconds without a connection, after 10 seconds of a TLS
-    /// handshake, and after [`INTERIM_ANSWERS_MAX`] interim answers. Dropping the future, or the answer, ends the request.
+    /// handshake, and after a hundred interim answers (1xx). Dropping the future, or the answer,
+    /// ends the request.
     pub async fn send(
         &self,
         address: &Address,

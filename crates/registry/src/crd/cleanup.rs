@@ -229,7 +229,7 @@ async fn change(
                     .filter(|finalizer| *finalizer != CLEANUP_FINALIZER)
                     .collect();
                 let (path, others) = ("/metadata/finalizers", others.into());
-                // Through `/status`, as in Kubernetes: it takes a definition that other writes would
+                // Through `/status`, as in Kubernetes: it takes a definition that other writes
                 // refuse, such as one whose stored versions are not among its versions.
                 replace_at_status(registry, name, &resource_version, path, &others).await
             }

@@ -94,8 +94,8 @@ impl Write<'_> {
             },
         )
     }
-    /// The other served versions of the kind in its group; `None`: there are none. As there, entries
-    /// of another group (Events) do not conflict.
+    /// The other served versions of the kind in its group; `None`: there are none. Entries of
+    /// another group (Events) do not conflict, as in Kubernetes.
     fn other_versions(&self) -> Option<OtherVersions<'_>> {
         if self.resource.versions.len() < 2 {
             return None;
