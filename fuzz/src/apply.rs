@@ -30,8 +30,14 @@ pub fn check(input: &[u8]) {
 fn applied(live: Option<&Value>, config: &Value) -> Result<Value, ApiError> {
     let schema = types::custom();
     let reset = BTreeSet::from(["status"]);
-    let typing =
-        Typing { schema: &schema, kind: "Foo", reset: &reset, custom: true, versions: &[] };
+    let typing = Typing {
+        schema: &schema,
+        kind: "Foo",
+        reset: &reset,
+        custom: true,
+        versions: &[],
+        others: None,
+    };
     let now = Timestamp::from_secs(1);
     let manager = Manager { name: "m", api_version: "ex.io/v1", subresource: "", now };
     apply::apply(&typing, live, config, &manager, true)

@@ -101,6 +101,12 @@ impl Printer<'_> {
         };
         out.extend_from_slice(b"{\"cells\":");
         encode::push(out, &Value::from(cells));
+        if let Some((reason, message)) = completion(&tree) {
+            let condition = format!(
+                ",\"conditions\":[{{\"type\":\"Completed\",\"status\":\"True\",\"reason\":\"{reason}\",\"message\":\"{message}\"}}]"
+            );
+            out.extend_from_slice(condition.as_bytes());
+        }
         out.extend_from_slice(b",\"object\":");
         match self.include {
             IncludeObject::None => out.extend_from_slice(b"null"),
@@ -108,6 +114,19 @@ impl Printer<'_> {
             IncludeObject::Object => out.extend_from_slice(object),
         }
         out.push(b'}');
+    }
+}
+
+/// Why an object is completed, as the condition `Completed` of its row says it: reason and message.
+/// Only pods have one.
+fn completion(object: &Value) -> Option<(&'static str, &'static str)> {
+    if object["kind"] != "Pod" || object["apiVersion"] != "v1" {
+        return None;
+    }
+    match object["status"]["phase"].as_str()? {
+        "Succeeded" => Some(("Succeeded", "The pod has completed successfully.")),
+        "Failed" => Some(("Failed", "The pod failed.")),
+        _ => None,
     }
 }
 
@@ -125,24 +144,39 @@ pub(crate) fn partial(out: &mut Vec<u8>, object: &[u8], version: MetaVersion) {
     out.extend_from_slice(version.api_version().as_bytes());
     out.extend_from_slice(b"\",\"metadata\":");
     let metadata = members::value(object, "metadata").unwrap_or(b"{}");
-    let is_daemon_set = || members::value(object, "kind") == Some(b"\"DaemonSet\"");
-    match without_generation(metadata).filter(|_| is_daemon_set()) {
+    let hidden = match members::value(object, "kind") {
+        Some(b"\"DaemonSet\"") => GENERATION,
+        Some(b"\"HorizontalPodAutoscaler\"") => AUTOSCALER,
+        _ => &[],
+    };
+    match without(metadata, hidden) {
         Some(metadata) => out.extend_from_slice(&metadata),
         None => out.extend_from_slice(metadata),
     }
     out.push(b'}');
 }
 
-/// The annotation of DaemonSets that is a field of the reference's internal version. It makes
-/// metadata-only forms from that, without the annotation.
-const GENERATION: &str = "deprecated.daemonset.template.generation";
+/// Annotations that are fields of the reference's internal version. It makes metadata-only forms
+/// from that, without them.
+const GENERATION: &[&str] = &["deprecated.daemonset.template.generation"];
+/// The same of a HorizontalPodAutoscaler, in version 1.
+const AUTOSCALER: &[&str] = &[
+    "autoscaling.alpha.kubernetes.io/behavior",
+    "autoscaling.alpha.kubernetes.io/conditions",
+    "autoscaling.alpha.kubernetes.io/current-metrics",
+    "autoscaling.alpha.kubernetes.io/metrics",
+];
 
-/// Metadata without that annotation; `None` if there is none.
-fn without_generation(metadata: &[u8]) -> Option<Vec<u8>> {
-    memmem::find(metadata, GENERATION.as_bytes())?;
+/// Metadata without these annotations; `None` if it has none of them.
+fn without(metadata: &[u8], hidden: &[&str]) -> Option<Vec<u8>> {
+    hidden.iter().find_map(|name| memmem::find(metadata, name.as_bytes()))?;
     let annotations = members::value(metadata, "annotations")?;
     let mut rest: Map<String, Value> = serde_json::from_slice(annotations).ok()?;
-    rest.remove(GENERATION)?;
+    let n_before = rest.len();
+    rest.retain(|name, _| !hidden.contains(&&**name));
+    if rest.len() == n_before {
+        return None;
+    }
     // The value is a part of the metadata.
     let at = (annotations.as_ptr() as usize).checked_sub(metadata.as_ptr() as usize)?;
     let (mut start, mut end) = (at, at + annotations.len());
@@ -209,9 +243,8 @@ fn go_type(resource: &Resource, is_list: bool) -> String {
 mod tests {
     use super::*;
 
-    /// As in the reference, where it is a field.
     #[test]
-    fn metadata_of_daemon_sets_has_no_generation_of_the_template() {
+    fn metadata_has_no_annotations_that_are_fields_of_the_internal_version() {
         let of = |kind: &str, metadata: &str| {
             let object = format!(r#"{{"kind":"{kind}","metadata":{metadata}}}"#);
             let mut out = Vec::new();
@@ -219,7 +252,8 @@ mod tests {
             let partial: Value = serde_json::from_slice(&out).unwrap();
             partial["metadata"].to_string()
         };
-        let key = format!(r#""{GENERATION}":"1""#);
+        let name = GENERATION[0];
+        let key = format!(r#""{name}":"1""#);
         for (metadata, expected) in [
             (format!(r#"{{"annotations":{{{key}}},"name":"a"}}"#), r#"{"name":"a"}"#),
             (format!(r#"{{"name":"a","annotations":{{{key}}}}}"#), r#"{"name":"a"}"#),
@@ -228,7 +262,37 @@ mod tests {
             (r#"{"annotations":{"b":"c"}}"#.to_owned(), r#"{"annotations":{"b":"c"}}"#),
         ] {
             assert_eq!(of("DaemonSet", &metadata), expected, "{metadata}");
-            assert_eq!(of("ConfigMap", &metadata).contains(GENERATION), metadata.contains(&key));
+            assert_eq!(of("ConfigMap", &metadata).contains(name), metadata.contains(&key));
+            let of_autoscaler = metadata.replace(name, AUTOSCALER[1]);
+            assert_eq!(of("HorizontalPodAutoscaler", &of_autoscaler), expected, "{metadata}");
+        }
+    }
+
+    #[test]
+    fn rows_of_pods_say_that_they_are_completed() {
+        let row = |object: &str| {
+            let printer = Printer {
+                columns: None,
+                version: MetaVersion::V1,
+                include: IncludeObject::None,
+                now: Timestamp::default(),
+            };
+            let mut out = Vec::new();
+            printer.row(&mut out, object.as_bytes());
+            String::from_utf8(out).unwrap()
+        };
+        let pod = |version: &str, phase: &str| {
+            row(&format!(
+                r#"{{"kind":"Pod","apiVersion":"{version}","metadata":{{"name":"p"}},"status":{{"phase":"{phase}"}}}}"#
+            ))
+        };
+        assert_eq!(
+            pod("v1", "Failed"),
+            r#"{"cells":["p",null],"conditions":[{"type":"Completed","status":"True","reason":"Failed","message":"The pod failed."}],"object":null}"#
+        );
+        assert!(pod("v1", "Succeeded").contains("The pod has completed successfully."));
+        for other in [pod("v1", "Running"), pod("ex.io/v1", "Failed"), row("{}")] {
+            assert!(!other.contains("conditions"), "{other}");
         }
     }
 }

@@ -30,7 +30,8 @@ impl FieldSelector {
         let path = "metadata.name".to_owned();
         Self { terms: vec![Term { path, value: name.into(), negated: false }] }
     }
-    /// Parses the query form: `a=b,c!=d`, with `\`, `,` and `=` in values escaped by a backslash.
+    /// Parses the query form: `a=b,c!=d`, with `\`, `,` and `=` in values escaped by a backslash. A
+    /// term of operators alone, such as `=`, selects everything.
     ///
     /// # Errors
     ///
@@ -47,6 +48,8 @@ impl FieldSelector {
             let value = if negated { value } else { value.strip_prefix('=').unwrap_or(value) };
             Ok(Term { path: path.to_owned(), value: unescape(value)?, negated })
         });
+        let is_blank = |term: &Term| term.path.is_empty() && term.value.is_empty();
+        let terms = terms.filter(|term| !term.as_ref().is_ok_and(is_blank));
         Ok(Self { terms: terms.collect::<Result<_, _>>()? })
     }
     /// The terms.
@@ -143,6 +146,9 @@ mod tests {
             ("metadata.name!=b,x=1\\,\\=", true),
             ("absent=", true),
             ("absent!=", false),
+            ("=", true),
+            ("==,!=,metadata.name=a", true),
+            ("=x", false),
         ] {
             assert_eq!(FieldSelector::parse(text).unwrap().matches(field), expected, "{text}");
         }

@@ -355,27 +355,28 @@ fn loopback(verb: Verb, target: Target) -> Attributes {
 async fn write_status(registry: &Registry, definition: &Definition) -> Result<String, ApiError> {
     let (name, at) = (definition.object.name(), definition.modified.to_string());
     let status = &definition.object["status"];
-    replace(registry, name, &at, "/status", status, Subresource::of("status")).await
+    replace_at_status(registry, name, &at, "/status", status).await
 }
 
-/// Replaces one member of a definition, unless the definition has changed since a resourceVersion.
-/// Returns the new one.
+/// Replaces one member of a definition through its `/status`, unless the definition has changed
+/// since a resourceVersion. Returns the new one.
 ///
 /// A patch: a large definition is neither parsed nor encoded on this thread.
-async fn replace(
+async fn replace_at_status(
     registry: &Registry,
     name: &str,
     resource_version: &str,
     path: &str,
     value: &Value,
-    subresource: Option<Subresource>,
 ) -> Result<String, ApiError> {
     let catalog = registry.catalog();
     let resource = catalog
         .get("apiextensions.k8s.io", "v1", "customresourcedefinitions")
         .ok_or_else(|| ApiError::internal("customresourcedefinitions are not served"))?;
-    let target =
-        Target { subresource, ..Target::new(resource.clone(), String::new(), name.to_owned()) };
+    let target = Target {
+        subresource: Subresource::of("status"),
+        ..Target::new(resource.clone(), String::new(), name.to_owned())
+    };
     let patch = json!([
         {"op": "add", "path": "/metadata/resourceVersion", "value": resource_version},
         {"op": "add", "path": path, "value": value},

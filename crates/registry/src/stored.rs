@@ -37,7 +37,12 @@ pub(crate) fn read_error(error: StoreError) -> ApiError {
             ApiError::expired("The resourceVersion for the provided list is too old.")
         }
         StoreError::Future { asked, current } => {
-            ApiError::too_large_resource_version(asked.0, current.0)
+            let mut error = ApiError::too_large_resource_version(asked.0, current.0);
+            // As in Kubernetes: unlike a read that has waited, it names no time to try again.
+            if let Some(details) = &mut error.0.details {
+                details.retry_after_seconds = 0;
+            }
+            error
         }
         other => store_error(other),
     }

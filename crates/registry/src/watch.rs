@@ -47,9 +47,10 @@ impl Registry {
         attributes: &Attributes,
         options: &ListOptions,
     ) -> Result<WatchStream, ApiError> {
-        let start = WatchStart::of(options)?;
+        options.validate(true)?;
         let target = attributes.target()?;
         let scope = Scope::new(target, options)?;
+        let start = WatchStart::of(options)?;
         self.inner.compile(&target.resource).await?;
         WatchStream::start(&self.inner, scope, start, options).await
     }

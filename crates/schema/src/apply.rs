@@ -21,8 +21,13 @@
 //! and reset fields aside); a repeated apply changes nothing; no entry is empty.
 //!
 //! Sets borrow names and keys from the objects they describe, so that a write allocates little
-//! beyond the result. There is no conversion between versions here: all entries are compared in the
-//! request's version, which is exact as long as versions differ in name only.
+//! beyond the result.
+//!
+//! The fields of an entry are those of its version. A write is compared once in each version of
+//! which the object has entries (`versions`), with the objects converted to it. Without a
+//! conversion entries are compared in the request's version, which is exact as long as the
+//! versions' fields have the same names and types. So is what an applier gives up that has changed
+//! its version.
 
 mod compare;
 mod configuration;
@@ -43,6 +48,7 @@ mod tests;
 mod types;
 mod validate;
 mod value;
+mod versions;
 mod wire;
 mod write;
 
@@ -52,8 +58,9 @@ pub use last_applied::{KUBECTL, LAST_APPLIED_ANNOTATION};
 pub use managed::{ANCIENT_CHANGES, BEFORE_FIRST_APPLY, UPDATE_ENTRIES_MAX};
 pub use path::{Path, PathElement};
 pub use scale::ScaleMapping;
+pub use versions::Versions;
 pub use wire::WireError;
-pub use write::{apply, update};
+pub use write::{apply, unconvertible, update};
 
 use crate::node::TypeSchema;
 use serde_json::Value;
@@ -87,6 +94,8 @@ pub struct Typing<'a> {
     /// The served versions of this kind, with or without their group; entries of other versions are
     /// dropped. Empty: all are served.
     pub versions: &'a [String],
+    /// The other versions; `None`: there is one, or all are alike.
+    pub others: Option<&'a dyn Versions>,
 }
 
 /// Checks `metadata.managedFields` of an object that something other than a manager has changed.

@@ -1,7 +1,7 @@
 //! Defaults that a schema declares. Defaults that Kubernetes fills in code belong to
 //! the registry's kinds.
 
-use crate::node::{Node, Property, TypeSchema, View};
+use crate::node::{Node, Property, Shape, TypeSchema, View};
 use serde_json::Value;
 
 /// The most bytes of memory that the defaults filled into one object may take, by estimate: 16 MiB.
@@ -23,34 +23,36 @@ pub struct DefaultsTooLarge;
 /// # Errors
 /// The defaults take too much memory.
 pub fn apply(schema: &TypeSchema, value: &mut Value) -> Result<(), DefaultsTooLarge> {
-    drop_nulls(schema.view(), value);
-    fill(schema, value)
+    drop_nulls(schema.view(), value, &|_| true);
+    Filler { bytes: 0 }.fill(schema.view(), value)
 }
 
-/// [`apply`] without its first step: a `null` that is neither nullable nor has a default stays, and
-/// validation refuses it. For what server-side apply has merged.
+/// [`apply`] for what server-side apply has merged. Its first step leaves a `null` to validation,
+/// which refuses it, unless the schema takes every value.
 ///
 /// # Errors
 /// The defaults take too much memory.
 pub fn fill(schema: &TypeSchema, value: &mut Value) -> Result<(), DefaultsTooLarge> {
+    let takes_all = |node: &Node| node.shape == Shape::Any && node.validation.is_none();
+    drop_nulls(schema.view(), value, &takes_all);
     Filler { bytes: 0 }.fill(schema.view(), value)
 }
 
-/// Removes nulls of properties and of maps whose schema is neither nullable nor has a default: the
-/// step before defaulting.
-fn drop_nulls(schema: View<'_>, value: &mut Value) {
+/// Removes nulls of properties and of maps whose schema is neither nullable nor has a default, if
+/// it is one of those `of`: the step before defaulting.
+fn drop_nulls(schema: View<'_>, value: &mut Value, of: &impl Fn(&Node) -> bool) {
     match value {
         Value::Object(members) => members.retain(|name, member| {
             let Some(schema) = schema.member(name) else { return true };
             if member.is_null() {
-                return schema.nullable || schema.default.is_some();
+                return schema.nullable || schema.default.is_some() || !of(schema.node());
             }
-            drop_nulls(schema, member);
+            drop_nulls(schema, member, of);
             true
         }),
         Value::Array(items) => {
             if let Some(schema) = schema.items() {
-                items.iter_mut().for_each(|item| drop_nulls(schema, item));
+                items.iter_mut().for_each(|item| drop_nulls(schema, item, of));
             }
         }
         _ => {}

@@ -114,7 +114,7 @@ pub(crate) async fn handshake(
     let name = ServerName::try_from(server_name.to_owned())
         .map_err(|error| ConnectError(format!("tls: {error}")))?;
     match TlsConnector::from(tls).connect(name, tcp).await {
-        Ok(stream) => Ok(Stream::Tls(Box::new(TokioIo::new(stream)))),
+        Ok(stream) => Ok(Stream::new(Io::Tls(Box::new(TokioIo::new(stream))))),
         Err(error) => Err(ConnectError(tls_text(&error))),
     }
 }
@@ -231,21 +231,34 @@ impl tower_service::Service<Uri> for Connector {
 }
 
 /// A connection after the handshake, if there is one.
-pub(crate) enum Stream {
+///
+/// After each read that has read something, other tasks have their turn: a server that sends
+/// without a pause, such as interim answers, would keep the thread as long as its budget of reads
+/// lasts.
+pub(crate) struct Stream {
+    io: Io,
+    has_read: bool,
+}
+
+enum Io {
     Plain(TokioIo<TcpStream>),
     Tls(Box<TokioIo<TlsStream<TcpStream>>>),
 }
 
 impl Stream {
+    fn new(io: Io) -> Self {
+        Self { io, has_read: false }
+    }
+
     /// A connection without TLS.
     pub(crate) fn plain(tcp: TcpStream) -> Self {
-        Self::Plain(TokioIo::new(tcp))
+        Self::new(Io::Plain(TokioIo::new(tcp)))
     }
 }
 
 impl Connection for Stream {
     fn connected(&self) -> Connected {
-        let Self::Tls(tls) = self else { return Connected::new() };
+        let Io::Tls(tls) = &self.io else { return Connected::new() };
         let (_, session) = tls.inner().get_ref();
         match session.alpn_protocol() {
             Some(b"h2") => Connected::new().negotiated_h2(),
@@ -257,20 +270,26 @@ impl Connection for Stream {
 /// Calls a method of the stream inside.
 macro_rules! on_inner {
     ($stream:expr, $method:ident($($argument:expr),*)) => {
-        match $stream.get_mut() {
-            Stream::Plain(io) => Pin::new(io).$method($($argument),*),
-            Stream::Tls(io) => Pin::new(&mut **io).$method($($argument),*),
+        match &mut $stream.get_mut().io {
+            Io::Plain(io) => Pin::new(io).$method($($argument),*),
+            Io::Tls(io) => Pin::new(&mut **io).$method($($argument),*),
         }
     };
 }
 
 impl Read for Stream {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        on_inner!(self, poll_read(cx, buf))
+        if std::mem::take(&mut self.has_read) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let read = on_inner!(self.as_mut(), poll_read(cx, buf));
+        self.has_read = read.is_ready();
+        read
     }
 }
 
@@ -296,9 +315,9 @@ impl Write for Stream {
         on_inner!(self, poll_write_vectored(cx, bufs))
     }
     fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Plain(io) => io.is_write_vectored(),
-            Self::Tls(io) => io.is_write_vectored(),
+        match &self.io {
+            Io::Plain(io) => io.is_write_vectored(),
+            Io::Tls(io) => io.is_write_vectored(),
         }
     }
 }

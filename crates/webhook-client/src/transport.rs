@@ -18,8 +18,10 @@ use setpoint_object::time::Clock;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
 /// Bytes of an answer over HTTP/2 that may wait for a slow reader: 256 KiB. Then the server waits.
@@ -39,6 +41,9 @@ const PING_TIMEOUT: Duration = Duration::from_secs(15);
 const DIAL_MAX: Duration = Duration::from_secs(30);
 /// How long a TLS handshake may take: 10 s, as Go's default.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+
+/// Interim answers (1xx) before an answer: a hundred. An endless row of them is no answer.
+const INTERIM_ANSWERS_MAX: usize = 100;
 
 /// Whose certificates a client accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,8 +141,9 @@ where
     ///
     /// # Errors
     ///
-    /// [`TransportError`]; also after 30 seconds without a connection, and after 10 seconds of a
-    /// TLS handshake. Dropping the future, or the answer, ends the request.
+    /// [`TransportError`]; also after 30 seconds without a connection, after 10 seconds of a TLS
+    /// handshake, and after a hundred interim answers (1xx). Dropping the future, or the answer,
+    /// ends the request.
     pub async fn send(
         &self,
         address: &Address,
@@ -154,8 +160,29 @@ where
             Lane::Shared => &self.shared,
             Lane::Own => &self.own,
         };
-        client.request(request).await.map_err(|error| TransportError(cause(&error)))
+        let flood = stop_interim_answers(&mut request);
+        tokio::select! {
+            // Cancel safe: the request ends.
+            answer = client.request(request) => {
+                answer.map_err(|error| TransportError(cause(&error)))
+            }
+            () = flood.notified() => {
+                Err(TransportError("net/http: too many 1xx informational responses".to_owned()))
+            }
+        }
     }
+}
+
+/// Notifies when there have been more than [`INTERIM_ANSWERS_MAX`].
+fn stop_interim_answers<B>(request: &mut Request<B>) -> Arc<Notify> {
+    let (flood, n_interim) = (Arc::new(Notify::new()), AtomicUsize::new(0));
+    let notified = flood.clone();
+    hyper::ext::on_informational(request, move |_| {
+        if n_interim.fetch_add(1, Ordering::Relaxed) == INTERIM_ANSWERS_MAX {
+            notified.notify_one();
+        }
+    });
+    flood
 }
 
 /// Connects to the address in a request's URI.

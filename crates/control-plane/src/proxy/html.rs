@@ -5,9 +5,9 @@
 //! ```
 
 use super::links::Links;
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use flate2::Compression;
-use flate2::write::{DeflateDecoder, DeflateEncoder, GzDecoder, GzEncoder};
+use flate2::write::{DeflateDecoder, DeflateEncoder, GzEncoder, MultiGzDecoder};
 use futures::{Stream, StreamExt as _, stream};
 use http::{HeaderMap, header};
 use lol_html::errors::RewritingError;
@@ -21,8 +21,9 @@ use std::sync::Arc;
 
 /// Maximum memory for one page: a longer tag, and what follows it, stays as it is.
 const TAG_BYTES_MAX: usize = 1 << 20;
-/// Maximum compressed bytes that are decompressed at a time.
-const INPUT_BYTES_MAX: usize = 4 << 10;
+/// Maximum bytes that are changed at a time, before other tasks have their turn. A decompressor has
+/// as many, whatever it is given.
+const INPUT_BYTES_MAX: usize = 32 << 10;
 
 /// How a page is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +81,7 @@ impl Page {
         };
         let input = match encoding {
             Encoding::Plain => Input::Plain(rewriter),
-            Encoding::Gzip => Input::Gzip(Box::new(GzDecoder::new(rewriter))),
+            Encoding::Gzip => Input::Gzip(Box::new(MultiGzDecoder::new(rewriter))),
             Encoding::Deflate => Input::Deflate(Box::new(DeflateDecoder::new(rewriter))),
         };
         Some(Self { input, output })
@@ -92,17 +93,20 @@ impl Page {
         pieces: impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static,
     ) -> impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static {
         let broken = |error: io::Error| BodyError::Broken(error.into());
-        let state = (Some(self), pieces.boxed());
-        let changed = stream::try_unfold(state, move |(page, mut pieces)| async move {
+        let state = (Some(self), pieces.boxed(), Bytes::new());
+        let changed = stream::try_unfold(state, move |(page, mut pieces, mut piece)| async move {
             let Some(mut page) = page else { return Ok(None) };
-            let (bytes, page) = match pieces.next().await.transpose()? {
-                Some(piece) => {
-                    page.write(&piece).map_err(broken)?;
-                    (page.output.take(), Some(page))
-                }
-                None => (page.finish().map_err(broken)?, None),
-            };
-            Ok(Some((bytes, (page, pieces))))
+            if piece.is_empty() {
+                let Some(next) = pieces.next().await.transpose()? else {
+                    let bytes = page.finish().map_err(broken)?;
+                    return Ok(Some((bytes, (None, pieces, piece))));
+                };
+                piece = next;
+            }
+            piece.advance(page.write(&piece).map_err(broken)?);
+            // Decompressed, a piece may be a thousand times as long.
+            tokio::task::yield_now().await;
+            Ok(Some((page.output.take(), (Some(page), pieces, piece))))
         });
         changed.filter(|piece| {
             let is_kept = piece.as_ref().map_or(true, |bytes: &Bytes| !bytes.is_empty());
@@ -110,19 +114,20 @@ impl Page {
         })
     }
 
-    fn write(&mut self, piece: &[u8]) -> io::Result<()> {
-        for part in piece.chunks(INPUT_BYTES_MAX) {
-            match &mut self.input {
-                Input::Plain(rewriter) => rewriter.write_all(part)?,
-                Input::Gzip(decoder) => decoder.write_all(part)?,
-                Input::Deflate(decoder) => decoder.write_all(part)?,
-            }
+    /// Changes the start of a piece, and returns how much of it.
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        let part = piece.get(..INPUT_BYTES_MAX).unwrap_or(piece);
+        let (n, input): (_, &mut dyn Write) = match &mut self.input {
+            Input::Plain(rewriter) => (rewriter.write(part)?, rewriter),
+            Input::Gzip(decoder) => (decoder.write(part)?, decoder),
+            Input::Deflate(decoder) => (decoder.write(part)?, decoder),
+        };
+        if n == piece.len() {
+            input.flush()?;
+        } else if n == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
         }
-        match &mut self.input {
-            Input::Plain(_) => Ok(()),
-            Input::Gzip(decoder) => decoder.flush(),
-            Input::Deflate(decoder) => decoder.flush(),
-        }
+        Ok(n)
     }
 
     fn finish(self) -> io::Result<Bytes> {
@@ -141,7 +146,7 @@ impl Page {
 /// Where the pieces of a page go.
 enum Input {
     Plain(Rewriter),
-    Gzip(Box<GzDecoder<Rewriter>>),
+    Gzip(Box<MultiGzDecoder<Rewriter>>),
     Deflate(Box<DeflateDecoder<Rewriter>>),
 }
 
@@ -328,6 +333,33 @@ mod tests {
         let mut text = String::new();
         Unpacked::new(&*page).read_to_string(&mut text).unwrap();
         assert_eq!(text.replace("HREF", "href"), CHANGED);
+    }
+
+    /// One piece of a compressed page was changed as a whole, for as long as that took.
+    #[tokio::test]
+    async fn other_tasks_have_their_turn_while_a_page_is_decompressed() {
+        let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+        packed.write_all(&b"<a href='/a'>".repeat(400_000)).unwrap();
+        let packed = packed.finish().unwrap();
+        assert!(packed.len() < 64 << 10, "{}", packed.len());
+        let mut headers = html();
+        headers.insert(header::CONTENT_ENCODING, "gzip".parse().unwrap());
+        let mut n_turns = 0;
+        let turns = std::future::poll_fn(|cx| {
+            n_turns += 1;
+            cx.waker().wake_by_ref();
+            std::task::Poll::<()>::Pending
+        });
+        tokio::select! {
+            biased;
+            () = turns => {}
+            page = changed(&mut headers, &packed, packed.len()) => {
+                let mut text = String::new();
+                Unpacked::new(&*page).read_to_string(&mut text).unwrap();
+                assert_eq!(text.matches("\"/p/a\"").count(), 400_000);
+            }
+        }
+        assert!(n_turns > 100, "{n_turns}");
     }
 
     #[tokio::test]

@@ -1,6 +1,6 @@
 //! Deletes the objects of a terminating definition before the definition is removed.
 use super::fence::{self, State};
-use super::{Definition, RETRY_PERIOD, loopback, replace, row, write_status};
+use super::{Definition, RETRY_PERIOD, loopback, replace_at_status, row, write_status};
 use crate::catalog::Resource;
 use crate::kind::{CLEANUP_FINALIZER, set_condition};
 use crate::request::DeleteOptions;
@@ -38,13 +38,14 @@ pub(super) fn is_terminating(definition: &Value) -> bool {
         && definition.finalizers().contains(&CLEANUP_FINALIZER)
 }
 
-/// Removes the objects, then the finalizer. Retries until the definition is no longer waiting.
+/// Removes the objects, then the finalizer. Retries until the definition is no longer waiting,
+/// after longer and longer pauses, up to [`CHECK_PERIOD`].
 pub(super) async fn run(registry: &Registry, name: &str, uid: &str) {
-    let mut begun = Instant::now();
+    let (mut begun, mut pause) = (Instant::now(), RETRY_PERIOD);
     loop {
         match attempt(registry, name, uid).await {
             Ok(true) => return,
-            Ok(false) if begun.elapsed() < CHECK_PERIOD => {}
+            Ok(false) if begun.elapsed() < CHECK_PERIOD => pause = RETRY_PERIOD,
             Ok(false) => {
                 begun = Instant::now();
                 let message =
@@ -60,7 +61,9 @@ pub(super) async fn run(registry: &Registry, name: &str, uid: &str) {
                 let failed = condition("True", "InstanceDeletionFailed", &message);
                 // The condition is informational: its write may fail.
                 _ = change(registry, name, uid, Some(failed), false).await;
-                tokio::time::sleep(RETRY_PERIOD).await;
+                // Each attempt writes, and a webhook may refuse its deletes for good.
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(CHECK_PERIOD);
             }
         }
     }
@@ -226,7 +229,9 @@ async fn change(
                     .filter(|finalizer| *finalizer != CLEANUP_FINALIZER)
                     .collect();
                 let (path, others) = ("/metadata/finalizers", others.into());
-                replace(registry, name, &resource_version, path, &others, None).await
+                // Through `/status`, as in Kubernetes: it takes a definition that other writes
+                // refuse, such as one whose stored versions are not among its versions.
+                replace_at_status(registry, name, &resource_version, path, &others).await
             }
             written => written,
         };

@@ -57,9 +57,11 @@ impl<'a> List<'a> {
         target: &Target,
         options: &'a ListOptions,
     ) -> Result<Self, ApiError> {
+        // Selectors are refused before versions, as in Kubernetes.
+        options.validate(false)?;
+        let scope = Scope::new(target, options)?;
         let at = ListAt::of(options)?;
         let limit = usize::try_from(options.limit).unwrap_or(0);
-        let scope = Scope::new(target, options)?;
         let (token, resource_version) = (&*options.continue_token, &*options.resource_version);
         Ok(Self { inner, scope, at, limit, token, resource_version })
     }
@@ -73,7 +75,8 @@ impl<'a> List<'a> {
                 let exactly = At::Exactly(Revision(revision));
                 let (revision, page) = match self.stored_page(start.clone(), exactly).await {
                     Err(StoreError::Future { .. }) => {
-                        cache.wait_fresh(revision).await?;
+                        // The second read says whether the wait has helped.
+                        _ = cache.wait_fresh(revision).await;
                         self.stored_page(start, exactly).await.map_err(read_error)??
                     }
                     answer => answer.map_err(read_error)??,

@@ -25,9 +25,8 @@ pub(crate) enum WatchStart {
     Now(Fresh),
 }
 impl WatchStart {
-    /// Checks the options of a watch.
+    /// Reads the options of a watch, which are valid.
     pub(crate) fn of(options: &ListOptions) -> Result<Self, ApiError> {
-        options.validate(true)?;
         let revision = match options.resource_version.as_str() {
             "" => None,
             text => Some(parse_revision(text).map_err(ApiError::unclassified)?),
@@ -58,9 +57,8 @@ pub(super) enum ListAt {
     Continue,
 }
 impl ListAt {
-    /// Checks the options of a list, except the content of the continue token.
+    /// Reads the options of a list, which are valid, except the content of the continue token.
     pub(super) fn of(options: &ListOptions) -> Result<Self, ApiError> {
-        options.validate(false)?;
         let text = options.resource_version.as_str();
         if !options.continue_token.is_empty() {
             return Ok(Self::Continue);

@@ -98,6 +98,10 @@ async fn compacted_revisions_are_gone_and_future_ones_are_waited_for() {
     let future = "Timeout: Too large resource version: 9, current: 6".to_owned();
     for text in ["rv=9", "rv=9 exact", "rv=9 limit=1"] {
         assert_eq!(error(&bench, text).await, (504, future.clone()));
+        // As in Kubernetes, only a read that may be any newer one is to be tried again.
+        let refused = bench.list("v1/configmaps", options(text)).await.unwrap_err();
+        let seconds = refused.0.details.unwrap().retry_after_seconds;
+        assert_eq!(seconds, u32::from(text == "rv=9"), "{text}");
     }
     let (page, _) =
         tokio::join!(bench.list("v1/configmaps", options("rv=7 exact limit=1")), async {

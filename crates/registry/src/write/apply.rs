@@ -69,22 +69,11 @@ impl Write<'_> {
             return decode::cbor::object(&body.bytes)
                 .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")));
         }
-        // JSON is the common case and cheaper. Errors are reported in the words of the YAML
-        // decoder.
-        let quick = body
-            .bytes
-            .starts_with(b"{")
-            .then(|| decode::parse(&body.bytes, Format::Json).ok())
-            .flatten()
-            .filter(|decoded| decoded.problems.is_empty());
-        let decoded = match quick {
-            Some(decoded) => decoded,
-            None => decode::parse(&body.bytes, APPLY_FORMAT).map_err(|e| {
-                ApiError::bad_request(format!(
-                    "error decoding YAML: error converting YAML to JSON: {e}"
-                ))
-            })?,
-        };
+        let decoded = decode::parse(&body.bytes, APPLY_FORMAT).map_err(|e| {
+            ApiError::bad_request(format!(
+                "error decoding YAML: error converting YAML to JSON: {e}"
+            ))
+        })?;
         let type_name = match &decoded.value {
             Value::Object(_) | Value::Null => "",
             Value::Array(_) => "array",
@@ -160,7 +149,13 @@ impl Write<'_> {
     /// Makes a merged object canonical and fills in its defaults.
     fn complete(&self, object: &mut Value, config: &Value) -> Result<(), ApiError> {
         let mut problems = Vec::new();
-        self.conform(object, &mut problems).map_err(|e| super::patch::undecodable(config, &e))?;
+        self.conform(object, &mut problems).map_err(|why| match self.resource.has_go_type() {
+            true => {
+                let gvk = &self.resource.gvk;
+                apply::unconvertible(&gvk.group_version().to_string(), &gvk.kind, config, &why)
+            }
+            false => super::patch::undecodable(config, &why),
+        })?;
         match self.resource.has_go_type() {
             true => self.default(object)?,
             false => self.resource.schema.fill_merged(object)?,

@@ -181,7 +181,7 @@ impl Write<'_> {
                 if self.resource.kind.finalizers_in_spec
                     && let Some(finalizers) = self.finalizers(object, options)
                 {
-                    marked.set_meta("finalizers", finalizers.into());
+                    set_finalizers(&mut marked, finalizers);
                 }
                 begin_termination(&self.context(), &mut marked);
                 return Step::Mark(marked);
@@ -212,7 +212,7 @@ impl Write<'_> {
             }
         };
         if let Some(finalizers) = self.finalizers(object, options) {
-            marked.set_meta("finalizers", finalizers.into());
+            set_finalizers(&mut marked, finalizers);
         }
         let is_held = !marked.finalizers().is_empty();
         if graceful {
@@ -236,11 +236,11 @@ impl Write<'_> {
     /// The finalizers with those of the garbage collector as the options require; `None` if
     /// unchanged.
     fn finalizers(&self, object: &Value, options: &DeleteOptions) -> Option<Vec<String>> {
-        if !self.resource.kind.propagates {
-            return None;
-        }
         let present = object.finalizers();
+        let kind = self.resource.kind;
         let asked = match (options.propagation, options.orphan_dependents) {
+            // Finalizers of the collector mean nothing on such a kind, and are removed.
+            _ if !kind.propagates => Some(PropagationPolicy::Background),
             (Some(policy), _) => Some(policy),
             (None, Some(true)) => Some(PropagationPolicy::Orphan),
             (None, Some(false)) => Some(PropagationPolicy::Background),
@@ -250,7 +250,7 @@ impl Write<'_> {
         };
         let policy = match asked {
             Some(policy) => policy,
-            None if self.resource.kind.orphans_by_default => PropagationPolicy::Orphan,
+            None if kind.orphans_by_default => PropagationPolicy::Orphan,
             None => PropagationPolicy::Background,
         };
         let own = match policy {
@@ -321,6 +321,11 @@ pub(super) fn warn_of_orphans(
     if is_default && !warning.is_empty() {
         attributes.warn(warning);
     }
+}
+/// Sets the finalizers. An object without any has no such member.
+fn set_finalizers(object: &mut Value, finalizers: Vec<String>) {
+    let finalizers = if finalizers.is_empty() { Value::Null } else { finalizers.into() };
+    object.set_meta("finalizers", finalizers);
 }
 fn duration(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0))

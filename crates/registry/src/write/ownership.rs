@@ -1,15 +1,44 @@
 //! Field ownership after a write (spec: patch §5).
 use super::Write;
+use crate::catalog::Resource;
+use crate::convert::to_served;
 use crate::subresource::Subresource;
 use serde_json::Value;
-use setpoint_object::GroupVersionKind;
 use setpoint_object::field::is_printable;
-use setpoint_schema::apply::{self, Manager, Typing};
+use setpoint_object::{GroupVersion, GroupVersionKind};
+use setpoint_schema::apply::{self, Manager, Typing, Versions};
 use setpoint_schema::builtin;
+use setpoint_schema::node::TypeSchema;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Maximum length of a default manager name, in bytes: as for `fieldManager`.
 const MANAGER_BYTES_MAX: usize = 128;
+
+/// The versions of a kind. Objects are converted without waiting for a webhook, or not at all.
+#[derive(Debug)]
+struct OtherVersions<'a> {
+    own: &'a Resource,
+    others: Vec<Arc<Resource>>,
+}
+
+impl OtherVersions<'_> {
+    fn of(&self, api_version: &str) -> Option<&Resource> {
+        let mut others = self.others.iter().map(|row| &**row);
+        others.find(|row| row.group_version().to_string() == api_version)
+    }
+}
+
+impl Versions for OtherVersions<'_> {
+    fn schema(&self, api_version: &str) -> Option<&TypeSchema> {
+        self.of(api_version).map(|row| &*row.schema)
+    }
+    fn convert(&self, object: &Value, api_version: &str) -> Option<Value> {
+        let row = self.of(api_version).unwrap_or(self.own);
+        let waits = row.stored.as_ref().is_some_and(|stored| stored.webhook.is_some());
+        if waits { None } else { to_served(row, object.clone()).ok() }
+    }
+}
 
 impl Write<'_> {
     /// The manager's name: `fieldManager`, or else the user agent up to its first `/`.
@@ -47,6 +76,7 @@ impl Write<'_> {
     pub(super) fn with_manager<T>(&self, f: impl FnOnce(&Typing<'_>, &Manager<'_>) -> T) -> T {
         let (name, reset) = (self.manager(), self.reset());
         let api_version = self.resource.group_version().to_string();
+        let others = self.other_versions();
         f(
             &Typing {
                 schema: &self.resource.schema,
@@ -54,6 +84,7 @@ impl Write<'_> {
                 reset: &reset,
                 custom: !self.resource.has_go_type(),
                 versions: &self.resource.versions,
+                others: others.as_ref().map(|others| others as &dyn Versions),
             },
             &Manager {
                 name: &name,
@@ -62,6 +93,22 @@ impl Write<'_> {
                 now: self.now,
             },
         )
+    }
+    /// The other served versions of the kind in its group; `None`: there are none. Entries of
+    /// another group (Events) do not conflict, as in Kubernetes.
+    fn other_versions(&self) -> Option<OtherVersions<'_>> {
+        if self.resource.versions.len() < 2 {
+            return None;
+        }
+        let own = &self.resource.gvk;
+        let catalog = self.inner.catalog.borrow();
+        let others = self.resource.versions.iter().filter_map(|api_version| {
+            let GroupVersion { group, version } = GroupVersion::parse(api_version)?;
+            let is_other = group == own.group && version != own.version;
+            let row = catalog.get(&group, &version, &self.resource.resource)?;
+            is_other.then(|| row.clone())
+        });
+        Some(OtherVersions { own: self.resource, others: others.collect() })
     }
     /// Sets the managedFields of a new object of another built-in kind.
     pub(super) fn own_as(&self, gvk: &GroupVersionKind, new: &mut Value) {
@@ -75,6 +122,7 @@ impl Write<'_> {
             reset: &reset,
             custom: false,
             versions: &[],
+            others: None,
         };
         let manager = Manager {
             name: &name,

@@ -153,6 +153,7 @@ impl Write<'_> {
             reset: &reset,
             custom: false,
             versions: &[],
+            others: None,
         };
         let manager = Manager {
             name: &name,

@@ -91,6 +91,24 @@ async fn refusals_of_an_apply() {
     );
 }
 
+/// What the Go type of a built-in kind cannot hold is an error of the server there.
+#[tokio::test(start_paused = true)]
+async fn an_applied_text_that_is_no_time_is_an_error_of_conversion() {
+    let server = Server::start().await;
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "a"}, "spec": {"renewTime": "2020"}});
+    let path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/a";
+    assert_eq!(
+        refused(server.apply(path, "m", lease).await),
+        r#"500 failed to convert new object (/a; coordination.k8s.io/v1, Kind=Lease) to proper version: unable to convert unstructured object to coordination.k8s.io/v1, Kind=Lease: parsing time "2020" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "" as "-""#
+    );
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "data": {"k": "!!"}});
+    assert_eq!(
+        refused(server.apply("/api/v1/namespaces/default/secrets/a", "m", secret).await),
+        "500 failed to convert new object (/a; /v1, Kind=Secret) to proper version: unable to convert unstructured object to /v1, Kind=Secret: error decoding from json: illegal base64 data at input byte 0"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn status_is_applied_through_its_endpoint() {
     let server = Server::start().await;

@@ -23,6 +23,7 @@ fn definition() -> Value {
                     "size": {"type": "integer", "minimum": 1},
                     "replicas": {"type": "integer"},
                     "color": {"type": "string", "default": "red"},
+                    "any": {"x-kubernetes-preserve-unknown-fields": true},
                 }},
                 "status": {"type": "object", "properties": {
                     "replicas": {"type": "integer"},
@@ -120,6 +121,18 @@ async fn applied_fields_are_removed_when_the_applier_drops_them() {
     assert_eq!(less["spec"], json!({"size": 1, "color": "red"}), "the default comes back");
     let again = server.apply(FOO, "m", foo(json!({"size": 1}))).await.unwrap();
     assert_eq!(again, less);
+}
+
+/// As a create does. A null that its type refuses is an error.
+#[tokio::test(start_paused = true)]
+async fn an_applied_null_of_any_type_is_none() {
+    let server = server().await;
+    let applied = server.apply(FOO, "m", foo(json!({"size": 1, "any": null}))).await.unwrap();
+    assert_eq!(applied["spec"], json!({"size": 1, "color": "red"}));
+    let owned = &applied["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"];
+    assert_eq!(*owned, json!({"f:any": {}, "f:size": {}}));
+    let error = refused(server.apply(FOO, "m", foo(json!({"size": null}))).await);
+    assert!(error.starts_with("422"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

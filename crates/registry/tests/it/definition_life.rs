@@ -2,7 +2,7 @@
 use crate::definitions::{DEFINITIONS, define, definition};
 use crate::server::{Server, refused};
 use serde_json::{Value, json};
-use setpoint_registry::{DeleteOptions, PropagationPolicy};
+use setpoint_registry::{DeleteOptions, PatchType, PropagationPolicy, WriteOptions};
 use std::time::Duration;
 
 const THINGS: &str = "/apis/ex.io/v1/namespaces/default/things";
@@ -55,6 +55,21 @@ async fn a_removal_that_waits_for_a_minute_reports_it() {
     // It goes on.
     terminating(&server, &path, Some("InstanceDeletionInProgress")).await;
     server.patch(&format!("{THINGS}/a"), json!({"metadata": {"finalizers": null}})).await.unwrap();
+    terminating(&server, &path, None).await;
+    server.stop().await;
+}
+
+/// The finalizer was removed by a write that such a definition fails.
+#[tokio::test(start_paused = true)]
+async fn a_definition_with_a_stored_version_that_it_lacks_is_removed() {
+    let server = server(json!({}), Value::Null).await;
+    server.create(THINGS, thing("a", json!({}))).await.unwrap();
+    let path = format!("{DEFINITIONS}/things.ex.io");
+    let status = json!({"status": {"storedVersions": ["v0", "v1"]}});
+    let options = WriteOptions::default();
+    let patch = PatchType::Merge;
+    server.patch_with(&format!("{path}/status"), patch, status, &options).await.unwrap();
+    server.delete(&path).await.unwrap();
     terminating(&server, &path, None).await;
     server.stop().await;
 }

@@ -111,6 +111,24 @@ async fn propagation_puts_finalizers_at_the_end() {
     );
 }
 
+/// As on kube-apiserver: such a finalizer held the object forever.
+#[tokio::test(start_paused = true)]
+async fn finalizers_of_the_collector_hold_no_event() {
+    let server = Server::start().await;
+    let events = "/api/v1/namespaces/default/events";
+    let event = |finalizers: Value| {
+        json!({"metadata": {"name": "e", "finalizers": finalizers},
+            "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}})
+    };
+    let path = format!("{events}/e");
+    server.create(events, event(json!(["foregroundDeletion"]))).await.unwrap();
+    let options = propagation(PropagationPolicy::Orphan);
+    assert_eq!(server.delete_with(&path, &options).await.unwrap(), None);
+    server.create(events, event(json!(["ex.io/x", "orphan"]))).await.unwrap();
+    let held = server.delete(&path).await.unwrap().unwrap();
+    assert_eq!(held["metadata"]["finalizers"], json!(["ex.io/x"]));
+}
+
 #[tokio::test(start_paused = true)]
 async fn jobs_orphan_by_default_with_a_warning() {
     let server = Server::start().await;
@@ -168,6 +186,15 @@ async fn a_pod_on_a_node_gets_a_grace_period_that_can_only_be_shortened() {
     let last = server.delete_with(POD, &grace(0)).await.unwrap().unwrap();
     assert_eq!(last["metadata"]["deletionGracePeriodSeconds"], 0);
     assert_eq!(refused(server.get(POD).await), r#"404 pods "p" not found"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_loses_its_last_finalizer_has_no_list_of_them() {
+    let (server, _) = with_pod("n").await;
+    server.patch(POD, json!({"metadata": {"finalizers": ["orphan"]}})).await.unwrap();
+    let options = propagation(PropagationPolicy::Background);
+    let pod = server.delete_with(POD, &options).await.unwrap().unwrap();
+    assert_eq!(pod["metadata"].get("finalizers"), None, "{pod}");
 }
 
 #[tokio::test(start_paused = true)]

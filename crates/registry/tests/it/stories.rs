@@ -45,6 +45,7 @@ impl Stored {
             reset: &reset,
             custom: false,
             versions: &[],
+            others: None,
         };
         let now = Timestamp(Duration::from_secs(self.seconds));
         let api_version = self.api_version();

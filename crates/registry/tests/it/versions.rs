@@ -146,3 +146,57 @@ async fn watchers_of_a_removed_kind_see_the_deletion_of_its_objects() {
     assert_eq!(kinds.last(), Some(&EventKind::Deleted));
     server.stop().await;
 }
+
+/// The owners of an object: manager, version and fields.
+fn owners(object: &Value) -> Vec<String> {
+    let entries = object["metadata"]["managedFields"].as_array().unwrap();
+    let text = |entry: &Value| {
+        let [manager, version] =
+            ["manager", "apiVersion"].map(|name| entry[name].as_str().unwrap());
+        format!("{manager} {version} {}", entry["fieldsV1"]["f:spec"])
+    };
+    entries.iter().map(text).collect()
+}
+
+/// As on kube-apiserver. It was compared in the version of the request, where the fields of another
+/// version did not conflict, and were mistaken for atomic ones.
+#[tokio::test(start_paused = true)]
+async fn owners_of_another_version_keep_their_fields_and_conflict_about_them() {
+    let server = Server::start().await;
+    let path = |version: &str| {
+        format!("/apis/autoscaling/{version}/namespaces/default/horizontalpodautoscalers/a")
+    };
+    let (v1, v2) = (path("v1"), path("v2"));
+    let config = |version: &str, member: &str, value: Value| {
+        json!({
+            "apiVersion": format!("autoscaling/{version}"), "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "a"},
+            "spec": {"maxReplicas": 3, member: value,
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}},
+        })
+    };
+    server
+        .apply(&v1, "a", config("v1", "targetCPUUtilizationPercentage", json!(50)))
+        .await
+        .unwrap();
+    let metrics = json!([{"type": "Resource", "resource": {"name": "cpu",
+        "target": {"type": "Utilization", "averageUtilization": 60}}}]);
+    let conflict = server.apply(&v2, "b", config("v2", "metrics", metrics)).await.unwrap_err();
+    assert_eq!(
+        conflict.0.message,
+        r#"Apply failed with 1 conflict: conflict with "a": .spec.targetCPUUtilizationPercentage"#
+    );
+    // The target of a scale is atomic in v1.
+    let reference = r#""f:scaleTargetRef":{"f:apiVersion":{},"f:kind":{},"f:name":{}}"#;
+    server.apply(&v2, "b", config("v2", "minReplicas", json!(1))).await.unwrap();
+    let patched = server.patch(&v1, json!({"spec": {"minReplicas": 2}})).await.unwrap();
+    assert_eq!(
+        owners(&patched),
+        [
+            &format!(r#"b autoscaling/v2 {{"f:maxReplicas":{{}},{reference}}}"#),
+            r#"a autoscaling/v1 {"f:maxReplicas":{},"f:scaleTargetRef":{},"f:targetCPUUtilizationPercentage":{}}"#,
+            r#"test autoscaling/v1 {"f:minReplicas":{}}"#,
+        ]
+    );
+    server.stop().await;
+}

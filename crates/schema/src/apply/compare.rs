@@ -3,6 +3,7 @@
 use super::element::path_element;
 use super::fieldset::{FieldSet, Node};
 use super::path::PathElement;
+use super::scope::Scope;
 use super::types::{Form, Relation, Type};
 use super::value::equal;
 use serde_json::{Map, Value};
@@ -26,6 +27,15 @@ impl<'a> Comparison<'a> {
     pub(super) fn of(ty: Type<'a>, old: &'a Value, new: &'a Value) -> Self {
         let Delta { below, .. } = compare(ty, Some(old), Some(new), 0);
         below
+    }
+
+    /// Compares two objects as far as they are in the scope of an endpoint.
+    pub(super) fn in_scope(ty: Type<'a>, scope: Scope<'_>, old: &'a Value, new: &'a Value) -> Self {
+        let mut comparison = Self::of(ty, old, new);
+        for set in [&mut comparison.added, &mut comparison.removed, &mut comparison.modified] {
+            scope.apply(set);
+        }
+        comparison
     }
 
     /// Added and modified: what takes a field away from its other owners.

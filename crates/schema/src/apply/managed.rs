@@ -115,6 +115,12 @@ pub(super) fn take(object: &mut Value) -> Option<Value> {
     object.get_mut("metadata")?.as_object_mut()?.remove("managedFields")
 }
 
+/// The versions of the entries of a list.
+pub(super) fn versions(managed: &Value) -> impl Iterator<Item = &str> {
+    let entries = managed.as_array().map_or(&[][..], Vec::as_slice).iter();
+    entries.filter_map(|entry| entry.get("apiVersion").and_then(Value::as_str))
+}
+
 /// Whether a client resets the tracking: by an empty list, or one empty entry.
 pub(super) fn is_reset(managed: &Value) -> bool {
     match managed.as_array().map(Vec::as_slice) {

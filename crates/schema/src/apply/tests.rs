@@ -84,6 +84,7 @@ impl Story {
             reset: &reset,
             custom: self.custom,
             versions: &[],
+            others: None,
         };
         act(&typing, Timestamp(Duration::from_secs(self.seconds)))
     }

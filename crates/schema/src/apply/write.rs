@@ -13,6 +13,7 @@ use super::scope::{Scope, strip};
 use super::types::Type;
 use super::validate::validate;
 use super::value::equal;
+use super::versions::{Elsewhere, Taken, TakenByVersion};
 use super::{Manager, Typing};
 use crate::decode::zero;
 use crate::patch::check;
@@ -33,11 +34,16 @@ pub fn update(typing: &Typing<'_>, old: Option<&Value>, new: &mut Value, manager
     let entries = {
         let empty = old.is_none().then(|| empty_object(typing));
         let before = old.or(empty.as_ref()).unwrap_or(&Value::Null);
-        let changes = Changes::of(typing, before, new);
+        let changes = changes(typing, before, new);
         let stored = old.and_then(managed::of);
+        let elsewhere = old.map_or_else(Vec::new, |old| {
+            let versions =
+                [stored, given.as_ref()].into_iter().flatten().flat_map(managed::versions);
+            Elsewhere::all(typing, manager, versions, old, new)
+        });
         let read = || {
-            let sets = [&changes.gained, &changes.removed];
-            let entries = match typing.custom {
+            let sets = [&changes.changed, &changes.removed];
+            let entries = match typing.custom || !elsewhere.is_empty() {
                 // Its schema may have changed, and with it what is owned as a whole.
                 true => managed::decode(stored),
                 false => managed::decode_touched(stored, sets, |entry| {
@@ -57,6 +63,7 @@ pub fn update(typing: &Typing<'_>, old: Option<&Value>, new: &mut Value, manager
         if entries.is_empty() && old.is_some() {
             return;
         }
+        let changes = TakenByVersion::new(typing, changes, &elsewhere);
         let mut entries = record(typing, entries, changes, manager, manager.name);
         managed::cap(&mut entries);
         managed::encode(entries)
@@ -69,40 +76,27 @@ fn empty_object(typing: &Typing<'_>) -> Value {
     if typing.custom { Value::Object(Map::new()) } else { zero(typing.schema.view()) }
 }
 
-/// What a write changes.
-struct Changes<'a> {
-    /// Added or modified fields.
-    gained: FieldSet<'a>,
-    removed: FieldSet<'a>,
-}
-
-impl<'a> Changes<'a> {
-    /// The differences between two objects, as far as they are in the scope of the endpoint.
-    fn of(typing: &Typing<'a>, old: &'a Value, new: &'a Value) -> Self {
-        let ty = Type::root(typing.schema.view(), typing.custom);
-        let scope = Scope::new(typing.reset);
-        let Comparison { mut added, mut removed, mut modified } = Comparison::of(ty, old, new);
-        for set in [&mut added, &mut removed, &mut modified] {
-            scope.apply(set);
-        }
-        Self { gained: added.union(modified), removed }
-    }
+/// The differences between two objects, as far as they are in the scope of the endpoint.
+fn changes<'a>(typing: &Typing<'a>, old: &'a Value, new: &'a Value) -> Taken<'a> {
+    let ty = Type::root(typing.schema.view(), typing.custom);
+    Comparison::in_scope(ty, Scope::new(typing.reset), old, new).into()
 }
 
 /// Gives a manager what differs between two objects, and takes it from the others.
 fn record<'a>(
     typing: &Typing<'a>,
     mut entries: Vec<Entry<'a>>,
-    changes: Changes<'a>,
+    changes: TakenByVersion<'a>,
     manager: &Manager<'a>,
     name: &'a str,
 ) -> Vec<Entry<'a>> {
-    let Changes { mut gained, removed } = changes;
     settle_entries(typing, &mut entries);
     for entry in &mut entries {
-        entry.lose(&gained);
-        entry.lose(&removed);
+        let Taken { changed, removed } = changes.of_entry(entry);
+        entry.lose(changed);
+        entry.lose(removed);
     }
+    let mut gained = changes.into_here().changed;
     entries.retain(|entry| !entry.is_empty());
     strip(&mut gained);
     if gained.is_empty() {
@@ -140,6 +134,8 @@ fn settle_entries(typing: &Typing<'_>, entries: &mut Vec<Entry<'_>>) {
         served.is_empty() || served.contains(version) || served.contains(&*entry.api_version)
     });
     for entry in entries {
+        let there = typing.others.and_then(|others| others.schema(&entry.api_version));
+        let ty = there.map_or(ty, |schema| Type::root(schema.view(), typing.custom));
         if lift(ty, &mut entry.set) {
             entry.raw = None;
         }
@@ -182,7 +178,7 @@ pub fn apply(
         .map_err(|why| ApiError::unclassified(format!("failed to decode managed fields: {why}")))?;
     if entries.is_empty() {
         empty = empty_object(typing);
-        let changes = Changes::of(typing, &empty, live);
+        let changes = TakenByVersion::new(typing, changes(typing, &empty, live), &[]);
         entries = record(typing, entries, changes, manager, BEFORE_FIRST_APPLY);
     }
     settle_entries(typing, &mut entries);
@@ -213,15 +209,19 @@ pub fn apply(
     }
 
     let unchanged = same_object(live, &merged);
-    let mut comparison =
-        if unchanged { Comparison::default() } else { Comparison::of(ty, live, &merged) };
-    for set in [&mut comparison.added, &mut comparison.removed, &mut comparison.modified] {
-        scope.apply(set);
-    }
-    let changed = comparison.changed();
+    let versions = entries.iter().map(|entry| &*entry.api_version);
+    let elsewhere = match unchanged {
+        true => Vec::new(),
+        false => Elsewhere::all(typing, manager, versions, live, &merged),
+    };
+    let comparison = match unchanged {
+        true => Comparison::default(),
+        false => Comparison::in_scope(ty, scope, live, &merged),
+    };
+    let taken = TakenByVersion::new(typing, comparison.into(), &elsewhere);
     let mut conflicts = Vec::new();
     for (at, entry) in entries.iter().enumerate().filter(|(at, _)| *at != mine) {
-        let fields = entry.set.intersection(&changed);
+        let fields = entry.set.intersection(&taken.of_entry(entry).changed);
         if !fields.is_empty() {
             conflicts.push(Conflict { entry: at, fields });
         }
@@ -234,8 +234,9 @@ pub fn apply(
     }
     check_values(typing, config, manager)?;
     for (_, entry) in entries.iter_mut().enumerate().filter(|(at, _)| *at != mine) {
-        entry.lose(&changed);
-        entry.lose(&comparison.removed);
+        let Taken { changed, removed } = taken.of_entry(entry);
+        entry.lose(changed);
+        entry.lose(removed);
     }
     let own = &mut entries[mine];
     strip(&mut own.set);
@@ -315,14 +316,21 @@ fn check_values(
     if typing.custom {
         return Ok(());
     }
-    check::types(typing.schema.view(), config).map_err(|why| {
-        let type_name = type_name(manager.api_version, typing.kind);
-        let about = about(config);
-        ApiError::unclassified(format!(
-            "failed to convert new object ({about}; {type_name}) to proper version: unable to convert unstructured object to \
-             {type_name}: {why}"
-        ))
-    })
+    check::types(typing.schema.view(), config)
+        .map_err(|why| unconvertible(manager.api_version, typing.kind, config, &why))
+}
+
+/// 500: an applied configuration of a built-in kind has a value that its Go type cannot hold, such
+/// as a text that is no time.
+pub fn unconvertible(api_version: &str, kind: &str, config: &Value, why: &str) -> ApiError {
+    let type_name = type_name(api_version, kind);
+    let about = about(config);
+    let decoding =
+        if why.starts_with("illegal base64") { "error decoding from json: " } else { "" };
+    ApiError::unclassified(format!(
+        "failed to convert new object ({about}; {type_name}) to proper version: unable to convert unstructured object to \
+         {type_name}: {decoding}{why}"
+    ))
 }
 
 /// `namespace/name` as the configuration has them.

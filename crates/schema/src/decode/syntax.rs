@@ -38,6 +38,11 @@ pub(super) fn without_lone_surrogates(text: &str) -> Option<String> {
     (taken > 0).then(|| mended + &text[taken..])
 }
 
+/// Whether a JSON text has an escape of half a surrogate pair.
+pub(super) fn has_lone_surrogates(text: &str) -> bool {
+    without_lone_surrogates(text).is_some()
+}
+
 /// The first number of a JSON text that is beyond `float64`.
 pub(super) fn number_beyond_float(text: &str) -> Option<&str> {
     let (mut at, mut in_text) = (0, false);

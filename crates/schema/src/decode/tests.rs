@@ -187,6 +187,29 @@ fn yaml_scalars_are_those_of_go() {
     );
 }
 
+/// Each was read as U+FFFD.
+#[test]
+fn yaml_that_is_no_text_is_refused_in_the_words_of_go() {
+    for (text, why) in [
+        (&b"a: \xff"[..], "invalid leading UTF-8 octet"),
+        (b"{\"a\":\"\x80\"}", "invalid leading UTF-8 octet"),
+        (b"a: \xe2\x28\xa1", "invalid trailing UTF-8 octet"),
+        (b"a: \xe2\x82", "incomplete UTF-8 octet sequence"),
+        (b"a: \xc0\x80", "invalid length of a UTF-8 sequence"),
+        (b"a: \xed\xa0\x80", "invalid Unicode character"),
+        (b"a: \xf5\x80\x80\x80", "invalid Unicode character"),
+        (b"a: \0", "control characters are not allowed"),
+        (b"a: \x7f", "control characters are not allowed"),
+    ] {
+        let error = parse(text, Format::Yaml).unwrap_err();
+        assert_eq!(error.0, format!("yaml: {why}"), "{text:?}");
+    }
+    for text in [r#"{"a":"\ud800"}"#, r#"{"a":"\udc00x"}"#] {
+        assert!(parse(text.as_bytes(), Format::Yaml).is_err(), "{text}");
+    }
+    check(Format::Yaml, r#"{"a":"\ud83d\ude00 ä"}"#, expect![[r#"{"a":"😀 ä"}"#]]);
+}
+
 #[test]
 fn yaml_duplicate_key_is_named_with_its_line() {
     check(

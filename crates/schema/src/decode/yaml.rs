@@ -4,6 +4,7 @@
 //! and `on` are booleans, `0644` and `0o644` are octal, `1_000` is a number. Timestamps are
 //! strings.
 use super::budget::Budget;
+use super::syntax::has_lone_surrogates;
 use super::{
     DecodeError, Decoded, YAML_ALIAS_BYTES_MAX, YAML_ALIAS_NODES_MAX, YAML_DEPTH_MAX, json, number,
 };
@@ -17,25 +18,65 @@ use std::collections::HashMap;
 pub(super) fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
     // Most bodies sent as YAML are JSON (kubectl's server-side apply): a JSON parser is faster and
     // exact. A text that it refuses may still be YAML.
-    let text = String::from_utf8_lossy(body);
+    let text = text(body)?;
     if text.trim_start().starts_with('{')
         && let Ok(decoded) = json::parse(body)
         && decoded.problems.is_empty()
+        && !(text.contains("\\u") && has_lone_surrogates(text))
     {
         return Ok(decoded);
+    }
+    if !text.chars().all(is_allowed) {
+        return Err(DecodeError("yaml: control characters are not allowed".to_owned()));
     }
     let mut options = Options::default();
     options.set_emit_comments(false);
     options.flow_nesting_limit = YAML_DEPTH_MAX;
     options.block_nesting_limit = YAML_DEPTH_MAX;
     let mut builder = Builder::default();
-    for event in Parser::new_from_str_with_options(&text, options) {
+    for event in Parser::new_from_str_with_options(text, options) {
         let (event, span) = event.map_err(|error| fault(error.marker().line(), error.info()))?;
         if builder.take(event, span.start.line())? {
             break;
         }
     }
     Ok(Decoded { value: builder.root.unwrap_or(Value::Null), problems: builder.problems })
+}
+
+/// The text of a body. What is no UTF-8 is refused in the words of Go's reader, not replaced as in
+/// JSON.
+fn text(body: &[u8]) -> Result<&str, DecodeError> {
+    std::str::from_utf8(body).map_err(|error| {
+        let why = match body.get(error.valid_up_to()..).unwrap_or_default() {
+            rest @ [0xc0..=0xdf, ..] => octets(rest, 2),
+            rest @ [0xe0..=0xef, ..] => octets(rest, 3),
+            rest @ [0xf0..=0xf7, ..] => octets(rest, 4),
+            _ => "invalid leading UTF-8 octet",
+        };
+        DecodeError(format!("yaml: {why}"))
+    })
+}
+
+/// What is wrong with the octets of a character.
+fn octets(rest: &[u8], width: usize) -> &'static str {
+    match rest.get(..width) {
+        None => "incomplete UTF-8 octet sequence",
+        Some([_, others @ ..]) if others.iter().any(|octet| octet & 0xc0 != 0x80) => {
+            "invalid trailing UTF-8 octet"
+        }
+        Some([0xc0 | 0xc1, ..] | [0xe0, ..0xa0, ..] | [0xf0, ..0x90, ..]) => {
+            "invalid length of a UTF-8 sequence"
+        }
+        Some(_) => "invalid Unicode character",
+    }
+}
+
+/// The characters of YAML 1.1 (production 1).
+fn is_allowed(character: char) -> bool {
+    matches!(
+        character,
+        '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{fffd}' | '\u{10000}'..
+    )
 }
 
 fn fault(line: usize, what: impl std::fmt::Display) -> DecodeError {

@@ -124,7 +124,8 @@ fn write(
         ("status", false) => ["spec"].into(),
         _ => ["status"].into(),
     };
-    let typing = Typing { schema, kind, reset: &reset, custom: *custom, versions: &[] };
+    let typing =
+        Typing { schema, kind, reset: &reset, custom: *custom, versions: &[], others: None };
     let now = Timestamp(Duration::from_secs(seconds));
     let manager = Manager { name: text("manager"), api_version, subresource, now };
     let stored = |object: &mut Value| {

@@ -5,9 +5,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use setpoint_object::time::Clock;
-use setpoint_webhook_client::{CallError, Webhooks};
+use setpoint_webhook_client::{Address, CallError, Lane, Transport, Trust, Webhooks};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -201,4 +202,27 @@ async fn services_are_resolved_and_verified_by_their_name() {
         assert_eq!(call(&webhooks, &config).await.unwrap(), "{}timeout=20s");
     }
     assert_eq!(server.n_connections(), 1);
+}
+
+/// They kept a thread busy for seconds, again and again, until the client went.
+#[tokio::test]
+async fn a_server_that_only_sends_interim_answers_has_none() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let interim = b"HTTP/1.1 100 Continue\r\n\r\n".repeat(1000);
+    let flood = async {
+        let (mut tcp, _) = listener.accept().await.unwrap();
+        tcp.read_exact(&mut [0; 4]).await.unwrap();
+        while tcp.write_all(&interim).await.is_ok() {}
+    };
+    let transport = Transport::new(&Trust::Anyone, None, None, &Clock::wall()).await.unwrap();
+    let request = http::Request::builder().uri("http://localhost/");
+    let request = request.body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
+    let address = Address { host: "127.0.0.1".to_owned(), port };
+    let asked = async move {
+        let answer = transport.send(&address, request, Lane::Own).await;
+        answer.map(drop).unwrap_err().to_string()
+    };
+    let (why, ()) = tokio::join!(asked, flood);
+    assert_eq!(why, "net/http: too many 1xx informational responses");
 }

@@ -33,6 +33,7 @@ fn with_typing<T>(run: impl FnOnce(&Typing<'_>) -> T) -> T {
         reset: &BTreeSet::new(),
         custom: false,
         versions: &versions,
+        others: None,
     })
 }
 

@@ -302,6 +302,7 @@ fn labels_of_deployments_are_not_owned_through_their_status() {
         reset: &["spec", "metadata/labels"].into(),
         custom: false,
         versions: &[],
+        others: None,
     };
     let now = Timestamp(Duration::from_secs(2));
     let manager = Manager { name: "bob", api_version: "apps/v1", subresource: "status", now };

@@ -113,6 +113,7 @@ impl Kind {
             reset: &reset,
             custom: self.custom,
             versions: &versions,
+            others: None,
         };
         let now = Timestamp(Duration::from_secs(1));
         let manager =
