@@ -57,7 +57,7 @@ mod resources;
 mod rows;
 mod scheduling;
 mod storage;
-mod template;
+pub(crate) mod template;
 #[cfg(test)]
 mod tests;
 mod versions;

@@ -99,7 +99,7 @@ pub use rbac::Rbac;
 pub use read::{List, Listed};
 pub use registry::{
     EVENT_TTL, HISTORY_PERIOD, REPLAYED_REVISIONS, Registry, RegistryBuilder, RegistryWorker,
-    WeakRegistry,
+    WATCH_TIMEOUT_MIN, WeakRegistry,
 };
 pub use request::*;
 pub use runtime_config::{RuntimeConfig, RuntimeConfigError};
