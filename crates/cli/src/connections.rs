@@ -17,8 +17,8 @@ pub(crate) struct ConnectionOptions {
     /// Its private key (PEM).
     #[arg(long, value_name = "FILE", requires = "kubelet_client_certificate")]
     kubelet_client_key: Option<PathBuf>,
-    /// The authorities (PEM) that kubelets' certificates are checked with. Reloaded while the server
-    /// runs. Default: they are not checked.
+    /// The authorities (PEM) that kubelets' certificates are checked with. Reloaded while the
+    /// server runs. Default: they are not checked.
     #[arg(long, value_name = "FILE")]
     kubelet_certificate_authority: Option<PathBuf>,
     /// Which types of a node's addresses are used to reach its kubelet, the best first. Default:

@@ -218,8 +218,8 @@ impl RegistryBuilder {
         self.runtime_config = config;
         self
     }
-    /// Whether containers may be privileged, as kube-apiserver's `--allow-privileged`. Otherwise new
-    /// ones are refused with 422. Default: yes.
+    /// Whether containers may be privileged, as kube-apiserver's `--allow-privileged`. Otherwise
+    /// new ones are refused with 422. Default: yes.
     pub fn allow_privileged(mut self, is_allowed: bool) -> Self {
         self.allows_privileged = is_allowed;
         self
