@@ -541,7 +541,8 @@ mod tests {
         assert!(has(&cbor, gate));
         // The order does not matter.
         let bundles = "--runtime-config=certificates.k8s.io/v1beta1=true";
-        let on = given(&format!("{bundles} --feature-gates=ClusterTrustBundle=true"));
+        let both = format!("{bundles} --feature-gates=ClusterTrustBundle=true");
+        let on = given(&both);
         assert!(on.ignored.is_empty() && has(&on, bundles), "{:?}", on.options);
         assert!(!has(&given(bundles), bundles));
         let off = given("--feature-gates=AllAlpha=true,CBORServingAndStorage=false");
