@@ -73,7 +73,7 @@ async fn policy_decides_about_versions_suites_and_protocols() {
     const AES_256: &str = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384";
     let (current, root) = certificate("here");
     let start = async |policy: TlsPolicy| {
-        Served::start(Tls::new(current.clone()).policy(policy), &[root.clone()]).await
+        Served::start(Tls::new(current.clone()).policy(policy), std::slice::from_ref(&root)).await
     };
     let suite = |stream: &TlsStream<TcpStream>| {
         stream.get_ref().1.negotiated_cipher_suite().unwrap().suite()
