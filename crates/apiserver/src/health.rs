@@ -57,8 +57,10 @@ pub(crate) struct Added {
 pub(crate) struct Health {
     /// Start-up is done: the registry serves from filled caches.
     pub(crate) started: bool,
+    /// Start-up is taken to succeed for some time: `/livez` does not wait for it.
+    pub(crate) has_grace: bool,
     /// Shutdown has begun.
-    pub(crate) draining: bool,
+    pub(crate) is_ending: bool,
     /// The store answers.
     pub(crate) store: bool,
 }
@@ -101,7 +103,7 @@ const START_HOOKS: [&str; 31] = [
 
 /// The paths of all single checks.
 pub(crate) fn paths(added: &[Arc<dyn HealthCheck>]) -> impl Iterator<Item = String> {
-    let all = Health { started: true, draining: false, store: true };
+    let all = Health { started: true, has_grace: false, is_ending: false, store: true };
     ["healthz", "livez", "readyz"].into_iter().flat_map(move |endpoint| {
         let added = added.iter().filter(|_| endpoint != "livez").map(|check| check.name());
         let own = all.checks(endpoint, &[]).into_iter().map(|(name, _)| name);
@@ -125,9 +127,10 @@ impl Health {
         if endpoint == "readyz" {
             checks.push(("informer-sync", self.started));
         }
-        checks.extend(START_HOOKS.map(|hook| (hook, self.started)));
+        let has_started = self.started || self.has_grace && endpoint == "livez";
+        checks.extend(START_HOOKS.map(|hook| (hook, has_started)));
         if endpoint == "readyz" {
-            checks.push(("shutdown", !self.draining));
+            checks.push(("shutdown", !self.is_ending));
         }
         checks
     }
@@ -196,6 +199,7 @@ fn reason(name: &str, added: &[Added]) -> String {
     }
     match name {
         "etcd" => "etcd failed: the store does not answer".to_owned(),
+        "shutdown" => "process is shutting down".to_owned(),
         name => format!("{name} is not finished"),
     }
 }
@@ -211,7 +215,7 @@ mod tests {
         (response.status().as_u16(), body)
     }
 
-    const UP: Health = Health { started: true, draining: false, store: true };
+    const UP: Health = Health { started: true, has_grace: false, is_ending: false, store: true };
 
     #[test]
     fn an_unreachable_store_fails_healthz_and_livez_only() {
@@ -292,10 +296,17 @@ mod tests {
     }
 
     #[test]
-    fn draining_server_is_alive_but_not_ready() {
-        let draining = Health { draining: true, ..UP };
-        assert_eq!(get(draining, "livez", "").0, 200);
-        let (code, body) = get(draining, "readyz", "exclude=x&exclude=y");
+    fn livez_does_not_wait_for_a_start_that_has_grace() {
+        let starting = Health { started: false, has_grace: true, ..UP };
+        let codes = ["livez", "healthz", "readyz"].map(|endpoint| get(starting, endpoint, "").0);
+        assert_eq!(codes, [200, 500, 500]);
+    }
+
+    #[test]
+    fn ending_server_is_alive_but_not_ready() {
+        let ending = Health { is_ending: true, ..UP };
+        assert_eq!(get(ending, "livez", "").0, 200);
+        let (code, body) = get(ending, "readyz", "exclude=x&exclude=y");
         assert_eq!(code, 500);
         assert!(body.contains("[-]shutdown failed: reason withheld\n"), "{body}");
         assert!(

@@ -18,16 +18,19 @@
 //! Without TLS every client is `system:masters`. Such a listener therefore binds to a loopback
 //! address only, and refuses requests that a foreign web page may have sent.
 
+mod named;
 mod pki;
 mod same_origin;
 mod tls;
 
+pub use named::NamedCertificate;
 pub use pki::{FrontProxy, Loaded, Pki, PkiError, PkiFiles};
 pub use setpoint_serve::Limits;
 pub use setpoint_serve::certificate::{
     Certificate, CertificateError, CertificateFiles, CertificateWatcher, CurrentCertificate,
     read_chain, read_file,
 };
+pub use setpoint_serve::tls::{TlsPolicy, TlsPolicyError};
 pub use tls::Tls;
 
 use crate::Identity;
@@ -41,7 +44,7 @@ use http::Request;
 use http::request::Parts;
 use setpoint_object::time::Clock;
 use setpoint_serve::tls::PeerCertificate;
-use setpoint_serve::{Received, Server};
+use setpoint_serve::{Received, STREAMS_MAX, Server};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,6 +78,7 @@ pub const LIMITS: Limits = Limits {
     head_max: HEAD_MAX,
     idle_max: IDLE_MAX,
     http2_idle_max: Some(IDLE_MAX),
+    streams_max: STREAMS_MAX,
     leftover_bytes_max: LEFTOVER_BYTES_MAX,
     drain_max: DRAIN_MAX,
     pace: 1,
@@ -256,7 +260,10 @@ impl Listener {
             match peers.tls.clone().config(peers.clock.clone(), has_clients) {
                 Ok(config) => {
                     let failed = peers.figures.failed_handshakes();
-                    server = server.tls(Arc::new(config)).count_failed_handshakes(failed);
+                    server = server
+                        .tls(Arc::new(config))
+                        .address_certificates(peers.tls.of_addresses())
+                        .count_failed_handshakes(failed);
                 }
                 // It was made before.
                 Err(error) => {
@@ -279,11 +286,12 @@ impl Listener {
                 if let Some(identity) = identity {
                     parts.extensions.insert(identity);
                 }
+                let ending = api.refusal(&parts);
                 let request = Request::from_parts(parts, body);
-                let refused = match &*peers {
+                let refused = ending.or_else(|| match &*peers {
                     Peers::All(_) => same_origin::refuse(&request),
                     Peers::Tls(_) => None,
-                };
+                });
                 match refused {
                     Some(refused) => refused,
                     None => api.serve(request).await,

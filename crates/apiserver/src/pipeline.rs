@@ -6,7 +6,7 @@
 //! | readiness | waits a short time for start-up, then 503 | the same |
 //! | route | path and catalog → destination and verb | resource and catalog, and its verb |
 //! | `Attributes` | made from the above, headers and query | passed by the caller |
-//! | deadline | `?timeout=`, at most a minute | the caller's |
+//! | deadline | `?timeout=`, at most the server's, a minute by default | the caller's |
 //! | CORS | headers for pages of allowed origins, and answers to their questions | no |
 //! | authenticate | the transport, tokens, `Authenticator`s, anonymous, else 401 | the caller is trusted |
 //! | trace | the `Tracer` samples it: spans from here on (`trace.rs`) | not traced |
@@ -124,7 +124,8 @@ impl Inner {
         let backends = self.backends.table();
         let (destination, attributes) = self.route(&catalog, &backends, parts, &query, audit_id);
         let is_long_running = attributes.is_long_running();
-        let time = match deadline::of(&query, is_long_running) {
+        let _in_progress = (!is_long_running).then(|| self.shutdown.request());
+        let time = match deadline::of(&query, is_long_running, self.request_timeout) {
             Ok(time) => time,
             Err(error) => return respond::error(&error, &parts.headers, style),
         };

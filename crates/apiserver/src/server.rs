@@ -1,5 +1,7 @@
 //! The server: a handle, its builder, and the entry points of requests.
 
+mod shutdown;
+
 use crate::BoxError;
 use crate::backend::{Backend, Backends, Served};
 use crate::body::Body;
@@ -9,6 +11,7 @@ use crate::extra::{Extra, Handler};
 use crate::figures::ServerFigures;
 use crate::filter::authenticate::{Anonymous, Authenticator, Authenticators, Credentials};
 use crate::filter::cors::Cors;
+use crate::filter::deadline::REQUEST_TIMEOUT;
 use crate::filter::fairness::{Fairness, FlowControlReader};
 use crate::filter::goaway::GoAwayChance;
 use crate::filter::hsts::Hsts;
@@ -41,11 +44,13 @@ use setpoint_registry::{
 };
 use setpoint_serve::GoAway;
 use setpoint_spans::Tracer;
+use shutdown::Shutdown;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// A handle to an API server; cheap to clone. Answers requests while the registry's worker runs.
@@ -80,6 +85,11 @@ pub(crate) struct Inner {
     pub(crate) aggregated: Aggregated,
     pub(crate) open_api: openapi::Documents,
     pub(crate) drain: CancellationToken,
+    pub(crate) shutdown: Shutdown,
+    /// Of requests that are not long-running.
+    pub(crate) request_timeout: Duration,
+    /// How long after the start `/livez` does not wait for it.
+    pub(crate) livez_grace_period: Duration,
     pub(crate) agents: Agents,
     pub(crate) types: Types,
     pub(crate) cors: Option<Cors>,
@@ -114,6 +124,8 @@ pub struct ApiServerBuilder {
     cors: Option<Cors>,
     hsts: Option<Hsts>,
     go_away: GoAwayChance,
+    request_timeout: Duration,
+    livez_grace_period: Duration,
     descriptions: Option<Arc<OpenApiDescriptions>>,
     flags: Option<BTreeMap<String, String>>,
 }
@@ -265,6 +277,20 @@ impl ApiServerBuilder {
         self
     }
 
+    /// Maximum time of a request that is not long-running; a smaller `?timeout=` counts. Default: a
+    /// minute, as kube-apiserver's `--request-timeout`.
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = timeout;
+        self
+    }
+
+    /// For how long `/livez` takes an unfinished start to succeed, as kube-apiserver's
+    /// `--livez-grace-period`. Default: zero.
+    pub fn livez_grace_period(mut self, period: Duration) -> Self {
+        self.livez_grace_period = period;
+        self
+    }
+
     /// The seed of audit ids, and of the chance that connections end. Default: from the operating
     /// system.
     pub fn seed(mut self, seed: u64) -> Self {
@@ -310,6 +336,9 @@ impl ApiServerBuilder {
                 aggregated: Aggregated::default(),
                 open_api: openapi::Documents::new(self.types.cbor, self.descriptions),
                 drain: CancellationToken::new(),
+                shutdown: Shutdown::default(),
+                request_timeout: self.request_timeout,
+                livez_grace_period: self.livez_grace_period,
                 agents: self.agents,
                 types: self.types,
                 cors: self.cors,
@@ -346,6 +375,8 @@ impl ApiServer {
             cors: None,
             hsts: None,
             go_away: GoAwayChance::default(),
+            request_timeout: REQUEST_TIMEOUT,
+            livez_grace_period: Duration::ZERO,
             descriptions: None,
             flags: None,
         }
@@ -366,8 +397,7 @@ impl ApiServer {
         self.inner.authenticators.add_listener(credentials);
     }
 
-    /// Begins shutdown: `/readyz` fails and watches end between two events. Ordinary requests are
-    /// still answered.
+    /// Ends watches between two events, and fails `/readyz`. Ordinary requests are still answered.
     pub fn drain(&self) {
         self.inner.drain.cancel();
     }

@@ -25,12 +25,22 @@ pub(crate) struct AdmissionOptions {
     /// Configurations of admission plugins: a file of kind AdmissionConfiguration.
     #[arg(long, value_name = "FILE")]
     admission_control_config_file: Option<PathBuf>,
+    /// For how many seconds a new pod tolerates that its node is not ready, if it does not say so.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, allow_negative_numbers = true)]
+    default_not_ready_toleration_seconds: i64,
+    /// For how many seconds a new pod tolerates that its node is unreachable, if it does not say
+    /// so.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, allow_negative_numbers = true)]
+    default_unreachable_toleration_seconds: i64,
 }
 
 impl AdmissionOptions {
     /// Makes the plugins.
     pub(crate) async fn plugins(&self) -> anyhow::Result<AdmissionPlugins> {
-        let mut options = Plugins::default();
+        let mut options = Plugins::default().toleration_seconds(
+            self.default_not_ready_toleration_seconds,
+            self.default_unreachable_toleration_seconds,
+        );
         for name in self.enable_admission_plugins.iter().filter(|name| !name.is_empty()) {
             options = options.enable(name);
         }
@@ -64,6 +74,8 @@ mod tests {
             enable_admission_plugins: enable.split(',').map(str::to_owned).collect(),
             disable_admission_plugins: disable.split(',').map(str::to_owned).collect(),
             admission_control_config_file: None,
+            default_not_ready_toleration_seconds: 300,
+            default_unreachable_toleration_seconds: 300,
         };
         assert!(options("AlwaysPullImages,NodeRestriction", "").plugins().await.is_ok());
         let error = options("", "Foo").plugins().await.map(drop).unwrap_err();

@@ -2,24 +2,23 @@
 
 use anyhow::Context as _;
 use clap::Args;
-use setpoint::apiserver::listen::Certificate;
+use setpoint::apiserver::listen::CertificateFiles;
 use setpoint::apiserver::{Cors, GoAwayChance, Hsts};
-use setpoint::webhook_client::{Identity, Roots};
 use setpoint::{ControlPlaneBuilder, KubeletOptions};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// How kubelets are reached, and what answers say about connections.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectionOptions {
     /// The client certificate (PEM, with its chain) that kubelets see: for logs, commands and
-    /// forwarded ports of pods, and the proxies of nodes. Read at start.
+    /// forwarded ports of pods, and the proxies of nodes. Reloaded while the server runs.
     #[arg(long, value_name = "FILE", requires = "kubelet_client_key")]
     kubelet_client_certificate: Option<PathBuf>,
     /// Its private key (PEM).
     #[arg(long, value_name = "FILE", requires = "kubelet_client_certificate")]
     kubelet_client_key: Option<PathBuf>,
-    /// The authorities (PEM) that kubelets' certificates are checked with. Read at start. Default:
-    /// they are not checked.
+    /// The authorities (PEM) that kubelets' certificates are checked with. Reloaded while the
+    /// server runs. Default: they are not checked.
     #[arg(long, value_name = "FILE")]
     kubelet_certificate_authority: Option<PathBuf>,
     /// Which types of a node's addresses are used to reach its kubelet, the best first. Default:
@@ -44,27 +43,16 @@ pub(crate) struct ConnectionOptions {
 }
 
 impl ConnectionOptions {
-    pub(crate) async fn apply(
+    pub(crate) fn apply(
         self,
         mut plane: ControlPlaneBuilder,
     ) -> anyhow::Result<ControlPlaneBuilder> {
-        let mut kubelets = KubeletOptions::default().port(self.kubelet_port);
-        if let (Some(certificate), Some(key)) =
-            (&self.kubelet_client_certificate, &self.kubelet_client_key)
-        {
-            let (chain, key) = (read(certificate).await?, read(key).await?);
-            Certificate::from_pem(&chain, &key).with_context(|| {
-                format!("use --kubelet-client-certificate {}", certificate.display())
-            })?;
-            kubelets = kubelets.identity(Identity { certificates: chain.into(), key: key.into() });
-        }
-        if let Some(path) = &self.kubelet_certificate_authority {
-            let pem = read(path).await?;
-            Roots::parse(&pem).with_context(|| {
-                format!("use --kubelet-certificate-authority {}", path.display())
-            })?;
-            kubelets = kubelets.authority(pem);
-        }
+        let certificates = self.kubelet_client_certificate.zip(self.kubelet_client_key);
+        let identity = certificates.map(|(certificate, key)| CertificateFiles { certificate, key });
+        let mut kubelets = KubeletOptions::default()
+            .port(self.kubelet_port)
+            .files(identity, self.kubelet_certificate_authority)
+            .context("use the certificates for kubelets")?;
         if !self.kubelet_preferred_address_types.is_empty() {
             kubelets = kubelets.address_types(self.kubelet_preferred_address_types);
         }
@@ -81,8 +69,4 @@ impl ConnectionOptions {
         let chance = GoAwayChance::new(self.goaway_chance).context("use --goaway-chance")?;
         Ok(plane.go_away_chance(chance))
     }
-}
-
-async fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    tokio::fs::read(path).await.with_context(|| format!("read {}", path.display()))
 }

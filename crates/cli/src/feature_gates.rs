@@ -1,6 +1,8 @@
 //! Features that are off unless an option turns them on, by kube-apiserver's names.
 
 use crate::envtest::flags::parse_bool;
+use setpoint::registry::RuntimeConfig;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -8,32 +10,52 @@ use std::str::FromStr;
 const CBOR: &str = "CBORServingAndStorage";
 /// The gate of all features that the original calls alpha, of which CBOR is one.
 const ALL_ALPHA: &str = "AllAlpha";
+/// That of all that it calls beta, of which those of resources are.
+const ALL_BETA: &str = "AllBeta";
+
+/// The gates that there are, each with the gate of all like it.
+fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let of_resources = RuntimeConfig::gates().map(|gate| (gate, ALL_BETA));
+    std::iter::once((CBOR, ALL_ALPHA)).chain(of_resources)
+}
 
 /// The features of a command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct FeatureGates {
-    /// Bodies and answers may be in CBOR.
-    pub(crate) cbor: bool,
+    on: BTreeSet<&'static str>,
 }
 
 impl FeatureGates {
     /// From the pairs of kube-apiserver's option, later ones before earlier ones. A gate of its own
     /// has precedence over that of all.
     pub(crate) fn of_pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, bool)>) -> Self {
-        let (mut own, mut all) = (None, None);
-        for (name, is_on) in pairs {
-            match without_component(name) {
-                CBOR => own = Some(is_on),
-                ALL_ALPHA => all = Some(is_on),
-                _ => {}
-            }
-        }
-        Self { cbor: own.or(all).unwrap_or(false) }
+        let pairs = pairs.into_iter().map(|(name, is_on)| (without_component(name), is_on));
+        let given: BTreeMap<&str, bool> = pairs.collect();
+        let is_on = |(gate, set): &(&str, &str)| {
+            given.get(gate).or_else(|| given.get(set)).copied().unwrap_or(false)
+        };
+        Self { on: all().filter(is_on).map(|(gate, _)| gate).collect() }
+    }
+
+    /// Whether bodies and answers may be in CBOR.
+    pub(crate) fn cbor(&self) -> bool {
+        self.on.contains(CBOR)
+    }
+
+    /// The names of those that are on.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.on.iter().copied().collect()
     }
 
     /// Whether there is something here that a gate turns on or off.
     pub(crate) fn has(name: &str) -> bool {
-        matches!(without_component(name), CBOR | ALL_ALPHA)
+        let name = without_component(name);
+        all().any(|(gate, set)| gate == name || set == name)
+    }
+
+    /// The names of all, with commas between them.
+    pub(crate) fn known() -> String {
+        all().map(|(gate, _)| gate).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -44,7 +66,9 @@ fn without_component(name: &str) -> &str {
 
 impl fmt::Display for FeatureGates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{CBOR}={}", self.cbor)
+        let pairs: Vec<_> =
+            all().map(|(gate, _)| format!("{gate}={}", self.on.contains(gate))).collect();
+        f.write_str(&pairs.join(","))
     }
 }
 
@@ -55,7 +79,7 @@ pub(crate) enum GateError {
     NoValue(String),
     #[error("invalid value of {0}: not true or false")]
     NoBool(String),
-    #[error("there is no feature gate {0}, only {CBOR}")]
+    #[error("there is no feature gate {0}, only {known}", known = FeatureGates::known())]
     Unknown(String),
 }
 
@@ -83,20 +107,25 @@ mod tests {
 
     #[test]
     fn the_last_value_of_a_gate_counts_and_its_own_more_than_that_of_all() {
-        let cbor = |text: &str| text.parse::<FeatureGates>().map(|gates| gates.cbor);
-        assert_eq!(cbor(""), Ok(false));
-        assert_eq!(cbor("CBORServingAndStorage=true"), Ok(true));
-        assert_eq!(cbor("CBORServingAndStorage=true, CBORServingAndStorage=false"), Ok(false));
-        assert_eq!(cbor("kube:CBORServingAndStorage=1"), Ok(true));
-        assert_eq!(cbor("AllAlpha=true"), Ok(true));
-        assert_eq!(cbor("CBORServingAndStorage=false,AllAlpha=true"), Ok(false));
-        let error = |text| cbor(text).unwrap_err().to_string();
-        assert_eq!(error("A=true"), "there is no feature gate A, only CBORServingAndStorage");
+        let on = |text: &str| text.parse::<FeatureGates>().map(|gates| gates.names().join(" "));
+        let check = |text: &str, expected: &str| assert_eq!(on(text), Ok(expected.to_owned()));
+        check("", "");
+        check("CBORServingAndStorage=true", CBOR);
+        check("CBORServingAndStorage=true, CBORServingAndStorage=false", "");
+        check("kube:CBORServingAndStorage=1", CBOR);
+        check("AllAlpha=true", CBOR);
+        check("CBORServingAndStorage=false,AllAlpha=true", "");
+        check("ClusterTrustBundle=true", "ClusterTrustBundle");
+        check("AllBeta=true,AllAlpha=true,ClusterTrustBundle=false", CBOR);
+        let error = |text| on(text).unwrap_err().to_string();
+        assert_eq!(
+            error("A=true"),
+            "there is no feature gate A, only CBORServingAndStorage, ClusterTrustBundle"
+        );
         assert_eq!(error("A"), "missing bool value for A");
         assert_eq!(error("A=maybe"), "invalid value of A=maybe: not true or false");
-        assert_eq!(
-            FeatureGates { cbor: true }.to_string().parse(),
-            Ok(FeatureGates { cbor: true })
-        );
+        let cbor = FeatureGates { on: [CBOR].into() };
+        assert_eq!(cbor.to_string(), "CBORServingAndStorage=true,ClusterTrustBundle=false");
+        assert_eq!(cbor.to_string().parse(), Ok(cbor));
     }
 }

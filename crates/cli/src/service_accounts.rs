@@ -37,13 +37,19 @@ pub(crate) struct ServiceAccountOptions {
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set,
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     service_account_extend_token_expiration: bool,
+    /// Whether a token in a Secret is accepted only while the Secret and its ServiceAccount exist.
+    /// Other tokens always depend on their objects.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set,
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    service_account_lookup: bool,
 }
 
 impl ServiceAccountOptions {
     /// What the control plane is built with.
     pub(crate) fn tokens(&self) -> ServiceAccountTokens {
         let mut tokens = ServiceAccountTokens::new()
-            .extend_expiration(self.service_account_extend_token_expiration);
+            .extend_expiration(self.service_account_extend_token_expiration)
+            .lookup(self.service_account_lookup);
         for issuer in &self.service_account_issuer {
             tokens = tokens.issuer(issuer);
         }

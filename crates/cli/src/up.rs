@@ -13,13 +13,14 @@ use crate::feature_gates::FeatureGates;
 use crate::front_proxy::FrontProxyOptions;
 use crate::nodes::NodeOptions;
 use crate::open_api::OpenApiOptions;
+use crate::requests::RequestOptions;
 use crate::service_accounts::ServiceAccountOptions;
+use crate::serving::ServingOptions;
 use crate::store_options::{StoreOptions, open_store};
 use crate::trace::TraceOptions;
 use crate::users::UserOptions;
 use anyhow::Context as _;
-use clap::{ArgAction, Args, ValueEnum};
-use setpoint::apiserver::RequestLimits;
+use clap::{Args, ValueEnum};
 use setpoint::apiserver::listen::{Certificate, CertificateFiles};
 use setpoint::audit::AuditMetrics;
 use setpoint::log::LogFormat;
@@ -85,7 +86,9 @@ pub(crate) struct Options {
     #[command(flatten)]
     certificates: CertificateOptions,
     #[command(flatten)]
-    limits: LimitOptions,
+    serving: ServingOptions,
+    #[command(flatten)]
+    requests: RequestOptions,
     #[command(flatten)]
     connections: ConnectionOptions,
     #[command(flatten)]
@@ -101,9 +104,10 @@ pub(crate) struct Options {
     /// Built-in resources to turn on or off, as kube-apiserver's option: `apps/v1=false`,
     /// `batch/v1/cronjobs=false`, `resource.k8s.io/v1beta1`. Sets are `api/all`, `api/ga`,
     /// `api/beta` and `api/alpha`. Stable versions are on by default, others off. Turn the
-    /// controllers that use a resource off as well.
-    #[arg(long, default_value_t, value_name = "KEY=BOOL,...", hide_default_value = true)]
-    runtime_config: RuntimeConfig,
+    /// controllers that use a resource off as well. Some resources also need one of the
+    /// `--feature-gates`.
+    #[arg(long, value_name = "KEY=BOOL,...", default_value = "", hide_default_value = true)]
+    runtime_config: String,
     /// Accept the bootstrap tokens in Secrets of `kube-system`, and delete expired ones.
     #[arg(long)]
     enable_bootstrap_token_auth: bool,
@@ -121,8 +125,10 @@ pub(crate) struct Options {
     /// all that are on by default, `foo` enables the controller `foo`, `-foo` disables it.
     #[arg(long, default_value = "*", value_name = "LIST", allow_hyphen_values = true)]
     controllers: Selection,
-    /// Features to turn on or off, as kube-apiserver's option: `CBORServingAndStorage=true` serves
-    /// bodies and answers in CBOR, too. There are no others.
+    /// Features to turn on or off, as kube-apiserver's option. `CBORServingAndStorage=true` serves
+    /// bodies and answers in CBOR, too. `ClusterTrustBundle=true` lets
+    /// `--runtime-config=certificates.k8s.io/v1beta1` serve ClusterTrustBundles. There are no
+    /// others.
     #[arg(long, default_value_t, value_name = "NAME=BOOL,...")]
     feature_gates: FeatureGates,
     /// Number of worker threads. Default: the number of cores of the machine or its control group.
@@ -131,29 +137,6 @@ pub(crate) struct Options {
     /// Format of the logs on standard error.
     #[arg(long, value_enum, default_value_t = LogLines::Text)]
     log_format: LogLines,
-}
-
-/// How many requests run at the same time, named as kube-apiserver's options.
-#[derive(Debug, Args)]
-struct LimitOptions {
-    /// Whether FlowSchemas and PriorityLevelConfigurations decide which requests run and which
-    /// wait. Otherwise reads and writes have limits of their own.
-    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
-        default_missing_value = "true", require_equals = true, value_name = "BOOL")]
-    enable_priority_and_fairness: bool,
-    /// Maximum concurrent reads. With priority and fairness, the sum of both limits counts.
-    #[arg(long, default_value_t = 400, value_name = "N")]
-    max_requests_inflight: usize,
-    /// Maximum concurrent writes.
-    #[arg(long, default_value_t = 200, value_name = "N")]
-    max_mutating_requests_inflight: usize,
-    /// Maximum open watches of all users; further ones are refused with 429. An idle watch takes
-    /// 1.4 KiB of memory. Neither this limit nor the next is for `system:masters`.
-    #[arg(long, default_value_t = 200_000, value_name = "N")]
-    max_watches: usize,
-    /// Maximum open watches of one user.
-    #[arg(long, default_value_t = 20_000, value_name = "N")]
-    max_watches_per_user: usize,
 }
 
 /// The certificate and credential options, named as kube-apiserver's.
@@ -290,6 +273,9 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
 
+    let gates = &options.feature_gates;
+    let runtime_config = RuntimeConfig::with_gates(&options.runtime_config, &gates.names())
+        .context("use --runtime-config")?;
     let plugins = options.admission.plugins().await?;
     let clock = Clock::wall();
     let (tracer, exporter) = options.trace.open(&clock).await?.unzip();
@@ -322,9 +308,10 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
             token_auth_file: options.certificates.token_auth_file.clone(),
             service_networks: options.service_cluster_ip_range,
             node_ports: options.service_node_port_range,
-            runtime_config: options.runtime_config.clone(),
+            runtime_config: runtime_config.clone(),
             nodes: nodes.clone(),
-            cbor: options.feature_gates.cbor,
+            cbor: options.feature_gates.cbor(),
+            allow_privileged: options.requests.allow_privileged,
         })
     });
     let mut plane = ControlPlane::builder()
@@ -336,22 +323,15 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
         .admission_plugins(plugins)
         .service_networks(options.service_cluster_ip_range)
         .node_ports(options.service_node_port_range)
-        .runtime_config(options.runtime_config)
-        .request_limits(
-            RequestLimits::default()
-                .reads(options.limits.max_requests_inflight)
-                .writes(options.limits.max_mutating_requests_inflight)
-                .fair(options.limits.enable_priority_and_fairness)
-                .watches(options.limits.max_watches)
-                .watches_per_user(options.limits.max_watches_per_user),
-        )
-        .cbor(options.feature_gates.cbor)
+        .runtime_config(runtime_config)
+        .cbor(options.feature_gates.cbor())
         .flags(options.flags)
         .serve_metrics(&metrics);
     plane = wrapped.watched(plane);
     let own_issuers = options.service_accounts.issuers();
     plane = options.open_api.apply(plane).await?;
-    plane = options.connections.apply(plane).await?;
+    plane = options.connections.apply(plane)?;
+    plane = options.requests.apply(plane, options.secure_port)?;
     plane = options.users.apply(plane, &clock, &metrics, own_issuers).await?;
     let folder = open.disk().map(|(_, folder)| folder);
     let (with_processes, processes) = options.nodes.processes(plane, folder)?;
@@ -388,7 +368,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
     let address = SocketAddr::new(options.bind_address, options.secure_port);
     let data = open.disk().map(|(_, folder)| folder);
     let serve = options.certificates.apply(ServeOptions::new(address), data);
-    let mut serve = options.service_accounts.apply(serve);
+    let mut serve = options.serving.apply(options.service_accounts.apply(serve))?;
     if let Some(address) = options.advertise_address {
         serve = serve.advertise_address(address);
     }

@@ -317,8 +317,9 @@ impl ControlPlaneBuilder {
         let flow_metrics = self.extensions.flow_metrics.take();
         let server_metrics = self.extensions.server_metrics.take();
         let aggregated = self.extensions.aggregator_metrics.take();
+        self.extensions.connect(&clock);
         let tasks = Tasks(self.extensions.take_tasks());
-        let mut server = self.extensions.server(server, &clock);
+        let mut server = self.extensions.server(server);
         if let Some(address) = self.address {
             server = server.address(address);
         }

@@ -4,7 +4,8 @@
 use crate::aggregation::AggregatorMetrics;
 use crate::flow_metrics::FlowMetrics;
 use crate::metrics_page::{METRICS, MetricsPage, SLIS};
-use crate::proxy::connector::{KubeletOptions, NetworkConnector};
+use crate::proxy::connector::NetworkConnector;
+use crate::proxy::kubelets::KubeletOptions;
 use crate::registry_metrics::RegistryMetrics;
 use crate::server_metrics::ServerMetrics;
 use crate::{ControlPlaneBuilder, RequestMetrics, process_metrics};
@@ -22,6 +23,7 @@ use setpoint_spans::Tracer;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// A task that runs beside the server until the token is cancelled.
@@ -35,9 +37,14 @@ pub(crate) struct Extensions {
     node_agents: Vec<Arc<dyn NodeAgent>>,
     stream_limits: StreamLimits,
     kubelets: KubeletOptions,
+    connector: Option<NetworkConnector>,
     cors: Option<Cors>,
     hsts: Option<Hsts>,
     go_away: GoAwayChance,
+    request_timeout: Option<Duration>,
+    min_request_timeout: Option<Duration>,
+    livez_grace_period: Duration,
+    denies_privileged: bool,
     is_isolated: bool,
     anonymous: Anonymous,
     authorizers: Vec<Arc<dyn Authorizer>>,
@@ -112,16 +119,31 @@ impl Extensions {
         if let Some(plugins) = self.plugins.take() {
             builder = builder.admission_plugins(plugins);
         }
-        builder
+        if let Some(timeout) = self.min_request_timeout {
+            builder = builder.watch_timeout_min(timeout);
+        }
+        builder.allow_privileged(!self.denies_privileged)
+    }
+
+    /// Makes what connects to kubelets and others, with the task that follows its files.
+    pub(crate) fn connect(&mut self, clock: &Clock) {
+        if self.is_isolated {
+            return;
+        }
+        let connector = NetworkConnector::new(self.kubelets.clone(), clock.clone());
+        if connector.has_files() {
+            let connector = connector.clone();
+            self.task(move |_, stop| connector.follow(stop).boxed());
+        }
+        self.connector = Some(connector);
     }
 
     /// Adds the API server's extensions.
-    pub(crate) fn server(self, mut builder: ApiServerBuilder, clock: &Clock) -> ApiServerBuilder {
+    pub(crate) fn server(self, mut builder: ApiServerBuilder) -> ApiServerBuilder {
         for agent in self.node_agents {
             builder = builder.node_agent(agent);
         }
-        if !self.is_isolated {
-            let connector = NetworkConnector::new(self.kubelets, clock.clone());
+        if let Some(connector) = self.connector {
             builder = builder.connector(Arc::new(connector));
         }
         for authenticator in self.authenticators {
@@ -161,7 +183,10 @@ impl Extensions {
         if let Some(directives) = self.hsts {
             builder = builder.hsts(directives);
         }
-        builder = builder.go_away_chance(self.go_away);
+        if let Some(timeout) = self.request_timeout {
+            builder = builder.request_timeout(timeout);
+        }
+        builder = builder.go_away_chance(self.go_away).livez_grace_period(self.livez_grace_period);
         builder.limits(self.limits).stream_limits(self.stream_limits).cbor(self.cbor)
     }
 }
@@ -356,6 +381,34 @@ impl ControlPlaneBuilder {
     /// The chance that a request over HTTP/2 is the last of its connection. Default: never.
     pub fn go_away_chance(mut self, chance: GoAwayChance) -> Self {
         self.extensions.go_away = chance;
+        self
+    }
+
+    /// Maximum time of a request that is not long-running; a smaller `?timeout=` counts. Default: a
+    /// minute, as kube-apiserver's `--request-timeout`.
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.extensions.request_timeout = Some(timeout);
+        self
+    }
+
+    /// Minimum duration of a watch that asks for none; a random part of up to the same length is
+    /// added. Default: half an hour, as kube-apiserver's `--min-request-timeout`.
+    pub fn min_request_timeout(mut self, timeout: Duration) -> Self {
+        self.extensions.min_request_timeout = Some(timeout);
+        self
+    }
+
+    /// For how long `/livez` takes an unfinished start to succeed. Default: zero, as
+    /// kube-apiserver's `--livez-grace-period`.
+    pub fn livez_grace_period(mut self, period: Duration) -> Self {
+        self.extensions.livez_grace_period = period;
+        self
+    }
+
+    /// Whether containers may be privileged; otherwise new ones are refused with 422. Default: yes.
+    /// kube-apiserver's `--allow-privileged` is false by default.
+    pub fn allow_privileged(mut self, is_allowed: bool) -> Self {
+        self.extensions.denies_privileged = !is_allowed;
         self
     }
 

@@ -55,7 +55,7 @@ pub use config_metrics::ConfigMetrics;
 pub use control_plane::{ControlPlane, ControlPlaneBuilder};
 pub use issuers::IssuerTokens;
 pub use nodes::SimulatedNodes;
-pub use proxy::connector::KubeletOptions;
+pub use proxy::kubelets::{KubeletFilesError, KubeletOptions};
 pub use request_metrics::{REQUEST_SECONDS, RequestMetrics};
 pub use serve::{ServeError, ServeOptions, Serving};
 pub use setpoint_controllers::Selection;

@@ -11,6 +11,7 @@
 pub(crate) mod connector;
 pub(crate) mod headers;
 mod html;
+pub(crate) mod kubelets;
 mod links;
 
 use futures::{StreamExt as _, TryStreamExt as _};

@@ -12,6 +12,7 @@
 //! | none of these | a certificate of a CA that is made for this run | the kubeconfig |
 //! | [`cert_dir`](ServeOptions::cert_dir) | a certificate of the CA in that folder, which is made if it is missing | the same, also after restarts and at other servers with the folder |
 //! | [`tls_files`](ServeOptions::tls_files) | the certificate in those files, reloaded when they change |  |
+//! | [`named_tls_files`](ServeOptions::named_tls_files) | another certificate to clients that ask for certain hosts, reloaded too |  |
 //! | [`client_ca_file`](ServeOptions::client_ca_file) |  | also certificates of that CA: the common name is the user, organizations are groups; reloaded when it changes |
 //! | [`front_proxy`](ServeOptions::front_proxy) |  | also users whom a proxy with a certificate of another CA names in headers; that CA is reloaded too |
 //! | [`token_auth_file`](ServeOptions::token_auth_file) |  | also its tokens |
@@ -28,6 +29,7 @@
 mod authorities;
 mod cert_dir;
 mod certificates;
+mod error;
 mod front_proxy;
 mod kubeconfig;
 mod signing;
@@ -36,6 +38,7 @@ mod tokens;
 pub use authorities::FrontProxyError;
 pub(crate) use authorities::PublishedAuthentication;
 pub use cert_dir::CertDirError;
+pub use error::ServeError;
 pub(crate) use front_proxy::add_front_proxy;
 pub use signing::SigningKeyError;
 pub use tokens::TokenFileError;
@@ -45,93 +48,19 @@ use authorities::AuthorityFiles;
 use certificates::{Certificates, Freshness};
 use kube_client::Client;
 use setpoint_apiserver::listen::{
-    CertificateError, CertificateFiles, LIMITS, Limits, ListenError, Listener, PkiError, PkiFiles,
-    read_file,
+    CertificateFiles, CertificateWatcher, LIMITS, Limits, Listener, PkiFiles, TlsPolicy, read_file,
 };
-use setpoint_apiserver::{AuthorityError, Credentials, Identity, RequestHeaderNames};
-use setpoint_controllers::workload::certificates::{
-    AuthorityError as SigningAuthorityError, CertificateAuthority, Signers,
-};
+use setpoint_apiserver::{Credentials, Identity, RequestHeaderNames};
+use setpoint_controllers::workload::certificates::{CertificateAuthority, Signers};
 use setpoint_object::cidr::Family;
-use setpoint_registry::ServiceNetworks;
 use setpoint_runtime::cancel_on_signal;
 use std::fmt;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-
-/// Why a control plane cannot be served, or stopped being served.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// A listener cannot be created.
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-    /// The certificate folder cannot be used.
-    #[error(transparent)]
-    CertDir(#[from] CertDirError),
-    /// Certificates cannot be made.
-    #[error("make certificates")]
-    Pki(#[from] PkiError),
-    /// The certificate files cannot be used.
-    #[error("use the files of a certificate")]
-    Certificate(#[from] CertificateError),
-    /// A file of authorities cannot be used.
-    #[error("use the certificates in {}", path.display())]
-    AuthorityFile {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: CertificateError,
-    },
-    /// The authorities of client certificates cannot be used.
-    #[error("use the CA of client certificates")]
-    Authorities(#[source] AuthorityError),
-    /// The front proxy cannot be trusted.
-    #[error(transparent)]
-    FrontProxy(#[from] FrontProxyError),
-    /// The token file cannot be used.
-    #[error(transparent)]
-    Tokens(#[from] TokenFileError),
-    /// The keys of service account tokens cannot be used.
-    #[error(transparent)]
-    SigningKey(#[from] SigningKeyError),
-    /// The authority of certificate requests cannot be used.
-    #[error("use the authority that signs certificate requests")]
-    ClusterSigning(#[from] SigningAuthorityError),
-    /// The kubeconfig cannot be rendered as YAML.
-    #[error("write the kubeconfig as YAML")]
-    KubeconfigText(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The kubeconfig cannot be written.
-    #[error("write {}", path.display())]
-    Kubeconfig {
-        /// Its path.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: io::Error,
-    },
-    /// The address for other machines is not of the family of the Service `kubernetes`, whose
-    /// endpoint it is.
-    #[error("service IP family \"{networks}\" must match public address family \"{address}\"")]
-    Family {
-        /// The address.
-        address: IpAddr,
-        /// The networks of Services.
-        networks: ServiceNetworks,
-    },
-    /// The signal handlers cannot be installed.
-    #[error("listen for signals")]
-    Signals(#[source] io::Error),
-    /// The control plane ended before it was stopped.
-    #[error(transparent)]
-    ControlPlane(#[from] ControlPlaneError),
-}
 
 /// Where a control plane is served, which certificate it presents and which clients it trusts.
 #[derive(Debug, Clone)]
@@ -143,6 +72,8 @@ pub struct ServeOptions {
     kubeconfig: Option<PathBuf>,
     cert_dir: Option<PathBuf>,
     tls_files: Option<CertificateFiles>,
+    named_tls_files: Vec<(CertificateFiles, Vec<String>)>,
+    tls_policy: TlsPolicy,
     client_ca_file: Option<PathBuf>,
     front_proxy: Option<(PathBuf, RequestHeaderNames)>,
     names: Vec<String>,
@@ -153,6 +84,8 @@ pub struct ServeOptions {
     cluster_signing_duration: Option<Duration>,
     credentials: Credentials,
     limits: Limits,
+    shutdown_delay: Duration,
+    is_retried_at_end: bool,
 }
 
 impl ServeOptions {
@@ -165,6 +98,8 @@ impl ServeOptions {
             kubeconfig: None,
             cert_dir: None,
             tls_files: None,
+            named_tls_files: Vec::new(),
+            tls_policy: TlsPolicy::default(),
             client_ca_file: None,
             front_proxy: None,
             names: Vec::new(),
@@ -175,6 +110,8 @@ impl ServeOptions {
             cluster_signing_duration: None,
             credentials: Credentials::none(),
             limits: LIMITS,
+            shutdown_delay: Duration::ZERO,
+            is_retried_at_end: false,
         }
     }
 
@@ -212,6 +149,27 @@ impl ServeOptions {
     /// reloaded while the server runs. Default: none.
     pub fn tls_files(mut self, files: CertificateFiles) -> Self {
         self.tls_files = Some(files);
+        self
+    }
+
+    /// Files of a certificate for clients that ask for one of these hosts, as kube-apiserver's
+    /// `--tls-sni-cert-key` ([`NamedCertificate`](setpoint_apiserver::listen::NamedCertificate)):
+    /// without any, the hosts are those in the certificate. May be called several times; of two
+    /// with the same host, the first one counts. They are reloaded while the server runs. Default:
+    /// none.
+    pub fn named_tls_files(
+        mut self,
+        files: CertificateFiles,
+        hosts: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        self.named_tls_files.push((files, hosts.into_iter().map(Into::into).collect()));
+        self
+    }
+
+    /// Versions of TLS, cipher suites, groups, and whether HTTP/2 is served. Default: TLS 1.2 and
+    /// 1.3 with safe suites, and HTTP/2.
+    pub fn tls_policy(mut self, policy: TlsPolicy) -> Self {
+        self.tls_policy = policy;
         self
     }
 
@@ -285,6 +243,22 @@ impl ServeOptions {
         self.limits = limits;
         self
     }
+
+    /// How long requests are served after the stop, as kube-apiserver's
+    /// `--shutdown-delay-duration`: `/readyz` fails and the published address is withdrawn, so
+    /// that clients go elsewhere. Default: not at all.
+    pub fn shutdown_delay(mut self, delay: Duration) -> Self {
+        self.shutdown_delay = delay;
+        self
+    }
+
+    /// Whether new requests are answered with 429 after the delay until those in progress are done,
+    /// as kube-apiserver's `--shutdown-send-retry-after`. Otherwise nobody listens then. Default:
+    /// no.
+    pub fn shutdown_send_retry_after(mut self, is_sent: bool) -> Self {
+        self.is_retried_at_end = is_sent;
+        self
+    }
 }
 
 impl ControlPlane {
@@ -300,7 +274,7 @@ impl ControlPlane {
         let primary = networks.families().primary;
         let ip = options.advertise_address;
         let ip = ip.unwrap_or_else(|| reachable(options.address.ip(), primary));
-        let Certificates { pki, ca, authorities, front_proxy, tls, freshness } =
+        let Certificates { pki, ca, authorities, front_proxy, tls, freshness, named } =
             Certificates::open(&options, &[ip, networks.first()], server.registry().clock())?;
         let signers = signers(&options, pki.files())?;
         signing::open(&options, server.registry().service_account_tokens())?;
@@ -343,8 +317,11 @@ impl ControlPlane {
             plane: self,
             listeners,
             freshness,
+            named,
             authorities,
             leaves,
+            shutdown_delay: options.shutdown_delay,
+            is_retried_at_end: options.is_retried_at_end,
             url,
             port,
             insecure_url,
@@ -382,7 +359,11 @@ pub struct Serving {
     plane: ControlPlane,
     listeners: Vec<Listener>,
     freshness: Freshness,
+    /// The certificates for certain hosts.
+    named: Vec<CertificateWatcher>,
     authorities: AuthorityFiles,
+    shutdown_delay: Duration,
+    is_retried_at_end: bool,
     /// Cancelled to withdraw the published addresses of the listeners.
     leaves: CancellationToken,
     url: String,
@@ -456,15 +437,27 @@ impl Serving {
         self.plane.ready()
     }
 
-    /// Serves until `stop`, then ends watches, completes requests in progress, and stops the
-    /// control plane. Dropping it stops everything at once; acknowledged writes are never lost.
+    /// Serves until `stop`, and for the [delay](ServeOptions::shutdown_delay). Then ends watches,
+    /// completes requests in progress, and stops the control plane. Dropping it stops everything
+    /// at once; acknowledged writes are never lost.
     ///
     /// # Errors
     ///
     /// If the control plane ends before `stop`.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ServeError> {
         let Self {
-            plane, listeners, freshness, authorities, leaves, kubeconfig, ca, token, ..
+            plane,
+            listeners,
+            freshness,
+            named,
+            authorities,
+            leaves,
+            shutdown_delay,
+            is_retried_at_end,
+            kubeconfig,
+            ca,
+            token,
+            ..
         } = self;
         // Nobody asks for them any more.
         drop((kubeconfig, ca, token));
@@ -472,29 +465,49 @@ impl Serving {
         let (stop_controllers, controllers_ended) =
             (stop_plane.child_token(), CancellationToken::new());
         let (mut edge, mut planes) = (JoinSet::new(), JoinSet::new());
+        let server = plane.server().clone();
         planes.spawn(plane.run_in_steps(
             stop_controllers.clone(),
             stop_plane.clone(),
             controllers_ended.clone(),
         ));
         edge.spawn(freshness.run(stop_listeners.clone()));
+        for watcher in named {
+            let stop = stop_listeners.clone();
+            edge.spawn(async move { watcher.run(stop, |_| {}).await });
+        }
         if authorities.has_files() {
             edge.spawn(authorities.run(stop_listeners.clone()));
         }
         for listener in listeners {
             edge.spawn(listener.run(stop_listeners.clone()));
         }
-        let ended = tokio::select! {
+        let mut ended = tokio::select! {
             biased;
             () = stop.cancelled() => None,
             // Cancel safe: a dropped `join_next` has taken no result.
             ended = planes.join_next() => ended,
         };
+        server.begin_shutdown();
         leaves.cancel();
+        if ended.is_none() && !shutdown_delay.is_zero() {
+            ended = tokio::select! {
+                biased;
+                // Cancel safe: as above.
+                ended = planes.join_next() => ended,
+                () = tokio::time::sleep(shutdown_delay) => None,
+            };
+        }
+        if is_retried_at_end {
+            server.refuse_requests();
+        }
         // Controllers stop first, because listeners end their watches too. Listeners stop before
         // the rest, so that requests in progress still get their responses.
         stop_controllers.cancel();
         controllers_ended.cancelled().await;
+        if is_retried_at_end {
+            server.requests_ended().await;
+        }
         stop_listeners.cancel();
         while edge.join_next().await.is_some() {}
         stop_plane.cancel();

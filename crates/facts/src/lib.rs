@@ -163,6 +163,8 @@ pub struct Resource {
     pub namespaced: bool,
     /// The warning of a deprecated version; empty: none.
     pub deprecation: &'static str,
+    /// The feature gate that it needs; empty: none.
+    pub gate: &'static str,
     /// Verbs of the main endpoint, alphabetical as discovery lists them.
     pub verbs: &'static [&'static str],
     /// Short names.

@@ -26,6 +26,7 @@ mod always_pull_images;
 mod certificate_approval;
 mod certificate_signing;
 mod certificate_subject_restriction;
+mod cluster_trust_bundle_attest;
 mod counted;
 mod decoded;
 mod default_ingress_class;

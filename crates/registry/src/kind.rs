@@ -58,7 +58,7 @@ mod rows;
 mod scheduling;
 mod status_rule;
 mod storage;
-mod template;
+pub(crate) mod template;
 #[cfg(test)]
 mod tests;
 mod versions;

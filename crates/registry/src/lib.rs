@@ -98,7 +98,7 @@ pub use rbac::Rbac;
 pub use read::{List, Listed};
 pub use registry::{
     EVENT_TTL, HISTORY_PERIOD, REPLAYED_REVISIONS, Registry, RegistryBuilder, RegistryWorker,
-    WeakRegistry,
+    WATCH_TIMEOUT_MIN, WeakRegistry,
 };
 pub use request::*;
 pub use routed::{Attributes, Requested, Target};

@@ -37,7 +37,7 @@ use parking_lot::RwLock;
 use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::{ApiError, keys, users};
 use setpoint_rbac::{Request, Rule};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The role whose rules count for what is not decided by relations.
 const ROLE: &str = "system:node";
@@ -54,8 +54,8 @@ pub struct NodeAuthorizer {
     /// `None` until every object is known.
     graph: RwLock<Option<Graph>>,
     is_filled: FifoWatch<bool>,
-    /// Of every agent.
-    rules: Arc<[Rule]>,
+    /// Of every agent; known once the objects are.
+    rules: OnceLock<Vec<Rule>>,
 }
 
 impl Default for NodeAuthorizer {
@@ -86,7 +86,8 @@ impl Authorizer for NodeAuthorizer {
             let graph = graph
                 .as_ref()
                 .ok_or_else(|| ApiError::internal("pods and volumes have not been read yet"))?;
-            Ok(match decide(graph, &self.rules, node, request) {
+            let rules = self.rules.get().map_or(&[][..], Vec::as_slice);
+            Ok(match decide(graph, rules, node, request) {
                 Ok(()) => Decision::Allow(String::new()),
                 Err(reason) => Decision::NoOpinion(reason),
             })
@@ -102,16 +103,13 @@ impl Authorizer for NodeAuthorizer {
 impl NodeAuthorizer {
     /// An authorizer that knows no objects.
     pub fn new() -> Self {
-        Self {
-            graph: RwLock::default(),
-            is_filled: FifoWatch::default(),
-            rules: rbac::bootstrap_rules(ROLE).into(),
-        }
+        Self { graph: RwLock::default(), is_filled: FifoWatch::default(), rules: OnceLock::new() }
     }
 
     /// Follows the objects until the registry stops. Dropping the future leaves the graph as it is.
     pub async fn run(&self, registry: &Registry) {
         registry.wait_ready().await;
+        self.rules.get_or_init(|| rbac::bootstrap_rules(ROLE, &registry.inner.gates));
         let sources = Arc::new(Source::all(registry));
         let source_of = move |key: &[u8]| {
             let prefix = keys::prefix_of(key)?;

@@ -45,6 +45,8 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 /// The roles and bindings of a new cluster, by resource.
 const BOOTSTRAP: &str = include_str!("rbac/bootstrap.json");
+/// What feature gates add to them, by gate.
+const OF_GATES: &str = include_str!("rbac/gates.json");
 /// Who writes the objects of the start, in their managed fields.
 const MANAGER: &str = "kube-apiserver";
 /// How many objects are created at the same time.
@@ -132,7 +134,7 @@ impl Rbac {
     pub async fn run(&self, registry: &Registry) {
         registry.wait_ready().await;
         let mut failed = None;
-        if !registry.has_started_with_roles() {
+        if !registry.has_started_with_roles() || !registry.inner.gates.is_empty() {
             failed = ensure(registry).await.err();
             // The index begins with what was created.
             if let Ok(revision) = registry.inner.store.revision().await {
@@ -305,16 +307,47 @@ impl Row {
     }
 }
 
-/// Creates and completes the roles and bindings of a new cluster.
+/// Creates and completes the roles and bindings of a new cluster, and those of feature gates.
 async fn ensure(registry: &Registry) -> Result<(), ApiError> {
+    if !registry.has_started_with_roles() {
+        ensure_bootstrap(registry).await?;
+    }
+    for objects in of_gates(&registry.inner.gates)? {
+        ensure_all(registry, &objects, None).await?;
+    }
+    Ok(())
+}
+
+/// Roles and bindings, by resource.
+type Objects = BTreeMap<String, Vec<Value>>;
+
+/// The roles and bindings of some feature gates.
+fn of_gates(gates: &[&str]) -> Result<Vec<Objects>, ApiError> {
+    if gates.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut all: BTreeMap<String, Objects> = serde_json::from_str(OF_GATES)
+        .map_err(|error| ApiError::internal(format!("read the roles of gates: {error}")))?;
+    Ok(gates.iter().filter_map(|gate| all.remove(*gate)).collect())
+}
+
+async fn ensure_bootstrap(registry: &Registry) -> Result<(), ApiError> {
     let created = create_missing(&registry.inner, objects::roles().iter()).await;
     // A new cluster, as most are. Otherwise the objects that exist may lack something.
     if created.as_ref().is_ok_and(Vec::is_empty) && !objects::roles().is_empty() {
         return Ok(());
     }
-    let objects: BTreeMap<String, Vec<Value>> = serde_json::from_str(BOOTSTRAP)
+    let objects: Objects = serde_json::from_str(BOOTSTRAP)
         .map_err(|error| ApiError::internal(format!("read the bootstrap roles: {error}")))?;
-    let mut first = created.err();
+    ensure_all(registry, &objects, created.err()).await
+}
+
+/// Creates and completes all. Returns the first error, which may be an earlier one.
+async fn ensure_all(
+    registry: &Registry,
+    objects: &Objects,
+    mut first: Option<ApiError>,
+) -> Result<(), ApiError> {
     for resource in ["clusterroles", "roles", "clusterrolebindings", "rolebindings"] {
         let catalog = registry.catalog();
         let row = catalog.get(GROUP, "v1", resource).ok_or_else(ApiError::no_route)?;
@@ -331,13 +364,14 @@ async fn ensure(registry: &Registry) -> Result<(), ApiError> {
     first.map_or(Ok(()), Err)
 }
 
-/// The rules of a ClusterRole of a new cluster; none if there is no such role.
-pub(crate) fn bootstrap_rules(name: &str) -> Vec<Rule> {
-    let objects: Result<BTreeMap<String, Vec<Value>>, _> = serde_json::from_str(BOOTSTRAP);
-    // A test reads all of them.
-    let objects = objects.unwrap_or_default();
-    let mut roles = objects.get("clusterroles").into_iter().flatten();
-    roles.find(|role| role.name() == name).map(rules_of).unwrap_or_default()
+/// The rules of a ClusterRole of a new cluster with some feature gates; none if there is no such
+/// role.
+pub(crate) fn bootstrap_rules(name: &str, gates: &[&str]) -> Vec<Rule> {
+    let objects: Result<Objects, _> = serde_json::from_str(BOOTSTRAP);
+    // Tests read all of them.
+    let all = objects.into_iter().chain(of_gates(gates).unwrap_or_default());
+    let roles = all.flat_map(|mut objects| objects.remove("clusterroles").unwrap_or_default());
+    roles.filter(|role| role.name() == name).flat_map(|role| rules_of(&role)).collect()
 }
 
 async fn ensure_one(

@@ -43,6 +43,9 @@ pub const REPLAYED_REVISIONS: u64 = 10_000;
 
 /// Default lifetime of an Event: one hour, as kube-apiserver's `--event-ttl`.
 pub const EVENT_TTL: Duration = Duration::from_secs(3600);
+/// Default minimum duration of a watch that asks for none: thirty minutes, as kube-apiserver's
+/// `--min-request-timeout`.
+pub const WATCH_TIMEOUT_MIN: Duration = Duration::from_secs(1800);
 /// How long the store may be unreachable at start before the worker gives up. 30 s is enough for a
 /// cluster to elect a new leader.
 const START_UP_PATIENCE: Duration = Duration::from_secs(30);
@@ -74,6 +77,8 @@ pub struct RegistryBuilder {
     service_networks: ServiceNetworks,
     node_ports: NodePorts,
     runtime_config: RuntimeConfig,
+    allows_privileged: bool,
+    watch_timeout_min: Duration,
     plugins: AdmissionPlugins,
     type_checks: bool,
 }
@@ -213,6 +218,18 @@ impl RegistryBuilder {
         self.runtime_config = config;
         self
     }
+    /// Whether containers may be privileged, as kube-apiserver's `--allow-privileged`. Otherwise
+    /// new ones are refused with 422. Default: yes.
+    pub fn allow_privileged(mut self, is_allowed: bool) -> Self {
+        self.allows_privileged = is_allowed;
+        self
+    }
+    /// Minimum duration of a watch that asks for none; a random part of up to the same length is
+    /// added. Zero ends such a watch after its first events. Default: [`WATCH_TIMEOUT_MIN`].
+    pub fn watch_timeout_min(mut self, timeout: Duration) -> Self {
+        self.watch_timeout_min = timeout;
+        self
+    }
     /// Returns the registry and the worker, which the caller runs. Nothing is served before the
     /// worker has started up.
     pub fn build(self) -> (Registry, RegistryWorker) {
@@ -252,6 +269,9 @@ impl RegistryBuilder {
             converted_by_lists: ConvertedBytes::new(self.view_bytes_max),
             replayed_revisions,
             event_ttl: self.event_ttl,
+            allows_privileged: self.allows_privileged,
+            watch_timeout_min: self.watch_timeout_min,
+            gates: self.runtime_config.open_gates().to_vec(),
             history: self.history,
             origins: Origins::default(),
             figures,
@@ -328,6 +348,7 @@ impl RegistryWorker {
             check_types.boxed(),
             compact(inner, &stop).boxed(),
             bootstrap::objects::maintain(&registry, &stop).boxed(),
+            bootstrap::objects::keep_service(&registry, &stop).boxed(),
             ready.boxed(),
         ]
         .into_iter()
@@ -429,6 +450,8 @@ impl Registry {
             service_networks: ServiceNetworks::default(),
             node_ports: NodePorts::default(),
             runtime_config: RuntimeConfig::default(),
+            allows_privileged: true,
+            watch_timeout_min: WATCH_TIMEOUT_MIN,
             plugins: AdmissionPlugins::default(),
             type_checks: true,
         }

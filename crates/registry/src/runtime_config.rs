@@ -5,7 +5,7 @@ use crate::catalog::Catalog;
 use crate::kind::CompiledKind;
 use setpoint_facts::{RESOURCES, Resource as Fact};
 use setpoint_object::GroupVersion;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -62,9 +62,14 @@ impl Stability {
 /// By default, every built-in resource is served in its stable versions, and none in alpha and beta
 /// versions. Objects are stored in the same form whatever is served. Resources that are turned off
 /// stay in the store.
+///
+/// Some resources need a feature gate besides ([`with_gates`](Self::with_gates)); without it they
+/// are not there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuntimeConfig {
     text: String,
+    /// The gates that are on, of those that resources need.
+    gates: Vec<&'static str>,
     /// Rows that are not as by default: group, version, resource, and whether they are served.
     changed: BTreeMap<RowName, bool>,
 }
@@ -109,7 +114,27 @@ pub enum RuntimeConfigError {
 }
 
 impl RuntimeConfig {
+    /// The same syntax, with some feature gates on. Those that no resource needs have no effect.
+    ///
+    /// # Errors
+    ///
+    /// As from a text without gates.
+    pub fn with_gates(text: &str, gates: &[&str]) -> Result<Self, RuntimeConfigError> {
+        parse(text, known(gates))
+    }
+    /// The feature gates that resources need.
+    pub fn gates() -> impl Iterator<Item = &'static str> {
+        let gates: BTreeSet<_> = RESOURCES.iter().map(|row| row.gate).collect();
+        gates.into_iter().filter(|gate| !gate.is_empty())
+    }
+    /// Those that are on.
+    pub(crate) fn open_gates(&self) -> &[&'static str] {
+        &self.gates
+    }
     fn serves(&self, row: &Fact) -> bool {
+        is_open(row, &self.gates) && self.is_on(row)
+    }
+    fn is_on(&self, row: &Fact) -> bool {
         self.changed.get(&name_of(row)).copied().unwrap_or(row.is_stable())
     }
     /// The catalog of what is served, with kinds that an embedder compiled in.
@@ -118,11 +143,23 @@ impl RuntimeConfig {
         let is_default = self.changed.is_empty();
         bootstrap::catalog_with(kinds, (!is_default).then_some(&serves))
     }
-    /// Whether a key names a set of versions, or a version that this server has kinds of.
-    pub fn knows(key: &str) -> bool {
+    /// Whether a key names a set of versions, or a version that this server has kinds of, with
+    /// these feature gates.
+    pub fn knows(key: &str, gates: &[&str]) -> bool {
         let is_set = SETS.iter().any(|(set, _)| *set == key);
-        is_set || split(key).is_some_and(|(group, version, _)| is_version(group, version))
+        let gates = known(gates);
+        is_set || split(key).is_some_and(|(group, version, _)| is_version(group, version, &gates))
     }
+}
+
+/// The gates that a resource needs, of some.
+fn known(gates: &[&str]) -> Vec<&'static str> {
+    RuntimeConfig::gates().filter(|gate| gates.contains(gate)).collect()
+}
+
+/// Whether a resource needs no gate, or one of these.
+fn is_open(row: &Fact, gates: &[&str]) -> bool {
+    row.gate.is_empty() || gates.contains(&row.gate)
 }
 
 /// Group, version and resource of a key that is no set.
@@ -141,8 +178,9 @@ fn split(key: &str) -> Option<(&str, &str, Option<&str>)> {
 fn is_group(group: &str) -> bool {
     RESOURCES.iter().any(|row| row.group == group)
 }
-fn is_version(group: &str, version: &str) -> bool {
-    RESOURCES.iter().any(|row| row.group == group && row.version == version)
+fn is_version(group: &str, version: &str, gates: &[&str]) -> bool {
+    let mut rows = RESOURCES.iter().filter(|row| is_open(row, gates));
+    rows.any(|row| row.group == group && row.version == version)
 }
 
 impl fmt::Display for RuntimeConfig {
@@ -164,72 +202,75 @@ impl FromStr for RuntimeConfig {
     type Err = RuntimeConfigError;
 
     fn from_str(text: &str) -> Result<Self, RuntimeConfigError> {
-        // The last one of each key, in name order.
-        let mut pairs: BTreeMap<&str, &str> = BTreeMap::new();
-        for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, "true"));
-            pairs.insert(key.trim(), value.trim());
-        }
-        if pairs.len() == 1 && pairs.get("api/all") == Some(&"false") {
-            return Err(RuntimeConfigError::Nothing);
-        }
-        let mut changed = BTreeMap::new();
-        let mut turn = |is_on: bool, concerns: &dyn Fn(&Fact) -> bool| {
-            for row in RESOURCES.iter().filter(|row| concerns(row)) {
-                match is_on == row.is_stable() {
-                    true => changed.remove(&name_of(row)),
-                    false => changed.insert(name_of(row), is_on),
-                };
-            }
-        };
-        for (set, stability) in SETS {
-            let Some(value) = pairs.remove(set) else { continue };
-            let is_on = boolean(set, value)?;
-            turn(is_on, &|row| stability.has(row.version));
-        }
-        let mut specific = Vec::new();
-        let mut unknown = Vec::new();
-        for (key, value) in pairs {
-            let Some((group, version, resource)) = split(key) else {
-                return Err(RuntimeConfigError::Key(key.to_owned()));
-            };
-            let name = GroupVersion::new(group, version).to_string();
-            match is_group(group) {
-                false => unknown.push(name),
-                true => specific.push((key, name, group, version, resource, value)),
-            }
-        }
-        if !unknown.is_empty() {
-            return Err(RuntimeConfigError::UnknownGroups(unknown.join(",")));
-        }
-        // Versions before resources.
-        specific.sort_by_key(|(.., resource, _)| resource.is_some());
-        for (key, name, group, version, resource, value) in specific {
-            let is_on = boolean(key, value)?;
-            let is_unstable =
-                matches!(Stability::of(version), Some(Stability::Beta | Stability::Alpha));
-            match (is_version(group, version), is_unstable, is_on) {
-                (true, ..) => {}
-                (false, true, false) => continue,
-                (false, true, true) => return Err(RuntimeConfigError::NotServed(name)),
-                (false, false, _) => return Err(RuntimeConfigError::UnknownVersion(name)),
-            }
-            if let Some(resource) = resource.filter(|name| name.to_lowercase() != **name) {
-                return Err(RuntimeConfigError::Case(key.to_owned(), resource.to_owned()));
-            }
-            turn(is_on, &|row| {
-                let is_version = row.group == group && row.version == version;
-                is_version && resource.is_none_or(|resource| row.resource == resource)
-            });
-        }
-        let is_needed =
-            |([group, ..], is_on): &(&RowName, &bool)| !**is_on && NEEDED.contains(group);
-        if let Some(([group, version, _], _)) = changed.iter().find(is_needed) {
-            let name = GroupVersion::new(*group, *version).to_string();
-            return Err(RuntimeConfigError::Needed(name));
-        }
-        Ok(Self { text: text.to_owned(), changed })
+        parse(text, Vec::new())
     }
+}
+
+fn parse(text: &str, gates: Vec<&'static str>) -> Result<RuntimeConfig, RuntimeConfigError> {
+    // The last one of each key, in name order.
+    let mut pairs: BTreeMap<&str, &str> = BTreeMap::new();
+    for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, "true"));
+        pairs.insert(key.trim(), value.trim());
+    }
+    if pairs.len() == 1 && pairs.get("api/all") == Some(&"false") {
+        return Err(RuntimeConfigError::Nothing);
+    }
+    let mut changed = BTreeMap::new();
+    let mut turn = |is_on: bool, concerns: &dyn Fn(&Fact) -> bool| {
+        for row in RESOURCES.iter().filter(|row| concerns(row)) {
+            match is_on == row.is_stable() {
+                true => changed.remove(&name_of(row)),
+                false => changed.insert(name_of(row), is_on),
+            };
+        }
+    };
+    for (set, stability) in SETS {
+        let Some(value) = pairs.remove(set) else { continue };
+        let is_on = boolean(set, value)?;
+        turn(is_on, &|row| stability.has(row.version));
+    }
+    let mut specific = Vec::new();
+    let mut unknown = Vec::new();
+    for (key, value) in pairs {
+        let Some((group, version, resource)) = split(key) else {
+            return Err(RuntimeConfigError::Key(key.to_owned()));
+        };
+        let name = GroupVersion::new(group, version).to_string();
+        match is_group(group) {
+            false => unknown.push(name),
+            true => specific.push((key, name, group, version, resource, value)),
+        }
+    }
+    if !unknown.is_empty() {
+        return Err(RuntimeConfigError::UnknownGroups(unknown.join(",")));
+    }
+    // Versions before resources.
+    specific.sort_by_key(|(.., resource, _)| resource.is_some());
+    for (key, name, group, version, resource, value) in specific {
+        let is_on = boolean(key, value)?;
+        let is_unstable =
+            matches!(Stability::of(version), Some(Stability::Beta | Stability::Alpha));
+        match (is_version(group, version, &gates), is_unstable, is_on) {
+            (true, ..) => {}
+            (false, true, false) => continue,
+            (false, true, true) => return Err(RuntimeConfigError::NotServed(name)),
+            (false, false, _) => return Err(RuntimeConfigError::UnknownVersion(name)),
+        }
+        if let Some(resource) = resource.filter(|name| name.to_lowercase() != **name) {
+            return Err(RuntimeConfigError::Case(key.to_owned(), resource.to_owned()));
+        }
+        turn(is_on, &|row| {
+            let is_version = row.group == group && row.version == version;
+            is_version && resource.is_none_or(|resource| row.resource == resource)
+        });
+    }
+    let is_needed = |([group, ..], is_on): &(&RowName, &bool)| !**is_on && NEEDED.contains(group);
+    if let Some(([group, version, _], _)) = changed.iter().find(is_needed) {
+        let name = GroupVersion::new(*group, *version).to_string();
+        return Err(RuntimeConfigError::Needed(name));
+    }
+    Ok(RuntimeConfig { text: text.to_owned(), gates, changed })
 }
 
 fn boolean(key: &str, value: &str) -> Result<bool, RuntimeConfigError> {
@@ -277,6 +318,21 @@ mod tests {
     }
 
     #[test]
+    fn some_resources_need_a_gate() {
+        let has = |text: &str, gates: &[&str], version: &str| {
+            let catalog = RuntimeConfig::with_gates(text, gates).unwrap().catalog(&[]);
+            catalog.get("certificates.k8s.io", version, "clustertrustbundles").is_some()
+        };
+        let gate = &["ClusterTrustBundle"];
+        assert!(RuntimeConfig::gates().any(|known| known == gate[0]));
+        assert!(!has("api/all", &[], "v1beta1") && !has("", gate, "v1beta1"));
+        assert!(has("api/all", gate, "v1beta1") && has("api/all", gate, "v1alpha1"));
+        let beta = "certificates.k8s.io/v1beta1";
+        assert!(has(beta, gate, "v1beta1") && !has(beta, gate, "v1alpha1"));
+        assert!(RuntimeConfig::knows(beta, gate) && !RuntimeConfig::knows(beta, &[]));
+    }
+
+    #[test]
     fn refusals_are_those_of_kube_apiserver() {
         let check = |text: &str, expected: &str| {
             assert_eq!(text.parse::<RuntimeConfig>().unwrap_err().to_string(), expected);
@@ -297,6 +353,8 @@ mod tests {
             "certificates.k8s.io/v1beta1=true",
             "group version certificates.k8s.io/v1beta1 is not served by setpoint: it has no kinds of that version",
         );
+        let gated = RuntimeConfig::with_gates("certificates.k8s.io/v1beta1", &["Other"]);
+        assert!(gated.is_err());
         check("api/v1=false", "group version v1 cannot be turned off: setpoint needs it");
         check("v1=false", "group version v1 cannot be turned off: setpoint needs it");
     }

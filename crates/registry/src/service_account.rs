@@ -23,6 +23,7 @@ pub struct ServiceAccountTokens {
     jwks_uri: String,
     max_expiration: Option<Duration>,
     extends_expiration: bool,
+    are_looked_up: bool,
 }
 
 impl Default for ServiceAccountTokens {
@@ -41,6 +42,7 @@ impl ServiceAccountTokens {
             jwks_uri: String::new(),
             max_expiration: None,
             extends_expiration: true,
+            are_looked_up: true,
         }
     }
     /// The keys. Their set can be replaced while the server runs. Default: one key on P-256, made
@@ -78,6 +80,13 @@ impl ServiceAccountTokens {
         self.extends_expiration = extends;
         self
     }
+    /// Whether a token of a Secret is accepted only while the Secret and its ServiceAccount exist.
+    /// Other tokens always depend on their objects. Default: yes, as kube-apiserver's
+    /// `--service-account-lookup`.
+    pub fn lookup(mut self, are_looked_up: bool) -> Self {
+        self.are_looked_up = are_looked_up;
+        self
+    }
 
     /// Sets the keys to ones that are made of `seed`, or of the operating system's randomness, if
     /// there are none.
@@ -112,6 +121,10 @@ impl ServiceAccountTokens {
     /// The URL of the public keys; empty: this server's.
     pub fn public_keys_uri(&self) -> &str {
         &self.jwks_uri
+    }
+    /// See [`lookup`](Self::lookup).
+    pub fn looks_up(&self) -> bool {
+        self.are_looked_up
     }
     /// The maximum lifetime in seconds, if there is one.
     pub(crate) fn max_seconds(&self) -> Option<i64> {

@@ -62,6 +62,12 @@ pub(crate) struct Inner {
     pub(crate) replayed_revisions: u64,
     /// How long Events are stored.
     pub(crate) event_ttl: Duration,
+    /// The feature gates that are on, of those that resources need.
+    pub(crate) gates: Vec<&'static str>,
+    /// Whether containers may be privileged.
+    pub(crate) allows_privileged: bool,
+    /// Minimum duration of a watch that asks for none.
+    pub(crate) watch_timeout_min: Duration,
     /// How long history is kept.
     pub(crate) history: Duration,
     /// The reconciles that recent changes come from.

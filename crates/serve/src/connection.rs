@@ -4,9 +4,7 @@
 use crate::batch::Batched;
 use crate::conversation::Conversation;
 use crate::leftover::{self, Leftover, Received};
-use crate::limits::{
-    HEAD_BYTES_MAX, HEADERS_MAX, LAST_WORDS_MAX, Limits, PING_INTERVAL, PING_MAX, STREAMS_MAX,
-};
+use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX, LAST_WORDS_MAX, Limits, PING_INTERVAL, PING_MAX};
 use crate::repoll;
 use crate::tasks::{Spawner, Tasks};
 use crate::timeouts::{Overdue, RequestGuard, Timeouts};
@@ -272,7 +270,7 @@ fn builder(spawner: Spawner, protocol: Protocol, limits: &Limits) -> auto::Build
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS_MAX)
+        .max_concurrent_streams(limits.streams_max)
         .max_header_list_size(HEAD_BYTES_MAX)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(limits.of_peer(PING_MAX));

@@ -24,7 +24,7 @@
 //! | not complete the TLS handshake | [`HANDSHAKE_MAX`] |
 //! | not send a head, or only a part | [`Limits::head_max`], [`HEAD_BYTES_MAX`], [`HEADERS_MAX`] |
 //! | send no request | [`Limits::idle_max`], [`Limits::http2_idle_max`] |
-//! | send many requests at once | [`STREAMS_MAX`] (HTTP/2), one (HTTP/1) |
+//! | send many requests at once | [`Limits::streams_max`] (HTTP/2), one (HTTP/1) |
 //! | not read its response | [`STALL_MAX`] |
 //! | disappear without closing (HTTP/2) | [`PING_INTERVAL`] and [`PING_MAX`] |
 //! | send a body that the function does not read | [`Limits::leftover_bytes_max`], [`LEFTOVER_WAIT_MAX`], then [`LINGER_BYTES_MAX`], [`LINGER_MAX`] |

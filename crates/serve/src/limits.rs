@@ -13,8 +13,7 @@ pub const HEAD_BYTES_MAX: u32 = 1024 * 1024;
 /// them is reserved for each request: 128 KiB.
 pub const HEADERS_MAX: usize = 2048;
 
-/// Maximum number of concurrent streams of an HTTP/2 connection: 250, which Go's server and client
-/// expect.
+/// Default of [`Limits::streams_max`]: 250, which Go's server and client expect.
 pub const STREAMS_MAX: u32 = 250;
 
 /// Period of pings on an idle HTTP/2 connection.
@@ -72,6 +71,9 @@ pub struct Limits {
     /// The same over HTTP/2, where bytes outside of requests, such as pings, do not extend it.
     /// `None`: no limit while the peer responds to pings. Default: 90 s.
     pub http2_idle_max: Option<Duration>,
+    /// Maximum number of concurrent streams of an HTTP/2 connection, of which the peer is told.
+    /// Default: [`STREAMS_MAX`].
+    pub streams_max: u32,
     /// Maximum bytes that are read of a body that the function left unread, so that the connection
     /// can be reused. An HTTP/1 connection with more is closed, and lingers: [`LINGER_BYTES_MAX`].
     /// Default: 256 KiB, as Go's server.
@@ -99,6 +101,7 @@ impl Default for Limits {
             head_max: Duration::from_secs(32),
             idle_max: Duration::from_secs(90),
             http2_idle_max: Some(Duration::from_secs(90)),
+            streams_max: STREAMS_MAX,
             leftover_bytes_max: 256 * 1024,
             drain_max: Duration::from_secs(60),
             pace: 1,

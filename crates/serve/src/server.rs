@@ -3,6 +3,8 @@
 #[cfg(feature = "tls")]
 use crate::batch::Batched;
 #[cfg(feature = "tls")]
+use crate::certificate::CurrentCertificate;
+#[cfg(feature = "tls")]
 use crate::connection::serve_batched;
 use crate::connection::{BoxError, ConnectionError, Protocol, serve_unbatched};
 use crate::leftover::Received;
@@ -16,6 +18,10 @@ use crate::turn::Turns;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
+#[cfg(feature = "tls")]
+use std::collections::BTreeMap;
+#[cfg(feature = "tls")]
+use std::net::IpAddr;
 use std::net::SocketAddr;
 use std::sync::Arc;
 #[cfg(feature = "tls")]
@@ -41,6 +47,8 @@ pub struct Server {
     #[cfg(feature = "tls")]
     tls: Option<Arc<rustls::ServerConfig>>,
     #[cfg(feature = "tls")]
+    of_addresses: Arc<BTreeMap<IpAddr, CurrentCertificate>>,
+    #[cfg(feature = "tls")]
     failed_handshakes: Arc<AtomicU64>,
 }
 
@@ -53,6 +61,8 @@ impl Server {
             has_plain_http2: false,
             #[cfg(feature = "tls")]
             tls: None,
+            #[cfg(feature = "tls")]
+            of_addresses: Arc::default(),
             #[cfg(feature = "tls")]
             failed_handshakes: Arc::default(),
         }
@@ -73,6 +83,17 @@ impl Server {
     #[cfg(feature = "tls")]
     pub fn tls(mut self, config: Arc<rustls::ServerConfig>) -> Self {
         self.tls = Some(config);
+        self
+    }
+
+    /// The certificates for clients that connect to these addresses of the server and name no host,
+    /// in place of that of the configuration. Default: none.
+    #[cfg(feature = "tls")]
+    pub fn address_certificates(
+        mut self,
+        certificates: impl IntoIterator<Item = (IpAddr, CurrentCertificate)>,
+    ) -> Self {
+        self.of_addresses = Arc::new(certificates.into_iter().collect());
         self
     }
 
@@ -149,7 +170,7 @@ impl Server {
             turns: Turns::default(),
             has_plain_http2: self.has_plain_http2,
             #[cfg(feature = "tls")]
-            tls: self.tls.clone().map(Configs::new),
+            tls: self.tls.clone().map(|config| Configs::new(config, self.of_addresses.clone())),
             #[cfg(feature = "tls")]
             failed_handshakes: self.failed_handshakes.clone(),
         }
@@ -197,9 +218,10 @@ impl Acceptor {
         };
         #[cfg(feature = "tls")]
         if let Some(configs) = &self.tls {
+            let local = stream.local_addr()?.ip();
             let handshake = async {
                 let hello = LazyConfigAcceptor::new(Default::default(), stream).await?;
-                let config = configs.for_client(&hello.client_hello());
+                let config = configs.for_client(&hello.client_hello(), local);
                 hello.into_stream(config).await
             };
             let handshake_max = self.limits.of_peer(HANDSHAKE_MAX);

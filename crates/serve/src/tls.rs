@@ -1,9 +1,11 @@
 //! TLS of servers.
 
 mod key_holder;
+mod policy;
 mod sessions;
 
 pub use key_holder::KeyHolder;
+pub use policy::{TlsPolicy, TlsPolicyError};
 pub use sessions::Sessions;
 
 use crate::certificate::CurrentCertificate;
@@ -14,7 +16,9 @@ use rustls::server::{ClientHello, ServerConnection, VerifierBuilderError, WebPki
 use rustls::time_provider::TimeProvider;
 use rustls::{CipherSuite, RootCertStore, ServerConfig};
 use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,23 +90,38 @@ pub(crate) struct Configs {
     of_client: Arc<ServerConfig>,
     /// The server's order.
     of_server: Arc<ServerConfig>,
+    /// The certificates of some of the server's addresses.
+    of_addresses: Arc<BTreeMap<IpAddr, CurrentCertificate>>,
 }
 
 impl Configs {
-    pub(crate) fn new(config: Arc<ServerConfig>) -> Self {
+    pub(crate) fn new(
+        config: Arc<ServerConfig>,
+        of_addresses: Arc<BTreeMap<IpAddr, CurrentCertificate>>,
+    ) -> Self {
         let mut of_server = ServerConfig::clone(&config);
         of_server.ignore_client_order = true;
-        Self { of_client: config, of_server: Arc::new(of_server) }
+        Self { of_client: config, of_server: Arc::new(of_server), of_addresses }
     }
 
-    /// The one for a client. The server's order is for clients whose first suite is AES. A client
-    /// without instructions for AES has ChaCha20 first, and gets it.
-    pub(crate) fn for_client(&self, hello: &ClientHello<'_>) -> Arc<ServerConfig> {
+    /// The one for a client of an address of this server. The server's order is for clients whose
+    /// first suite is AES. A client without instructions for AES has ChaCha20 first, and gets it.
+    pub(crate) fn for_client(&self, hello: &ClientHello<'_>, local: IpAddr) -> Arc<ServerConfig> {
         // Some clients send a reserved value first, so that servers ignore unknown ones.
         let first = hello.cipher_suites().iter().find_map(|suite| suite.as_str());
-        match first.is_some_and(|first| first.contains("_AES_")) {
-            true => self.of_server.clone(),
-            false => self.of_client.clone(),
+        let config = match first.is_some_and(|first| first.contains("_AES_")) {
+            true => &self.of_server,
+            false => &self.of_client,
+        };
+        // A client that connects to an address sends no name.
+        let of_address = self.of_addresses.get(&local.to_canonical());
+        match of_address.filter(|_| hello.server_name().is_none()) {
+            None => config.clone(),
+            Some(certificate) => {
+                let mut config = ServerConfig::clone(config);
+                config.cert_resolver = Arc::new(certificate.clone());
+                Arc::new(config)
+            }
         }
     }
 }

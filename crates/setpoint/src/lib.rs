@@ -127,9 +127,10 @@ pub use manager_webhooks::{
 pub use setpoint_control_plane::{
     AdmissionConfigError, AdmissionConfiguration, AuthorizationConfig, ConfigMetrics,
     ConfiguredAuthorizers, ControlPlane, ControlPlaneBuilder, InProcessSource, IssuerTokens,
-    KubeletOptions, NODE_LABEL, REQUEST_SECONDS, RequestMetrics, Selection, ServeError,
-    ServeOptions, Serving, SharedParts, SimulatedNodes, StageError, Stages, admission_config,
-    authorization_config, control_plane, delegation, oidc, remote, serve, source, webhook_client,
+    KubeletFilesError, KubeletOptions, NODE_LABEL, REQUEST_SECONDS, RequestMetrics, Selection,
+    ServeError, ServeOptions, Serving, SharedParts, SimulatedNodes, StageError, Stages,
+    admission_config, authorization_config, control_plane, delegation, oidc, remote, serve, source,
+    webhook_client,
 };
 #[cfg(all(feature = "runtime", feature = "webhook"))]
 pub use webhook_metrics::{LATENCY_SECONDS, WebhookMetrics};

@@ -73,6 +73,7 @@ const LIMITS: Limits = Limits {
     head_max: HEAD_MAX,
     idle_max: IDLE_MAX,
     http2_idle_max: Some(IDLE_MAX),
+    streams_max: STREAMS_MAX,
     leftover_bytes_max: LEFTOVER_BYTES_MAX,
     drain_max: DRAIN_MAX,
     pace: 1,

@@ -20,6 +20,8 @@ pub(crate) struct Resource {
     pub(crate) namespaced: bool,
     #[serde(default)]
     pub(crate) deprecation: String,
+    #[serde(default)]
+    pub(crate) gate: String,
     pub(crate) verbs: Vec<String>,
     #[serde(default)]
     pub(crate) short_names: Vec<String>,
@@ -332,8 +334,8 @@ fn rows(resources: &[Resource]) -> Result<String> {
         )?;
         writeln!(
             out,
-            "deprecation: {:?}, verbs: &{:?}, short_names: &{:?}, categories: &{:?}, generation: {}, subresources: &[",
-            row.deprecation, row.verbs, row.short_names, row.categories, row.generation
+            "deprecation: {:?}, gate: {:?}, verbs: &{:?}, short_names: &{:?}, categories: &{:?}, generation: {}, subresources: &[",
+            row.deprecation, row.gate, row.verbs, row.short_names, row.categories, row.generation
         )?;
         for sub in &row.subresources {
             writeln!(

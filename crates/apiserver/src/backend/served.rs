@@ -206,7 +206,7 @@ fn version_priority(group: &str, version: &str) -> u32 {
         ("autoscaling", "v2") => 30,
         ("resource.k8s.io" | "flowcontrol.apiserver.k8s.io", "v1") => 21,
         ("resource.k8s.io", "v1beta2") => 15,
-        ("resource.k8s.io", "v1alpha3") => 1,
+        ("resource.k8s.io", "v1alpha3") | ("certificates.k8s.io", "v1alpha1") => 1,
         ("coordination.k8s.io", "v1beta1") => 13,
         ("admissionregistration.k8s.io", "v1beta1") | ("coordination.k8s.io", "v1alpha2") => 12,
         (_, "v1alpha1" | "v1beta1") if group_priority(group) > GROUP_PRIORITY => 9,

@@ -1,5 +1,5 @@
-//! The deadline of every request except long-running ones: a positive `?timeout=`, at most a
-//! minute.
+//! The deadline of every request except long-running ones: a positive `?timeout=`, at most that of
+//! the server, which is a minute by default.
 
 use crate::body::Body;
 use crate::query::Query;
@@ -8,28 +8,33 @@ use http::{Response, StatusCode};
 use setpoint_object::{ApiError, duration};
 use std::time::Duration;
 
-/// Maximum duration of an ordinary request, as on the reference server.
-const DEADLINE_MAX: Duration = Duration::from_secs(60);
+/// Default maximum duration of an ordinary request: a minute, as kube-apiserver's
+/// `--request-timeout`.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The timeout of a request; `None` for long-running ones.
+/// The timeout of a request, at most `max`; `None` for long-running ones.
 ///
 /// # Errors
 ///
 /// 400 for a `timeout` that is not a duration.
-pub(crate) fn of(query: &Query, long_running: bool) -> Result<Option<Duration>, ApiError> {
+pub(crate) fn of(
+    query: &Query,
+    long_running: bool,
+    max: Duration,
+) -> Result<Option<Duration>, ApiError> {
     if long_running {
         return Ok(None);
     }
     let text = query.text("timeout");
     if text.is_empty() {
-        return Ok(Some(DEADLINE_MAX));
+        return Ok(Some(max));
     }
     let asked = duration::parse(text).map_err(|error| {
         ApiError::bad_request(format!("invalid timeout specified in the request URL - {error}"))
     })?;
     Ok(Some(match u64::try_from(asked) {
-        Ok(0) | Err(_) => DEADLINE_MAX,
-        Ok(nanos) => Duration::from_nanos(nanos).min(DEADLINE_MAX),
+        Ok(0) | Err(_) => max,
+        Ok(nanos) => Duration::from_nanos(nanos).min(max),
     }))
 }
 
@@ -59,19 +64,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_deadline_is_the_requested_one_up_to_a_minute() {
-        let of = |text: &str| super::of(&Query::parse(text), false).unwrap();
-        assert_eq!(of(""), Some(DEADLINE_MAX));
-        assert_eq!(of("timeout=0s"), Some(DEADLINE_MAX));
-        assert_eq!(of("timeout=-5s"), Some(DEADLINE_MAX));
-        assert_eq!(of("timeout=5s"), Some(Duration::from_secs(5)));
-        assert_eq!(of("timeout=2h"), Some(DEADLINE_MAX));
-        assert_eq!(super::of(&Query::parse("timeout=foo"), true).unwrap(), None);
+    fn the_deadline_is_the_requested_one_up_to_the_servers() {
+        for max in [REQUEST_TIMEOUT, Duration::from_secs(10)] {
+            let of = |text: &str| super::of(&Query::parse(text), false, max).unwrap();
+            assert_eq!(of(""), Some(max));
+            assert_eq!(of("timeout=0s"), Some(max));
+            assert_eq!(of("timeout=-5s"), Some(max));
+            assert_eq!(of("timeout=5s"), Some(Duration::from_secs(5)));
+            assert_eq!(of("timeout=2h"), Some(max));
+            assert_eq!(super::of(&Query::parse("timeout=foo"), true, max).unwrap(), None);
+        }
     }
 
     #[test]
     fn malformed_time_is_refused() {
-        let error = of(&Query::parse("timeout=foo"), false).unwrap_err();
+        let error = of(&Query::parse("timeout=foo"), false, REQUEST_TIMEOUT).unwrap_err();
         assert_eq!(
             error.0.message,
             r#"invalid timeout specified in the request URL - time: invalid duration "foo""#

@@ -1,13 +1,16 @@
 //! The TLS configuration of a listener: its certificate, and the authorities of client
 //! certificates.
 
+use super::named::{ByName, NamedCertificate};
 use super::pki::{Pki, PkiError};
 use crate::filter::authenticate::ClientAuthorities;
 use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::ResolvesServerCert;
 use rustls::time_provider::TimeProvider;
 use setpoint_object::time::Clock;
 use setpoint_serve::certificate::CurrentCertificate;
-use setpoint_serve::tls::{KeyHolder, Sessions, crypto_provider};
+use setpoint_serve::tls::{KeyHolder, Sessions, TlsPolicy};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The certificate of a listener, read at each handshake, and the authorities of client
@@ -20,6 +23,8 @@ use std::sync::Arc;
 #[must_use]
 pub struct Tls {
     current: CurrentCertificate,
+    named: Vec<NamedCertificate>,
+    policy: TlsPolicy,
     client_cas: Vec<CertificateDer<'static>>,
     authorities: Option<ClientAuthorities>,
 }
@@ -27,7 +32,27 @@ pub struct Tls {
 impl Tls {
     /// With this certificate, without client certificates.
     pub fn new(current: CurrentCertificate) -> Self {
-        Self { current, client_cas: Vec::new(), authorities: None }
+        Self {
+            current,
+            named: Vec::new(),
+            policy: TlsPolicy::default(),
+            client_cas: Vec::new(),
+            authorities: None,
+        }
+    }
+
+    /// Adds a certificate for certain hosts. Of two with the same host, the first one counts.
+    /// Default: none.
+    pub fn named(mut self, certificate: NamedCertificate) -> Self {
+        self.named.push(certificate);
+        self
+    }
+
+    /// Versions, cipher suites, groups and protocols. Default: TLS 1.2 and 1.3 with safe suites,
+    /// HTTP/2 and HTTP/1.1.
+    pub fn policy(mut self, policy: TlsPolicy) -> Self {
+        self.policy = policy;
+        self
     }
 
     /// Also accepts client certificates that one of these authorities has signed.
@@ -55,23 +80,33 @@ impl Tls {
         }
     }
 
+    /// The certificates of addresses, for clients that name no host.
+    pub(super) fn of_addresses(&self) -> impl Iterator<Item = (IpAddr, CurrentCertificate)> {
+        // Of two for one address, the first one counts: it is the last of a map's.
+        self.named.iter().rev().flat_map(NamedCertificate::addresses)
+    }
+
     /// HTTP/2 is preferred. `has_clients`: client certificates are requested.
     pub(super) fn config(
         self,
         clock: Clock,
         has_clients: bool,
     ) -> Result<rustls::ServerConfig, PkiError> {
-        let provider = Arc::new(crypto_provider());
+        let provider = Arc::new(self.policy.provider());
         let builder =
             rustls::ServerConfig::builder_with_details(provider.clone(), Arc::new(TlsClock(clock)))
-                .with_safe_default_protocol_versions()?;
+                .with_protocol_versions(self.policy.versions())?;
         let builder = match has_clients {
             false => builder.with_no_client_auth(),
             true => builder.with_client_cert_verifier(Arc::new(KeyHolder::new(provider))),
         };
-        let mut config = builder.with_cert_resolver(Arc::new(self.current));
+        let resolver: Arc<dyn ResolvesServerCert> = match self.named.is_empty() {
+            true => Arc::new(self.current),
+            false => Arc::new(ByName { default: self.current, named: self.named }),
+        };
+        let mut config = builder.with_cert_resolver(resolver);
         config.session_storage = Arc::new(Sessions::default());
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = self.policy.protocols();
         Ok(config)
     }
 }

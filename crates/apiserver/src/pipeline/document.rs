@@ -27,9 +27,11 @@ impl Inner {
         store: bool,
     ) -> Response<Body> {
         if let Route::Health { endpoint, check } = route {
+            let now = self.registry.clock().now();
             let health = Health {
                 started: *self.registry.ready().borrow(),
-                draining: self.drain.is_cancelled(),
+                is_ending: self.is_ending(),
+                has_grace: now.since(self.started) < self.livez_grace_period,
                 store,
             };
             let check = check.as_deref();

@@ -66,8 +66,8 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
     // The last one of each, and the lists.
     let mut last: BTreeMap<&str, &str> = BTreeMap::new();
     let mut options = Vec::new();
-    let mut gates = Vec::new();
     let mut served = Vec::new();
+    let gates = feature_gates(given)?;
     for (name, value) in given {
         let Some((_, used)) = flag(name) else { continue };
         match used {
@@ -80,7 +80,8 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
             let pairs = parse_map(name, value)?;
             if name == "runtime-config" {
                 let (unserved, pairs): (Vec<_>, Vec<_>) = pairs.iter().partition(|(key, is_on)| {
-                    *is_on && names_unstable(key) && !RuntimeConfig::knows(key)
+                    let is_known = || RuntimeConfig::knows(key, &gates.names());
+                    *is_on && names_unstable(key) && !is_known()
                 });
                 if !unserved.is_empty() {
                     let why = "setpoint has no kinds of such a version";
@@ -88,11 +89,11 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
                 }
                 served.extend(pairs.iter().map(|(key, is_on)| format!("{key}={is_on}")));
             } else if !pairs.iter().all(|(gate, _)| FeatureGates::has(gate)) {
-                let why = "CBORServingAndStorage is the only gate that setpoint has: the rest is what 1.36 serves by default";
-                translated.ignored.push((name.clone(), why.to_owned()));
-            }
-            if name == "feature-gates" {
-                gates.extend(pairs);
+                let known = FeatureGates::known();
+                let why = format!(
+                    "setpoint has the gates {known} only: the rest is what 1.36 serves by default"
+                );
+                translated.ignored.push((name.clone(), why));
             }
         }
         if name == "etcd-servers" {
@@ -112,6 +113,10 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
     }
     let own = |name: &str| last.get(name).copied().filter(|value| !value.is_empty());
     options.push(format!("--bind-address={}", own("bind-address").unwrap_or("0.0.0.0")));
+    // As the original.
+    if own("allow-privileged").is_none() {
+        options.push("--allow-privileged=false".to_owned());
+    }
     let log = own("audit-log-path");
     options.extend(log.map(|path| format!("--audit-log-path={path}")));
     let modes = authorization_modes(given, &mut translated.ignored);
@@ -141,7 +146,6 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
     if !served.is_empty() {
         options.push(format!("--runtime-config={}", served.join(",")));
     }
-    let gates = FeatureGates::of_pairs(gates);
     if gates != FeatureGates::default() {
         options.push(format!("--feature-gates={gates}"));
     }
@@ -157,6 +161,15 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
     translated.logs_json = own("logging-format") == Some("json");
     translated.options = options.into_iter().map(OsString::from).collect();
     Ok(translated)
+}
+
+/// All feature gates that are given.
+fn feature_gates(given: &ParsedFlags) -> anyhow::Result<FeatureGates> {
+    let mut pairs = Vec::new();
+    for (name, value) in given.iter().filter(|(name, _)| name == "feature-gates") {
+        pairs.extend(parse_map(name, value)?);
+    }
+    Ok(FeatureGates::of_pairs(pairs))
 }
 
 /// The modes that `setpoint up` has; `None`: none was given.
@@ -242,7 +255,8 @@ struct UpOptions {
 
 /// The flags of `setpoint envtest serve` before those that it is given: those of envtest that name
 /// no file, and a free port.
-const SERVE: [&str; 4] = [
+const SERVE: [&str; 5] = [
+    "--allow-privileged=true",
     "--authorization-mode=RBAC",
     "--bind-address=127.0.0.1",
     "--disable-admission-plugins=ServiceAccount",
@@ -380,6 +394,14 @@ mod tests {
                 (Same | List, "audit-log-maxsize") => "=1",
                 (Same | List, "advertise-address") => "=10.0.0.1",
                 (Same | List, "goaway-chance") => "=0.01",
+                (Same, "http2-max-streams-per-connection" | "min-request-timeout") => "=1",
+                (Same, name) if name.ends_with("-toleration-seconds") => "=1",
+                (Same, name) if name.ends_with("-period") || name.ends_with("-duration") => "=1s",
+                (Same, "request-timeout") => "=1s",
+                (Same, name) if name.ends_with("-serving") || name.ends_with("-after") => "=true",
+                (Same, "allow-privileged" | "service-account-lookup") => "=true",
+                (List, "tls-curve-preferences") => "=23",
+                (List, "tls-sni-cert-key") => "=a,b",
                 (Same | List, "kubelet-port") => "=10250",
                 (Same | List, name) if name.ends_with("-inflight") => "=1",
                 (Same | List, name) if name.ends_with("-ttl") => "=1m",
@@ -458,6 +480,7 @@ mod tests {
                 "--disable-admission-plugins=ServiceAccount",
                 "--service-account-issuer=https://a/",
                 "--service-account-key-file=/c/sa.crt",
+                "--allow-privileged=true",
                 "--client-ca-file=/c/ca.crt",
                 "--secure-port=6",
                 "--service-account-signing-key-file=/c/sa.key",
@@ -483,6 +506,7 @@ mod tests {
                 "--enable-bootstrap-token-auth",
                 "--secure-port=2",
                 "--bind-address=0.0.0.0",
+                "--allow-privileged=false",
                 "--authorization-mode=RBAC",
                 "--controllers=namespace-controller",
             ]
@@ -496,7 +520,7 @@ mod tests {
             let environment = Environment { controllers: some(controllers), nodes: some(nodes) };
             let options = translated("", &environment).unwrap().options;
             let options: Vec<_> = options.iter().map(|o| o.to_str().unwrap().to_owned()).collect();
-            options[2..].join(" ")
+            options[3..].join(" ")
         };
         assert_eq!(last("none", ""), "--controllers=");
         assert_eq!(last("*,-job", "3"), "--controllers=*,-job --nodes=3");
@@ -505,14 +529,24 @@ mod tests {
     #[test]
     fn maps_are_checked_and_one_gate_has_an_effect() {
         let why = |line| translated(line, &Environment::default()).map(|t| t.ignored[0].1.clone());
-        assert!(why("--feature-gates=WatchList=true,Gone=false").unwrap().contains("only gate"));
+        let others = why("--feature-gates=WatchList=true,Gone=false").unwrap();
+        assert!(others.contains("CBORServingAndStorage, ClusterTrustBundle only"), "{others}");
         let given = |line| translated(line, &Environment::default()).unwrap();
         let cbor = given("--feature-gates=CBORServingAndStorage=true");
         assert!(cbor.ignored.is_empty());
-        let gate = "--feature-gates=CBORServingAndStorage=true";
-        assert!(cbor.options.iter().any(|option| option == gate));
+        let has = |translated: &Translated, wanted: &str| {
+            translated.options.iter().any(|option| option == wanted)
+        };
+        let gate = "--feature-gates=CBORServingAndStorage=true,ClusterTrustBundle=false";
+        assert!(has(&cbor, gate));
+        // The order does not matter.
+        let bundles = "--runtime-config=certificates.k8s.io/v1beta1=true";
+        let both = format!("{bundles} --feature-gates=ClusterTrustBundle=true");
+        let on = given(&both);
+        assert!(on.ignored.is_empty() && has(&on, bundles), "{:?}", on.options);
+        assert!(!has(&given(bundles), bundles));
         let off = given("--feature-gates=AllAlpha=true,CBORServingAndStorage=false");
-        assert!(off.options.iter().all(|option| option != gate));
+        assert!(!has(&off, gate));
         assert!(why("--runtime-config=x/v1beta1=true").unwrap().contains("no kinds of such"));
         let all = given("--runtime-config=api/all");
         assert!(all.options.iter().any(|given| given == "--runtime-config=api/all=true"));

@@ -54,6 +54,7 @@ pub(crate) struct Template {
     pub(crate) runtime_config: RuntimeConfig,
     pub(crate) nodes: Option<SimulatedNodes>,
     pub(crate) cbor: bool,
+    pub(crate) allow_privileged: bool,
 }
 
 /// Gives orders to the worker.
@@ -395,6 +396,7 @@ async fn open(
         .node_ports(template.node_ports)
         .runtime_config(template.runtime_config.clone())
         .cbor(template.cbor)
+        .allow_privileged(template.allow_privileged)
         .anonymous(Anonymous::Everywhere)
         .rbac();
     if let Some(parts) = shared_parts {

@@ -1,7 +1,7 @@
 //! `setpoint up` as a program.
 
 use crate::ready_line;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -229,12 +229,45 @@ fn unusable_ranges_and_versions_are_refused() {
         ("--runtime-config=nope/v1=true", "unknown api groups nope/v1"),
         ("--runtime-config=apps/v9=true", "group version apps/v9 that has not been registered"),
         ("--runtime-config=v1=false", "group version v1 cannot be turned off"),
+        ("--runtime-config=certificates.k8s.io/v1beta1", "has no kinds of that version"),
+        ("--tls-min-version=TLS1", "unknown tls version \"TLS1\""),
+        ("--tls-cipher-suites=TLS_X", "Cipher suite TLS_X not supported or doesn't exist"),
+        ("--tls-sni-cert-key=a", "expected comma separated certificate and key file paths"),
+        ("--tls-sni-cert-key=/none,/none", "failed to load SNI cert and key"),
+        ("--kubelet-certificate-authority=/none", "use the certificates for kubelets"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_setpoint")).args(["up", option]).output();
         let output = output.unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(why), "{option}: {said}");
     }
+}
+
+/// Sends a request without TLS and returns the answer.
+fn get(url: &str, path: &str) -> String {
+    let address = url.strip_prefix("http://").unwrap();
+    let mut socket = std::net::TcpStream::connect(address).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn requests_are_served_for_the_delay_after_a_signal() {
+    let options = ["--insecure-port=0", "--shutdown-delay-duration=1h"];
+    let mut program = Program::start_with(&options);
+    let url = program.insecure_url.clone().unwrap();
+    let code = |path: &str| get(&url, path)[9..12].to_owned();
+    assert_eq!(code("/readyz"), "200");
+    let id = program.child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    while code("/readyz") != "500" {}
+    assert_eq!(code("/livez"), "200");
+    assert_eq!(code("/api/v1/namespaces/default"), "200");
+    // A second signal ends the delay.
+    assert_eq!(program.stop().0, Some(1));
 }
 
 /// A file that takes no byte, as on a full disk.

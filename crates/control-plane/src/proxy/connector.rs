@@ -2,20 +2,21 @@
 //!
 //! | peer | client certificate | the peer's certificate |
 //! |---|---|---|
-//! | a kubelet | [`KubeletOptions::identity`] | checked, if there is an authority |
+//! | a kubelet | that of the [`KubeletOptions`] | checked, if there is an authority |
 //! | a kubelet, with `insecureSkipTLSVerifyBackend` | the same | not checked |
 //! | others | none | not checked: they are known by their addresses |
 //!
 //! Every request has a connection of its own, over HTTP/1.1, which is used again after it.
 
+use super::kubelets::{Certificates, KubeletOptions, RELOAD_PERIOD};
 use super::links::{Links, joined as joined_paths};
 use super::{headers, html, joined, pass_on};
-use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt as _};
 use http::header::{self, HeaderValue};
 use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
+use parking_lot::RwLock;
 use serde_json::Value;
 use setpoint_apiserver::{Body, Connector, Location, Peer, RequestBody};
 use setpoint_nodes::NODE_LABEL;
@@ -23,67 +24,11 @@ use setpoint_object::time::Clock;
 use setpoint_object::{ApiError, Reason};
 use setpoint_registry::is_reachable;
 use setpoint_serve::PeerAddress;
-use setpoint_webhook_client::{
-    Address, ConfigError, Identity, Lane, Transport, TransportError, Trust,
-};
+use setpoint_webhook_client::{Address, ConfigError, Lane, Transport, TransportError, Trust};
 use std::sync::Arc;
 use tokio::sync::OnceCell;
-
-/// The port of kubelets whose nodes name none, as `--kubelet-port`.
-const KUBELET_PORT: u16 = 10250;
-
-/// How kubelets are reached, with kube-apiserver's defaults: the argument of
-/// [`ControlPlaneBuilder::kubelets`](crate::ControlPlaneBuilder::kubelets).
-#[derive(Debug, Clone)]
-#[must_use]
-pub struct KubeletOptions {
-    identity: Option<Identity>,
-    authority: Option<Bytes>,
-    address_types: Vec<String>,
-    port: u16,
-}
-
-/// Without certificates; host names first, then internal names and addresses, then external ones.
-impl Default for KubeletOptions {
-    fn default() -> Self {
-        let types = ["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"];
-        Self {
-            identity: None,
-            authority: None,
-            address_types: types.map(str::to_owned).into(),
-            port: KUBELET_PORT,
-        }
-    }
-}
-
-impl KubeletOptions {
-    /// The server's client certificate, as `--kubelet-client-certificate` and
-    /// `--kubelet-client-key`. Default: none.
-    pub fn identity(mut self, identity: Identity) -> Self {
-        self.identity = Some(identity);
-        self
-    }
-
-    /// The authorities of kubelets' certificates in PEM, as `--kubelet-certificate-authority`.
-    /// Default: none, and the certificates are not checked.
-    pub fn authority(mut self, pem: impl Into<Bytes>) -> Self {
-        self.authority = Some(pem.into());
-        self
-    }
-
-    /// Which types of a node's addresses are used, the best first, as
-    /// `--kubelet-preferred-address-types`.
-    pub fn address_types(mut self, types: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.address_types = types.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// The port of kubelets whose nodes name none, as `--kubelet-port`. Default: 10250.
-    pub fn port(mut self, port: u16) -> Self {
-        self.port = port;
-        self
-    }
-}
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
 
 /// Connects when it is first used.
 #[derive(Debug, Clone)]
@@ -91,24 +36,59 @@ pub(crate) struct NetworkConnector(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    kubelets: KubeletOptions,
+    options: KubeletOptions,
     clock: Clock,
     anyone: Lazy,
-    kubelet: Lazy,
-    unverified: Lazy,
+    /// Replaced when the certificates change.
+    kubelets: RwLock<Arc<Kubelets>>,
 }
 
 type Lazy = OnceCell<Result<Transport<RequestBody>, ConfigError>>;
 
+/// Connections to kubelets with the same certificates.
+#[derive(Debug, Default)]
+struct Kubelets {
+    certificates: Certificates,
+    verified: Lazy,
+    unverified: Lazy,
+}
+
 impl NetworkConnector {
-    pub(crate) fn new(kubelets: KubeletOptions, clock: Clock) -> Self {
-        Self(Arc::new(Inner {
-            kubelets,
-            clock,
-            anyone: OnceCell::new(),
-            kubelet: OnceCell::new(),
-            unverified: OnceCell::new(),
-        }))
+    pub(crate) fn new(options: KubeletOptions, clock: Clock) -> Self {
+        let certificates = options.certificates.clone();
+        let kubelets = Kubelets { certificates, ..Kubelets::default() };
+        let kubelets = RwLock::new(Arc::new(kubelets));
+        Self(Arc::new(Inner { options, clock, anyone: OnceCell::new(), kubelets }))
+    }
+
+    /// Whether the certificates come from files, which have to be [followed](Self::follow).
+    pub(crate) fn has_files(&self) -> bool {
+        self.0.options.files.is_some()
+    }
+
+    /// Reads the files of certificates again and again until `stop`. New connections use what has
+    /// changed.
+    pub(crate) async fn follow(self, stop: CancellationToken) {
+        let Some(files) = &self.0.options.files else { return };
+        let mut ticks = tokio::time::interval(RELOAD_PERIOD);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // They have just been read.
+        ticks.reset();
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                // Cancel safe: a dropped `tick` fires next time.
+                _ = ticks.tick() => {}
+            }
+            match files.read() {
+                Ok(certificates) => self.0.replace(certificates),
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::error!(error, "the certificates for kubelets in use stay");
+                }
+            }
+        }
     }
 }
 
@@ -117,7 +97,7 @@ impl Connector for NetworkConnector {
         if node["metadata"]["labels"][NODE_LABEL] == "true" {
             return Ok(None);
         }
-        let options = &self.0.kubelets;
+        let options = &self.0.options;
         let status = &node["status"];
         let addresses = status["addresses"].as_array().map_or(&[] as &[Value], Vec::as_slice);
         let preferred = options.address_types.iter().find_map(|wanted| {
@@ -219,7 +199,8 @@ impl Inner {
         let query = if to.query.is_empty() { String::new() } else { format!("?{}", to.query) };
         let url = format!("{scheme}://{address}{path}{query}");
         *request.uri_mut() = url.parse::<Uri>().map_err(ApiError::internal)?;
-        let transport = self.transport(to.peer).await.map_err(ApiError::unclassified)?;
+        let kubelets = self.kubelets.read().clone();
+        let transport = self.transport(to.peer, &kubelets).await.map_err(ApiError::unclassified)?;
         let sent = transport.send(&address, request, Lane::Own).await;
         sent.map_err(|error| match (is_upgrade, &to.prefix) {
             (true, _) => ApiError::unclassified(dialing(&error)),
@@ -231,16 +212,29 @@ impl Inner {
         })
     }
 
-    async fn transport(&self, peer: Peer) -> Result<&Transport<RequestBody>, String> {
-        let KubeletOptions { identity, authority, .. } = &self.kubelets;
+    fn replace(&self, certificates: Certificates) {
+        if self.kubelets.read().certificates == certificates {
+            return;
+        }
+        let kubelets = Kubelets { certificates, ..Kubelets::default() };
+        *self.kubelets.write() = Arc::new(kubelets);
+        tracing::info!("new certificates for kubelets are in use");
+    }
+
+    async fn transport<'a>(
+        &'a self,
+        peer: Peer,
+        kubelets: &'a Kubelets,
+    ) -> Result<&'a Transport<RequestBody>, String> {
+        let Certificates { identity, authority } = &kubelets.certificates;
         let trust = match (peer, authority) {
             (Peer::Kubelet, Some(pem)) => Trust::Bundle(pem.clone()),
             _ => Trust::Anyone,
         };
         let (made, identity) = match peer {
             Peer::Anyone => (&self.anyone, None),
-            Peer::Kubelet => (&self.kubelet, identity.as_ref()),
-            Peer::UnverifiedKubelet => (&self.unverified, identity.as_ref()),
+            Peer::Kubelet => (&kubelets.verified, identity.as_ref()),
+            Peer::UnverifiedKubelet => (&kubelets.unverified, identity.as_ref()),
         };
         let made = made.get_or_init(|| Transport::new(&trust, None, identity, &self.clock));
         made.await.as_ref().map_err(ToString::to_string)
@@ -321,5 +315,51 @@ async fn check_global(host: &str) -> Result<(), ApiError> {
     match found.iter().all(|address| is_reachable(&address.ip().to_string())) {
         true => Ok(()),
         false => Err(ApiError::bad_request("address not allowed")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use setpoint_apiserver::listen::{CertificateFiles, Pki};
+    use setpoint_object::time::Timestamp;
+    use std::time::Duration;
+
+    #[tokio::test(start_paused = true)]
+    async fn certificates_in_files_are_replaced_while_the_server_runs() {
+        let clock = Clock::starting_at(Timestamp::from_secs(1_767_225_600));
+        let pki = || Pki::generate(clock.now(), &[]).unwrap().files().clone();
+        let (first, second) = (pki(), pki());
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let write = |name: &str, text: &str| std::fs::write(at(name), text).unwrap();
+        write("crt", &first.admin_crt);
+        write("key", &first.admin_key);
+        write("ca", &first.ca_crt);
+        let files = CertificateFiles { certificate: at("crt"), key: at("key") };
+        let options = KubeletOptions::default().files(Some(files), Some(at("ca"))).unwrap();
+        let connector = NetworkConnector::new(options, clock.clone());
+        let inner = connector.0.clone();
+        let present = || inner.kubelets.read().certificates.clone();
+        let has = |pki: &setpoint_apiserver::listen::PkiFiles| {
+            let Certificates { identity, authority } = present();
+            identity.is_some_and(|identity| identity.key == pki.admin_key.as_bytes())
+                && authority.is_some_and(|pem| pem == pki.ca_crt.as_bytes())
+        };
+        let stop = CancellationToken::new();
+        let poll = || tokio::time::sleep(RELOAD_PERIOD + Duration::from_secs(1));
+        let story = async {
+            assert!(has(&first));
+            // The key is still that of the former certificate.
+            write("crt", &second.admin_crt);
+            poll().await;
+            assert!(has(&first));
+            write("key", &second.admin_key);
+            write("ca", &second.ca_crt);
+            poll().await;
+            assert!(has(&second));
+            stop.cancel();
+        };
+        tokio::join!(connector.follow(stop.clone()), story);
     }
 }

@@ -6,7 +6,7 @@ use super::authorities::{
 use super::{CertDirError, ServeError, ServeOptions, cert_dir};
 use setpoint_apiserver::RequestHeader;
 use setpoint_apiserver::listen::{
-    CertificateWatcher, CurrentCertificate, Loaded, Pki, PkiFiles, Tls, read_file,
+    CertificateWatcher, CurrentCertificate, Loaded, NamedCertificate, Pki, PkiFiles, Tls, read_file,
 };
 use setpoint_object::time::Clock;
 use std::collections::BTreeMap;
@@ -32,6 +32,8 @@ pub(super) struct Certificates {
     pub(super) front_proxy: Option<Arc<RequestHeader>>,
     pub(super) tls: Tls,
     pub(super) freshness: Freshness,
+    /// The files of certificates for certain hosts.
+    pub(super) named: Vec<CertificateWatcher>,
 }
 
 /// How the presented certificate is renewed.
@@ -83,7 +85,16 @@ impl Certificates {
         let own = pki.ca_pem().to_owned();
         let file = options.client_ca_file.clone();
         let (clients, pem) = FollowedAuthorities::open("client-ca-file", file, own)?;
-        let tls = Tls::new(current).client_authorities(clients.current.clone());
+        let mut tls = Tls::new(current)
+            .policy(options.tls_policy.clone())
+            .client_authorities(clients.current.clone());
+        let mut named = Vec::new();
+        for (files, hosts) in &options.named_tls_files {
+            let watcher = CertificateWatcher::open(files.clone());
+            let watcher = watcher.map_err(ServeError::NamedCertificate)?;
+            tls = tls.named(NamedCertificate::new(watcher.current(), hosts));
+            named.push(watcher);
+        }
         let mut published = BTreeMap::from([("client-ca-file".to_owned(), pem)]);
         let mut front_proxy = None;
         let mut followed = Vec::new();
@@ -107,7 +118,7 @@ impl Certificates {
         followed.push(clients);
         let published = Arc::new(parking_lot::Mutex::new(published));
         let authorities = AuthorityFiles { followed, published };
-        Ok(Self { pki, ca, authorities, front_proxy, tls, freshness })
+        Ok(Self { pki, ca, authorities, front_proxy, tls, freshness, named })
     }
 }
 

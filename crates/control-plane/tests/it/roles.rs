@@ -5,6 +5,7 @@ use bytes::Bytes;
 use expect_test::expect_file;
 use serde_json::{Map, Value};
 use setpoint_control_plane::{ControlPlane, SharedParts};
+use setpoint_registry::RuntimeConfig;
 use setpoint_store::{MemoryStore, Op, RangeRequest, Store, Txn};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -136,4 +137,27 @@ async fn shared_objects_are_one_text_and_each_planes_own_objects() {
         held.iter().map(|(key, bytes)| (key.clone(), bytes.as_ptr())).collect()
     };
     assert_eq!(places(first), places(second));
+}
+
+/// Roles that a kube-apiserver has with a feature gate only.
+#[tokio::test(start_paused = true)]
+async fn feature_gate_adds_roles_and_rules() {
+    const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let bundles = |role: &Value| role["rules"].to_string().contains("clustertrustbundles");
+    for gates in [&[][..], &["ClusterTrustBundle"]] {
+        let config = RuntimeConfig::with_gates("", gates).unwrap();
+        with_user(ControlPlane::builder().rbac().runtime_config(config), async |user| {
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            let node = user.get(&format!("{ROLES}/system:node")).await;
+            assert_eq!(bundles(&node), !gates.is_empty(), "{node}");
+            assert!(node["rules"].as_array().unwrap().len() > 20);
+            let reader = "system:cluster-trust-bundle-discovery";
+            let role = user.get(&format!("{ROLES}/{reader}")).await;
+            assert_eq!(bundles(&role), !gates.is_empty(), "{role}");
+            let bindings = ROLES.replace("roles", "rolebindings");
+            let binding = user.get(&format!("{bindings}/{reader}")).await;
+            assert_eq!(binding.is_null(), gates.is_empty(), "{binding}");
+        })
+        .await;
+    }
 }

@@ -54,6 +54,14 @@ impl User {
         self.0.request(request).await
     }
 
+    /// The answer of a page, whatever its code.
+    pub(crate) async fn text(&self, path: &str) -> String {
+        let request = http::Request::get(path).body(kube_client::client::Body::empty()).unwrap();
+        let answer = self.0.send(request).await.unwrap();
+        let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap();
+        String::from_utf8(body.to_bytes().to_vec()).unwrap()
+    }
+
     pub(crate) async fn create(&self, path: &str, body: Value) -> Value {
         self.request("POST", path, &body).await.unwrap()
     }

@@ -4,11 +4,11 @@ use crate::{Column, Resource, Subresource};
 /// Every built-in resource, in discovery order (groups by descending priority, versions by priority).
 pub static RESOURCES: &[Resource] = &[
 Resource { group: "", version: "v1", resource: "bindings", singular: "binding", kind: "Binding", namespaced: true,
-deprecation: "", verbs: &["create"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[
 ] },
 Resource { group: "", version: "v1", resource: "componentstatuses", singular: "componentstatus", kind: "ComponentStatus", namespaced: false,
-deprecation: "", verbs: &["get", "list"], short_names: &["cs"], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["get", "list"], short_names: &["cs"], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Status", ty: "string", format: "", priority: 0 },
@@ -16,21 +16,21 @@ Column { name: "Message", ty: "string", format: "", priority: 0 },
 Column { name: "Error", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "", version: "v1", resource: "configmaps", singular: "configmap", kind: "ConfigMap", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["cm"], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["cm"], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Data", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "", version: "v1", resource: "endpoints", singular: "endpoints", kind: "Endpoints", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["ep"], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["ep"], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Endpoints", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "", version: "v1", resource: "events", singular: "event", kind: "Event", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["ev"], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["ev"], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Last Seen", ty: "string", format: "", priority: 0 },
 Column { name: "Type", ty: "string", format: "", priority: 0 },
@@ -44,13 +44,13 @@ Column { name: "Count", ty: "string", format: "", priority: 1 },
 Column { name: "Name", ty: "string", format: "name", priority: 1 },
 ] },
 Resource { group: "", version: "v1", resource: "limitranges", singular: "limitrange", kind: "LimitRange", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["limits"], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["limits"], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Created At", ty: "date", format: "", priority: 0 },
 ] },
 Resource { group: "", version: "v1", resource: "namespaces", singular: "namespace", kind: "Namespace", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "get", "list", "patch", "update", "watch"], short_names: &["ns"], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "get", "list", "patch", "update", "watch"], short_names: &["ns"], categories: &[], generation: false, subresources: &[
 Subresource { name: "finalize", kind: ("", "v1", "Namespace"), verbs: &["update"] },
 Subresource { name: "status", kind: ("", "v1", "Namespace"), verbs: &["get", "patch", "update"] },
 ], columns: &[
@@ -59,7 +59,7 @@ Column { name: "Status", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "", version: "v1", resource: "nodes", singular: "node", kind: "Node", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["no"], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["no"], categories: &[], generation: false, subresources: &[
 Subresource { name: "proxy", kind: ("", "v1", "NodeProxyOptions"), verbs: &["create", "delete", "get", "patch", "update"] },
 Subresource { name: "status", kind: ("", "v1", "Node"), verbs: &["get", "patch", "update"] },
 ], columns: &[
@@ -75,7 +75,7 @@ Column { name: "Kernel-Version", ty: "string", format: "", priority: 1 },
 Column { name: "Container-Runtime", ty: "string", format: "", priority: 1 },
 ] },
 Resource { group: "", version: "v1", resource: "persistentvolumeclaims", singular: "persistentvolumeclaim", kind: "PersistentVolumeClaim", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["pvc"], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["pvc"], categories: &[], generation: false, subresources: &[
 Subresource { name: "status", kind: ("", "v1", "PersistentVolumeClaim"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
@@ -89,7 +89,7 @@ Column { name: "Age", ty: "string", format: "", priority: 0 },
 Column { name: "VolumeMode", ty: "string", format: "", priority: 1 },
 ] },
 Resource { group: "", version: "v1", resource: "persistentvolumes", singular: "persistentvolume", kind: "PersistentVolume", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["pv"], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["pv"], categories: &[], generation: false, subresources: &[
 Subresource { name: "status", kind: ("", "v1", "PersistentVolume"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
@@ -105,7 +105,7 @@ Column { name: "Age", ty: "string", format: "", priority: 0 },
 Column { name: "VolumeMode", ty: "string", format: "", priority: 1 },
 ] },
 Resource { group: "", version: "v1", resource: "pods", singular: "pod", kind: "Pod", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["po"], categories: &["all"], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["po"], categories: &["all"], generation: true, subresources: &[
 Subresource { name: "attach", kind: ("", "v1", "PodAttachOptions"), verbs: &["create", "get"] },
 Subresource { name: "binding", kind: ("", "v1", "Binding"), verbs: &["create"] },
 Subresource { name: "ephemeralcontainers", kind: ("", "v1", "Pod"), verbs: &["get", "patch", "update"] },
@@ -128,7 +128,7 @@ Column { name: "Nominated Node", ty: "string", format: "", priority: 1 },
 Column { name: "Readiness Gates", ty: "string", format: "", priority: 1 },
 ] },
 Resource { group: "", version: "v1", resource: "podtemplates", singular: "podtemplate", kind: "PodTemplate", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Containers", ty: "string", format: "", priority: 0 },
@@ -136,7 +136,7 @@ Column { name: "Images", ty: "string", format: "", priority: 0 },
 Column { name: "Pod Labels", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "", version: "v1", resource: "replicationcontrollers", singular: "replicationcontroller", kind: "ReplicationController", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["rc"], categories: &["all"], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["rc"], categories: &["all"], generation: true, subresources: &[
 Subresource { name: "scale", kind: ("autoscaling", "v1", "Scale"), verbs: &["get", "patch", "update"] },
 Subresource { name: "status", kind: ("", "v1", "ReplicationController"), verbs: &["get", "patch", "update"] },
 ], columns: &[
@@ -150,7 +150,7 @@ Column { name: "Images", ty: "string", format: "", priority: 1 },
 Column { name: "Selector", ty: "string", format: "", priority: 1 },
 ] },
 Resource { group: "", version: "v1", resource: "resourcequotas", singular: "resourcequota", kind: "ResourceQuota", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["quota"], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["quota"], categories: &[], generation: false, subresources: &[
 Subresource { name: "status", kind: ("", "v1", "ResourceQuota"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
@@ -159,7 +159,7 @@ Column { name: "Limit", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "", version: "v1", resource: "secrets", singular: "secret", kind: "Secret", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Type", ty: "string", format: "", priority: 0 },
@@ -167,14 +167,14 @@ Column { name: "Data", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "", version: "v1", resource: "serviceaccounts", singular: "serviceaccount", kind: "ServiceAccount", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["sa"], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["sa"], categories: &[], generation: false, subresources: &[
 Subresource { name: "token", kind: ("authentication.k8s.io", "v1", "TokenRequest"), verbs: &["create"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "", version: "v1", resource: "services", singular: "service", kind: "Service", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["svc"], categories: &["all"], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["svc"], categories: &["all"], generation: false, subresources: &[
 Subresource { name: "proxy", kind: ("", "v1", "ServiceProxyOptions"), verbs: &["create", "delete", "get", "patch", "update"] },
 Subresource { name: "status", kind: ("", "v1", "Service"), verbs: &["get", "patch", "update"] },
 ], columns: &[
@@ -187,7 +187,7 @@ Column { name: "Age", ty: "string", format: "", priority: 0 },
 Column { name: "Selector", ty: "string", format: "", priority: 1 },
 ] },
 Resource { group: "apiregistration.k8s.io", version: "v1", resource: "apiservices", singular: "apiservice", kind: "APIService", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &["api-extensions"], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &["api-extensions"], generation: false, subresources: &[
 Subresource { name: "status", kind: ("apiregistration.k8s.io", "v1", "APIService"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
@@ -196,7 +196,7 @@ Column { name: "Available", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "apps", version: "v1", resource: "controllerrevisions", singular: "controllerrevision", kind: "ControllerRevision", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Controller", ty: "string", format: "", priority: 0 },
@@ -204,7 +204,7 @@ Column { name: "Revision", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "apps", version: "v1", resource: "daemonsets", singular: "daemonset", kind: "DaemonSet", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["ds"], categories: &["all"], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["ds"], categories: &["all"], generation: true, subresources: &[
 Subresource { name: "status", kind: ("apps", "v1", "DaemonSet"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
@@ -220,7 +220,7 @@ Column { name: "Images", ty: "string", format: "", priority: 1 },
 Column { name: "Selector", ty: "string", format: "", priority: 1 },
 ] },
 Resource { group: "apps", version: "v1", resource: "deployments", singular: "deployment", kind: "Deployment", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["deploy"], categories: &["all"], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["deploy"], categories: &["all"], generation: true, subresources: &[
 Subresource { name: "scale", kind: ("autoscaling", "v1", "Scale"), verbs: &["get", "patch", "update"] },
 Subresource { name: "status", kind: ("apps", "v1", "Deployment"), verbs: &["get", "patch", "update"] },
 ], columns: &[
@@ -234,7 +234,7 @@ Column { name: "Images", ty: "string", format: "", priority: 1 },
 Column { name: "Selector", ty: "string", format: "", priority: 1 },
 ] },
 Resource { group: "apps", version: "v1", resource: "replicasets", singular: "replicaset", kind: "ReplicaSet", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["rs"], categories: &["all"], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["rs"], categories: &["all"], generation: true, subresources: &[
 Subresource { name: "scale", kind: ("autoscaling", "v1", "Scale"), verbs: &["get", "patch", "update"] },
 Subresource { name: "status", kind: ("apps", "v1", "ReplicaSet"), verbs: &["get", "patch", "update"] },
 ], columns: &[
@@ -248,7 +248,7 @@ Column { name: "Images", ty: "string", format: "", priority: 1 },
 Column { name: "Selector", ty: "string", format: "", priority: 1 },
 ] },
 Resource { group: "apps", version: "v1", resource: "statefulsets", singular: "statefulset", kind: "StatefulSet", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["sts"], categories: &["all"], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["sts"], categories: &["all"], generation: true, subresources: &[
 Subresource { name: "scale", kind: ("autoscaling", "v1", "Scale"), verbs: &["get", "patch", "update"] },
 Subresource { name: "status", kind: ("apps", "v1", "StatefulSet"), verbs: &["get", "patch", "update"] },
 ], columns: &[
@@ -259,7 +259,7 @@ Column { name: "Containers", ty: "string", format: "", priority: 1 },
 Column { name: "Images", ty: "string", format: "", priority: 1 },
 ] },
 Resource { group: "events.k8s.io", version: "v1", resource: "events", singular: "event", kind: "Event", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["ev"], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["ev"], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Last Seen", ty: "string", format: "", priority: 0 },
 Column { name: "Type", ty: "string", format: "", priority: 0 },
@@ -273,31 +273,31 @@ Column { name: "Count", ty: "string", format: "", priority: 1 },
 Column { name: "Name", ty: "string", format: "name", priority: 1 },
 ] },
 Resource { group: "authentication.k8s.io", version: "v1", resource: "selfsubjectreviews", singular: "selfsubjectreview", kind: "SelfSubjectReview", namespaced: false,
-deprecation: "", verbs: &["create"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[
 ] },
 Resource { group: "authentication.k8s.io", version: "v1", resource: "tokenreviews", singular: "tokenreview", kind: "TokenReview", namespaced: false,
-deprecation: "", verbs: &["create"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[
 ] },
 Resource { group: "authorization.k8s.io", version: "v1", resource: "localsubjectaccessreviews", singular: "localsubjectaccessreview", kind: "LocalSubjectAccessReview", namespaced: true,
-deprecation: "", verbs: &["create"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[
 ] },
 Resource { group: "authorization.k8s.io", version: "v1", resource: "selfsubjectaccessreviews", singular: "selfsubjectaccessreview", kind: "SelfSubjectAccessReview", namespaced: false,
-deprecation: "", verbs: &["create"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[
 ] },
 Resource { group: "authorization.k8s.io", version: "v1", resource: "selfsubjectrulesreviews", singular: "selfsubjectrulesreview", kind: "SelfSubjectRulesReview", namespaced: false,
-deprecation: "", verbs: &["create"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[
 ] },
 Resource { group: "authorization.k8s.io", version: "v1", resource: "subjectaccessreviews", singular: "subjectaccessreview", kind: "SubjectAccessReview", namespaced: false,
-deprecation: "", verbs: &["create"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[
 ] },
 Resource { group: "autoscaling", version: "v2", resource: "horizontalpodautoscalers", singular: "horizontalpodautoscaler", kind: "HorizontalPodAutoscaler", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["hpa"], categories: &["all"], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["hpa"], categories: &["all"], generation: false, subresources: &[
 Subresource { name: "status", kind: ("autoscaling", "v2", "HorizontalPodAutoscaler"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
@@ -309,7 +309,7 @@ Column { name: "Replicas", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "autoscaling", version: "v1", resource: "horizontalpodautoscalers", singular: "horizontalpodautoscaler", kind: "HorizontalPodAutoscaler", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["hpa"], categories: &["all"], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["hpa"], categories: &["all"], generation: false, subresources: &[
 Subresource { name: "status", kind: ("autoscaling", "v1", "HorizontalPodAutoscaler"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
@@ -321,7 +321,7 @@ Column { name: "Replicas", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "batch", version: "v1", resource: "cronjobs", singular: "cronjob", kind: "CronJob", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["cj"], categories: &["all"], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["cj"], categories: &["all"], generation: true, subresources: &[
 Subresource { name: "status", kind: ("batch", "v1", "CronJob"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
@@ -336,7 +336,7 @@ Column { name: "Images", ty: "string", format: "", priority: 1 },
 Column { name: "Selector", ty: "string", format: "", priority: 1 },
 ] },
 Resource { group: "batch", version: "v1", resource: "jobs", singular: "job", kind: "Job", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &["all"], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &["all"], generation: true, subresources: &[
 Subresource { name: "status", kind: ("batch", "v1", "Job"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
@@ -349,7 +349,7 @@ Column { name: "Images", ty: "string", format: "", priority: 1 },
 Column { name: "Selector", ty: "string", format: "", priority: 1 },
 ] },
 Resource { group: "certificates.k8s.io", version: "v1", resource: "certificatesigningrequests", singular: "certificatesigningrequest", kind: "CertificateSigningRequest", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["csr"], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["csr"], categories: &[], generation: false, subresources: &[
 Subresource { name: "approval", kind: ("certificates.k8s.io", "v1", "CertificateSigningRequest"), verbs: &["get", "patch", "update"] },
 Subresource { name: "status", kind: ("certificates.k8s.io", "v1", "CertificateSigningRequest"), verbs: &["get", "patch", "update"] },
 ], columns: &[
@@ -360,8 +360,20 @@ Column { name: "Requestor", ty: "string", format: "", priority: 0 },
 Column { name: "RequestedDuration", ty: "string", format: "", priority: 0 },
 Column { name: "Condition", ty: "string", format: "", priority: 0 },
 ] },
+Resource { group: "certificates.k8s.io", version: "v1beta1", resource: "clustertrustbundles", singular: "clustertrustbundle", kind: "ClusterTrustBundle", namespaced: false,
+deprecation: "certificates.k8s.io/v1beta1 ClusterTrustBundle is deprecated in v1.37+, unavailable in v1.40+", gate: "ClusterTrustBundle", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+], columns: &[
+Column { name: "Name", ty: "string", format: "name", priority: 0 },
+Column { name: "SignerName", ty: "string", format: "", priority: 0 },
+] },
+Resource { group: "certificates.k8s.io", version: "v1alpha1", resource: "clustertrustbundles", singular: "clustertrustbundle", kind: "ClusterTrustBundle", namespaced: false,
+deprecation: "certificates.k8s.io/v1alpha1 ClusterTrustBundle is deprecated in v1.34+, unavailable in v1.37+", gate: "ClusterTrustBundle", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+], columns: &[
+Column { name: "Name", ty: "string", format: "name", priority: 0 },
+Column { name: "SignerName", ty: "string", format: "", priority: 0 },
+] },
 Resource { group: "networking.k8s.io", version: "v1", resource: "ingressclasses", singular: "ingressclass", kind: "IngressClass", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Controller", ty: "string", format: "", priority: 0 },
@@ -369,7 +381,7 @@ Column { name: "Parameters", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "networking.k8s.io", version: "v1", resource: "ingresses", singular: "ingress", kind: "Ingress", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["ing"], categories: &[], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["ing"], categories: &[], generation: true, subresources: &[
 Subresource { name: "status", kind: ("networking.k8s.io", "v1", "Ingress"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
@@ -380,20 +392,20 @@ Column { name: "Ports", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "networking.k8s.io", version: "v1", resource: "ipaddresses", singular: "ipaddress", kind: "IPAddress", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["ip"], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["ip"], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "ParentRef", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "networking.k8s.io", version: "v1", resource: "networkpolicies", singular: "networkpolicy", kind: "NetworkPolicy", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["netpol"], categories: &[], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["netpol"], categories: &[], generation: true, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Pod-Selector", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "networking.k8s.io", version: "v1", resource: "servicecidrs", singular: "servicecidr", kind: "ServiceCIDR", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 Subresource { name: "status", kind: ("networking.k8s.io", "v1", "ServiceCIDR"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
@@ -401,13 +413,13 @@ Column { name: "CIDRs", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "networking.k8s.io", version: "v1beta1", resource: "ipaddresses", singular: "ipaddress", kind: "IPAddress", namespaced: false,
-deprecation: "networking.k8s.io/v1beta1 IPAddress is deprecated in v1.34+, unavailable in v1.37+", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["ip"], categories: &[], generation: false, subresources: &[
+deprecation: "networking.k8s.io/v1beta1 IPAddress is deprecated in v1.34+, unavailable in v1.37+", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["ip"], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "ParentRef", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "networking.k8s.io", version: "v1beta1", resource: "servicecidrs", singular: "servicecidr", kind: "ServiceCIDR", namespaced: false,
-deprecation: "networking.k8s.io/v1beta1 ServiceCIDR is deprecated in v1.34+, unavailable in v1.37+", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "networking.k8s.io/v1beta1 ServiceCIDR is deprecated in v1.34+, unavailable in v1.37+", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 Subresource { name: "status", kind: ("networking.k8s.io", "v1beta1", "ServiceCIDR"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
@@ -415,7 +427,7 @@ Column { name: "CIDRs", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "policy", version: "v1", resource: "poddisruptionbudgets", singular: "poddisruptionbudget", kind: "PodDisruptionBudget", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["pdb"], categories: &[], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["pdb"], categories: &[], generation: true, subresources: &[
 Subresource { name: "status", kind: ("policy", "v1", "PodDisruptionBudget"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
@@ -425,7 +437,7 @@ Column { name: "Allowed Disruptions", ty: "integer", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "rbac.authorization.k8s.io", version: "v1", resource: "clusterrolebindings", singular: "clusterrolebinding", kind: "ClusterRoleBinding", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Role", ty: "string", format: "", priority: 0 },
@@ -435,13 +447,13 @@ Column { name: "Groups", ty: "string", format: "", priority: 1 },
 Column { name: "ServiceAccounts", ty: "string", format: "", priority: 1 },
 ] },
 Resource { group: "rbac.authorization.k8s.io", version: "v1", resource: "clusterroles", singular: "clusterrole", kind: "ClusterRole", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Created At", ty: "date", format: "", priority: 0 },
 ] },
 Resource { group: "rbac.authorization.k8s.io", version: "v1", resource: "rolebindings", singular: "rolebinding", kind: "RoleBinding", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Role", ty: "string", format: "", priority: 0 },
@@ -451,13 +463,13 @@ Column { name: "Groups", ty: "string", format: "", priority: 1 },
 Column { name: "ServiceAccounts", ty: "string", format: "", priority: 1 },
 ] },
 Resource { group: "rbac.authorization.k8s.io", version: "v1", resource: "roles", singular: "role", kind: "Role", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Created At", ty: "date", format: "", priority: 0 },
 ] },
 Resource { group: "storage.k8s.io", version: "v1", resource: "csidrivers", singular: "csidriver", kind: "CSIDriver", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "AttachRequired", ty: "boolean", format: "", priority: 0 },
@@ -469,20 +481,20 @@ Column { name: "Modes", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "storage.k8s.io", version: "v1", resource: "csinodes", singular: "csinode", kind: "CSINode", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Drivers", ty: "integer", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "storage.k8s.io", version: "v1", resource: "csistoragecapacities", singular: "csistoragecapacity", kind: "CSIStorageCapacity", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Created At", ty: "date", format: "", priority: 0 },
 ] },
 Resource { group: "storage.k8s.io", version: "v1", resource: "storageclasses", singular: "storageclass", kind: "StorageClass", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["sc"], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["sc"], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Provisioner", ty: "string", format: "", priority: 0 },
@@ -492,7 +504,7 @@ Column { name: "AllowVolumeExpansion", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "storage.k8s.io", version: "v1", resource: "volumeattachments", singular: "volumeattachment", kind: "VolumeAttachment", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 Subresource { name: "status", kind: ("storage.k8s.io", "v1", "VolumeAttachment"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
@@ -503,21 +515,21 @@ Column { name: "Attached", ty: "boolean", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "storage.k8s.io", version: "v1", resource: "volumeattributesclasses", singular: "volumeattributesclass", kind: "VolumeAttributesClass", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["vac"], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["vac"], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "DriverName", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "storage.k8s.io", version: "v1beta1", resource: "volumeattributesclasses", singular: "volumeattributesclass", kind: "VolumeAttributesClass", namespaced: false,
-deprecation: "storage.k8s.io/v1beta1 VolumeAttributesClass is deprecated in v1.34+, unavailable in v1.37+; use storage.k8s.io/v1 VolumeAttributesClass", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["vac"], categories: &[], generation: false, subresources: &[
+deprecation: "storage.k8s.io/v1beta1 VolumeAttributesClass is deprecated in v1.34+, unavailable in v1.37+; use storage.k8s.io/v1 VolumeAttributesClass", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["vac"], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "DriverName", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "admissionregistration.k8s.io", version: "v1", resource: "mutatingadmissionpolicies", singular: "mutatingadmissionpolicy", kind: "MutatingAdmissionPolicy", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &["api-extensions"], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &["api-extensions"], generation: true, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Mutations", ty: "integer", format: "", priority: 0 },
@@ -525,7 +537,7 @@ Column { name: "ParamKind", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "admissionregistration.k8s.io", version: "v1", resource: "mutatingadmissionpolicybindings", singular: "mutatingadmissionpolicybinding", kind: "MutatingAdmissionPolicyBinding", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &["api-extensions"], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &["api-extensions"], generation: true, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "PolicyName", ty: "string", format: "", priority: 0 },
@@ -533,14 +545,14 @@ Column { name: "ParamRef", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "admissionregistration.k8s.io", version: "v1", resource: "mutatingwebhookconfigurations", singular: "mutatingwebhookconfiguration", kind: "MutatingWebhookConfiguration", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &["api-extensions"], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &["api-extensions"], generation: true, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Webhooks", ty: "integer", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "admissionregistration.k8s.io", version: "v1", resource: "validatingadmissionpolicies", singular: "validatingadmissionpolicy", kind: "ValidatingAdmissionPolicy", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &["api-extensions"], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &["api-extensions"], generation: true, subresources: &[
 Subresource { name: "status", kind: ("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
@@ -549,7 +561,7 @@ Column { name: "ParamKind", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "admissionregistration.k8s.io", version: "v1", resource: "validatingadmissionpolicybindings", singular: "validatingadmissionpolicybinding", kind: "ValidatingAdmissionPolicyBinding", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &["api-extensions"], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &["api-extensions"], generation: true, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "PolicyName", ty: "string", format: "", priority: 0 },
@@ -557,14 +569,14 @@ Column { name: "ParamRef", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "admissionregistration.k8s.io", version: "v1", resource: "validatingwebhookconfigurations", singular: "validatingwebhookconfiguration", kind: "ValidatingWebhookConfiguration", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &["api-extensions"], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &["api-extensions"], generation: true, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Webhooks", ty: "integer", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "admissionregistration.k8s.io", version: "v1beta1", resource: "mutatingadmissionpolicies", singular: "mutatingadmissionpolicy", kind: "MutatingAdmissionPolicy", namespaced: false,
-deprecation: "admissionregistration.k8s.io/v1beta1 MutatingAdmissionPolicy is deprecated in v1.37+, unavailable in v1.40+; use admissionregistration.k8s.io/v1 MutatingAdmissionPolicy", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &["api-extensions"], generation: true, subresources: &[
+deprecation: "admissionregistration.k8s.io/v1beta1 MutatingAdmissionPolicy is deprecated in v1.37+, unavailable in v1.40+; use admissionregistration.k8s.io/v1 MutatingAdmissionPolicy", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &["api-extensions"], generation: true, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Mutations", ty: "integer", format: "", priority: 0 },
@@ -572,7 +584,7 @@ Column { name: "ParamKind", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "admissionregistration.k8s.io", version: "v1beta1", resource: "mutatingadmissionpolicybindings", singular: "mutatingadmissionpolicybinding", kind: "MutatingAdmissionPolicyBinding", namespaced: false,
-deprecation: "admissionregistration.k8s.io/v1beta1 MutatingAdmissionPolicyBinding is deprecated in v1.37+, unavailable in v1.40+; use admissionregistration.k8s.io/v1 MutatingAdmissionPolicyBinding", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &["api-extensions"], generation: true, subresources: &[
+deprecation: "admissionregistration.k8s.io/v1beta1 MutatingAdmissionPolicyBinding is deprecated in v1.37+, unavailable in v1.40+; use admissionregistration.k8s.io/v1 MutatingAdmissionPolicyBinding", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &["api-extensions"], generation: true, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "PolicyName", ty: "string", format: "", priority: 0 },
@@ -580,7 +592,7 @@ Column { name: "ParamRef", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "admissionregistration.k8s.io", version: "v1alpha1", resource: "mutatingadmissionpolicies", singular: "mutatingadmissionpolicy", kind: "MutatingAdmissionPolicy", namespaced: false,
-deprecation: "admissionregistration.k8s.io/v1alpha1 MutatingAdmissionPolicy is deprecated in v1.35+, unavailable in v1.38+", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &["api-extensions"], generation: true, subresources: &[
+deprecation: "admissionregistration.k8s.io/v1alpha1 MutatingAdmissionPolicy is deprecated in v1.35+, unavailable in v1.38+", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &["api-extensions"], generation: true, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Mutations", ty: "integer", format: "", priority: 0 },
@@ -588,7 +600,7 @@ Column { name: "ParamKind", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "admissionregistration.k8s.io", version: "v1alpha1", resource: "mutatingadmissionpolicybindings", singular: "mutatingadmissionpolicybinding", kind: "MutatingAdmissionPolicyBinding", namespaced: false,
-deprecation: "admissionregistration.k8s.io/v1alpha1 MutatingAdmissionPolicyBinding is deprecated in v1.35+, unavailable in v1.38+", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &["api-extensions"], generation: true, subresources: &[
+deprecation: "admissionregistration.k8s.io/v1alpha1 MutatingAdmissionPolicyBinding is deprecated in v1.35+, unavailable in v1.38+", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &["api-extensions"], generation: true, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "PolicyName", ty: "string", format: "", priority: 0 },
@@ -596,14 +608,14 @@ Column { name: "ParamRef", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "apiextensions.k8s.io", version: "v1", resource: "customresourcedefinitions", singular: "customresourcedefinition", kind: "CustomResourceDefinition", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["crd", "crds"], categories: &["api-extensions"], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["crd", "crds"], categories: &["api-extensions"], generation: true, subresources: &[
 Subresource { name: "status", kind: ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Created At", ty: "date", format: "", priority: 0 },
 ] },
 Resource { group: "scheduling.k8s.io", version: "v1", resource: "priorityclasses", singular: "priorityclass", kind: "PriorityClass", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["pc"], categories: &[], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &["pc"], categories: &[], generation: true, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Value", ty: "integer", format: "", priority: 0 },
@@ -612,14 +624,14 @@ Column { name: "Age", ty: "string", format: "", priority: 0 },
 Column { name: "PreemptionPolicy", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "coordination.k8s.io", version: "v1", resource: "leases", singular: "lease", kind: "Lease", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Holder", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "coordination.k8s.io", version: "v1beta1", resource: "leasecandidates", singular: "leasecandidate", kind: "LeaseCandidate", namespaced: true,
-deprecation: "coordination.k8s.io/v1beta1 LeaseCandidate is deprecated in v1.36+, unavailable in v1.39+", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "coordination.k8s.io/v1beta1 LeaseCandidate is deprecated in v1.36+, unavailable in v1.39+", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "LeaseName", ty: "string", format: "", priority: 0 },
@@ -628,7 +640,7 @@ Column { name: "EmulationVersion", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "coordination.k8s.io", version: "v1alpha2", resource: "leasecandidates", singular: "leasecandidate", kind: "LeaseCandidate", namespaced: true,
-deprecation: "coordination.k8s.io/v1alpha2 LeaseCandidate is deprecated in v1.35+, unavailable in v1.38+", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "coordination.k8s.io/v1alpha2 LeaseCandidate is deprecated in v1.35+, unavailable in v1.38+", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "LeaseName", ty: "string", format: "", priority: 0 },
@@ -637,14 +649,14 @@ Column { name: "EmulationVersion", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "node.k8s.io", version: "v1", resource: "runtimeclasses", singular: "runtimeclass", kind: "RuntimeClass", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Handler", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "discovery.k8s.io", version: "v1", resource: "endpointslices", singular: "endpointslice", kind: "EndpointSlice", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "AddressType", ty: "string", format: "", priority: 0 },
@@ -653,13 +665,13 @@ Column { name: "Endpoints", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "resource.k8s.io", version: "v1", resource: "deviceclasses", singular: "deviceclass", kind: "DeviceClass", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "resource.k8s.io", version: "v1", resource: "resourceclaims", singular: "resourceclaim", kind: "ResourceClaim", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 Subresource { name: "status", kind: ("resource.k8s.io", "v1", "ResourceClaim"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
@@ -667,13 +679,13 @@ Column { name: "State", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "resource.k8s.io", version: "v1", resource: "resourceclaimtemplates", singular: "resourceclaimtemplate", kind: "ResourceClaimTemplate", namespaced: true,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "resource.k8s.io", version: "v1", resource: "resourceslices", singular: "resourceslice", kind: "ResourceSlice", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Node", ty: "string", format: "", priority: 0 },
@@ -682,13 +694,13 @@ Column { name: "Pool", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "resource.k8s.io", version: "v1beta2", resource: "deviceclasses", singular: "deviceclass", kind: "DeviceClass", namespaced: false,
-deprecation: "resource.k8s.io/v1beta2 DeviceClass is deprecated in v1.36+, unavailable in v1.39+", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
+deprecation: "resource.k8s.io/v1beta2 DeviceClass is deprecated in v1.36+, unavailable in v1.39+", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "resource.k8s.io", version: "v1beta2", resource: "devicetaintrules", singular: "devicetaintrule", kind: "DeviceTaintRule", namespaced: false,
-deprecation: "resource.k8s.io/v1beta2 DeviceTaintRule is deprecated in v1.39+, unavailable in v1.42+", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
+deprecation: "resource.k8s.io/v1beta2 DeviceTaintRule is deprecated in v1.39+, unavailable in v1.42+", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
 Subresource { name: "status", kind: ("resource.k8s.io", "v1beta2", "DeviceTaintRule"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
@@ -699,7 +711,7 @@ Column { name: "TimeAdded", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "resource.k8s.io", version: "v1beta2", resource: "resourceclaims", singular: "resourceclaim", kind: "ResourceClaim", namespaced: true,
-deprecation: "resource.k8s.io/v1beta2 ResourceClaim is deprecated in v1.36+, unavailable in v1.39+", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "resource.k8s.io/v1beta2 ResourceClaim is deprecated in v1.36+, unavailable in v1.39+", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 Subresource { name: "status", kind: ("resource.k8s.io", "v1beta2", "ResourceClaim"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
@@ -707,13 +719,13 @@ Column { name: "State", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "resource.k8s.io", version: "v1beta2", resource: "resourceclaimtemplates", singular: "resourceclaimtemplate", kind: "ResourceClaimTemplate", namespaced: true,
-deprecation: "resource.k8s.io/v1beta2 ResourceClaimTemplate is deprecated in v1.36+, unavailable in v1.39+", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "resource.k8s.io/v1beta2 ResourceClaimTemplate is deprecated in v1.36+, unavailable in v1.39+", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "resource.k8s.io", version: "v1beta2", resource: "resourceslices", singular: "resourceslice", kind: "ResourceSlice", namespaced: false,
-deprecation: "resource.k8s.io/v1beta2 ResourceSlice is deprecated in v1.36+, unavailable in v1.39+", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
+deprecation: "resource.k8s.io/v1beta2 ResourceSlice is deprecated in v1.36+, unavailable in v1.39+", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Node", ty: "string", format: "", priority: 0 },
@@ -722,13 +734,13 @@ Column { name: "Pool", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "resource.k8s.io", version: "v1beta1", resource: "deviceclasses", singular: "deviceclass", kind: "DeviceClass", namespaced: false,
-deprecation: "resource.k8s.io/v1beta1 DeviceClass is deprecated in v1.35+, unavailable in v1.38+", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
+deprecation: "resource.k8s.io/v1beta1 DeviceClass is deprecated in v1.35+, unavailable in v1.38+", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "resource.k8s.io", version: "v1beta1", resource: "resourceclaims", singular: "resourceclaim", kind: "ResourceClaim", namespaced: true,
-deprecation: "resource.k8s.io/v1beta1 ResourceClaim is deprecated in v1.35+, unavailable in v1.38+", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "resource.k8s.io/v1beta1 ResourceClaim is deprecated in v1.35+, unavailable in v1.38+", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 Subresource { name: "status", kind: ("resource.k8s.io", "v1beta1", "ResourceClaim"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
@@ -736,13 +748,13 @@ Column { name: "State", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "resource.k8s.io", version: "v1beta1", resource: "resourceclaimtemplates", singular: "resourceclaimtemplate", kind: "ResourceClaimTemplate", namespaced: true,
-deprecation: "resource.k8s.io/v1beta1 ResourceClaimTemplate is deprecated in v1.35+, unavailable in v1.38+", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "resource.k8s.io/v1beta1 ResourceClaimTemplate is deprecated in v1.35+, unavailable in v1.38+", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "resource.k8s.io", version: "v1beta1", resource: "resourceslices", singular: "resourceslice", kind: "ResourceSlice", namespaced: false,
-deprecation: "resource.k8s.io/v1beta1 ResourceSlice is deprecated in v1.35+, unavailable in v1.38+", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
+deprecation: "resource.k8s.io/v1beta1 ResourceSlice is deprecated in v1.35+, unavailable in v1.38+", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "Node", ty: "string", format: "", priority: 0 },
@@ -751,7 +763,7 @@ Column { name: "Pool", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "resource.k8s.io", version: "v1alpha3", resource: "devicetaintrules", singular: "devicetaintrule", kind: "DeviceTaintRule", namespaced: false,
-deprecation: "resource.k8s.io/v1alpha3 DeviceTaintRule is deprecated in v1.36+, unavailable in v1.39+", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
+deprecation: "resource.k8s.io/v1alpha3 DeviceTaintRule is deprecated in v1.36+, unavailable in v1.39+", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
 Subresource { name: "status", kind: ("resource.k8s.io", "v1alpha3", "DeviceTaintRule"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
@@ -762,7 +774,7 @@ Column { name: "TimeAdded", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "resource.k8s.io", version: "v1alpha3", resource: "resourcepoolstatusrequests", singular: "resourcepoolstatusrequest", kind: "ResourcePoolStatusRequest", namespaced: false,
-deprecation: "resource.k8s.io/v1alpha3 ResourcePoolStatusRequest is deprecated in v1.39+, unavailable in v1.42+", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "resource.k8s.io/v1alpha3 ResourcePoolStatusRequest is deprecated in v1.39+, unavailable in v1.42+", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 Subresource { name: "status", kind: ("resource.k8s.io", "v1alpha3", "ResourcePoolStatusRequest"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
@@ -777,7 +789,7 @@ Column { name: "Status", ty: "string", format: "", priority: 0 },
 Column { name: "Completed", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "flowcontrol.apiserver.k8s.io", version: "v1", resource: "flowschemas", singular: "flowschema", kind: "FlowSchema", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
 Subresource { name: "status", kind: ("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
@@ -788,7 +800,7 @@ Column { name: "Age", ty: "string", format: "", priority: 0 },
 Column { name: "MissingPL", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "flowcontrol.apiserver.k8s.io", version: "v1", resource: "prioritylevelconfigurations", singular: "prioritylevelconfiguration", kind: "PriorityLevelConfiguration", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: true, subresources: &[
 Subresource { name: "status", kind: ("flowcontrol.apiserver.k8s.io", "v1", "PriorityLevelConfiguration"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
@@ -800,7 +812,7 @@ Column { name: "QueueLengthLimit", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
 Resource { group: "internal.apiserver.k8s.io", version: "v1alpha1", resource: "storageversions", singular: "storageversion", kind: "StorageVersion", namespaced: false,
-deprecation: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 Subresource { name: "status", kind: ("internal.apiserver.k8s.io", "v1alpha1", "StorageVersion"), verbs: &["get", "patch", "update"] },
 ], columns: &[
 Column { name: "Name", ty: "string", format: "name", priority: 0 },

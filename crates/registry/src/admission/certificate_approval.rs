@@ -39,6 +39,16 @@ impl Admission for CertificateApproval {
 pub(super) async fn check(review: &Review<'_>, verb: &str) -> Result<(), ApiError> {
     let Some(old) = review.old else { return Ok(()) };
     let signer = text(&old["spec"], "signerName");
+    if is_permitted(review, verb, signer).await {
+        return Ok(());
+    }
+    let signer = quote(signer);
+    Err(review
+        .forbidden(&format!("user not permitted to {verb} requests with signerName {signer}")))
+}
+
+/// Whether the user has the verb on a signer: on its name, or on all names of its domain.
+pub(super) async fn is_permitted(review: &Review<'_>, verb: &str, signer: &str) -> bool {
     let domain = signer.split_once('/').map(|(domain, _)| format!("{domain}/*"));
     for name in [signer.to_owned()].into_iter().chain(domain) {
         let path = ResourcePath {
@@ -49,10 +59,8 @@ pub(super) async fn check(review: &Review<'_>, verb: &str) -> Result<(), ApiErro
             ..ResourcePath::default()
         };
         if let Ok(Decision::Allow(_)) = review.decide(Verb::from(verb), path).await {
-            return Ok(());
+            return true;
         }
     }
-    let signer = quote(signer);
-    Err(review
-        .forbidden(&format!("user not permitted to {verb} requests with signerName {signer}")))
+    false
 }

@@ -1,4 +1,5 @@
 //! Kubernetes' own plugins: one row each, in call order, and which of them run.
+use super::default_toleration_seconds::{DefaultTolerationSeconds, TolerationSeconds};
 use super::*;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,8 +24,7 @@ struct Row {
     name: &'static str,
     is_default: bool,
     stage: Stage,
-    /// Makes it from its configuration, which is null if there is none.
-    make: fn(&Value) -> Result<Box<dyn Admission>, String>,
+    make: fn(&AdmissionOptions) -> Result<Box<dyn Admission>, String>,
 }
 
 /// A row with a plugin that has no configuration.
@@ -45,7 +45,10 @@ macro_rules! configured {
             name: $name,
             is_default: $is_default,
             stage: Stage::$stage,
-            make: |config| Ok(Box::new(<$plugin>::new(config)?)),
+            make: |options| {
+                let config = options.configuration($name).unwrap_or(&Value::Null);
+                Ok(Box::new(<$plugin>::new(config)?))
+            },
         }
     };
 }
@@ -72,7 +75,12 @@ const PLUGINS: &[Row] = &[
     configured!("PodSecurity", true, First, pod_security::PodSecurity),
     configured!("PodNodeSelector", false, First, pod_node_selector::PodNodeSelector),
     plain!("Priority", true, First, priority::Priority),
-    plain!("DefaultTolerationSeconds", true, First, default_toleration_seconds::DefaultTolerationSeconds),
+    Row {
+        name: "DefaultTolerationSeconds",
+        is_default: true,
+        stage: Stage::First,
+        make: |options| Ok(Box::new(DefaultTolerationSeconds(options.toleration_seconds))),
+    },
     configured!("PodTolerationRestriction", false, First, pod_toleration_restriction::PodTolerationRestriction),
     configured!("EventRateLimit", false, First, event_rate_limit::EventRateLimit),
     plain!("ExtendedResourceToleration", false, First, extended_resource_toleration::ExtendedResourceToleration),
@@ -83,7 +91,7 @@ const PLUGINS: &[Row] = &[
     plain!("RuntimeClass", true, First, runtime_class::RuntimeClass),
     plain!("CertificateApproval", true, First, certificate_approval::CertificateApproval),
     plain!("CertificateSigning", true, First, certificate_signing::CertificateSigning),
-    row("ClusterTrustBundleAttest", true, Stage::Missing),
+    plain!("ClusterTrustBundleAttest", true, First, cluster_trust_bundle_attest::ClusterTrustBundleAttest),
     plain!("CertificateSubjectRestriction", true, First, certificate_subject_restriction::CertificateSubjectRestriction),
     plain!("DefaultIngressClass", true, First, default_ingress_class::DefaultIngressClass),
     plain!("DenyServiceExternalIPs", false, First, deny_service_external_ips::DenyServiceExternalIps),
@@ -152,6 +160,7 @@ pub struct AdmissionOptions {
     disabled: BTreeSet<String>,
     configurations: BTreeMap<String, Value>,
     provided: Vec<Arc<dyn Admission>>,
+    toleration_seconds: TolerationSeconds,
 }
 
 impl AdmissionOptions {
@@ -171,6 +180,13 @@ impl AdmissionOptions {
     #[must_use]
     pub fn configure(mut self, name: impl Into<String>, configuration: Value) -> Self {
         self.configurations.insert(name.into(), configuration);
+        self
+    }
+    /// For how many seconds a new pod tolerates that its node is not ready, or unreachable, if it
+    /// does not say so itself: the plugin `DefaultTolerationSeconds`. Default: 300 for both.
+    #[must_use]
+    pub fn toleration_seconds(mut self, not_ready: i64, unreachable: i64) -> Self {
+        self.toleration_seconds = TolerationSeconds { not_ready, unreachable };
         self
     }
     /// Whether Kubernetes has a plugin of this name.
@@ -223,8 +239,7 @@ impl AdmissionOptions {
                 continue;
             }
             let make = || {
-                let configuration = self.configurations.get(row.name).unwrap_or(&Value::Null);
-                (row.make)(configuration)
+                (row.make)(self)
                     .map_err(|why| AdmissionOptionsError::Configuration { name: row.name, why })
             };
             match row.stage {
@@ -343,7 +358,7 @@ mod tests {
     #[test]
     fn rows_are_named_as_their_plugins() {
         for row in PLUGINS {
-            if let Ok(plugin) = (row.make)(&Value::Null) {
+            if let Ok(plugin) = (row.make)(&AdmissionOptions::default()) {
                 assert_eq!(plugin.name(), row.name);
             }
         }

@@ -10,7 +10,8 @@
 //! control plane then has nothing that a controller would have to do
 //! ([`Registry::is_as_started`]).
 //!
-//! [`maintain`] creates again what Kubernetes would, once a minute, and restores the specs of flow
+//! [`maintain`] creates again what Kubernetes would, once a minute ([`keep_service`] its Service
+//! sooner), and restores the specs of flow
 //! control objects that users have not taken over. Resources whose objects are still those of the
 //! start cost it nothing.
 use super::template::{self, Template, create_missing};
@@ -40,6 +41,10 @@ const ROOT_CAS: &str = include_str!("root_cas.txt");
 const ROLES: &str = include_str!("roles.txt");
 /// The period of [`maintain`]: a minute, as in kube-apiserver.
 const PERIOD: Duration = Duration::from_secs(60);
+/// The key of the Service of the API servers.
+const SERVICE: &str = "/registry/services/specs/default/kubernetes";
+/// After how long it is created again: kube-apiserver looks every ten seconds.
+const SERVICE_PAUSE: Duration = Duration::from_secs(5);
 /// Prefixes of the keys of objects that are created at start only. A later deletion is deliberate.
 const ONLY_AT_START: [&str; 2] =
     ["/registry/apiregistration.k8s.io/", "/registry/priorityclasses/"];
@@ -188,6 +193,39 @@ pub(crate) async fn maintain(
         }
         // Boxed, so that an idle registry holds no space for writes.
         Box::pin(maintain_once(registry)).await;
+    }
+}
+
+/// Creates the Service `kubernetes` again some seconds after a deletion.
+pub(crate) async fn keep_service(
+    registry: &Registry,
+    stop: &CancellationToken,
+) -> Result<(), ApiError> {
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => return Ok(()),
+        // Cancel safe: it waits for a state.
+        () = registry.wait_ready() => {}
+    }
+    let service = || objects().iter().filter(|object| object.key == SERVICE);
+    let mut changes = registry.change_signal(start_of(SERVICE), Some("kubernetes"));
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return Ok(()),
+            // Cancel safe: nothing is lost.
+            () = changes.changed() => {}
+        }
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return Ok(()),
+            // Cancel safe: a sleep holds no state.
+            () = tokio::time::sleep(SERVICE_PAUSE) => {}
+        }
+        // Boxed, so that an idle registry holds no space for writes.
+        if let Err(error) = Box::pin(create_missing(&registry.inner, service())).await {
+            tracing::warn!(%error, "create the Service of the API servers");
+        }
     }
 }
 

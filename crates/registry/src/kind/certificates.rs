@@ -1,2 +1,3 @@
 //! Kinds of `certificates.k8s.io`.
 pub(crate) mod certificate_signing_request;
+pub(super) mod cluster_trust_bundle;

@@ -2,6 +2,7 @@
 use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
 use setpoint_object::{field, name};
+use std::collections::BTreeMap;
 
 /// The list in a member, empty if missing.
 pub fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
@@ -145,5 +146,39 @@ pub fn set_condition(object: &mut Value, mut condition: Value, now: Timestamp) {
     match present {
         Some(i) => list[i] = condition,
         None => list.push(condition),
+    }
+}
+
+/// Whether only what the server and the garbage collector maintain differs.
+pub(crate) fn changes_for_collection_only(old: &Value, new: &Value) -> bool {
+    const MAINTAINED: [&str; 9] = [
+        "ownerReferences",
+        "finalizers",
+        "managedFields",
+        "resourceVersion",
+        "generation",
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+    ];
+    let members = |object: &Value, left_out: &[&str]| {
+        let members = object.as_object().into_iter().flatten();
+        let members =
+            members.filter(|(name, value)| !left_out.contains(&name.as_str()) && !is_empty(value));
+        members.map(|(name, value)| (name.clone(), value.clone())).collect::<BTreeMap<_, _>>()
+    };
+    members(old, &["metadata"]) == members(new, &["metadata"])
+        && members(&old["metadata"], &MAINTAINED) == members(&new["metadata"], &MAINTAINED)
+}
+
+/// Whether a member is as good as absent.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(elements) => elements.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        Value::String(text) => text.is_empty(),
+        _ => false,
     }
 }

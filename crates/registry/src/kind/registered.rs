@@ -7,7 +7,7 @@ const UNVERSIONED: [&str; 5] =
     ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"];
 
 /// The kinds without a schema here, by group version. Their lists are registered too.
-const UNSERVED: [(&str, &str); 31] = [
+const UNSERVED: [(&str, &str); 30] = [
     (
         "v1",
         "List NodeProxyOptions PodAttachOptions PodExecOptions PodLogOptions PodPortForwardOptions PodProxyOptions PodStatusResult RangeAllocation SerializedReference ServiceProxyOptions",
@@ -33,11 +33,7 @@ const UNSERVED: [(&str, &str); 31] = [
         "LocalSubjectAccessReview SelfSubjectAccessReview SelfSubjectRulesReview SubjectAccessReview",
     ),
     ("batch/v1beta1", "CronJob"),
-    ("certificates.k8s.io/v1alpha1", "ClusterTrustBundle"),
-    (
-        "certificates.k8s.io/v1beta1",
-        "CertificateSigningRequest ClusterTrustBundle PodCertificateRequest",
-    ),
+    ("certificates.k8s.io/v1beta1", "CertificateSigningRequest PodCertificateRequest"),
     ("coordination.k8s.io/v1beta1", "Lease"),
     ("discovery.k8s.io/v1beta1", "EndpointSlice"),
     ("events.k8s.io/v1beta1", "Event"),

@@ -2,7 +2,7 @@
 use super::*;
 
 /// Every built-in kind, by module.
-static ROWS: [&Kind; 71] = [
+static ROWS: [&Kind; 72] = [
     &admissionregistration::admission_policy::MUTATING,
     &admissionregistration::admission_policy::MUTATING_BINDING,
     &admissionregistration::admission_policy::VALIDATING,
@@ -27,6 +27,7 @@ static ROWS: [&Kind; 71] = [
     &batch::cron_job::KIND,
     &batch::job::KIND,
     &certificates::certificate_signing_request::KIND,
+    &certificates::cluster_trust_bundle::KIND,
     &coordination::lease::KIND,
     &coordination::lease_candidate::KIND,
     &core::BINDING,

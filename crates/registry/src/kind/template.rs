@@ -2,6 +2,7 @@
 mod container;
 mod environment;
 mod placement;
+mod privileged;
 mod probe;
 mod profile;
 mod security;
@@ -11,6 +12,7 @@ mod warnings;
 pub(super) use container::{ephemeral, is_sidecar, trimmed_image};
 pub(crate) use placement::toleration_errors;
 pub(super) use placement::{node_selector, taint_effect, tolerations};
+pub(crate) use privileged::refuse_privileged;
 pub(super) use profile::{APP_ARMOR_OF_CONTAINER, app_armor_warnings, take_app_armor};
 pub(super) use volume::{access_modes, claim, claim_spec, persistent_source};
 pub(super) use warnings::{

@@ -102,7 +102,7 @@ fn ask(graph: &Graph, node: &str, question: &str) -> String {
     let user = Identity::new(&format!("system:node:{node}"), ["system:nodes"]);
     let mut request = Attributes::new(user, Verb::from(verb), Requested::Unrouted(path));
     request.field_selector = words.next().unwrap_or_default().to_owned();
-    let rules = rbac::bootstrap_rules(ROLE);
+    let rules = rbac::bootstrap_rules(ROLE, &[]);
     match decide(graph, &rules, node, &request) {
         Ok(()) => "yes".to_owned(),
         Err(reason) => reason,

@@ -128,7 +128,9 @@ fn the_bootstrap_roles_can_be_read() {
         ["clusterroles", "clusterrolebindings", "roles", "rolebindings"].map(number),
         [69, 50, 7, 7]
     );
-    for role in objects["clusterroles"].iter().chain(&objects["roles"]) {
+    let of_gates: BTreeMap<String, Objects> = serde_json::from_str(OF_GATES).unwrap();
+    let of_gates = of_gates.values().flat_map(|objects| &objects["clusterroles"]);
+    for role in objects["clusterroles"].iter().chain(&objects["roles"]).chain(of_gates) {
         let rules = role.get("rules").and_then(Value::as_array).map_or(0, Vec::len);
         assert_eq!(rules_of(role).len(), rules, "{}", role.name());
     }

@@ -10,11 +10,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
-/// Minimum duration of a watch without a timeout of its own; a random part of up to the same length
-/// is added.
-///
-/// Thirty minutes, as kube-apiserver's `--min-request-timeout`.
-const TIMEOUT_MIN: Duration = Duration::from_secs(1800);
+/// When a watch ends whose own timeout is beyond all time.
+const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 /// Period of bookmarks; a random part of up to a quarter is added. One minute, as in
 /// kube-apiserver.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
@@ -34,18 +31,23 @@ pub(super) struct Timer {
     pub(super) is_bookmark_due: bool,
 }
 impl Timer {
+    /// Without a timeout, the stream ends after `min` and a random part of up to the same length.
     pub(super) fn new(
         timeout: Option<Duration>,
+        min: Duration,
         allow_bookmarks: bool,
         rng: &mut impl Rng,
     ) -> Self {
         // Both are drawn whatever the options, so that one watcher's options do not change the
         // times of the next watcher.
-        let random_timeout = TIMEOUT_MIN + rng.random_range(Duration::ZERO..TIMEOUT_MIN);
+        let random_timeout = match min.is_zero() {
+            true => min,
+            false => min.saturating_add(rng.random_range(Duration::ZERO..min)),
+        };
         let period = BOOKMARK_PERIOD + rng.random_range(Duration::ZERO..BOOKMARK_PERIOD / 4);
         let now = Instant::now();
         let timeout = timeout.unwrap_or(random_timeout);
-        let deadline = now.checked_add(timeout).unwrap_or(now + TIMEOUT_MIN * 2);
+        let deadline = now.checked_add(timeout).unwrap_or(now + TIMEOUT_MAX);
         let period = allow_bookmarks.then_some(period);
         let mut timer = Self {
             sleep: Box::pin(tokio::time::sleep_until(deadline)),

@@ -89,7 +89,8 @@ impl WatchStream {
             WatchStart::After(revision) => revision,
         };
         let allow_bookmarks = options.allow_bookmarks;
-        let timer = Timer::new(options.timeout, allow_bookmarks, &mut *inner.rng.lock());
+        let min = inner.watch_timeout_min;
+        let timer = Timer::new(options.timeout, min, allow_bookmarks, &mut *inner.rng.lock());
         let view = inner.view(&scope.resource).map(Arc::new);
         let cache = match &view {
             Some(view) => view.cache().clone(),

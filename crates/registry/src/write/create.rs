@@ -227,11 +227,23 @@ impl Write<'_> {
             metadata::validate(self.resource, object, errors);
         }
         validate(object, None, errors);
+        self.check_privileged(object, None, errors);
         // The rules of any object follow if those of the kind are met, which are the stricter ones
         // for most kinds.
         let is_stricter = !metadata_last && checks_prefix && names != NameRule::Any;
         if errors.is_empty() && !is_stricter {
             metadata::validate_any(self.resource, object, errors);
+        }
+    }
+    /// Reports privileged containers, if the server does not allow them.
+    pub(super) fn check_privileged(
+        &self,
+        object: &Value,
+        old: Option<&Value>,
+        errors: &mut field::Errors,
+    ) {
+        if !self.inner.allows_privileged {
+            kind::template::refuse_privileged(self.resource.kind, object, old, errors);
         }
     }
     /// Validates an object against its schema, and the numbers of its `scale` subresource.

@@ -11,6 +11,7 @@
 //! finalizers, which the garbage collector makes, do not count.
 use super::Write;
 use crate::authorize::{Decision, forbidden, holds_everything};
+use crate::kind::check::changes_for_collection_only;
 use crate::routed::{Requested, Target};
 use crate::verb::Verb;
 use serde_json::Value;
@@ -18,7 +19,6 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, Scope};
 use setpoint_rbac::grant::Missing;
 use setpoint_rbac::{Rule, rules_of};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The group of roles and bindings.
@@ -134,39 +134,5 @@ impl Write<'_> {
     async fn may(&self, verb: Verb, target: Target) -> Result<(), ApiError> {
         let request = self.attributes.with(verb, Requested::Resource(target));
         self.inner.authorization.authorize(&request, &self.inner.figures).await
-    }
-}
-
-/// Whether only what the server and the garbage collector maintain differs.
-fn changes_for_collection_only(old: &Value, new: &Value) -> bool {
-    const MAINTAINED: [&str; 9] = [
-        "ownerReferences",
-        "finalizers",
-        "managedFields",
-        "resourceVersion",
-        "generation",
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-    ];
-    let members = |object: &Value, left_out: &[&str]| {
-        let members = object.as_object().into_iter().flatten();
-        let members =
-            members.filter(|(name, value)| !left_out.contains(&name.as_str()) && !is_empty(value));
-        members.map(|(name, value)| (name.clone(), value.clone())).collect::<BTreeMap<_, _>>()
-    };
-    members(old, &["metadata"]) == members(new, &["metadata"])
-        && members(&old["metadata"], &MAINTAINED) == members(&new["metadata"], &MAINTAINED)
-}
-
-/// Whether a member is as good as absent.
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Array(elements) => elements.is_empty(),
-        Value::Object(members) => members.is_empty(),
-        Value::String(text) => text.is_empty(),
-        _ => false,
     }
 }

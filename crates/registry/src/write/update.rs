@@ -468,6 +468,7 @@ impl Write<'_> {
                 }
             }
         }
+        self.check_privileged(new, Some(old), errors);
         for check in checks_after {
             self.check_metadata(*check, new, old, errors);
         }

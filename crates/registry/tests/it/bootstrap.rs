@@ -221,3 +221,18 @@ async fn objects_of_a_start_over_an_empty_store_are_known() {
     assert!(!server.registry.is_of_start(last) && !server.registry.is_as_started(classes));
     server.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_service_of_the_api_servers_returns_within_ten_seconds() {
+    const SERVICE: &str = "/api/v1/namespaces/default/services/kubernetes";
+    let server = Server::start().await;
+    for _ in 0..2 {
+        let first = server.get(SERVICE).await.unwrap();
+        server.delete(SERVICE).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let next = server.get(SERVICE).await.unwrap();
+        assert_ne!(next["metadata"]["uid"], first["metadata"]["uid"]);
+        assert_eq!(next["spec"]["clusterIP"], "10.0.0.1");
+    }
+    server.stop().await;
+}

@@ -10,7 +10,7 @@ use http::{Request, Response, StatusCode, header};
 use http_body::Body;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use setpoint_object::panic;
-use setpoint_serve::{Limits, Received, Server};
+use setpoint_serve::{Limits, Received, STREAMS_MAX, Server};
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +30,7 @@ pub(super) const LIMITS: Limits = Limits {
     head_max: HEAD_MAX,
     idle_max: IDLE_MAX,
     http2_idle_max: Some(IDLE_MAX),
+    streams_max: STREAMS_MAX,
     leftover_bytes_max: LEFTOVER_BYTES_MAX,
     drain_max: DRAIN_MAX,
     pace: 1,

@@ -392,3 +392,24 @@ async fn after_a_goaway_requests_in_progress_are_answered_and_the_connection_end
     assert_eq!(start.elapsed().as_secs(), 5);
     assert!(client.send_request(get()).await.is_err());
 }
+
+#[tokio::test(start_paused = true)]
+async fn peer_is_told_how_many_streams_it_may_have() {
+    let (mut near, far) = duplex(1024);
+    let limits = Limits { streams_max: 7, ..Limits::default() };
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let answer = async |_: Request<Received>| full("");
+        let stop = CancellationToken::new();
+        _ = serve_connection(far, Protocol::Http2, &limits, answer, stop).await;
+    });
+    // The preface and empty settings.
+    near.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let mut head = [0; 9];
+    near.read_exact(&mut head).await.unwrap();
+    assert_eq!(head[3], 4, "settings come first");
+    let mut settings = vec![0; usize::from(head[2])];
+    near.read_exact(&mut settings).await.unwrap();
+    // SETTINGS_MAX_CONCURRENT_STREAMS.
+    assert!(settings.chunks(6).any(|setting| *setting == [0, 3, 0, 0, 0, 7]), "{settings:?}");
+}

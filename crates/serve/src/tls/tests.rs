@@ -7,6 +7,7 @@ use rustls::client::ClientConnection;
 use rustls::pki_types::{PrivatePkcs8KeyDer, ServerName};
 use rustls::server::Acceptor;
 use rustls::{ClientConfig, SupportedCipherSuite, SupportedProtocolVersion};
+use std::net::Ipv4Addr;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -36,7 +37,9 @@ fn negotiated(version: &'static SupportedProtocolVersion, order: Order) -> Ciphe
     client.write_tls(&mut sent).unwrap();
     acceptor.read_tls(&mut &*sent).unwrap();
     let accepted = acceptor.accept().ok().flatten().unwrap();
-    let config = Configs::new(Arc::new(server)).for_client(&accepted.client_hello());
+    let local = Ipv4Addr::LOCALHOST.into();
+    let configs = Configs::new(Arc::new(server), Arc::default());
+    let config = configs.for_client(&accepted.client_hello(), local);
     let server = accepted.into_connection(config).ok().unwrap();
     server.negotiated_cipher_suite().unwrap().suite()
 }

@@ -121,3 +121,18 @@ async fn a_secrets_token_ends_with_the_secret_and_the_secret_with_the_account() 
     })
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_secrets_token_outlives_the_secret_if_it_is_not_looked_up() {
+    with_tokens(ServiceAccountTokens::new().lookup(false), async |world| {
+        let uid = world.account("a").await;
+        world.create(SECRETS, secret("s", "a")).await;
+        world.settled().await;
+        let token = decoded(&world.secret("s").await, "token");
+        world.delete(&format!("{ACCOUNTS}/a")).await;
+        world.settled().await;
+        assert_eq!(world.secret("s").await["code"], 404);
+        assert_eq!(world.whoami(&token).await.unwrap()["uid"], uid);
+    })
+    .await;
+}
