@@ -332,7 +332,8 @@ pub struct Kind {
     /// stored object has them. Paths as `spec.items[].name`, with `*` for any key.
     pub disabled: &'static [&'static str],
     /// Where the spec of its pods is, as `spec.template.spec`; empty: it has no pods. Its members
-    /// may be disabled, too, and the Pod Security Standards apply to it.
+    /// may be disabled, too, its containers may have to be unprivileged, and the Pod Security
+    /// Standards apply to it.
     pub pod_spec: &'static str,
     /// POSTs with an action: the subresource, empty for the main endpoint, and its action.
     pub actions: &'static [(&'static str, Action)],

@@ -5,19 +5,6 @@ use crate::kind::at::check;
 use serde_json::Value;
 use setpoint_object::field;
 
-/// The kinds with pods or their templates: group, kind, path of the pod's specification.
-const SPECS: [(&str, &str, &str); 9] = [
-    ("", "Pod", "spec"),
-    ("", "PodTemplate", "template.spec"),
-    ("", "ReplicationController", "spec.template.spec"),
-    ("apps", "DaemonSet", "spec.template.spec"),
-    ("apps", "Deployment", "spec.template.spec"),
-    ("apps", "ReplicaSet", "spec.template.spec"),
-    ("apps", "StatefulSet", "spec.template.spec"),
-    ("batch", "CronJob", "spec.jobTemplate.spec.template.spec"),
-    ("batch", "Job", "spec.template.spec"),
-];
-
 /// Reports privileged containers that the stored object does not have.
 pub(crate) fn refuse_privileged(
     kind: &Kind,
@@ -25,12 +12,11 @@ pub(crate) fn refuse_privileged(
     old: Option<&Value>,
     errors: &mut field::Errors,
 ) {
-    let Some((.., path)) = SPECS.iter().find(|spec| (spec.0, spec.1) == (kind.group, kind.kind))
-    else {
+    if kind.pod_spec.is_empty() {
         return;
-    };
+    }
     check(object, old, errors, |at| {
-        let spec = at.get(path);
+        let spec = at.get(kind.pod_spec);
         for container in ALL_CONTAINERS.iter().flat_map(|list| spec.each(list)) {
             let privileged = container.get("securityContext.privileged");
             if container.is("securityContext.privileged") {

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 const BEGIN: &str = "-----BEGIN ";
-const END: &str = "-----END ";
+const END: &str = "\n-----END ";
 const DASHES: &str = "-----";
 
 /// A block.
@@ -16,71 +16,54 @@ pub(super) struct Block<'t> {
     pub(super) content: Vec<u8>,
 }
 
-/// The blocks of a text.
+/// The blocks of a text. Each last line of a block is looked at once, with the nearest first line
+/// before it, so that the time is linear whatever the text repeats.
 pub(super) fn blocks(text: &str) -> impl Iterator<Item = Block<'_>> {
     let mut rest = text;
     std::iter::from_fn(move || {
         loop {
-            let begun = after_start(rest, BEGIN)?;
-            match block(begun) {
-                Ok((found, behind)) => {
-                    rest = behind;
-                    return Some(found);
-                }
-                Err(behind) => rest = behind,
+            let (before, behind) = rest.split_once(END)?;
+            rest = behind;
+            if let Some((found, after)) = block(before, behind) {
+                rest = after;
+                return Some(found);
             }
         }
     })
 }
 
-/// What follows the first line that begins with a word, after the word.
-fn after_start<'t>(text: &'t str, word: &str) -> Option<&'t str> {
-    if let Some(rest) = text.strip_prefix(word) {
-        return Some(rest);
-    }
-    let mut from = 0;
-    while let Some(at) = text.get(from..)?.find(word) {
-        let at = from + at;
-        if text.get(..at)?.ends_with('\n') {
-            return text.get(at + word.len()..);
-        }
-        from = at + word.len();
-    }
-    None
-}
-
-/// The first line without white space at its end, and the rest.
-fn line(text: &str) -> (&str, &str) {
-    let (line, rest) = text.split_once('\n').unwrap_or((text, ""));
+/// The first line without white space at its end, and what follows it; `None`: it has no end.
+fn line(text: &str) -> (&str, Option<&str>) {
+    let (line, rest) = text.split_once('\n').map_or((text, None), |(l, rest)| (l, Some(rest)));
     (line.trim_end_matches([' ', '\t', '\r']), rest)
 }
 
-/// Reads a block from its kind on. `Err`: it is broken; with the text in which to look on.
-fn block(text: &str) -> Result<(Block<'_>, &str), &str> {
-    let (first, mut rest) = line(text);
-    let Some(kind) = first.strip_suffix(DASHES) else { return Err(rest) };
-    let mut has_headers = false;
-    let behind_kind = rest;
+/// The block that ends between two texts, and what follows it; `None`: it is broken.
+fn block<'t>(before: &'t str, behind: &'t str) -> Option<(Block<'t>, &'t str)> {
+    let at = before.rfind(BEGIN)?;
+    let (outside, begun) = before.split_at_checked(at)?;
+    if !outside.is_empty() && !outside.ends_with('\n') {
+        return None;
+    }
+    let (first, content) = line(begun.strip_prefix(BEGIN)?);
+    let kind = first.strip_suffix(DASHES)?;
+    let (mut content, mut has_headers) = (content.unwrap_or_default(), false);
     loop {
-        let (header, next) = line(rest);
+        let (header, next) = line(content);
         if !header.contains(':') {
             break;
         }
         has_headers = true;
-        rest = next;
+        // An empty line at least is between headers and the end.
+        content = next?;
     }
-    let Some(behind) = after_start(rest, END) else { return Err(behind_kind) };
-    let n_bytes = rest.len() - behind.len() - END.len();
-    let encoded = rest.get(..n_bytes).unwrap_or_default();
-    let (last, after) = line(behind);
-    if last.strip_suffix(DASHES) != Some(kind) {
-        return Err(behind_kind);
+    let (blank, after) = line(behind.strip_prefix(kind)?.strip_prefix(DASHES)?);
+    if !blank.is_empty() {
+        return None;
     }
-    let encoded: String = encoded.split_ascii_whitespace().collect();
-    match STANDARD.decode(encoded) {
-        Ok(content) => Ok((Block { kind, has_headers, content }, after)),
-        Err(_) => Err(behind_kind),
-    }
+    let encoded: String = content.split_ascii_whitespace().collect();
+    let content = STANDARD.decode(encoded).ok()?;
+    Some((Block { kind, has_headers, content }, after.unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -107,5 +90,19 @@ mod tests {
         check("-----BEGIN A-----\nYWJj\n-----END B-----\n", &[]);
         check("-----BEGIN A-----\nYWJj", &[]);
         check("-----BEGIN A-----\n-----END A-----", &[("A", false, b"")]);
+        check("-----BEGIN A-----\nK: v\n-----END A-----", &[]);
+        check("-----BEGIN A-----\nK: v\n\n-----END A-----", &[("A", true, b"")]);
+        check("-----BEGIN A-----\nYWJj\n-----END A----- x", &[]);
+    }
+
+    #[test]
+    fn repeated_first_and_last_lines_are_read_once() {
+        let begun = "-----BEGIN A-----\n".repeat(60_000);
+        assert_eq!(blocks(&begun).count(), 0);
+        let ended = format!("{begun}-----END A-----\n");
+        assert_eq!(blocks(&ended).count(), 1);
+        assert_eq!(blocks(&format!("{begun}YWJj\n-----END B-----\n")).count(), 0);
+        assert_eq!(blocks(&"\n-----END A-----".repeat(60_000)).count(), 0);
+        assert_eq!(blocks(&"-----BEGIN A:x-----\n".repeat(60_000)).count(), 0);
     }
 }
