@@ -144,6 +144,26 @@ impl Default for Figures {
     }
 }
 
+/// The beta counters of faults of Kubernetes' declarative validation. There is none here, so they
+/// stay zero; end-to-end tests check that they are there.
+fn declarative_validation() -> impl Iterator<Item = Family> {
+    let families = [
+        (
+            "apiserver_validation_declarative_validation_mismatch_total",
+            "How often declarative validation, which this server does not have, found something else",
+        ),
+        (
+            "apiserver_validation_declarative_validation_panic_total",
+            "How often declarative validation, which this server does not have, panicked",
+        ),
+    ];
+    families.into_iter().map(|(name, help)| Family {
+        name,
+        help,
+        series: Series::Counters(vec![(Vec::new(), 0)]),
+    })
+}
+
 /// A decision on a request, as it is counted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Decided {
@@ -209,6 +229,7 @@ impl Figures {
         families.extend(self.impersonation.families());
         families.extend(self.pod_security.families());
         families.extend(self.policies.families());
+        families.extend(declarative_validation());
         families
     }
     fn decisions(&self) -> Vec<(Labels, Distribution)> {
