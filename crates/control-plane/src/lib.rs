@@ -40,6 +40,7 @@ mod nodes;
 mod process_metrics;
 mod proxy;
 mod registry_metrics;
+mod reload;
 pub mod remote;
 mod request_metrics;
 pub mod serve;

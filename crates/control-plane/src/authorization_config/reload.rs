@@ -3,11 +3,11 @@
 use super::document::{self, AuthorizationConfig, AuthorizationConfigError};
 use super::{ConfiguredAuthorizers, validate};
 use crate::config_metrics::ConfigMetrics;
+use crate::reload::Reloads;
 use sha2::{Digest as _, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 /// How often the file is read: every 10 s. kube-apiserver watches it, and reads it every minute
@@ -55,17 +55,8 @@ impl AuthorizationWorker {
 
     /// Reads the file again and again until `stop`. Dropping the future stops it at once.
     pub async fn run(mut self, stop: CancellationToken) {
-        let mut ticks = tokio::time::interval(self.period);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // It has just been read.
-        ticks.reset();
-        loop {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                // Cancel safe: a dropped `tick` fires next time.
-                _ = ticks.tick() => {}
-            }
+        let mut reloads = Reloads::every(self.period);
+        while reloads.next(&stop).await {
             let file = self.path.display().to_string();
             let result = match self.look().await {
                 Ok(None) => continue,

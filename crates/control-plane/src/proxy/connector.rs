@@ -11,6 +11,7 @@
 use super::kubelets::{Certificates, KubeletOptions, RELOAD_PERIOD};
 use super::links::{Links, joined as joined_paths};
 use super::{headers, html, joined, pass_on};
+use crate::reload::Reloads;
 use futures::future::{BoxFuture, FutureExt as _};
 use http::header::{self, HeaderValue};
 use http::{Request, Response, StatusCode, Uri};
@@ -27,7 +28,6 @@ use setpoint_serve::PeerAddress;
 use setpoint_webhook_client::{Address, ConfigError, Lane, Transport, TransportError, Trust};
 use std::sync::Arc;
 use tokio::sync::OnceCell;
-use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 /// Connects when it is first used.
@@ -70,17 +70,8 @@ impl NetworkConnector {
     /// changed.
     pub(crate) async fn follow(self, stop: CancellationToken) {
         let Some(files) = &self.0.options.files else { return };
-        let mut ticks = tokio::time::interval(RELOAD_PERIOD);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // They have just been read.
-        ticks.reset();
-        loop {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                // Cancel safe: a dropped `tick` fires next time.
-                _ = ticks.tick() => {}
-            }
+        let mut reloads = Reloads::every(RELOAD_PERIOD);
+        while reloads.next(&stop).await {
             match files.read() {
                 Ok(certificates) => self.0.replace(certificates),
                 Err(error) => {

@@ -2,6 +2,7 @@
 //! publishes about them.
 
 use super::ServeError;
+use crate::reload::Reloads;
 use parking_lot::Mutex;
 use serde_json::Value;
 use setpoint_apiserver::listen::{CertificateError, read_chain, read_file};
@@ -10,7 +11,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 /// How often the files are read: every 10 s, as those of the server's certificate. kube-apiserver
@@ -113,17 +113,8 @@ impl AuthorityFiles {
 
     /// Runs until `stop`.
     pub(super) async fn run(self, stop: CancellationToken) {
-        let mut ticks = tokio::time::interval(RELOAD_PERIOD);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // They have just been read.
-        ticks.reset();
-        loop {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                // Cancel safe: a dropped `tick` fires next time.
-                _ = ticks.tick() => {}
-            }
+        let mut reloads = Reloads::every(RELOAD_PERIOD);
+        while reloads.next(&stop).await {
             for authorities in self.followed.iter().filter(|one| one.file.is_some()) {
                 let file = authorities.file.as_ref().map(|file| file.display().to_string());
                 match authorities.poll() {
