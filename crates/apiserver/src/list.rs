@@ -74,7 +74,8 @@ impl Form {
             (false, true) => Some(Columns::of_scale()),
             (false, false) => None,
         };
-        Printer { columns, version, include: self.include, now: self.now }
+        let (kind, include) = (self.resource.kind, self.include);
+        Printer { kind, columns, version, include, now: self.now }
     }
 
     /// Head and tail in JSON.
@@ -116,7 +117,9 @@ impl Form {
         };
         match self.transform {
             Transform::Table(version) => self.printer(version).row(out, &object()),
-            Transform::PartialList(version) => table::partial(out, &object(), version),
+            Transform::PartialList(version) => {
+                table::partial(out, &object(), self.resource.kind, version)
+            }
             Transform::None | Transform::Partial(_) => match self.resource.schema.language() {
                 SchemaLanguage::GoTypes => item.push_item_to(out),
                 SchemaLanguage::OpenApi => item.push_to(out),

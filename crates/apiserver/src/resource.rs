@@ -475,7 +475,7 @@ fn transformed(transform: Transform, form: &Form, bytes: Bytes) -> Bytes {
         }
         Transform::Partial(version) => {
             let mut out = Vec::new();
-            table::partial(&mut out, &bytes, version);
+            table::partial(&mut out, &bytes, form.resource.kind, version);
             out.into()
         }
     }

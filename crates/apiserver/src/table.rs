@@ -9,6 +9,7 @@ use setpoint_object::field::quote;
 use setpoint_object::members;
 use setpoint_object::time::Timestamp;
 use setpoint_object::{ApiError, Reason, encode};
+use setpoint_registry::kind::Kind;
 use setpoint_registry::table::{Cells, ColumnDefinition, Columns};
 use setpoint_registry::{Resource, SchemaLanguage};
 
@@ -46,6 +47,8 @@ impl IncludeObject {
 /// Makes the tables of one request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Printer<'a> {
+    /// The kind of the objects.
+    pub(crate) kind: &'static Kind,
     /// The columns; `None` for bodies without a printer: name and creation time.
     pub(crate) columns: Option<&'a Columns>,
     /// The version of the Table.
@@ -101,7 +104,7 @@ impl Printer<'_> {
         };
         out.extend_from_slice(b"{\"cells\":");
         encode::push(out, &Value::from(cells));
-        if let Some((reason, message)) = completion(&tree) {
+        if let Some((reason, message)) = (self.kind.completion)(&tree) {
             let condition = format!(
                 ",\"conditions\":[{{\"type\":\"Completed\",\"status\":\"True\",\"reason\":\"{reason}\",\"message\":\"{message}\"}}]"
             );
@@ -110,23 +113,10 @@ impl Printer<'_> {
         out.extend_from_slice(b",\"object\":");
         match self.include {
             IncludeObject::None => out.extend_from_slice(b"null"),
-            IncludeObject::Metadata => partial(out, object, self.version),
+            IncludeObject::Metadata => partial(out, object, self.kind, self.version),
             IncludeObject::Object => out.extend_from_slice(object),
         }
         out.push(b'}');
-    }
-}
-
-/// Why an object is completed, as the condition `Completed` of its row says it: reason and message.
-/// Only pods have one.
-fn completion(object: &Value) -> Option<(&'static str, &'static str)> {
-    if object["kind"] != "Pod" || object["apiVersion"] != "v1" {
-        return None;
-    }
-    match object["status"]["phase"].as_str()? {
-        "Succeeded" => Some(("Succeeded", "The pod has completed successfully.")),
-        "Failed" => Some(("Failed", "The pod failed.")),
-        _ => None,
     }
 }
 
@@ -139,33 +129,17 @@ pub(crate) fn printable(columns: &Columns) -> Option<&Columns> {
 }
 
 /// Appends the metadata-only form of an object, cut from its bytes.
-pub(crate) fn partial(out: &mut Vec<u8>, object: &[u8], version: MetaVersion) {
+pub(crate) fn partial(out: &mut Vec<u8>, object: &[u8], kind: &Kind, version: MetaVersion) {
     out.extend_from_slice(b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"");
     out.extend_from_slice(version.api_version().as_bytes());
     out.extend_from_slice(b"\",\"metadata\":");
     let metadata = members::value(object, "metadata").unwrap_or(b"{}");
-    let hidden = match members::value(object, "kind") {
-        Some(b"\"DaemonSet\"") => GENERATION,
-        Some(b"\"HorizontalPodAutoscaler\"") => AUTOSCALER,
-        _ => &[],
-    };
-    match without(metadata, hidden) {
+    match without(metadata, kind.hidden_annotations) {
         Some(metadata) => out.extend_from_slice(&metadata),
         None => out.extend_from_slice(metadata),
     }
     out.push(b'}');
 }
-
-/// Annotations that are fields of the reference's internal version. It makes metadata-only forms
-/// from that, without them.
-const GENERATION: &[&str] = &["deprecated.daemonset.template.generation"];
-/// The same of a HorizontalPodAutoscaler, in version 1.
-const AUTOSCALER: &[&str] = &[
-    "autoscaling.alpha.kubernetes.io/behavior",
-    "autoscaling.alpha.kubernetes.io/conditions",
-    "autoscaling.alpha.kubernetes.io/current-metrics",
-    "autoscaling.alpha.kubernetes.io/metrics",
-];
 
 /// Metadata without these annotations; `None` if it has none of them.
 fn without(metadata: &[u8], hidden: &[&str]) -> Option<Vec<u8>> {
@@ -245,15 +219,17 @@ mod tests {
 
     #[test]
     fn metadata_has_no_annotations_that_are_fields_of_the_internal_version() {
-        let of = |kind: &str, metadata: &str| {
-            let object = format!(r#"{{"kind":"{kind}","metadata":{metadata}}}"#);
+        static HIDES: Kind =
+            Kind { hidden_annotations: &["x", "internal"], ..Kind::plain("ex.io", "A") };
+        static HIDES_NONE: Kind = Kind::plain("ex.io", "B");
+        let of = |kind: &'static Kind, metadata: &str| {
+            let object = format!(r#"{{"kind":"{}","metadata":{metadata}}}"#, kind.kind);
             let mut out = Vec::new();
-            partial(&mut out, object.as_bytes(), MetaVersion::V1);
+            partial(&mut out, object.as_bytes(), kind, MetaVersion::V1);
             let partial: Value = serde_json::from_slice(&out).unwrap();
             partial["metadata"].to_string()
         };
-        let name = GENERATION[0];
-        let key = format!(r#""{name}":"1""#);
+        let key = r#""internal":"1""#;
         for (metadata, expected) in [
             (format!(r#"{{"annotations":{{{key}}},"name":"a"}}"#), r#"{"name":"a"}"#),
             (format!(r#"{{"name":"a","annotations":{{{key}}}}}"#), r#"{"name":"a"}"#),
@@ -261,17 +237,20 @@ mod tests {
             (format!(r#"{{"annotations":{{"b":"c",{key}}}}}"#), r#"{"annotations":{"b":"c"}}"#),
             (r#"{"annotations":{"b":"c"}}"#.to_owned(), r#"{"annotations":{"b":"c"}}"#),
         ] {
-            assert_eq!(of("DaemonSet", &metadata), expected, "{metadata}");
-            assert_eq!(of("ConfigMap", &metadata).contains(name), metadata.contains(&key));
-            let of_autoscaler = metadata.replace(name, AUTOSCALER[1]);
-            assert_eq!(of("HorizontalPodAutoscaler", &of_autoscaler), expected, "{metadata}");
+            assert_eq!(of(&HIDES, &metadata), expected, "{metadata}");
+            assert_eq!(of(&HIDES_NONE, &metadata).contains(key), metadata.contains(key));
         }
     }
 
     #[test]
-    fn rows_of_pods_say_that_they_are_completed() {
+    fn rows_say_that_their_objects_are_completed() {
+        static TASK: Kind = Kind {
+            completion: |task| (task["phase"] == "Failed").then_some(("Failed", "It failed.")),
+            ..Kind::plain("ex.io", "Task")
+        };
         let row = |object: &str| {
             let printer = Printer {
+                kind: &TASK,
                 columns: None,
                 version: MetaVersion::V1,
                 include: IncludeObject::None,
@@ -281,18 +260,10 @@ mod tests {
             printer.row(&mut out, object.as_bytes());
             String::from_utf8(out).unwrap()
         };
-        let pod = |version: &str, phase: &str| {
-            row(&format!(
-                r#"{{"kind":"Pod","apiVersion":"{version}","metadata":{{"name":"p"}},"status":{{"phase":"{phase}"}}}}"#
-            ))
-        };
         assert_eq!(
-            pod("v1", "Failed"),
-            r#"{"cells":["p",null],"conditions":[{"type":"Completed","status":"True","reason":"Failed","message":"The pod failed."}],"object":null}"#
+            row(r#"{"metadata":{"name":"p"},"phase":"Failed"}"#),
+            r#"{"cells":["p",null],"conditions":[{"type":"Completed","status":"True","reason":"Failed","message":"It failed."}],"object":null}"#
         );
-        assert!(pod("v1", "Succeeded").contains("The pod has completed successfully."));
-        for other in [pod("v1", "Running"), pod("ex.io/v1", "Failed"), row("{}")] {
-            assert!(!other.contains("conditions"), "{other}");
-        }
+        assert_eq!(row("{}"), r#"{"cells":[null,null],"object":null}"#);
     }
 }

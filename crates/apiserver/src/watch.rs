@@ -186,7 +186,9 @@ impl Framing {
                     _ => Some(event.frame()),
                 };
             }
-            Transform::Partial(version) => partial(&mut object, &event.object(), version),
+            Transform::Partial(version) => {
+                partial(&mut object, &event.object(), self.resource.kind, version)
+            }
             Transform::Table(version) => {
                 object = self.table(&event.object(), version, headings);
             }
@@ -216,6 +218,7 @@ impl Framing {
 
     fn table(&self, object: &[u8], version: MetaVersion, headings: bool) -> Vec<u8> {
         let printer = Printer {
+            kind: self.resource.kind,
             columns: printable(&self.resource.columns),
             version,
             include: self.include,

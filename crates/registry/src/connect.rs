@@ -57,7 +57,7 @@ pub(crate) fn object_name(target: &Target) -> Result<&str, ApiError> {
 /// port is found by its endpoints alone.
 pub(crate) fn is_optional(target: &Target) -> bool {
     target.subresource == Some(Subresource::Proxy)
-        && &*target.resource.resource == "services"
+        && target.resource.kind.proxied_by_endpoints
         && ProxyName::of(target).is_ok_and(|proxied| proxied.port.parse::<i64>().is_err())
 }
 /// Whether a target is a stream to another server.

@@ -45,6 +45,7 @@ mod fill;
 mod flowcontrol;
 mod format;
 mod load_balancer;
+mod needs;
 pub(crate) mod networking;
 mod node;
 mod node_label;
@@ -69,6 +70,7 @@ pub use crate::table::cell;
 pub use check::*;
 pub use compiled::CompiledKind;
 pub use fill::Fill;
+pub use needs::*;
 pub use rows::of;
 pub use status_rule::{StatusMeta, StatusRule};
 pub(crate) use {format::canonical_ip, template::toleration_errors};
@@ -328,6 +330,8 @@ pub struct Kind {
     /// The rules of the kind leave out metadata: that of a new object has to follow the rules of
     /// any object only, which are checked if the others are met.
     pub metadata_last: bool,
+    /// What its writes require besides the right to write the object.
+    pub needs: Needs,
     /// Members of features that are off by default in kube-apiserver: they are dropped unless the
     /// stored object has them. Paths as `spec.items[].name`, with `*` for any key.
     pub disabled: &'static [&'static str],
@@ -360,6 +364,9 @@ pub struct Kind {
     // Reads.
     /// Its subresources that connect are streams of the node in `spec.nodeName` (Pod).
     pub has_node_streams: bool,
+    /// Its proxied objects need not exist unless the port is a number: others are found by their
+    /// endpoints (Service).
+    pub proxied_by_endpoints: bool,
     /// Fields to select by.
     pub selectable: &'static [Selectable],
     /// `metadata.namespace` is a valid field label.
@@ -371,6 +378,12 @@ pub struct Kind {
     /// The rows of a list's Table are sorted by this number of their objects; `None`: by name, as
     /// the list.
     pub row_order: Option<fn(&Value) -> i64>,
+    /// Why an object is completed, which the rows of Tables say: reason and message. `None`: it is
+    /// not.
+    pub completion: fn(&Value) -> Option<(&'static str, &'static str)>,
+    /// Annotations that metadata-only forms lack: fields of kube-apiserver's internal version, from
+    /// which it makes these forms.
+    pub hidden_annotations: &'static [&'static str],
     /// The warning in every answer; empty: none.
     pub deprecation: &'static str,
 }
@@ -415,6 +428,7 @@ impl Kind {
             status_warnings: no_warnings,
             changed_metadata: MetadataChecks::before(&[MetadataCheck::Change]),
             metadata_last: false,
+            needs: Needs::NONE,
             disabled: &[],
             pod_spec: "",
             actions: &[],
@@ -427,11 +441,14 @@ impl Kind {
             begin_termination: None,
             finalizers_in_spec: false,
             has_node_streams: false,
+            proxied_by_endpoints: false,
             selectable: &[],
             selects_namespace: true,
             unknown_label: not_known,
             cells: None,
             row_order: None,
+            completion: |_| None,
+            hidden_annotations: &[],
             deprecation: "",
         }
     }

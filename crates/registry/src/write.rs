@@ -17,12 +17,10 @@
 //! refused instead. A request has at most two trees, the stored one and the new one; both are
 //! dropped at its end. The stored bytes and the answer are the same bytes.
 mod access_review;
-mod admin_access;
 mod apply;
 mod binding;
 mod body;
 mod cbor;
-mod claim_status;
 mod collection;
 mod connect;
 mod create;
@@ -32,6 +30,7 @@ mod execute;
 mod generate;
 mod grant;
 mod metadata;
+mod needs;
 mod ownership;
 mod param_access;
 mod patch;

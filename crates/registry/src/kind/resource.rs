@@ -1,4 +1,5 @@
 //! Kinds of `resource.k8s.io`.
+mod admin_access;
 mod capacity;
 mod device;
 pub(super) mod device_taint_rule;
@@ -6,6 +7,7 @@ pub(super) mod pool_status_request;
 pub(super) mod resource_claim;
 pub(super) mod resource_slice;
 mod selector;
+mod status_rights;
 mod v1beta1;
 
 use crate::kind::at::check;

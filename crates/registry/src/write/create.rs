@@ -2,7 +2,7 @@
 use super::generate::GENERATE_ATTEMPTS_MAX;
 use super::persist::{Created, served};
 use super::update::RACE_ATTEMPTS_MAX;
-use super::{Write, admin_access, metadata};
+use super::{Write, metadata};
 use crate::admission::{Operation, Options, Preconditions, Review};
 use crate::allocate::Claims;
 use crate::kind::{self, Context, NameRule, StatusRule};
@@ -122,7 +122,7 @@ impl Write<'_> {
         if errors.is_empty() {
             self.validate_create(&stored, &mut errors);
         }
-        admin_access::check(review, &stored, None, &mut errors).await?;
+        self.check_namespace_label(review, &stored, None, &mut errors).await?;
         if errors.is_empty() {
             errors = late;
         }

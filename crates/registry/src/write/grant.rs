@@ -11,6 +11,7 @@
 //! finalizers, which the garbage collector makes, do not count.
 use super::Write;
 use crate::authorize::{Decision, forbidden, holds_everything};
+use crate::kind::Grants;
 use crate::kind::check::changes_for_collection_only;
 use crate::routed::{Requested, Target};
 use crate::verb::Verb;
@@ -20,9 +21,6 @@ use setpoint_object::{ApiError, Scope};
 use setpoint_rbac::grant::Missing;
 use setpoint_rbac::{Rule, rules_of};
 use std::sync::Arc;
-
-/// The group of roles and bindings.
-const RBAC: &str = "rbac.authorization.k8s.io";
 
 impl Write<'_> {
     /// Checks that the user may create the target by another verb.
@@ -35,14 +33,12 @@ impl Write<'_> {
         new: &Value,
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
-        if self.resource.kind.group != RBAC {
-            return Ok(());
-        }
+        let Some(grants) = self.resource.kind.needs.grants else { return Ok(()) };
         if old.is_some_and(|old| changes_for_collection_only(old, new)) {
             return Ok(());
         }
-        match &*self.resource.resource {
-            "roles" | "clusterroles" => {
+        match grants {
+            Grants::Rules => {
                 let target = Target { name: new.name().to_owned(), ..self.target.clone() };
                 let Some(held) = self.rules_unless_allowed(Verb::Escalate, target).await? else {
                     return Ok(());
@@ -57,10 +53,11 @@ impl Write<'_> {
                 }
                 Ok(())
             }
-            "rolebindings" | "clusterrolebindings" => {
+            Grants::Role => {
                 let text = |member: &str| new["roleRef"][member].as_str().unwrap_or_default();
                 let catalog = self.inner.catalog.borrow().clone();
-                let mut rows = catalog.group_version(RBAC, &self.resource.gvk.version);
+                let version = &self.resource.gvk;
+                let mut rows = catalog.group_version(&version.group, &version.version);
                 // Validation refuses a reference to any other kind.
                 let row = rows.find(|row| *row.gvk.kind == *text("kind"));
                 let Some(row) = row else { return Ok(()) };
@@ -76,7 +73,6 @@ impl Write<'_> {
                     None => Err(ApiError::not_found(&self.resource.group_resource(), text("name"))),
                 }
             }
-            _ => Ok(()),
         }
     }
     /// Refuses to give rights that the user does not hold.

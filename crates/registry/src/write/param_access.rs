@@ -8,15 +8,13 @@
 use super::Write;
 use crate::attributes::ResourcePath;
 use crate::authorize::Decision;
+use crate::kind::Reads;
 use crate::routed::Requested;
 use crate::stored::tree;
 use crate::verb::Verb;
 use serde_json::Value;
 use setpoint_object::field::{Error, Path};
 use setpoint_object::{ApiError, GroupVersion, GroupVersionResource};
-
-/// The group of policies and bindings.
-const GROUP: &str = "admissionregistration.k8s.io";
 
 impl Write<'_> {
     /// Checks that the user may read the params of a valid policy or binding.
@@ -29,24 +27,17 @@ impl Write<'_> {
         new: &Value,
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
-        if self.resource.kind.group != GROUP {
-            return Ok(());
-        }
+        let Some(reads) = self.resource.kind.needs.reads else { return Ok(()) };
         let spec = &new["spec"];
         let changes = |members: &[&str]| {
             old.is_none_or(|old| members.iter().any(|m| old["spec"].get(*m) != spec.get(*m)))
         };
-        let error = match &*self.resource.resource {
-            "validatingadmissionpolicies" | "mutatingadmissionpolicies"
-                if spec["paramKind"].is_object() && changes(&["paramKind"]) =>
-            {
+        let error = match reads {
+            Reads::ParamKind if spec["paramKind"].is_object() && changes(&["paramKind"]) => {
                 self.kind_error(&spec["paramKind"]).await?
             }
-            "validatingadmissionpolicybindings" if changes(&["paramRef", "policyName"]) => {
-                self.reference_error(spec, "validatingadmissionpolicies").await?
-            }
-            "mutatingadmissionpolicybindings" if changes(&["paramRef", "policyName"]) => {
-                self.reference_error(spec, "mutatingadmissionpolicies").await?
+            Reads::Params { policies } if changes(&["paramRef", "policyName"]) => {
+                self.reference_error(spec, policies).await?
             }
             _ => None,
         };
@@ -80,7 +71,7 @@ impl Write<'_> {
             return Ok(None);
         }
         let text = |member: &str| reference[member].as_str().unwrap_or_default();
-        let policies = GroupVersionResource::new(GROUP, "v1", policies);
+        let policies = GroupVersionResource::new(self.resource.kind.group, "v1", policies);
         let name = spec["policyName"].as_str().unwrap_or_default();
         let objects = crate::admission::Objects::new(self.inner);
         let kind = match objects.get(&policies, "", name).await? {

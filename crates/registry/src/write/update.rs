@@ -1,7 +1,7 @@
 //! PUT, and the retry loop of every change of a stored object.
 use super::metadata::{integer, put_back};
 use super::persist::Outcome;
-use super::{Write, admin_access, metadata, status};
+use super::{Write, metadata, status};
 use crate::admission::{Operation, Options, Scales};
 use crate::allocate::{Claims, Reservation, ServiceNumbers};
 use crate::kind::{self, MetadataCheck, MetadataChecks};
@@ -222,8 +222,8 @@ impl Write<'_> {
             self.validate_update(&new, before, &mut errors);
         }
         if self.target.subresource == Some(Subresource::Status) {
-            self.check_claim_status(&new, before, &mut errors).await;
-            admin_access::check(&review, &new, Some(before), &mut errors).await?;
+            self.check_status_rights(&new, before, &mut errors).await;
+            self.check_namespace_label(&review, &new, Some(before), &mut errors).await?;
         }
         if errors.is_empty() {
             errors = late;

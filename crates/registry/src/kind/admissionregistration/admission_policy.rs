@@ -1,8 +1,8 @@
 //! Admission policies and their bindings, validating and mutating.
 use super::{name_warnings, policy_binding, policy_spec};
 use crate::kind::{
-    Fill, FormerVersion, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta, StatusRule,
-    versions,
+    Fill, FormerVersion, Kind, Members, MetadataCheck, MetadataChecks, Needs, Reads, StatusMeta,
+    StatusRule, versions,
 };
 use crate::table::cell;
 use serde_json::{Value, json};
@@ -22,6 +22,7 @@ pub(in crate::kind) static VALIDATING: Kind = Kind {
     warnings: name_warnings,
     update_warnings: |policy, _| name_warnings(policy),
     status_warnings: name_warnings,
+    needs: Needs { reads: Some(Reads::ParamKind), ..Needs::NONE },
     cells: Some(validating),
     rules: "params, matches, conditions, variables, validations, audit annotations; `status`",
     status: Some(StatusRule {
@@ -52,6 +53,7 @@ pub(in crate::kind) static MUTATING: Kind = Kind {
     validates_slowly: true,
     warnings: name_warnings,
     update_warnings: |policy, _| name_warnings(policy),
+    needs: Needs { reads: Some(Reads::ParamKind), ..Needs::NONE },
     cells: Some(mutating),
     rules: "params, matches, conditions, variables, mutations",
     ..Kind::plain("admissionregistration.k8s.io", super::MUTATING_POLICY)
@@ -66,6 +68,7 @@ pub(in crate::kind) static VALIDATING_BINDING: Kind = Kind {
     validate: |object, _, errors| policy_binding::validating(object, errors),
     warnings: name_warnings,
     update_warnings: |binding, _| name_warnings(binding),
+    needs: of_binding("validatingadmissionpolicies"),
     cells: Some(binding),
     rules: "policy, params, matches, actions",
     ..Kind::plain("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding")
@@ -83,10 +86,16 @@ pub(in crate::kind) static MUTATING_BINDING: Kind = Kind {
     validate: |object, _, errors| policy_binding::mutating(object, errors),
     warnings: name_warnings,
     update_warnings: |binding, _| name_warnings(binding),
+    needs: of_binding("mutatingadmissionpolicies"),
     cells: Some(binding),
     rules: "policy, params, matches",
     ..Kind::plain("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding")
 };
+
+/// What a binding needs, by the resource of its policies.
+const fn of_binding(policies: &'static str) -> Needs {
+    Needs { reads: Some(Reads::Params { policies }), ..Needs::NONE }
+}
 
 /// ValidatingAdmissionPolicy, MutatingAdmissionPolicy.
 fn default(object: &mut Members, _version: &str) {

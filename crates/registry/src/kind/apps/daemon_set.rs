@@ -23,6 +23,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     },
     pod_spec: "spec.template.spec",
     cells: Some(cells),
+    hidden_annotations: &[GENERATION],
     rules: "selector, template, strategy; immutable selector; `status`",
     ..Kind::with_status(
         "apps",

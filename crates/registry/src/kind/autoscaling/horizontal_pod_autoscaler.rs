@@ -15,6 +15,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate: rules::validate,
     validate_status: rules::validate_status,
     cells: Some(cells::cells),
+    hidden_annotations: &convert::ANNOTATIONS,
     rules: "bounds, target, metrics, behavior; `status`",
     ..Kind::with_status(
         "autoscaling",
@@ -23,9 +24,6 @@ pub(in crate::kind) static KIND: Kind = Kind {
         r#"{"currentMetrics":null,"desiredReplicas":0}"#,
     )
 };
-
-/// The annotation in which `autoscaling/v1` stores metrics that it has no field for.
-const METRICS_ANNOTATION: &str = "autoscaling.alpha.kubernetes.io/metrics";
 
 /// The target CPU utilization if no metric is given, in percent.
 const CPU_PERCENT: i32 = 80;
@@ -36,7 +34,7 @@ fn default(object: &mut Members, version: &str) {
     let has_metrics = object
         .get("metadata")
         .and_then(|metadata| metadata.get("annotations"))
-        .is_some_and(|annotations| annotations.get(METRICS_ANNOTATION).is_some());
+        .is_some_and(|annotations| annotations.get(convert::METRICS).is_some());
     let Some(spec) = object.object("spec") else { return };
     spec.absent("minReplicas", 1);
     if version == "v1" {

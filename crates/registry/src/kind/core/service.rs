@@ -18,6 +18,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     create_on_update: true,
     returns_deleted: true,
     takes_numbers: true,
+    proxied_by_endpoints: true,
     default,
     prepare,
     validate: rules::validate,

@@ -1,6 +1,6 @@
 //! Roles and ClusterRoles.
 use crate::kind::at::{At, check};
-use crate::kind::{Kind, MetadataChecks, NameRule, text};
+use crate::kind::{Grants, Kind, MetadataChecks, NameRule, Needs, text};
 use serde_json::Value;
 use setpoint_object::field;
 
@@ -10,6 +10,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     names: NameRule::WholeSegment,
     create_on_update: true,
     validate,
+    needs: Needs { grants: Some(Grants::Rules), ..Needs::NONE },
     rules: "rules",
     ..Kind::plain("rbac.authorization.k8s.io", "Role")
 };
@@ -20,6 +21,7 @@ pub(in crate::kind) static CLUSTER: Kind = Kind {
     names: NameRule::WholeSegment,
     create_on_update: true,
     validate,
+    needs: Needs { grants: Some(Grants::Rules), ..Needs::NONE },
     rules: "rules, aggregation",
     ..Kind::plain("rbac.authorization.k8s.io", "ClusterRole")
 };

@@ -1,6 +1,6 @@
 //! RoleBindings and ClusterRoleBindings.
 use crate::kind::at::{At, check};
-use crate::kind::{Fill, Kind, Members, MetadataChecks, NameRule, text};
+use crate::kind::{Fill, Grants, Kind, Members, MetadataChecks, NameRule, Needs, text};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -14,6 +14,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     default,
     validate,
     validate_change,
+    needs: Needs { grants: Some(Grants::Role), ..Needs::NONE },
     cells: Some(cells),
     rules: "role, subjects; immutable role",
     ..Kind::plain("rbac.authorization.k8s.io", "RoleBinding")
@@ -27,6 +28,7 @@ pub(in crate::kind) static CLUSTER: Kind = Kind {
     default,
     validate,
     validate_change,
+    needs: Needs { grants: Some(Grants::Role), ..Needs::NONE },
     cells: Some(cells),
     rules: "role, subjects; immutable role",
     ..Kind::plain("rbac.authorization.k8s.io", "ClusterRoleBinding")

@@ -1,9 +1,10 @@
 //! ResourceClaims and ResourceClaimTemplates.
-use super::{STORAGE, device, v1beta1};
+use super::{STORAGE, admin_access, device, status_rights, v1beta1};
 use crate::kind::at::{At, check};
 use crate::kind::condition::conditions;
 use crate::kind::{
-    Context, Fill, Kind, Members, MetadataChecks, StatusMeta, StatusRule, format, template, text,
+    Context, Fill, Kind, Members, MetadataChecks, Needs, StatusMeta, StatusRule, format, template,
+    text,
 };
 use crate::table::cell;
 use serde_json::Value;
@@ -26,6 +27,11 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate_status,
     // Expressions are compiled.
     validates_slowly: true,
+    needs: Needs {
+        namespace_label: admin_access::of_claim,
+        status_rights: status_rights::status_rights,
+        ..Needs::NONE
+    },
     cells: Some(cells),
     rules: "requests, constraints, configurations; immutable; `status`",
     ..Kind::plain("resource.k8s.io", "ResourceClaim")
@@ -41,6 +47,7 @@ pub(in crate::kind) static TEMPLATE: Kind = Kind {
     validate: validate_template,
     validate_change,
     validates_slowly: true,
+    needs: Needs { namespace_label: admin_access::of_template, ..Needs::NONE },
     cells: Some(cell::name_and_age),
     rules: "the claim; immutable",
     ..Kind::plain("resource.k8s.io", "ResourceClaimTemplate")

@@ -14,10 +14,13 @@ use super::annotations::{self, add_zeros};
 use serde_json::{Map, Value, json};
 use setpoint_object::meta::ObjectExt as _;
 
-const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
+/// The annotation of metrics that `v1` has no field for.
+pub(super) const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
+/// All annotations that are fields of `v2`.
+pub(super) const ANNOTATIONS: [&str; 4] = [BEHAVIOR, CONDITIONS, CURRENT_METRICS, METRICS];
 
 /// The metric types and the member that describes the source of each.
 const SOURCES: [(&str, &str); 5] = [

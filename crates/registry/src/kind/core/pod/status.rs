@@ -18,6 +18,15 @@ pub(super) fn warnings(pod: &Value) -> Vec<String> {
     all
 }
 
+/// Why a pod is completed: reason and message.
+pub(super) fn completion(pod: &Value) -> Option<(&'static str, &'static str)> {
+    match text(&pod["status"], "phase") {
+        "Succeeded" => Some(("Succeeded", "The pod has completed successfully.")),
+        "Failed" => Some(("Failed", "The pod failed.")),
+        _ => None,
+    }
+}
+
 /// The highest id of a user or a group.
 const ID_MAX: i64 = i32::MAX as i64;
 

@@ -345,6 +345,25 @@ fn a_daemon_set_has_a_number_in_its_annotation() {
 }
 
 #[test]
+fn metadata_only_forms_lack_the_annotations_that_are_fields_of_another_version() {
+    let hidden = |group, kind| rows::of(group, kind).unwrap().hidden_annotations.len();
+    assert_eq!(hidden("apps", "DaemonSet"), 1);
+    assert_eq!(hidden("autoscaling", "HorizontalPodAutoscaler"), 4);
+    assert_eq!(hidden("apps", "Deployment"), 0);
+}
+
+#[test]
+fn rows_of_pods_say_that_they_are_completed() {
+    let of = |phase: &str| {
+        let pod = json!({"status": {"phase": phase}});
+        (rows::of("", "Pod").unwrap().completion)(&pod)
+    };
+    assert_eq!(of("Failed"), Some(("Failed", "The pod failed.")));
+    assert_eq!(of("Succeeded"), Some(("Succeeded", "The pod has completed successfully.")));
+    assert_eq!(of("Running"), None);
+}
+
+#[test]
 fn a_namespace_without_a_phase_is_active() {
     let name = ("", "v1", "Namespace");
     let stored =
