@@ -10,7 +10,6 @@ mod client;
 mod collection;
 mod fan_out;
 mod floods;
-mod floor;
 mod held;
 mod large;
 pub(crate) mod load;
@@ -60,8 +59,6 @@ enum Measure {
     Small,
     /// Writes with a data folder.
     Disk,
-    /// What small requests cost a server that does nothing.
-    Floor,
     /// Lists of many Pods.
     Large,
     /// Small requests during large lists.
@@ -208,10 +205,6 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
             if wants(Measure::Small) {
                 let (program, endpoint) = start(&[])?;
                 small::measure(&program, &endpoint, &mut figures)?;
-            }
-            if wants(Measure::Floor) && *build == 0 {
-                let (_program, endpoint) = start(&[])?;
-                floor::measure(&endpoint, &mut figures)?;
             }
             if wants(Measure::Disk) {
                 let folder = tempfile::tempdir()?;

@@ -11,7 +11,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use kube_client::Config;
 use kube_client::client::ConfigExt as _;
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
-use rustls::pki_types::CertificateDer;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,19 +35,6 @@ impl Endpoint {
         let mut tls = config.rustls_client_config()?;
         tls.alpn_protocols = vec![b"h2".to_vec()];
         Ok(Self { uri: config.cluster_url, tls: Arc::new(tls) })
-    }
-
-    /// A server on this machine that has this certificate, for `localhost`.
-    pub(super) fn trusting(
-        port: u16,
-        certificate: CertificateDer<'static>,
-    ) -> anyhow::Result<Self> {
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(certificate)?;
-        let builder = rustls::ClientConfig::builder().with_root_certificates(roots);
-        let mut tls = builder.with_no_client_auth();
-        tls.alpn_protocols = vec![b"h2".to_vec()];
-        Ok(Self { uri: format!("https://localhost:{port}").parse()?, tls: Arc::new(tls) })
     }
 
     /// Opens a separate connection.

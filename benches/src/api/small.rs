@@ -11,7 +11,7 @@ use bytes::Bytes;
 use std::time::{Duration, Instant};
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-pub(super) const N_CONNECTIONS: usize = 16;
+const N_CONNECTIONS: usize = 16;
 /// Duration of each load.
 const LOAD: Duration = Duration::from_secs(3);
 /// Goal for the share of the other build's CPU time.
