@@ -56,8 +56,8 @@ impl Write<'_> {
             Grants::Role => {
                 let text = |member: &str| new["roleRef"][member].as_str().unwrap_or_default();
                 let catalog = self.inner.catalog.borrow().clone();
-                let version = &self.resource.gvk;
-                let mut rows = catalog.group_version(&version.group, &version.version);
+                let gvk = &self.resource.gvk;
+                let mut rows = catalog.group_version(&gvk.group, &gvk.version);
                 // Validation refuses a reference to any other kind.
                 let row = rows.find(|row| *row.gvk.kind == *text("kind"));
                 let Some(row) = row else { return Ok(()) };
