@@ -4,6 +4,7 @@ use crate::durations::any_duration;
 use crate::issuers::IssuerOptions;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use setpoint::abac::Abac;
 use setpoint::apiserver::Anonymous;
 use setpoint::object::field::quote;
 use setpoint::object::time::Clock;
@@ -21,7 +22,8 @@ pub(crate) struct UserOptions {
     /// Who may do what, in the order of the modes. `RBAC`: what roles and bindings allow; those of
     /// a new cluster are created. `AlwaysAllow`: every authenticated user may do everything.
     /// `AlwaysDeny`: only members of `system:masters` may do anything.
-    /// `Webhook`: another server decides. `Node`: the rights of node agents.
+    /// `Webhook`: another server decides. `Node`: the rights of node agents. `ABAC`: the policies
+    /// of `--authorization-policy-file`.
     /// Default: `RBAC`.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "MODE[,MODE...]")]
     authorization_mode: Vec<AuthorizationMode>,
@@ -29,6 +31,10 @@ pub(crate) struct UserOptions {
     /// while the server runs. Excludes `--authorization-mode` and `--authorization-webhook-*`.
     #[arg(long, value_name = "FILE")]
     authorization_config: Option<PathBuf>,
+    /// A file with a policy a line, in JSON, for the mode `ABAC` or that type of
+    /// `--authorization-config`. It is read once.
+    #[arg(long, value_name = "FILE")]
+    authorization_policy_file: Option<PathBuf>,
     #[command(flatten)]
     issuers: IssuerOptions,
     /// Whether requests without credentials are answered as those of `system:anonymous`, who may
@@ -68,6 +74,9 @@ enum AuthorizationMode {
     /// Nothing is allowed.
     #[value(name = "AlwaysDeny")]
     AlwaysDeny,
+    /// Policies of a file.
+    #[value(name = "ABAC")]
+    Abac,
     /// What the agents of nodes need.
     #[value(name = "Node")]
     Node,
@@ -82,6 +91,7 @@ impl AuthorizationMode {
             Self::Rbac => "RBAC",
             Self::AlwaysAllow => "AlwaysAllow",
             Self::AlwaysDeny => "AlwaysDeny",
+            Self::Abac => "ABAC",
             Self::Node => "Node",
             Self::Webhook => "Webhook",
         }
@@ -144,7 +154,8 @@ impl UserOptions {
             };
             let failed = || format!("use --authorization-config {}", path.display());
             let allows_all = allows_all(&config.with_context(failed)?);
-            let (chain, worker) = AuthorizationConfig::open(path).await.with_context(failed)?;
+            let (chain, worker) =
+                AuthorizationConfig::open(path, self.policies()?).await.with_context(failed)?;
             let metrics = metrics();
             if let Ok(document) = std::fs::read(path) {
                 metrics.loaded(&document);
@@ -160,6 +171,9 @@ impl UserOptions {
         if self.authorization_webhook_config_file.is_some() && !has_webhook {
             bail!("cannot specify --authorization-webhook-config-file without mode Webhook");
         }
+        if self.authorization_policy_file.is_some() && !modes.contains(&AuthorizationMode::Abac) {
+            bail!("cannot specify --authorization-policy-file without mode ABAC");
+        }
         for (i, mode) in modes.iter().enumerate() {
             if modes[..i].contains(mode) {
                 let names: Vec<_> = modes.iter().map(|mode| quote(mode.name())).collect();
@@ -168,6 +182,12 @@ impl UserOptions {
             }
             plane = match mode {
                 AuthorizationMode::Rbac => plane.rbac(),
+                AuthorizationMode::Abac => match self.policies()? {
+                    Some(policies) => plane.authorizer(policies),
+                    None => {
+                        bail!("authorization-mode ABAC's authorization policy file not passed")
+                    }
+                },
                 AuthorizationMode::Node => plane.node_authorizer(),
                 AuthorizationMode::AlwaysAllow => plane.authorizer(Arc::new(AllowAuthenticated)),
                 AuthorizationMode::AlwaysDeny => plane.authorizer(Arc::new(AlwaysDeny)),
@@ -175,6 +195,19 @@ impl UserOptions {
             };
         }
         Ok((plane, modes.contains(&AuthorizationMode::AlwaysAllow)))
+    }
+
+    /// The policies of ABAC.
+    fn policies(&self) -> anyhow::Result<Option<Arc<Abac>>> {
+        let Some(path) = &self.authorization_policy_file else {
+            return Ok(None);
+        };
+        let policies = Abac::load(path)?;
+        if policies.has_unversioned() {
+            let file = path.display().to_string();
+            tracing::warn!(file, "the policy file has policies without a version");
+        }
+        Ok(Some(Arc::new(policies)))
     }
 
     async fn webhook(&self) -> anyhow::Result<AccessWebhook> {

@@ -21,7 +21,8 @@
 //!
 //! The authorizers are asked in the order of the file. A changed file that is valid replaces the
 //! chain as a whole; otherwise the present one stays. Types other than webhooks that the first file
-//! had must stay, and `RBAC` and `Node` cannot be added later.
+//! had must stay, and `RBAC`, `Node` and `ABAC` cannot be added later. The policies of `ABAC` are
+//! those of [`abac`](crate::abac), which are not read again.
 
 mod document;
 mod reload;
@@ -34,6 +35,7 @@ pub use document::{
 pub use reload::{AuthorizationWorker, RELOAD_PERIOD};
 
 use crate::ControlPlaneBuilder;
+use crate::abac::Abac;
 use crate::remote::{
     AccessWebhook, AccessWebhookOptions, MatchConditions, RemoteError, ReviewVersion,
 };
@@ -56,20 +58,29 @@ pub struct ConfiguredAuthorizers {
     rbac: Option<Arc<Rbac>>,
     /// The same.
     node: Option<Arc<NodeAuthorizer>>,
+    abac: Option<Arc<Abac>>,
 }
 
 impl ConfiguredAuthorizers {
-    /// Makes the authorizers of a valid configuration. Call it within a tokio runtime: it makes the
-    /// clients of webhooks, which connect later.
+    /// Makes the authorizers of a valid configuration. The type `ABAC` needs `abac`. Call it within
+    /// a tokio runtime: it makes the clients of webhooks, which connect later.
     ///
     /// # Errors
     ///
-    /// The kubeconfig of a webhook cannot be used.
-    pub async fn new(config: &AuthorizationConfig) -> Result<Self, RemoteError> {
+    /// The kubeconfig of a webhook cannot be used, or `abac` is missing.
+    pub async fn new(
+        config: &AuthorizationConfig,
+        abac: Option<Arc<Abac>>,
+    ) -> Result<Self, AuthorizationConfigError> {
         let has = |kind| config.authorizers.iter().any(|one| one.kind == kind);
         let rbac = has("RBAC").then(|| Arc::new(Rbac::new()));
         let node = has("Node").then(|| Arc::new(NodeAuthorizer::new()));
-        let this = Self { current: RwLock::new(Arc::new([])), rbac, node };
+        if has("ABAC") && abac.is_none() {
+            let reason = "authorizer type ABAC needs a policy file";
+            return Err(AuthorizationConfigError::Names(reason.to_owned()));
+        }
+        let abac = abac.filter(|_| has("ABAC"));
+        let this = Self { current: RwLock::new(Arc::new([])), rbac, node, abac };
         let authorizers = this.make(config).await?;
         this.replace(authorizers);
         Ok(this)
@@ -91,6 +102,10 @@ impl ConfiguredAuthorizers {
                 },
                 ("Node", _) => match &self.node {
                     Some(node) => node.clone(),
+                    None => deny(),
+                },
+                ("ABAC", _) => match &self.abac {
+                    Some(abac) => abac.clone(),
                     None => deny(),
                 },
                 ("AlwaysAllow", _) => Arc::new(AllowAuthenticated),

@@ -24,6 +24,7 @@
 //! In-process clients are [`ControlPlane::client`], which passes the same stages as HTTP, and
 //! [`ControlPlane::source`], which skips HTTP.
 
+pub mod abac;
 pub mod admission_config;
 mod aggregation;
 pub mod authorization_config;

@@ -128,7 +128,7 @@ pub use setpoint_control_plane::{
     AdmissionConfigError, AdmissionConfiguration, AuthorizationConfig, ConfigMetrics,
     ConfiguredAuthorizers, ControlPlane, ControlPlaneBuilder, InProcessSource, IssuerTokens,
     KubeletFilesError, KubeletOptions, NODE_LABEL, REQUEST_SECONDS, RequestMetrics, Selection,
-    ServeError, ServeOptions, Serving, SharedParts, SimulatedNodes, StageError, Stages,
+    ServeError, ServeOptions, Serving, SharedParts, SimulatedNodes, StageError, Stages, abac,
     admission_config, authorization_config, control_plane, delegation, oidc, remote, serve, source,
     webhook_client,
 };

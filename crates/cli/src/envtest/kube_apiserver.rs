@@ -119,8 +119,7 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
     }
     let log = own("audit-log-path");
     options.extend(log.map(|path| format!("--audit-log-path={path}")));
-    let modes = authorization_modes(given, &mut translated.ignored);
-    match modes {
+    match authorization_modes(given) {
         Some(modes) => options.push(format!("--authorization-mode={modes}")),
         // As the original.
         None if own("authorization-config").is_none() => {
@@ -172,26 +171,12 @@ fn feature_gates(given: &ParsedFlags) -> anyhow::Result<FeatureGates> {
     Ok(FeatureGates::of_pairs(pairs))
 }
 
-/// The modes that `setpoint up` has; `None`: none was given.
-fn authorization_modes(given: &ParsedFlags, ignored: &mut Vec<(String, String)>) -> Option<String> {
-    let mut modes = Vec::new();
-    let mut is_given = false;
-    for (_, value) in given.iter().filter(|(name, _)| name == "authorization-mode") {
-        is_given = true;
-        for mode in value.split(',').filter(|mode| !mode.is_empty()) {
-            if mode == "Node" {
-                let why = "there is no mode Node: no kubelet asks".to_owned();
-                ignored.push(("authorization-mode".to_owned(), why));
-            } else {
-                modes.push(mode);
-            }
-        }
-    }
-    is_given.then(|| match modes.is_empty() {
-        // Only nodes could do anything.
-        true => "AlwaysDeny".to_owned(),
-        false => modes.join(","),
-    })
+/// The modes of all flags; `None`: none was given.
+fn authorization_modes(given: &ParsedFlags) -> Option<String> {
+    let flags = given.iter().filter(|(name, _)| name == "authorization-mode");
+    let modes: Vec<&str> =
+        flags.flat_map(|(_, value)| value.split(',')).filter(|mode| !mode.is_empty()).collect();
+    (!modes.is_empty()).then(|| modes.join(","))
 }
 
 /// Whether a key of `--runtime-config` names a version that is not stable.
@@ -507,7 +492,7 @@ mod tests {
                 "--secure-port=2",
                 "--bind-address=0.0.0.0",
                 "--allow-privileged=false",
-                "--authorization-mode=RBAC",
+                "--authorization-mode=Node,RBAC",
                 "--controllers=namespace-controller",
             ]
         );

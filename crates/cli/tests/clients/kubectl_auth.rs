@@ -51,6 +51,35 @@ fn a_user_may_do_what_roles_allow() {
 }
 
 #[test]
+fn a_user_may_do_what_policies_of_a_file_allow() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tokens, policies) = (folder.path().join("tokens.csv"), folder.path().join("policies"));
+    std::fs::write(&tokens, "jane-s-token,jane,7,\"devs\"\n").unwrap();
+    let version = r#""apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy""#;
+    let pods = r#"{"group":"devs","namespace":"*","resource":"pods","readonly":true}"#;
+    let paths = r#"{"user":"jane","nonResourcePath":"*","readonly":true}"#;
+    let lines = [pods, paths].map(|spec| format!("{{{version},\"spec\":{spec}}}\n"));
+    std::fs::write(&policies, lines.concat()).unwrap();
+    let server = Server::start_with(&[
+        "--authorization-mode=RBAC,ABAC".as_ref(),
+        "--authorization-policy-file".as_ref(),
+        policies.as_os_str(),
+        "--token-auth-file".as_ref(),
+        tokens.as_os_str(),
+    ]);
+    let kubectl = server.kubectl();
+    kubectl.ok("config set-credentials jane --token=jane-s-token");
+    kubectl.ok("config set-context jane --cluster=setpoint --user=jane");
+    assert!(kubectl.ok("--context=jane get pods -A").contains("No resources found"));
+    assert!(kubectl.ok("--context=jane get --raw /metrics").contains("apiserver_request_total"));
+    let refused = kubectl.fails("--context=jane get secrets");
+    assert!(refused.contains("No policy matched."), "{refused}");
+    assert!(kubectl.fails("--context=jane auth can-i create pods").is_empty());
+    let held = kubectl.ok("--context=jane auth can-i --list");
+    assert!(held.contains("pods"), "{held}");
+}
+
+#[test]
 fn an_administrator_acts_as_somebody_else() {
     let server = Server::start_with(&[OsString::from("--authorization-mode=RBAC").as_os_str()]);
     let kubectl = server.kubectl();

@@ -1,11 +1,13 @@
 //! The document of an authorization configuration.
 
 use super::{ConfiguredAuthorizers, validate};
+use crate::abac::Abac;
 use crate::remote::RemoteError;
 use serde::{Deserialize, Deserializer};
 use setpoint_object::{duration, field};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum size of a configuration file in bytes: 1 MiB.
@@ -262,20 +264,20 @@ impl AuthorizationConfig {
         validate::names(self, &[]).map_err(AuthorizationConfigError::Names)
     }
 
-    /// Opens the authorizers, and the worker that reads the file again. Call it within a tokio
-    /// runtime.
+    /// Opens the authorizers, and the worker that reads the file again. `abac`: the policies of the
+    /// type `ABAC`, which needs them. Call it within a tokio runtime.
     ///
     /// # Errors
     ///
-    /// The configuration is invalid, or a webhook's kubeconfig cannot be used.
+    /// The configuration is invalid, a webhook's kubeconfig cannot be used, or the policies of
+    /// `ABAC` are missing.
     pub async fn open(
         path: &Path,
-    ) -> Result<
-        (std::sync::Arc<ConfiguredAuthorizers>, super::AuthorizationWorker),
-        AuthorizationConfigError,
-    > {
+        abac: Option<Arc<Abac>>,
+    ) -> Result<(Arc<ConfiguredAuthorizers>, super::AuthorizationWorker), AuthorizationConfigError>
+    {
         let config = Self::load(path)?;
-        let chain = std::sync::Arc::new(ConfiguredAuthorizers::new(&config).await?);
+        let chain = Arc::new(ConfiguredAuthorizers::new(&config, abac).await?);
         let worker = super::AuthorizationWorker::new(chain.clone(), config, path);
         Ok((chain, worker))
     }

@@ -98,9 +98,11 @@ impl AuthorizationWorker {
             return Ok(None);
         }
         let has = |kind| config.authorizers.iter().any(|one| one.kind == kind);
-        for (kind, is_there) in
-            [("Node", self.chain.node.is_some()), ("RBAC", self.chain.rbac.is_some())]
-        {
+        for (kind, is_there) in [
+            ("Node", self.chain.node.is_some()),
+            ("ABAC", self.chain.abac.is_some()),
+            ("RBAC", self.chain.rbac.is_some()),
+        ] {
             if has(kind) && !is_there {
                 return Err(AuthorizationConfigError::Names(format!(
                     "authorizer type {kind} is not allowed if it was not enabled at initial server startup"

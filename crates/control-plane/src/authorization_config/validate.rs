@@ -10,8 +10,6 @@ use std::time::Duration;
 
 /// The types of the reference, sorted.
 const TYPES: [&str; 6] = ["ABAC", "AlwaysAllow", "AlwaysDeny", "Node", "RBAC", "Webhook"];
-/// Those that this server does not have.
-const MISSING: [&str; 1] = ["ABAC"];
 /// The longest timeout.
 const TIMEOUT_MAX: Duration = Duration::from_secs(30);
 
@@ -32,11 +30,6 @@ pub(super) fn validate(config: &AuthorizationConfig) -> Vec<Error> {
         }
         if !TYPES.contains(&kind) {
             errors.push(Error::not_supported(at, &json!(kind), &TYPES));
-            continue;
-        }
-        if MISSING.contains(&kind) {
-            let detail = "this server does not have this authorizer";
-            errors.push(Error::invalid(at, &json!(kind), detail));
             continue;
         }
         if !types.insert(kind) && kind != "Webhook" {

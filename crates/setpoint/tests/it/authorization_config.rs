@@ -3,10 +3,12 @@
 use crate::plane::with_person_of;
 use crate::remote::{Reviewer, status};
 use serde_json::{Value, json};
+use setpoint::abac::Abac;
 use setpoint::object::time::Clock;
 use setpoint::runtime::metrics::Metrics;
 use setpoint::{AuthorizationConfig, ConfigMetrics, ControlPlane};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -52,7 +54,7 @@ async fn a_chain_of_webhooks_and_rbac_is_replaced_while_it_runs() {
     write(&path, chain);
     let metrics = Metrics::new();
     let counted = ConfigMetrics::register(&metrics, "authorization", Clock::wall());
-    let (authorizers, worker) = AuthorizationConfig::open(&path).await.unwrap();
+    let (authorizers, worker) = AuthorizationConfig::open(&path, None).await.unwrap();
     let worker = worker.period(Duration::from_millis(20)).metrics(counted);
     let plane = ControlPlane::builder().authorization_config((authorizers, worker)).build();
     let server = plane.server().clone();
@@ -99,7 +101,7 @@ async fn a_condition_that_fails_counts_as_the_failure_policy_says() {
         let mut first = webhook("first", &allows, "v1", &[fails]);
         first["webhook"]["failurePolicy"] = policy.into();
         write(&path, json!([first, {"type": "AlwaysAllow", "name": "alwaysallow"}]));
-        let chain = AuthorizationConfig::open(&path).await.unwrap();
+        let chain = AuthorizationConfig::open(&path, None).await.unwrap();
         let plane = ControlPlane::builder().authorization_config(chain).build();
         let server = plane.server().clone();
         with_person_of(plane, async |_| {
@@ -108,4 +110,32 @@ async fn a_condition_that_fails_counts_as_the_failure_policy_says() {
         .await;
     }
     assert_eq!(allows.n_seen(), 0);
+}
+
+#[tokio::test]
+async fn the_policies_of_a_file_decide() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, policies) = (dir.path().join("config"), dir.path().join("policies"));
+    let abac = json!({"type": "ABAC", "name": "abac"});
+    write(&path, json!([abac]));
+    let error = AuthorizationConfig::open(&path, None).await.unwrap_err().to_string();
+    assert_eq!(error, "authorizer type ABAC needs a policy file");
+
+    let spec = json!({
+        "group": "devs", "readonly": true, "namespace": "default", "resource": "pods", "apiGroup": "",
+    });
+    let version = "abac.authorization.kubernetes.io/v1beta1";
+    let policy = json!({"apiVersion": version, "kind": "Policy", "spec": spec});
+    std::fs::write(&policies, format!("# developers\n{policy}\n")).unwrap();
+    let policies = Arc::new(Abac::load(&policies).unwrap());
+    let chain = AuthorizationConfig::open(&path, Some(policies)).await.unwrap();
+    let plane = ControlPlane::builder().authorization_config(chain).build();
+    let server = plane.server().clone();
+    with_person_of(plane, async |_| {
+        assert_eq!(status(&server, PODS).await.0, 200);
+        let (code, message) = status(&server, SECRETS).await;
+        assert_eq!(code, 403);
+        assert!(message.ends_with(": No policy matched."), "{message}");
+    })
+    .await;
 }

@@ -83,7 +83,7 @@ pub(super) const FLAGS: &[(&str, Takes, Use)] = &[
     ("authentication-token-webhook-version", Value, Ignored("only version v1 is spoken")),
     ("authorization-config", Value, Same),
     ("authorization-mode", Value, Own),
-    ("authorization-policy-file", Value, Ignored("there is no mode ABAC")),
+    ("authorization-policy-file", Value, Same),
     ("authorization-webhook-cache-authorized-ttl", Value, Same),
     ("authorization-webhook-cache-unauthorized-ttl", Value, Same),
     ("authorization-webhook-config-file", Value, Same),
