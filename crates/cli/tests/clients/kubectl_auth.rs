@@ -70,7 +70,8 @@ fn a_user_may_do_what_policies_of_a_file_allow() {
     let kubectl = server.kubectl();
     kubectl.ok("config set-credentials jane --token=jane-s-token");
     kubectl.ok("config set-context jane --cluster=setpoint --user=jane");
-    assert!(kubectl.ok("--context=jane get pods -A").contains("No resources found"));
+    let pods = kubectl.both_outputs("--context=jane get pods -A");
+    assert!(pods.contains("No resources found"), "{pods}");
     assert!(kubectl.ok("--context=jane get --raw /metrics").contains("apiserver_request_total"));
     let refused = kubectl.fails("--context=jane get secrets");
     assert!(refused.contains("No policy matched."), "{refused}");
