@@ -117,13 +117,14 @@ impl Regex {
         self.search(scratch, &Input::new(text)).map(|found| &text[found.range()])
     }
 
-    /// The first `limit` matches; `None` if it takes too long to find them.
+    /// The first `limit` matches, and how many bytes were looked at, as if each match looked at the
+    /// whole rest of the text. `None` if it takes too long to find them.
     pub fn find_all<'t>(
         &self,
         scratch: &mut Scratch,
         text: &'t str,
         limit: usize,
-    ) -> Option<Vec<&'t str>> {
+    ) -> Option<(Vec<&'t str>, usize)> {
         let mut found = Vec::new();
         let mut looked_at = 0usize;
         let mut last_end = None;
@@ -142,7 +143,7 @@ impl Regex {
             }
             last_end = Some(one.end());
         }
-        Some(found)
+        Some((found, looked_at))
     }
 
     fn search(&self, scratch: &mut Scratch, input: &Input<'_>) -> Option<Match> {
