@@ -6,6 +6,7 @@
 //! variables: `c ? x : y` costs what `c` costs.
 
 mod compile;
+mod parts;
 mod program;
 mod run;
 
@@ -39,8 +40,8 @@ const INTERRUPT_ROUNDS: u32 = 100;
 /// second.
 const FUEL: u64 = 4_000_000;
 
-/// The same for all evaluations of one context together: as many as [`OBJECT_COST_MAX`] is times
-/// [`EXPRESSION_COST_MAX`].
+/// The same for all evaluations of one context together: ten times as many, as [`OBJECT_COST_MAX`]
+/// is ten times [`EXPRESSION_COST_MAX`].
 const CONTEXT_FUEL: u64 = 10 * FUEL;
 
 /// How many bytes of a program are made in one step when a pattern is compiled.

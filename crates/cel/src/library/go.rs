@@ -81,8 +81,8 @@ fn special(value: f64) -> Option<&'static str> {
     }
 }
 
-/// The most bytes of a text that an error shows: errors may be made, and absorbed, in every round of
-/// a loop.
+/// The most bytes of a text that an error shows: errors may be made, and absorbed, in every round
+/// of a loop.
 const SHOWN_BYTES_MAX: usize = 1 << 10;
 
 /// A value as errors show it: of a long one, the beginning.
