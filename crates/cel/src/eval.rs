@@ -127,13 +127,27 @@ impl ReadyPattern {
     }
 
     /// Whether the pattern matches anywhere in the text.
-    pub(crate) fn is_match(&mut self, text: &str) -> bool {
-        self.program.is_match(&mut self.scratch, text)
+    ///
+    /// # Errors
+    ///
+    /// [`Error::CostLimit`]: it would take too long.
+    pub(crate) fn is_match(&mut self, text: &str) -> Result<bool, Error> {
+        self.check(text)?;
+        Ok(self.program.is_match(&mut self.scratch, text))
     }
 
     /// The first match.
-    pub(crate) fn find<'t>(&mut self, text: &'t str) -> Option<&'t str> {
-        self.program.find(&mut self.scratch, text)
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::is_match`].
+    pub(crate) fn find<'t>(&mut self, text: &'t str) -> Result<Option<&'t str>, Error> {
+        self.check(text)?;
+        Ok(self.program.find(&mut self.scratch, text))
+    }
+
+    fn check(&self, text: &str) -> Result<(), Error> {
+        if self.program.is_costly(text) { Err(Error::CostLimit) } else { Ok(()) }
     }
 
     /// The first `limit` matches, and how many bytes were looked at; `None` if it takes too long to
@@ -255,6 +269,7 @@ impl<'c> Context<'c> {
         limit: usize,
     ) -> Result<Vec<&'t str>, Error> {
         let ready = self.pattern(pattern)?;
+        ready.check(text)?;
         let (found, looked_at) = ready.find_all(text, limit).ok_or(Error::CostLimit)?;
         self.fuel.take((looked_at / SEARCHED_BYTES_PER_STEP) as u64)?;
         Ok(found)

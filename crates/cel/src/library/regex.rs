@@ -32,8 +32,8 @@ fn find<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Result<Value<'v>, 
     };
     let regex = context.pattern(pattern).map_err(illegal)?;
     Ok(match text {
-        Str::Borrowed(text) => regex.find(text).unwrap_or_default().into(),
-        Str::Shared(text) => regex.find(text).unwrap_or_default().to_owned().into(),
+        Str::Borrowed(text) => regex.find(text)?.unwrap_or_default().into(),
+        Str::Shared(text) => regex.find(text)?.unwrap_or_default().to_owned().into(),
     })
 }
 

@@ -16,9 +16,15 @@ impl Authorizer for Nobody {
     }
 }
 
+/// Bits in no order.
+fn bit(n: u64) -> char {
+    let mixed = n.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31);
+    if (mixed.wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 63) == 1 { '1' } else { '0' }
+}
+
 /// The result of an expression about a long text, a long list and a large map.
 fn run(expression: &str) -> Result<Value<'static>, Error> {
-    let names = ["text", "other", "list", "map", "patterns", "objects"];
+    let names = ["text", "other", "list", "map", "patterns", "objects", "bits"];
     let env = names.into_iter().fold(Env::kubernetes(), |env, name| env.variable(name, Type::Dyn));
     let env = env.variable("authorizer", Type::AUTHORIZER);
     let ast = parse(expression, &Macros::KUBERNETES).unwrap_or_else(|error| panic!("{error}"));
@@ -30,6 +36,8 @@ fn run(expression: &str) -> Result<Value<'static>, Error> {
         "map": (0..50_000).map(|n| (n.to_string(), json!(n))).collect::<serde_json::Map<_, _>>(),
         "patterns": (0..2000).map(|n| format!(r"\pL{{20}}b{n}")).collect::<Vec<_>>(),
         "objects": [{"a": text}, {"a": text}],
+        // After so many of them, an automaton cannot have a state for each way.
+        "bits": (0..1u64 << 20).map(bit).collect::<String>(),
     });
     let variables: &'static serde_json::Value = Box::leak(Box::new(variables));
     let mut known: std::collections::HashMap<String, Value<'static>> =
@@ -62,7 +70,8 @@ fn work_on_long_values_ends_where_costs_do_not() {
         "list.map(x, {text: x}).size() > 0",
         "[url('/' + text)].all(u, list.map(x, u.getEscapedPath()).size() > 0)",
         "list.map(x, authorizer.group(text)).size() > 0",
-        // Programs of patterns.
+        // Programs of patterns, and states of them.
+        "bits.matches('^(?:0|1)*1(?:0|1){500}$')",
         "patterns.all(p, !'b'.matches(p))",
     ] {
         assert_eq!(run(expression).err(), Some(Error::CostLimit), "{expression}");

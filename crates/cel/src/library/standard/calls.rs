@@ -308,7 +308,7 @@ pub(super) fn ends_with<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'
 
 pub(super) fn matches<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
     let (text, pattern) = texts(args)?;
-    Ok(Value::Bool(context.pattern(pattern)?.is_match(text)))
+    Ok(Value::Bool(context.pattern(pattern)?.is_match(text)?))
 }
 
 /// A part of a point in time, in UTC or in a zone; a length of time in a unit.
