@@ -4,6 +4,7 @@
 //! overload: where the types of operands are known only at run time and several overloads fit, such
 //! a call costs one.
 
+use crate::eval::EXPRESSION_COST_MAX;
 use crate::library::{Cost, Overload};
 use crate::value::Value;
 
@@ -18,6 +19,9 @@ pub const STRUCT: u64 = 40;
 const TRAVERSAL: f64 = 0.1;
 /// A pattern, for each of its characters.
 const PATTERN: f64 = 0.25;
+/// The most parts of a tree that are visited: a list of more empty texts, which cost nothing, does
+/// not fit into a request.
+const VISITED_MAX: u64 = 2_000_000;
 /// An authorization check: two fit into an expression.
 const CHECK: u64 = 350_000;
 
@@ -51,7 +55,7 @@ pub(crate) fn equality(operands: &[Value<'_>; 2], negated: bool) -> u64 {
     if !negated && matches!(operands[0], Value::Opaque(_)) {
         return 1;
     }
-    scan(operands[0].size().min(operands[1].size()), 1.0)
+    scan(operands[0].smaller_size(&operands[1]), 1.0)
 }
 
 /// The cost of a call whose operands have been counted.
@@ -66,7 +70,10 @@ pub(crate) fn call(
     match overload.cost {
         Cost::One | Cost::AddList | Cost::IndexList | Cost::IndexMap => 1,
         Cost::Logical | Cost::Conditional => 0,
-        Cost::Compare => per_overload(scan(size(0).min(size(1)), 1.0)),
+        Cost::Compare => match args {
+            [a, b] => per_overload(scan(a.smaller_size(b), 1.0)),
+            _ => per_overload(scan(1, 1.0)),
+        },
         Cost::Concat => per_overload(scan(size(0).saturating_add(size(1)), 1.0)),
         Cost::InList => per_overload(size(1)),
         // The receiver's size counts, and the argument's does not.
@@ -79,7 +86,7 @@ pub(crate) fn call(
         Cost::Replace | Cost::Split | Cost::ParseTwice => scan(size(0), 2.0),
         Cost::Join => scan(result.size(), 2.0),
         Cost::Find => search(size(0), size(1)),
-        Cost::Aggregate => args.first().map_or(0, |value| traversal(value, 0)),
+        Cost::Aggregate => args.first().map_or(0, |value| traversal(value, 0, &mut 0)),
         Cost::Sets => per_overload(size(0).saturating_mul(size(1)).saturating_add(1)),
         Cost::SetsEquivalent => {
             per_overload(size(0).saturating_mul(size(1)).saturating_mul(2).saturating_add(1))
@@ -116,51 +123,49 @@ pub(crate) fn call(
 }
 
 /// Going through a tree: a tenth for each byte of text, rounded down for each text, one for
-/// everything else. Trees that share their parts are cut off.
-fn traversal(value: &Value<'_>, depth: usize) -> u64 {
+/// everything else. Trees that share their parts are cut off. `visited`: the parts so far, which
+/// may cost nothing.
+fn traversal(value: &Value<'_>, depth: usize, visited: &mut u64) -> u64 {
     const DEPTH_MAX: usize = 32;
-    if depth > DEPTH_MAX {
+    *visited += 1;
+    if depth > DEPTH_MAX || *visited > VISITED_MAX {
         return u64::from(u32::MAX);
     }
+    let mut cost = 0u64;
     match value {
-        Value::String(text) => (text.len() as f64 * TRAVERSAL) as u64,
-        Value::Bytes(bytes) => (bytes.len() as f64 * TRAVERSAL) as u64,
+        Value::String(text) => cost = (text.len() as f64 * TRAVERSAL) as u64,
+        Value::Bytes(bytes) => cost = (bytes.len() as f64 * TRAVERSAL) as u64,
         Value::List(list) => {
-            let mut cost = 0u64;
             for item in list.iter().flatten() {
-                cost = cost.saturating_add(traversal(&item, depth + 1));
-                if cost > crate::eval::EXPRESSION_COST_MAX {
+                cost = cost.saturating_add(traversal(&item, depth + 1, visited));
+                if cost > EXPRESSION_COST_MAX {
                     break;
                 }
             }
-            cost
         }
         Value::Map(map) => {
-            let mut cost = 0u64;
             for key in map.keys() {
-                cost = cost.saturating_add(traversal(&key, depth + 1));
+                cost = cost.saturating_add(traversal(&key, depth + 1, visited));
                 if let Some(Ok(value)) = map.get(&key) {
-                    cost = cost.saturating_add(traversal(&value, depth + 1));
+                    cost = cost.saturating_add(traversal(&value, depth + 1, visited));
                 }
-                if cost > crate::eval::EXPRESSION_COST_MAX {
+                if cost > EXPRESSION_COST_MAX {
                     break;
                 }
             }
-            cost
         }
         Value::Object(object) => {
-            let mut cost = 0u64;
             for key in object.keys() {
                 cost = cost.saturating_add((key.len() as f64 * TRAVERSAL) as u64);
                 if let Some(Ok(value)) = object.get(&key) {
-                    cost = cost.saturating_add(traversal(&value, depth + 1));
+                    cost = cost.saturating_add(traversal(&value, depth + 1, visited));
                 }
-                if cost > crate::eval::EXPRESSION_COST_MAX {
+                if cost > EXPRESSION_COST_MAX {
                     break;
                 }
             }
-            cost
         }
-        _ => 1,
+        _ => cost = 1,
     }
+    cost
 }

@@ -4,7 +4,7 @@
 //! written, and run when devices are allocated.
 
 use crate::check::{Checked, Env, check};
-use crate::eval::{Context, Program};
+use crate::eval::{Context, EXPRESSION_COST_MAX, Error, Program};
 use crate::library;
 use crate::macros::Macros;
 use crate::parse::parse;
@@ -46,6 +46,18 @@ pub enum SelectorError {
     Internal(String),
 }
 
+/// Why it is not known whether an expression selects a device.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SelectionError {
+    /// The caller's budget does not suffice. More may.
+    #[error("the budget does not suffice")]
+    OutOfBudget,
+    /// The evaluation failed. Displays as Kubernetes' text.
+    #[error("{0}")]
+    Failed(String),
+}
+
 impl Selector {
     /// Compiles an expression. Also returns its tree, for an estimate of its cost.
     ///
@@ -69,20 +81,30 @@ impl Selector {
         }
     }
 
-    /// Whether it selects a device, and what the evaluation has cost.
-    pub fn selects(&self, device: &Device) -> (Result<bool, String>, u64) {
-        let mut context = Context::default();
+    /// Whether it selects a device. An evaluation costs at most [`EXPRESSION_COST_MAX`], and what
+    /// it costs is taken from `budget`.
+    ///
+    /// # Errors
+    ///
+    /// See [`SelectionError`]. If the budget does not suffice, nothing is left of it.
+    pub fn selects(&self, device: &Device, budget: &mut u64) -> Result<bool, SelectionError> {
+        let limit = EXPRESSION_COST_MAX.min(*budget);
+        let mut context = Context::new(limit);
         let value = self.0.evaluate(&mut context, &[(DEVICE, device.0.clone())]);
-        let selects = match value {
+        *budget = budget.saturating_sub(context.cost());
+        match value {
             Ok(Value::Bool(selects)) => Ok(selects),
-            Ok(other) => Err(format!(
+            Ok(other) => Err(SelectionError::Failed(format!(
                 "CEL result of type {} could not be converted to bool: unsupported native conversion from {} to 'bool'",
                 other.type_name(),
                 other.type_name(),
-            )),
-            Err(error) => Err(error.to_string()),
-        };
-        (selects, context.cost())
+            ))),
+            Err(Error::CostLimit) if limit < EXPRESSION_COST_MAX => {
+                *budget = 0;
+                Err(SelectionError::OutOfBudget)
+            }
+            Err(error) => Err(SelectionError::Failed(error.to_string())),
+        }
     }
 }
 
@@ -184,7 +206,19 @@ mod tests {
 
     fn selects(expression: &str) -> Result<bool, String> {
         let (selector, _) = Selector::new(expression).map_err(|error| error.to_string())?;
-        selector.selects(&device()).0
+        selector.selects(&device(), &mut u64::MAX.clone()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_evaluation_takes_its_cost_from_the_budget() {
+        let domains = "device.attributes.all(a, device.attributes.all(b, a != b || a == b))";
+        let (selector, _) = Selector::new(domains).unwrap();
+        let mut budget = 10;
+        let spent = selector.selects(&device(), &mut budget);
+        assert_eq!((spent, budget), (Err(SelectionError::OutOfBudget), 0));
+        budget = 1000;
+        assert_eq!(selector.selects(&device(), &mut budget), Ok(true));
+        assert!((1..990).contains(&budget), "{budget}");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! variables: `c ? x : y` costs what `c` costs.
 
 mod compile;
+mod parts;
 mod program;
 mod run;
 
@@ -14,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::ast::Literal;
-use crate::pattern::{Pattern, Regex, Scratch};
+use crate::pattern::{Pattern, PatternError, Regex, Scratch};
 use crate::types::Type;
 use crate::value::{Fuel, Value};
 
@@ -35,8 +36,19 @@ pub const OBJECT_COST_MAX: u64 = 10_000_000;
 /// 100, as Kubernetes.
 const INTERRUPT_ROUNDS: u32 = 100;
 
-/// Steps beyond the counted cost that one evaluation may take: see [`Fuel`].
+/// Steps beyond the counted cost that one evaluation may take: see [`Fuel`]. About a fifth of a
+/// second.
 const FUEL: u64 = 4_000_000;
+
+/// The same for all evaluations of one context together: ten times as many, as [`OBJECT_COST_MAX`]
+/// is ten times [`EXPRESSION_COST_MAX`].
+const CONTEXT_FUEL: u64 = 10 * FUEL;
+
+/// How many bytes of a program are made in one step when a pattern is compiled.
+const PROGRAM_BYTES_PER_STEP: usize = 8;
+
+/// How many bytes a search for all matches goes through in one step.
+const SEARCHED_BYTES_PER_STEP: usize = 256;
 
 /// The most bytes of new values one evaluation makes, freed ones counted too.
 const ALLOCATED_BYTES_MAX: u64 = 64 << 20;
@@ -95,6 +107,8 @@ pub struct Context<'c> {
     interrupted: Option<&'c dyn Fn() -> bool>,
     /// Steps for going through values.
     pub fuel: Fuel,
+    /// What is left for evaluations that follow this one.
+    reserve: u64,
     /// The constant patterns of the program that runs.
     constants: Arc<[Pattern]>,
     ready: HashMap<Arc<str>, ReadyPattern>,
@@ -113,17 +127,32 @@ impl ReadyPattern {
     }
 
     /// Whether the pattern matches anywhere in the text.
-    pub(crate) fn is_match(&mut self, text: &str) -> bool {
-        self.program.is_match(&mut self.scratch, text)
+    ///
+    /// # Errors
+    ///
+    /// [`Error::CostLimit`]: it would take too long.
+    pub(crate) fn is_match(&mut self, text: &str) -> Result<bool, Error> {
+        self.check(text)?;
+        Ok(self.program.is_match(&mut self.scratch, text))
     }
 
     /// The first match.
-    pub(crate) fn find<'t>(&mut self, text: &'t str) -> Option<&'t str> {
-        self.program.find(&mut self.scratch, text)
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::is_match`].
+    pub(crate) fn find<'t>(&mut self, text: &'t str) -> Result<Option<&'t str>, Error> {
+        self.check(text)?;
+        Ok(self.program.find(&mut self.scratch, text))
     }
 
-    /// The first `limit` matches; `None` if it takes too long to find them.
-    pub(crate) fn find_all<'t>(&mut self, text: &'t str, limit: usize) -> Option<Vec<&'t str>> {
+    fn check(&self, text: &str) -> Result<(), Error> {
+        if self.program.is_costly(text) { Err(Error::CostLimit) } else { Ok(()) }
+    }
+
+    /// The first `limit` matches, and how many bytes were looked at; `None` if it takes too long to
+    /// find them.
+    fn find_all<'t>(&mut self, text: &'t str, limit: usize) -> Option<(Vec<&'t str>, usize)> {
         self.program.find_all(&mut self.scratch, text, limit)
     }
 }
@@ -144,6 +173,7 @@ impl<'c> Context<'c> {
             allocated: 0,
             interrupted: None,
             fuel: Fuel::new(FUEL),
+            reserve: CONTEXT_FUEL - FUEL,
             constants: Arc::default(),
             ready: HashMap::new(),
         }
@@ -156,10 +186,19 @@ impl<'c> Context<'c> {
         self
     }
 
-    /// Starts another evaluation with the same limit. Patterns stay ready.
+    /// Starts another evaluation with the same limit. Patterns stay ready. All evaluations have ten
+    /// times the steps of one.
     pub fn restart(&mut self) {
         let ready = std::mem::take(&mut self.ready);
-        *self = Self { interrupted: self.interrupted, ready, ..Self::new(self.limit) };
+        let left = self.reserve + self.fuel.left();
+        let fuel = left.min(FUEL);
+        *self = Self {
+            interrupted: self.interrupted,
+            ready,
+            fuel: Fuel::new(fuel),
+            reserve: left - fuel,
+            ..Self::new(self.limit)
+        };
     }
 
     /// The cost of the evaluation so far.
@@ -198,7 +237,16 @@ impl<'c> Context<'c> {
             let constant = self.constants.iter().find(|constant| constant.source() == text);
             let program = match constant {
                 Some(constant) => constant.program().map(|(program, _)| program),
-                None => Regex::new(text, PATTERN_BYTES_MAX).map(Arc::new),
+                None => {
+                    let compiled = Regex::new(text, PATTERN_BYTES_MAX);
+                    let bytes = match &compiled {
+                        Ok(program) => program.bytes(),
+                        Err(PatternError::TooLarge) => PATTERN_BYTES_MAX,
+                        Err(_) => 0,
+                    };
+                    self.fuel.take((bytes / PROGRAM_BYTES_PER_STEP) as u64)?;
+                    compiled.map(Arc::new)
+                }
             };
             let program = program.map_err(|error| Error::message(error.to_string()))?;
             if self.ready.len() >= PATTERNS_MAX {
@@ -207,6 +255,31 @@ impl<'c> Context<'c> {
             self.ready.insert(text.into(), ReadyPattern::new(program));
         }
         self.ready.get_mut(text).ok_or_else(|| Error::message("the pattern is not there"))
+    }
+
+    /// The first `limit` matches of a pattern.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::pattern`], and [`Error::CostLimit`] if it takes too long to find them.
+    pub(crate) fn find_all<'t>(
+        &mut self,
+        pattern: &str,
+        text: &'t str,
+        limit: usize,
+    ) -> Result<Vec<&'t str>, Error> {
+        let ready = self.pattern(pattern)?;
+        ready.check(text)?;
+        let (found, looked_at) = ready.find_all(text, limit).ok_or(Error::CostLimit)?;
+        self.fuel.take((looked_at / SEARCHED_BYTES_PER_STEP) as u64)?;
+        Ok(found)
+    }
+
+    /// Charges the copy of a key's text, before a map stores it.
+    fn store_key(&mut self, key: &Value<'_>) -> Result<(), Error> {
+        let bytes = key.text_bytes();
+        self.fuel.read(bytes)?;
+        self.allocate(bytes)
     }
 
     fn round(&mut self) -> Result<(), Error> {

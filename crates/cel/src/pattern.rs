@@ -23,8 +23,9 @@ mod stored;
 pub use go::{SyntaxError, translate};
 pub use stored::{Budget, DEFINITION_BYTES_MAX, PROCESS_BYTES_MAX, Pattern};
 
+use regex_automata::hybrid::dfa::DFA;
 use regex_automata::meta::{BuildError, Cache, Config, Regex as Engine};
-use regex_automata::nfa::thompson::WhichCaptures;
+use regex_automata::nfa::thompson::{self, WhichCaptures};
 use regex_automata::util::iter::Searcher;
 use regex_automata::{Input, Match};
 
@@ -35,10 +36,18 @@ pub const SCRATCH_BYTES: usize = 256 << 10;
 /// the whole rest of the text. It takes about a second.
 const SEARCH_BYTES_MAX: usize = 1 << 30;
 
+/// How many steps a search may take that goes through a program state by state: about half a
+/// second.
+const SIMULATED_STEPS_MAX: u64 = 1 << 28;
+/// About how many bytes of a program are one state.
+const STATE_BYTES: u64 = 64;
+
 /// A compiled pattern.
 #[derive(Debug)]
 pub struct Regex {
     engine: Engine,
+    /// The pattern in the engine's syntax.
+    translated: Box<str>,
     bytes: usize,
 }
 
@@ -93,8 +102,32 @@ impl Regex {
             .onepass(false)
             .dfa(false);
         let engine = Engine::builder().configure(config).build(&translated)?;
-        let bytes = engine.memory_usage() + pattern.len() + size_of::<Self>();
-        Ok(Self { engine, bytes })
+        let bytes = engine.memory_usage() + pattern.len() + translated.len() + size_of::<Self>();
+        Ok(Self { engine, translated: translated.into(), bytes })
+    }
+
+    /// Whether a search of a text may take longer than about half a second: the text is long, and
+    /// the pattern has too many states at a time for an automaton (`(a|b)*a(a|b){500}`). Then the
+    /// engine goes through all of them for each byte. Finds out by trying the automaton, unless
+    /// text or program are short.
+    pub fn is_costly(&self, text: &str) -> bool {
+        let n_states = self.bytes as u64 / STATE_BYTES;
+        if (text.len() as u64).saturating_mul(n_states) <= SIMULATED_STEPS_MAX {
+            return false;
+        }
+        // As the engine's own automaton.
+        let config = DFA::config()
+            .cache_capacity(SCRATCH_BYTES)
+            .skip_cache_capacity_check(true)
+            .minimum_cache_clear_count(Some(3))
+            .minimum_bytes_per_state(Some(10));
+        let thompson = thompson::Config::new()
+            .nfa_size_limit(Some(self.bytes))
+            .which_captures(WhichCaptures::None);
+        let automaton = DFA::builder().configure(config).thompson(thompson).build(&self.translated);
+        let Ok(automaton) = automaton else { return true };
+        let mut cache = automaton.create_cache();
+        automaton.try_search_fwd(&mut cache, &Input::new(text)).is_err()
     }
 
     /// The bytes of the program.
@@ -117,13 +150,14 @@ impl Regex {
         self.search(scratch, &Input::new(text)).map(|found| &text[found.range()])
     }
 
-    /// The first `limit` matches; `None` if it takes too long to find them.
+    /// The first `limit` matches, and how many bytes were looked at, as if each match looked at the
+    /// whole rest of the text. `None` if it takes too long to find them.
     pub fn find_all<'t>(
         &self,
         scratch: &mut Scratch,
         text: &'t str,
         limit: usize,
-    ) -> Option<Vec<&'t str>> {
+    ) -> Option<(Vec<&'t str>, usize)> {
         let mut found = Vec::new();
         let mut looked_at = 0usize;
         let mut last_end = None;
@@ -142,7 +176,7 @@ impl Regex {
             }
             last_end = Some(one.end());
         }
-        Some(found)
+        Some((found, looked_at))
     }
 
     fn search(&self, scratch: &mut Scratch, input: &Input<'_>) -> Option<Match> {

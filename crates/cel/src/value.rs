@@ -64,10 +64,14 @@ pub enum Value<'v> {
 
 /// Steps that an evaluation may still spend on going through values.
 ///
-/// Costs are counted when a function returns, by the sizes of its operands alone. This bounds what
-/// happens until then: comparing lists of lists, looking for each element of a list in another.
+/// Costs are Kubernetes': they are counted when a function returns, and many calls cost one however
+/// long their operands are. This bounds what happens in fact: comparing lists of lists, looking for
+/// each element of a list in another, and every text that is read, hashed or copied.
 #[derive(Clone, Debug)]
 pub struct Fuel(u64);
+
+/// How many bytes of a text are read in one step.
+const BYTES_PER_STEP: usize = 32;
 
 impl Fuel {
     /// So many steps.
@@ -84,6 +88,20 @@ impl Fuel {
         self.0 = self.0.checked_sub(steps).ok_or(Error::CostLimit)?;
         Ok(())
     }
+
+    /// Spends the steps for reading so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Fuel::take`].
+    pub fn read(&mut self, bytes: usize) -> Result<(), Error> {
+        self.take((bytes / BYTES_PER_STEP) as u64)
+    }
+
+    /// How many steps are left.
+    pub(crate) fn left(&self) -> u64 {
+        self.0
+    }
 }
 
 /// A value whose type is a library's: it is only passed around and compared outside of it.
@@ -97,6 +115,10 @@ pub trait Opaque: fmt::Debug + Send + Sync + 'static {
     /// The size that costs are counted by; 1 unless the value has a size of its own.
     fn size(&self) -> u64 {
         1
+    }
+    /// How many bytes of text it has, each of which a function may go through.
+    fn text_bytes(&self) -> usize {
+        0
     }
     /// Whether it is the type's zero value, which `optional.ofNonZeroValue` leaves out.
     fn is_zero(&self) -> bool {
@@ -190,9 +212,10 @@ impl<'v> Value<'v> {
         json::dynamic(tree)
     }
 
-    /// The value as JSON, if it has such a form. Integers of 64 bits stay numbers.
+    /// The value as JSON, if it has such a form. Integers of 64 bits stay numbers. A value that
+    /// takes more than 64 MiB has none: values share their parts, and JSON does not.
     pub fn to_json(&self) -> Option<Json> {
-        json::to_json(self)
+        json::to_json(self, &mut json::Room::default())
     }
 
     /// A value of a library.
@@ -255,6 +278,36 @@ impl<'v> Value<'v> {
         }
     }
 
+    /// How many bytes of text a function may go through, or copy, without looking into parts.
+    pub(crate) fn text_bytes(&self) -> usize {
+        match self {
+            Value::String(text) => text.len(),
+            Value::Bytes(bytes) => bytes.len(),
+            Value::Opaque(value) => value.text_bytes(),
+            _ => 0,
+        }
+    }
+
+    /// The smaller of two sizes. A text that is surely longer than the other one is not counted.
+    pub(crate) fn smaller_size(&self, other: &Self) -> u64 {
+        /// The most bytes of a character.
+        const CHARACTER_BYTES: usize = 4;
+        match (self, other) {
+            (Value::String(a), Value::String(b)) => {
+                let (short, long) = if a.len() < b.len() { (a, b) } else { (b, a) };
+                let size = short.chars().count();
+                let is_longer = long.len() / CHARACTER_BYTES >= size;
+                if is_longer { size as u64 } else { size.min(long.chars().count()) as u64 }
+            }
+            (Value::String(text), other) | (other, Value::String(text)) => {
+                let size = other.size();
+                let is_longer = (text.len() / CHARACTER_BYTES) as u64 >= size;
+                if is_longer { size } else { size.min(text.chars().count() as u64) }
+            }
+            _ => self.size().min(other.size()),
+        }
+    }
+
     /// Whether it is its type's zero value: `0`, `""`, `[]`, `null`.
     pub fn is_zero(&self) -> bool {
         match self {
@@ -290,8 +343,15 @@ impl<'v> Value<'v> {
                 Value::Int(_) | Value::Uint(_) | Value::Double(_),
                 Value::Int(_) | Value::Uint(_) | Value::Double(_),
             ) => self.compare_numbers(other) == Some(Ordering::Equal),
-            (Value::String(a), Value::String(b)) => **a == **b,
-            (Value::Bytes(a), Value::Bytes(b)) => a == b,
+            (Value::String(a), Value::String(b)) => {
+                // Those of another length are not compared.
+                fuel.read(if a.len() == b.len() { a.len() } else { 0 })?;
+                **a == **b
+            }
+            (Value::Bytes(a), Value::Bytes(b)) => {
+                fuel.read(if a.len() == b.len() { a.len() } else { 0 })?;
+                a == b
+            }
             (Value::Duration(a), Value::Duration(b)) => a == b,
             (Value::Timestamp(a), Value::Timestamp(b)) => a == b,
             (Value::List(a), Value::List(b)) => a.equals(b, fuel)?,
@@ -301,6 +361,7 @@ impl<'v> Value<'v> {
                 if a.len() != b.len() {
                     return Ok(false);
                 }
+                fuel.take(a.n_declared() as u64)?;
                 for key in a.keys() {
                     if !equal_options(a.get(&key), b.get_str(&key), fuel)? {
                         return Ok(false);
@@ -314,7 +375,10 @@ impl<'v> Value<'v> {
                 (Some(a), Some(b)) => a.equals(b, fuel)?,
                 _ => false,
             },
-            (Value::Opaque(a), Value::Opaque(b)) => a.equals(&**b),
+            (Value::Opaque(a), Value::Opaque(b)) => {
+                fuel.read(a.text_bytes().min(b.text_bytes()))?;
+                a.equals(&**b)
+            }
             _ => false,
         })
     }

@@ -2,17 +2,13 @@
 
 use bytes::Bytes;
 use http::{Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
+use http_body_util::Empty;
 use rustls::{ClientConfig, RootCertStore};
 use setpoint_object::time::Clock;
 use setpoint_serve::tls::TlsClock;
-use setpoint_webhook_client::Roots;
+use setpoint_webhook_client::{Address, Answer, Lane, Roots, Transport, TransportError};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 
 /// Timeout of reading one document, redirects included: 30 s, as kube-apiserver's.
 pub const FETCH_MAX: Duration = Duration::from_secs(30);
@@ -39,12 +35,15 @@ pub enum FetchError {
     /// Not a URL with `https` and a host.
     #[error("unsupported URL {0:?}")]
     Url(String),
-    /// The server cannot be reached.
-    #[error("connect to {0}: {1}")]
-    Connect(String, #[source] std::io::Error),
-    /// The connection broke.
-    #[error("read {0}: {1}")]
-    Broken(String, String),
+    /// The server cannot be reached, or the connection broke.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// The document has more bytes than this.
+    #[error("the document is larger than {0} bytes")]
+    TooLong(usize),
+    /// The target of a redirect is not text.
+    #[error("a redirect of {0} has no readable target")]
+    Location(String),
     /// The server answers with an error.
     #[error("{0}: {1}")]
     Status(StatusCode, String),
@@ -74,7 +73,7 @@ fn system_roots() -> Result<RootCertStore, FetchError> {
 
 /// Reads documents of servers that certain authorities have signed for.
 #[derive(Debug, Clone)]
-pub(crate) struct Fetcher(Arc<ClientConfig>);
+pub(crate) struct Fetcher(Arc<Transport<Empty<Bytes>>>);
 
 impl Fetcher {
     /// `authority`: PEM; `None`: those of the system. As in Go, a server's certificate may itself
@@ -99,17 +98,15 @@ impl Fetcher {
                 builder.dangerous().with_custom_certificate_verifier(verifier)
             }
         };
-        let mut config = builder.with_no_client_auth();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self(Arc::new(config)))
+        Ok(Self(Arc::new(Transport::with_tls(builder.with_no_client_auth(), None))))
     }
 
-    /// Reads a document of at most so many bytes. Follows redirects. Dropping the future closes the
-    /// connection.
+    /// Reads a document of at most so many bytes. Follows redirects. Dropping the future ends the
+    /// request.
     ///
     /// # Errors
     ///
-    /// The server cannot be reached or verified, or answers with an error, or too late.
+    /// The server cannot be reached or verified, or answers with an error, too long or too late.
     pub(crate) async fn get(&self, url: &str, bytes_max: usize) -> Result<Bytes, FetchError> {
         match tokio::time::timeout(FETCH_MAX, self.follow(url, bytes_max)).await {
             Ok(read) => read,
@@ -121,70 +118,48 @@ impl Fetcher {
         let mut target = url.to_owned();
         for _ in 0..=REDIRECTS_MAX {
             match self.read(&target, bytes_max).await? {
-                Answer::Document(document) => return Ok(document),
-                Answer::Elsewhere(next) => target = next,
+                Found::Document(document) => return Ok(document),
+                Found::Elsewhere(next) => target = next,
             }
         }
         Err(FetchError::Redirects)
     }
 
-    async fn read(&self, url: &str, bytes_max: usize) -> Result<Answer, FetchError> {
+    async fn read(&self, url: &str, bytes_max: usize) -> Result<Found, FetchError> {
         let unusable = || FetchError::Url(url.to_owned());
         let uri: Uri = url.parse().map_err(|_| unusable())?;
         let host = uri.host().ok_or_else(unusable)?;
         if uri.scheme_str() != Some("https") {
             return Err(unusable());
         }
-        let bare = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let port = uri.port_u16().unwrap_or(443);
-        let authority = uri.authority().map_or(host, |authority| authority.as_str());
-        let connect = |error| FetchError::Connect(format!("{host}:{port}"), error);
-        let broken =
-            |error: &dyn std::fmt::Display| FetchError::Broken(url.to_owned(), error.to_string());
-        let name = ServerName::try_from(bare.clone()).map_err(|_| unusable())?;
-        let tcp = TcpStream::connect((&*bare, port)).await.map_err(connect)?;
-        let tls = TlsConnector::from(self.0.clone()).connect(name, tcp).await.map_err(connect)?;
-        let handshake = hyper::client::conn::http1::handshake(TokioIo::new(tls)).await;
-        let (mut sender, connection) = handshake.map_err(|error| broken(&error))?;
-        let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        let request = Request::get(path)
-            .header(header::HOST, authority)
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let address = Address { host, port: uri.port_u16().unwrap_or(443) };
+        let request = Request::get(uri.clone())
             .header(header::ACCEPT, "application/json")
             .header(header::USER_AGENT, "setpoint")
             .body(Empty::<Bytes>::new())
             .map_err(|_| unusable())?;
-        let answer = async {
-            let response = sender.send_request(request).await.map_err(|error| broken(&error))?;
-            let (head, body) = response.into_parts();
-            if head.status.is_redirection()
-                && let Some(next) = head.headers.get(header::LOCATION)
-            {
-                let next = next.to_str().map_err(|error| broken(&error))?;
-                return Ok(Answer::Elsewhere(resolve(&uri, next)));
-            }
-            let body = Limited::new(body, bytes_max).collect().await;
-            let body = body.map_err(|error| broken(&error))?.to_bytes();
-            if head.status == StatusCode::OK {
-                return Ok(Answer::Document(body));
-            }
-            let shown = &body[..body.len().min(SHOWN_BYTES_MAX)];
-            Err(FetchError::Status(head.status, String::from_utf8_lossy(shown).into_owned()))
-        };
-        tokio::pin!(answer);
-        tokio::select! {
-            biased;
-            answer = &mut answer => answer,
-            // Cancel safe: the answer is not read further without the connection.
-            ended = connection => match ended {
-                // The rest of the answer has been received already.
-                Ok(()) => answer.await,
-                Err(error) => Err(broken(&error)),
-            },
+        let response = self.0.send(&address, request, Lane::Own).await?;
+        if response.status().is_redirection()
+            && let Some(next) = response.headers().get(header::LOCATION)
+        {
+            let next = next.to_str().map_err(|_| FetchError::Location(url.to_owned()))?;
+            return Ok(Found::Elsewhere(resolve(&uri, next)));
         }
+        let Answer { head, body } = match Answer::read(response, bytes_max).await {
+            Ok(answer) => answer,
+            Err(setpoint_webhook_client::FetchError::Transport(error)) => return Err(error.into()),
+            Err(_) => return Err(FetchError::TooLong(bytes_max)),
+        };
+        if head.status == StatusCode::OK {
+            return Ok(Found::Document(body));
+        }
+        let shown = &body[..body.len().min(SHOWN_BYTES_MAX)];
+        Err(FetchError::Status(head.status, String::from_utf8_lossy(shown).into_owned()))
     }
 }
 
-enum Answer {
+enum Found {
     Document(Bytes),
     Elsewhere(String),
 }
@@ -222,15 +197,19 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn only_https_is_read() {
-        let fetcher = Fetcher(Arc::new(
+    fn fetcher() -> Fetcher {
+        let tls =
             ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
                 .with_safe_default_protocol_versions()
                 .unwrap()
                 .with_root_certificates(RootCertStore::empty())
-                .with_no_client_auth(),
-        ));
+                .with_no_client_auth();
+        Fetcher(Arc::new(Transport::with_tls(tls, None)))
+    }
+
+    #[tokio::test]
+    async fn only_https_is_read() {
+        let fetcher = fetcher();
         for url in ["http://a.b/c", "a", "https://", "ftp://x"] {
             let error = fetcher.get(url, 10).await.unwrap_err();
             assert!(matches!(error, FetchError::Url(_)), "{url}: {error}");

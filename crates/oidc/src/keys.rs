@@ -4,7 +4,7 @@ use crate::config::Issuer;
 use crate::fetch::{FetchError, Fetcher};
 use crate::issuer::text_of;
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde::Deserialize;
 use setpoint_jwt::{JWKS_BYTES_MAX, JwkSet};
 use setpoint_object::field::quote;
 use std::sync::Arc;
@@ -202,7 +202,10 @@ async fn read(
         .get(&target, JWKS_BYTES_MAX)
         .await
         .map_err(|error| format!("oidc: get keys failed {}", text_of(&error)))?;
-    let keys = JwkSet::parse(&document)
+    // Up to a mebibyte of keys, each of which is checked.
+    let parsed = tokio::task::spawn_blocking(move || JwkSet::parse(&document)).await;
+    let keys = parsed
+        .map_err(|error| format!("oidc: failed to decode keys: {error}"))?
         .map_err(|error| format!("oidc: failed to decode keys: {}", text_of(&error)))?;
     if keys.is_empty() {
         return Err(format!("oidc: no usable keys at {target}"));
@@ -223,20 +226,31 @@ async fn discover(issuer: &Issuer, fetcher: &Fetcher) -> Result<String, String> 
         .get(&url, DISCOVERY_BYTES_MAX)
         .await
         .map_err(|error: FetchError| format!("Get {}: {}", quote(&url), text_of(&error)))?;
-    let document: Value = serde_json::from_slice(&document)
-        .map_err(|error| format!("oidc: failed to decode provider discovery object: {error}"))?;
-    let found = document["issuer"].as_str().unwrap_or_default();
+    let failed =
+        |error: String| format!("oidc: failed to decode provider discovery object: {error}");
+    let parse = move || serde_json::from_slice::<Discovery>(&document);
+    let found =
+        tokio::task::spawn_blocking(parse).await.map_err(|error| failed(error.to_string()))?;
+    let Discovery { issuer: found, jwks_uri } = found.map_err(|error| failed(error.to_string()))?;
+    let (found, jwks_uri) = (found.unwrap_or_default(), jwks_uri.unwrap_or_default());
     if found != issuer.url {
         return Err(format!(
             "oidc: issuer did not match the issuer returned by provider, expected {} got {}",
             quote(&issuer.url),
-            quote(found)
+            quote(&found)
         ));
     }
-    match document["jwks_uri"].as_str().filter(|url| !url.is_empty()) {
-        Some(url) => Ok(url.to_owned()),
-        None => Err("provider did not return JWKS URL".to_owned()),
+    match jwks_uri.is_empty() {
+        false => Ok(jwks_uri),
+        true => Err("provider did not return JWKS URL".to_owned()),
     }
+}
+
+/// The members of a discovery document that count.
+#[derive(Deserialize)]
+struct Discovery {
+    issuer: Option<String>,
+    jwks_uri: Option<String>,
 }
 
 #[cfg(test)]

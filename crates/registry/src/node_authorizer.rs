@@ -17,8 +17,7 @@
 //! | Pod | create, delete, status, eviction; reads of those on the node |
 //!
 //! The relations are a [`Graph`], which follows the objects of this process as RBAC's index does.
-//! A decision reads memory only, and takes time in the number of volumes that use one secret at
-//! most.
+//! A decision reads memory only: a few lookups, whatever is related to what.
 mod graph;
 mod references;
 

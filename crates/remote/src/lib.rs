@@ -8,22 +8,42 @@
 //! not reached or asks for it; how often, and with which pauses, says a [`Retry`]. A
 //! [review](Remote::review) is such a document.
 //!
+//! Every attempt is bounded in time, and its answer in bytes ([`ANSWER_BYTES_MAX`]): a server that
+//! answers without an end costs no more than that. Connections are those of webhooks
+//! ([`Transport`]).
+//!
 //! This crate knows no API objects and no listener.
 
-use http::{Method, Request, Uri};
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::uri::{PathAndQuery, Scheme};
+use http::{Method, Request, Response, Uri};
+use hyper::body::Incoming;
+use kube_client::Config;
+use kube_client::client::{Body, ConfigExt as _};
 use kube_client::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
-use kube_client::{Client, Config};
 use serde_json::Value;
+use setpoint_webhook_client::{Address, Answer, FetchError, Lane, Transport};
 use std::fmt;
 use std::future::{Future, pending};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
+use tower::util::{BoxCloneSyncService, ServiceExt as _};
+use tower::{BoxError, Layer as _, service_fn};
 
 /// Timeout of one attempt unless another one is asked for: 10 s, of which connecting takes a part.
 pub const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 /// Timeout of connections: 30 s, the longest timeout of an attempt.
 pub const CONNECTION_MAX: Duration = Duration::from_secs(30);
+
+/// Maximum bytes of an answer: 1 MiB. Reviews have a few hundred; the groups of a user and what a
+/// server has to say about a decision fit many times.
+pub const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// Maximum bytes of an answer that is parsed at once: 32 KiB, far less than a millisecond. Longer
+/// ones are parsed on another thread.
+const PARSED_BYTES_MAX: usize = 32 << 10;
 
 /// How often a document is posted, and the pauses between the attempts.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -94,11 +114,14 @@ pub struct PostError {
     pub may_repeat: bool,
 }
 
+/// Adds what a kubeconfig says about credentials to a request, and sends it.
+type Service = BoxCloneSyncService<Request<Body>, Response<Incoming>, BoxError>;
+
 /// A server that answers at one URL. Cheap to clone.
 #[derive(Clone)]
 pub struct Remote {
-    client: Client,
-    /// Path and query of the URL.
+    service: Service,
+    /// Scheme, path and query of the URL.
     target: Uri,
 }
 
@@ -146,28 +169,48 @@ impl Remote {
     /// # Errors
     ///
     /// No client can be made of it.
-    pub fn at(config: Config, path: &str) -> Result<Self, RemoteError> {
-        let target = path.parse().unwrap_or_else(|_| Uri::from_static("/"));
+    pub fn at(mut config: Config, path: &str) -> Result<Self, RemoteError> {
         let name = PathBuf::from(config.cluster_url.to_string());
-        Ok(Self { target, ..Self::of(config, &name)? })
+        let mut target = config.cluster_url.clone().into_parts();
+        let root = || PathAndQuery::from_static("/");
+        target.path_and_query = Some(path.parse().unwrap_or_else(|_| root()));
+        if let Ok(target) = Uri::from_parts(target) {
+            config.cluster_url = target;
+        }
+        Self::of(config, &name)
     }
 
-    fn of(mut config: Config, path: &Path) -> Result<Self, RemoteError> {
-        // Reviews are posted to exactly this path, and a client adds its paths to the server's.
-        let target = config.cluster_url.path_and_query().map_or("/", |path| path.as_str());
-        let target = target.parse().unwrap_or_else(|_| Uri::from_static("/"));
-        let mut server = config.cluster_url.clone().into_parts();
-        server.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
-        if let Ok(server) = Uri::from_parts(server) {
-            config.cluster_url = server;
+    fn of(config: Config, path: &Path) -> Result<Self, RemoteError> {
+        let wrong =
+            |source| RemoteError::Client { path: path.to_owned(), source: Box::new(source) };
+        if let Some(proxy) = &config.proxy_url {
+            let proxy_url = Box::new(proxy.clone());
+            return Err(wrong(kube_client::Error::ProxyProtocolUnsupported { proxy_url }));
         }
-        config.connect_timeout = Some(CONNECTION_MAX);
-        config.read_timeout = Some(CONNECTION_MAX);
-        let client = Client::try_from(config).map_err(|source| RemoteError::Client {
-            path: path.to_owned(),
-            source: Box::new(source),
-        })?;
-        Ok(Self { client, target })
+        let url = &config.cluster_url;
+        let host = url.host().unwrap_or_default();
+        let address = Address {
+            host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
+            port: url.port_u16().unwrap_or(if url.scheme() == Some(&Scheme::HTTP) {
+                80
+            } else {
+                443
+            }),
+        };
+        let tls = config.rustls_client_config().map_err(wrong)?;
+        let transport = Transport::with_tls(tls, config.tls_server_name.as_deref());
+        let transport = Arc::new(transport);
+        let send = service_fn(move |request: Request<Body>| {
+            let (transport, address) = (transport.clone(), address.clone());
+            async move { transport.send(&address, request, Lane::Shared).await }
+        });
+        let send = config.extra_headers_layer().map_err(wrong)?.layer(send);
+        let send = send.map_err(BoxError::from);
+        let service = match config.auth_layer().map_err(wrong)? {
+            Some(authorization) => Service::new(authorization.layer(send)),
+            None => Service::new(send),
+        };
+        Ok(Self { service, target: config.cluster_url })
     }
 
     /// Posts a review and returns the answered one. `attempt_max`: timeout of one attempt. Repeats
@@ -177,10 +220,30 @@ impl Remote {
     ///
     /// What the last attempt failed with, or that its answer is not JSON.
     pub async fn review(&self, review: &Value, attempt_max: Duration) -> Result<Value, String> {
+        self.ask(review, attempt_max, Retry::REVIEW).await.map_err(|error| error.message)
+    }
+
+    /// The same with other attempts.
+    ///
+    /// # Errors
+    ///
+    /// As [`review`](Self::review).
+    pub async fn ask(
+        &self,
+        review: &Value,
+        attempt_max: Duration,
+        retry: Retry,
+    ) -> Result<Value, PostError> {
         let json = review.to_string().into_bytes();
-        let answer = self.post_repeatedly(json, attempt_max, Retry::REVIEW, pending()).await;
-        serde_json::from_str(&answer.map_err(|error| error.message)?)
-            .map_err(|error| error.to_string())
+        let answer = self.post_repeatedly(json, attempt_max, retry, pending()).await?;
+        let failed = |message| PostError { message, may_repeat: false };
+        let parsed = match answer.len() > PARSED_BYTES_MAX {
+            false => serde_json::from_slice(&answer),
+            true => tokio::task::spawn_blocking(move || serde_json::from_slice(&answer))
+                .await
+                .map_err(|error| failed(error.to_string()))?,
+        };
+        parsed.map_err(|error: serde_json::Error| failed(error.to_string()))
     }
 
     /// Posts a document in JSON until the server accepts it, the error says that another attempt
@@ -196,11 +259,12 @@ impl Remote {
         attempt_max: Duration,
         retry: Retry,
         hurry: impl Future<Output = ()>,
-    ) -> Result<String, PostError> {
+    ) -> Result<Bytes, PostError> {
+        let json = Bytes::from(json);
         let (mut hurry, mut is_last) = (pin!(hurry), false);
         let (mut attempt, mut pause) = (1, retry.pause);
         loop {
-            let error = match self.post(json.clone(), attempt_max).await {
+            let error = match self.attempt(json.clone(), attempt_max).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
@@ -223,29 +287,37 @@ impl Remote {
     ///
     /// # Errors
     ///
-    /// The server was not reached in time, or answered with another code than 2xx.
-    pub async fn post(&self, json: Vec<u8>, attempt_max: Duration) -> Result<String, PostError> {
+    /// The server was not reached in time, answered with another code than 200 to 206, or with more
+    /// than [`ANSWER_BYTES_MAX`].
+    ///
+    /// Dropping the future ends the request.
+    pub async fn post(&self, json: Vec<u8>, attempt_max: Duration) -> Result<Bytes, PostError> {
+        self.attempt(json.into(), attempt_max).await
+    }
+
+    async fn attempt(&self, json: Bytes, attempt_max: Duration) -> Result<Bytes, PostError> {
+        let failed = |message: String, may_repeat| PostError { message, may_repeat };
         let request = Request::builder()
             .method(Method::POST)
             .uri(self.target.clone())
-            .header(http::header::CONTENT_TYPE, "application/json")
-            .body(json)
-            .map_err(|error| PostError { message: error.to_string(), may_repeat: false })?;
-        match tokio::time::timeout(attempt_max, self.client.request_text(request)).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(kube_client::Error::Api(status))) => {
-                let may_repeat = status.code >= 500 || status.code == 429;
-                let message = match status.message.is_empty() {
-                    true => format!("the server answered with {}", status.code),
-                    false => status.message.clone(),
-                };
-                Err(PostError { message, may_repeat })
-            }
-            Ok(Err(error)) => Err(PostError { message: error.to_string(), may_repeat: true }),
-            Err(_) => {
-                let message = "context deadline exceeded".to_owned();
-                Err(PostError { message, may_repeat: false })
-            }
+            .header(CONTENT_TYPE, "application/json")
+            .body(Body::from(json))
+            .map_err(|error| failed(error.to_string(), false))?;
+        let answered = async {
+            let response = self.service.clone().oneshot(request).await;
+            let response = response.map_err(|error| failed(error.to_string(), true))?;
+            let answer = Answer::read(response, ANSWER_BYTES_MAX).await.map_err(|error| {
+                // It would be as long again.
+                let may_repeat = !matches!(error, FetchError::TooLong(_));
+                failed(error.to_string(), may_repeat)
+            })?;
+            let code = answer.head.status.as_u16();
+            let success = answer.success().await;
+            success.map_err(|error| failed(error.to_string(), code >= 500 || code == 429))
+        };
+        match tokio::time::timeout(attempt_max, answered).await {
+            Ok(answered) => answered,
+            Err(_) => Err(failed("context deadline exceeded".to_owned(), false)),
         }
     }
 }

@@ -211,6 +211,12 @@ impl Decision {
         self.cycle
     }
 
+    /// Whether the next piece of work takes long, so that it needs a thread of its own: an
+    /// expression about devices.
+    pub(crate) fn is_costly(&self) -> bool {
+        self.search.as_ref().is_some_and(DeviceSearch::is_costly)
+    }
+
     /// Does a bounded piece of work; returns the decision when there is one.
     pub(crate) fn step(&mut self, rng: &mut SmallRng) -> Option<Verdict> {
         if !self.count_company() {

@@ -410,6 +410,18 @@ impl Reconciler for Cycles {
                 // Cancel safe: nothing has been written.
                 None => tokio::task::yield_now().await,
             }
+            if decision.is_costly() {
+                let there = move || {
+                    let step = decision.step(&mut rng);
+                    (decision, rng, step)
+                };
+                let step;
+                // Cancel safe, for the same reason.
+                (decision, rng, step) = tokio::task::spawn_blocking(there).await?;
+                if let Some(verdict) = step {
+                    break verdict;
+                }
+            }
         };
         let (now, first) = (Instant::now(), decision.next_first());
         let cycle = decision.into_cycle();

@@ -195,7 +195,7 @@ impl Inner {
             };
             match retry_after(code, &head.headers) {
                 Some(pause) if attempt < RETRIES_MAX => tokio::time::sleep(pause).await,
-                _ => return interpret(code, &head.headers, answer),
+                _ => return interpret(code, &head.headers, answer).await,
             }
         }
         Err(CallError::Busy)

@@ -28,7 +28,8 @@
 //!
 //! Sources: Kubernetes' `apiserver/pkg/util/webhook` and `client-go/rest`, observed behavior.
 //!
-//! A proxy uses the same connections without the pool of webhooks: [`Transport`].
+//! A proxy uses the same connections without the pool of webhooks: [`Transport`]. So do clients of
+//! other servers, which read [whole answers](Answer) within a limit.
 //!
 //! This crate knows neither reviews nor the API server.
 
@@ -36,6 +37,7 @@ mod client;
 mod config;
 mod connect;
 mod error;
+mod fetch;
 mod response;
 mod tasks;
 mod tls;
@@ -48,5 +50,6 @@ pub use client::{
 pub use config::{ClientConfig, ConfigError, Endpoint, Service};
 pub use connect::{Address, ResolveError, ServiceResolver};
 pub use error::CallError;
+pub use fetch::{Answer, FetchError};
 pub use tls::{Identity, Roots};
 pub use transport::{Lane, Transport, TransportError, Trust};

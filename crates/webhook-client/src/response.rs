@@ -7,7 +7,8 @@ use flate2::write::MultiGzDecoder;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use serde_json::Value;
+use serde::Deserialize;
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -17,6 +18,9 @@ pub(crate) const PERMIT_BYTES: usize = 1 << 10;
 /// Compressed bytes that are decompressed before yielding: at most a mebibyte of text, less than
 /// two milliseconds.
 const SLICE_BYTES: usize = 1 << 10;
+/// Maximum bytes of the body of an error that is parsed at once: 32 KiB, far less than a
+/// millisecond.
+const PARSED_BYTES_MAX: usize = 32 << 10;
 /// Maximum bytes of a body that an error shows, as client-go.
 const SHOWN_BYTES_MAX: usize = 2048;
 
@@ -119,7 +123,11 @@ pub(crate) fn retry_after(code: u16, headers: &HeaderMap) -> Option<Duration> {
 /// # Errors
 ///
 /// Any code outside 200 to 206, and an empty body.
-pub(crate) fn interpret(code: u16, headers: &HeaderMap, body: Bytes) -> Result<Bytes, CallError> {
+pub(crate) async fn interpret(
+    code: u16,
+    headers: &HeaderMap,
+    body: Bytes,
+) -> Result<Bytes, CallError> {
     let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let content_type = content_type.unwrap_or_default();
     if (200..=206).contains(&code) {
@@ -129,7 +137,16 @@ pub(crate) fn interpret(code: u16, headers: &HeaderMap, body: Bytes) -> Result<B
         }
         return Ok(body);
     }
-    if let Some(message) = status_message(&body) {
+    // A long one is parsed on another thread.
+    let message = match body.len() > PARSED_BYTES_MAX {
+        false => status_message(&body),
+        true => {
+            let body = body.clone();
+            let parsed = tokio::task::spawn_blocking(move || status_message(&body));
+            parsed.await.ok().flatten()
+        }
+    };
+    if let Some(message) = message {
         return Err(CallError::Http { code, message });
     }
     let is_text = content_type.is_empty() || content_type.starts_with("text/");
@@ -140,11 +157,21 @@ pub(crate) fn interpret(code: u16, headers: &HeaderMap, body: Bytes) -> Result<B
     Err(CallError::Http { code, message: message_for(code, said) })
 }
 
+/// The members of a `Status` that count. The rest takes no memory.
+#[derive(Deserialize)]
+struct Failure<'a> {
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    status: Cow<'a, str>,
+    #[serde(borrow, default)]
+    message: Cow<'a, str>,
+}
+
 /// The message of a body that is a failed `Status`.
 fn status_message(body: &[u8]) -> Option<String> {
-    let status: Value = serde_json::from_slice(body).ok()?;
-    let is_failure = status["kind"] == "Status" && status["status"] == "Failure";
-    is_failure.then(|| status["message"].as_str().unwrap_or_default().to_owned())
+    let Failure { kind, status, message } = serde_json::from_slice(body).ok()?;
+    (kind == "Status" && status == "Failure").then(|| message.into_owned())
 }
 
 /// The message for an HTTP code; `said` is the body's text.
@@ -181,27 +208,27 @@ fn message_for(code: u16, said: String) -> String {
 mod tests {
     use super::*;
 
-    fn error(code: u16, content_type: &'static str, body: &'static str) -> String {
+    async fn error(code: u16, content_type: &'static str, body: &'static str) -> String {
         let mut headers = HeaderMap::new();
         if !content_type.is_empty() {
             headers.insert(CONTENT_TYPE, content_type.parse().unwrap());
         }
-        interpret(code, &headers, Bytes::from(body)).unwrap_err().to_string()
+        interpret(code, &headers, Bytes::from(body)).await.unwrap_err().to_string()
     }
 
-    #[test]
-    fn http_errors_have_the_words_of_client_go() {
+    #[tokio::test]
+    async fn http_errors_have_the_words_of_client_go() {
         assert_eq!(
-            error(500, "text/plain", "on fire\n"),
+            error(500, "text/plain", "on fire\n").await,
             "an error on the server (\"on fire\") has prevented the request from succeeding"
         );
         assert_eq!(
-            error(500, "application/json", "{}"),
+            error(500, "application/json", "{}").await,
             "an error on the server (\"unknown\") has prevented the request from succeeding"
         );
-        assert_eq!(error(404, "", "x"), "the server could not find the requested resource");
+        assert_eq!(error(404, "", "x").await, "the server could not find the requested resource");
         assert_eq!(
-            error(302, "", ""),
+            error(302, "", "").await,
             "the server responded with the status code 302 but did not return more information"
         );
         assert_eq!(
@@ -209,11 +236,12 @@ mod tests {
                 400,
                 "application/json",
                 r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no"}"#
-            ),
+            )
+            .await,
             "no"
         );
         assert_eq!(
-            error(200, "", ""),
+            error(200, "", "").await,
             "0-length response with status code: 200 and content type: application/json"
         );
     }

@@ -115,7 +115,12 @@ where
             Trust::System => Some(system_roots().await?),
             Trust::Anyone => None,
         };
-        let tls = tls::config(roots, identity, clock)?;
+        Ok(Self::with_tls(tls::config(roots, identity, clock)?, server_name))
+    }
+
+    /// The same with a configuration of TLS: whom to trust, and the certificate to show. Its
+    /// protocols are replaced by those of the lanes.
+    pub fn with_tls(mut tls: ClientConfig, server_name: Option<&str>) -> Self {
         let tasks = Tasks::default();
         let client = |tls: ClientConfig| {
             let dialer = Dialer { tls: Arc::new(tls), server_name: server_name.map(Arc::from) };
@@ -131,8 +136,9 @@ where
                 .build(dialer)
         };
         let mut http1 = tls.clone();
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         http1.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self { shared: client(tls), own: client(http1), _tasks: tasks })
+        Self { shared: client(tls), own: client(http1), _tasks: tasks }
     }
 
     /// Sends a request to an address, and returns the answer as soon as its head is there. The URI

@@ -2,6 +2,7 @@
 
 use indexmap::IndexMap;
 
+use super::parts::{find, has_parts, missing, read_bytes};
 use super::program::{Attr, Base, Call, Fold, Node, Program, Qualifier, QualifierKind};
 use super::{Context, Error, Variables, accepts, compile};
 use crate::budget;
@@ -93,6 +94,7 @@ impl<'p, 'v> Run<'p, 'v, '_, '_> {
                 for entry in entries {
                     let key = self.eval(&entry.key)?;
                     let value = self.eval(&entry.value)?;
+                    self.context.store_key(&key)?;
                     let key = Key::of(&key).ok_or_else(|| {
                         Error::message(format!("unsupported key type: {}", key.type_name()))
                     })?;
@@ -196,6 +198,7 @@ impl<'p, 'v> Run<'p, 'v, '_, '_> {
             None => match self.eval(value)? {
                 Value::Map(map) => {
                     for key in map.keys() {
+                        self.context.fuel.read(map.read_bytes(&key))?;
                         let value = map.get(&key).ok_or(Error::NoSuchOverload)??;
                         entries.push((key, value));
                     }
@@ -204,6 +207,9 @@ impl<'p, 'v> Run<'p, 'v, '_, '_> {
             },
         }
         self.context.allocate(entries.len() * 2 * size_of::<Value<'_>>())?;
+        for (key, _) in &entries {
+            self.context.store_key(key)?;
+        }
         self.context.charge(1)?;
         let Value::Map(mut map) = self.take(accumulator)? else {
             return Err(Error::NoSuchOverload);
@@ -240,6 +246,10 @@ impl<'p, 'v> Run<'p, 'v, '_, '_> {
         let mut args = smallvec::SmallVec::<[Value<'v>; 3]>::new();
         for arg in &call.args {
             args.push(self.eval(arg)?);
+        }
+        // What it costs may not say how long its operands are. They are also counted afterwards.
+        for arg in &args {
+            self.context.fuel.read(arg.text_bytes())?;
         }
         let fits = |overload: &&&'static crate::library::Overload| {
             overload.args.len() == args.len()
@@ -347,6 +357,9 @@ impl<'p, 'v> Run<'p, 'v, '_, '_> {
                 QualifierKind::Const(index) => index.clone(),
                 QualifierKind::Computed(node) => self.unobserved(node)?,
             };
+            self.context
+                .fuel
+                .read(index.text_bytes().saturating_add(read_bytes(&value, &index)))?;
             // Nothing is in a value that has no parts.
             if (optional || test && last) && !has_parts(&value) {
                 if test {
@@ -440,7 +453,8 @@ impl<'p, 'v> Run<'p, 'v, '_, '_> {
         match range {
             Value::List(list) => {
                 for index in 0..list.len() {
-                    let item = list.get(index).ok_or(Error::NoSuchOverload)??;
+                    let item = list.get_within(index, &mut self.context.fuel);
+                    let item = item.ok_or(Error::NoSuchOverload)??;
                     let first = match fold.two {
                         true => Value::Int(i64::try_from(index).unwrap_or(i64::MAX)),
                         false => item.clone(),
@@ -453,7 +467,11 @@ impl<'p, 'v> Run<'p, 'v, '_, '_> {
             Value::Map(map) => {
                 for key in map.keys() {
                     let value = match fold.two {
-                        true => Some(map.get(&key).ok_or(Error::NoSuchOverload)??),
+                        true => {
+                            let bytes = key.text_bytes().saturating_add(map.read_bytes(&key));
+                            self.context.fuel.read(bytes)?;
+                            Some(map.get(&key).ok_or(Error::NoSuchOverload)??)
+                        }
                         false => None,
                     };
                     if !self.one_round(fold, key, value)? {
@@ -462,9 +480,13 @@ impl<'p, 'v> Run<'p, 'v, '_, '_> {
                 }
             }
             Value::Object(object) => {
+                self.context.fuel.take(object.n_declared() as u64)?;
                 for key in object.keys() {
                     let value = match fold.two {
-                        true => Some(object.get(&key).ok_or(Error::NoSuchOverload)??),
+                        true => {
+                            self.context.fuel.read(object.read_bytes(&key))?;
+                            Some(object.get(&key).ok_or(Error::NoSuchOverload)??)
+                        }
                         false => None,
                     };
                     if !self.one_round(fold, key.into(), value)? {
@@ -524,64 +546,6 @@ fn not_optional_entry(key: &Value<'_>, value: &Value<'_>) -> Error {
         crate::library::display(key),
         crate::library::display(value),
     ))
-}
-
-/// Whether fields or indices of such a value can be looked for.
-fn has_parts(value: &Value<'_>) -> bool {
-    matches!(value, Value::Map(_) | Value::Object(_) | Value::List(_) | Value::Optional(_))
-}
-
-/// The part of a value behind a field or an index. `None`: it has none such.
-fn find<'v>(value: &Value<'v>, index: &Value<'v>) -> Result<Option<Value<'v>>, Error> {
-    match value {
-        Value::Map(map) => {
-            if !matches!(
-                index,
-                Value::String(_)
-                    | Value::Int(_)
-                    | Value::Uint(_)
-                    | Value::Double(_)
-                    | Value::Bool(_)
-            ) {
-                return Err(Error::message(format!("unsupported key type: {}", index.type_name())));
-            }
-            map.get(index).transpose()
-        }
-        Value::Object(object) => match index {
-            Value::String(field) => object.get(field).transpose(),
-            _ => Err(Error::NoSuchOverload),
-        },
-        Value::List(list) => {
-            let place = match index {
-                Value::Int(index) => usize::try_from(*index).ok(),
-                Value::Uint(index) => usize::try_from(*index).ok(),
-                Value::Double(index) if index.fract() == 0.0 && index.abs() < 2f64.powi(63) => {
-                    usize::try_from(*index as i64).ok()
-                }
-                Value::Double(index) => {
-                    return Err(Error::message(format!("unsupported index value {index} in list")));
-                }
-                other => {
-                    return Err(Error::message(format!(
-                        "unsupported index type '{}' in list",
-                        other.type_name()
-                    )));
-                }
-            };
-            place.and_then(|place| list.get(place)).transpose()
-        }
-        Value::Optional(Some(inner)) => find(inner, index),
-        Value::Optional(None) => Ok(None),
-        _ => Err(missing(value, index)),
-    }
-}
-
-fn missing(value: &Value<'_>, index: &Value<'_>) -> Error {
-    let shown = crate::library::display(index);
-    match value {
-        Value::List(_) => Error::OutOfBounds(shown),
-        _ => Error::NoSuchKey(shown),
-    }
 }
 
 fn no_such_overload(function: &str, args: &[Value<'_>]) -> Error {

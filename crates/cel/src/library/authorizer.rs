@@ -46,6 +46,25 @@ pub struct Attributes {
     pub label_selector: String,
 }
 
+impl Attributes {
+    /// The bytes of all texts.
+    fn text_bytes(&self) -> usize {
+        let account = self.service_account.as_ref().map_or(0, |(a, b)| a.len() + b.len());
+        let texts = [
+            &self.verb,
+            &self.group,
+            &self.resource,
+            &self.subresource,
+            &self.namespace,
+            &self.name,
+            &self.field_selector,
+            &self.label_selector,
+        ];
+        let texts = texts.into_iter().chain(&self.path);
+        account + texts.map(String::len).sum::<usize>()
+    }
+}
+
 /// An answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
@@ -94,6 +113,10 @@ impl Opaque for Check {
     fn as_any(&self) -> &dyn Any {
         self
     }
+
+    fn text_bytes(&self) -> usize {
+        self.attributes.text_bytes()
+    }
 }
 
 impl Opaque for Decision {
@@ -107,6 +130,10 @@ impl Opaque for Decision {
 
     fn as_any(&self) -> &dyn Any {
         self
+    }
+
+    fn text_bytes(&self) -> usize {
+        self.reason.len() + self.error.as_ref().map_or(0, String::len)
     }
 }
 
@@ -138,18 +165,25 @@ pub(super) fn rows() -> Vec<Overload> {
         )
         .call(service_account),
         member("resource", "groupcheck_resource", [group(), Text], resource()).call(check_resource),
-        refine("subresource", "resourcecheck_subresource")
-            .call(|_, args| refined(args, |attributes, text| attributes.subresource = text)),
-        refine("namespace", "resourcecheck_namespace")
-            .call(|_, args| refined(args, |attributes, text| attributes.namespace = text)),
-        refine("name", "resourcecheck_name")
-            .call(|_, args| refined(args, |attributes, text| attributes.name = text)),
-        refine("fieldSelector", "authorizer_fieldselector")
-            .cost(Cost::Selector)
-            .call(|_, args| refined(args, |attributes, text| attributes.field_selector = text)),
-        refine("labelSelector", "authorizer_labelselector")
-            .cost(Cost::Selector)
-            .call(|_, args| refined(args, |attributes, text| attributes.label_selector = text)),
+        refine("subresource", "resourcecheck_subresource").call(|context, args| {
+            refined(context, args, |attributes, text| attributes.subresource = text)
+        }),
+        refine("namespace", "resourcecheck_namespace").call(|context, args| {
+            refined(context, args, |attributes, text| attributes.namespace = text)
+        }),
+        refine("name", "resourcecheck_name").call(|context, args| {
+            refined(context, args, |attributes, text| attributes.name = text)
+        }),
+        refine("fieldSelector", "authorizer_fieldselector").cost(Cost::Selector).call(
+            |context, args| {
+                refined(context, args, |attributes, text| attributes.field_selector = text)
+            },
+        ),
+        refine("labelSelector", "authorizer_labelselector").cost(Cost::Selector).call(
+            |context, args| {
+                refined(context, args, |attributes, text| attributes.label_selector = text)
+            },
+        ),
         member("check", "pathcheck_check", [path(), Text], Type::DECISION)
             .cost(Cost::Check)
             .call(check),
@@ -163,11 +197,15 @@ pub(super) fn rows() -> Vec<Overload> {
     ]
 }
 
-/// A check and a text.
-fn operands<'a>(args: &'a [Value<'_>]) -> std::result::Result<(&'a Check, String), Error> {
+/// A check and a text. Charges a copy of both.
+fn operands<'a>(
+    context: &mut Context<'_>,
+    args: &'a [Value<'_>],
+) -> std::result::Result<(&'a Check, String), Error> {
     match args {
         [check, Value::String(text)] => {
-            let check = check.downcast().ok_or(Error::NoSuchOverload)?;
+            let check: &Check = check.downcast().ok_or(Error::NoSuchOverload)?;
+            context.allocate(check.text_bytes() + text.len())?;
             Ok((check, text.to_string()))
         }
         _ => Err(Error::NoSuchOverload),
@@ -180,28 +218,28 @@ fn next<'v>(check: &Check, step: Step, change: impl FnOnce(&mut Attributes)) -> 
     Value::opaque(check)
 }
 
-fn check_path<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
-    let (check, path) = operands(args)?;
+fn check_path<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
+    let (check, path) = operands(context, args)?;
     if path.is_empty() {
         return Err(Error::message("path must not be empty"));
     }
     Ok(next(check, Step::Path, |attributes| attributes.path = Some(path)))
 }
 
-fn check_group<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
-    let (check, group) = operands(args)?;
+fn check_group<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
+    let (check, group) = operands(context, args)?;
     Ok(next(check, Step::Group, |attributes| attributes.group = group))
 }
 
-fn check_resource<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
-    let (check, resource) = operands(args)?;
+fn check_resource<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
+    let (check, resource) = operands(context, args)?;
     if resource.is_empty() {
         return Err(Error::message("resource must not be empty"));
     }
     Ok(next(check, Step::Resource, |attributes| attributes.resource = resource))
 }
 
-fn service_account<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
+fn service_account<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
     let [check, Value::String(namespace), Value::String(name)] = args else {
         return Err(Error::NoSuchOverload);
     };
@@ -212,17 +250,22 @@ fn service_account<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
     if !setpoint_object::name::dns1123_label(namespace).is_empty() {
         return Err(Error::message("Invalid service account namespace"));
     }
+    context.allocate(check.text_bytes() + namespace.len() + name.len())?;
     let account = (namespace.to_string(), name.to_string());
     Ok(next(check, Step::Authorizer, |attributes| attributes.service_account = Some(account)))
 }
 
-fn refined<'v>(args: &[Value<'v>], change: fn(&mut Attributes, String)) -> Result<'v> {
-    let (check, text) = operands(args)?;
+fn refined<'v>(
+    context: &mut Context<'_>,
+    args: &[Value<'v>],
+    change: fn(&mut Attributes, String),
+) -> Result<'v> {
+    let (check, text) = operands(context, args)?;
     Ok(next(check, Step::Resource, |attributes| change(attributes, text)))
 }
 
 fn check<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
-    let (check, verb) = operands(args)?;
+    let (check, verb) = operands(context, args)?;
     context.fuel.take(1)?;
     let attributes = Attributes { verb, ..check.attributes.clone() };
     Ok(Value::opaque(check.authorizer.authorize(&attributes)))
@@ -236,16 +279,20 @@ fn errored<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
     Ok(Value::Bool(decision(args)?.error.is_some()))
 }
 
-fn error<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
-    Ok(decision(args)?.error.clone().unwrap_or_default().into())
+fn error<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
+    let decision = decision(args)?;
+    context.allocate(decision.text_bytes())?;
+    Ok(decision.error.clone().unwrap_or_default().into())
 }
 
 fn allowed<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
     Ok(Value::Bool(decision(args)?.allowed))
 }
 
-fn reason<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
-    Ok(decision(args)?.reason.clone().into())
+fn reason<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
+    let decision = decision(args)?;
+    context.allocate(decision.text_bytes())?;
+    Ok(decision.reason.clone().into())
 }
 
 #[cfg(test)]

@@ -81,7 +81,11 @@ fn special(value: f64) -> Option<&'static str> {
     }
 }
 
-/// A value as errors show it.
+/// The most bytes of a text that an error shows: errors may be made, and absorbed, in every round
+/// of a loop.
+const SHOWN_BYTES_MAX: usize = 1 << 10;
+
+/// A value as errors show it: of a long one, the beginning.
 pub(crate) fn display(value: &Value<'_>) -> String {
     match value {
         Value::Null => "null".to_owned(),
@@ -89,8 +93,11 @@ pub(crate) fn display(value: &Value<'_>) -> String {
         Value::Int(value) => value.to_string(),
         Value::Uint(value) => value.to_string(),
         Value::Double(value) => general(*value),
-        Value::String(text) => text.to_string(),
-        Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::String(text) => text[..text.floor_char_boundary(SHOWN_BYTES_MAX)].to_owned(),
+        Value::Bytes(bytes) => {
+            let shown = &bytes[..bytes.len().min(SHOWN_BYTES_MAX)];
+            String::from_utf8_lossy(shown).into_owned()
+        }
         Value::Duration(duration) => duration.to_string(),
         Value::Timestamp(time) => time.to_string(),
         value => value.type_name().into_owned(),

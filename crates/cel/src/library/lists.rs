@@ -349,6 +349,10 @@ fn sorted<'v>(context: &mut Context<'_>, list: &List<'v>, keys: &List<'v>) -> Re
     }
     room(context, list.len() * 2)?;
     let keys = keys.to_vec()?;
+    // Each key is compared as often as its place has binary digits.
+    let bytes: usize = keys.iter().map(Value::text_bytes).sum();
+    let n_comparisons = usize::BITS - keys.len().leading_zeros();
+    context.fuel.read(bytes.saturating_mul(n_comparisons as usize))?;
     if let Some(key) = keys.first() {
         let comparable = key.compare(key).is_ok() || matches!(key, Value::Double(_));
         if !comparable {

@@ -19,18 +19,21 @@ pub(super) fn rows() -> Vec<Overload> {
     ]
 }
 
-fn illegal(error: &Error) -> Error {
-    Error::message(format!("Illegal regex: {error}"))
+fn illegal(error: Error) -> Error {
+    match error {
+        error if error.is_final() => error,
+        error => Error::message(format!("Illegal regex: {error}")),
+    }
 }
 
 fn find<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Result<Value<'v>, Error> {
     let [Value::String(text), Value::String(pattern)] = args else {
         return Err(Error::NoSuchOverload);
     };
-    let regex = context.pattern(pattern).map_err(|error| illegal(&error))?;
+    let regex = context.pattern(pattern).map_err(illegal)?;
     Ok(match text {
-        Str::Borrowed(text) => regex.find(text).unwrap_or_default().into(),
-        Str::Shared(text) => regex.find(text).unwrap_or_default().to_owned().into(),
+        Str::Borrowed(text) => regex.find(text)?.unwrap_or_default().into(),
+        Str::Shared(text) => regex.find(text)?.unwrap_or_default().to_owned().into(),
     })
 }
 
@@ -40,9 +43,8 @@ fn find_all<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Result<Value<'
         [Value::String(text), Value::String(pattern), Value::Int(limit)] => (text, pattern, *limit),
         _ => return Err(Error::NoSuchOverload),
     };
-    let regex = context.pattern(pattern).map_err(|error| illegal(&error))?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let found = regex.find_all(text, limit).ok_or(Error::CostLimit)?;
+    let found = context.find_all(pattern, text, limit).map_err(illegal)?;
     context.allocate(text.len() + found.len() * 2 * size_of::<Value<'_>>())?;
     Ok(found.into_iter().map(|one| one.to_owned().into()).collect::<Vec<_>>().into())
 }

@@ -29,6 +29,10 @@ impl Opaque for Semver {
     fn as_any(&self) -> &dyn Any {
         self
     }
+
+    fn text_bytes(&self) -> usize {
+        self.0.pre.len() + self.0.build.len()
+    }
 }
 
 /// The overloads.

@@ -21,10 +21,10 @@ pub(crate) fn show(value: &Value<'_>) -> String {
             format!("[{}]", items.join(", "))
         }
         Value::Map(map) => {
-            let entry = |key: &Value<'_>| {
-                format!("{}: {}", show(key), show(&map.get(key).unwrap().unwrap()))
+            let entry = |key: Value<'_>| {
+                format!("{}: {}", show(&key), show(&map.get(&key).unwrap().unwrap()))
             };
-            let entries: Vec<_> = map.keys().iter().map(entry).collect();
+            let entries: Vec<_> = map.keys().map(entry).collect();
             format!("{{{}}}", entries.join(", "))
         }
         Value::Optional(Some(value)) => format!("optional({})", show(value)),

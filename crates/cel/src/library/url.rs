@@ -31,6 +31,10 @@ impl Opaque for Parsed {
     fn as_any(&self) -> &dyn Any {
         self
     }
+
+    fn text_bytes(&self) -> usize {
+        self.whole.len()
+    }
 }
 
 /// The overloads.
@@ -80,12 +84,18 @@ fn is_url<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
     Ok(Value::Bool(check_uri(text(args)?).is_ok()))
 }
 
-fn scheme<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
-    Ok(url(args)?.scheme.clone().into())
+/// A part of a URL as a text of its own.
+fn part<'v>(context: &mut Context<'_>, part: &str) -> Result<'v> {
+    context.allocate(part.len())?;
+    Ok(part.to_owned().into())
 }
 
-fn host<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
-    Ok(url(args)?.host.clone().into())
+fn scheme<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
+    part(context, &url(args)?.scheme)
+}
+
+fn host<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
+    part(context, &url(args)?.host)
 }
 
 /// Name and port of a host.
@@ -96,16 +106,18 @@ fn split_host(host: &str) -> (&str, &str) {
     host.rsplit_once(':').unwrap_or((host, ""))
 }
 
-fn hostname<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
-    Ok(split_host(&url(args)?.host).0.to_owned().into())
+fn hostname<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
+    part(context, split_host(&url(args)?.host).0)
 }
 
-fn port<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
-    Ok(split_host(&url(args)?.host).1.to_owned().into())
+fn port<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
+    part(context, split_host(&url(args)?.host).1)
 }
 
-fn escaped_path<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
-    Ok(url(args)?.escaped_path().into())
+fn escaped_path<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
+    let path = url(args)?.escaped_path();
+    context.allocate(path.len())?;
+    Ok(path.into())
 }
 
 fn get_query<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {

@@ -1,5 +1,6 @@
 //! Lists.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
@@ -60,6 +61,36 @@ impl<'v> List<'v> {
         }
     }
 
+    /// The element at `index`, and the fuel for making it of its text.
+    pub(crate) fn get_within(
+        &self,
+        index: usize,
+        fuel: &mut Fuel,
+    ) -> Option<Result<Value<'v>, Error>> {
+        match fuel.read(self.read_bytes(index)) {
+            Ok(()) => self.get(index),
+            Err(spent) => Some(Err(spent)),
+        }
+    }
+
+    /// How many bytes are read to make an element's value.
+    pub(crate) fn read_bytes(&self, index: usize) -> usize {
+        match &self.items {
+            Items::Values(_) => 0,
+            Items::Json { items, decl } => {
+                items.get(index).map_or(0, |tree| json::read_bytes(tree, decl))
+            }
+        }
+    }
+
+    /// All elements, and the fuel for making them of their texts.
+    fn to_vec_within(&self, fuel: &mut Fuel) -> Result<Vec<Value<'v>>, Error> {
+        for index in 0..self.len() {
+            fuel.read(self.read_bytes(index))?;
+        }
+        self.to_vec()
+    }
+
     /// All elements.
     pub fn iter(&self) -> impl Iterator<Item = Result<Value<'v>, Error>> + '_ {
         (0..self.len()).filter_map(|index| self.get(index))
@@ -96,7 +127,8 @@ impl<'v> List<'v> {
     ///
     /// As [`List::to_vec`] and [`Value::equals`].
     pub fn contains(&self, value: &Value<'v>, fuel: &mut Fuel) -> Result<bool, Error> {
-        for item in self.iter() {
+        for index in 0..self.len() {
+            let Some(item) = self.get_within(index, fuel) else { break };
             if item?.equals(value, fuel)? {
                 return Ok(true);
             }
@@ -110,12 +142,12 @@ impl<'v> List<'v> {
     ///
     /// As [`List::to_vec`] and [`Value::equals`].
     pub fn concat(&self, other: &List<'v>, fuel: &mut Fuel) -> Result<List<'v>, Error> {
-        let mut items = self.to_vec()?;
+        let mut items = self.to_vec_within(fuel)?;
+        let others = other.to_vec_within(fuel)?;
         match self.kind {
-            None | Some(ListType::Atomic) => items.extend(other.to_vec()?),
+            None | Some(ListType::Atomic) => items.extend(others),
             Some(ListType::Set) => {
-                for value in other.iter() {
-                    let value = value?;
+                for value in others {
                     let mut found = false;
                     for item in &items {
                         found = found || item.equals(&value, fuel)?;
@@ -126,10 +158,15 @@ impl<'v> List<'v> {
                 }
             }
             Some(ListType::Map(keys)) => {
-                for value in other.iter() {
-                    let value = value?;
-                    fuel.take(items.len() as u64)?;
-                    match items.iter_mut().find(|item| same_keys(item, &value, keys)) {
+                for value in others {
+                    let mut found = None;
+                    for (index, item) in items.iter().enumerate() {
+                        if same_keys(item, &value, keys, fuel)? {
+                            found = Some(index);
+                            break;
+                        }
+                    }
+                    match found.and_then(|index| items.get_mut(index)) {
                         Some(item) => *item = value,
                         None => items.push(value),
                     }
@@ -145,15 +182,17 @@ impl<'v> List<'v> {
         }
         match self.kind {
             None | Some(ListType::Atomic) => {
-                for (a, b) in self.iter().zip(other.iter()) {
+                for index in 0..self.len() {
+                    let parts = (self.get_within(index, fuel), other.get_within(index, fuel));
+                    let (Some(a), Some(b)) = parts else { break };
                     if !a?.equals(&b?, fuel)? {
                         return Ok(false);
                     }
                 }
             }
             Some(ListType::Set) => {
-                for b in other.iter() {
-                    if !self.contains(&b?, fuel)? {
+                for b in other.to_vec_within(fuel)? {
+                    if !self.contains(&b, fuel)? {
                         return Ok(false);
                     }
                 }
@@ -164,8 +203,7 @@ impl<'v> List<'v> {
                     let mut found = false;
                     for a in self.iter() {
                         let a = a?;
-                        fuel.take(1)?;
-                        if same_keys(&a, &b, keys) {
+                        if same_keys(&a, &b, keys, fuel)? {
                             found = a.equals(&b, fuel)?;
                             break;
                         }
@@ -181,19 +219,34 @@ impl<'v> List<'v> {
 }
 
 /// Whether two elements of a list map have the same keys.
-fn same_keys(a: &Value<'_>, b: &Value<'_>, keys: &[String]) -> bool {
-    keys.iter().all(|key| match (json_field(a, key), json_field(b, key)) {
-        (None, None) => true,
-        (Some(a), Some(b)) => a == b,
-        _ => false,
-    })
+fn same_keys(
+    a: &Value<'_>,
+    b: &Value<'_>,
+    keys: &[String],
+    fuel: &mut Fuel,
+) -> Result<bool, Error> {
+    fuel.take(1)?;
+    for key in keys {
+        let same = match (json_field(a, key), json_field(b, key)) {
+            (None, None) => true,
+            (Some(a), Some(b)) => json::equals(&a, &b, fuel)?,
+            _ => false,
+        };
+        if !same {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The field of an element by its name in JSON.
-fn json_field(value: &Value<'_>, key: &str) -> Option<Json> {
+fn json_field<'v>(value: &Value<'v>, key: &str) -> Option<Cow<'v, Json>> {
     match value {
-        Value::Object(object) => object.map.get(key).cloned(),
-        Value::Map(map) => map.get_str(key)?.ok()?.to_json(),
+        Value::Object(object) => object.map.get(key).map(Cow::Borrowed),
+        Value::Map(map) => match map.tree(key) {
+            Some(tree) => Some(Cow::Borrowed(tree)),
+            None => map.get_str(key)?.ok()?.to_json().map(Cow::Owned),
+        },
         _ => None,
     }
 }

@@ -1,12 +1,13 @@
 //! Maps and objects.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use indexmap::IndexMap;
+use indexmap::{Equivalent, IndexMap};
 use serde_json::Value as Json;
 
 use super::{Fuel, Str, Value, equal_options, json};
-use crate::decl::{DeclType, ObjectDecl};
+use crate::decl::{DeclType, FieldDecl, ObjectDecl};
 use crate::escape::escape;
 use crate::eval::Error;
 
@@ -30,6 +31,73 @@ enum Entries<'v> {
         entries: Arc<IndexMap<Key, Value<'v>>>,
         default: Arc<Value<'v>>,
     },
+}
+
+/// A key that is looked up. Its text is not copied.
+enum KeyRef<'k> {
+    Bool(bool),
+    Number(i128),
+    String(&'k str),
+}
+
+/// As that of a [`Key`].
+impl std::hash::Hash for KeyRef<'_> {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        match self {
+            KeyRef::Bool(value) => value.hash(state),
+            KeyRef::Number(value) => value.hash(state),
+            KeyRef::String(value) => value.hash(state),
+        }
+    }
+}
+
+impl Equivalent<Key> for KeyRef<'_> {
+    fn equivalent(&self, key: &Key) -> bool {
+        match (self, key) {
+            (KeyRef::Bool(a), Key::Bool(b)) => a == b,
+            (KeyRef::Number(a), Key::Number(b, _)) => a == b,
+            (KeyRef::String(a), Key::String(b)) => **a == **b,
+            _ => false,
+        }
+    }
+}
+
+impl<'k> KeyRef<'k> {
+    /// Whole doubles count as numbers. `None`: no key has the value.
+    fn of(value: &'k Value<'_>) -> Option<Self> {
+        Some(match value {
+            Value::Bool(value) => KeyRef::Bool(*value),
+            Value::Int(value) => KeyRef::Number((*value).into()),
+            Value::Uint(value) => KeyRef::Number((*value).into()),
+            Value::Double(value) if value.fract() == 0.0 && value.abs() < 2f64.powi(65) => {
+                KeyRef::Number(*value as i128)
+            }
+            Value::String(text) => KeyRef::String(text),
+            _ => return None,
+        })
+    }
+}
+
+/// The keys of a map, one after the other.
+pub struct Keys<'v>(KeysInner<'v>);
+
+enum KeysInner<'v> {
+    Values { entries: Arc<IndexMap<Key, Value<'v>>>, next: usize },
+    Json(serde_json::map::Keys<'v>),
+}
+
+impl<'v> Iterator for Keys<'v> {
+    type Item = Value<'v>;
+    fn next(&mut self) -> Option<Value<'v>> {
+        match &mut self.0 {
+            KeysInner::Values { entries, next } => {
+                let (key, _) = entries.get_index(*next)?;
+                *next += 1;
+                Some(key.value())
+            }
+            KeysInner::Json(keys) => Some(Value::String(Str::Borrowed(keys.next()?))),
+        }
+    }
 }
 
 /// An object of a schema: its fields are those declared.
@@ -84,16 +152,6 @@ impl Key {
             Value::String(text) => Key::String(text.shared()),
             _ => return None,
         })
-    }
-
-    /// The key for looking up a value: as [`Key::of`], and whole doubles count as numbers.
-    pub fn lookup(value: &Value<'_>) -> Option<Key> {
-        match value {
-            Value::Double(value) if value.fract() == 0.0 && value.abs() < 2f64.powi(65) => {
-                Some(Key::Number(*value as i128, false))
-            }
-            _ => Key::of(value),
-        }
     }
 
     /// The key as a value.
@@ -159,13 +217,13 @@ impl<'v> Map<'v> {
     pub fn get(&self, key: &Value<'_>) -> Option<Result<Value<'v>, Error>> {
         match (&self.0, key) {
             (Entries::Values(entries) | Entries::Struct { fields: entries, .. }, _) => {
-                entries.get(&Key::lookup(key)?).cloned().map(Ok)
+                entries.get(&KeyRef::of(key)?).cloned().map(Ok)
             }
             (Entries::Json { map, decl }, Value::String(text)) => {
                 map.get(&**text).map(|tree| json::view(tree, decl))
             }
             (Entries::Defaulted { entries, default }, _) => {
-                let found = Key::lookup(key).and_then(|key| entries.get(&key));
+                let found = KeyRef::of(key).and_then(|key| entries.get(&key));
                 Some(Ok(found.unwrap_or(&**default).clone()))
             }
             (Entries::Json { .. }, _) => None,
@@ -176,9 +234,14 @@ impl<'v> Map<'v> {
     pub(crate) fn has(&self, key: &Value<'_>) -> bool {
         match &self.0 {
             Entries::Defaulted { entries, .. } => {
-                Key::lookup(key).is_some_and(|key| entries.contains_key(&key))
+                KeyRef::of(key).is_some_and(|key| entries.contains_key(&key))
             }
-            _ => self.get(key).is_some(),
+            Entries::Json { map, .. } => {
+                matches!(key, Value::String(text) if map.contains_key(&**text))
+            }
+            Entries::Values(entries) | Entries::Struct { fields: entries, .. } => {
+                KeyRef::of(key).is_some_and(|key| entries.contains_key(&key))
+            }
         }
     }
 
@@ -188,14 +251,32 @@ impl<'v> Map<'v> {
     }
 
     /// All keys, in the order of the literal or the tree.
-    pub fn keys(&self) -> Vec<Value<'v>> {
-        match &self.0 {
+    pub fn keys(&self) -> Keys<'v> {
+        Keys(match &self.0 {
             Entries::Values(entries)
             | Entries::Struct { fields: entries, .. }
-            | Entries::Defaulted { entries, .. } => entries.keys().map(Key::value).collect(),
-            Entries::Json { map, .. } => {
-                map.keys().map(|key| Value::String(Str::Borrowed(key))).collect()
+            | Entries::Defaulted { entries, .. } => {
+                KeysInner::Values { entries: entries.clone(), next: 0 }
             }
+            Entries::Json { map, .. } => KeysInner::Json(map.keys()),
+        })
+    }
+
+    /// The tree of a key, if the map is one of a tree.
+    pub(super) fn tree(&self, key: &str) -> Option<&'v Json> {
+        match &self.0 {
+            Entries::Json { map, .. } => map.get(key),
+            _ => None,
+        }
+    }
+
+    /// How many bytes are read to make the value of a key.
+    pub(crate) fn read_bytes(&self, key: &Value<'_>) -> usize {
+        match (&self.0, key) {
+            (Entries::Json { map, decl }, Value::String(text)) => {
+                map.get(&**text).map_or(0, |tree| json::read_bytes(tree, decl))
+            }
+            _ => 0,
         }
     }
 
@@ -221,6 +302,9 @@ impl<'v> Map<'v> {
             return Ok(false);
         }
         for key in self.keys() {
+            // The key is hashed or compared twice.
+            let bytes = self.read_bytes(&key).saturating_add(other.read_bytes(&key));
+            fuel.read(bytes.saturating_add(2 * key.text_bytes()))?;
             if !equal_options(self.get(&key), other.get(&key), fuel)? {
                 return Ok(false);
             }
@@ -249,17 +333,39 @@ impl<'v> Object<'v> {
         &self.decl.name
     }
 
+    /// How many fields are declared.
+    pub(crate) fn n_declared(&self) -> usize {
+        self.decl.fields.len()
+    }
+
+    /// How many bytes are read to make the value of a declared field.
+    pub(crate) fn read_bytes(&self, field: &str) -> usize {
+        let Some(field) = self.declared(field) else { return 0 };
+        self.map.get(&field.json).map_or(0, |tree| json::read_bytes(tree, &field.decl))
+    }
+
     /// The value of a declared field, by its escaped name; `None` if it is absent or null. The name
     /// in JSON will do, unless it could be an escaped one.
     pub fn get(&self, field: &str) -> Option<Result<Value<'v>, Error>> {
-        let field = self.decl.fields.get(field).or_else(|| match field.contains("__") {
-            true => None,
-            false => self.decl.fields.get(&escape(field)?),
-        })?;
+        let field = self.declared(field)?;
         match self.map.get(&field.json)? {
             Json::Null => None,
             tree => Some(json::view(tree, &field.decl)),
         }
+    }
+
+    /// Whether a declared field is there, by the names of [`Self::get`].
+    pub(crate) fn has(&self, field: &str) -> bool {
+        let tree = self.declared(field).and_then(|field| self.map.get(&field.json));
+        tree.is_some_and(|tree| !tree.is_null())
+    }
+
+    fn declared(&self, field: &str) -> Option<&'v FieldDecl> {
+        let decl: &'v ObjectDecl = self.decl;
+        decl.fields.get(field).or_else(|| match field.contains("__") {
+            true => None,
+            false => decl.fields.get(&escape(field)?),
+        })
     }
 
     /// The escaped names of the declared fields that are there.
@@ -275,17 +381,27 @@ impl<'v> Object<'v> {
         if self.map.len() != other.map.len() {
             return Ok(false);
         }
+        fuel.take(self.n_declared() as u64)?;
         for name in self.decl.fields.keys() {
+            fuel.read(self.read_bytes(name).saturating_add(other.read_bytes(name)))?;
             if !equal_options(self.get(name), other.get(name), fuel)? {
                 return Ok(false);
             }
         }
         // Undeclared fields are compared as JSON.
-        let declared = |key: &String| self.decl.fields.values().any(|field| field.json == *key);
-        Ok(self
-            .map
-            .iter()
-            .filter(|(key, _)| !declared(key))
-            .all(|(key, tree)| other.map.get(key).is_none_or(|other| other == tree)))
+        let mut declared: Option<HashSet<&str>> = None;
+        for (key, tree) in self.map {
+            fuel.read(key.len())?;
+            let declared = declared.get_or_insert_with(|| {
+                self.decl.fields.values().map(|field| &*field.json).collect()
+            });
+            if !declared.contains(&**key)
+                && let Some(other) = other.map.get(key)
+                && !json::equals(tree, other, fuel)?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }

@@ -4,4 +4,5 @@ mod cel_go;
 mod conformance;
 mod cost;
 mod laws;
+mod limits;
 mod reference;

@@ -32,7 +32,7 @@ pub(super) struct Documents {
     /// The OpenAPI v2 document with its ETag.
     v2: Option<(Bytes, Option<HeaderValue>)>,
     /// Keys and URLs of OpenAPI v3 documents.
-    v3: BTreeMap<String, String>,
+    v3: Arc<BTreeMap<String, String>>,
 }
 
 #[derive(Debug, Clone)]
@@ -57,14 +57,17 @@ impl Documents {
         }
         let user = Identity::new("system:aggregator", []);
         let known = self.v2.as_ref().and_then(|(_, etag)| etag.clone());
-        let fetch = fetch(remote, route, "/openapi/v2", &user, None, known, OPEN_API_MAX);
-        if let Some(Answer { head, body }) = fetch.await {
+        let v2 = fetch(remote, route, "/openapi/v2", &user, None, known, OPEN_API_MAX);
+        if let Some(Answer { head, body }) = v2.await {
             self.v2 = Some((body, head.headers.get(header::ETAG).cloned()));
         }
-        let fetch = fetch_json::<Index>(remote, route, "/openapi/v3", &user);
-        if let Some(index) = fetch.await {
-            let paths = index.paths.into_iter();
-            self.v3 = paths.map(|(key, entry)| (key, entry.server_relative_url)).collect();
+        let v3 = fetch(remote, route, "/openapi/v3", &user, None, None, OPEN_API_MAX);
+        if let Some(Answer { body, .. }) = v3.await {
+            // Parses it on another thread, as the other documents.
+            let index = tokio::task::spawn_blocking(move || index(&body)).await;
+            if let Ok(Some(index)) = index {
+                self.v3 = Arc::new(index);
+            }
         }
     }
 
@@ -80,7 +83,7 @@ impl Documents {
         // A document of the wrong form is no reason to do without the others.
         let mut used = self.clone();
         loop {
-            let mut builder = remote.builder().open_api_v3_index(used.v3.clone());
+            let mut builder = remote.builder().open_api_v3_index(BTreeMap::clone(&used.v3));
             builder = match &used.discovery {
                 Some(Discovery::Aggregated(document)) => builder.discovery(document.clone()),
                 Some(Discovery::Legacy(document)) => builder.resources(document.clone()),
@@ -98,7 +101,7 @@ impl Documents {
                 if used.v3.is_empty() {
                     return None;
                 }
-                used.v3.clear();
+                used.v3 = Arc::default();
             }
         }
     }
@@ -139,6 +142,15 @@ fn used_part(document: &Bytes, group_version: &GroupVersion) -> Bytes {
     members.insert("paths".to_owned(), &paths);
     members.insert("definitions".to_owned(), &used);
     serde_json::to_vec(&members).map_or_else(|_| document.clone(), Bytes::from)
+}
+
+/// Keys and URLs of an index of OpenAPI v3 documents. One that could not be served is not parsed.
+fn index(document: &Bytes) -> Option<BTreeMap<String, String>> {
+    if document.len() > DOCUMENT_BYTES_MAX {
+        return None;
+    }
+    let index: Index = serde_json::from_slice(document).ok()?;
+    Some(index.paths.into_iter().map(|(key, entry)| (key, entry.server_relative_url)).collect())
 }
 
 /// The index of OpenAPI v3 documents.
@@ -203,16 +215,6 @@ async fn discovery(remote: &Remote, route: &Route) -> Option<Discovery> {
     Some(Discovery::Legacy(answer.body))
 }
 
-async fn fetch_json<T: for<'d> Deserialize<'d>>(
-    remote: &Remote,
-    route: &Route,
-    path: &str,
-    user: &Identity,
-) -> Option<T> {
-    let answer = fetch(remote, route, path, user, None, None, OPEN_API_MAX).await?;
-    serde_json::from_slice(&answer.body).ok()
-}
-
 /// GETs a document; `None` if it is unchanged, not there, too long or late.
 async fn fetch(
     remote: &Remote,
@@ -255,6 +257,16 @@ async fn fetch(
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn an_index_has_urls_and_a_bound() {
+        let entry = |text: &str| json!({"serverRelativeURL": text});
+        let of = |key: &str| json!({"paths": {key: entry("/x"), "b": {}}}).to_string().into();
+        let short = index(&of("a")).unwrap();
+        assert_eq!((&*short["a"], &*short["b"]), ("/x", ""));
+        assert_eq!(index(&of(&"a".repeat(DOCUMENT_BYTES_MAX))), None);
+        assert_eq!(index(&Bytes::from("[")), None);
+    }
 
     #[test]
     fn only_what_is_used_remains_of_a_long_document() {

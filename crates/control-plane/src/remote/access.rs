@@ -1,6 +1,6 @@
 //! Authorization by a webhook: `SubjectAccessReview` (spec: auth §2.5).
 
-use super::cache::Answers;
+use super::cache::{Answer, Answers};
 use super::conditions::{MatchConditions, Verdict};
 use super::{ATTEMPT_MAX, Remote, RemoteError};
 use futures::future::{BoxFuture, FutureExt as _};
@@ -194,6 +194,13 @@ impl AccessWebhook {
         };
         self.answers.keep(&question, decision.clone(), ttl);
         Ok(decision)
+    }
+}
+
+impl Answer for Decision {
+    fn n_bytes(&self) -> usize {
+        let (Self::Allow(reason) | Self::Deny(reason) | Self::NoOpinion(reason)) = self;
+        reason.len()
     }
 }
 

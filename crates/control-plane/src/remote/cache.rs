@@ -12,6 +12,16 @@ pub const ANSWERS_MAX: usize = 8192;
 /// with long ones: 10,000, as kube-apiserver's.
 pub const QUESTION_BYTES_MAX: usize = 10_000;
 
+/// Maximum size in bytes of an answer that is kept: 32 KiB, a user in five hundred groups. All of
+/// them take at most 256 MiB.
+pub const KEPT_BYTES_MAX: usize = 32 << 10;
+
+/// What the size of an answer depends on.
+pub(super) trait Answer: Clone {
+    /// About how many bytes of memory it takes.
+    fn n_bytes(&self) -> usize;
+}
+
 /// The digest of a question, so that no token is kept.
 type Key = [u8; 32];
 
@@ -19,7 +29,7 @@ type Key = [u8; 32];
 #[derive(Debug)]
 pub(super) struct Answers<T>(Mutex<Expiring<Key, T, Instant>>);
 
-impl<T: Clone> Answers<T> {
+impl<T: Answer> Answers<T> {
     pub(super) fn new() -> Self {
         Self(Mutex::new(Expiring::new(ANSWERS_MAX)))
     }
@@ -29,9 +39,10 @@ impl<T: Clone> Answers<T> {
         self.0.lock().get(&key, Instant::now()).cloned()
     }
 
-    /// Keeps an answer for `ttl`, unless its question is too long or `ttl` is zero.
+    /// Keeps an answer for `ttl`, unless it or its question is too long, or `ttl` is zero.
     pub(super) fn keep(&self, question: &[u8], answer: T, ttl: Duration) {
-        if question.len() > QUESTION_BYTES_MAX || ttl.is_zero() {
+        let is_long = question.len() > QUESTION_BYTES_MAX || answer.n_bytes() > KEPT_BYTES_MAX;
+        if is_long || ttl.is_zero() {
             return;
         }
         let key: Key = Sha256::digest(question).into();
@@ -42,6 +53,20 @@ impl<T: Clone> Answers<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Answer for usize {
+        fn n_bytes(&self) -> usize {
+            *self
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_answer_is_not_kept() {
+        let answers = Answers::new();
+        answers.keep(b"short", KEPT_BYTES_MAX, Duration::from_secs(1));
+        answers.keep(b"long", KEPT_BYTES_MAX + 1, Duration::from_secs(1));
+        assert_eq!((answers.get(b"short").is_some(), answers.get(b"long")), (true, None));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn answers_end_and_are_bounded() {

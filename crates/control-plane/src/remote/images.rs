@@ -1,14 +1,13 @@
 //! The admission plugin `ImagePolicyWebhook`: another server decides which images run
 //! (`imagepolicy.k8s.io/v1alpha1` `ImageReview`).
 
-use super::cache::Answers;
+use super::cache::{Answer, Answers};
 use super::{ATTEMPT_MAX, RemoteError};
 use futures::future::{BoxFuture, FutureExt as _};
 use serde_json::{Map, Value, json};
 use setpoint_object::ApiError;
 use setpoint_registry::{Admission, Operation, Review, Subresource};
 use setpoint_remote::{PostError, Remote, Retry};
-use std::future::pending;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -80,6 +79,13 @@ struct Verdict {
     annotations: Vec<(String, String)>,
 }
 
+impl Answer for Verdict {
+    fn n_bytes(&self) -> usize {
+        let annotations = self.annotations.iter().map(|(key, text)| key.len() + text.len() + 48);
+        self.reason.len() + annotations.sum::<usize>()
+    }
+}
+
 impl Settings {
     fn of(configuration: &Value) -> Result<Self, ImagePolicyError> {
         let policy = &configuration["imagePolicy"];
@@ -138,10 +144,7 @@ impl ImagePolicyWebhook {
         });
         let pause = self.settings.pause;
         let retry = Retry { attempts: ATTEMPTS, pause, growth: GROWTH, whatever: false };
-        let json = review.to_string().into_bytes();
-        let answer = self.remote.post_repeatedly(json, ATTEMPT_MAX, retry, pending()).await?;
-        let answer: Value = serde_json::from_str(&answer)
-            .map_err(|error| PostError { message: error.to_string(), may_repeat: false })?;
+        let answer = self.remote.ask(&review, ATTEMPT_MAX, retry).await?;
         let verdict = verdict(&answer["status"]);
         let ttl = match verdict.is_allowed {
             true => self.settings.allow_ttl,

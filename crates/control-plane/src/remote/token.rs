@@ -1,6 +1,6 @@
 //! Authentication by a webhook: `TokenReview` (spec: auth §1, row 7).
 
-use super::cache::Answers;
+use super::cache::{Answer, Answers};
 use super::{ATTEMPT_MAX, Remote, RemoteError};
 use futures::future::{BoxFuture, FutureExt as _};
 use http::request::Parts;
@@ -68,6 +68,17 @@ impl TokenWebhook {
                 None
             }
         }
+    }
+}
+
+impl Answer for Option<Identity> {
+    fn n_bytes(&self) -> usize {
+        let Some(identity) = self else { return 0 };
+        let groups: usize = identity.groups.iter().map(|group| group.len() + 32).sum();
+        let values =
+            |values: &Vec<String>| values.iter().map(|text| text.len() + 24).sum::<usize>();
+        let extra = identity.extra.iter().map(|(key, list)| key.len() + 48 + values(list));
+        identity.user.len() + identity.uid.len() + groups + extra.sum::<usize>()
     }
 }
 

@@ -439,7 +439,7 @@ async fn wrong_answers_are_refused() {
         ),
         (
             raw(Method::Status, huge),
-            "code = ResourceExhausted desc = grpc: received message larger than max (4294967295 vs. 4194304)",
+            "code = ResourceExhausted desc = grpc: received message larger than max (4294967295 vs. 262144)",
         ),
         (raw(Method::Encrypt, long.to_vec()), "code = ResourceExhausted"),
     ];

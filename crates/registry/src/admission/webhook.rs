@@ -22,6 +22,8 @@
 //! - Objects of this API's own group are never sent.
 //! - A call ends with the hook's timeout or with the request, whichever is first. The client bounds
 //!   the number of calls and the bytes.
+//! - A long answer is read on another thread, and so is a long patch applied. A refusal has at most
+//!   a thousand causes.
 //! - Conditions in CEL run here if they are cheap, and on another thread if they are not
 //!   ([`crate::threads`]).
 mod condition;
@@ -38,7 +40,6 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::Value;
 use setpoint_object::ApiError;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Maximum bytes of one audit annotation of a webhook; longer ones are cut.
@@ -123,22 +124,5 @@ impl Failure {
             }
             Self::Refused(error) => error,
         }
-    }
-}
-
-/// Adds the warnings and audit annotations of an answer.
-fn note(review: &Review<'_>, hook: &str, warnings: Vec<String>, notes: BTreeMap<String, String>) {
-    for (key, value) in notes {
-        let key = format!("{hook}/{key}");
-        if setpoint_object::name::qualified_name(&key).is_empty() {
-            let mut end = value.len().min(ANNOTATION_BYTES_MAX);
-            while !value.is_char_boundary(end) {
-                end -= 1;
-            }
-            review.annotate(key, &value[..end]);
-        }
-    }
-    for warning in warnings {
-        review.warn(warning.chars().take(WARNING_CHARS_MAX).collect::<String>());
     }
 }

@@ -7,8 +7,11 @@ use setpoint_object::field;
 use setpoint_object::meta::ObjectExt as _;
 use setpoint_schema::patch::go_type;
 
-/// Objects that are checked before yielding: about a millisecond.
+/// Objects, and bytes of them, that are checked before yielding: about a millisecond.
 const SLICE_OBJECTS: usize = 32;
+const SLICE_BYTES: usize = 64 << 10;
+/// The most bytes of a converted object: 3 MiB, as of a body. A longer one could not be stored.
+const OBJECT_BYTES_MAX: usize = 3 << 20;
 
 /// Checks the converted objects and restores their metadata from the originals, except labels and
 /// annotations.
@@ -25,13 +28,34 @@ pub(super) async fn answer(
         return Err(format!("returned {} objects, expected {}", converted.len(), sent.len()));
     }
     let mut objects = Vec::with_capacity(converted.len());
+    let mut n_bytes = 0;
     for (idx, (sent, converted)) in sent.iter().zip(converted).enumerate() {
-        objects.push(object(target, sent, &converted).map_err(|fault| fault.at(idx))?);
-        if idx % SLICE_OBJECTS == SLICE_OBJECTS - 1 {
+        n_bytes += converted.len();
+        let checked = match parse(converted).await {
+            Ok(converted) => object(target, sent, converted),
+            Err(fault) => Err(fault),
+        };
+        objects.push(checked.map_err(|fault| fault.at(idx))?);
+        if n_bytes > SLICE_BYTES || idx % SLICE_OBJECTS == SLICE_OBJECTS - 1 {
+            n_bytes = 0;
             tokio::task::yield_now().await;
         }
     }
     Ok(objects)
+}
+
+/// The tree of a converted object. A long one is parsed on another thread.
+async fn parse(converted: Bytes) -> Result<Value, Fault> {
+    if converted.len() > OBJECT_BYTES_MAX {
+        return Err(Fault::Type(format!("it is larger than {OBJECT_BYTES_MAX} bytes")));
+    }
+    let parsed = match converted.len() > SLICE_BYTES {
+        false => serde_json::from_slice(&converted),
+        true => tokio::task::spawn_blocking(move || serde_json::from_slice(&converted))
+            .await
+            .map_err(|error| Fault::Type(error.to_string()))?,
+    };
+    parsed.map_err(|error: serde_json::Error| Fault::Type(error.to_string()))
 }
 
 /// What is wrong with an object.
@@ -53,9 +77,8 @@ impl Fault {
     }
 }
 
-fn object(target: &Target<'_>, sent: &[u8], converted: &[u8]) -> Result<Value, Fault> {
+fn object(target: &Target<'_>, sent: &[u8], mut converted: Value) -> Result<Value, Fault> {
     let undecodable = |error: serde_json::Error| Fault::Type(error.to_string());
-    let mut converted: Value = serde_json::from_slice(converted).map_err(undecodable)?;
     let mut sent: Value = serde_json::from_slice(sent).map_err(undecodable)?;
     let text = |object: &Value, name: &str| object[name].as_str().unwrap_or_default().to_owned();
     let (version, kind) = (text(&converted, "apiVersion"), text(&converted, "kind"));
@@ -131,4 +154,18 @@ fn merge_metadata(
         merged.insert(member.to_owned(), now);
     }
     if errors.is_empty() { Ok(merged) } else { Err(Fault::Metadata(field::aggregate(&errors))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_object_that_is_longer_than_a_body_is_refused() {
+        let object = |n| Bytes::from(format!("{{\"a\":\"{}\"}}", "x".repeat(n)));
+        assert!(parse(object(1)).await.is_ok());
+        assert!(parse(object(SLICE_BYTES)).await.is_ok());
+        let fault = parse(object(OBJECT_BYTES_MAX)).await.unwrap_err().at(2);
+        assert_eq!(fault, "returned invalid object at index 2: it is larger than 3145728 bytes");
+    }
 }

@@ -4,8 +4,11 @@
 //!
 //! Pods, volumes, attachments and slices are *sources*: what each of them refers to is known from
 //! it alone. The graph has the relations of each source, so that a changed one replaces its own,
-//! and two indexes made from them: objects to nodes, with the number of sources that say so, and
-//! secrets to the volumes that use them. A volume leads to the nodes of the claim it is bound to.
+//! and two indexes made from them: objects to nodes, with the number of relations that say so, and
+//! claims to the volumes that are bound to them. A volume leads to the nodes of its claim, and so
+//! do its secrets: they are counted whenever a claim gains or loses a node, or a volume. So a
+//! decision is a few lookups, however many pods and volumes use one secret, and however many pods
+//! are on one node.
 use super::references;
 use crate::shared::Registry;
 use serde_json::Value;
@@ -102,9 +105,10 @@ impl Source {
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     sources: HashMap<(Source, Name), Relations>,
-    /// The nodes that an object leads to, with the number of sources that say so.
+    /// The nodes that an object leads to, with the number of pods and, for secrets, pairs of a
+    /// node's claim and a volume that say so.
     nodes: HashMap<(Kind, Name), HashMap<Arc<str>, usize>>,
-    /// The volumes that use a secret.
+    /// The volumes that are bound to a claim.
     volumes: HashMap<Name, BTreeSet<Box<str>>>,
 }
 
@@ -130,13 +134,21 @@ impl Graph {
         match relations {
             Relations::Node { node, objects } => {
                 for (kind, object) in objects {
-                    let key = (*kind, (namespace.clone(), object.clone()));
-                    *self.nodes.entry(key).or_default().entry(node.clone()).or_default() += 1;
+                    let object: Name = (namespace.clone(), object.clone());
+                    if *kind == Kind::Claim && !self.is_of(node, *kind, object.clone()) {
+                        for secret in self.secrets_of(&object) {
+                            self.add((Kind::Secret, secret), node);
+                        }
+                    }
+                    self.add((*kind, object), node);
                 }
             }
-            Relations::Claim { secrets, .. } => {
-                for secret in secrets {
-                    self.volumes.entry(secret.clone()).or_default().insert(name.clone());
+            Relations::Claim { claim, secrets } => {
+                self.volumes.entry(claim.clone()).or_default().insert(name.clone());
+                for node in self.nodes_of(claim, secrets) {
+                    for secret in secrets {
+                        self.add((Kind::Secret, secret.clone()), &node);
+                    }
                 }
             }
         }
@@ -146,29 +158,67 @@ impl Graph {
         match relations {
             Relations::Node { node, objects } => {
                 for (kind, object) in objects {
-                    let key = (*kind, (namespace.clone(), object.clone()));
-                    let Some(nodes) = self.nodes.get_mut(&key) else { continue };
-                    if let Some(n) = nodes.get_mut(node) {
-                        *n -= 1;
-                        if *n == 0 {
-                            nodes.remove(node);
+                    let object: Name = (namespace.clone(), object.clone());
+                    self.subtract((*kind, object.clone()), node);
+                    if *kind == Kind::Claim && !self.is_of(node, *kind, object.clone()) {
+                        for secret in self.secrets_of(&object) {
+                            self.subtract((Kind::Secret, secret), node);
                         }
-                    }
-                    if nodes.is_empty() {
-                        self.nodes.remove(&key);
                     }
                 }
             }
-            Relations::Claim { secrets, .. } => {
-                for secret in secrets {
-                    let Some(volumes) = self.volumes.get_mut(secret) else { continue };
+            Relations::Claim { claim, secrets } => {
+                if let Some(volumes) = self.volumes.get_mut(claim) {
                     volumes.remove(name);
                     if volumes.is_empty() {
-                        self.volumes.remove(secret);
+                        self.volumes.remove(claim);
+                    }
+                }
+                for node in self.nodes_of(claim, secrets) {
+                    for secret in secrets {
+                        self.subtract((Kind::Secret, secret.clone()), &node);
                     }
                 }
             }
         }
+    }
+
+    fn add(&mut self, object: (Kind, Name), node: &Arc<str>) {
+        *self.nodes.entry(object).or_default().entry(node.clone()).or_default() += 1;
+    }
+
+    fn subtract(&mut self, object: (Kind, Name), node: &Arc<str>) {
+        let Some(nodes) = self.nodes.get_mut(&object) else { return };
+        if let Some(n) = nodes.get_mut(node) {
+            *n -= 1;
+            if *n == 0 {
+                nodes.remove(node);
+            }
+        }
+        if nodes.is_empty() {
+            self.nodes.remove(&object);
+        }
+    }
+
+    /// The secrets of the volumes that are bound to a claim, once per volume.
+    fn secrets_of(&self, claim: &Name) -> Vec<Name> {
+        let volumes = self.volumes.get(claim).into_iter().flatten();
+        let secrets = volumes.flat_map(|volume| {
+            match self.sources.get(&(Source::Volume, ("".into(), volume.clone()))) {
+                Some(Relations::Claim { secrets, .. }) => Some(secrets),
+                _ => None,
+            }
+        });
+        secrets.flatten().cloned().collect()
+    }
+
+    /// The nodes of a claim, if they count for any secret.
+    fn nodes_of(&self, claim: &Name, secrets: &BTreeSet<Name>) -> Vec<Arc<str>> {
+        if secrets.is_empty() {
+            return Vec::new();
+        }
+        let nodes = self.nodes.get(&(Kind::Claim, claim.clone()));
+        nodes.into_iter().flat_map(HashMap::keys).cloned().collect()
     }
 
     /// Whether an object is related to a node.
@@ -176,11 +226,6 @@ impl Graph {
         let name: Name = (namespace.into(), name.into());
         match kind {
             Kind::Volume => self.volume_leads_to(node, &name.1),
-            Kind::Secret if self.is_of(node, kind, name.clone()) => true,
-            Kind::Secret => {
-                let volumes = self.volumes.get(&name);
-                volumes.into_iter().flatten().any(|volume| self.volume_leads_to(node, volume))
-            }
             kind => self.is_of(node, kind, name),
         }
     }

@@ -3,7 +3,7 @@ use super::graph::{Kind, Name};
 use crate::kind::{list, text};
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 /// The annotation of a mirror pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -86,14 +86,16 @@ pub(super) fn of_pod(pod: &Value) -> BTreeSet<(Kind, Box<str>)> {
         }
     }
     let status = &pod["status"];
+    // The first of a name counts.
+    let mut made = HashMap::new();
+    for claim in list(status, "resourceClaimStatuses") {
+        made.entry(text(claim, "name")).or_insert_with(|| text(claim, "resourceClaimName"));
+    }
     for claim in list(spec, "resourceClaims") {
         match text(claim, "resourceClaimName") {
             "" => {
                 // Made from a template: its name is in the status, once it is made.
-                let made = list(status, "resourceClaimStatuses")
-                    .iter()
-                    .find(|made| text(made, "name") == text(claim, "name"));
-                add(Kind::ResourceClaim, made.map_or("", |made| text(made, "resourceClaimName")));
+                add(Kind::ResourceClaim, made.get(text(claim, "name")).copied().unwrap_or(""));
             }
             name => add(Kind::ResourceClaim, name),
         }

@@ -1,6 +1,7 @@
 //! Admission as a write meets it: changes by plugins, answers of webhooks, questions to
 //! authorizers.
 use crate::server::{Server, refused};
+use base64::Engine as _;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -204,6 +205,19 @@ async fn answers_of_the_old_version_are_checked_less() {
         reviewed("mutating", "v1", json!({"patch": patch})).await,
         invalid("webhook returned response.patch but not response.patchType")
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_patch_is_applied_and_one_longer_than_a_body_is_refused() {
+    let patch = |n: usize| {
+        let patch = json!([{"op": "add", "path": "/data", "value": {"a": "x".repeat(n)}}]);
+        let patch = base64::engine::general_purpose::STANDARD.encode(patch.to_string());
+        reviewed("mutating", "v1", json!({"patch": patch, "patchType": "JSONPatch"}))
+    };
+    let patched = patch(200_000).await.unwrap();
+    assert_eq!(patched["data"]["a"].as_str().map(str::len), Some(200_000));
+    let error = patch(4 << 20).await.unwrap_err();
+    assert!(error.ends_with("the patch is larger than 3145728 bytes"), "{error}");
 }
 
 /// Allows what the plugin OwnerReferencesPermissionEnforcement asks about all finalizers.

@@ -236,7 +236,7 @@ impl Claims {
             Some(End::Nothing) => Err(NOTHING),
             Some(End::Invalid) => Err(INVALID),
             Some(End::Fault(fault)) => return Err(fault),
-            None => Err(TOO_LONG),
+            Some(End::Spent) | None => Err(TOO_LONG),
         };
         self.found.insert(search.node.name.clone(), found);
         Ok(())
@@ -337,6 +337,11 @@ impl DeviceSearch {
         &self.search.node
     }
 
+    /// Whether the next steps take a thread of their own.
+    pub(crate) fn is_costly(&self) -> bool {
+        self.search.is_costly()
+    }
+
     /// Takes steps. Returns whether the search is over; then the filter knows its result.
     ///
     /// # Errors
@@ -348,14 +353,12 @@ impl DeviceSearch {
         steps: &mut u64,
         rng: &mut SmallRng,
     ) -> Result<bool, String> {
-        let before = self.steps_left.min(*steps);
-        let mut left = before;
-        let end = self.search.run(&mut left);
-        // The last step may have taken more than were left.
-        let taken = before - left;
-        claims.steps += taken;
-        *steps -= taken;
-        self.steps_left -= taken;
+        let steps_max = self.steps_left.min(*steps);
+        let (end, taken) = self.search.run(steps_max, self.steps_left);
+        // More than there were, if the last one was an expression.
+        claims.steps = claims.steps.saturating_add(taken);
+        *steps = steps.saturating_sub(taken);
+        self.steps_left = self.steps_left.saturating_sub(taken);
         if end.is_none() && self.steps_left > 0 {
             return Ok(false);
         }

@@ -12,10 +12,13 @@ use serde_json::{Value, json};
 use setpoint::ControlPlane;
 use setpoint::apiserver::ApiServer;
 use setpoint::registry::AllowAuthenticated;
-use setpoint::remote::{AccessWebhook, AccessWebhookOptions, TokenWebhook};
+use setpoint::remote::{
+    ANSWER_BYTES_MAX, AccessWebhook, AccessWebhookOptions, Remote, TokenWebhook,
+};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -240,4 +243,33 @@ async fn a_webhook_knows_tokens() {
     })
     .await;
     assert_eq!(reviewer.n_seen(), 3);
+}
+
+/// A server that answers without an end: its answer was read until the memory was full.
+#[tokio::test]
+async fn an_endless_answer_of_a_review_is_read_no_further_than_its_limit() {
+    let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let config =
+        kube::Config::new(format!("http://{}", socket.local_addr().unwrap()).parse().unwrap());
+    let endless = async {
+        let (mut stream, _) = socket.accept().await.unwrap();
+        stream.read_exact(&mut [0; 4]).await.unwrap();
+        let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
+        let mut n_written = 0;
+        // Ends when the client has had enough.
+        while stream.write_all(chunk.as_bytes()).await.is_ok() {
+            n_written += chunk.len();
+        }
+        n_written
+    };
+    let asked = async move {
+        let remote = Remote::at(config, "/review").unwrap();
+        remote.review(&json!({}), Duration::from_secs(60)).await.unwrap_err()
+    };
+    let (error, n_written) = tokio::join!(asked, endless);
+    assert_eq!(error, format!("the answer is larger than {ANSWER_BYTES_MAX} bytes"));
+    // What is in flight between the two is bounded by the buffers of their sockets.
+    assert!(n_written < 64 << 20, "{n_written}");
 }

@@ -134,7 +134,7 @@ pub(super) fn contained<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Re
         [value, Value::List(list)] => list.contains(value, &mut context.fuel)?,
         // As in cel-go a value that can be no key is not among the keys.
         [value, Value::Map(map)] => map.has(value),
-        [Value::String(field), Value::Object(object)] => object.get(field).is_some(),
+        [Value::String(field), Value::Object(object)] => object.has(field),
         _ => return Err(Error::NoSuchOverload),
     }))
 }
@@ -308,7 +308,7 @@ pub(super) fn ends_with<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'
 
 pub(super) fn matches<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
     let (text, pattern) = texts(args)?;
-    Ok(Value::Bool(context.pattern(pattern)?.is_match(text)))
+    Ok(Value::Bool(context.pattern(pattern)?.is_match(text)?))
 }
 
 /// A part of a point in time, in UTC or in a zone; a length of time in a unit.

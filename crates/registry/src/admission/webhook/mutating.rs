@@ -1,5 +1,6 @@
 //! Mutating hooks: one after the other.
 use super::configuration::{Hook, Hooks};
+use super::response::Patch;
 use super::{Failure, condition, response};
 use crate::admission::Review;
 use crate::admission::matching::Matched;
@@ -7,7 +8,7 @@ use crate::admission::mutated::{decode_other, decode_own, managed_fields, restor
 use crate::admission::subject::{self, Subject};
 use serde_json::{Value, json};
 use setpoint_object::ApiError;
-use setpoint_schema::patch;
+use setpoint_schema::{INLINE_BYTES_MAX, patch};
 
 /// Prefix of the audit annotations about hooks that have changed the object.
 const MUTATION: &str = "mutation.webhook.admission.k8s.io";
@@ -122,24 +123,26 @@ async fn call(
         review.annotate(format!("{MUTATION}/round_{round}_index_{idx}"), value.to_string());
     };
     let answered = response::call(hook, review, subject, true).await;
-    let operations = match answered {
-        Ok(operations) if !operations.is_empty() => operations,
+    let Patch { operations, n_bytes } = match answered {
+        Ok(patch) if !patch.operations.is_empty() => patch,
         other => {
             annotate(false);
             return other.map(|_| None);
         }
     };
-    let patch = json!({
-        "configuration": hook.configuration, "webhook": hook.name,
-        "patch": operations, "patchType": "JSONPatch",
+    // A longer one would only fill the log.
+    let noted = (n_bytes <= INLINE_BYTES_MAX).then(|| {
+        let patch = json!({
+            "configuration": hook.configuration, "webhook": hook.name,
+            "patch": operations, "patchType": "JSONPatch",
+        });
+        patch.to_string()
     });
-    let patched = patched(hook, review, subject, version, operations);
+    let patched = patched(hook, review, subject, version, (operations, n_bytes)).await;
     let has_changed = matches!(&patched, Ok((_, true)));
     annotate(has_changed);
     let patched = patched.map_err(Failure::Refused)?;
-    let patch = patch.to_string();
-    // A longer one would only fill the log.
-    if patch.len() <= super::ANNOTATION_BYTES_MAX {
+    if let Some(patch) = noted.filter(|patch| patch.len() <= super::ANNOTATION_BYTES_MAX) {
         review.annotate(format!("{PATCH}/round_{round}_index_{idx}"), patch);
     }
     if has_changed {
@@ -148,12 +151,12 @@ async fn call(
     Ok(Some(patched))
 }
 
-fn patched(
+async fn patched(
     hook: &Hook,
     review: &Review<'_>,
     subject: &Subject<'_>,
     version: &Matched,
-    operations: Vec<Value>,
+    (operations, n_bytes): (Vec<Value>, usize),
 ) -> Result<(Value, bool), ApiError> {
     let Some(before) = &subject.object else {
         return Err(ApiError::internal(format_args!(
@@ -162,7 +165,14 @@ fn patched(
         )));
     };
     let mut object = Value::clone(before);
-    patch::apply_operations(&mut object, operations).map_err(ApiError::internal)?;
+    match n_bytes > INLINE_BYTES_MAX {
+        false => patch::apply_operations(&mut object, operations).map_err(ApiError::internal)?,
+        true => {
+            let there =
+                async move { patch::apply_operations(&mut object, operations).map(|()| object) };
+            object = review.inner.threads.run(there).await?.map_err(ApiError::internal)?;
+        }
+    }
     for member in ["apiVersion", "kind"] {
         let is_left_out = object[member].is_null() || object[member] == "";
         // What says nothing of its type has that of the endpoint.

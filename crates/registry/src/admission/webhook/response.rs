@@ -1,6 +1,6 @@
 //! A hook's answer (spec: admission §4.1).
 use super::configuration::Hook;
-use super::{Failure, note};
+use super::{ANNOTATION_BYTES_MAX, Failure, WARNING_CHARS_MAX};
 use crate::admission::Review;
 use crate::admission::subject::Subject;
 use crate::figures::{Call, OPERATIONS, Outcome};
@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use setpoint_object::status::Status;
 use setpoint_object::{ApiError, Reason};
+use setpoint_schema::INLINE_BYTES_MAX;
 use setpoint_schema::decode::{Format, base64_fault, parse, type_fault};
 use setpoint_schema::patch;
 use setpoint_schema::patch::json_type;
@@ -43,7 +44,34 @@ struct Response {
     warnings: Option<Vec<String>>,
 }
 
-/// Calls a hook. Returns the operations of its patch; none for a validating hook.
+/// Maximum bytes of a patch: 3 MiB, as of a body.
+const PATCH_BYTES_MAX: usize = 3 << 20;
+/// Maximum number of warnings, and of annotations, of an answer that are looked at. A request has
+/// far fewer.
+const NOTES_MAX: usize = 1_000;
+/// Maximum number of causes of a refusal; further ones are left out.
+const CAUSES_MAX: usize = 1_000;
+/// Maximum bytes of a refusal's message; longer ones are cut.
+const TEXT_BYTES_MAX: usize = 64 << 10;
+/// Maximum bytes of each text of a cause; longer ones are cut.
+const CAUSE_BYTES_MAX: usize = 1 << 10;
+
+/// The operations of a patch.
+#[derive(Debug, Default)]
+pub(super) struct Patch {
+    pub(super) operations: Vec<Value>,
+    /// Of its text.
+    pub(super) n_bytes: usize,
+}
+
+/// What an answer says.
+struct Judgement {
+    warnings: Vec<String>,
+    annotations: Vec<(String, String)>,
+    patch: Result<Patch, Failure>,
+}
+
+/// Calls a hook. Returns its patch; an empty one for a validating hook.
 ///
 /// # Errors
 ///
@@ -53,7 +81,7 @@ pub(super) async fn call(
     review: &Review<'_>,
     subject: &Subject<'_>,
     is_mutating: bool,
-) -> Result<Vec<Value>, Failure> {
+) -> Result<Patch, Failure> {
     let begun = Instant::now();
     let answer = post(hook, review, subject, is_mutating).await;
     let outcome = match &answer {
@@ -73,7 +101,7 @@ async fn post(
     review: &Review<'_>,
     subject: &Subject<'_>,
     is_mutating: bool,
-) -> Result<Vec<Value>, Failure> {
+) -> Result<Patch, Failure> {
     if review.dry_run && !hook.takes_dry_runs {
         let text = format!("admission webhook {:?} does not support dry run", hook.name);
         return Err(Failure::Refused(ApiError::bad_request(text)));
@@ -88,34 +116,89 @@ async fn post(
             WebhookError::Call(text) => format!("failed to call webhook: {text}"),
         })
     })?;
+    let (name, version) = (hook.name.clone(), hook.review_version);
+    let judgement = match answer.len() > INLINE_BYTES_MAX {
+        false => judge(&answer, &name, version, &uid, is_mutating),
+        true => {
+            let there = async move { judge(&answer, &name, version, &uid, is_mutating) };
+            review.inner.threads.run(there).await.map_err(Failure::Refused)?
+        }
+    };
+    let Judgement { warnings, annotations, patch } = judgement?;
+    for (key, value) in annotations {
+        review.annotate(key, value);
+    }
+    for warning in warnings {
+        review.warn(warning);
+    }
+    patch
+}
+
+/// What an answer says. Takes time in its length.
+fn judge(
+    answer: &[u8],
+    hook: &str,
+    version: &'static str,
+    uid: &str,
+    is_mutating: bool,
+) -> Result<Judgement, Failure> {
     let answer =
-        read(&answer).map_err(|error| Failure::Call(format!("failed to call webhook: {error}")))?;
+        read(answer).map_err(|error| Failure::Call(format!("failed to call webhook: {error}")))?;
     let invalid =
         |text: String| Failure::Call(format!("received invalid webhook response: {text}"));
-    let response = verify(answer, hook.review_version, &uid)?;
+    let response = verify(answer, version, uid)?;
     let Response { allowed, status, patch, patch_type, audit_annotations, warnings, .. } = response;
     let patch = patch.filter(|patch| !patch.is_empty());
     // Of v1beta1, a patch is a JSON patch, and that of a validating webhook is ignored.
-    let is_checked = hook.review_version == "v1";
+    let is_checked = version == "v1";
     if is_checked && let Some(text) = misplaced(is_mutating, &patch, patch_type.as_deref()) {
         return Err(invalid(text.to_owned()));
     }
     let (patch, patch_type) = (patch.filter(|_| is_mutating), patch_type.filter(|_| is_checked));
-    note(review, &hook.name, warnings.unwrap_or_default(), audit_annotations.unwrap_or_default());
-    if !allowed {
-        return Err(Failure::Refused(refusal(&hook.name, status)));
+    let warnings = warnings.unwrap_or_default().into_iter().take(NOTES_MAX);
+    let annotations = audit_annotations.unwrap_or_default().into_iter();
+    Ok(Judgement {
+        warnings: warnings
+            .map(|warning| warning.chars().take(WARNING_CHARS_MAX).collect())
+            .collect(),
+        annotations: annotations
+            .map(|(key, value)| (format!("{hook}/{key}"), value))
+            .filter(|(key, _)| setpoint_object::name::qualified_name(key).is_empty())
+            .map(|(key, value)| (key, cut(value, ANNOTATION_BYTES_MAX)))
+            .take(NOTES_MAX)
+            .collect(),
+        patch: match allowed {
+            true => {
+                patch.map_or_else(|| Ok(Patch::default()), |patch| operations(&patch, patch_type))
+            }
+            false => Err(Failure::Refused(refusal(hook, status))),
+        },
+    })
+}
+
+/// The operations of a patch in base64.
+fn operations(patch: &str, patch_type: Option<String>) -> Result<Patch, Failure> {
+    if patch.len() / 4 * 3 > PATCH_BYTES_MAX {
+        return Err(Failure::Call(format!(
+            "received invalid webhook response: the patch is larger than {PATCH_BYTES_MAX} bytes"
+        )));
     }
-    let Some(patch) = patch else { return Ok(Vec::new()) };
-    let patch = STANDARD.decode(&patch).map_err(|error| {
-        Failure::Call(format!("failed to call webhook: {}", base64_fault(&patch, &error)))
+    let patch = STANDARD.decode(patch).map_err(|error| {
+        Failure::Call(format!("failed to call webhook: {}", base64_fault(patch, &error)))
     })?;
     let operations = patch::operations(&patch).map_err(|error| {
         Failure::Call(format!("received undecodable patch in webhook response: {error}"))
     })?;
     match patch_type.filter(|kind| kind != "JSONPatch") {
         Some(other) => Err(Failure::Call(format!("unsupported patch type {other:?}"))),
-        None => Ok(operations),
+        None => Ok(Patch { operations, n_bytes: patch.len() }),
     }
+}
+
+/// The beginning of a text.
+fn cut(mut text: String, bytes_max: usize) -> String {
+    text.truncate(text.floor_char_boundary(bytes_max));
+    text
 }
 
 /// Reads an answer as the reference does: in JSON or YAML, whatever its content type says; null is
@@ -273,6 +356,17 @@ fn refusal(hook: &str, status: Option<Status>) -> ApiError {
         ("", reason) => format!("{denied}: {reason}"),
         (message, _) => format!("{denied}: {message}"),
     };
+    for text in [&mut status.message, &mut status.reason] {
+        *text = cut(std::mem::take(text), TEXT_BYTES_MAX);
+    }
+    if let Some(details) = &mut status.details {
+        details.causes.truncate(CAUSES_MAX);
+        for cause in &mut details.causes {
+            for text in [&mut cause.reason, &mut cause.message, &mut cause.field] {
+                *text = cut(std::mem::take(text), CAUSE_BYTES_MAX);
+            }
+        }
+    }
     ApiError(Box::new(status))
 }
 
@@ -302,6 +396,24 @@ mod tests {
             let text = format!("{denied} without explanation");
             assert_eq!(check(status), (400, String::new(), text, failure()));
         }
+    }
+
+    #[test]
+    fn a_refusal_has_as_many_causes_as_a_client_can_read() {
+        let cause = json!({"field": "f", "message": "m".repeat(5000), "reason": "r"});
+        let status =
+            json!({"message": "é".repeat(100_000), "details": {"causes": vec![cause; 5000]}});
+        let error = refusal("n.a.b", serde_json::from_value(status).unwrap()).0;
+        let causes = &error.details.as_ref().unwrap().causes;
+        assert_eq!((causes.len(), causes[0].message.len()), (CAUSES_MAX, CAUSE_BYTES_MAX));
+        assert!(error.message.len() <= TEXT_BYTES_MAX, "{}", error.message.len());
+    }
+
+    #[test]
+    fn a_patch_is_no_longer_than_a_body() {
+        let long = "A".repeat(PATCH_BYTES_MAX / 3 * 4 + 8);
+        let Err(Failure::Call(text)) = operations(&long, None) else { panic!("it is accepted") };
+        assert!(text.ends_with("the patch is larger than 3145728 bytes"), "{text}");
     }
 
     #[test]

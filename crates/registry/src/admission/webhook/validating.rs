@@ -1,5 +1,6 @@
 //! Validating hooks: all at once.
 use super::configuration::{Hook, Hooks};
+use super::response::Patch;
 use super::{Failure, condition, response};
 use crate::admission::Review;
 use crate::admission::matching::Matched;
@@ -48,7 +49,7 @@ pub(super) async fn validate(
     let calls = called.into_iter().enumerate().map(|(idx, (hook, version))| async move {
         match subjects.get(&version) {
             Some(subject) => (idx, hook, response::call(hook, review, subject, false).await),
-            None => (idx, hook, Ok(Vec::new())),
+            None => (idx, hook, Ok(Patch::default())),
         }
     });
     let mut calls: FuturesUnordered<_> = calls.collect();

@@ -4,6 +4,8 @@ use super::*;
 use crate::plugins::claims::{Claim, Class, Grant, Slice};
 use crate::state::Job;
 
+mod costly;
+
 const DRIVER: &str = "gpu.example.com";
 
 /// A slice of a pool with the name of the slice.

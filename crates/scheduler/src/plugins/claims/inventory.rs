@@ -15,12 +15,13 @@
 use super::amount::{Amounts, add, subtract};
 use super::claim::{Allocation, Claim};
 use super::device::{Class, PoolId, Slice};
+use super::pool::Facts;
 use super::selector::Selectors;
 use imbl::{OrdMap, OrdSet};
 use serde_json::Value;
 use setpoint_runtime::Request;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Claims, devices and their uses. A clone is a snapshot.
 #[derive(Debug, Clone, Default)]
@@ -42,8 +43,20 @@ pub(crate) struct Inventory {
     pub(super) selectors: Selectors,
 }
 
-/// The slices of a pool, of all generations, by name.
-pub(super) type PoolSlices = OrdMap<Arc<str>, Arc<Slice>>;
+/// The slices of a pool, of all generations, by name, and what follows from them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct PoolSlices {
+    slices: OrdMap<Arc<str>, Arc<Slice>>,
+    /// Made when it is first needed, once for all nodes.
+    facts: Arc<OnceLock<Option<Facts>>>,
+}
+
+impl PoolSlices {
+    /// `None`: there are no slices.
+    pub(super) fn facts(&self) -> Option<&Facts> {
+        self.facts.get_or_init(|| Facts::of(&self.slices)).as_ref()
+    }
+}
 
 /// What a claim gets, while it is written.
 #[derive(Debug, Clone)]
@@ -75,6 +88,11 @@ impl PoolUses {
     /// The uses of a device, if there are any.
     pub(super) fn of(&self, device: &str) -> Option<&Uses> {
         self.devices.get(device)
+    }
+
+    /// The devices that are in use.
+    pub(super) fn devices(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.devices.keys()
     }
 }
 
@@ -281,10 +299,11 @@ impl Inventory {
         let pool = &slice.pool;
         let mut slices = self.pools.remove(pool).unwrap_or_default();
         match adds {
-            true => _ = slices.insert(name.clone(), slice.clone()),
-            false => _ = slices.remove(name),
+            true => _ = slices.slices.insert(name.clone(), slice.clone()),
+            false => _ = slices.slices.remove(name),
         }
-        if !slices.is_empty() {
+        slices.facts = Arc::default();
+        if !slices.slices.is_empty() {
             self.pools.insert(pool.clone(), slices);
         }
         if let Some(node) = slice.only_node() {

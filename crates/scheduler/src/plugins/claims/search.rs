@@ -9,21 +9,31 @@
 //! So the first solution is found, and the same one each time.
 //!
 //! The search is a state machine that its caller advances by steps. A step looks at one device; an
-//! expression counts for as many steps as its cost says.
+//! expression counts for as many steps as its cost says, and a device that is given for as many as
+//! it has capacities, counters, taints and constraints. An expression that takes longer than a
+//! thread may be held waits until the search [has a thread of its own](Search::is_costly).
 
 use super::amount::{Amounts, add, consumption, subtract};
-use super::claim::{Claim, Mode, Rule, Wanted};
+use super::claim::{Claim, Rule, Wanted};
 use super::device::{Class, Device, Nodes, Slice};
 use super::inventory::{Inventory, Uses};
 use super::pool::{Pool, PoolState, pools};
+use super::selector::{Thread, Unknown};
 use crate::node::Node;
 use setpoint_cel::device::Attribute;
 use setpoint_runtime::Request;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+mod state;
+
+pub(super) use state::Picked;
+use state::{Dead, Frame, Phase, Place, Plan, Position, Undo, plans};
+
 /// The most devices of a claim: 32, a limit of the API.
 const RESULTS_MAX: usize = 32;
+/// How many steps an amount takes that is added, compared and copied.
+const STEPS_PER_AMOUNT: u64 = 4;
 
 /// The claims that need devices, with their keys.
 pub(super) type Claims = Arc<[(Request, Arc<Claim>)]>;
@@ -49,82 +59,10 @@ pub(super) struct Search {
     shares: BTreeMap<usize, (usize, Amounts)>,
     /// The attributes of devices that a constraint compares, by claim and constraint.
     compared: Vec<Vec<Vec<Attribute>>>,
-}
-
-/// A device, by its pool, its slice and its number there.
-#[derive(Debug)]
-struct Place {
-    pool: usize,
-    slice: Arc<Slice>,
-    device: usize,
-}
-
-/// What is known of an alternative.
-#[derive(Debug)]
-struct Plan {
-    class: Arc<Class>,
-    /// How many devices it needs.
-    n: usize,
-    /// Which, if it wants all.
-    all: Option<Vec<usize>>,
-    /// Whether the expressions select a device, as far as they were asked.
-    selects: BTreeMap<usize, bool>,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Phase {
-    /// Looks for the devices of requests for all.
-    List(Position),
-    Forward(Position),
-    Back(Dead),
-}
-
-/// What is looked for next.
-#[derive(Debug, Clone, Copy, Default)]
-struct Position {
-    claim: usize,
-    request: usize,
-    /// `None`: an alternative is to be chosen.
-    alternative: Option<usize>,
-    /// How many devices the request has.
-    n: usize,
-    /// The place to look at next.
-    place: usize,
-}
-
-/// Why there is no way forward.
-#[derive(Debug, Clone, Copy)]
-enum Dead {
-    NoDevice,
-    /// A claim would have too many devices, whichever are chosen.
-    TooMany(usize),
-}
-
-#[derive(Debug)]
-enum Frame {
-    /// An alternative was chosen.
-    Choice { at: Position, all_too_many: bool },
-    /// A device was given.
-    Pick { at: Position, is_all: bool, undo: Undo },
-}
-
-#[derive(Debug)]
-struct Undo {
-    /// Which constraints compare the device.
-    constraints: Vec<usize>,
-    /// It consumes counters.
-    counts: bool,
-    /// What the share consumes.
-    share: Option<Amounts>,
-}
-
-/// A device that a claim gets.
-#[derive(Debug, Clone)]
-pub(super) struct Picked {
-    place: usize,
-    pub(super) request: usize,
-    pub(super) alternative: usize,
-    pub(super) share: Option<Amounts>,
+    /// Where the next steps may be taken.
+    thread: Thread,
+    /// What looking at the pools has taken.
+    n_looked: u64,
 }
 
 /// The end of a search.
@@ -137,11 +75,13 @@ pub(super) enum End {
     Invalid,
     /// Something is wrong with a claim, a class or a device: no node will do.
     Fault(String),
+    /// The steps do not suffice.
+    Spent,
 }
 
 impl Search {
     pub(super) fn new(inventory: &Inventory, node: &Arc<Node>, claims: &Claims) -> Self {
-        let pools = pools(inventory, node);
+        let (pools, n_looked) = pools(inventory, node);
         let mut places = Vec::new();
         for (idx, pool) in pools.iter().enumerate() {
             for slice in &pool.slices {
@@ -169,31 +109,48 @@ impl Search {
             shares: BTreeMap::new(),
             compared: claims.iter().map(compared).collect(),
             claims: claims.clone(),
+            thread: Thread::Shared,
+            n_looked,
         }
     }
 
-    /// The number of devices that it may look at.
+    /// The number of devices that it may look at, and of slices and counters that were looked at.
     pub(super) fn n_places(&self) -> u64 {
-        self.places.len() as u64
+        self.places.len() as u64 + self.n_looked
     }
 
-    /// Takes steps until the search ends or they are used up.
-    pub(super) fn run(&mut self, steps_left: &mut u64) -> Option<End> {
-        while *steps_left > 0 {
+    /// Whether the next steps take a thread of their own: an expression takes long.
+    pub(super) fn is_costly(&self) -> bool {
+        self.thread == Thread::Own
+    }
+
+    /// Takes about `steps_max` steps, of `steps_left`, unless the search ends before or is
+    /// [costly](Self::is_costly). Returns how many steps were taken: the last one may have been
+    /// several.
+    pub(super) fn run(&mut self, steps_max: u64, steps_left: u64) -> (Option<End>, u64) {
+        let thread = std::mem::replace(&mut self.thread, Thread::Shared);
+        let mut taken = 0u64;
+        while taken < steps_max {
+            let limits = (thread, steps_left.saturating_sub(taken));
             let mut steps = 1;
             let end = match self.phase {
-                Phase::List(at) => self.list(at, &mut steps),
-                Phase::Forward(at) => self.forward(at, &mut steps),
-                Phase::Back(dead) => Ok(self.back(dead)),
+                Phase::List(at) => self.list(at, limits, &mut steps),
+                Phase::Forward(at) => self.forward(at, limits, &mut steps),
+                Phase::Back(dead) => Ok(self.back(dead, &mut steps)),
             };
-            *steps_left = steps_left.saturating_sub(steps);
+            taken = taken.saturating_add(steps);
             match end {
                 Ok(None) => {}
-                Ok(end) => return end,
-                Err(fault) => return Some(End::Fault(fault)),
+                Ok(end) => return (end, taken),
+                Err(Unknown::Fault(fault)) => return (Some(End::Fault(fault)), taken),
+                Err(Unknown::Spent) => return (Some(End::Spent), taken),
+                Err(Unknown::Costly) => {
+                    self.thread = Thread::Own;
+                    break;
+                }
             }
         }
-        None
+        (None, taken)
     }
 
     /// The device of a place.
@@ -234,7 +191,12 @@ impl Search {
     }
 
     /// Looks for the devices of requests for all, one device at a time.
-    fn list(&mut self, at: Position, steps: &mut u64) -> Result<Option<End>, String> {
+    fn list(
+        &mut self,
+        at: Position,
+        limits: (Thread, u64),
+        steps: &mut u64,
+    ) -> Result<Option<End>, Unknown> {
         let (claim, request) = (at.claim, at.request);
         let alternative = at.alternative.unwrap_or_default();
         let Some(requests) = self.plans.get(claim) else {
@@ -242,7 +204,7 @@ impl Search {
             return Ok(None);
         };
         let Some(alternatives) = requests.get(request) else {
-            self.check_number(claim)?;
+            self.check_number(claim).map_err(Unknown::Fault)?;
             self.phase = Phase::List(Position { claim: claim + 1, ..Position::default() });
             return Ok(None);
         };
@@ -258,7 +220,7 @@ impl Search {
         }
         let at = Position { alternative: Some(alternative), ..at };
         if at.place == 0 {
-            self.check_pools(at)?;
+            self.check_pools(at).map_err(Unknown::Fault)?;
         }
         if at.place >= self.places.len() {
             let plan = &mut self.plans[claim][request][alternative];
@@ -266,8 +228,10 @@ impl Search {
             self.phase = Phase::List(Position { place: 0, ..next });
             return Ok(None);
         }
-        let fits = self.selects(at, at.place, steps)? && {
+        self.phase = Phase::List(at);
+        let fits = self.selects(at, at.place, limits, steps)? && {
             let (_, device) = self.at(at.place);
+            *steps += STEPS_PER_AMOUNT * device.capacity.len() as u64;
             let wanted = self.wanted(claim, request, alternative);
             self.consumption(wanted, at.place, device).is_some()
         };
@@ -310,7 +274,12 @@ impl Search {
         }
     }
 
-    fn forward(&mut self, at: Position, steps: &mut u64) -> Result<Option<End>, String> {
+    fn forward(
+        &mut self,
+        at: Position,
+        limits: (Thread, u64),
+        steps: &mut u64,
+    ) -> Result<Option<End>, Unknown> {
         let Position { claim, request, .. } = at;
         let Some(requests) = self.plans.get(claim) else { return Ok(Some(End::Found)) };
         let Some(alternatives) = requests.get(request) else {
@@ -342,7 +311,8 @@ impl Search {
             return Ok(None);
         }
         if let Some(place) = all.map(|all| all[at.n]) {
-            self.phase = match self.give(at, place, true)? {
+            *steps += self.n_compared(at, place);
+            self.phase = match self.give(at, place, true).map_err(Unknown::Fault)? {
                 Some(undo) => {
                     self.stack.push(Frame::Pick { at, is_all: true, undo });
                     Phase::Forward(Position { n: at.n + 1, ..at })
@@ -356,12 +326,14 @@ impl Search {
             return Ok(None);
         }
         let next = Position { place: at.place + 1, ..at };
-        self.phase = Phase::Forward(next);
         let wanted = self.wanted(claim, request, alternative);
-        if self.is_free(claim, wanted, at.place)
-            && self.selects(at, at.place, steps)?
-            && let Some(undo) = self.give(at, at.place, false)?
-        {
+        let fits =
+            self.is_free(claim, wanted, at.place) && self.selects(at, at.place, limits, steps)?;
+        self.phase = Phase::Forward(next);
+        if fits {
+            *steps += self.n_compared(at, at.place);
+        }
+        if fits && let Some(undo) = self.give(at, at.place, false).map_err(Unknown::Fault)? {
             self.stack.push(Frame::Pick { at, is_all: false, undo });
             self.phase = Phase::Forward(Position { n: at.n + 1, ..next });
         }
@@ -369,7 +341,7 @@ impl Search {
     }
 
     /// Undoes the last choice, and goes on with the next one.
-    fn back(&mut self, dead: Dead) -> Option<End> {
+    fn back(&mut self, dead: Dead, steps: &mut u64) -> Option<End> {
         let is_invalid = |pool: &Pool| pool.state == PoolState::Invalid;
         let Some(frame) = self.stack.pop() else {
             return Some(match self.pools.iter().any(is_invalid) {
@@ -395,6 +367,8 @@ impl Search {
                 }
             }
             Frame::Pick { at, is_all, undo } => {
+                let picked = self.picked[at.claim].last().map(|picked| picked.place);
+                *steps += picked.map_or(0, |place| self.n_amounts(place));
                 self.take_back(at, undo);
                 if !is_all && !too_many(at.claim) {
                     self.phase = Phase::Forward(Position { place: at.place + 1, ..at });
@@ -427,7 +401,13 @@ impl Search {
     }
 
     /// Whether the expressions of a request and its class select a device, and the node has it.
-    fn selects(&mut self, at: Position, place: usize, steps: &mut u64) -> Result<bool, String> {
+    fn selects(
+        &mut self,
+        at: Position,
+        place: usize,
+        limits: (Thread, u64),
+        steps: &mut u64,
+    ) -> Result<bool, Unknown> {
         let (claim, request) = (at.claim, at.request);
         let alternative = at.alternative.unwrap_or_default();
         let plan = &self.plans[claim][request][alternative];
@@ -445,10 +425,27 @@ impl Search {
         let of_claim = || format!("claim {}", self.claims[claim].0);
         let own = &self.wanted(claim, request, alternative).selectors;
         let selects = is_here
-            && selectors.select(&plan.class.selectors, device, of_class, steps)?
-            && selectors.select(own, device, of_claim, steps)?;
+            && selectors.select(&plan.class.selectors, device, of_class, limits, steps)?
+            && selectors.select(own, device, of_claim, limits, steps)?;
         self.plans[claim][request][alternative].selects.insert(place, selects);
         Ok(selects)
+    }
+
+    /// How many steps the amounts of a device take, when it is given or taken back.
+    fn n_amounts(&self, place: usize) -> u64 {
+        let (_, device) = self.at(place);
+        let n_counters: usize = device.consumes.iter().map(|(_, consumed)| consumed.len()).sum();
+        STEPS_PER_AMOUNT * (device.capacity.len() + n_counters) as u64
+    }
+
+    /// How many steps it takes to find out whether a claim can have a device.
+    fn n_compared(&self, at: Position, place: usize) -> u64 {
+        let (_, device) = self.at(place);
+        let alternative = at.alternative.unwrap_or_default();
+        let n_tolerations = self.wanted(at.claim, at.request, alternative).tolerations.len();
+        let n_attributes: usize = self.compared[at.claim].iter().map(|of| 1 + of.len()).sum();
+        let n_pairs = device.taints.len() * n_tolerations + n_attributes;
+        self.n_amounts(place) + n_pairs as u64
     }
 
     /// What a request consumes of a device; `None` if not as much is left.
@@ -581,18 +578,4 @@ impl Search {
             }
         }
     }
-}
-
-/// What is known of the requests of a claim at first.
-fn plans(inventory: &Inventory, claim: &Claim) -> Vec<Vec<Plan>> {
-    let plan = |wanted: &Wanted| {
-        let class = inventory.classes.get(&wanted.class)?.clone();
-        let (n, all) = match wanted.mode {
-            Mode::Exactly(n) => (n, None),
-            Mode::All | Mode::Unknown(_) => (0, Some(Vec::new())),
-        };
-        Some(Plan { class, n, all, selects: BTreeMap::new() })
-    };
-    let requests = claim.spec.requests.iter();
-    requests.map(|request| request.alternatives.iter().filter_map(plan).collect()).collect()
 }
