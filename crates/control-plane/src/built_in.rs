@@ -15,9 +15,10 @@ use setpoint_apiserver::ApiServer;
 use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
 use setpoint_controllers::workload::certificates::Signers;
 use setpoint_controllers::{
-    ApiServices, AttributesClassProtection, ClusterRoleAggregation, FlowSchemas, GarbageCollector,
-    LegacyTokens, NamespaceController, NamespaceDefaults, ProtectionController, QuotaController,
-    Selection, ServiceCidrs, Setup, TokenCleaner, TokenSecrets, WorkloadControllers,
+    ApiServices, AttributesClassProtection, BootstrapSigner, ClusterRoleAggregation, FlowSchemas,
+    GarbageCollector, LegacyTokens, NamespaceController, NamespaceDefaults, ProtectionController,
+    QuotaController, Selection, ServiceCidrs, Setup, StorageVersionMigrator, TokenCleaner,
+    TokenSecrets, WorkloadControllers,
 };
 use setpoint_registry::{ObjectChange, ObjectChanges, Registry};
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};
@@ -34,6 +35,7 @@ const VOLUMES: &str = "/registry/persistentvolumes/";
 const ATTRIBUTES_CLASSES: &str = "/registry/volumeattributesclasses/";
 const QUOTAS: &str = "/registry/resourcequotas/";
 const SECRETS: &str = "/registry/secrets/";
+const MIGRATIONS: &str = "/registry/storageversionmigrations/";
 
 // The objects that controllers of every control plane watch.
 const NAMESPACES: Watched = Watched::all("", "namespaces");
@@ -222,6 +224,16 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
         let ranges = while_needed(registry, stop, &[SERVICE_CIDRS], is_settled, run);
         running.push(("ranges of Services", ranges.boxed()));
     }
+    // They need their feature gate.
+    if is_on("storage-version-migrator-controller") && serves_migrations(registry) {
+        let migrator = once(registry, stop, [MIGRATIONS], || {
+            let add = |setup: &Setup, manager: &mut Manager| {
+                StorageVersionMigrator::new(setup.clone()).add_to(manager)
+            };
+            setup().run(stop.clone(), add).boxed()
+        });
+        running.push(("storage version migration", migrator.boxed()));
+    }
     if is_on("resourcequota-controller") {
         let quotas = once(registry, stop, [QUOTAS], || {
             QuotaController::new(setup()).feed(feed()).run(stop.clone()).boxed()
@@ -233,6 +245,12 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
             TokenCleaner::new(setup()).run(stop.clone()).boxed()
         });
         running.push(("bootstrap tokens", cleaner.boxed()));
+    }
+    if is_on("bootstrap-signer-controller") {
+        let signer = once(registry, stop, [SECRETS], || {
+            BootstrapSigner::new(setup()).run(stop.clone()).boxed()
+        });
+        running.push(("signatures of bootstrap tokens", signer.boxed()));
     }
     if is_on("serviceaccount-token-controller") {
         let tokens = once(registry, stop, [SECRETS], || {
@@ -281,6 +299,12 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
     });
     // Each is polled when it is woken itself.
     running.collect::<FuturesUnordered<_>>().collect::<()>().await;
+}
+
+/// Whether StorageVersionMigrations are served.
+fn serves_migrations(registry: &Registry) -> bool {
+    let catalog = registry.catalog();
+    catalog.get("storagemigration.k8s.io", "v1beta1", "storageversionmigrations").is_some()
 }
 
 /// The controllers whose objects every control plane has. They share a manager.

@@ -18,6 +18,8 @@
 //! | [`TokenSecrets`] | Secrets with tokens, metadata of ServiceAccounts | fills the Secrets, and deletes them with their account |
 //! | [`LegacyTokens`] | Secrets with tokens, once a day | ends tokens that were unused for a year |
 //! | [`TokenCleaner`] | bootstrap tokens | deletes expired ones |
+//! | [`BootstrapSigner`] | bootstrap tokens, the ConfigMap `cluster-info` | signs the kubeconfig in it with each token |
+//! | [`StorageVersionMigrator`] | StorageVersionMigrations | rewrites the objects of a resource in the version in which they are stored now |
 //! | [`ApiServices`] | definitions of custom resources, APIServices | keeps an APIService for each group version that definitions serve |
 //! | [`FlowSchemas`] | FlowSchemas, PriorityLevelConfigurations | keeps the condition `Dangling` of FlowSchemas |
 //! | [`ClusterRoleAggregation`] | ClusterRoles | joins the rules of the roles that an aggregated role selects |
@@ -55,6 +57,7 @@
 pub mod aggregation;
 mod api;
 pub mod api_services;
+pub mod bootstrap_signer;
 pub mod class_protection;
 pub mod defaults;
 mod first_error;
@@ -68,6 +71,7 @@ pub mod quota;
 mod selection;
 pub mod service_cidr;
 mod setup;
+pub mod storage_migration;
 pub mod token_cleaner;
 pub mod token_secrets;
 pub mod workload;
@@ -75,6 +79,7 @@ pub mod workload;
 pub use aggregation::ClusterRoleAggregation;
 pub use api::RequestError;
 pub use api_services::ApiServices;
+pub use bootstrap_signer::BootstrapSigner;
 pub use class_protection::AttributesClassProtection;
 pub use defaults::NamespaceDefaults;
 pub use flow_schemas::FlowSchemas;
@@ -89,6 +94,7 @@ pub use selection::{
 };
 pub use service_cidr::ServiceCidrs;
 pub use setup::Setup;
+pub use storage_migration::StorageVersionMigrator;
 pub use token_cleaner::TokenCleaner;
 pub use token_secrets::TokenSecrets;
 pub use workload::WorkloadControllers;

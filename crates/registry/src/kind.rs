@@ -59,6 +59,7 @@ mod rows;
 mod scheduling;
 mod status_rule;
 mod storage;
+mod storagemigration;
 pub(crate) mod template;
 #[cfg(test)]
 mod tests;

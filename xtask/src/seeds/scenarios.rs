@@ -192,6 +192,16 @@ pub(super) const PROGRAMS: &[Program] = &[
                 &["LegacyTokens"],
             ),
             of(
+                "storage-version-migrator",
+                "migrations::objects_are_stored_in_the_version_of_the_definition_with_every_plan",
+                &["StorageVersionMigrator"],
+            ),
+            of(
+                "bootstrap-signer",
+                "migrations::cluster_info_has_the_signatures_of_its_tokens_with_every_plan",
+                &["BootstrapSigner"],
+            ),
+            of(
                 "resourceclaim",
                 "resource_claims::claims_are_made_once_and_released_with_every_plan",
                 &["ResourceClaimController"],

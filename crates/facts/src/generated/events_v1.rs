@@ -13,7 +13,7 @@ pub(crate) const EVENT: Definition = Definition { name: "io.k8s.api.events.v1.Ev
     field("deprecatedSource", Ref(253), Always, 13).protobuf(&[12]),
     field("eventTime", MicroTime, Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(729), Always, 2).protobuf(&[1]),
     field("note", Str, Omitted, 11).protobuf(&[10]),
     field("reason", Str, Omitted, 8).protobuf(&[7]),
     field("regarding", Ref(313), Always, 9).protobuf(&[8]),
@@ -27,7 +27,7 @@ pub(crate) const EVENT_LIST: Definition = Definition { name: "io.k8s.api.events.
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(425)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(726), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const EVENT_SERIES: Definition = Definition { name: "io.k8s.api.events.v1.EventSeries", ty: Object, required: &["count", "lastObservedTime"], atomic: false, kinds: &[], format: "", fields: &[
     field("count", Int, Always, 0).format("int32").protobuf(&[1]),

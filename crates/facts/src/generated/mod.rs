@@ -36,6 +36,7 @@ mod runtime;
 mod scheduling_v1;
 mod storage_v1;
 mod storage_v1beta1;
+mod storagemigration_v1beta1;
 mod util_intstr;
 mod resources;
 
@@ -729,6 +730,10 @@ pub static DEFINITIONS: &[Definition] = &[
     storage_v1::VOLUME_NODE_RESOURCES,
     storage_v1beta1::VOLUME_ATTRIBUTES_CLASS,
     storage_v1beta1::VOLUME_ATTRIBUTES_CLASS_LIST,
+    storagemigration_v1beta1::STORAGE_VERSION_MIGRATION,
+    storagemigration_v1beta1::STORAGE_VERSION_MIGRATION_LIST,
+    storagemigration_v1beta1::STORAGE_VERSION_MIGRATION_SPEC,
+    storagemigration_v1beta1::STORAGE_VERSION_MIGRATION_STATUS,
     apiextensions_v1::CUSTOM_RESOURCE_COLUMN_DEFINITION,
     apiextensions_v1::CUSTOM_RESOURCE_CONVERSION,
     apiextensions_v1::CUSTOM_RESOURCE_DEFINITION,
@@ -845,10 +850,10 @@ pub(crate) static KINDS: &[(&str, &str, &str, u16)] = &[
     ("admissionregistration.k8s.io", "v1beta1", "MutatingAdmissionPolicyBinding", 55),
     ("admissionregistration.k8s.io", "v1beta1", "MutatingAdmissionPolicyBindingList", 56),
     ("admissionregistration.k8s.io", "v1beta1", "MutatingAdmissionPolicyList", 58),
-    ("apiextensions.k8s.io", "v1", "CustomResourceDefinition", 686),
-    ("apiextensions.k8s.io", "v1", "CustomResourceDefinitionList", 688),
-    ("apiregistration.k8s.io", "v1", "APIService", 738),
-    ("apiregistration.k8s.io", "v1", "APIServiceList", 740),
+    ("apiextensions.k8s.io", "v1", "CustomResourceDefinition", 690),
+    ("apiextensions.k8s.io", "v1", "CustomResourceDefinitionList", 692),
+    ("apiregistration.k8s.io", "v1", "APIService", 742),
+    ("apiregistration.k8s.io", "v1", "APIServiceList", 744),
     ("apps", "v1", "ControllerRevision", 71),
     ("apps", "v1", "ControllerRevisionList", 72),
     ("apps", "v1", "DaemonSet", 73),
@@ -970,4 +975,6 @@ pub(crate) static KINDS: &[(&str, &str, &str, u16)] = &[
     ("storage.k8s.io", "v1", "VolumeAttributesClassList", 679),
     ("storage.k8s.io", "v1beta1", "VolumeAttributesClass", 682),
     ("storage.k8s.io", "v1beta1", "VolumeAttributesClassList", 683),
+    ("storagemigration.k8s.io", "v1beta1", "StorageVersionMigration", 684),
+    ("storagemigration.k8s.io", "v1beta1", "StorageVersionMigrationList", 685),
 ];

@@ -820,4 +820,12 @@ Column { name: "CommonEncodingVersion", ty: "string", format: "", priority: 0 },
 Column { name: "StorageVersions", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 ] },
+Resource { group: "storagemigration.k8s.io", version: "v1beta1", resource: "storageversionmigrations", singular: "storageversionmigration", kind: "StorageVersionMigration", namespaced: false,
+deprecation: "storagemigration.k8s.io/v1beta1 StorageVersionMigration is deprecated in v1.38+, unavailable in v1.41+", gate: "StorageVersionMigrator", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+Subresource { name: "status", kind: ("storagemigration.k8s.io", "v1beta1", "StorageVersionMigration"), verbs: &["get", "patch", "update"] },
+], columns: &[
+Column { name: "Name", ty: "string", format: "", priority: 0 },
+Column { name: "Resource", ty: "string", format: "", priority: 0 },
+Column { name: "Status", ty: "string", format: "", priority: 0 },
+] },
 ];

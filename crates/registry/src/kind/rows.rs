@@ -2,7 +2,7 @@
 use super::*;
 
 /// Every built-in kind, by module.
-static ROWS: [&Kind; 72] = [
+static ROWS: [&Kind; 73] = [
     &admissionregistration::admission_policy::MUTATING,
     &admissionregistration::admission_policy::MUTATING_BINDING,
     &admissionregistration::admission_policy::VALIDATING,
@@ -75,6 +75,7 @@ static ROWS: [&Kind; 72] = [
     &storage::storage_class::KIND,
     &storage::volume_attachment::KIND,
     &storage::volume_attributes_class::KIND,
+    &storagemigration::storage_version_migration::KIND,
 ];
 
 /// The row of a built-in kind.

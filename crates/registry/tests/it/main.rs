@@ -19,6 +19,7 @@ mod faults;
 mod kind_defaults;
 mod kinds;
 mod list_and_watch;
+mod migrations;
 mod objects;
 mod priority;
 mod properties;
