@@ -118,19 +118,19 @@ mod tests {
         check("ClusterTrustBundle=true", "ClusterTrustBundle");
         check(
             "AllBeta=true,AllAlpha=true,ClusterTrustBundle=false",
-            "CBORServingAndStorage StorageVersionMigrator",
+            "CBORServingAndStorage PodCertificateRequest StorageVersionMigrator",
         );
         let error = |text| on(text).unwrap_err().to_string();
         assert_eq!(
             error("A=true"),
-            "there is no feature gate A, only CBORServingAndStorage, ClusterTrustBundle, StorageVersionMigrator"
+            "there is no feature gate A, only CBORServingAndStorage, ClusterTrustBundle, PodCertificateRequest, StorageVersionMigrator"
         );
         assert_eq!(error("A"), "missing bool value for A");
         assert_eq!(error("A=maybe"), "invalid value of A=maybe: not true or false");
         let cbor = FeatureGates { on: [CBOR].into() };
         assert_eq!(
             cbor.to_string(),
-            "CBORServingAndStorage=true,ClusterTrustBundle=false,StorageVersionMigrator=false"
+            "CBORServingAndStorage=true,ClusterTrustBundle=false,PodCertificateRequest=false,StorageVersionMigrator=false"
         );
         assert_eq!(cbor.to_string().parse(), Ok(cbor));
     }

@@ -16,9 +16,9 @@ use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
 use setpoint_controllers::workload::certificates::Signers;
 use setpoint_controllers::{
     ApiServices, AttributesClassProtection, BootstrapSigner, ClusterRoleAggregation, FlowSchemas,
-    GarbageCollector, LegacyTokens, NamespaceController, NamespaceDefaults, ProtectionController,
-    QuotaController, Selection, ServiceCidrs, Setup, StorageVersionMigrator, TokenCleaner,
-    TokenSecrets, WorkloadControllers,
+    GarbageCollector, LegacyTokens, NamespaceController, NamespaceDefaults, PodCertificateCleaner,
+    ProtectionController, QuotaController, Selection, ServiceCidrs, Setup, StorageVersionMigrator,
+    TokenCleaner, TokenSecrets, WorkloadControllers,
 };
 use setpoint_registry::{ObjectChange, ObjectChanges, Registry};
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};
@@ -35,6 +35,7 @@ const VOLUMES: &str = "/registry/persistentvolumes/";
 const ATTRIBUTES_CLASSES: &str = "/registry/volumeattributesclasses/";
 const QUOTAS: &str = "/registry/resourcequotas/";
 const SECRETS: &str = "/registry/secrets/";
+const POD_CERTIFICATES: &str = "/registry/podcertificaterequests/";
 const MIGRATIONS: &str = "/registry/storageversionmigrations/";
 
 // The objects that controllers of every control plane watch.
@@ -224,8 +225,21 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
         let ranges = while_needed(registry, stop, &[SERVICE_CIDRS], is_settled, run);
         running.push(("ranges of Services", ranges.boxed()));
     }
-    // They need their feature gate.
-    if is_on("storage-version-migrator-controller") && serves_migrations(registry) {
+    // These need the feature gate of their resource.
+    if is_on("podcertificaterequest-cleaner-controller")
+        && serves(registry, ["certificates.k8s.io", "v1beta1", "podcertificaterequests"])
+    {
+        let cleaner = once(registry, stop, [POD_CERTIFICATES], || {
+            let add = |setup: &Setup, manager: &mut Manager| {
+                PodCertificateCleaner::new(setup.clone()).add_to(manager)
+            };
+            setup().run(stop.clone(), add).boxed()
+        });
+        running.push(("requests for certificates of pods", cleaner.boxed()));
+    }
+    if is_on("storage-version-migrator-controller")
+        && serves(registry, ["storagemigration.k8s.io", "v1beta1", "storageversionmigrations"])
+    {
         let migrator = once(registry, stop, [MIGRATIONS], || {
             let add = |setup: &Setup, manager: &mut Manager| {
                 StorageVersionMigrator::new(setup.clone()).add_to(manager)
@@ -301,10 +315,9 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
     running.collect::<FuturesUnordered<_>>().collect::<()>().await;
 }
 
-/// Whether StorageVersionMigrations are served.
-fn serves_migrations(registry: &Registry) -> bool {
-    let catalog = registry.catalog();
-    catalog.get("storagemigration.k8s.io", "v1beta1", "storageversionmigrations").is_some()
+/// Whether a resource is served, by group, version and name.
+fn serves(registry: &Registry, [group, version, resource]: [&str; 3]) -> bool {
+    registry.catalog().get(group, version, resource).is_some()
 }
 
 /// The controllers whose objects every control plane has. They share a manager.

@@ -19,6 +19,7 @@
 //! | [`LegacyTokens`] | Secrets with tokens, once a day | ends tokens that were unused for a year |
 //! | [`TokenCleaner`] | bootstrap tokens | deletes expired ones |
 //! | [`BootstrapSigner`] | bootstrap tokens, the ConfigMap `cluster-info` | signs the kubeconfig in it with each token |
+//! | [`PodCertificateCleaner`] | metadata of PodCertificateRequests | deletes old ones |
 //! | [`StorageVersionMigrator`] | StorageVersionMigrations | rewrites the objects of a resource in the version in which they are stored now |
 //! | [`ApiServices`] | definitions of custom resources, APIServices | keeps an APIService for each group version that definitions serve |
 //! | [`FlowSchemas`] | FlowSchemas, PriorityLevelConfigurations | keeps the condition `Dangling` of FlowSchemas |
@@ -66,6 +67,7 @@ pub mod gc;
 pub mod identity;
 pub mod legacy_tokens;
 pub mod namespace;
+pub mod pod_certificates;
 pub mod protection;
 pub mod quota;
 mod selection;
@@ -87,6 +89,7 @@ pub use gc::GarbageCollector;
 pub use identity::{PublishedAddresses, ServerIdentity};
 pub use legacy_tokens::LegacyTokens;
 pub use namespace::NamespaceController;
+pub use pod_certificates::PodCertificateCleaner;
 pub use protection::ProtectionController;
 pub use quota::QuotaController;
 pub use selection::{

@@ -110,7 +110,7 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row("persistentvolume-protection-controller", &["pv-protection"], BuiltIn),
     row("persistentvolumeclaim-protection-controller", &["pvc-protection"], BuiltIn),
     row(names::POD_GC, &["podgc"], Workload),
-    row("podcertificaterequest-cleaner-controller", &[], Missing),
+    row("podcertificaterequest-cleaner-controller", &[], BuiltIn),
     row("podgroup-protection-controller", &[], Missing),
     row(names::REPLICA_SET, &["replicaset"], Workload),
     row(names::REPLICATION_CONTROLLER, &["replicationcontroller"], Workload),

@@ -257,6 +257,10 @@ pub(super) const PROGRAMS: &[Program] = &[
 /// The controllers without a scenario, by their types, and why.
 pub(super) const WITHOUT: &[(&str, &str)] = &[
     (
+        "PodCertificateCleaner",
+        "a pass deletes one object by its uid, or waits; a request that comes back is another one",
+    ),
+    (
         "Nodes",
         "the simulated nodes are what other tests measure controllers by; \
          a pod's next status is a pure function of the pod and the time, with properties",

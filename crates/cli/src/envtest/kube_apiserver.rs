@@ -537,7 +537,7 @@ mod tests {
         let has = |translated: &Translated, wanted: &str| {
             translated.options.iter().any(|option| option == wanted)
         };
-        let gate = "--feature-gates=CBORServingAndStorage=true,ClusterTrustBundle=false,StorageVersionMigrator=false";
+        let gate = "--feature-gates=CBORServingAndStorage=true,ClusterTrustBundle=false,PodCertificateRequest=false,StorageVersionMigrator=false";
         assert!(has(&cbor, gate));
         // The order does not matter.
         let bundles = "--runtime-config=certificates.k8s.io/v1beta1=true";

@@ -1,9 +1,11 @@
 //! Migrations of stored objects.
 
 use crate::user::{User, account, by_user_agent, with_server, with_user};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use setpoint_control_plane::{ControlPlane, ControlPlaneBuilder};
-use setpoint_controllers::{Setup, StorageVersionMigrator};
+use setpoint_controllers::{PodCertificateCleaner, Setup, StorageVersionMigrator};
 use setpoint_registry::{Identity, RuntimeConfig};
 use setpoint_store::{At, MemoryStore, Store as _};
 use std::sync::Arc;
@@ -230,6 +232,46 @@ async fn migrator_works_with_its_own_account_and_role() {
             }
             assert_eq!(stored_version(&store, "w").await, "example.io/v2");
             assert_eq!(user.get(DEFINITION).await["status"]["storedVersions"], json!(["v2"]));
+            stop.cancel();
+        };
+        let (ended, ()) = tokio::join!(running, acting);
+        ended.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_requests_for_certificates_of_pods_are_deleted() {
+    const REQUESTS: &str =
+        "/apis/certificates.k8s.io/v1beta1/namespaces/default/podcertificaterequests";
+    let gates = ["PodCertificateRequest"];
+    let config = RuntimeConfig::with_gates("api/beta", &gates).unwrap();
+    let plane = ControlPlane::builder().rbac().controllers(false).runtime_config(config);
+    with_server(plane, async |user, server| {
+        let request = json!({
+            "apiVersion": "certificates.k8s.io/v1beta1", "kind": "PodCertificateRequest",
+            "metadata": {"name": "r"},
+            "spec": {
+                "signerName": "example.com/x", "podName": "p",
+                "podUID": "1d5ec3b6-9f4e-4a8f-8d44-1f2f8f6c2a11",
+                "serviceAccountName": "a", "serviceAccountUID": "a", "nodeName": "n", "nodeUID": "n",
+                "pkixPublicKey": STANDARD.encode(include_bytes!("../../../jwt/testdata/possession/p256.der")),
+                "proofOfPossession": STANDARD.encode(include_bytes!("../../../jwt/testdata/possession/p256.sig")),
+            },
+        });
+        user.create(REQUESTS, request).await;
+        // With the account and the role of the original.
+        let own = account(&server, "podcertificaterequestcleaner");
+        let stop = CancellationToken::new();
+        let running = Setup::new(own, server.registry().clock().clone()).seed(1).run(
+            stop.clone(),
+            |setup, manager| PodCertificateCleaner::new(setup.clone()).add_to(manager),
+        );
+        let acting = async {
+            let path = format!("{REQUESTS}/r");
+            tokio::time::sleep(Duration::from_secs(14 * 60)).await;
+            assert!(user.get(&path).await.is_object());
+            user.until(&path, Value::is_null).await;
             stop.cancel();
         };
         let (ended, ()) = tokio::join!(running, acting);

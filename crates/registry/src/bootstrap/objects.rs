@@ -316,8 +316,16 @@ mod tests {
     #[test]
     fn each_group_version_has_an_api_service() {
         let registered: Vec<_> = objects().iter().filter_map(group_version).collect();
-        for row in setpoint_facts::RESOURCES.iter().filter(|row| !row.group.is_empty()) {
-            assert!(registered.contains(&(row.group, row.version)), "{} {}", row.group, row.version);
+        // That of APIServices themselves has none.
+        let has_one =
+            |row: &&setpoint_facts::Resource| !["", "apiregistration.k8s.io"].contains(&row.group);
+        for row in setpoint_facts::RESOURCES.iter().filter(has_one) {
+            assert!(
+                registered.contains(&(row.group, row.version)),
+                "{} {}",
+                row.group,
+                row.version
+            );
         }
     }
 }

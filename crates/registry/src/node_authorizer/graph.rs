@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //!
-//! Pods, volumes, attachments and slices are *sources*: what each of them refers to is known from
+//! Pods, volumes, attachments, slices and certificate requests are *sources*: what each of them refers to is known from
 //! it alone. The graph has the relations of each source, so that a changed one replaces its own,
 //! and two indexes made from them: objects to nodes, with the number of sources that say so, and
 //! secrets to the volumes that use them. A volume leads to the nodes of the claim it is bound to.
@@ -28,6 +28,7 @@ pub(super) enum Kind {
     ServiceAccount,
     Attachment,
     Slice,
+    CertificateRequest,
 }
 
 /// A kind of object that has relations.
@@ -37,6 +38,7 @@ pub(super) enum Source {
     Volume,
     Attachment,
     Slice,
+    CertificateRequest,
 }
 
 /// The relations of a source.
@@ -53,14 +55,15 @@ impl Source {
     pub(super) fn all(registry: &Registry) -> Vec<(Arc<str>, Self)> {
         let catalog = registry.catalog();
         let rows = [
-            ("", "pods", Self::Pod),
-            ("", "persistentvolumes", Self::Volume),
-            ("storage.k8s.io", "volumeattachments", Self::Attachment),
-            ("resource.k8s.io", "resourceslices", Self::Slice),
+            ("", "v1", "pods", Self::Pod),
+            ("", "v1", "persistentvolumes", Self::Volume),
+            ("storage.k8s.io", "v1", "volumeattachments", Self::Attachment),
+            ("resource.k8s.io", "v1", "resourceslices", Self::Slice),
+            ("certificates.k8s.io", "v1beta1", "podcertificaterequests", Self::CertificateRequest),
         ];
         rows.into_iter()
-            .filter_map(|(group, resource, source)| {
-                let row = catalog.get(group, "v1", resource)?;
+            .filter_map(|(group, version, resource, source)| {
+                let row = catalog.get(group, version, resource)?;
                 Some((row.storage_prefix.clone(), source))
             })
             .collect()
@@ -87,6 +90,10 @@ impl Source {
             }
             Self::Attachment => {
                 let own = BTreeSet::from([(Kind::Attachment, name.1.clone())]);
+                of_node(text("/spec/nodeName"), own)
+            }
+            Self::CertificateRequest => {
+                let own = BTreeSet::from([(Kind::CertificateRequest, name.1.clone())]);
                 of_node(text("/spec/nodeName"), own)
             }
             Self::Slice => {

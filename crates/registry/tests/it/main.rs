@@ -21,6 +21,7 @@ mod kinds;
 mod list_and_watch;
 mod migrations;
 mod objects;
+mod pod_certificates;
 mod priority;
 mod properties;
 mod reads;
