@@ -3,11 +3,11 @@
 //!
 //! # Theory
 //!
-//! The ConfigMap of `kube-public` has the kubeconfig in `kubeconfig`, and a signature for each token
-//! in `jws-kubeconfig-<id of the token>`. A token is a Secret of `kube-system`; it signs if its
-//! `usage-bootstrap-signing` is `true` and it has not expired. Any change of a token or of the
-//! ConfigMap is one pass, which computes all signatures and removes those of other tokens. The
-//! next token that expires is one more.
+//! The ConfigMap of `kube-public` has the kubeconfig in `kubeconfig`, and a signature for each
+//! token in `jws-kubeconfig-<id of the token>`. A token is a Secret of `kube-system`; it signs if
+//! its `usage-bootstrap-signing` is `true` and it has not expired. Any change of a token or of the
+//! ConfigMap is one pass, which computes all signatures and removes those of other tokens. The next
+//! token that expires is one more.
 //!
 //! The rules are those of kube-controller-manager's `bootstrap-signer-controller`. It reads and
 //! writes nothing outside the two namespaces, as its roles there demand.

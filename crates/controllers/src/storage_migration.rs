@@ -16,17 +16,17 @@
 //!
 //! An object is rewritten by an apply that has its uid and its resourceVersion, and no fields: the
 //! server stores it again only if its stored form is out of date. After a conflict the object is
-//! looked at: if somebody else has written or deleted it, nothing is left to do. An object that is newer than the barrier is stored in the
-//! current version already.
+//! looked at: if somebody else has written or deleted it, nothing is left to do. An object that is
+//! newer than the barrier is stored in the current version already.
 //!
 //! The pages are those of a consistent list, which is never older than the barrier. Where it
 //! expires, it continues with the newest state: what was written since needs no migration. Only the
 //! place in the list is in memory. After a restart the list begins again, which rewrites nothing
 //! twice.
 //!
-//! The names and texts are those of kube-controller-manager's `storage-version-migrator-controller`.
-//! It also shortens `status.storedVersions` after a failure, which is not done here: objects in the
-//! old versions remain then.
+//! The names and texts are those of kube-controller-manager's
+//! `storage-version-migrator-controller`. It also shortens `status.storedVersions` after a failure,
+//! which is not done here: objects in the old versions remain then.
 
 use crate::api::{Api, Discovered, RequestError, Resource, discover};
 use crate::setup::Setup;

@@ -16,15 +16,16 @@
 //!   clock.
 //! - **Keys of other issuers** are a [`JwkSet`]. There the header chooses the algorithm among those
 //!   of the key's type (RSA keys have six), never one of another type.
-//! - **Certificate requests** are verified with the same keys: [`verify_request`]; other proofs that
-//!   a requester has a private key with [`verify_possession`].
+//! - **Certificate requests** are verified with the same keys: [`verify_request`]; other proofs
+//!   that a requester has a private key with [`verify_possession`].
 //! - **Detached signatures** with a shared secret prove only to its other owner that a text is
 //!   whole: [`sign_detached`]. Nothing here verifies one, so no token can be signed with a secret.
 //! - **Signatures of ES256 are deterministic** (RFC 6979): in a simulation the same key and claims
 //!   give the same token.
 //!
-//! Signatures are computed by `ring`, `p256` and `p521`; RSASSA-PSS is checked with `num-bigint`. This crate knows nothing of Kubernetes'
-//! objects or HTTP, has no clock and draws randomness only from what it is given.
+//! Signatures are computed by `ring`, `p256` and `p521`; RSASSA-PSS is checked with `num-bigint`.
+//! This crate knows nothing of Kubernetes' objects or HTTP, has no clock and draws randomness only
+//! from what it is given.
 
 mod detached;
 mod jwk;

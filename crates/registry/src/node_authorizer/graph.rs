@@ -2,10 +2,11 @@
 //!
 //! # Theory
 //!
-//! Pods, volumes, attachments, slices and certificate requests are *sources*: what each of them refers to is known from
-//! it alone. The graph has the relations of each source, so that a changed one replaces its own,
-//! and two indexes made from them: objects to nodes, with the number of sources that say so, and
-//! secrets to the volumes that use them. A volume leads to the nodes of the claim it is bound to.
+//! Pods, volumes, attachments, slices and certificate requests are *sources*: what each of them
+//! refers to is known from it alone. The graph has the relations of each source, so that a changed
+//! one replaces its own, and two indexes made from them: objects to nodes, with the number of
+//! sources that say so, and secrets to the volumes that use them. A volume leads to the nodes of
+//! the claim it is bound to.
 use super::references;
 use crate::shared::Registry;
 use serde_json::Value;
