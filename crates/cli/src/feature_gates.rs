@@ -116,16 +116,22 @@ mod tests {
         check("AllAlpha=true", CBOR);
         check("CBORServingAndStorage=false,AllAlpha=true", "");
         check("ClusterTrustBundle=true", "ClusterTrustBundle");
-        check("AllBeta=true,AllAlpha=true,ClusterTrustBundle=false", CBOR);
+        check(
+            "AllBeta=true,AllAlpha=true,ClusterTrustBundle=false",
+            "CBORServingAndStorage PodCertificateRequest StorageVersionMigrator",
+        );
         let error = |text| on(text).unwrap_err().to_string();
         assert_eq!(
             error("A=true"),
-            "there is no feature gate A, only CBORServingAndStorage, ClusterTrustBundle"
+            "there is no feature gate A, only CBORServingAndStorage, ClusterTrustBundle, PodCertificateRequest, StorageVersionMigrator"
         );
         assert_eq!(error("A"), "missing bool value for A");
         assert_eq!(error("A=maybe"), "invalid value of A=maybe: not true or false");
         let cbor = FeatureGates { on: [CBOR].into() };
-        assert_eq!(cbor.to_string(), "CBORServingAndStorage=true,ClusterTrustBundle=false");
+        assert_eq!(
+            cbor.to_string(),
+            "CBORServingAndStorage=true,ClusterTrustBundle=false,PodCertificateRequest=false,StorageVersionMigrator=false"
+        );
         assert_eq!(cbor.to_string().parse(), Ok(cbor));
     }
 }

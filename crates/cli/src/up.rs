@@ -127,8 +127,9 @@ pub(crate) struct Options {
     controllers: Selection,
     /// Features to turn on or off, as kube-apiserver's option. `CBORServingAndStorage=true` serves
     /// bodies and answers in CBOR, too. `ClusterTrustBundle=true` lets
-    /// `--runtime-config=certificates.k8s.io/v1beta1` serve ClusterTrustBundles. There are no
-    /// others.
+    /// `--runtime-config=certificates.k8s.io/v1beta1` serve ClusterTrustBundles, and
+    /// `PodCertificateRequest=true` PodCertificateRequests. `StorageVersionMigrator=true` is for
+    /// StorageVersionMigrations in `storagemigration.k8s.io/v1beta1`. There are no others.
     #[arg(long, default_value_t, value_name = "NAME=BOOL,...")]
     feature_gates: FeatureGates,
     /// Number of worker threads. Default: the number of cores of the machine or its control group.

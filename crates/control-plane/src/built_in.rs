@@ -15,9 +15,10 @@ use setpoint_apiserver::ApiServer;
 use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
 use setpoint_controllers::workload::certificates::Signers;
 use setpoint_controllers::{
-    ApiServices, AttributesClassProtection, ClusterRoleAggregation, FlowSchemas, GarbageCollector,
-    LegacyTokens, NamespaceController, NamespaceDefaults, ProtectionController, QuotaController,
-    Selection, ServiceCidrs, Setup, TokenCleaner, TokenSecrets, WorkloadControllers,
+    ApiServices, AttributesClassProtection, BootstrapSigner, ClusterRoleAggregation, FlowSchemas,
+    GarbageCollector, LegacyTokens, NamespaceController, NamespaceDefaults, PodCertificateCleaner,
+    ProtectionController, QuotaController, Selection, ServiceCidrs, Setup, StorageVersionMigrator,
+    TokenCleaner, TokenSecrets, WorkloadControllers,
 };
 use setpoint_registry::{ObjectChange, ObjectChanges, Registry};
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};
@@ -34,6 +35,8 @@ const VOLUMES: &str = "/registry/persistentvolumes/";
 const ATTRIBUTES_CLASSES: &str = "/registry/volumeattributesclasses/";
 const QUOTAS: &str = "/registry/resourcequotas/";
 const SECRETS: &str = "/registry/secrets/";
+const POD_CERTIFICATES: &str = "/registry/podcertificaterequests/";
+const MIGRATIONS: &str = "/registry/storageversionmigrations/";
 
 // The objects that controllers of every control plane watch.
 const NAMESPACES: Watched = Watched::all("", "namespaces");
@@ -222,6 +225,29 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
         let ranges = while_needed(registry, stop, &[SERVICE_CIDRS], is_settled, run);
         running.push(("ranges of Services", ranges.boxed()));
     }
+    // These need the feature gate of their resource.
+    if is_on("podcertificaterequest-cleaner-controller")
+        && serves(registry, ["certificates.k8s.io", "v1beta1", "podcertificaterequests"])
+    {
+        let cleaner = once(registry, stop, [POD_CERTIFICATES], || {
+            let add = |setup: &Setup, manager: &mut Manager| {
+                PodCertificateCleaner::new(setup.clone()).add_to(manager)
+            };
+            setup().run(stop.clone(), add).boxed()
+        });
+        running.push(("requests for certificates of pods", cleaner.boxed()));
+    }
+    if is_on("storage-version-migrator-controller")
+        && serves(registry, ["storagemigration.k8s.io", "v1beta1", "storageversionmigrations"])
+    {
+        let migrator = once(registry, stop, [MIGRATIONS], || {
+            let add = |setup: &Setup, manager: &mut Manager| {
+                StorageVersionMigrator::new(setup.clone()).add_to(manager)
+            };
+            setup().run(stop.clone(), add).boxed()
+        });
+        running.push(("storage version migration", migrator.boxed()));
+    }
     if is_on("resourcequota-controller") {
         let quotas = once(registry, stop, [QUOTAS], || {
             QuotaController::new(setup()).feed(feed()).run(stop.clone()).boxed()
@@ -233,6 +259,12 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
             TokenCleaner::new(setup()).run(stop.clone()).boxed()
         });
         running.push(("bootstrap tokens", cleaner.boxed()));
+    }
+    if is_on("bootstrap-signer-controller") {
+        let signer = once(registry, stop, [SECRETS], || {
+            BootstrapSigner::new(setup()).run(stop.clone()).boxed()
+        });
+        running.push(("signatures of bootstrap tokens", signer.boxed()));
     }
     if is_on("serviceaccount-token-controller") {
         let tokens = once(registry, stop, [SECRETS], || {
@@ -281,6 +313,11 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
     });
     // Each is polled when it is woken itself.
     running.collect::<FuturesUnordered<_>>().collect::<()>().await;
+}
+
+/// Whether a resource is served, by group, version and name.
+fn serves(registry: &Registry, [group, version, resource]: [&str; 3]) -> bool {
+    registry.catalog().get(group, version, resource).is_some()
 }
 
 /// The controllers whose objects every control plane has. They share a manager.

@@ -18,6 +18,9 @@
 //! | [`TokenSecrets`] | Secrets with tokens, metadata of ServiceAccounts | fills the Secrets, and deletes them with their account |
 //! | [`LegacyTokens`] | Secrets with tokens, once a day | ends tokens that were unused for a year |
 //! | [`TokenCleaner`] | bootstrap tokens | deletes expired ones |
+//! | [`BootstrapSigner`] | bootstrap tokens, the ConfigMap `cluster-info` | signs the kubeconfig in it with each token |
+//! | [`PodCertificateCleaner`] | metadata of PodCertificateRequests | deletes old ones |
+//! | [`StorageVersionMigrator`] | StorageVersionMigrations | rewrites the objects of a resource in the version in which they are stored now |
 //! | [`ApiServices`] | definitions of custom resources, APIServices | keeps an APIService for each group version that definitions serve |
 //! | [`FlowSchemas`] | FlowSchemas, PriorityLevelConfigurations | keeps the condition `Dangling` of FlowSchemas |
 //! | [`ClusterRoleAggregation`] | ClusterRoles | joins the rules of the roles that an aggregated role selects |
@@ -55,6 +58,7 @@
 pub mod aggregation;
 mod api;
 pub mod api_services;
+pub mod bootstrap_signer;
 pub mod class_protection;
 pub mod defaults;
 mod first_error;
@@ -63,11 +67,13 @@ pub mod gc;
 pub mod identity;
 pub mod legacy_tokens;
 pub mod namespace;
+pub mod pod_certificates;
 pub mod protection;
 pub mod quota;
 mod selection;
 pub mod service_cidr;
 mod setup;
+pub mod storage_migration;
 pub mod token_cleaner;
 pub mod token_secrets;
 pub mod workload;
@@ -75,6 +81,7 @@ pub mod workload;
 pub use aggregation::ClusterRoleAggregation;
 pub use api::RequestError;
 pub use api_services::ApiServices;
+pub use bootstrap_signer::BootstrapSigner;
 pub use class_protection::AttributesClassProtection;
 pub use defaults::NamespaceDefaults;
 pub use flow_schemas::FlowSchemas;
@@ -82,6 +89,7 @@ pub use gc::GarbageCollector;
 pub use identity::{PublishedAddresses, ServerIdentity};
 pub use legacy_tokens::LegacyTokens;
 pub use namespace::NamespaceController;
+pub use pod_certificates::PodCertificateCleaner;
 pub use protection::ProtectionController;
 pub use quota::QuotaController;
 pub use selection::{
@@ -89,6 +97,7 @@ pub use selection::{
 };
 pub use service_cidr::ServiceCidrs;
 pub use setup::Setup;
+pub use storage_migration::StorageVersionMigrator;
 pub use token_cleaner::TokenCleaner;
 pub use token_secrets::TokenSecrets;
 pub use workload::WorkloadControllers;

@@ -76,7 +76,7 @@ const fn off(
 
 /// The controllers of kube-controller-manager 1.36, by name.
 pub const KNOWN_CONTROLLERS: &[KnownController] = &[
-    off("bootstrap-signer-controller", &["bootstrapsigner"], Missing),
+    off("bootstrap-signer-controller", &["bootstrapsigner"], BuiltIn),
     row(names::CSR_APPROVING, &["csrapproving"], Workload),
     row(names::CSR_CLEANER, &["csrcleaner"], Workload),
     row(names::CSR_SIGNING, &["csrsigning"], Workload),
@@ -110,7 +110,7 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row("persistentvolume-protection-controller", &["pv-protection"], BuiltIn),
     row("persistentvolumeclaim-protection-controller", &["pvc-protection"], BuiltIn),
     row(names::POD_GC, &["podgc"], Workload),
-    row("podcertificaterequest-cleaner-controller", &[], Missing),
+    row("podcertificaterequest-cleaner-controller", &[], BuiltIn),
     row("podgroup-protection-controller", &[], Missing),
     row(names::REPLICA_SET, &["replicaset"], Workload),
     row(names::REPLICATION_CONTROLLER, &["replicationcontroller"], Workload),
@@ -125,7 +125,7 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row("serviceaccount-controller", &["serviceaccount"], BuiltIn),
     row("serviceaccount-token-controller", &["serviceaccount-token"], BuiltIn),
     row(names::STATEFUL_SET, &["statefulset"], Workload),
-    row("storage-version-migrator-controller", &["svm"], Missing),
+    row("storage-version-migrator-controller", &["svm"], BuiltIn),
     row("storageversion-garbage-collector-controller", &["storage-version-gc"], Missing),
     row(names::TAINT_EVICTION, &[], Workload),
     // Off by default: here it follows the option that accepts bootstrap tokens, or its name.
@@ -299,7 +299,8 @@ mod tests {
         let all = enabled("*");
         assert!(all.contains(&"namespace-controller") && all.contains(&names::REPLICA_SET));
         assert!(!all.contains(&"token-cleaner-controller"), "off by default");
-        assert!(!all.contains(&"bootstrap-signer-controller"), "not written");
+        assert!(!all.contains(&"bootstrap-signer-controller"), "off by default");
+        assert!(!all.contains(&"node-ipam-controller"), "not written");
         assert_eq!(enabled(""), Vec::<&str>::new());
     }
 

@@ -126,7 +126,7 @@ fn verify_other(request: &X509CertificationRequest<'_>) -> Option<bool> {
     }
 }
 
-fn p521_verifies(point: &[u8], hash: &[u8], signature: &[u8]) -> bool {
+pub(crate) fn p521_verifies(point: &[u8], hash: &[u8], signature: &[u8]) -> bool {
     use p521::ecdsa::signature::hazmat::PrehashVerifier as _;
     // A shorter hash is the same number; the crate refuses less than half of the field's length.
     let mut number = [0; P521_BYTES];

@@ -1,6 +1,7 @@
 //! URLs as Go's `net/url` reads them, with its errors: of webhooks, and in CEL.
 
 use crate::field::quote;
+use std::borrow::Cow;
 
 /// The parts of a URL.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -109,6 +110,30 @@ impl Url {
         }
         escaped
     }
+}
+
+/// A name as one segment of a path, with everything escaped that must be, as in Go. Most names of
+/// objects need no escape; those of roles may have any character but `/` and `%`.
+///
+/// ```
+/// use setpoint_object::url::escape_segment;
+///
+/// assert_eq!(escape_segment("system:node"), "system:node");
+/// assert_eq!(escape_segment("a role?"), "a%20role%3F");
+/// ```
+pub fn escape_segment(text: &str) -> Cow<'_, str> {
+    let is_plain = |byte: u8| is_unreserved(byte) || b"$&+:=@".contains(&byte);
+    if text.bytes().all(is_plain) {
+        return text.into();
+    }
+    let mut escaped = String::with_capacity(text.len() + 8);
+    for byte in text.bytes() {
+        match is_plain(byte) {
+            true => escaped.push(char::from(byte)),
+            false => escaped.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    escaped.into()
 }
 
 /// A key or a value of a query without its escapes; `+` is a space. What is no UTF-8 is replaced.

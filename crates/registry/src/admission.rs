@@ -82,6 +82,7 @@ use crate::stored::store_error;
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use crate::webhook::WebhookClients;
+pub(crate) use certificate_approval::signer_paths;
 use counted::Counted;
 use decoded::Decoded;
 use futures::FutureExt;

@@ -59,6 +59,7 @@ mod rows;
 mod scheduling;
 mod status_rule;
 mod storage;
+mod storagemigration;
 pub(crate) mod template;
 #[cfg(test)]
 mod tests;
@@ -315,6 +316,9 @@ pub struct Kind {
     pub rules: &'static str,
     /// Reports invalid fields and changes of a write through `/status`. See [`Validate`].
     pub validate_status: Validate,
+    /// Reports what of a write through `/status` is invalid at the time, after
+    /// [`validate_status`](Self::validate_status): (context, object, stored object, errors).
+    pub validate_status_in: fn(&Context<'_>, &Value, &Value, &mut field::Errors),
     /// Validation of a small object may take long, too: it runs on a thread that may be blocked.
     pub validates_slowly: bool,
     /// Warnings for a new object before [`prepare`](Self::prepare), one text each; valid or not.
@@ -421,6 +425,7 @@ impl Kind {
             validate_before: validate_nothing,
             rules: "",
             validate_status: validate_nothing,
+            validate_status_in: |_, _, _, _| {},
             validates_slowly: false,
             prepare_warnings: no_warnings,
             warnings: no_warnings,

@@ -294,7 +294,14 @@ fn decide(graph: &Graph, rules: &[Rule], node: &str, request: &Attributes) -> Re
             }
             _ => refuse(""),
         },
-        ("certificates.k8s.io", "podcertificaterequests") => refuse(""),
+        (group @ "certificates.k8s.io", resource @ "podcertificaterequests") => {
+            // With the feature gate the role has a rule.
+            let create = Request { verb: "create", group, resource, ..Request::default() };
+            match rules.iter().any(|rule| rule.allows(&create)) {
+                true => certificate_request(graph, node, request),
+                false => refuse(""),
+            }
+        }
         (group, resource) => {
             let name = request.name();
             let path = request.path();
@@ -304,6 +311,24 @@ fn decide(graph: &Graph, rules: &[Rule], node: &str, request: &Attributes) -> Re
                 false => refuse(""),
             }
         }
+    }
+}
+
+/// Certificate requests of pods: those of its node.
+fn certificate_request(graph: &Graph, node: &str, request: &Attributes) -> Result<(), String> {
+    let refuse = |reason: &str| Err(reason.to_owned());
+    if request.subresource().is_some() {
+        return refuse("nodes may not access the status subresource of PodCertificateRequests");
+    }
+    match request.verb.as_str() {
+        // Admission looks at what it is for.
+        "create" => Ok(()),
+        "get" => is_related(graph, node, Kind::CertificateRequest, request),
+        "list" | "watch" if selects(request, "spec.nodeName", node) => Ok(()),
+        "list" | "watch" => {
+            refuse("can only list/watch podcertificaterequests with nodeName field selector")
+        }
+        verb => Err(format!("nodes may not {verb} podcertificaterequests")),
     }
 }
 

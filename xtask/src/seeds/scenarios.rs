@@ -192,6 +192,16 @@ pub(super) const PROGRAMS: &[Program] = &[
                 &["LegacyTokens"],
             ),
             of(
+                "storage-version-migrator",
+                "migrations::objects_are_stored_in_the_version_of_the_definition_with_every_plan",
+                &["StorageVersionMigrator"],
+            ),
+            of(
+                "bootstrap-signer",
+                "migrations::cluster_info_has_the_signatures_of_its_tokens_with_every_plan",
+                &["BootstrapSigner"],
+            ),
+            of(
                 "resourceclaim",
                 "resource_claims::claims_are_made_once_and_released_with_every_plan",
                 &["ResourceClaimController"],
@@ -246,6 +256,10 @@ pub(super) const PROGRAMS: &[Program] = &[
 
 /// The controllers without a scenario, by their types, and why.
 pub(super) const WITHOUT: &[(&str, &str)] = &[
+    (
+        "PodCertificateCleaner",
+        "a pass deletes one object by its uid, or waits; a request that comes back is another one",
+    ),
     (
         "Nodes",
         "the simulated nodes are what other tests measure controllers by; \

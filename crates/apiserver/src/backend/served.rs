@@ -196,6 +196,7 @@ pub(super) fn group_priority(group: &str) -> u32 {
         "discovery.k8s.io" | "resource.k8s.io" => 16_200,
         "flowcontrol.apiserver.k8s.io" => 16_100,
         "internal.apiserver.k8s.io" => 16_000,
+        "storagemigration.k8s.io" => 15_800,
         _ => GROUP_PRIORITY,
     }
 }

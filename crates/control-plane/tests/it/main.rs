@@ -3,6 +3,8 @@
 
 mod endings;
 mod idle;
+mod migration;
 mod nodes;
 mod roles;
+mod tokens;
 mod user;

@@ -142,6 +142,15 @@ async fn shared_objects_are_one_text_and_each_planes_own_objects() {
 /// Roles that a kube-apiserver has with a feature gate only.
 #[tokio::test(start_paused = true)]
 async fn feature_gate_adds_roles_and_rules() {
+    let migrator = "system:controller:storage-version-migrator-controller";
+    for gates in [&[][..], &["StorageVersionMigrator"]] {
+        let config = RuntimeConfig::with_gates("", gates).unwrap();
+        with_user(ControlPlane::builder().rbac().runtime_config(config), async |user| {
+            let role = user.get(&format!("{ROLES}/{migrator}")).await;
+            assert_eq!(role.is_null(), gates.is_empty(), "{role}");
+        })
+        .await;
+    }
     const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
     let bundles = |role: &Value| role["rules"].to_string().contains("clustertrustbundles");
     for gates in [&[][..], &["ClusterTrustBundle"]] {

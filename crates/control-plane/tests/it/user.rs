@@ -1,8 +1,11 @@
 //! A user's client of a control plane in the same process.
 
 use kube_client::Client;
+use kube_client::client::Body;
 use serde_json::{Value, json};
+use setpoint_apiserver::ApiServer;
 use setpoint_control_plane::{ControlPlane, ControlPlaneBuilder};
+use setpoint_registry::Identity;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -15,18 +18,45 @@ pub(crate) struct User(Client);
 
 /// Runs a control plane while `act` uses it.
 pub(crate) async fn with_user(plane: ControlPlaneBuilder, act: impl AsyncFnOnce(User)) {
+    with_server(plane, async |user, _| act(user).await).await;
+}
+
+/// The same with its server, for clients of others.
+pub(crate) async fn with_server(
+    plane: ControlPlaneBuilder,
+    act: impl AsyncFnOnce(User, ApiServer),
+) {
     let plane = plane.simulated(1).build();
-    let user = User::of(&plane);
+    let (user, server) = (User::of(&plane), plane.server().clone());
     let mut ready = plane.ready();
     let stop = CancellationToken::new();
     let running = plane.run(stop.clone());
     let acting = async {
         ready.wait_for(|ready| *ready).await.unwrap();
-        act(user).await;
+        act(user, server).await;
         stop.cancel();
     };
     let (ended, ()) = tokio::join!(running, acting);
     ended.unwrap();
+}
+
+/// A client of a service account of `kube-system`.
+pub(crate) fn account(server: &ApiServer, name: &str) -> Client {
+    server.client_as(Identity::new(
+        &format!("system:serviceaccount:kube-system:{name}"),
+        ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"],
+    ))
+}
+
+/// A client that sends what a controller sends with `own`, and all else with `others`.
+pub(crate) fn by_user_agent(controller: &'static str, own: Client, others: Client) -> Client {
+    let choose = move |request: http::Request<Body>| {
+        let agent = request.headers().get(http::header::USER_AGENT);
+        let agent = agent.and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+        let client = if agent.ends_with(controller) { own.clone() } else { others.clone() };
+        async move { client.send(request).await }
+    };
+    Client::new(tower::service_fn(choose), "default")
 }
 
 impl User {

@@ -2,6 +2,7 @@
 
 use super::{Api, RequestError};
 use serde_json::Value;
+use setpoint_object::url::escape_segment;
 use std::collections::BTreeSet;
 
 /// One resource in its group's preferred version.
@@ -50,7 +51,7 @@ impl Resource {
 
     /// The path of one object.
     pub(crate) fn object(&self, namespace: &str, name: &str) -> String {
-        format!("{}/{name}", self.collection(namespace))
+        format!("{}/{}", self.collection(namespace), escape_segment(name))
     }
 }
 

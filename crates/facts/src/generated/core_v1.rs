@@ -11,9 +11,9 @@ pub(crate) const AWS_ELASTIC_BLOCK_STORE_VOLUME_SOURCE: Definition = Definition 
     field("volumeID", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[3, 0, 1, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const AFFINITY: Definition = Definition { name: "io.k8s.api.core.v1.Affinity", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("nodeAffinity", Ref(295), Pointer, 0).protobuf(&[1]),
-    field("podAffinity", Ref(327), Pointer, 1).protobuf(&[2]),
-    field("podAntiAffinity", Ref(329), Pointer, 2).protobuf(&[3]),
+    field("nodeAffinity", Ref(299), Pointer, 0).protobuf(&[1]),
+    field("podAffinity", Ref(331), Pointer, 1).protobuf(&[2]),
+    field("podAntiAffinity", Ref(333), Pointer, 2).protobuf(&[3]),
 ], protobuf: &[0, 1, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const APP_ARMOR_PROFILE: Definition = Definition { name: "io.k8s.api.core.v1.AppArmorProfile", ty: Object, required: &["type"], atomic: false, kinds: &[], format: "", fields: &[
     field("localhostProfile", Str, Pointer, 1).protobuf(&[2]),
@@ -45,17 +45,17 @@ pub(crate) const AZURE_FILE_VOLUME_SOURCE: Definition = Definition { name: "io.k
 pub(crate) const BINDING: Definition = Definition { name: "io.k8s.api.core.v1.Binding", ty: Object, required: &["target"], atomic: false, kinds: &[("", "v1", "Binding")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("target", Ref(313), Always, 3).protobuf(&[2]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("target", Ref(317), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const CSI_PERSISTENT_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.CSIPersistentVolumeSource", ty: Object, required: &["driver", "volumeHandle"], atomic: false, kinds: &[], format: "", fields: &[
-    field("controllerExpandSecretRef", Ref(382), Pointer, 8).protobuf(&[9]),
-    field("controllerPublishSecretRef", Ref(382), Pointer, 5).protobuf(&[6]),
+    field("controllerExpandSecretRef", Ref(386), Pointer, 8).protobuf(&[9]),
+    field("controllerPublishSecretRef", Ref(386), Pointer, 5).protobuf(&[6]),
     field("driver", Str, Always, 0).protobuf(&[1]),
     field("fsType", Str, Omitted, 3).protobuf(&[4]),
-    field("nodeExpandSecretRef", Ref(382), Pointer, 9).protobuf(&[10]),
-    field("nodePublishSecretRef", Ref(382), Pointer, 7).protobuf(&[8]),
-    field("nodeStageSecretRef", Ref(382), Pointer, 6).protobuf(&[7]),
+    field("nodeExpandSecretRef", Ref(386), Pointer, 9).protobuf(&[10]),
+    field("nodePublishSecretRef", Ref(386), Pointer, 7).protobuf(&[8]),
+    field("nodeStageSecretRef", Ref(386), Pointer, 6).protobuf(&[7]),
     field("readOnly", Bool, Omitted, 2).protobuf(&[3]),
     field("volumeAttributes", Map(&Str), Omitted, 4).protobuf(&[5]),
     field("volumeHandle", Str, Always, 1).protobuf(&[2]),
@@ -63,7 +63,7 @@ pub(crate) const CSI_PERSISTENT_VOLUME_SOURCE: Definition = Definition { name: "
 pub(crate) const CSI_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.CSIVolumeSource", ty: Object, required: &["driver"], atomic: false, kinds: &[], format: "", fields: &[
     field("driver", Str, Always, 0).protobuf(&[1]),
     field("fsType", Str, Pointer, 2).protobuf(&[3]),
-    field("nodePublishSecretRef", Ref(284), Pointer, 4).protobuf(&[5]),
+    field("nodePublishSecretRef", Ref(288), Pointer, 4).protobuf(&[5]),
     field("readOnly", Bool, Pointer, 1).protobuf(&[2]),
     field("volumeAttributes", Map(&Str), Omitted, 3).protobuf(&[4]),
 ], protobuf: &[0, 3, 1, 4, 2], lookup: Lookup::NONE }.indexed();
@@ -76,7 +76,7 @@ pub(crate) const CEPH_FS_PERSISTENT_VOLUME_SOURCE: Definition = Definition { nam
     field("path", Str, Omitted, 1).protobuf(&[2]),
     field("readOnly", Bool, Omitted, 5).protobuf(&[6]),
     field("secretFile", Str, Omitted, 3).protobuf(&[4]),
-    field("secretRef", Ref(382), Pointer, 4).protobuf(&[5]),
+    field("secretRef", Ref(386), Pointer, 4).protobuf(&[5]),
     field("user", Str, Omitted, 2).protobuf(&[3]),
 ], protobuf: &[0, 1, 5, 3, 4, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const CEPH_FS_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.CephFSVolumeSource", ty: Object, required: &["monitors"], atomic: false, kinds: &[], format: "", fields: &[
@@ -84,26 +84,26 @@ pub(crate) const CEPH_FS_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.
     field("path", Str, Omitted, 1).protobuf(&[2]),
     field("readOnly", Bool, Omitted, 5).protobuf(&[6]),
     field("secretFile", Str, Omitted, 3).protobuf(&[4]),
-    field("secretRef", Ref(284), Pointer, 4).protobuf(&[5]),
+    field("secretRef", Ref(288), Pointer, 4).protobuf(&[5]),
     field("user", Str, Omitted, 2).protobuf(&[3]),
 ], protobuf: &[0, 1, 5, 3, 4, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const CINDER_PERSISTENT_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.CinderPersistentVolumeSource", ty: Object, required: &["volumeID"], atomic: false, kinds: &[], format: "", fields: &[
     field("fsType", Str, Omitted, 1).protobuf(&[2]),
     field("readOnly", Bool, Omitted, 2).protobuf(&[3]),
-    field("secretRef", Ref(382), Pointer, 3).protobuf(&[4]),
+    field("secretRef", Ref(386), Pointer, 3).protobuf(&[4]),
     field("volumeID", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[3, 0, 1, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const CINDER_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.CinderVolumeSource", ty: Object, required: &["volumeID"], atomic: false, kinds: &[], format: "", fields: &[
     field("fsType", Str, Omitted, 1).protobuf(&[2]),
     field("readOnly", Bool, Omitted, 2).protobuf(&[3]),
-    field("secretRef", Ref(284), Pointer, 3).protobuf(&[4]),
+    field("secretRef", Ref(288), Pointer, 3).protobuf(&[4]),
     field("volumeID", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[3, 0, 1, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const CLIENT_IP_CONFIG: Definition = Definition { name: "io.k8s.api.core.v1.ClientIPConfig", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("timeoutSeconds", Int, Pointer, 0).format("int32").protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const CLUSTER_TRUST_BUNDLE_PROJECTION: Definition = Definition { name: "io.k8s.api.core.v1.ClusterTrustBundleProjection", ty: Object, required: &["path"], atomic: false, kinds: &[], format: "", fields: &[
-    field("labelSelector", Ref(720), Pointer, 2).protobuf(&[3]),
+    field("labelSelector", Ref(728), Pointer, 2).protobuf(&[3]),
     field("name", Str, Pointer, 0).protobuf(&[1]),
     field("optional", Bool, Pointer, 3).protobuf(&[5]),
     field("path", Str, Always, 4).protobuf(&[4]),
@@ -117,15 +117,15 @@ pub(crate) const COMPONENT_CONDITION: Definition = Definition { name: "io.k8s.ap
 ], protobuf: &[3, 2, 1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const COMPONENT_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.ComponentStatus", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "ComponentStatus")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("conditions", List(&Ref(212)), Omitted, 3).list("map", &["type"]).patch("merge", "type").protobuf(&[2]),
+    field("conditions", List(&Ref(216)), Omitted, 3).list("map", &["type"]).patch("merge", "type").protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const COMPONENT_STATUS_LIST: Definition = Definition { name: "io.k8s.api.core.v1.ComponentStatusList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "ComponentStatusList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(213)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(217)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const CONFIG_MAP: Definition = Definition { name: "io.k8s.api.core.v1.ConfigMap", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "ConfigMap")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
@@ -133,7 +133,7 @@ pub(crate) const CONFIG_MAP: Definition = Definition { name: "io.k8s.api.core.v1
     field("data", Map(&Str), Omitted, 4).protobuf(&[2]),
     field("immutable", Bool, Pointer, 3).protobuf(&[4]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
 ], protobuf: &[5, 2, 1, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const CONFIG_MAP_ENV_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.ConfigMapEnvSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Omitted, 0).protobuf(&[1, 1]),
@@ -146,9 +146,9 @@ pub(crate) const CONFIG_MAP_KEY_SELECTOR: Definition = Definition { name: "io.k8
 ], protobuf: &[1, 0, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const CONFIG_MAP_LIST: Definition = Definition { name: "io.k8s.api.core.v1.ConfigMapList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "ConfigMapList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(215)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(219)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const CONFIG_MAP_NODE_CONFIG_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.ConfigMapNodeConfigSource", ty: Object, required: &["namespace", "name", "kubeletConfigKey"], atomic: false, kinds: &[], format: "", fields: &[
     field("kubeletConfigKey", Str, Always, 4).protobuf(&[5]),
@@ -158,41 +158,41 @@ pub(crate) const CONFIG_MAP_NODE_CONFIG_SOURCE: Definition = Definition { name: 
     field("uid", Str, Omitted, 2).protobuf(&[3]),
 ], protobuf: &[2, 1, 4, 3, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const CONFIG_MAP_PROJECTION: Definition = Definition { name: "io.k8s.api.core.v1.ConfigMapProjection", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("items", List(&Ref(274)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("items", List(&Ref(278)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("name", Str, Omitted, 0).protobuf(&[1, 1]),
     field("optional", Bool, Pointer, 2).protobuf(&[4]),
 ], protobuf: &[1, 0, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const CONFIG_MAP_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.ConfigMapVolumeSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("defaultMode", Int, Pointer, 2).format("int32").protobuf(&[3]),
-    field("items", List(&Ref(274)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("items", List(&Ref(278)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("name", Str, Omitted, 0).protobuf(&[1, 1]),
     field("optional", Bool, Pointer, 3).protobuf(&[4]),
 ], protobuf: &[2, 1, 0, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const CONTAINER: Definition = Definition { name: "io.k8s.api.core.v1.Container", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("args", List(&Str), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
     field("command", List(&Str), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
-    field("env", List(&Ref(246)), Omitted, 7).list("map", &["name"]).patch("merge", "name").protobuf(&[7]),
-    field("envFrom", List(&Ref(245)), Omitted, 6).list("atomic", &[]).protobuf(&[19]),
+    field("env", List(&Ref(250)), Omitted, 7).list("map", &["name"]).patch("merge", "name").protobuf(&[7]),
+    field("envFrom", List(&Ref(249)), Omitted, 6).list("atomic", &[]).protobuf(&[19]),
     field("image", Str, Omitted, 1).protobuf(&[2]),
     field("imagePullPolicy", Str, Omitted, 20).protobuf(&[14]),
-    field("lifecycle", Ref(275), Pointer, 17).protobuf(&[12]),
-    field("livenessProbe", Ref(352), Pointer, 14).protobuf(&[10]),
+    field("lifecycle", Ref(279), Pointer, 17).protobuf(&[12]),
+    field("livenessProbe", Ref(356), Pointer, 14).protobuf(&[10]),
     field("name", Str, Always, 0).protobuf(&[1]),
-    field("ports", List(&Ref(225)), Omitted, 5).list("map", &["containerPort", "protocol"]).patch("merge", "containerPort").protobuf(&[6]),
-    field("readinessProbe", Ref(352), Pointer, 15).protobuf(&[11]),
-    field("resizePolicy", List(&Ref(226)), Omitted, 9).list("atomic", &[]).protobuf(&[23]),
-    field("resources", Ref(369), Always, 8).protobuf(&[8]),
+    field("ports", List(&Ref(229)), Omitted, 5).list("map", &["containerPort", "protocol"]).patch("merge", "containerPort").protobuf(&[6]),
+    field("readinessProbe", Ref(356), Pointer, 15).protobuf(&[11]),
+    field("resizePolicy", List(&Ref(230)), Omitted, 9).list("atomic", &[]).protobuf(&[23]),
+    field("resources", Ref(373), Always, 8).protobuf(&[8]),
     field("restartPolicy", Str, Pointer, 10).protobuf(&[24]),
-    field("restartPolicyRules", List(&Ref(227)), Omitted, 11).list("atomic", &[]).protobuf(&[25]),
-    field("securityContext", Ref(384), Pointer, 21).protobuf(&[15]),
-    field("startupProbe", Ref(352), Pointer, 16).protobuf(&[22]),
+    field("restartPolicyRules", List(&Ref(231)), Omitted, 11).list("atomic", &[]).protobuf(&[25]),
+    field("securityContext", Ref(388), Pointer, 21).protobuf(&[15]),
+    field("startupProbe", Ref(356), Pointer, 16).protobuf(&[22]),
     field("stdin", Bool, Omitted, 22).protobuf(&[16]),
     field("stdinOnce", Bool, Omitted, 23).protobuf(&[17]),
     field("terminationMessagePath", Str, Omitted, 18).protobuf(&[13]),
     field("terminationMessagePolicy", Str, Omitted, 19).protobuf(&[20]),
     field("tty", Bool, Omitted, 24).protobuf(&[18]),
-    field("volumeDevices", List(&Ref(407)), Omitted, 13).list("map", &["devicePath"]).patch("merge", "devicePath").protobuf(&[21]),
-    field("volumeMounts", List(&Ref(408)), Omitted, 12).list("map", &["mountPath"]).patch("merge", "mountPath").protobuf(&[9]),
+    field("volumeDevices", List(&Ref(411)), Omitted, 13).list("map", &["devicePath"]).patch("merge", "devicePath").protobuf(&[21]),
+    field("volumeMounts", List(&Ref(412)), Omitted, 12).list("map", &["mountPath"]).patch("merge", "mountPath").protobuf(&[9]),
     field("workingDir", Str, Omitted, 4).protobuf(&[5]),
 ], protobuf: &[8, 4, 1, 0, 24, 9, 2, 12, 23, 7, 10, 6, 19, 5, 15, 17, 18, 21, 3, 20, 22, 16, 11, 13, 14], lookup: Lookup::NONE }.indexed();
 pub(crate) const CONTAINER_EXTENDED_RESOURCE_REQUEST: Definition = Definition { name: "io.k8s.api.core.v1.ContainerExtendedResourceRequest", ty: Object, required: &["containerName", "resourceName", "requestName"], atomic: false, kinds: &[], format: "", fields: &[
@@ -217,16 +217,16 @@ pub(crate) const CONTAINER_RESIZE_POLICY: Definition = Definition { name: "io.k8
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const CONTAINER_RESTART_RULE: Definition = Definition { name: "io.k8s.api.core.v1.ContainerRestartRule", ty: Object, required: &["action"], atomic: false, kinds: &[], format: "", fields: &[
     field("action", Str, Omitted, 0).protobuf(&[1]),
-    field("exitCodes", Ref(228), Pointer, 1).protobuf(&[2]),
+    field("exitCodes", Ref(232), Pointer, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const CONTAINER_RESTART_RULE_ON_EXIT_CODES: Definition = Definition { name: "io.k8s.api.core.v1.ContainerRestartRuleOnExitCodes", ty: Object, required: &["operator"], atomic: false, kinds: &[], format: "", fields: &[
     field("operator", Str, Omitted, 0).protobuf(&[1]),
     field("values", List(&Int), Omitted, 1).format("int32").list("set", &[]).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const CONTAINER_STATE: Definition = Definition { name: "io.k8s.api.core.v1.ContainerState", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("running", Ref(230), Pointer, 1).protobuf(&[2]),
-    field("terminated", Ref(231), Pointer, 2).protobuf(&[3]),
-    field("waiting", Ref(232), Pointer, 0).protobuf(&[1]),
+    field("running", Ref(234), Pointer, 1).protobuf(&[2]),
+    field("terminated", Ref(235), Pointer, 2).protobuf(&[3]),
+    field("waiting", Ref(236), Pointer, 0).protobuf(&[1]),
 ], protobuf: &[2, 0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const CONTAINER_STATE_RUNNING: Definition = Definition { name: "io.k8s.api.core.v1.ContainerStateRunning", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("startedAt", Time, Null, 0).protobuf(&[1]),
@@ -246,39 +246,39 @@ pub(crate) const CONTAINER_STATE_WAITING: Definition = Definition { name: "io.k8
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const CONTAINER_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.ContainerStatus", ty: Object, required: &["name", "ready", "restartCount", "image", "imageID"], atomic: false, kinds: &[], format: "", fields: &[
     field("allocatedResources", Map(&Quantity), Omitted, 9).protobuf(&[10]),
-    field("allocatedResourcesStatus", List(&Ref(370)), Omitted, 13).list("map", &["name"]).patch("merge", "name").protobuf(&[14]),
+    field("allocatedResourcesStatus", List(&Ref(374)), Omitted, 13).list("map", &["name"]).patch("merge", "name").protobuf(&[14]),
     field("containerID", Str, Omitted, 7).protobuf(&[8]),
     field("image", Str, Always, 5).protobuf(&[6]),
     field("imageID", Str, Always, 6).protobuf(&[7]),
-    field("lastState", Ref(229), Always, 2).protobuf(&[3]),
+    field("lastState", Ref(233), Always, 2).protobuf(&[3]),
     field("name", Str, Always, 0).protobuf(&[1]),
     field("ready", Bool, Always, 3).protobuf(&[4]),
-    field("resources", Ref(369), Pointer, 10).protobuf(&[11]),
+    field("resources", Ref(373), Pointer, 10).protobuf(&[11]),
     field("restartCount", Int, Always, 4).format("int32").protobuf(&[5]),
     field("started", Bool, Pointer, 8).protobuf(&[9]),
-    field("state", Ref(229), Always, 1).protobuf(&[2]),
+    field("state", Ref(233), Always, 1).protobuf(&[2]),
     field("stopSignal", Str, Pointer, 14).protobuf(&[15]),
-    field("user", Ref(234), Pointer, 12).protobuf(&[13]),
-    field("volumeMounts", List(&Ref(409)), Omitted, 11).list("map", &["mountPath"]).patch("merge", "mountPath").protobuf(&[12]),
+    field("user", Ref(238), Pointer, 12).protobuf(&[13]),
+    field("volumeMounts", List(&Ref(413)), Omitted, 11).list("map", &["mountPath"]).patch("merge", "mountPath").protobuf(&[12]),
 ], protobuf: &[6, 11, 5, 7, 9, 3, 4, 2, 10, 0, 8, 14, 13, 1, 12], lookup: Lookup::NONE }.indexed();
 pub(crate) const CONTAINER_USER: Definition = Definition { name: "io.k8s.api.core.v1.ContainerUser", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("linux", Ref(281), Pointer, 0).protobuf(&[1]),
+    field("linux", Ref(285), Pointer, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DAEMON_ENDPOINT: Definition = Definition { name: "io.k8s.api.core.v1.DaemonEndpoint", ty: Object, required: &["Port"], atomic: false, kinds: &[], format: "", fields: &[
     field("Port", Int, Always, 0).format("int32").protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DOWNWARD_API_PROJECTION: Definition = Definition { name: "io.k8s.api.core.v1.DownwardAPIProjection", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("items", List(&Ref(237)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
+    field("items", List(&Ref(241)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DOWNWARD_API_VOLUME_FILE: Definition = Definition { name: "io.k8s.api.core.v1.DownwardAPIVolumeFile", ty: Object, required: &["path"], atomic: false, kinds: &[], format: "", fields: &[
-    field("fieldRef", Ref(312), Pointer, 1).protobuf(&[2]),
+    field("fieldRef", Ref(316), Pointer, 1).protobuf(&[2]),
     field("mode", Int, Pointer, 3).format("int32").protobuf(&[4]),
     field("path", Str, Always, 0).protobuf(&[1]),
-    field("resourceFieldRef", Ref(363), Pointer, 2).protobuf(&[3]),
+    field("resourceFieldRef", Ref(367), Pointer, 2).protobuf(&[3]),
 ], protobuf: &[2, 0, 3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DOWNWARD_API_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.DownwardAPIVolumeSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("defaultMode", Int, Pointer, 1).format("int32").protobuf(&[2]),
-    field("items", List(&Ref(237)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
+    field("items", List(&Ref(241)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const EMPTY_DIR_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.EmptyDirVolumeSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("medium", Str, Omitted, 0).protobuf(&[1]),
@@ -288,7 +288,7 @@ pub(crate) const ENDPOINT_ADDRESS: Definition = Definition { name: "io.k8s.api.c
     field("hostname", Str, Omitted, 1).protobuf(&[3]),
     field("ip", Str, Always, 0).protobuf(&[1]),
     field("nodeName", Str, Pointer, 2).protobuf(&[4]),
-    field("targetRef", Ref(313), Pointer, 3).protobuf(&[2]),
+    field("targetRef", Ref(317), Pointer, 3).protobuf(&[2]),
 ], protobuf: &[1, 3, 0, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const ENDPOINT_PORT: Definition = Definition { name: "io.k8s.api.core.v1.EndpointPort", ty: Object, required: &["port"], atomic: true, kinds: &[], format: "", fields: &[
     field("appProtocol", Str, Pointer, 3).protobuf(&[4]),
@@ -297,69 +297,69 @@ pub(crate) const ENDPOINT_PORT: Definition = Definition { name: "io.k8s.api.core
     field("protocol", Str, Omitted, 2).protobuf(&[3]),
 ], protobuf: &[1, 2, 3, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const ENDPOINT_SUBSET: Definition = Definition { name: "io.k8s.api.core.v1.EndpointSubset", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("addresses", List(&Ref(240)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
-    field("notReadyAddresses", List(&Ref(240)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
-    field("ports", List(&Ref(241)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
+    field("addresses", List(&Ref(244)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
+    field("notReadyAddresses", List(&Ref(244)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("ports", List(&Ref(245)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
 ], protobuf: &[0, 1, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const ENDPOINTS: Definition = Definition { name: "io.k8s.api.core.v1.Endpoints", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "Endpoints")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("subsets", List(&Ref(242)), Omitted, 3).list("atomic", &[]).protobuf(&[2]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("subsets", List(&Ref(246)), Omitted, 3).list("atomic", &[]).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const ENDPOINTS_LIST: Definition = Definition { name: "io.k8s.api.core.v1.EndpointsList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "EndpointsList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(243)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(247)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const ENV_FROM_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.EnvFromSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("configMapRef", Ref(216), Pointer, 1).protobuf(&[2]),
+    field("configMapRef", Ref(220), Pointer, 1).protobuf(&[2]),
     field("prefix", Str, Omitted, 0).protobuf(&[1]),
-    field("secretRef", Ref(378), Pointer, 2).protobuf(&[3]),
+    field("secretRef", Ref(382), Pointer, 2).protobuf(&[3]),
 ], protobuf: &[1, 0, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const ENV_VAR: Definition = Definition { name: "io.k8s.api.core.v1.EnvVar", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),
     field("value", Str, Omitted, 1).protobuf(&[2]),
-    field("valueFrom", Ref(247), Pointer, 2).protobuf(&[3]),
+    field("valueFrom", Ref(251), Pointer, 2).protobuf(&[3]),
 ], protobuf: &[0, 1, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const ENV_VAR_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.EnvVarSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("configMapKeyRef", Ref(217), Pointer, 2).protobuf(&[3]),
-    field("fieldRef", Ref(312), Pointer, 0).protobuf(&[1]),
-    field("fileKeyRef", Ref(256), Pointer, 4).protobuf(&[5]),
-    field("resourceFieldRef", Ref(363), Pointer, 1).protobuf(&[2]),
-    field("secretKeyRef", Ref(379), Pointer, 3).protobuf(&[4]),
+    field("configMapKeyRef", Ref(221), Pointer, 2).protobuf(&[3]),
+    field("fieldRef", Ref(316), Pointer, 0).protobuf(&[1]),
+    field("fileKeyRef", Ref(260), Pointer, 4).protobuf(&[5]),
+    field("resourceFieldRef", Ref(367), Pointer, 1).protobuf(&[2]),
+    field("secretKeyRef", Ref(383), Pointer, 3).protobuf(&[4]),
 ], protobuf: &[1, 3, 0, 4, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const EPHEMERAL_CONTAINER: Definition = Definition { name: "io.k8s.api.core.v1.EphemeralContainer", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("args", List(&Str), Omitted, 3).list("atomic", &[]).protobuf(&[1, 4]),
     field("command", List(&Str), Omitted, 2).list("atomic", &[]).protobuf(&[1, 3]),
-    field("env", List(&Ref(246)), Omitted, 7).list("map", &["name"]).patch("merge", "name").protobuf(&[1, 7]),
-    field("envFrom", List(&Ref(245)), Omitted, 6).list("atomic", &[]).protobuf(&[1, 19]),
+    field("env", List(&Ref(250)), Omitted, 7).list("map", &["name"]).patch("merge", "name").protobuf(&[1, 7]),
+    field("envFrom", List(&Ref(249)), Omitted, 6).list("atomic", &[]).protobuf(&[1, 19]),
     field("image", Str, Omitted, 1).protobuf(&[1, 2]),
     field("imagePullPolicy", Str, Omitted, 20).protobuf(&[1, 14]),
-    field("lifecycle", Ref(275), Pointer, 17).protobuf(&[1, 12]),
-    field("livenessProbe", Ref(352), Pointer, 14).protobuf(&[1, 10]),
+    field("lifecycle", Ref(279), Pointer, 17).protobuf(&[1, 12]),
+    field("livenessProbe", Ref(356), Pointer, 14).protobuf(&[1, 10]),
     field("name", Str, Always, 0).protobuf(&[1, 1]),
-    field("ports", List(&Ref(225)), Omitted, 5).list("map", &["containerPort", "protocol"]).patch("merge", "containerPort").protobuf(&[1, 6]),
-    field("readinessProbe", Ref(352), Pointer, 15).protobuf(&[1, 11]),
-    field("resizePolicy", List(&Ref(226)), Omitted, 9).list("atomic", &[]).protobuf(&[1, 23]),
-    field("resources", Ref(369), Always, 8).protobuf(&[1, 8]),
+    field("ports", List(&Ref(229)), Omitted, 5).list("map", &["containerPort", "protocol"]).patch("merge", "containerPort").protobuf(&[1, 6]),
+    field("readinessProbe", Ref(356), Pointer, 15).protobuf(&[1, 11]),
+    field("resizePolicy", List(&Ref(230)), Omitted, 9).list("atomic", &[]).protobuf(&[1, 23]),
+    field("resources", Ref(373), Always, 8).protobuf(&[1, 8]),
     field("restartPolicy", Str, Pointer, 10).protobuf(&[1, 24]),
-    field("restartPolicyRules", List(&Ref(227)), Omitted, 11).list("atomic", &[]).protobuf(&[1, 25]),
-    field("securityContext", Ref(384), Pointer, 21).protobuf(&[1, 15]),
-    field("startupProbe", Ref(352), Pointer, 16).protobuf(&[1, 22]),
+    field("restartPolicyRules", List(&Ref(231)), Omitted, 11).list("atomic", &[]).protobuf(&[1, 25]),
+    field("securityContext", Ref(388), Pointer, 21).protobuf(&[1, 15]),
+    field("startupProbe", Ref(356), Pointer, 16).protobuf(&[1, 22]),
     field("stdin", Bool, Omitted, 22).protobuf(&[1, 16]),
     field("stdinOnce", Bool, Omitted, 23).protobuf(&[1, 17]),
     field("targetContainerName", Str, Omitted, 25).protobuf(&[2]),
     field("terminationMessagePath", Str, Omitted, 18).protobuf(&[1, 13]),
     field("terminationMessagePolicy", Str, Omitted, 19).protobuf(&[1, 20]),
     field("tty", Bool, Omitted, 24).protobuf(&[1, 18]),
-    field("volumeDevices", List(&Ref(407)), Omitted, 13).list("map", &["devicePath"]).patch("merge", "devicePath").protobuf(&[1, 21]),
-    field("volumeMounts", List(&Ref(408)), Omitted, 12).list("map", &["mountPath"]).patch("merge", "mountPath").protobuf(&[1, 9]),
+    field("volumeDevices", List(&Ref(411)), Omitted, 13).list("map", &["devicePath"]).patch("merge", "devicePath").protobuf(&[1, 21]),
+    field("volumeMounts", List(&Ref(412)), Omitted, 12).list("map", &["mountPath"]).patch("merge", "mountPath").protobuf(&[1, 9]),
     field("workingDir", Str, Omitted, 4).protobuf(&[1, 5]),
 ], protobuf: &[8, 4, 1, 0, 25, 9, 2, 12, 24, 7, 10, 6, 20, 5, 15, 17, 18, 22, 3, 21, 23, 16, 11, 13, 14, 19], lookup: Lookup::NONE }.indexed();
 pub(crate) const EPHEMERAL_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.EphemeralVolumeSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("volumeClaimTemplate", Ref(320), Pointer, 0).protobuf(&[1]),
+    field("volumeClaimTemplate", Ref(324), Pointer, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const EVENT: Definition = Definition { name: "io.k8s.api.core.v1.Event", ty: Object, required: &["metadata", "involvedObject"], atomic: false, kinds: &[("", "v1", "Event")], format: "", fields: &[
     field("action", Str, Omitted, 13).protobuf(&[12]),
@@ -367,24 +367,24 @@ pub(crate) const EVENT: Definition = Definition { name: "io.k8s.api.core.v1.Even
     field("count", Int, Omitted, 9).format("int32").protobuf(&[8]),
     field("eventTime", MicroTime, Null, 11).protobuf(&[10]),
     field("firstTimestamp", Time, Null, 7).protobuf(&[6]),
-    field("involvedObject", Ref(313), Always, 3).protobuf(&[2]),
+    field("involvedObject", Ref(317), Always, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("lastTimestamp", Time, Null, 8).protobuf(&[7]),
     field("message", Str, Omitted, 5).protobuf(&[4]),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
     field("reason", Str, Omitted, 4).protobuf(&[3]),
-    field("related", Ref(313), Pointer, 14).protobuf(&[13]),
+    field("related", Ref(317), Pointer, 14).protobuf(&[13]),
     field("reportingComponent", Str, Always, 15).protobuf(&[14]),
     field("reportingInstance", Str, Always, 16).protobuf(&[15]),
-    field("series", Ref(252), Pointer, 12).protobuf(&[11]),
-    field("source", Ref(253), Always, 6).protobuf(&[5]),
+    field("series", Ref(256), Pointer, 12).protobuf(&[11]),
+    field("source", Ref(257), Always, 6).protobuf(&[5]),
     field("type", Str, Omitted, 10).protobuf(&[9]),
 ], protobuf: &[9, 5, 10, 8, 15, 4, 7, 2, 16, 3, 14, 0, 11, 12, 13], lookup: Lookup::NONE }.indexed();
 pub(crate) const EVENT_LIST: Definition = Definition { name: "io.k8s.api.core.v1.EventList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "EventList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(250)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(254)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const EVENT_SERIES: Definition = Definition { name: "io.k8s.api.core.v1.EventSeries", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("count", Int, Omitted, 0).format("int32").protobuf(&[1]),
@@ -415,14 +415,14 @@ pub(crate) const FLEX_PERSISTENT_VOLUME_SOURCE: Definition = Definition { name: 
     field("fsType", Str, Omitted, 1).protobuf(&[2]),
     field("options", Map(&Str), Omitted, 4).protobuf(&[5]),
     field("readOnly", Bool, Omitted, 3).protobuf(&[4]),
-    field("secretRef", Ref(382), Pointer, 2).protobuf(&[3]),
+    field("secretRef", Ref(386), Pointer, 2).protobuf(&[3]),
 ], protobuf: &[0, 1, 4, 3, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const FLEX_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.FlexVolumeSource", ty: Object, required: &["driver"], atomic: false, kinds: &[], format: "", fields: &[
     field("driver", Str, Always, 0).protobuf(&[1]),
     field("fsType", Str, Omitted, 1).protobuf(&[2]),
     field("options", Map(&Str), Omitted, 4).protobuf(&[5]),
     field("readOnly", Bool, Omitted, 3).protobuf(&[4]),
-    field("secretRef", Ref(284), Pointer, 2).protobuf(&[3]),
+    field("secretRef", Ref(288), Pointer, 2).protobuf(&[3]),
 ], protobuf: &[0, 1, 4, 3, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const FLOCKER_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.FlockerVolumeSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("datasetName", Str, Omitted, 0).protobuf(&[1]),
@@ -456,7 +456,7 @@ pub(crate) const GLUSTERFS_VOLUME_SOURCE: Definition = Definition { name: "io.k8
 ], protobuf: &[0, 1, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const HTTP_GET_ACTION: Definition = Definition { name: "io.k8s.api.core.v1.HTTPGetAction", ty: Object, required: &["port"], atomic: false, kinds: &[], format: "", fields: &[
     field("host", Str, Omitted, 2).protobuf(&[3]),
-    field("httpHeaders", List(&Ref(266)), Omitted, 4).list("atomic", &[]).protobuf(&[5]),
+    field("httpHeaders", List(&Ref(270)), Omitted, 4).list("atomic", &[]).protobuf(&[5]),
     field("path", Str, Omitted, 0).protobuf(&[1]),
     field("port", IntOrString, Always, 1).protobuf(&[2]),
     field("scheme", Str, Omitted, 3).protobuf(&[4]),
@@ -486,7 +486,7 @@ pub(crate) const ISCSI_PERSISTENT_VOLUME_SOURCE: Definition = Definition { name:
     field("lun", Int, Always, 2).format("int32").protobuf(&[3]),
     field("portals", List(&Str), Omitted, 6).list("atomic", &[]).protobuf(&[7]),
     field("readOnly", Bool, Omitted, 5).protobuf(&[6]),
-    field("secretRef", Ref(382), Pointer, 9).protobuf(&[10]),
+    field("secretRef", Ref(386), Pointer, 9).protobuf(&[10]),
     field("targetPortal", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[10, 4, 6, 5, 2, 8, 7, 0, 9, 1, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const ISCSI_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.ISCSIVolumeSource", ty: Object, required: &["targetPortal", "iqn", "lun"], atomic: false, kinds: &[], format: "", fields: &[
@@ -499,7 +499,7 @@ pub(crate) const ISCSI_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.ap
     field("lun", Int, Always, 2).format("int32").protobuf(&[3]),
     field("portals", List(&Str), Omitted, 6).list("atomic", &[]).protobuf(&[7]),
     field("readOnly", Bool, Omitted, 5).protobuf(&[6]),
-    field("secretRef", Ref(284), Pointer, 9).protobuf(&[10]),
+    field("secretRef", Ref(288), Pointer, 9).protobuf(&[10]),
     field("targetPortal", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[10, 4, 6, 5, 2, 8, 7, 0, 9, 1, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const IMAGE_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.ImageVolumeSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
@@ -515,21 +515,21 @@ pub(crate) const KEY_TO_PATH: Definition = Definition { name: "io.k8s.api.core.v
     field("path", Str, Always, 1).protobuf(&[2]),
 ], protobuf: &[0, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const LIFECYCLE: Definition = Definition { name: "io.k8s.api.core.v1.Lifecycle", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("postStart", Ref(276), Pointer, 0).protobuf(&[1]),
-    field("preStop", Ref(276), Pointer, 1).protobuf(&[2]),
+    field("postStart", Ref(280), Pointer, 0).protobuf(&[1]),
+    field("preStop", Ref(280), Pointer, 1).protobuf(&[2]),
     field("stopSignal", Str, Pointer, 2).protobuf(&[3]),
 ], protobuf: &[0, 1, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const LIFECYCLE_HANDLER: Definition = Definition { name: "io.k8s.api.core.v1.LifecycleHandler", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("exec", Ref(254), Pointer, 0).protobuf(&[1]),
-    field("httpGet", Ref(265), Pointer, 1).protobuf(&[2]),
-    field("sleep", Ref(394), Pointer, 3).protobuf(&[4]),
-    field("tcpSocket", Ref(398), Pointer, 2).protobuf(&[3]),
+    field("exec", Ref(258), Pointer, 0).protobuf(&[1]),
+    field("httpGet", Ref(269), Pointer, 1).protobuf(&[2]),
+    field("sleep", Ref(398), Pointer, 3).protobuf(&[4]),
+    field("tcpSocket", Ref(402), Pointer, 2).protobuf(&[3]),
 ], protobuf: &[0, 1, 3, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const LIMIT_RANGE: Definition = Definition { name: "io.k8s.api.core.v1.LimitRange", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "LimitRange")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(280), Always, 3).protobuf(&[2]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(284), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const LIMIT_RANGE_ITEM: Definition = Definition { name: "io.k8s.api.core.v1.LimitRangeItem", ty: Object, required: &["type"], atomic: false, kinds: &[], format: "", fields: &[
     field("default", Map(&Quantity), Omitted, 3).protobuf(&[4]),
@@ -541,12 +541,12 @@ pub(crate) const LIMIT_RANGE_ITEM: Definition = Definition { name: "io.k8s.api.c
 ], protobuf: &[5, 2, 4, 0, 1, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const LIMIT_RANGE_LIST: Definition = Definition { name: "io.k8s.api.core.v1.LimitRangeList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "LimitRangeList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(277)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(281)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const LIMIT_RANGE_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.LimitRangeSpec", ty: Object, required: &["limits"], atomic: false, kinds: &[], format: "", fields: &[
-    field("limits", List(&Ref(278)), Null, 0).list("atomic", &[]).protobuf(&[1]),
+    field("limits", List(&Ref(282)), Null, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const LINUX_CONTAINER_USER: Definition = Definition { name: "io.k8s.api.core.v1.LinuxContainerUser", ty: Object, required: &["uid", "gid"], atomic: false, kinds: &[], format: "", fields: &[
     field("gid", Int, Always, 1).format("int64").protobuf(&[2]),
@@ -557,10 +557,10 @@ pub(crate) const LOAD_BALANCER_INGRESS: Definition = Definition { name: "io.k8s.
     field("hostname", Str, Omitted, 1).protobuf(&[2]),
     field("ip", Str, Omitted, 0).protobuf(&[1]),
     field("ipMode", Str, Pointer, 2).protobuf(&[3]),
-    field("ports", List(&Ref(349)), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
+    field("ports", List(&Ref(353)), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
 ], protobuf: &[1, 0, 2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const LOAD_BALANCER_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.LoadBalancerStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("ingress", List(&Ref(282)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
+    field("ingress", List(&Ref(286)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const LOCAL_OBJECT_REFERENCE: Definition = Definition { name: "io.k8s.api.core.v1.LocalObjectReference", ty: Object, required: &[], atomic: true, kinds: &[], format: "", fields: &[
     field("name", Str, Omitted, 0).protobuf(&[1]),
@@ -581,9 +581,9 @@ pub(crate) const NFS_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.
 pub(crate) const NAMESPACE: Definition = Definition { name: "io.k8s.api.core.v1.Namespace", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "Namespace")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(291), Always, 3).protobuf(&[2]),
-    field("status", Ref(292), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(295), Always, 3).protobuf(&[2]),
+    field("status", Ref(296), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const NAMESPACE_CONDITION: Definition = Definition { name: "io.k8s.api.core.v1.NamespaceCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastTransitionTime", Time, Null, 2).protobuf(&[4]),
@@ -594,31 +594,31 @@ pub(crate) const NAMESPACE_CONDITION: Definition = Definition { name: "io.k8s.ap
 ], protobuf: &[4, 3, 0, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const NAMESPACE_LIST: Definition = Definition { name: "io.k8s.api.core.v1.NamespaceList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "NamespaceList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(288)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(292)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const NAMESPACE_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.NamespaceSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("finalizers", List(&Str), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const NAMESPACE_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.NamespaceStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("conditions", List(&Ref(289)), Omitted, 1).list("map", &["type"]).patch("merge", "type").protobuf(&[2]),
+    field("conditions", List(&Ref(293)), Omitted, 1).list("map", &["type"]).patch("merge", "type").protobuf(&[2]),
     field("phase", Str, Omitted, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const NODE: Definition = Definition { name: "io.k8s.api.core.v1.Node", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "Node")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(308), Always, 3).protobuf(&[2]),
-    field("status", Ref(309), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(312), Always, 3).protobuf(&[2]),
+    field("status", Ref(313), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const NODE_ADDRESS: Definition = Definition { name: "io.k8s.api.core.v1.NodeAddress", ty: Object, required: &["type", "address"], atomic: false, kinds: &[], format: "", fields: &[
     field("address", Str, Always, 1).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const NODE_AFFINITY: Definition = Definition { name: "io.k8s.api.core.v1.NodeAffinity", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("preferredDuringSchedulingIgnoredDuringExecution", List(&Ref(351)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
-    field("requiredDuringSchedulingIgnoredDuringExecution", Ref(305), Pointer, 0).protobuf(&[1]),
+    field("preferredDuringSchedulingIgnoredDuringExecution", List(&Ref(355)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("requiredDuringSchedulingIgnoredDuringExecution", Ref(309), Pointer, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const NODE_ALLOCATABLE_RESOURCE_CLAIM_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.NodeAllocatableResourceClaimStatus", ty: Object, required: &["resourceClaimName", "resources"], atomic: false, kinds: &[], format: "", fields: &[
     field("containers", List(&Str), Omitted, 1).list("set", &[]).protobuf(&[2]),
@@ -634,28 +634,28 @@ pub(crate) const NODE_CONDITION: Definition = Definition { name: "io.k8s.api.cor
     field("type", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[5, 4, 0, 1, 3, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const NODE_CONFIG_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.NodeConfigSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("configMap", Ref(219), Pointer, 0).protobuf(&[2]),
+    field("configMap", Ref(223), Pointer, 0).protobuf(&[2]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const NODE_CONFIG_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.NodeConfigStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("active", Ref(298), Pointer, 1).protobuf(&[2]),
-    field("assigned", Ref(298), Pointer, 0).protobuf(&[1]),
+    field("active", Ref(302), Pointer, 1).protobuf(&[2]),
+    field("assigned", Ref(302), Pointer, 0).protobuf(&[1]),
     field("error", Str, Omitted, 3).protobuf(&[4]),
-    field("lastKnownGood", Ref(298), Pointer, 2).protobuf(&[3]),
+    field("lastKnownGood", Ref(302), Pointer, 2).protobuf(&[3]),
 ], protobuf: &[1, 0, 3, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const NODE_DAEMON_ENDPOINTS: Definition = Definition { name: "io.k8s.api.core.v1.NodeDaemonEndpoints", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("kubeletEndpoint", Ref(235), Always, 0).protobuf(&[1]),
+    field("kubeletEndpoint", Ref(239), Always, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const NODE_FEATURES: Definition = Definition { name: "io.k8s.api.core.v1.NodeFeatures", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("supplementalGroupsPolicy", Bool, Pointer, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const NODE_LIST: Definition = Definition { name: "io.k8s.api.core.v1.NodeList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "NodeList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(293)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(297)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const NODE_RUNTIME_HANDLER: Definition = Definition { name: "io.k8s.api.core.v1.NodeRuntimeHandler", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("features", Ref(304), Pointer, 1).protobuf(&[2]),
+    field("features", Ref(308), Pointer, 1).protobuf(&[2]),
     field("name", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const NODE_RUNTIME_HANDLER_FEATURES: Definition = Definition { name: "io.k8s.api.core.v1.NodeRuntimeHandlerFeatures", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
@@ -663,7 +663,7 @@ pub(crate) const NODE_RUNTIME_HANDLER_FEATURES: Definition = Definition { name: 
     field("userNamespaces", Bool, Pointer, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const NODE_SELECTOR: Definition = Definition { name: "io.k8s.api.core.v1.NodeSelector", ty: Object, required: &["nodeSelectorTerms"], atomic: true, kinds: &[], format: "", fields: &[
-    field("nodeSelectorTerms", List(&Ref(307)), Null, 0).list("atomic", &[]).protobuf(&[1]),
+    field("nodeSelectorTerms", List(&Ref(311)), Null, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const NODE_SELECTOR_REQUIREMENT: Definition = Definition { name: "io.k8s.api.core.v1.NodeSelectorRequirement", ty: Object, required: &["key", "operator"], atomic: false, kinds: &[], format: "", fields: &[
     field("key", Str, Always, 0).protobuf(&[1]),
@@ -671,32 +671,32 @@ pub(crate) const NODE_SELECTOR_REQUIREMENT: Definition = Definition { name: "io.
     field("values", List(&Str), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
 ], protobuf: &[0, 1, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const NODE_SELECTOR_TERM: Definition = Definition { name: "io.k8s.api.core.v1.NodeSelectorTerm", ty: Object, required: &[], atomic: true, kinds: &[], format: "", fields: &[
-    field("matchExpressions", List(&Ref(306)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
-    field("matchFields", List(&Ref(306)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("matchExpressions", List(&Ref(310)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
+    field("matchFields", List(&Ref(310)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const NODE_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.NodeSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("configSource", Ref(298), Pointer, 5).protobuf(&[6]),
+    field("configSource", Ref(302), Pointer, 5).protobuf(&[6]),
     field("externalID", Str, Omitted, 6).protobuf(&[2]),
     field("podCIDR", Str, Omitted, 0).protobuf(&[1]),
     field("podCIDRs", List(&Str), Omitted, 1).list("set", &[]).patch("merge", "").protobuf(&[7]),
     field("providerID", Str, Omitted, 2).protobuf(&[3]),
-    field("taints", List(&Ref(399)), Omitted, 4).list("atomic", &[]).protobuf(&[5]),
+    field("taints", List(&Ref(403)), Omitted, 4).list("atomic", &[]).protobuf(&[5]),
     field("unschedulable", Bool, Omitted, 3).protobuf(&[4]),
 ], protobuf: &[2, 1, 4, 6, 5, 0, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const NODE_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.NodeStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("addresses", List(&Ref(294)), Omitted, 4).list("map", &["type"]).patch("merge", "type").protobuf(&[5]),
+    field("addresses", List(&Ref(298)), Omitted, 4).list("map", &["type"]).patch("merge", "type").protobuf(&[5]),
     field("allocatable", Map(&Quantity), Omitted, 1).protobuf(&[2]),
     field("capacity", Map(&Quantity), Omitted, 0).protobuf(&[1]),
-    field("conditions", List(&Ref(297)), Omitted, 3).list("map", &["type"]).patch("merge", "type").protobuf(&[4]),
-    field("config", Ref(299), Pointer, 10).protobuf(&[11]),
-    field("daemonEndpoints", Ref(300), Always, 5).protobuf(&[6]),
+    field("conditions", List(&Ref(301)), Omitted, 3).list("map", &["type"]).patch("merge", "type").protobuf(&[4]),
+    field("config", Ref(303), Pointer, 10).protobuf(&[11]),
+    field("daemonEndpoints", Ref(304), Always, 5).protobuf(&[6]),
     field("declaredFeatures", List(&Str), Omitted, 13).list("atomic", &[]).protobuf(&[14]),
-    field("features", Ref(301), Pointer, 12).protobuf(&[13]),
-    field("images", List(&Ref(224)), Omitted, 7).list("atomic", &[]).protobuf(&[8]),
-    field("nodeInfo", Ref(311), Always, 6).protobuf(&[7]),
+    field("features", Ref(305), Pointer, 12).protobuf(&[13]),
+    field("images", List(&Ref(228)), Omitted, 7).list("atomic", &[]).protobuf(&[8]),
+    field("nodeInfo", Ref(315), Always, 6).protobuf(&[7]),
     field("phase", Str, Omitted, 2).protobuf(&[3]),
-    field("runtimeHandlers", List(&Ref(303)), Omitted, 11).list("atomic", &[]).protobuf(&[12]),
-    field("volumesAttached", List(&Ref(198)), Omitted, 9).list("atomic", &[]).protobuf(&[10]),
+    field("runtimeHandlers", List(&Ref(307)), Omitted, 11).list("atomic", &[]).protobuf(&[12]),
+    field("volumesAttached", List(&Ref(202)), Omitted, 9).list("atomic", &[]).protobuf(&[10]),
     field("volumesInUse", List(&Str), Omitted, 8).list("atomic", &[]).protobuf(&[9]),
 ], protobuf: &[2, 1, 10, 3, 0, 5, 9, 8, 13, 12, 4, 11, 7, 6], lookup: Lookup::NONE }.indexed();
 pub(crate) const NODE_SWAP_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.NodeSwapStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
@@ -712,7 +712,7 @@ pub(crate) const NODE_SYSTEM_INFO: Definition = Definition { name: "io.k8s.api.c
     field("machineID", Str, Always, 0).protobuf(&[1]),
     field("operatingSystem", Str, Always, 8).protobuf(&[9]),
     field("osImage", Str, Always, 4).protobuf(&[5]),
-    field("swap", Ref(310), Pointer, 10).protobuf(&[11]),
+    field("swap", Ref(314), Pointer, 10).protobuf(&[11]),
     field("systemUUID", Str, Always, 1).protobuf(&[2]),
 ], protobuf: &[6, 10, 1, 3, 8, 2, 5, 4, 7, 0, 9], lookup: Lookup::NONE }.indexed();
 pub(crate) const OBJECT_FIELD_SELECTOR: Definition = Definition { name: "io.k8s.api.core.v1.ObjectFieldSelector", ty: Object, required: &["fieldPath"], atomic: true, kinds: &[], format: "", fields: &[
@@ -731,16 +731,16 @@ pub(crate) const OBJECT_REFERENCE: Definition = Definition { name: "io.k8s.api.c
 pub(crate) const PERSISTENT_VOLUME: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolume", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "PersistentVolume")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(323), Always, 3).protobuf(&[2]),
-    field("status", Ref(324), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(327), Always, 3).protobuf(&[2]),
+    field("status", Ref(328), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const PERSISTENT_VOLUME_CLAIM: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolumeClaim", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "PersistentVolumeClaim")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(318), Always, 3).protobuf(&[2]),
-    field("status", Ref(319), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(322), Always, 3).protobuf(&[2]),
+    field("status", Ref(323), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const PERSISTENT_VOLUME_CLAIM_CONDITION: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolumeClaimCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastProbeTime", Time, Null, 2).protobuf(&[3]),
@@ -752,16 +752,16 @@ pub(crate) const PERSISTENT_VOLUME_CLAIM_CONDITION: Definition = Definition { na
 ], protobuf: &[5, 4, 0, 1, 3, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const PERSISTENT_VOLUME_CLAIM_LIST: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolumeClaimList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "PersistentVolumeClaimList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(315)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(319)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const PERSISTENT_VOLUME_CLAIM_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolumeClaimSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("accessModes", List(&Str), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
-    field("dataSource", Ref(404), Pointer, 6).protobuf(&[7]),
-    field("dataSourceRef", Ref(405), Pointer, 7).protobuf(&[8]),
-    field("resources", Ref(412), Always, 2).protobuf(&[2]),
-    field("selector", Ref(720), Pointer, 1).protobuf(&[4]),
+    field("dataSource", Ref(408), Pointer, 6).protobuf(&[7]),
+    field("dataSourceRef", Ref(409), Pointer, 7).protobuf(&[8]),
+    field("resources", Ref(416), Always, 2).protobuf(&[2]),
+    field("selector", Ref(728), Pointer, 1).protobuf(&[4]),
     field("storageClassName", Str, Pointer, 4).protobuf(&[5]),
     field("volumeAttributesClassName", Str, Pointer, 8).protobuf(&[9]),
     field("volumeMode", Str, Pointer, 5).protobuf(&[6]),
@@ -772,14 +772,14 @@ pub(crate) const PERSISTENT_VOLUME_CLAIM_STATUS: Definition = Definition { name:
     field("allocatedResourceStatuses", Map(&Str), Omitted, 5).map_type("granular").protobuf(&[7]),
     field("allocatedResources", Map(&Quantity), Omitted, 4).protobuf(&[5]),
     field("capacity", Map(&Quantity), Omitted, 2).protobuf(&[3]),
-    field("conditions", List(&Ref(316)), Omitted, 3).list("map", &["type"]).patch("merge", "type").protobuf(&[4]),
+    field("conditions", List(&Ref(320)), Omitted, 3).list("map", &["type"]).patch("merge", "type").protobuf(&[4]),
     field("currentVolumeAttributesClassName", Str, Pointer, 6).protobuf(&[8]),
-    field("modifyVolumeStatus", Ref(286), Pointer, 7).protobuf(&[9]),
+    field("modifyVolumeStatus", Ref(290), Pointer, 7).protobuf(&[9]),
     field("phase", Str, Omitted, 0).protobuf(&[1]),
 ], protobuf: &[7, 0, 3, 4, 2, 1, 5, 6], lookup: Lookup::NONE }.indexed();
 pub(crate) const PERSISTENT_VOLUME_CLAIM_TEMPLATE: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolumeClaimTemplate", ty: Object, required: &["spec"], atomic: false, kinds: &[], format: "", fields: &[
-    field("metadata", Ref(725), Always, 0).protobuf(&[1]),
-    field("spec", Ref(318), Always, 1).protobuf(&[2]),
+    field("metadata", Ref(733), Always, 0).protobuf(&[1]),
+    field("spec", Ref(322), Always, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const PERSISTENT_VOLUME_CLAIM_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolumeClaimVolumeSource", ty: Object, required: &["claimName"], atomic: false, kinds: &[], format: "", fields: &[
     field("claimName", Str, Always, 0).protobuf(&[1]),
@@ -787,42 +787,42 @@ pub(crate) const PERSISTENT_VOLUME_CLAIM_VOLUME_SOURCE: Definition = Definition 
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const PERSISTENT_VOLUME_LIST: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolumeList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "PersistentVolumeList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(314)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(318)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const PERSISTENT_VOLUME_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolumeSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("accessModes", List(&Str), Omitted, 23).list("atomic", &[]).protobuf(&[3]),
-    field("awsElasticBlockStore", Ref(195), Pointer, 2).protobuf(&[2, 2]),
-    field("azureDisk", Ref(199), Pointer, 16).protobuf(&[2, 16]),
-    field("azureFile", Ref(200), Pointer, 13).protobuf(&[2, 13]),
+    field("awsElasticBlockStore", Ref(199), Pointer, 2).protobuf(&[2, 2]),
+    field("azureDisk", Ref(203), Pointer, 16).protobuf(&[2, 16]),
+    field("azureFile", Ref(204), Pointer, 13).protobuf(&[2, 13]),
     field("capacity", Map(&Quantity), Omitted, 0).protobuf(&[1]),
-    field("cephfs", Ref(206), Pointer, 9).protobuf(&[2, 9]),
-    field("cinder", Ref(208), Pointer, 8).protobuf(&[2, 8]),
-    field("claimRef", Ref(313), Pointer, 24).map_type("granular").protobuf(&[4]),
-    field("csi", Ref(203), Pointer, 22).protobuf(&[2, 22]),
-    field("fc", Ref(255), Pointer, 10).protobuf(&[2, 10]),
-    field("flexVolume", Ref(257), Pointer, 12).protobuf(&[2, 12]),
-    field("flocker", Ref(259), Pointer, 11).protobuf(&[2, 11]),
-    field("gcePersistentDisk", Ref(260), Pointer, 1).protobuf(&[2, 1]),
-    field("glusterfs", Ref(263), Pointer, 4).protobuf(&[2, 4]),
-    field("hostPath", Ref(269), Pointer, 3).protobuf(&[2, 3]),
-    field("iscsi", Ref(270), Pointer, 7).protobuf(&[2, 7]),
-    field("local", Ref(285), Pointer, 20).protobuf(&[2, 20]),
+    field("cephfs", Ref(210), Pointer, 9).protobuf(&[2, 9]),
+    field("cinder", Ref(212), Pointer, 8).protobuf(&[2, 8]),
+    field("claimRef", Ref(317), Pointer, 24).map_type("granular").protobuf(&[4]),
+    field("csi", Ref(207), Pointer, 22).protobuf(&[2, 22]),
+    field("fc", Ref(259), Pointer, 10).protobuf(&[2, 10]),
+    field("flexVolume", Ref(261), Pointer, 12).protobuf(&[2, 12]),
+    field("flocker", Ref(263), Pointer, 11).protobuf(&[2, 11]),
+    field("gcePersistentDisk", Ref(264), Pointer, 1).protobuf(&[2, 1]),
+    field("glusterfs", Ref(267), Pointer, 4).protobuf(&[2, 4]),
+    field("hostPath", Ref(273), Pointer, 3).protobuf(&[2, 3]),
+    field("iscsi", Ref(274), Pointer, 7).protobuf(&[2, 7]),
+    field("local", Ref(289), Pointer, 20).protobuf(&[2, 20]),
     field("mountOptions", List(&Str), Omitted, 27).list("atomic", &[]).protobuf(&[7]),
-    field("nfs", Ref(287), Pointer, 5).protobuf(&[2, 5]),
-    field("nodeAffinity", Ref(410), Pointer, 29).protobuf(&[9]),
+    field("nfs", Ref(291), Pointer, 5).protobuf(&[2, 5]),
+    field("nodeAffinity", Ref(414), Pointer, 29).protobuf(&[9]),
     field("persistentVolumeReclaimPolicy", Str, Omitted, 25).protobuf(&[5]),
-    field("photonPersistentDisk", Ref(325), Pointer, 17).protobuf(&[2, 17]),
-    field("portworxVolume", Ref(350), Pointer, 18).protobuf(&[2, 18]),
-    field("quobyte", Ref(354), Pointer, 15).protobuf(&[2, 15]),
-    field("rbd", Ref(355), Pointer, 6).protobuf(&[2, 6]),
-    field("scaleIO", Ref(372), Pointer, 19).protobuf(&[2, 19]),
+    field("photonPersistentDisk", Ref(329), Pointer, 17).protobuf(&[2, 17]),
+    field("portworxVolume", Ref(354), Pointer, 18).protobuf(&[2, 18]),
+    field("quobyte", Ref(358), Pointer, 15).protobuf(&[2, 15]),
+    field("rbd", Ref(359), Pointer, 6).protobuf(&[2, 6]),
+    field("scaleIO", Ref(376), Pointer, 19).protobuf(&[2, 19]),
     field("storageClassName", Str, Omitted, 26).protobuf(&[6]),
-    field("storageos", Ref(395), Pointer, 21).protobuf(&[2, 21]),
+    field("storageos", Ref(399), Pointer, 21).protobuf(&[2, 21]),
     field("volumeAttributesClassName", Str, Pointer, 30).protobuf(&[10]),
     field("volumeMode", Str, Pointer, 28).protobuf(&[8]),
-    field("vsphereVolume", Ref(414), Pointer, 14).protobuf(&[2, 14]),
+    field("vsphereVolume", Ref(418), Pointer, 14).protobuf(&[2, 14]),
 ], protobuf: &[4, 12, 1, 14, 13, 18, 24, 15, 6, 5, 9, 11, 10, 3, 30, 23, 2, 21, 22, 25, 16, 27, 8, 0, 7, 20, 26, 17, 29, 19, 28], lookup: Lookup::NONE }.indexed();
 pub(crate) const PERSISTENT_VOLUME_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolumeStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("lastPhaseTransitionTime", Time, Pointer, 3).protobuf(&[4]),
@@ -837,25 +837,25 @@ pub(crate) const PHOTON_PERSISTENT_DISK_VOLUME_SOURCE: Definition = Definition {
 pub(crate) const POD: Definition = Definition { name: "io.k8s.api.core.v1.Pod", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "Pod")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(344), Always, 3).protobuf(&[2]),
-    field("status", Ref(345), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(348), Always, 3).protobuf(&[2]),
+    field("status", Ref(349), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_AFFINITY: Definition = Definition { name: "io.k8s.api.core.v1.PodAffinity", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("preferredDuringSchedulingIgnoredDuringExecution", List(&Ref(415)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
-    field("requiredDuringSchedulingIgnoredDuringExecution", List(&Ref(328)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
+    field("preferredDuringSchedulingIgnoredDuringExecution", List(&Ref(419)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("requiredDuringSchedulingIgnoredDuringExecution", List(&Ref(332)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_AFFINITY_TERM: Definition = Definition { name: "io.k8s.api.core.v1.PodAffinityTerm", ty: Object, required: &["topologyKey"], atomic: false, kinds: &[], format: "", fields: &[
-    field("labelSelector", Ref(720), Pointer, 0).protobuf(&[1]),
+    field("labelSelector", Ref(728), Pointer, 0).protobuf(&[1]),
     field("matchLabelKeys", List(&Str), Omitted, 4).list("atomic", &[]).protobuf(&[5]),
     field("mismatchLabelKeys", List(&Str), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
-    field("namespaceSelector", Ref(720), Pointer, 3).protobuf(&[4]),
+    field("namespaceSelector", Ref(728), Pointer, 3).protobuf(&[4]),
     field("namespaces", List(&Str), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("topologyKey", Str, Always, 2).protobuf(&[3]),
 ], protobuf: &[0, 4, 5, 3, 1, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_ANTI_AFFINITY: Definition = Definition { name: "io.k8s.api.core.v1.PodAntiAffinity", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("preferredDuringSchedulingIgnoredDuringExecution", List(&Ref(415)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
-    field("requiredDuringSchedulingIgnoredDuringExecution", List(&Ref(328)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
+    field("preferredDuringSchedulingIgnoredDuringExecution", List(&Ref(419)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("requiredDuringSchedulingIgnoredDuringExecution", List(&Ref(332)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_CERTIFICATE_PROJECTION: Definition = Definition { name: "io.k8s.api.core.v1.PodCertificateProjection", ty: Object, required: &["signerName", "keyType"], atomic: false, kinds: &[], format: "", fields: &[
     field("certificateChainPath", Str, Omitted, 5).protobuf(&[6]),
@@ -877,7 +877,7 @@ pub(crate) const POD_CONDITION: Definition = Definition { name: "io.k8s.api.core
 ], protobuf: &[6, 5, 0, 1, 4, 2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_DNS_CONFIG: Definition = Definition { name: "io.k8s.api.core.v1.PodDNSConfig", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("nameservers", List(&Str), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
-    field("options", List(&Ref(333)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
+    field("options", List(&Ref(337)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
     field("searches", List(&Str), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
 ], protobuf: &[0, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_DNS_CONFIG_OPTION: Definition = Definition { name: "io.k8s.api.core.v1.PodDNSConfigOption", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
@@ -885,7 +885,7 @@ pub(crate) const POD_DNS_CONFIG_OPTION: Definition = Definition { name: "io.k8s.
     field("value", Str, Pointer, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_EXTENDED_RESOURCE_CLAIM_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.PodExtendedResourceClaimStatus", ty: Object, required: &["requestMappings", "resourceClaimName"], atomic: false, kinds: &[], format: "", fields: &[
-    field("requestMappings", List(&Ref(223)), Null, 0).list("atomic", &[]).protobuf(&[1]),
+    field("requestMappings", List(&Ref(227)), Null, 0).list("atomic", &[]).protobuf(&[1]),
     field("resourceClaimName", Str, Always, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_IP: Definition = Definition { name: "io.k8s.api.core.v1.PodIP", ty: Object, required: &["ip"], atomic: false, kinds: &[], format: "", fields: &[
@@ -893,9 +893,9 @@ pub(crate) const POD_IP: Definition = Definition { name: "io.k8s.api.core.v1.Pod
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_LIST: Definition = Definition { name: "io.k8s.api.core.v1.PodList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "PodList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(326)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(330)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_OS: Definition = Definition { name: "io.k8s.api.core.v1.PodOS", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),
@@ -919,102 +919,102 @@ pub(crate) const POD_SCHEDULING_GROUP: Definition = Definition { name: "io.k8s.a
     field("podGroupName", Str, Pointer, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_SECURITY_CONTEXT: Definition = Definition { name: "io.k8s.api.core.v1.PodSecurityContext", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("appArmorProfile", Ref(197), Pointer, 11).protobuf(&[11]),
+    field("appArmorProfile", Ref(201), Pointer, 11).protobuf(&[11]),
     field("fsGroup", Int, Pointer, 7).format("int64").protobuf(&[5]),
     field("fsGroupChangePolicy", Str, Pointer, 9).protobuf(&[9]),
     field("runAsGroup", Int, Pointer, 3).format("int64").protobuf(&[6]),
     field("runAsNonRoot", Bool, Pointer, 4).protobuf(&[3]),
     field("runAsUser", Int, Pointer, 2).format("int64").protobuf(&[2]),
     field("seLinuxChangePolicy", Str, Pointer, 12).protobuf(&[13]),
-    field("seLinuxOptions", Ref(371), Pointer, 0).protobuf(&[1]),
-    field("seccompProfile", Ref(376), Pointer, 10).protobuf(&[10]),
+    field("seLinuxOptions", Ref(375), Pointer, 0).protobuf(&[1]),
+    field("seccompProfile", Ref(380), Pointer, 10).protobuf(&[10]),
     field("supplementalGroups", List(&Int), Omitted, 5).format("int64").list("atomic", &[]).protobuf(&[4]),
     field("supplementalGroupsPolicy", Str, Pointer, 6).protobuf(&[12]),
-    field("sysctls", List(&Ref(397)), Omitted, 8).list("atomic", &[]).protobuf(&[7]),
-    field("windowsOptions", Ref(416), Pointer, 1).protobuf(&[8]),
+    field("sysctls", List(&Ref(401)), Omitted, 8).list("atomic", &[]).protobuf(&[7]),
+    field("windowsOptions", Ref(420), Pointer, 1).protobuf(&[8]),
 ], protobuf: &[7, 5, 4, 9, 1, 3, 11, 12, 2, 8, 0, 10, 6], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.PodSpec", ty: Object, required: &["containers"], atomic: false, kinds: &[], format: "", fields: &[
     field("activeDeadlineSeconds", Int, Pointer, 6).format("int64").protobuf(&[5]),
-    field("affinity", Ref(196), Pointer, 21).protobuf(&[18]),
+    field("affinity", Ref(200), Pointer, 21).protobuf(&[18]),
     field("automountServiceAccountToken", Bool, Pointer, 11).protobuf(&[21]),
-    field("containers", List(&Ref(222)), Null, 2).list("map", &["name"]).patch("merge", "name").protobuf(&[2]),
-    field("dnsConfig", Ref(332), Pointer, 27).protobuf(&[26]),
+    field("containers", List(&Ref(226)), Null, 2).list("map", &["name"]).patch("merge", "name").protobuf(&[2]),
+    field("dnsConfig", Ref(336), Pointer, 27).protobuf(&[26]),
     field("dnsPolicy", Str, Omitted, 7).protobuf(&[6]),
     field("enableServiceLinks", Bool, Pointer, 30).protobuf(&[30]),
-    field("ephemeralContainers", List(&Ref(248)), Omitted, 3).list("map", &["name"]).patch("merge", "name").protobuf(&[34]),
-    field("hostAliases", List(&Ref(267)), Omitted, 24).list("map", &["ip"]).patch("merge", "ip").protobuf(&[23]),
+    field("ephemeralContainers", List(&Ref(252)), Omitted, 3).list("map", &["name"]).patch("merge", "name").protobuf(&[34]),
+    field("hostAliases", List(&Ref(271)), Omitted, 24).list("map", &["ip"]).patch("merge", "ip").protobuf(&[23]),
     field("hostIPC", Bool, Omitted, 15).protobuf(&[13]),
     field("hostNetwork", Bool, Omitted, 13).protobuf(&[11]),
     field("hostPID", Bool, Omitted, 14).protobuf(&[12]),
     field("hostUsers", Bool, Pointer, 36).protobuf(&[37]),
     field("hostname", Str, Omitted, 19).protobuf(&[16]),
     field("hostnameOverride", Str, Pointer, 40).protobuf(&[41]),
-    field("imagePullSecrets", List(&Ref(284)), Omitted, 18).list("map", &["name"]).patch("merge", "name").protobuf(&[15]),
-    field("initContainers", List(&Ref(222)), Omitted, 1).list("map", &["name"]).patch("merge", "name").protobuf(&[20]),
+    field("imagePullSecrets", List(&Ref(288)), Omitted, 18).list("map", &["name"]).patch("merge", "name").protobuf(&[15]),
+    field("initContainers", List(&Ref(226)), Omitted, 1).list("map", &["name"]).patch("merge", "name").protobuf(&[20]),
     field("nodeName", Str, Omitted, 12).protobuf(&[10]),
     field("nodeSelector", Map(&Str), Omitted, 8).map_type("atomic").protobuf(&[7]),
-    field("os", Ref(337), Pointer, 35).protobuf(&[36]),
+    field("os", Ref(341), Pointer, 35).protobuf(&[36]),
     field("overhead", Map(&Quantity), Omitted, 32).protobuf(&[32]),
     field("preemptionPolicy", Str, Pointer, 31).protobuf(&[31]),
     field("priority", Int, Pointer, 26).format("int32").protobuf(&[25]),
     field("priorityClassName", Str, Omitted, 25).protobuf(&[24]),
-    field("readinessGates", List(&Ref(338)), Omitted, 28).list("atomic", &[]).protobuf(&[28]),
-    field("resourceClaims", List(&Ref(339)), Omitted, 38).list("map", &["name"]).patch("merge,retainKeys", "name").protobuf(&[39]),
-    field("resources", Ref(369), Pointer, 39).protobuf(&[40]),
+    field("readinessGates", List(&Ref(342)), Omitted, 28).list("atomic", &[]).protobuf(&[28]),
+    field("resourceClaims", List(&Ref(343)), Omitted, 38).list("map", &["name"]).patch("merge,retainKeys", "name").protobuf(&[39]),
+    field("resources", Ref(373), Pointer, 39).protobuf(&[40]),
     field("restartPolicy", Str, Omitted, 4).protobuf(&[3]),
     field("runtimeClassName", Str, Pointer, 29).protobuf(&[29]),
     field("schedulerName", Str, Omitted, 22).protobuf(&[19]),
-    field("schedulingGates", List(&Ref(341)), Omitted, 37).list("map", &["name"]).patch("merge", "name").protobuf(&[38]),
-    field("schedulingGroup", Ref(342), Pointer, 41).protobuf(&[43]),
-    field("securityContext", Ref(343), Pointer, 17).protobuf(&[14]),
+    field("schedulingGates", List(&Ref(345)), Omitted, 37).list("map", &["name"]).patch("merge", "name").protobuf(&[38]),
+    field("schedulingGroup", Ref(346), Pointer, 41).protobuf(&[43]),
+    field("securityContext", Ref(347), Pointer, 17).protobuf(&[14]),
     field("serviceAccount", Str, Omitted, 10).protobuf(&[9]),
     field("serviceAccountName", Str, Omitted, 9).protobuf(&[8]),
     field("setHostnameAsFQDN", Bool, Pointer, 34).protobuf(&[35]),
     field("shareProcessNamespace", Bool, Pointer, 16).protobuf(&[27]),
     field("subdomain", Str, Omitted, 20).protobuf(&[17]),
     field("terminationGracePeriodSeconds", Int, Pointer, 5).format("int64").protobuf(&[4]),
-    field("tolerations", List(&Ref(400)), Omitted, 23).list("atomic", &[]).protobuf(&[22]),
-    field("topologySpreadConstraints", List(&Ref(403)), Omitted, 33).list("map", &["topologyKey", "whenUnsatisfiable"]).patch("merge", "topologyKey").protobuf(&[33]),
-    field("volumes", List(&Ref(406)), Omitted, 0).list("map", &["name"]).patch("merge,retainKeys", "name").protobuf(&[1]),
+    field("tolerations", List(&Ref(404)), Omitted, 23).list("atomic", &[]).protobuf(&[22]),
+    field("topologySpreadConstraints", List(&Ref(407)), Omitted, 33).list("map", &["topologyKey", "whenUnsatisfiable"]).patch("merge", "topologyKey").protobuf(&[33]),
+    field("volumes", List(&Ref(410)), Omitted, 0).list("map", &["name"]).patch("merge,retainKeys", "name").protobuf(&[1]),
 ], protobuf: &[41, 3, 27, 38, 0, 5, 18, 34, 33, 17, 10, 11, 9, 32, 15, 13, 37, 1, 29, 16, 2, 39, 8, 23, 22, 4, 36, 24, 28, 6, 21, 20, 40, 7, 35, 19, 12, 30, 25, 26, 14, 31], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.PodStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("allocatedResources", Map(&Quantity), Omitted, 18).protobuf(&[19]),
-    field("conditions", List(&Ref(331)), Omitted, 2).list("map", &["type"]).patch("merge", "type").protobuf(&[2]),
-    field("containerStatuses", List(&Ref(233)), Omitted, 12).list("atomic", &[]).protobuf(&[8]),
-    field("ephemeralContainerStatuses", List(&Ref(233)), Omitted, 14).list("atomic", &[]).protobuf(&[13]),
-    field("extendedResourceClaimStatus", Ref(334), Pointer, 17).protobuf(&[18]),
+    field("conditions", List(&Ref(335)), Omitted, 2).list("map", &["type"]).patch("merge", "type").protobuf(&[2]),
+    field("containerStatuses", List(&Ref(237)), Omitted, 12).list("atomic", &[]).protobuf(&[8]),
+    field("ephemeralContainerStatuses", List(&Ref(237)), Omitted, 14).list("atomic", &[]).protobuf(&[13]),
+    field("extendedResourceClaimStatus", Ref(338), Pointer, 17).protobuf(&[18]),
     field("hostIP", Str, Omitted, 6).protobuf(&[5]),
-    field("hostIPs", List(&Ref(268)), Omitted, 7).list("atomic", &[]).patch("merge", "ip").protobuf(&[16]),
-    field("initContainerStatuses", List(&Ref(233)), Omitted, 11).list("atomic", &[]).protobuf(&[10]),
+    field("hostIPs", List(&Ref(272)), Omitted, 7).list("atomic", &[]).patch("merge", "ip").protobuf(&[16]),
+    field("initContainerStatuses", List(&Ref(237)), Omitted, 11).list("atomic", &[]).protobuf(&[10]),
     field("message", Str, Omitted, 3).protobuf(&[3]),
-    field("nodeAllocatableResourceClaimStatuses", List(&Ref(296)), Omitted, 20).list("atomic", &[]).protobuf(&[21]),
+    field("nodeAllocatableResourceClaimStatuses", List(&Ref(300)), Omitted, 20).list("atomic", &[]).protobuf(&[21]),
     field("nominatedNodeName", Str, Omitted, 5).protobuf(&[11]),
     field("observedGeneration", Int, Omitted, 0).format("int64").protobuf(&[17]),
     field("phase", Str, Omitted, 1).protobuf(&[1]),
     field("podIP", Str, Omitted, 8).protobuf(&[6]),
-    field("podIPs", List(&Ref(335)), Omitted, 9).list("map", &["ip"]).patch("merge", "ip").protobuf(&[12]),
+    field("podIPs", List(&Ref(339)), Omitted, 9).list("map", &["ip"]).patch("merge", "ip").protobuf(&[12]),
     field("qosClass", Str, Omitted, 13).protobuf(&[9]),
     field("reason", Str, Omitted, 4).protobuf(&[4]),
     field("resize", Str, Omitted, 15).protobuf(&[14]),
-    field("resourceClaimStatuses", List(&Ref(340)), Omitted, 16).list("map", &["name"]).patch("merge,retainKeys", "name").protobuf(&[15]),
-    field("resources", Ref(369), Pointer, 19).protobuf(&[20]),
+    field("resourceClaimStatuses", List(&Ref(344)), Omitted, 16).list("map", &["name"]).patch("merge,retainKeys", "name").protobuf(&[15]),
+    field("resources", Ref(373), Pointer, 19).protobuf(&[20]),
     field("startTime", Time, Pointer, 10).protobuf(&[7]),
 ], protobuf: &[12, 1, 8, 16, 5, 13, 20, 2, 15, 7, 10, 14, 3, 17, 18, 6, 11, 4, 0, 19, 9], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_TEMPLATE: Definition = Definition { name: "io.k8s.api.core.v1.PodTemplate", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "PodTemplate")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("template", Ref(348), Always, 3).protobuf(&[2]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("template", Ref(352), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_TEMPLATE_LIST: Definition = Definition { name: "io.k8s.api.core.v1.PodTemplateList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "PodTemplateList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(346)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(350)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_TEMPLATE_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.PodTemplateSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("metadata", Ref(725), Always, 0).protobuf(&[1]),
-    field("spec", Ref(344), Always, 1).protobuf(&[2]),
+    field("metadata", Ref(733), Always, 0).protobuf(&[1]),
+    field("spec", Ref(348), Always, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const PORT_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.PortStatus", ty: Object, required: &["port", "protocol"], atomic: false, kinds: &[], format: "", fields: &[
     field("error", Str, Pointer, 2).protobuf(&[3]),
@@ -1027,24 +1027,24 @@ pub(crate) const PORTWORX_VOLUME_SOURCE: Definition = Definition { name: "io.k8s
     field("volumeID", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[2, 0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const PREFERRED_SCHEDULING_TERM: Definition = Definition { name: "io.k8s.api.core.v1.PreferredSchedulingTerm", ty: Object, required: &["weight", "preference"], atomic: false, kinds: &[], format: "", fields: &[
-    field("preference", Ref(307), Always, 1).protobuf(&[2]),
+    field("preference", Ref(311), Always, 1).protobuf(&[2]),
     field("weight", Int, Always, 0).format("int32").protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const PROBE: Definition = Definition { name: "io.k8s.api.core.v1.Probe", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("exec", Ref(254), Pointer, 0).protobuf(&[1, 1]),
+    field("exec", Ref(258), Pointer, 0).protobuf(&[1, 1]),
     field("failureThreshold", Int, Omitted, 8).format("int32").protobuf(&[6]),
-    field("grpc", Ref(261), Pointer, 3).protobuf(&[1, 4]),
-    field("httpGet", Ref(265), Pointer, 1).protobuf(&[1, 2]),
+    field("grpc", Ref(265), Pointer, 3).protobuf(&[1, 4]),
+    field("httpGet", Ref(269), Pointer, 1).protobuf(&[1, 2]),
     field("initialDelaySeconds", Int, Omitted, 4).format("int32").protobuf(&[2]),
     field("periodSeconds", Int, Omitted, 6).format("int32").protobuf(&[4]),
     field("successThreshold", Int, Omitted, 7).format("int32").protobuf(&[5]),
-    field("tcpSocket", Ref(398), Pointer, 2).protobuf(&[1, 3]),
+    field("tcpSocket", Ref(402), Pointer, 2).protobuf(&[1, 3]),
     field("terminationGracePeriodSeconds", Int, Pointer, 9).format("int64").protobuf(&[7]),
     field("timeoutSeconds", Int, Omitted, 5).format("int32").protobuf(&[3]),
 ], protobuf: &[0, 3, 7, 2, 4, 9, 5, 6, 1, 8], lookup: Lookup::NONE }.indexed();
 pub(crate) const PROJECTED_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.ProjectedVolumeSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("defaultMode", Int, Pointer, 1).format("int32").protobuf(&[2]),
-    field("sources", List(&Ref(411)), Null, 0).list("atomic", &[]).protobuf(&[1]),
+    field("sources", List(&Ref(415)), Null, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const QUOBYTE_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.QuobyteVolumeSource", ty: Object, required: &["registry", "volume"], atomic: false, kinds: &[], format: "", fields: &[
     field("group", Str, Omitted, 4).protobuf(&[5]),
@@ -1061,7 +1061,7 @@ pub(crate) const RBD_PERSISTENT_VOLUME_SOURCE: Definition = Definition { name: "
     field("monitors", List(&Str), Null, 0).list("atomic", &[]).protobuf(&[1]),
     field("pool", Str, Omitted, 3).default("\"rbd\"").protobuf(&[4]),
     field("readOnly", Bool, Omitted, 7).protobuf(&[8]),
-    field("secretRef", Ref(382), Pointer, 6).protobuf(&[7]),
+    field("secretRef", Ref(386), Pointer, 6).protobuf(&[7]),
     field("user", Str, Omitted, 4).default("\"admin\"").protobuf(&[5]),
 ], protobuf: &[3, 1, 0, 4, 7, 2, 6, 5], lookup: Lookup::NONE }.indexed();
 pub(crate) const RBD_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.RBDVolumeSource", ty: Object, required: &["monitors", "image"], atomic: false, kinds: &[], format: "", fields: &[
@@ -1071,15 +1071,15 @@ pub(crate) const RBD_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.
     field("monitors", List(&Str), Null, 0).list("atomic", &[]).protobuf(&[1]),
     field("pool", Str, Omitted, 3).default("\"rbd\"").protobuf(&[4]),
     field("readOnly", Bool, Omitted, 7).protobuf(&[8]),
-    field("secretRef", Ref(284), Pointer, 6).protobuf(&[7]),
+    field("secretRef", Ref(288), Pointer, 6).protobuf(&[7]),
     field("user", Str, Omitted, 4).default("\"admin\"").protobuf(&[5]),
 ], protobuf: &[3, 1, 0, 4, 7, 2, 6, 5], lookup: Lookup::NONE }.indexed();
 pub(crate) const REPLICATION_CONTROLLER: Definition = Definition { name: "io.k8s.api.core.v1.ReplicationController", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "ReplicationController")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(360), Always, 3).protobuf(&[2]),
-    field("status", Ref(361), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(364), Always, 3).protobuf(&[2]),
+    field("status", Ref(365), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const REPLICATION_CONTROLLER_CONDITION: Definition = Definition { name: "io.k8s.api.core.v1.ReplicationControllerCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastTransitionTime", Time, Null, 2).protobuf(&[3]),
@@ -1090,19 +1090,19 @@ pub(crate) const REPLICATION_CONTROLLER_CONDITION: Definition = Definition { nam
 ], protobuf: &[4, 3, 0, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const REPLICATION_CONTROLLER_LIST: Definition = Definition { name: "io.k8s.api.core.v1.ReplicationControllerList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "ReplicationControllerList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(357)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(361)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const REPLICATION_CONTROLLER_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.ReplicationControllerSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("minReadySeconds", Int, Omitted, 1).format("int32").protobuf(&[4]),
     field("replicas", Int, Pointer, 0).format("int32").default("1").protobuf(&[1]),
     field("selector", Map(&Str), Omitted, 2).map_type("atomic").protobuf(&[2]),
-    field("template", Ref(348), Pointer, 3).protobuf(&[3]),
+    field("template", Ref(352), Pointer, 3).protobuf(&[3]),
 ], protobuf: &[1, 2, 3, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const REPLICATION_CONTROLLER_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.ReplicationControllerStatus", ty: Object, required: &["replicas"], atomic: false, kinds: &[], format: "", fields: &[
     field("availableReplicas", Int, Omitted, 3).format("int32").protobuf(&[5]),
-    field("conditions", List(&Ref(358)), Omitted, 5).list("map", &["type"]).patch("merge", "type").protobuf(&[6]),
+    field("conditions", List(&Ref(362)), Omitted, 5).list("map", &["type"]).patch("merge", "type").protobuf(&[6]),
     field("fullyLabeledReplicas", Int, Omitted, 1).format("int32").protobuf(&[2]),
     field("observedGeneration", Int, Omitted, 4).format("int64").protobuf(&[3]),
     field("readyReplicas", Int, Omitted, 2).format("int32").protobuf(&[4]),
@@ -1125,19 +1125,19 @@ pub(crate) const RESOURCE_HEALTH: Definition = Definition { name: "io.k8s.api.co
 pub(crate) const RESOURCE_QUOTA: Definition = Definition { name: "io.k8s.api.core.v1.ResourceQuota", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "ResourceQuota")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(367), Always, 3).protobuf(&[2]),
-    field("status", Ref(368), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(371), Always, 3).protobuf(&[2]),
+    field("status", Ref(372), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_QUOTA_LIST: Definition = Definition { name: "io.k8s.api.core.v1.ResourceQuotaList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "ResourceQuotaList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(365)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(369)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_QUOTA_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.ResourceQuotaSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("hard", Map(&Quantity), Omitted, 0).protobuf(&[1]),
-    field("scopeSelector", Ref(374), Pointer, 2).protobuf(&[3]),
+    field("scopeSelector", Ref(378), Pointer, 2).protobuf(&[3]),
     field("scopes", List(&Str), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
 ], protobuf: &[0, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_QUOTA_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.ResourceQuotaStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
@@ -1145,13 +1145,13 @@ pub(crate) const RESOURCE_QUOTA_STATUS: Definition = Definition { name: "io.k8s.
     field("used", Map(&Quantity), Omitted, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_REQUIREMENTS: Definition = Definition { name: "io.k8s.api.core.v1.ResourceRequirements", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("claims", List(&Ref(362)), Omitted, 2).list("map", &["name"]).protobuf(&[3]),
+    field("claims", List(&Ref(366)), Omitted, 2).list("map", &["name"]).protobuf(&[3]),
     field("limits", Map(&Quantity), Omitted, 0).protobuf(&[1]),
     field("requests", Map(&Quantity), Omitted, 1).protobuf(&[2]),
 ], protobuf: &[1, 2, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.ResourceStatus", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),
-    field("resources", List(&Ref(364)), Omitted, 1).list("map", &["resourceID"]).protobuf(&[2]),
+    field("resources", List(&Ref(368)), Omitted, 1).list("map", &["resourceID"]).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const SE_LINUX_OPTIONS: Definition = Definition { name: "io.k8s.api.core.v1.SELinuxOptions", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("level", Str, Omitted, 3).protobuf(&[4]),
@@ -1164,7 +1164,7 @@ pub(crate) const SCALE_IO_PERSISTENT_VOLUME_SOURCE: Definition = Definition { na
     field("gateway", Str, Always, 0).protobuf(&[1]),
     field("protectionDomain", Str, Omitted, 4).protobuf(&[5]),
     field("readOnly", Bool, Omitted, 9).protobuf(&[10]),
-    field("secretRef", Ref(382), Null, 2).protobuf(&[3]),
+    field("secretRef", Ref(386), Null, 2).protobuf(&[3]),
     field("sslEnabled", Bool, Omitted, 3).protobuf(&[4]),
     field("storageMode", Str, Omitted, 6).default("\"ThinProvisioned\"").protobuf(&[7]),
     field("storagePool", Str, Omitted, 5).protobuf(&[6]),
@@ -1176,7 +1176,7 @@ pub(crate) const SCALE_IO_VOLUME_SOURCE: Definition = Definition { name: "io.k8s
     field("gateway", Str, Always, 0).protobuf(&[1]),
     field("protectionDomain", Str, Omitted, 4).protobuf(&[5]),
     field("readOnly", Bool, Omitted, 9).protobuf(&[10]),
-    field("secretRef", Ref(284), Null, 2).protobuf(&[3]),
+    field("secretRef", Ref(288), Null, 2).protobuf(&[3]),
     field("sslEnabled", Bool, Omitted, 3).protobuf(&[4]),
     field("storageMode", Str, Omitted, 6).default("\"ThinProvisioned\"").protobuf(&[7]),
     field("storagePool", Str, Omitted, 5).protobuf(&[6]),
@@ -1184,7 +1184,7 @@ pub(crate) const SCALE_IO_VOLUME_SOURCE: Definition = Definition { name: "io.k8s
     field("volumeName", Str, Omitted, 7).protobuf(&[8]),
 ], protobuf: &[1, 8, 4, 5, 2, 7, 6, 9, 0, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const SCOPE_SELECTOR: Definition = Definition { name: "io.k8s.api.core.v1.ScopeSelector", ty: Object, required: &[], atomic: true, kinds: &[], format: "", fields: &[
-    field("matchExpressions", List(&Ref(375)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
+    field("matchExpressions", List(&Ref(379)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const SCOPED_RESOURCE_SELECTOR_REQUIREMENT: Definition = Definition { name: "io.k8s.api.core.v1.ScopedResourceSelectorRequirement", ty: Object, required: &["scopeName", "operator"], atomic: false, kinds: &[], format: "", fields: &[
     field("operator", Str, Always, 1).protobuf(&[2]),
@@ -1200,7 +1200,7 @@ pub(crate) const SECRET: Definition = Definition { name: "io.k8s.api.core.v1.Sec
     field("data", Map(&Bytes), Omitted, 4).protobuf(&[2]),
     field("immutable", Bool, Pointer, 3).protobuf(&[5]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
     field("stringData", Map(&Str), Omitted, 5).protobuf(&[4]),
     field("type", Str, Omitted, 6).protobuf(&[3]),
 ], protobuf: &[4, 1, 6, 5, 2], lookup: Lookup::NONE }.indexed();
@@ -1215,12 +1215,12 @@ pub(crate) const SECRET_KEY_SELECTOR: Definition = Definition { name: "io.k8s.ap
 ], protobuf: &[1, 0, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const SECRET_LIST: Definition = Definition { name: "io.k8s.api.core.v1.SecretList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "SecretList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(377)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(381)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const SECRET_PROJECTION: Definition = Definition { name: "io.k8s.api.core.v1.SecretProjection", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("items", List(&Ref(274)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("items", List(&Ref(278)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("name", Str, Omitted, 0).protobuf(&[1, 1]),
     field("optional", Bool, Pointer, 2).protobuf(&[4]),
 ], protobuf: &[1, 0, 2], lookup: Lookup::NONE }.indexed();
@@ -1230,44 +1230,44 @@ pub(crate) const SECRET_REFERENCE: Definition = Definition { name: "io.k8s.api.c
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const SECRET_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.SecretVolumeSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("defaultMode", Int, Pointer, 2).format("int32").protobuf(&[3]),
-    field("items", List(&Ref(274)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("items", List(&Ref(278)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("optional", Bool, Pointer, 3).protobuf(&[4]),
     field("secretName", Str, Omitted, 0).protobuf(&[1]),
 ], protobuf: &[3, 1, 0, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const SECURITY_CONTEXT: Definition = Definition { name: "io.k8s.api.core.v1.SecurityContext", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("allowPrivilegeEscalation", Bool, Pointer, 8).protobuf(&[7]),
-    field("appArmorProfile", Ref(197), Pointer, 11).protobuf(&[12]),
-    field("capabilities", Ref(205), Pointer, 0).protobuf(&[1]),
+    field("appArmorProfile", Ref(201), Pointer, 11).protobuf(&[12]),
+    field("capabilities", Ref(209), Pointer, 0).protobuf(&[1]),
     field("privileged", Bool, Pointer, 1).protobuf(&[2]),
     field("procMount", Str, Pointer, 9).protobuf(&[9]),
     field("readOnlyRootFilesystem", Bool, Pointer, 7).protobuf(&[6]),
     field("runAsGroup", Int, Pointer, 5).format("int64").protobuf(&[8]),
     field("runAsNonRoot", Bool, Pointer, 6).protobuf(&[5]),
     field("runAsUser", Int, Pointer, 4).format("int64").protobuf(&[4]),
-    field("seLinuxOptions", Ref(371), Pointer, 2).protobuf(&[3]),
-    field("seccompProfile", Ref(376), Pointer, 10).protobuf(&[11]),
-    field("windowsOptions", Ref(416), Pointer, 3).protobuf(&[10]),
+    field("seLinuxOptions", Ref(375), Pointer, 2).protobuf(&[3]),
+    field("seccompProfile", Ref(380), Pointer, 10).protobuf(&[11]),
+    field("windowsOptions", Ref(420), Pointer, 3).protobuf(&[10]),
 ], protobuf: &[2, 3, 9, 8, 7, 5, 0, 6, 4, 11, 10, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const SERVICE: Definition = Definition { name: "io.k8s.api.core.v1.Service", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "Service")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(391), Always, 3).protobuf(&[2]),
-    field("status", Ref(392), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(395), Always, 3).protobuf(&[2]),
+    field("status", Ref(396), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const SERVICE_ACCOUNT: Definition = Definition { name: "io.k8s.api.core.v1.ServiceAccount", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "ServiceAccount")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("automountServiceAccountToken", Bool, Pointer, 5).protobuf(&[4]),
-    field("imagePullSecrets", List(&Ref(284)), Omitted, 4).list("atomic", &[]).protobuf(&[3]),
+    field("imagePullSecrets", List(&Ref(288)), Omitted, 4).list("atomic", &[]).protobuf(&[3]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("secrets", List(&Ref(313)), Omitted, 3).list("map", &["name"]).patch("merge", "name").protobuf(&[2]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("secrets", List(&Ref(317)), Omitted, 3).list("map", &["name"]).patch("merge", "name").protobuf(&[2]),
 ], protobuf: &[4, 5, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const SERVICE_ACCOUNT_LIST: Definition = Definition { name: "io.k8s.api.core.v1.ServiceAccountList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "ServiceAccountList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(386)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(390)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const SERVICE_ACCOUNT_TOKEN_PROJECTION: Definition = Definition { name: "io.k8s.api.core.v1.ServiceAccountTokenProjection", ty: Object, required: &["path"], atomic: false, kinds: &[], format: "", fields: &[
     field("audience", Str, Omitted, 0).protobuf(&[1]),
@@ -1276,9 +1276,9 @@ pub(crate) const SERVICE_ACCOUNT_TOKEN_PROJECTION: Definition = Definition { nam
 ], protobuf: &[0, 1, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const SERVICE_LIST: Definition = Definition { name: "io.k8s.api.core.v1.ServiceList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "ServiceList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(385)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(389)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const SERVICE_PORT: Definition = Definition { name: "io.k8s.api.core.v1.ServicePort", ty: Object, required: &["port"], atomic: false, kinds: &[], format: "", fields: &[
     field("appProtocol", Str, Pointer, 2).protobuf(&[6]),
@@ -1302,20 +1302,20 @@ pub(crate) const SERVICE_SPEC: Definition = Definition { name: "io.k8s.api.core.
     field("loadBalancerClass", Str, Pointer, 17).protobuf(&[21]),
     field("loadBalancerIP", Str, Omitted, 7).protobuf(&[8]),
     field("loadBalancerSourceRanges", List(&Str), Omitted, 8).list("atomic", &[]).protobuf(&[9]),
-    field("ports", List(&Ref(390)), Omitted, 0).list("map", &["port", "protocol"]).patch("merge", "port").protobuf(&[1]),
+    field("ports", List(&Ref(394)), Omitted, 0).list("map", &["port", "protocol"]).patch("merge", "port").protobuf(&[1]),
     field("publishNotReadyAddresses", Bool, Omitted, 12).protobuf(&[13]),
     field("selector", Map(&Str), Omitted, 1).map_type("atomic").protobuf(&[2]),
     field("sessionAffinity", Str, Omitted, 6).protobuf(&[7]),
-    field("sessionAffinityConfig", Ref(393), Pointer, 13).protobuf(&[14]),
+    field("sessionAffinityConfig", Ref(397), Pointer, 13).protobuf(&[14]),
     field("trafficDistribution", Str, Pointer, 19).protobuf(&[23]),
     field("type", Str, Omitted, 4).protobuf(&[4]),
 ], protobuf: &[13, 15, 1, 19, 3, 16, 11, 12, 4, 5, 6, 14, 17, 9, 2, 8, 0, 10, 7, 18], lookup: Lookup::NONE }.indexed();
 pub(crate) const SERVICE_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.ServiceStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("conditions", List(&Ref(714)), Omitted, 1).list("map", &["type"]).patch("merge", "type").protobuf(&[2]),
-    field("loadBalancer", Ref(283), Always, 0).protobuf(&[1]),
+    field("conditions", List(&Ref(722)), Omitted, 1).list("map", &["type"]).patch("merge", "type").protobuf(&[2]),
+    field("loadBalancer", Ref(287), Always, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const SESSION_AFFINITY_CONFIG: Definition = Definition { name: "io.k8s.api.core.v1.SessionAffinityConfig", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("clientIP", Ref(210), Pointer, 0).protobuf(&[1]),
+    field("clientIP", Ref(214), Pointer, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const SLEEP_ACTION: Definition = Definition { name: "io.k8s.api.core.v1.SleepAction", ty: Object, required: &["seconds"], atomic: false, kinds: &[], format: "", fields: &[
     field("seconds", Int, Always, 0).format("int64").protobuf(&[1]),
@@ -1323,14 +1323,14 @@ pub(crate) const SLEEP_ACTION: Definition = Definition { name: "io.k8s.api.core.
 pub(crate) const STORAGE_OS_PERSISTENT_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.StorageOSPersistentVolumeSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("fsType", Str, Omitted, 2).protobuf(&[3]),
     field("readOnly", Bool, Omitted, 3).protobuf(&[4]),
-    field("secretRef", Ref(313), Pointer, 4).protobuf(&[5]),
+    field("secretRef", Ref(317), Pointer, 4).protobuf(&[5]),
     field("volumeName", Str, Omitted, 0).protobuf(&[1]),
     field("volumeNamespace", Str, Omitted, 1).protobuf(&[2]),
 ], protobuf: &[3, 4, 0, 1, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const STORAGE_OS_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.StorageOSVolumeSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("fsType", Str, Omitted, 2).protobuf(&[3]),
     field("readOnly", Bool, Omitted, 3).protobuf(&[4]),
-    field("secretRef", Ref(284), Pointer, 4).protobuf(&[5]),
+    field("secretRef", Ref(288), Pointer, 4).protobuf(&[5]),
     field("volumeName", Str, Omitted, 0).protobuf(&[1]),
     field("volumeNamespace", Str, Omitted, 1).protobuf(&[2]),
 ], protobuf: &[3, 4, 0, 1, 2], lookup: Lookup::NONE }.indexed();
@@ -1360,10 +1360,10 @@ pub(crate) const TOPOLOGY_SELECTOR_LABEL_REQUIREMENT: Definition = Definition { 
     field("values", List(&Str), Null, 1).list("atomic", &[]).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const TOPOLOGY_SELECTOR_TERM: Definition = Definition { name: "io.k8s.api.core.v1.TopologySelectorTerm", ty: Object, required: &[], atomic: true, kinds: &[], format: "", fields: &[
-    field("matchLabelExpressions", List(&Ref(401)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
+    field("matchLabelExpressions", List(&Ref(405)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const TOPOLOGY_SPREAD_CONSTRAINT: Definition = Definition { name: "io.k8s.api.core.v1.TopologySpreadConstraint", ty: Object, required: &["maxSkew", "topologyKey", "whenUnsatisfiable"], atomic: false, kinds: &[], format: "", fields: &[
-    field("labelSelector", Ref(720), Pointer, 3).protobuf(&[4]),
+    field("labelSelector", Ref(728), Pointer, 3).protobuf(&[4]),
     field("matchLabelKeys", List(&Str), Omitted, 7).list("atomic", &[]).protobuf(&[8]),
     field("maxSkew", Int, Always, 0).format("int32").protobuf(&[1]),
     field("minDomains", Int, Pointer, 4).format("int32").protobuf(&[5]),
@@ -1384,37 +1384,37 @@ pub(crate) const TYPED_OBJECT_REFERENCE: Definition = Definition { name: "io.k8s
     field("namespace", Str, Pointer, 3).protobuf(&[4]),
 ], protobuf: &[0, 1, 2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const VOLUME: Definition = Definition { name: "io.k8s.api.core.v1.Volume", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
-    field("awsElasticBlockStore", Ref(195), Pointer, 4).protobuf(&[2, 4]),
-    field("azureDisk", Ref(199), Pointer, 22).protobuf(&[2, 22]),
-    field("azureFile", Ref(201), Pointer, 18).protobuf(&[2, 18]),
-    field("cephfs", Ref(207), Pointer, 14).protobuf(&[2, 14]),
-    field("cinder", Ref(209), Pointer, 13).protobuf(&[2, 13]),
-    field("configMap", Ref(221), Pointer, 19).protobuf(&[2, 19]),
-    field("csi", Ref(204), Pointer, 28).protobuf(&[2, 28]),
-    field("downwardAPI", Ref(238), Pointer, 16).protobuf(&[2, 16]),
-    field("emptyDir", Ref(239), Pointer, 2).protobuf(&[2, 2]),
-    field("ephemeral", Ref(249), Pointer, 29).protobuf(&[2, 29]),
-    field("fc", Ref(255), Pointer, 17).protobuf(&[2, 17]),
-    field("flexVolume", Ref(258), Pointer, 12).protobuf(&[2, 12]),
-    field("flocker", Ref(259), Pointer, 15).protobuf(&[2, 15]),
-    field("gcePersistentDisk", Ref(260), Pointer, 3).protobuf(&[2, 3]),
-    field("gitRepo", Ref(262), Pointer, 5).protobuf(&[2, 5]),
-    field("glusterfs", Ref(264), Pointer, 9).protobuf(&[2, 9]),
-    field("hostPath", Ref(269), Pointer, 1).protobuf(&[2, 1]),
-    field("image", Ref(272), Pointer, 30).protobuf(&[2, 30]),
-    field("iscsi", Ref(271), Pointer, 8).protobuf(&[2, 8]),
+    field("awsElasticBlockStore", Ref(199), Pointer, 4).protobuf(&[2, 4]),
+    field("azureDisk", Ref(203), Pointer, 22).protobuf(&[2, 22]),
+    field("azureFile", Ref(205), Pointer, 18).protobuf(&[2, 18]),
+    field("cephfs", Ref(211), Pointer, 14).protobuf(&[2, 14]),
+    field("cinder", Ref(213), Pointer, 13).protobuf(&[2, 13]),
+    field("configMap", Ref(225), Pointer, 19).protobuf(&[2, 19]),
+    field("csi", Ref(208), Pointer, 28).protobuf(&[2, 28]),
+    field("downwardAPI", Ref(242), Pointer, 16).protobuf(&[2, 16]),
+    field("emptyDir", Ref(243), Pointer, 2).protobuf(&[2, 2]),
+    field("ephemeral", Ref(253), Pointer, 29).protobuf(&[2, 29]),
+    field("fc", Ref(259), Pointer, 17).protobuf(&[2, 17]),
+    field("flexVolume", Ref(262), Pointer, 12).protobuf(&[2, 12]),
+    field("flocker", Ref(263), Pointer, 15).protobuf(&[2, 15]),
+    field("gcePersistentDisk", Ref(264), Pointer, 3).protobuf(&[2, 3]),
+    field("gitRepo", Ref(266), Pointer, 5).protobuf(&[2, 5]),
+    field("glusterfs", Ref(268), Pointer, 9).protobuf(&[2, 9]),
+    field("hostPath", Ref(273), Pointer, 1).protobuf(&[2, 1]),
+    field("image", Ref(276), Pointer, 30).protobuf(&[2, 30]),
+    field("iscsi", Ref(275), Pointer, 8).protobuf(&[2, 8]),
     field("name", Str, Always, 0).protobuf(&[1]),
-    field("nfs", Ref(287), Pointer, 7).protobuf(&[2, 7]),
-    field("persistentVolumeClaim", Ref(321), Pointer, 10).protobuf(&[2, 10]),
-    field("photonPersistentDisk", Ref(325), Pointer, 23).protobuf(&[2, 23]),
-    field("portworxVolume", Ref(350), Pointer, 25).protobuf(&[2, 24]),
-    field("projected", Ref(353), Pointer, 24).protobuf(&[2, 26]),
-    field("quobyte", Ref(354), Pointer, 21).protobuf(&[2, 21]),
-    field("rbd", Ref(356), Pointer, 11).protobuf(&[2, 11]),
-    field("scaleIO", Ref(373), Pointer, 26).protobuf(&[2, 25]),
-    field("secret", Ref(383), Pointer, 6).protobuf(&[2, 6]),
-    field("storageos", Ref(396), Pointer, 27).protobuf(&[2, 27]),
-    field("vsphereVolume", Ref(414), Pointer, 20).protobuf(&[2, 20]),
+    field("nfs", Ref(291), Pointer, 7).protobuf(&[2, 7]),
+    field("persistentVolumeClaim", Ref(325), Pointer, 10).protobuf(&[2, 10]),
+    field("photonPersistentDisk", Ref(329), Pointer, 23).protobuf(&[2, 23]),
+    field("portworxVolume", Ref(354), Pointer, 25).protobuf(&[2, 24]),
+    field("projected", Ref(357), Pointer, 24).protobuf(&[2, 26]),
+    field("quobyte", Ref(358), Pointer, 21).protobuf(&[2, 21]),
+    field("rbd", Ref(360), Pointer, 11).protobuf(&[2, 11]),
+    field("scaleIO", Ref(377), Pointer, 26).protobuf(&[2, 25]),
+    field("secret", Ref(387), Pointer, 6).protobuf(&[2, 6]),
+    field("storageos", Ref(400), Pointer, 27).protobuf(&[2, 27]),
+    field("vsphereVolume", Ref(418), Pointer, 20).protobuf(&[2, 20]),
 ], protobuf: &[19, 16, 8, 13, 0, 14, 28, 20, 18, 15, 21, 26, 11, 4, 3, 12, 7, 10, 2, 5, 30, 25, 1, 22, 23, 27, 24, 29, 6, 9, 17], lookup: Lookup::NONE }.indexed();
 pub(crate) const VOLUME_DEVICE: Definition = Definition { name: "io.k8s.api.core.v1.VolumeDevice", ty: Object, required: &["name", "devicePath"], atomic: false, kinds: &[], format: "", fields: &[
     field("devicePath", Str, Always, 1).protobuf(&[2]),
@@ -1434,25 +1434,25 @@ pub(crate) const VOLUME_MOUNT_STATUS: Definition = Definition { name: "io.k8s.ap
     field("name", Str, Always, 0).protobuf(&[1]),
     field("readOnly", Bool, Omitted, 2).protobuf(&[3]),
     field("recursiveReadOnly", Str, Pointer, 3).protobuf(&[4]),
-    field("volumeStatus", Ref(413), Pointer, 4).protobuf(&[5]),
+    field("volumeStatus", Ref(417), Pointer, 4).protobuf(&[5]),
 ], protobuf: &[1, 0, 2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const VOLUME_NODE_AFFINITY: Definition = Definition { name: "io.k8s.api.core.v1.VolumeNodeAffinity", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("required", Ref(305), Pointer, 0).protobuf(&[1]),
+    field("required", Ref(309), Pointer, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const VOLUME_PROJECTION: Definition = Definition { name: "io.k8s.api.core.v1.VolumeProjection", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("clusterTrustBundle", Ref(211), Pointer, 4).protobuf(&[5]),
-    field("configMap", Ref(220), Pointer, 2).protobuf(&[3]),
-    field("downwardAPI", Ref(236), Pointer, 1).protobuf(&[2]),
-    field("podCertificate", Ref(330), Pointer, 5).protobuf(&[6]),
-    field("secret", Ref(381), Pointer, 0).protobuf(&[1]),
-    field("serviceAccountToken", Ref(388), Pointer, 3).protobuf(&[4]),
+    field("clusterTrustBundle", Ref(215), Pointer, 4).protobuf(&[5]),
+    field("configMap", Ref(224), Pointer, 2).protobuf(&[3]),
+    field("downwardAPI", Ref(240), Pointer, 1).protobuf(&[2]),
+    field("podCertificate", Ref(334), Pointer, 5).protobuf(&[6]),
+    field("secret", Ref(385), Pointer, 0).protobuf(&[1]),
+    field("serviceAccountToken", Ref(392), Pointer, 3).protobuf(&[4]),
 ], protobuf: &[4, 2, 1, 5, 0, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const VOLUME_RESOURCE_REQUIREMENTS: Definition = Definition { name: "io.k8s.api.core.v1.VolumeResourceRequirements", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("limits", Map(&Quantity), Omitted, 0).protobuf(&[1]),
     field("requests", Map(&Quantity), Omitted, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const VOLUME_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.VolumeStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("image", Ref(273), Pointer, 0).protobuf(&[1]),
+    field("image", Ref(277), Pointer, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const VSPHERE_VIRTUAL_DISK_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.VsphereVirtualDiskVolumeSource", ty: Object, required: &["volumePath"], atomic: false, kinds: &[], format: "", fields: &[
     field("fsType", Str, Omitted, 1).protobuf(&[2]),
@@ -1461,7 +1461,7 @@ pub(crate) const VSPHERE_VIRTUAL_DISK_VOLUME_SOURCE: Definition = Definition { n
     field("volumePath", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[3, 0, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const WEIGHTED_POD_AFFINITY_TERM: Definition = Definition { name: "io.k8s.api.core.v1.WeightedPodAffinityTerm", ty: Object, required: &["weight", "podAffinityTerm"], atomic: false, kinds: &[], format: "", fields: &[
-    field("podAffinityTerm", Ref(328), Always, 1).protobuf(&[2]),
+    field("podAffinityTerm", Ref(332), Always, 1).protobuf(&[2]),
     field("weight", Int, Always, 0).format("int32").protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const WINDOWS_SECURITY_CONTEXT_OPTIONS: Definition = Definition { name: "io.k8s.api.core.v1.WindowsSecurityContextOptions", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[

@@ -6,12 +6,12 @@ use crate::Type::{Bool, Int, List, Map, Object, Ref, Str};
 
 pub(crate) const ENDPOINT: Definition = Definition { name: "io.k8s.api.discovery.v1.Endpoint", ty: Object, required: &["addresses"], atomic: false, kinds: &[], format: "", fields: &[
     field("addresses", List(&Str), Null, 0).list("set", &[]).protobuf(&[1]),
-    field("conditions", Ref(418), Always, 1).protobuf(&[2]),
+    field("conditions", Ref(422), Always, 1).protobuf(&[2]),
     field("deprecatedTopology", Map(&Str), Omitted, 4).protobuf(&[5]),
-    field("hints", Ref(419), Pointer, 7).protobuf(&[8]),
+    field("hints", Ref(423), Pointer, 7).protobuf(&[8]),
     field("hostname", Str, Pointer, 2).protobuf(&[3]),
     field("nodeName", Str, Pointer, 5).protobuf(&[6]),
-    field("targetRef", Ref(313), Pointer, 3).protobuf(&[4]),
+    field("targetRef", Ref(317), Pointer, 3).protobuf(&[4]),
     field("zone", Str, Pointer, 6).protobuf(&[7]),
 ], protobuf: &[0, 1, 4, 6, 2, 5, 7, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const ENDPOINT_CONDITIONS: Definition = Definition { name: "io.k8s.api.discovery.v1.EndpointConditions", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
@@ -20,8 +20,8 @@ pub(crate) const ENDPOINT_CONDITIONS: Definition = Definition { name: "io.k8s.ap
     field("terminating", Bool, Pointer, 2).protobuf(&[3]),
 ], protobuf: &[0, 1, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const ENDPOINT_HINTS: Definition = Definition { name: "io.k8s.api.discovery.v1.EndpointHints", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("forNodes", List(&Ref(423)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
-    field("forZones", List(&Ref(424)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
+    field("forNodes", List(&Ref(427)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("forZones", List(&Ref(428)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const ENDPOINT_PORT: Definition = Definition { name: "io.k8s.api.discovery.v1.EndpointPort", ty: Object, required: &[], atomic: true, kinds: &[], format: "", fields: &[
     field("appProtocol", Str, Pointer, 3).protobuf(&[4]),
@@ -32,16 +32,16 @@ pub(crate) const ENDPOINT_PORT: Definition = Definition { name: "io.k8s.api.disc
 pub(crate) const ENDPOINT_SLICE: Definition = Definition { name: "io.k8s.api.discovery.v1.EndpointSlice", ty: Object, required: &["addressType"], atomic: false, kinds: &[("discovery.k8s.io", "v1", "EndpointSlice")], format: "", fields: &[
     field("addressType", Str, Always, 3).protobuf(&[4]),
     field("apiVersion", Str, Omitted, 1),
-    field("endpoints", List(&Ref(417)), Null, 4).list("atomic", &[]).protobuf(&[2]),
+    field("endpoints", List(&Ref(421)), Null, 4).list("atomic", &[]).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("ports", List(&Ref(420)), Null, 5).list("atomic", &[]).protobuf(&[3]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("ports", List(&Ref(424)), Null, 5).list("atomic", &[]).protobuf(&[3]),
 ], protobuf: &[4, 2, 5, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const ENDPOINT_SLICE_LIST: Definition = Definition { name: "io.k8s.api.discovery.v1.EndpointSliceList", ty: Object, required: &["items"], atomic: false, kinds: &[("discovery.k8s.io", "v1", "EndpointSliceList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(421)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(425)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const FOR_NODE: Definition = Definition { name: "io.k8s.api.discovery.v1.ForNode", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),

@@ -14,9 +14,9 @@ pub(crate) const FLOW_DISTINGUISHER_METHOD: Definition = Definition { name: "io.
 pub(crate) const FLOW_SCHEMA: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.FlowSchema", ty: Object, required: &[], atomic: false, kinds: &[("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(433), Always, 3).protobuf(&[2]),
-    field("status", Ref(434), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(437), Always, 3).protobuf(&[2]),
+    field("status", Ref(438), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const FLOW_SCHEMA_CONDITION: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.FlowSchemaCondition", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("lastTransitionTime", Time, Null, 2).protobuf(&[3]),
@@ -27,30 +27,30 @@ pub(crate) const FLOW_SCHEMA_CONDITION: Definition = Definition { name: "io.k8s.
 ], protobuf: &[4, 3, 0, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const FLOW_SCHEMA_LIST: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.FlowSchemaList", ty: Object, required: &["items"], atomic: false, kinds: &[("flowcontrol.apiserver.k8s.io", "v1", "FlowSchemaList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(430)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(434)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const FLOW_SCHEMA_SPEC: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.FlowSchemaSpec", ty: Object, required: &["priorityLevelConfiguration"], atomic: false, kinds: &[], format: "", fields: &[
-    field("distinguisherMethod", Ref(429), Pointer, 2).protobuf(&[3]),
+    field("distinguisherMethod", Ref(433), Pointer, 2).protobuf(&[3]),
     field("matchingPrecedence", Int, Always, 1).format("int32").protobuf(&[2]),
-    field("priorityLevelConfiguration", Ref(443), Always, 0).protobuf(&[1]),
-    field("rules", List(&Ref(439)), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
+    field("priorityLevelConfiguration", Ref(447), Always, 0).protobuf(&[1]),
+    field("rules", List(&Ref(443)), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
 ], protobuf: &[2, 1, 0, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const FLOW_SCHEMA_STATUS: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.FlowSchemaStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("conditions", List(&Ref(431)), Omitted, 0).list("map", &["type"]).patch("merge", "type").protobuf(&[1]),
+    field("conditions", List(&Ref(435)), Omitted, 0).list("map", &["type"]).patch("merge", "type").protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const GROUP_SUBJECT: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.GroupSubject", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const LIMIT_RESPONSE: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.LimitResponse", ty: Object, required: &["type"], atomic: false, kinds: &[], format: "", fields: &[
-    field("queuing", Ref(446), Pointer, 1).protobuf(&[2]),
+    field("queuing", Ref(450), Pointer, 1).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const LIMITED_PRIORITY_LEVEL_CONFIGURATION: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.LimitedPriorityLevelConfiguration", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("borrowingLimitPercent", Int, Pointer, 3).format("int32").protobuf(&[4]),
     field("lendablePercent", Int, Pointer, 2).format("int32").protobuf(&[3]),
-    field("limitResponse", Ref(436), Always, 1).protobuf(&[2]),
+    field("limitResponse", Ref(440), Always, 1).protobuf(&[2]),
     field("nominalConcurrencyShares", Int, Null, 0).format("int32").protobuf(&[1]),
 ], protobuf: &[3, 2, 1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const NON_RESOURCE_POLICY_RULE: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.NonResourcePolicyRule", ty: Object, required: &["verbs", "nonResourceURLs"], atomic: false, kinds: &[], format: "", fields: &[
@@ -58,16 +58,16 @@ pub(crate) const NON_RESOURCE_POLICY_RULE: Definition = Definition { name: "io.k
     field("verbs", List(&Str), Null, 0).list("set", &[]).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const POLICY_RULES_WITH_SUBJECTS: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.PolicyRulesWithSubjects", ty: Object, required: &["subjects"], atomic: false, kinds: &[], format: "", fields: &[
-    field("nonResourceRules", List(&Ref(438)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
-    field("resourceRules", List(&Ref(447)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
-    field("subjects", List(&Ref(449)), Null, 0).list("atomic", &[]).protobuf(&[1]),
+    field("nonResourceRules", List(&Ref(442)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
+    field("resourceRules", List(&Ref(451)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("subjects", List(&Ref(453)), Null, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[2, 1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const PRIORITY_LEVEL_CONFIGURATION: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.PriorityLevelConfiguration", ty: Object, required: &[], atomic: false, kinds: &[("flowcontrol.apiserver.k8s.io", "v1", "PriorityLevelConfiguration")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(444), Always, 3).protobuf(&[2]),
-    field("status", Ref(445), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(448), Always, 3).protobuf(&[2]),
+    field("status", Ref(449), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const PRIORITY_LEVEL_CONFIGURATION_CONDITION: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.PriorityLevelConfigurationCondition", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("lastTransitionTime", Time, Null, 2).protobuf(&[3]),
@@ -78,20 +78,20 @@ pub(crate) const PRIORITY_LEVEL_CONFIGURATION_CONDITION: Definition = Definition
 ], protobuf: &[4, 3, 0, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const PRIORITY_LEVEL_CONFIGURATION_LIST: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.PriorityLevelConfigurationList", ty: Object, required: &["items"], atomic: false, kinds: &[("flowcontrol.apiserver.k8s.io", "v1", "PriorityLevelConfigurationList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(440)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(444)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const PRIORITY_LEVEL_CONFIGURATION_REFERENCE: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.PriorityLevelConfigurationReference", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const PRIORITY_LEVEL_CONFIGURATION_SPEC: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.PriorityLevelConfigurationSpec", ty: Object, required: &["type"], atomic: false, kinds: &[], format: "", fields: &[
-    field("exempt", Ref(428), Pointer, 2).protobuf(&[3]),
-    field("limited", Ref(437), Pointer, 1).protobuf(&[2]),
+    field("exempt", Ref(432), Pointer, 2).protobuf(&[3]),
+    field("limited", Ref(441), Pointer, 1).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[2, 1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const PRIORITY_LEVEL_CONFIGURATION_STATUS: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.PriorityLevelConfigurationStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("conditions", List(&Ref(441)), Omitted, 0).list("map", &["type"]).patch("merge", "type").protobuf(&[1]),
+    field("conditions", List(&Ref(445)), Omitted, 0).list("map", &["type"]).patch("merge", "type").protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const QUEUING_CONFIGURATION: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.QueuingConfiguration", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("handSize", Int, Always, 1).format("int32").protobuf(&[2]),
@@ -110,10 +110,10 @@ pub(crate) const SERVICE_ACCOUNT_SUBJECT: Definition = Definition { name: "io.k8
     field("namespace", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const SUBJECT: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.Subject", ty: Object, required: &["kind"], atomic: false, kinds: &[], format: "", fields: &[
-    field("group", Ref(435), Pointer, 2).protobuf(&[3]),
+    field("group", Ref(439), Pointer, 2).protobuf(&[3]),
     field("kind", Str, Always, 0).protobuf(&[1]),
-    field("serviceAccount", Ref(448), Pointer, 3).protobuf(&[4]),
-    field("user", Ref(450), Pointer, 1).protobuf(&[2]),
+    field("serviceAccount", Ref(452), Pointer, 3).protobuf(&[4]),
+    field("user", Ref(454), Pointer, 1).protobuf(&[2]),
 ], protobuf: &[1, 3, 0, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const USER_SUBJECT: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.UserSubject", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),

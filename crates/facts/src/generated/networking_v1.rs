@@ -5,27 +5,27 @@ use crate::Presence::{Always, Null, Omitted, Pointer};
 use crate::Type::{Int, IntOrString, List, Object, Ref, Str};
 
 pub(crate) const HTTP_INGRESS_PATH: Definition = Definition { name: "io.k8s.api.networking.v1.HTTPIngressPath", ty: Object, required: &["pathType", "backend"], atomic: false, kinds: &[], format: "", fields: &[
-    field("backend", Ref(458), Always, 2).protobuf(&[2]),
+    field("backend", Ref(462), Always, 2).protobuf(&[2]),
     field("path", Str, Omitted, 0).protobuf(&[1]),
     field("pathType", Str, Null, 1).protobuf(&[3]),
 ], protobuf: &[1, 0, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const HTTP_INGRESS_RULE_VALUE: Definition = Definition { name: "io.k8s.api.networking.v1.HTTPIngressRuleValue", ty: Object, required: &["paths"], atomic: false, kinds: &[], format: "", fields: &[
-    field("paths", List(&Ref(451)), Null, 0).list("atomic", &[]).protobuf(&[1]),
+    field("paths", List(&Ref(455)), Null, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const IP_ADDRESS: Definition = Definition { name: "io.k8s.api.networking.v1.IPAddress", ty: Object, required: &["spec"], atomic: false, kinds: &[("networking.k8s.io", "v1", "IPAddress")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(455), Always, 3).protobuf(&[2]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(459), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const IP_ADDRESS_LIST: Definition = Definition { name: "io.k8s.api.networking.v1.IPAddressList", ty: Object, required: &["items"], atomic: false, kinds: &[("networking.k8s.io", "v1", "IPAddressList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(453)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(457)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const IP_ADDRESS_SPEC: Definition = Definition { name: "io.k8s.api.networking.v1.IPAddressSpec", ty: Object, required: &["parentRef"], atomic: false, kinds: &[], format: "", fields: &[
-    field("parentRef", Ref(479), Pointer, 0).protobuf(&[1]),
+    field("parentRef", Ref(483), Pointer, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const IP_BLOCK: Definition = Definition { name: "io.k8s.api.networking.v1.IPBlock", ty: Object, required: &["cidr"], atomic: false, kinds: &[], format: "", fields: &[
     field("cidr", Str, Always, 0).protobuf(&[1]),
@@ -34,25 +34,25 @@ pub(crate) const IP_BLOCK: Definition = Definition { name: "io.k8s.api.networkin
 pub(crate) const INGRESS: Definition = Definition { name: "io.k8s.api.networking.v1.Ingress", ty: Object, required: &[], atomic: false, kinds: &[("networking.k8s.io", "v1", "Ingress")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(469), Always, 3).protobuf(&[2]),
-    field("status", Ref(470), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(473), Always, 3).protobuf(&[2]),
+    field("status", Ref(474), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const INGRESS_BACKEND: Definition = Definition { name: "io.k8s.api.networking.v1.IngressBackend", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("resource", Ref(404), Pointer, 1).protobuf(&[3]),
-    field("service", Ref(468), Pointer, 0).protobuf(&[4]),
+    field("resource", Ref(408), Pointer, 1).protobuf(&[3]),
+    field("service", Ref(472), Pointer, 0).protobuf(&[4]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const INGRESS_CLASS: Definition = Definition { name: "io.k8s.api.networking.v1.IngressClass", ty: Object, required: &[], atomic: false, kinds: &[("networking.k8s.io", "v1", "IngressClass")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(462), Always, 3).protobuf(&[2]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(466), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const INGRESS_CLASS_LIST: Definition = Definition { name: "io.k8s.api.networking.v1.IngressClassList", ty: Object, required: &["items"], atomic: false, kinds: &[("networking.k8s.io", "v1", "IngressClassList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(459)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(463)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const INGRESS_CLASS_PARAMETERS_REFERENCE: Definition = Definition { name: "io.k8s.api.networking.v1.IngressClassParametersReference", ty: Object, required: &["kind", "name"], atomic: false, kinds: &[], format: "", fields: &[
     field("apiGroup", Str, Pointer, 0).protobuf(&[1]),
@@ -63,21 +63,21 @@ pub(crate) const INGRESS_CLASS_PARAMETERS_REFERENCE: Definition = Definition { n
 ], protobuf: &[0, 1, 2, 4, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const INGRESS_CLASS_SPEC: Definition = Definition { name: "io.k8s.api.networking.v1.IngressClassSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("controller", Str, Omitted, 0).protobuf(&[1]),
-    field("parameters", Ref(461), Pointer, 1).protobuf(&[2]),
+    field("parameters", Ref(465), Pointer, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const INGRESS_LIST: Definition = Definition { name: "io.k8s.api.networking.v1.IngressList", ty: Object, required: &["items"], atomic: false, kinds: &[("networking.k8s.io", "v1", "IngressList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(457)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(461)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const INGRESS_LOAD_BALANCER_INGRESS: Definition = Definition { name: "io.k8s.api.networking.v1.IngressLoadBalancerIngress", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("hostname", Str, Omitted, 1).protobuf(&[2]),
     field("ip", Str, Omitted, 0).protobuf(&[1]),
-    field("ports", List(&Ref(466)), Omitted, 2).list("atomic", &[]).protobuf(&[4]),
+    field("ports", List(&Ref(470)), Omitted, 2).list("atomic", &[]).protobuf(&[4]),
 ], protobuf: &[1, 0, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const INGRESS_LOAD_BALANCER_STATUS: Definition = Definition { name: "io.k8s.api.networking.v1.IngressLoadBalancerStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("ingress", List(&Ref(464)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
+    field("ingress", List(&Ref(468)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const INGRESS_PORT_STATUS: Definition = Definition { name: "io.k8s.api.networking.v1.IngressPortStatus", ty: Object, required: &["port", "protocol"], atomic: false, kinds: &[], format: "", fields: &[
     field("error", Str, Pointer, 2).protobuf(&[3]),
@@ -86,20 +86,20 @@ pub(crate) const INGRESS_PORT_STATUS: Definition = Definition { name: "io.k8s.ap
 ], protobuf: &[1, 2, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const INGRESS_RULE: Definition = Definition { name: "io.k8s.api.networking.v1.IngressRule", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("host", Str, Omitted, 0).protobuf(&[1]),
-    field("http", Ref(452), Pointer, 1).protobuf(&[2, 1]),
+    field("http", Ref(456), Pointer, 1).protobuf(&[2, 1]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const INGRESS_SERVICE_BACKEND: Definition = Definition { name: "io.k8s.api.networking.v1.IngressServiceBackend", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),
-    field("port", Ref(480), Always, 1).protobuf(&[2]),
+    field("port", Ref(484), Always, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const INGRESS_SPEC: Definition = Definition { name: "io.k8s.api.networking.v1.IngressSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("defaultBackend", Ref(458), Pointer, 1).protobuf(&[1]),
+    field("defaultBackend", Ref(462), Pointer, 1).protobuf(&[1]),
     field("ingressClassName", Str, Pointer, 0).protobuf(&[4]),
-    field("rules", List(&Ref(467)), Omitted, 3).list("atomic", &[]).protobuf(&[3]),
-    field("tls", List(&Ref(471)), Omitted, 2).list("atomic", &[]).protobuf(&[2]),
+    field("rules", List(&Ref(471)), Omitted, 3).list("atomic", &[]).protobuf(&[3]),
+    field("tls", List(&Ref(475)), Omitted, 2).list("atomic", &[]).protobuf(&[2]),
 ], protobuf: &[0, 3, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const INGRESS_STATUS: Definition = Definition { name: "io.k8s.api.networking.v1.IngressStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("loadBalancer", Ref(465), Always, 0).protobuf(&[1]),
+    field("loadBalancer", Ref(469), Always, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const INGRESS_TLS: Definition = Definition { name: "io.k8s.api.networking.v1.IngressTLS", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("hosts", List(&Str), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
@@ -108,27 +108,27 @@ pub(crate) const INGRESS_TLS: Definition = Definition { name: "io.k8s.api.networ
 pub(crate) const NETWORK_POLICY: Definition = Definition { name: "io.k8s.api.networking.v1.NetworkPolicy", ty: Object, required: &[], atomic: false, kinds: &[("networking.k8s.io", "v1", "NetworkPolicy")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(478), Always, 3).protobuf(&[2]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(482), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const NETWORK_POLICY_EGRESS_RULE: Definition = Definition { name: "io.k8s.api.networking.v1.NetworkPolicyEgressRule", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("ports", List(&Ref(477)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
-    field("to", List(&Ref(476)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("ports", List(&Ref(481)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
+    field("to", List(&Ref(480)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const NETWORK_POLICY_INGRESS_RULE: Definition = Definition { name: "io.k8s.api.networking.v1.NetworkPolicyIngressRule", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("from", List(&Ref(476)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
-    field("ports", List(&Ref(477)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
+    field("from", List(&Ref(480)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("ports", List(&Ref(481)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const NETWORK_POLICY_LIST: Definition = Definition { name: "io.k8s.api.networking.v1.NetworkPolicyList", ty: Object, required: &["items"], atomic: false, kinds: &[("networking.k8s.io", "v1", "NetworkPolicyList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(472)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(476)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const NETWORK_POLICY_PEER: Definition = Definition { name: "io.k8s.api.networking.v1.NetworkPolicyPeer", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("ipBlock", Ref(456), Pointer, 2).protobuf(&[3]),
-    field("namespaceSelector", Ref(720), Pointer, 1).protobuf(&[2]),
-    field("podSelector", Ref(720), Pointer, 0).protobuf(&[1]),
+    field("ipBlock", Ref(460), Pointer, 2).protobuf(&[3]),
+    field("namespaceSelector", Ref(728), Pointer, 1).protobuf(&[2]),
+    field("podSelector", Ref(728), Pointer, 0).protobuf(&[1]),
 ], protobuf: &[2, 1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const NETWORK_POLICY_PORT: Definition = Definition { name: "io.k8s.api.networking.v1.NetworkPolicyPort", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("endPort", Int, Pointer, 2).format("int32").protobuf(&[3]),
@@ -136,9 +136,9 @@ pub(crate) const NETWORK_POLICY_PORT: Definition = Definition { name: "io.k8s.ap
     field("protocol", Str, Pointer, 0).protobuf(&[1]),
 ], protobuf: &[2, 1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const NETWORK_POLICY_SPEC: Definition = Definition { name: "io.k8s.api.networking.v1.NetworkPolicySpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("egress", List(&Ref(473)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
-    field("ingress", List(&Ref(474)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
-    field("podSelector", Ref(720), Always, 0).protobuf(&[1]),
+    field("egress", List(&Ref(477)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
+    field("ingress", List(&Ref(478)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("podSelector", Ref(728), Always, 0).protobuf(&[1]),
     field("policyTypes", List(&Str), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
 ], protobuf: &[2, 1, 0, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const PARENT_REFERENCE: Definition = Definition { name: "io.k8s.api.networking.v1.ParentReference", ty: Object, required: &["resource", "name"], atomic: false, kinds: &[], format: "", fields: &[
@@ -154,19 +154,19 @@ pub(crate) const SERVICE_BACKEND_PORT: Definition = Definition { name: "io.k8s.a
 pub(crate) const SERVICE_CIDR: Definition = Definition { name: "io.k8s.api.networking.v1.ServiceCIDR", ty: Object, required: &[], atomic: false, kinds: &[("networking.k8s.io", "v1", "ServiceCIDR")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(483), Always, 3).protobuf(&[2]),
-    field("status", Ref(484), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(487), Always, 3).protobuf(&[2]),
+    field("status", Ref(488), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const SERVICE_CIDR_LIST: Definition = Definition { name: "io.k8s.api.networking.v1.ServiceCIDRList", ty: Object, required: &["items"], atomic: false, kinds: &[("networking.k8s.io", "v1", "ServiceCIDRList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(481)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(485)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const SERVICE_CIDR_SPEC: Definition = Definition { name: "io.k8s.api.networking.v1.ServiceCIDRSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("cidrs", List(&Str), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const SERVICE_CIDR_STATUS: Definition = Definition { name: "io.k8s.api.networking.v1.ServiceCIDRStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("conditions", List(&Ref(714)), Omitted, 0).list("map", &["type"]).patch("merge", "type").protobuf(&[1]),
+    field("conditions", List(&Ref(722)), Omitted, 0).list("map", &["type"]).patch("merge", "type").protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();

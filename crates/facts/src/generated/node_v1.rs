@@ -11,17 +11,17 @@ pub(crate) const RUNTIME_CLASS: Definition = Definition { name: "io.k8s.api.node
     field("apiVersion", Str, Omitted, 1),
     field("handler", Str, Always, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("overhead", Ref(493), Pointer, 4).protobuf(&[3]),
-    field("scheduling", Ref(496), Pointer, 5).protobuf(&[4]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("overhead", Ref(497), Pointer, 4).protobuf(&[3]),
+    field("scheduling", Ref(500), Pointer, 5).protobuf(&[4]),
 ], protobuf: &[3, 1, 4, 5], lookup: Lookup::NONE }.indexed();
 pub(crate) const RUNTIME_CLASS_LIST: Definition = Definition { name: "io.k8s.api.node.v1.RuntimeClassList", ty: Object, required: &["items"], atomic: false, kinds: &[("node.k8s.io", "v1", "RuntimeClassList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(494)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(498)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const SCHEDULING: Definition = Definition { name: "io.k8s.api.node.v1.Scheduling", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("nodeSelector", Map(&Str), Omitted, 0).map_type("atomic").protobuf(&[1]),
-    field("tolerations", List(&Ref(400)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("tolerations", List(&Ref(404)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();

@@ -5,25 +5,25 @@ use crate::Presence::{Always, Null, Omitted, Pointer};
 use crate::Type::{Bool, Int, List, Map, Object, Quantity, Ref, Str, Time};
 
 pub(crate) const ALLOCATED_DEVICE_STATUS: Definition = Definition { name: "io.k8s.api.resource.v1.AllocatedDeviceStatus", ty: Object, required: &["driver", "pool", "device"], atomic: false, kinds: &[], format: "", fields: &[
-    field("conditions", List(&Ref(714)), Null, 4).list("map", &["type"]).protobuf(&[4]),
-    field("data", Ref(736), Pointer, 5).protobuf(&[5]),
+    field("conditions", List(&Ref(722)), Null, 4).list("map", &["type"]).protobuf(&[4]),
+    field("data", Ref(744), Pointer, 5).protobuf(&[5]),
     field("device", Str, Always, 2).protobuf(&[3]),
     field("driver", Str, Always, 0).protobuf(&[1]),
-    field("networkData", Ref(542), Pointer, 6).protobuf(&[6]),
+    field("networkData", Ref(546), Pointer, 6).protobuf(&[6]),
     field("pool", Str, Always, 1).protobuf(&[2]),
     field("shareID", Str, Pointer, 3).protobuf(&[7]),
 ], protobuf: &[3, 5, 2, 0, 1, 4, 6], lookup: Lookup::NONE }.indexed();
 pub(crate) const ALLOCATION_RESULT: Definition = Definition { name: "io.k8s.api.resource.v1.AllocationResult", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("allocationTimestamp", Time, Pointer, 2).protobuf(&[5]),
-    field("devices", Ref(524), Always, 0).protobuf(&[1]),
-    field("nodeSelector", Ref(305), Pointer, 1).protobuf(&[3]),
+    field("devices", Ref(528), Always, 0).protobuf(&[1]),
+    field("nodeSelector", Ref(309), Pointer, 1).protobuf(&[3]),
 ], protobuf: &[1, 2, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const CEL_DEVICE_SELECTOR: Definition = Definition { name: "io.k8s.api.resource.v1.CELDeviceSelector", ty: Object, required: &["expression"], atomic: false, kinds: &[], format: "", fields: &[
     field("expression", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const CAPACITY_REQUEST_POLICY: Definition = Definition { name: "io.k8s.api.resource.v1.CapacityRequestPolicy", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("default", Quantity, Null, 0).protobuf(&[1]),
-    field("validRange", Ref(518), Pointer, 2).protobuf(&[4]),
+    field("validRange", Ref(522), Pointer, 2).protobuf(&[4]),
     field("validValues", List(&Quantity), Omitted, 1).list("atomic", &[]).protobuf(&[3]),
 ], protobuf: &[0, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const CAPACITY_REQUEST_POLICY_RANGE: Definition = Definition { name: "io.k8s.api.resource.v1.CapacityRequestPolicyRange", ty: Object, required: &["min"], atomic: false, kinds: &[], format: "", fields: &[
@@ -38,32 +38,32 @@ pub(crate) const COUNTER: Definition = Definition { name: "io.k8s.api.resource.v
     field("value", Quantity, Always, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const COUNTER_SET: Definition = Definition { name: "io.k8s.api.resource.v1.CounterSet", ty: Object, required: &["name", "counters"], atomic: false, kinds: &[], format: "", fields: &[
-    field("counters", Map(&Ref(520)), Omitted, 1).protobuf(&[2]),
+    field("counters", Map(&Ref(524)), Omitted, 1).protobuf(&[2]),
     field("name", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE: Definition = Definition { name: "io.k8s.api.resource.v1.Device", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("allNodes", Bool, Pointer, 6).protobuf(&[7]),
     field("allowMultipleAllocations", Bool, Pointer, 11).protobuf(&[12]),
-    field("attributes", Map(&Ref(525)), Omitted, 1).protobuf(&[2]),
+    field("attributes", Map(&Ref(529)), Omitted, 1).protobuf(&[2]),
     field("bindingConditions", List(&Str), Omitted, 9).list("atomic", &[]).protobuf(&[10]),
     field("bindingFailureConditions", List(&Str), Omitted, 10).list("atomic", &[]).protobuf(&[11]),
     field("bindsToNode", Bool, Pointer, 8).protobuf(&[9]),
-    field("capacity", Map(&Ref(526)), Omitted, 2).protobuf(&[3]),
-    field("consumesCounters", List(&Ref(534)), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
+    field("capacity", Map(&Ref(530)), Omitted, 2).protobuf(&[3]),
+    field("consumesCounters", List(&Ref(538)), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
     field("name", Str, Always, 0).protobuf(&[1]),
-    field("nodeAllocatableResourceMappings", Map(&Ref(543)), Omitted, 12).protobuf(&[13]),
+    field("nodeAllocatableResourceMappings", Map(&Ref(547)), Omitted, 12).protobuf(&[13]),
     field("nodeName", Str, Pointer, 4).protobuf(&[5]),
-    field("nodeSelector", Ref(305), Pointer, 5).protobuf(&[6]),
-    field("taints", List(&Ref(539)), Omitted, 7).list("atomic", &[]).protobuf(&[8]),
+    field("nodeSelector", Ref(309), Pointer, 5).protobuf(&[6]),
+    field("taints", List(&Ref(543)), Omitted, 7).list("atomic", &[]).protobuf(&[8]),
 ], protobuf: &[8, 2, 6, 7, 10, 11, 0, 12, 5, 3, 4, 1, 9], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_ALLOCATION_CONFIGURATION: Definition = Definition { name: "io.k8s.api.resource.v1.DeviceAllocationConfiguration", ty: Object, required: &["source"], atomic: false, kinds: &[], format: "", fields: &[
-    field("opaque", Ref(544), Pointer, 2).protobuf(&[3, 1]),
+    field("opaque", Ref(548), Pointer, 2).protobuf(&[3, 1]),
     field("requests", List(&Str), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("source", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[2, 1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_ALLOCATION_RESULT: Definition = Definition { name: "io.k8s.api.resource.v1.DeviceAllocationResult", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("config", List(&Ref(523)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
-    field("results", List(&Ref(536)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
+    field("config", List(&Ref(527)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("results", List(&Ref(540)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_ATTRIBUTE: Definition = Definition { name: "io.k8s.api.resource.v1.DeviceAttribute", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("bool", Bool, Pointer, 1).protobuf(&[3]),
@@ -76,37 +76,37 @@ pub(crate) const DEVICE_ATTRIBUTE: Definition = Definition { name: "io.k8s.api.r
     field("versions", List(&Str), Omitted, 7).list("atomic", &[]).protobuf(&[9]),
 ], protobuf: &[2, 0, 4, 6, 3, 1, 5, 7], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CAPACITY: Definition = Definition { name: "io.k8s.api.resource.v1.DeviceCapacity", ty: Object, required: &["value"], atomic: false, kinds: &[], format: "", fields: &[
-    field("requestPolicy", Ref(517), Pointer, 1).protobuf(&[2]),
+    field("requestPolicy", Ref(521), Pointer, 1).protobuf(&[2]),
     field("value", Quantity, Always, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CLAIM: Definition = Definition { name: "io.k8s.api.resource.v1.DeviceClaim", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("config", List(&Ref(528)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
-    field("constraints", List(&Ref(533)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
-    field("requests", List(&Ref(535)), Null, 0).list("atomic", &[]).protobuf(&[1]),
+    field("config", List(&Ref(532)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
+    field("constraints", List(&Ref(537)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("requests", List(&Ref(539)), Null, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[2, 1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CLAIM_CONFIGURATION: Definition = Definition { name: "io.k8s.api.resource.v1.DeviceClaimConfiguration", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("opaque", Ref(544), Pointer, 1).protobuf(&[2, 1]),
+    field("opaque", Ref(548), Pointer, 1).protobuf(&[2, 1]),
     field("requests", List(&Str), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CLASS: Definition = Definition { name: "io.k8s.api.resource.v1.DeviceClass", ty: Object, required: &["spec"], atomic: false, kinds: &[("resource.k8s.io", "v1", "DeviceClass")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(532), Always, 3).protobuf(&[2]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(536), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CLASS_CONFIGURATION: Definition = Definition { name: "io.k8s.api.resource.v1.DeviceClassConfiguration", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("opaque", Ref(544), Pointer, 0).protobuf(&[1, 1]),
+    field("opaque", Ref(548), Pointer, 0).protobuf(&[1, 1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CLASS_LIST: Definition = Definition { name: "io.k8s.api.resource.v1.DeviceClassList", ty: Object, required: &["items"], atomic: false, kinds: &[("resource.k8s.io", "v1", "DeviceClassList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(529)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(533)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CLASS_SPEC: Definition = Definition { name: "io.k8s.api.resource.v1.DeviceClassSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("config", List(&Ref(530)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("config", List(&Ref(534)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("extendedResourceName", Str, Pointer, 2).protobuf(&[4]),
-    field("selectors", List(&Ref(537)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
+    field("selectors", List(&Ref(541)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[2, 0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CONSTRAINT: Definition = Definition { name: "io.k8s.api.resource.v1.DeviceConstraint", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("distinctAttribute", Str, Pointer, 2).protobuf(&[3]),
@@ -115,11 +115,11 @@ pub(crate) const DEVICE_CONSTRAINT: Definition = Definition { name: "io.k8s.api.
 ], protobuf: &[2, 1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_COUNTER_CONSUMPTION: Definition = Definition { name: "io.k8s.api.resource.v1.DeviceCounterConsumption", ty: Object, required: &["counterSet", "counters"], atomic: false, kinds: &[], format: "", fields: &[
     field("counterSet", Str, Always, 0).protobuf(&[1]),
-    field("counters", Map(&Ref(520)), Omitted, 1).protobuf(&[2]),
+    field("counters", Map(&Ref(524)), Omitted, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_REQUEST: Definition = Definition { name: "io.k8s.api.resource.v1.DeviceRequest", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
-    field("exactly", Ref(541), Pointer, 1).protobuf(&[2]),
-    field("firstAvailable", List(&Ref(538)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
+    field("exactly", Ref(545), Pointer, 1).protobuf(&[2]),
+    field("firstAvailable", List(&Ref(542)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
     field("name", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[2, 0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_REQUEST_ALLOCATION_RESULT: Definition = Definition { name: "io.k8s.api.resource.v1.DeviceRequestAllocationResult", ty: Object, required: &["request", "driver", "pool", "device"], atomic: false, kinds: &[], format: "", fields: &[
@@ -132,19 +132,19 @@ pub(crate) const DEVICE_REQUEST_ALLOCATION_RESULT: Definition = Definition { nam
     field("pool", Str, Always, 2).protobuf(&[3]),
     field("request", Str, Always, 0).protobuf(&[1]),
     field("shareID", Str, Pointer, 8).protobuf(&[9]),
-    field("tolerations", List(&Ref(540)), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
+    field("tolerations", List(&Ref(544)), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
 ], protobuf: &[7, 5, 6, 4, 0, 9, 1, 2, 8, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_SELECTOR: Definition = Definition { name: "io.k8s.api.resource.v1.DeviceSelector", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("cel", Ref(516), Pointer, 0).protobuf(&[1]),
+    field("cel", Ref(520), Pointer, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_SUB_REQUEST: Definition = Definition { name: "io.k8s.api.resource.v1.DeviceSubRequest", ty: Object, required: &["name", "deviceClassName"], atomic: false, kinds: &[], format: "", fields: &[
     field("allocationMode", Str, Omitted, 3).protobuf(&[4]),
-    field("capacity", Ref(519), Pointer, 6).protobuf(&[7]),
+    field("capacity", Ref(523), Pointer, 6).protobuf(&[7]),
     field("count", Int, Omitted, 4).format("int64").protobuf(&[5]),
     field("deviceClassName", Str, Always, 1).protobuf(&[2]),
     field("name", Str, Always, 0).protobuf(&[1]),
-    field("selectors", List(&Ref(537)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
-    field("tolerations", List(&Ref(540)), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
+    field("selectors", List(&Ref(541)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
+    field("tolerations", List(&Ref(544)), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
 ], protobuf: &[4, 3, 5, 0, 2, 6, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_TAINT: Definition = Definition { name: "io.k8s.api.resource.v1.DeviceTaint", ty: Object, required: &["key", "effect"], atomic: false, kinds: &[], format: "", fields: &[
     field("effect", Str, Always, 2).protobuf(&[3]),
@@ -162,11 +162,11 @@ pub(crate) const DEVICE_TOLERATION: Definition = Definition { name: "io.k8s.api.
 pub(crate) const EXACT_DEVICE_REQUEST: Definition = Definition { name: "io.k8s.api.resource.v1.ExactDeviceRequest", ty: Object, required: &["deviceClassName"], atomic: false, kinds: &[], format: "", fields: &[
     field("adminAccess", Bool, Pointer, 4).protobuf(&[5]),
     field("allocationMode", Str, Omitted, 2).protobuf(&[3]),
-    field("capacity", Ref(519), Pointer, 6).protobuf(&[7]),
+    field("capacity", Ref(523), Pointer, 6).protobuf(&[7]),
     field("count", Int, Omitted, 3).format("int64").protobuf(&[4]),
     field("deviceClassName", Str, Always, 0).protobuf(&[1]),
-    field("selectors", List(&Ref(537)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
-    field("tolerations", List(&Ref(540)), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
+    field("selectors", List(&Ref(541)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("tolerations", List(&Ref(544)), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
 ], protobuf: &[4, 5, 1, 3, 0, 6, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const NETWORK_DEVICE_DATA: Definition = Definition { name: "io.k8s.api.resource.v1.NetworkDeviceData", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("hardwareAddress", Str, Omitted, 2).protobuf(&[3]),
@@ -179,14 +179,14 @@ pub(crate) const NODE_ALLOCATABLE_RESOURCE_MAPPING: Definition = Definition { na
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const OPAQUE_DEVICE_CONFIGURATION: Definition = Definition { name: "io.k8s.api.resource.v1.OpaqueDeviceConfiguration", ty: Object, required: &["driver", "parameters"], atomic: false, kinds: &[], format: "", fields: &[
     field("driver", Str, Always, 0).protobuf(&[1]),
-    field("parameters", Ref(736), Null, 1).protobuf(&[2]),
+    field("parameters", Ref(744), Null, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM: Definition = Definition { name: "io.k8s.api.resource.v1.ResourceClaim", ty: Object, required: &["spec"], atomic: false, kinds: &[("resource.k8s.io", "v1", "ResourceClaim")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(548), Always, 3).protobuf(&[2]),
-    field("status", Ref(549), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(552), Always, 3).protobuf(&[2]),
+    field("status", Ref(553), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_CONSUMER_REFERENCE: Definition = Definition { name: "io.k8s.api.resource.v1.ResourceClaimConsumerReference", ty: Object, required: &["resource", "name", "uid"], atomic: false, kinds: &[], format: "", fields: &[
     field("apiGroup", Str, Omitted, 0).protobuf(&[1]),
@@ -196,33 +196,33 @@ pub(crate) const RESOURCE_CLAIM_CONSUMER_REFERENCE: Definition = Definition { na
 ], protobuf: &[0, 2, 1, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_LIST: Definition = Definition { name: "io.k8s.api.resource.v1.ResourceClaimList", ty: Object, required: &["items"], atomic: false, kinds: &[("resource.k8s.io", "v1", "ResourceClaimList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(545)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(549)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_SPEC: Definition = Definition { name: "io.k8s.api.resource.v1.ResourceClaimSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("devices", Ref(527), Always, 0).protobuf(&[1]),
+    field("devices", Ref(531), Always, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_STATUS: Definition = Definition { name: "io.k8s.api.resource.v1.ResourceClaimStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("allocation", Ref(515), Pointer, 0).protobuf(&[1]),
-    field("devices", List(&Ref(514)), Omitted, 2).list("map", &["driver", "device", "pool", "shareID"]).protobuf(&[4]),
-    field("reservedFor", List(&Ref(546)), Omitted, 1).list("map", &["uid"]).patch("merge", "uid").protobuf(&[2]),
+    field("allocation", Ref(519), Pointer, 0).protobuf(&[1]),
+    field("devices", List(&Ref(518)), Omitted, 2).list("map", &["driver", "device", "pool", "shareID"]).protobuf(&[4]),
+    field("reservedFor", List(&Ref(550)), Omitted, 1).list("map", &["uid"]).patch("merge", "uid").protobuf(&[2]),
 ], protobuf: &[0, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_TEMPLATE: Definition = Definition { name: "io.k8s.api.resource.v1.ResourceClaimTemplate", ty: Object, required: &["spec"], atomic: false, kinds: &[("resource.k8s.io", "v1", "ResourceClaimTemplate")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(552), Always, 3).protobuf(&[2]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(556), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_TEMPLATE_LIST: Definition = Definition { name: "io.k8s.api.resource.v1.ResourceClaimTemplateList", ty: Object, required: &["items"], atomic: false, kinds: &[("resource.k8s.io", "v1", "ResourceClaimTemplateList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(550)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(554)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_TEMPLATE_SPEC: Definition = Definition { name: "io.k8s.api.resource.v1.ResourceClaimTemplateSpec", ty: Object, required: &["spec"], atomic: false, kinds: &[], format: "", fields: &[
-    field("metadata", Ref(725), Always, 0).protobuf(&[1]),
-    field("spec", Ref(548), Always, 1).protobuf(&[2]),
+    field("metadata", Ref(733), Always, 0).protobuf(&[1]),
+    field("spec", Ref(552), Always, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_POOL: Definition = Definition { name: "io.k8s.api.resource.v1.ResourcePool", ty: Object, required: &["name", "generation", "resourceSliceCount"], atomic: false, kinds: &[], format: "", fields: &[
     field("generation", Int, Always, 1).format("int64").protobuf(&[2]),
@@ -232,22 +232,22 @@ pub(crate) const RESOURCE_POOL: Definition = Definition { name: "io.k8s.api.reso
 pub(crate) const RESOURCE_SLICE: Definition = Definition { name: "io.k8s.api.resource.v1.ResourceSlice", ty: Object, required: &["spec"], atomic: false, kinds: &[("resource.k8s.io", "v1", "ResourceSlice")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(556), Always, 3).protobuf(&[2]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(560), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_SLICE_LIST: Definition = Definition { name: "io.k8s.api.resource.v1.ResourceSliceList", ty: Object, required: &["items"], atomic: false, kinds: &[("resource.k8s.io", "v1", "ResourceSliceList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(554)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(558)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_SLICE_SPEC: Definition = Definition { name: "io.k8s.api.resource.v1.ResourceSliceSpec", ty: Object, required: &["driver", "pool"], atomic: false, kinds: &[], format: "", fields: &[
     field("allNodes", Bool, Pointer, 4).protobuf(&[5]),
-    field("devices", List(&Ref(522)), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
+    field("devices", List(&Ref(526)), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
     field("driver", Str, Always, 0).protobuf(&[1]),
     field("nodeName", Str, Pointer, 2).protobuf(&[3]),
-    field("nodeSelector", Ref(305), Pointer, 3).protobuf(&[4]),
+    field("nodeSelector", Ref(309), Pointer, 3).protobuf(&[4]),
     field("perDeviceNodeSelection", Bool, Pointer, 6).protobuf(&[7]),
-    field("pool", Ref(553), Always, 1).protobuf(&[2]),
-    field("sharedCounters", List(&Ref(521)), Omitted, 7).list("atomic", &[]).protobuf(&[8]),
+    field("pool", Ref(557), Always, 1).protobuf(&[2]),
+    field("sharedCounters", List(&Ref(525)), Omitted, 7).list("atomic", &[]).protobuf(&[8]),
 ], protobuf: &[2, 6, 3, 4, 0, 1, 5, 7], lookup: Lookup::NONE }.indexed();

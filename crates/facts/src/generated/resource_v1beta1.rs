@@ -5,39 +5,39 @@ use crate::Presence::{Always, Null, Omitted, Pointer};
 use crate::Type::{Bool, Int, List, Map, Object, Quantity, Ref, Str, Time};
 
 pub(crate) const ALLOCATED_DEVICE_STATUS: Definition = Definition { name: "io.k8s.api.resource.v1beta1.AllocatedDeviceStatus", ty: Object, required: &["driver", "pool", "device"], atomic: false, kinds: &[], format: "", fields: &[
-    field("conditions", List(&Ref(714)), Null, 4).list("map", &["type"]).protobuf(&[4]),
-    field("data", Ref(736), Pointer, 5).protobuf(&[5]),
+    field("conditions", List(&Ref(722)), Null, 4).list("map", &["type"]).protobuf(&[4]),
+    field("data", Ref(744), Pointer, 5).protobuf(&[5]),
     field("device", Str, Always, 2).protobuf(&[3]),
     field("driver", Str, Always, 0).protobuf(&[1]),
-    field("networkData", Ref(596), Pointer, 6).protobuf(&[6]),
+    field("networkData", Ref(600), Pointer, 6).protobuf(&[6]),
     field("pool", Str, Always, 1).protobuf(&[2]),
     field("shareID", Str, Pointer, 3).protobuf(&[7]),
 ], protobuf: &[3, 5, 2, 0, 1, 4, 6], lookup: Lookup::NONE }.indexed();
 pub(crate) const ALLOCATION_RESULT: Definition = Definition { name: "io.k8s.api.resource.v1beta1.AllocationResult", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("allocationTimestamp", Time, Pointer, 2).protobuf(&[5]),
-    field("devices", Ref(579), Always, 0).protobuf(&[1]),
-    field("nodeSelector", Ref(305), Pointer, 1).protobuf(&[3]),
+    field("devices", Ref(583), Always, 0).protobuf(&[1]),
+    field("nodeSelector", Ref(309), Pointer, 1).protobuf(&[3]),
 ], protobuf: &[1, 2, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const BASIC_DEVICE: Definition = Definition { name: "io.k8s.api.resource.v1beta1.BasicDevice", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("allNodes", Bool, Pointer, 5).protobuf(&[6]),
     field("allowMultipleAllocations", Bool, Pointer, 10).protobuf(&[11]),
-    field("attributes", Map(&Ref(580)), Omitted, 0).protobuf(&[1]),
+    field("attributes", Map(&Ref(584)), Omitted, 0).protobuf(&[1]),
     field("bindingConditions", List(&Str), Omitted, 8).list("atomic", &[]).protobuf(&[9]),
     field("bindingFailureConditions", List(&Str), Omitted, 9).list("atomic", &[]).protobuf(&[10]),
     field("bindsToNode", Bool, Pointer, 7).protobuf(&[8]),
-    field("capacity", Map(&Ref(581)), Omitted, 1).protobuf(&[2]),
-    field("consumesCounters", List(&Ref(589)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
-    field("nodeAllocatableResourceMappings", Map(&Ref(597)), Omitted, 11).protobuf(&[12]),
+    field("capacity", Map(&Ref(585)), Omitted, 1).protobuf(&[2]),
+    field("consumesCounters", List(&Ref(593)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
+    field("nodeAllocatableResourceMappings", Map(&Ref(601)), Omitted, 11).protobuf(&[12]),
     field("nodeName", Str, Pointer, 3).protobuf(&[4]),
-    field("nodeSelector", Ref(305), Pointer, 4).protobuf(&[5]),
-    field("taints", List(&Ref(594)), Omitted, 6).list("atomic", &[]).protobuf(&[7]),
+    field("nodeSelector", Ref(309), Pointer, 4).protobuf(&[5]),
+    field("taints", List(&Ref(598)), Omitted, 6).list("atomic", &[]).protobuf(&[7]),
 ], protobuf: &[2, 6, 7, 9, 10, 0, 11, 5, 3, 4, 1, 8], lookup: Lookup::NONE }.indexed();
 pub(crate) const CEL_DEVICE_SELECTOR: Definition = Definition { name: "io.k8s.api.resource.v1beta1.CELDeviceSelector", ty: Object, required: &["expression"], atomic: false, kinds: &[], format: "", fields: &[
     field("expression", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const CAPACITY_REQUEST_POLICY: Definition = Definition { name: "io.k8s.api.resource.v1beta1.CapacityRequestPolicy", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("default", Quantity, Null, 0).protobuf(&[1]),
-    field("validRange", Ref(573), Pointer, 2).protobuf(&[4]),
+    field("validRange", Ref(577), Pointer, 2).protobuf(&[4]),
     field("validValues", List(&Quantity), Omitted, 1).list("atomic", &[]).protobuf(&[3]),
 ], protobuf: &[0, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const CAPACITY_REQUEST_POLICY_RANGE: Definition = Definition { name: "io.k8s.api.resource.v1beta1.CapacityRequestPolicyRange", ty: Object, required: &["min"], atomic: false, kinds: &[], format: "", fields: &[
@@ -52,21 +52,21 @@ pub(crate) const COUNTER: Definition = Definition { name: "io.k8s.api.resource.v
     field("value", Quantity, Always, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const COUNTER_SET: Definition = Definition { name: "io.k8s.api.resource.v1beta1.CounterSet", ty: Object, required: &["name", "counters"], atomic: false, kinds: &[], format: "", fields: &[
-    field("counters", Map(&Ref(575)), Omitted, 1).protobuf(&[2]),
+    field("counters", Map(&Ref(579)), Omitted, 1).protobuf(&[2]),
     field("name", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE: Definition = Definition { name: "io.k8s.api.resource.v1beta1.Device", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
-    field("basic", Ref(570), Pointer, 1).protobuf(&[2]),
+    field("basic", Ref(574), Pointer, 1).protobuf(&[2]),
     field("name", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_ALLOCATION_CONFIGURATION: Definition = Definition { name: "io.k8s.api.resource.v1beta1.DeviceAllocationConfiguration", ty: Object, required: &["source"], atomic: false, kinds: &[], format: "", fields: &[
-    field("opaque", Ref(598), Pointer, 2).protobuf(&[3, 1]),
+    field("opaque", Ref(602), Pointer, 2).protobuf(&[3, 1]),
     field("requests", List(&Str), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("source", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[2, 1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_ALLOCATION_RESULT: Definition = Definition { name: "io.k8s.api.resource.v1beta1.DeviceAllocationResult", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("config", List(&Ref(578)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
-    field("results", List(&Ref(591)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
+    field("config", List(&Ref(582)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("results", List(&Ref(595)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_ATTRIBUTE: Definition = Definition { name: "io.k8s.api.resource.v1beta1.DeviceAttribute", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("bool", Bool, Pointer, 1).protobuf(&[3]),
@@ -79,37 +79,37 @@ pub(crate) const DEVICE_ATTRIBUTE: Definition = Definition { name: "io.k8s.api.r
     field("versions", List(&Str), Omitted, 7).list("atomic", &[]).protobuf(&[9]),
 ], protobuf: &[2, 0, 4, 6, 3, 1, 5, 7], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CAPACITY: Definition = Definition { name: "io.k8s.api.resource.v1beta1.DeviceCapacity", ty: Object, required: &["value"], atomic: false, kinds: &[], format: "", fields: &[
-    field("requestPolicy", Ref(572), Pointer, 1).protobuf(&[2]),
+    field("requestPolicy", Ref(576), Pointer, 1).protobuf(&[2]),
     field("value", Quantity, Always, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CLAIM: Definition = Definition { name: "io.k8s.api.resource.v1beta1.DeviceClaim", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("config", List(&Ref(583)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
-    field("constraints", List(&Ref(588)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
-    field("requests", List(&Ref(590)), Null, 0).list("atomic", &[]).protobuf(&[1]),
+    field("config", List(&Ref(587)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
+    field("constraints", List(&Ref(592)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("requests", List(&Ref(594)), Null, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[2, 1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CLAIM_CONFIGURATION: Definition = Definition { name: "io.k8s.api.resource.v1beta1.DeviceClaimConfiguration", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("opaque", Ref(598), Pointer, 1).protobuf(&[2, 1]),
+    field("opaque", Ref(602), Pointer, 1).protobuf(&[2, 1]),
     field("requests", List(&Str), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CLASS: Definition = Definition { name: "io.k8s.api.resource.v1beta1.DeviceClass", ty: Object, required: &["spec"], atomic: false, kinds: &[("resource.k8s.io", "v1beta1", "DeviceClass")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(587), Always, 3).protobuf(&[2]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(591), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CLASS_CONFIGURATION: Definition = Definition { name: "io.k8s.api.resource.v1beta1.DeviceClassConfiguration", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("opaque", Ref(598), Pointer, 0).protobuf(&[1, 1]),
+    field("opaque", Ref(602), Pointer, 0).protobuf(&[1, 1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CLASS_LIST: Definition = Definition { name: "io.k8s.api.resource.v1beta1.DeviceClassList", ty: Object, required: &["items"], atomic: false, kinds: &[("resource.k8s.io", "v1beta1", "DeviceClassList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(584)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(588)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CLASS_SPEC: Definition = Definition { name: "io.k8s.api.resource.v1beta1.DeviceClassSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("config", List(&Ref(585)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("config", List(&Ref(589)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("extendedResourceName", Str, Pointer, 2).protobuf(&[4]),
-    field("selectors", List(&Ref(592)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
+    field("selectors", List(&Ref(596)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[2, 0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CONSTRAINT: Definition = Definition { name: "io.k8s.api.resource.v1beta1.DeviceConstraint", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("distinctAttribute", Str, Pointer, 2).protobuf(&[3]),
@@ -118,18 +118,18 @@ pub(crate) const DEVICE_CONSTRAINT: Definition = Definition { name: "io.k8s.api.
 ], protobuf: &[2, 1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_COUNTER_CONSUMPTION: Definition = Definition { name: "io.k8s.api.resource.v1beta1.DeviceCounterConsumption", ty: Object, required: &["counterSet", "counters"], atomic: false, kinds: &[], format: "", fields: &[
     field("counterSet", Str, Always, 0).protobuf(&[1]),
-    field("counters", Map(&Ref(575)), Omitted, 1).protobuf(&[2]),
+    field("counters", Map(&Ref(579)), Omitted, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_REQUEST: Definition = Definition { name: "io.k8s.api.resource.v1beta1.DeviceRequest", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("adminAccess", Bool, Pointer, 5).protobuf(&[6]),
     field("allocationMode", Str, Omitted, 3).protobuf(&[4]),
-    field("capacity", Ref(574), Pointer, 8).protobuf(&[9]),
+    field("capacity", Ref(578), Pointer, 8).protobuf(&[9]),
     field("count", Int, Omitted, 4).format("int64").protobuf(&[5]),
     field("deviceClassName", Str, Always, 1).protobuf(&[2]),
-    field("firstAvailable", List(&Ref(593)), Omitted, 6).list("atomic", &[]).protobuf(&[7]),
+    field("firstAvailable", List(&Ref(597)), Omitted, 6).list("atomic", &[]).protobuf(&[7]),
     field("name", Str, Always, 0).protobuf(&[1]),
-    field("selectors", List(&Ref(592)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
-    field("tolerations", List(&Ref(595)), Omitted, 7).list("atomic", &[]).protobuf(&[8]),
+    field("selectors", List(&Ref(596)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
+    field("tolerations", List(&Ref(599)), Omitted, 7).list("atomic", &[]).protobuf(&[8]),
 ], protobuf: &[6, 4, 7, 1, 3, 0, 5, 8, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_REQUEST_ALLOCATION_RESULT: Definition = Definition { name: "io.k8s.api.resource.v1beta1.DeviceRequestAllocationResult", ty: Object, required: &["request", "driver", "pool", "device"], atomic: false, kinds: &[], format: "", fields: &[
     field("adminAccess", Bool, Pointer, 4).protobuf(&[5]),
@@ -141,19 +141,19 @@ pub(crate) const DEVICE_REQUEST_ALLOCATION_RESULT: Definition = Definition { nam
     field("pool", Str, Always, 2).protobuf(&[3]),
     field("request", Str, Always, 0).protobuf(&[1]),
     field("shareID", Str, Pointer, 8).protobuf(&[9]),
-    field("tolerations", List(&Ref(595)), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
+    field("tolerations", List(&Ref(599)), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
 ], protobuf: &[7, 5, 6, 4, 0, 9, 1, 2, 8, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_SELECTOR: Definition = Definition { name: "io.k8s.api.resource.v1beta1.DeviceSelector", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("cel", Ref(571), Pointer, 0).protobuf(&[1]),
+    field("cel", Ref(575), Pointer, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_SUB_REQUEST: Definition = Definition { name: "io.k8s.api.resource.v1beta1.DeviceSubRequest", ty: Object, required: &["name", "deviceClassName"], atomic: false, kinds: &[], format: "", fields: &[
     field("allocationMode", Str, Omitted, 3).protobuf(&[4]),
-    field("capacity", Ref(574), Pointer, 6).protobuf(&[8]),
+    field("capacity", Ref(578), Pointer, 6).protobuf(&[8]),
     field("count", Int, Omitted, 4).format("int64").protobuf(&[5]),
     field("deviceClassName", Str, Always, 1).protobuf(&[2]),
     field("name", Str, Always, 0).protobuf(&[1]),
-    field("selectors", List(&Ref(592)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
-    field("tolerations", List(&Ref(595)), Omitted, 5).list("atomic", &[]).protobuf(&[7]),
+    field("selectors", List(&Ref(596)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
+    field("tolerations", List(&Ref(599)), Omitted, 5).list("atomic", &[]).protobuf(&[7]),
 ], protobuf: &[4, 3, 5, 0, 2, 6, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_TAINT: Definition = Definition { name: "io.k8s.api.resource.v1beta1.DeviceTaint", ty: Object, required: &["key", "effect"], atomic: false, kinds: &[], format: "", fields: &[
     field("effect", Str, Always, 2).protobuf(&[3]),
@@ -179,14 +179,14 @@ pub(crate) const NODE_ALLOCATABLE_RESOURCE_MAPPING: Definition = Definition { na
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const OPAQUE_DEVICE_CONFIGURATION: Definition = Definition { name: "io.k8s.api.resource.v1beta1.OpaqueDeviceConfiguration", ty: Object, required: &["driver", "parameters"], atomic: false, kinds: &[], format: "", fields: &[
     field("driver", Str, Always, 0).protobuf(&[1]),
-    field("parameters", Ref(736), Null, 1).protobuf(&[2]),
+    field("parameters", Ref(744), Null, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM: Definition = Definition { name: "io.k8s.api.resource.v1beta1.ResourceClaim", ty: Object, required: &["spec"], atomic: false, kinds: &[("resource.k8s.io", "v1beta1", "ResourceClaim")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(602), Always, 3).protobuf(&[2]),
-    field("status", Ref(603), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(606), Always, 3).protobuf(&[2]),
+    field("status", Ref(607), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_CONSUMER_REFERENCE: Definition = Definition { name: "io.k8s.api.resource.v1beta1.ResourceClaimConsumerReference", ty: Object, required: &["resource", "name", "uid"], atomic: false, kinds: &[], format: "", fields: &[
     field("apiGroup", Str, Omitted, 0).protobuf(&[1]),
@@ -196,33 +196,33 @@ pub(crate) const RESOURCE_CLAIM_CONSUMER_REFERENCE: Definition = Definition { na
 ], protobuf: &[0, 2, 1, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_LIST: Definition = Definition { name: "io.k8s.api.resource.v1beta1.ResourceClaimList", ty: Object, required: &["items"], atomic: false, kinds: &[("resource.k8s.io", "v1beta1", "ResourceClaimList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(599)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(603)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_SPEC: Definition = Definition { name: "io.k8s.api.resource.v1beta1.ResourceClaimSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("devices", Ref(582), Always, 0).protobuf(&[1]),
+    field("devices", Ref(586), Always, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_STATUS: Definition = Definition { name: "io.k8s.api.resource.v1beta1.ResourceClaimStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("allocation", Ref(569), Pointer, 0).protobuf(&[1]),
-    field("devices", List(&Ref(568)), Omitted, 2).list("map", &["driver", "device", "pool", "shareID"]).protobuf(&[4]),
-    field("reservedFor", List(&Ref(600)), Omitted, 1).list("map", &["uid"]).patch("merge", "uid").protobuf(&[2]),
+    field("allocation", Ref(573), Pointer, 0).protobuf(&[1]),
+    field("devices", List(&Ref(572)), Omitted, 2).list("map", &["driver", "device", "pool", "shareID"]).protobuf(&[4]),
+    field("reservedFor", List(&Ref(604)), Omitted, 1).list("map", &["uid"]).patch("merge", "uid").protobuf(&[2]),
 ], protobuf: &[0, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_TEMPLATE: Definition = Definition { name: "io.k8s.api.resource.v1beta1.ResourceClaimTemplate", ty: Object, required: &["spec"], atomic: false, kinds: &[("resource.k8s.io", "v1beta1", "ResourceClaimTemplate")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(606), Always, 3).protobuf(&[2]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(610), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_TEMPLATE_LIST: Definition = Definition { name: "io.k8s.api.resource.v1beta1.ResourceClaimTemplateList", ty: Object, required: &["items"], atomic: false, kinds: &[("resource.k8s.io", "v1beta1", "ResourceClaimTemplateList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(604)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(608)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_TEMPLATE_SPEC: Definition = Definition { name: "io.k8s.api.resource.v1beta1.ResourceClaimTemplateSpec", ty: Object, required: &["spec"], atomic: false, kinds: &[], format: "", fields: &[
-    field("metadata", Ref(725), Always, 0).protobuf(&[1]),
-    field("spec", Ref(602), Always, 1).protobuf(&[2]),
+    field("metadata", Ref(733), Always, 0).protobuf(&[1]),
+    field("spec", Ref(606), Always, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_POOL: Definition = Definition { name: "io.k8s.api.resource.v1beta1.ResourcePool", ty: Object, required: &["name", "generation", "resourceSliceCount"], atomic: false, kinds: &[], format: "", fields: &[
     field("generation", Int, Always, 1).format("int64").protobuf(&[2]),
@@ -232,22 +232,22 @@ pub(crate) const RESOURCE_POOL: Definition = Definition { name: "io.k8s.api.reso
 pub(crate) const RESOURCE_SLICE: Definition = Definition { name: "io.k8s.api.resource.v1beta1.ResourceSlice", ty: Object, required: &["spec"], atomic: false, kinds: &[("resource.k8s.io", "v1beta1", "ResourceSlice")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(610), Always, 3).protobuf(&[2]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(614), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_SLICE_LIST: Definition = Definition { name: "io.k8s.api.resource.v1beta1.ResourceSliceList", ty: Object, required: &["items"], atomic: false, kinds: &[("resource.k8s.io", "v1beta1", "ResourceSliceList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(608)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(612)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_SLICE_SPEC: Definition = Definition { name: "io.k8s.api.resource.v1beta1.ResourceSliceSpec", ty: Object, required: &["driver", "pool"], atomic: false, kinds: &[], format: "", fields: &[
     field("allNodes", Bool, Omitted, 4).protobuf(&[5]),
-    field("devices", List(&Ref(577)), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
+    field("devices", List(&Ref(581)), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
     field("driver", Str, Always, 0).protobuf(&[1]),
     field("nodeName", Str, Omitted, 2).protobuf(&[3]),
-    field("nodeSelector", Ref(305), Pointer, 3).protobuf(&[4]),
+    field("nodeSelector", Ref(309), Pointer, 3).protobuf(&[4]),
     field("perDeviceNodeSelection", Bool, Pointer, 6).protobuf(&[7]),
-    field("pool", Ref(607), Always, 1).protobuf(&[2]),
-    field("sharedCounters", List(&Ref(576)), Omitted, 7).list("atomic", &[]).protobuf(&[8]),
+    field("pool", Ref(611), Always, 1).protobuf(&[2]),
+    field("sharedCounters", List(&Ref(580)), Omitted, 7).list("atomic", &[]).protobuf(&[8]),
 ], protobuf: &[2, 6, 3, 4, 0, 1, 5, 7], lookup: Lookup::NONE }.indexed();

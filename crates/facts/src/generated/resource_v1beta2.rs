@@ -5,25 +5,25 @@ use crate::Presence::{Always, Null, Omitted, Pointer};
 use crate::Type::{Bool, Int, List, Map, Object, Quantity, Ref, Str, Time};
 
 pub(crate) const ALLOCATED_DEVICE_STATUS: Definition = Definition { name: "io.k8s.api.resource.v1beta2.AllocatedDeviceStatus", ty: Object, required: &["driver", "pool", "device"], atomic: false, kinds: &[], format: "", fields: &[
-    field("conditions", List(&Ref(714)), Null, 4).list("map", &["type"]).protobuf(&[4]),
-    field("data", Ref(736), Pointer, 5).protobuf(&[5]),
+    field("conditions", List(&Ref(722)), Null, 4).list("map", &["type"]).protobuf(&[4]),
+    field("data", Ref(744), Pointer, 5).protobuf(&[5]),
     field("device", Str, Always, 2).protobuf(&[3]),
     field("driver", Str, Always, 0).protobuf(&[1]),
-    field("networkData", Ref(644), Pointer, 6).protobuf(&[6]),
+    field("networkData", Ref(648), Pointer, 6).protobuf(&[6]),
     field("pool", Str, Always, 1).protobuf(&[2]),
     field("shareID", Str, Pointer, 3).protobuf(&[7]),
 ], protobuf: &[3, 5, 2, 0, 1, 4, 6], lookup: Lookup::NONE }.indexed();
 pub(crate) const ALLOCATION_RESULT: Definition = Definition { name: "io.k8s.api.resource.v1beta2.AllocationResult", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("allocationTimestamp", Time, Pointer, 2).protobuf(&[5]),
-    field("devices", Ref(621), Always, 0).protobuf(&[1]),
-    field("nodeSelector", Ref(305), Pointer, 1).protobuf(&[3]),
+    field("devices", Ref(625), Always, 0).protobuf(&[1]),
+    field("nodeSelector", Ref(309), Pointer, 1).protobuf(&[3]),
 ], protobuf: &[1, 2, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const CEL_DEVICE_SELECTOR: Definition = Definition { name: "io.k8s.api.resource.v1beta2.CELDeviceSelector", ty: Object, required: &["expression"], atomic: false, kinds: &[], format: "", fields: &[
     field("expression", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const CAPACITY_REQUEST_POLICY: Definition = Definition { name: "io.k8s.api.resource.v1beta2.CapacityRequestPolicy", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("default", Quantity, Null, 0).protobuf(&[1]),
-    field("validRange", Ref(615), Pointer, 2).protobuf(&[4]),
+    field("validRange", Ref(619), Pointer, 2).protobuf(&[4]),
     field("validValues", List(&Quantity), Omitted, 1).list("atomic", &[]).protobuf(&[3]),
 ], protobuf: &[0, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const CAPACITY_REQUEST_POLICY_RANGE: Definition = Definition { name: "io.k8s.api.resource.v1beta2.CapacityRequestPolicyRange", ty: Object, required: &["min"], atomic: false, kinds: &[], format: "", fields: &[
@@ -38,32 +38,32 @@ pub(crate) const COUNTER: Definition = Definition { name: "io.k8s.api.resource.v
     field("value", Quantity, Always, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const COUNTER_SET: Definition = Definition { name: "io.k8s.api.resource.v1beta2.CounterSet", ty: Object, required: &["name", "counters"], atomic: false, kinds: &[], format: "", fields: &[
-    field("counters", Map(&Ref(617)), Omitted, 1).protobuf(&[2]),
+    field("counters", Map(&Ref(621)), Omitted, 1).protobuf(&[2]),
     field("name", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE: Definition = Definition { name: "io.k8s.api.resource.v1beta2.Device", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("allNodes", Bool, Pointer, 6).protobuf(&[7]),
     field("allowMultipleAllocations", Bool, Pointer, 11).protobuf(&[12]),
-    field("attributes", Map(&Ref(622)), Omitted, 1).protobuf(&[2]),
+    field("attributes", Map(&Ref(626)), Omitted, 1).protobuf(&[2]),
     field("bindingConditions", List(&Str), Omitted, 9).list("atomic", &[]).protobuf(&[10]),
     field("bindingFailureConditions", List(&Str), Omitted, 10).list("atomic", &[]).protobuf(&[11]),
     field("bindsToNode", Bool, Pointer, 8).protobuf(&[9]),
-    field("capacity", Map(&Ref(623)), Omitted, 2).protobuf(&[3]),
-    field("consumesCounters", List(&Ref(631)), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
+    field("capacity", Map(&Ref(627)), Omitted, 2).protobuf(&[3]),
+    field("consumesCounters", List(&Ref(635)), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
     field("name", Str, Always, 0).protobuf(&[1]),
-    field("nodeAllocatableResourceMappings", Map(&Ref(645)), Omitted, 12).protobuf(&[13]),
+    field("nodeAllocatableResourceMappings", Map(&Ref(649)), Omitted, 12).protobuf(&[13]),
     field("nodeName", Str, Pointer, 4).protobuf(&[5]),
-    field("nodeSelector", Ref(305), Pointer, 5).protobuf(&[6]),
-    field("taints", List(&Ref(636)), Omitted, 7).list("atomic", &[]).protobuf(&[8]),
+    field("nodeSelector", Ref(309), Pointer, 5).protobuf(&[6]),
+    field("taints", List(&Ref(640)), Omitted, 7).list("atomic", &[]).protobuf(&[8]),
 ], protobuf: &[8, 2, 6, 7, 10, 11, 0, 12, 5, 3, 4, 1, 9], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_ALLOCATION_CONFIGURATION: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceAllocationConfiguration", ty: Object, required: &["source"], atomic: false, kinds: &[], format: "", fields: &[
-    field("opaque", Ref(646), Pointer, 2).protobuf(&[3, 1]),
+    field("opaque", Ref(650), Pointer, 2).protobuf(&[3, 1]),
     field("requests", List(&Str), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("source", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[2, 1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_ALLOCATION_RESULT: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceAllocationResult", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("config", List(&Ref(620)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
-    field("results", List(&Ref(633)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
+    field("config", List(&Ref(624)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("results", List(&Ref(637)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_ATTRIBUTE: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceAttribute", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("bool", Bool, Pointer, 1).protobuf(&[3]),
@@ -76,37 +76,37 @@ pub(crate) const DEVICE_ATTRIBUTE: Definition = Definition { name: "io.k8s.api.r
     field("versions", List(&Str), Omitted, 7).list("atomic", &[]).protobuf(&[9]),
 ], protobuf: &[2, 0, 4, 6, 3, 1, 5, 7], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CAPACITY: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceCapacity", ty: Object, required: &["value"], atomic: false, kinds: &[], format: "", fields: &[
-    field("requestPolicy", Ref(614), Pointer, 1).protobuf(&[2]),
+    field("requestPolicy", Ref(618), Pointer, 1).protobuf(&[2]),
     field("value", Quantity, Always, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CLAIM: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceClaim", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("config", List(&Ref(625)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
-    field("constraints", List(&Ref(630)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
-    field("requests", List(&Ref(632)), Null, 0).list("atomic", &[]).protobuf(&[1]),
+    field("config", List(&Ref(629)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
+    field("constraints", List(&Ref(634)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("requests", List(&Ref(636)), Null, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[2, 1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CLAIM_CONFIGURATION: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceClaimConfiguration", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("opaque", Ref(646), Pointer, 1).protobuf(&[2, 1]),
+    field("opaque", Ref(650), Pointer, 1).protobuf(&[2, 1]),
     field("requests", List(&Str), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CLASS: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceClass", ty: Object, required: &["spec"], atomic: false, kinds: &[("resource.k8s.io", "v1beta2", "DeviceClass")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(629), Always, 3).protobuf(&[2]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(633), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CLASS_CONFIGURATION: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceClassConfiguration", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("opaque", Ref(646), Pointer, 0).protobuf(&[1, 1]),
+    field("opaque", Ref(650), Pointer, 0).protobuf(&[1, 1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CLASS_LIST: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceClassList", ty: Object, required: &["items"], atomic: false, kinds: &[("resource.k8s.io", "v1beta2", "DeviceClassList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(626)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(630)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CLASS_SPEC: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceClassSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("config", List(&Ref(627)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("config", List(&Ref(631)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("extendedResourceName", Str, Pointer, 2).protobuf(&[4]),
-    field("selectors", List(&Ref(634)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
+    field("selectors", List(&Ref(638)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[2, 0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CONSTRAINT: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceConstraint", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("distinctAttribute", Str, Pointer, 2).protobuf(&[3]),
@@ -115,11 +115,11 @@ pub(crate) const DEVICE_CONSTRAINT: Definition = Definition { name: "io.k8s.api.
 ], protobuf: &[2, 1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_COUNTER_CONSUMPTION: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceCounterConsumption", ty: Object, required: &["counterSet", "counters"], atomic: false, kinds: &[], format: "", fields: &[
     field("counterSet", Str, Always, 0).protobuf(&[1]),
-    field("counters", Map(&Ref(617)), Omitted, 1).protobuf(&[2]),
+    field("counters", Map(&Ref(621)), Omitted, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_REQUEST: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceRequest", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
-    field("exactly", Ref(643), Pointer, 1).protobuf(&[2]),
-    field("firstAvailable", List(&Ref(635)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
+    field("exactly", Ref(647), Pointer, 1).protobuf(&[2]),
+    field("firstAvailable", List(&Ref(639)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
     field("name", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[2, 0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_REQUEST_ALLOCATION_RESULT: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceRequestAllocationResult", ty: Object, required: &["request", "driver", "pool", "device"], atomic: false, kinds: &[], format: "", fields: &[
@@ -132,19 +132,19 @@ pub(crate) const DEVICE_REQUEST_ALLOCATION_RESULT: Definition = Definition { nam
     field("pool", Str, Always, 2).protobuf(&[3]),
     field("request", Str, Always, 0).protobuf(&[1]),
     field("shareID", Str, Pointer, 8).protobuf(&[9]),
-    field("tolerations", List(&Ref(642)), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
+    field("tolerations", List(&Ref(646)), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
 ], protobuf: &[7, 5, 6, 4, 0, 9, 1, 2, 8, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_SELECTOR: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceSelector", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("cel", Ref(613), Pointer, 0).protobuf(&[1]),
+    field("cel", Ref(617), Pointer, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_SUB_REQUEST: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceSubRequest", ty: Object, required: &["name", "deviceClassName"], atomic: false, kinds: &[], format: "", fields: &[
     field("allocationMode", Str, Omitted, 3).protobuf(&[4]),
-    field("capacity", Ref(616), Pointer, 6).protobuf(&[7]),
+    field("capacity", Ref(620), Pointer, 6).protobuf(&[7]),
     field("count", Int, Omitted, 4).format("int64").protobuf(&[5]),
     field("deviceClassName", Str, Always, 1).protobuf(&[2]),
     field("name", Str, Always, 0).protobuf(&[1]),
-    field("selectors", List(&Ref(634)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
-    field("tolerations", List(&Ref(642)), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
+    field("selectors", List(&Ref(638)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
+    field("tolerations", List(&Ref(646)), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
 ], protobuf: &[4, 3, 5, 0, 2, 6, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_TAINT: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceTaint", ty: Object, required: &["key", "effect"], atomic: false, kinds: &[], format: "", fields: &[
     field("effect", Str, Always, 2).protobuf(&[3]),
@@ -155,22 +155,22 @@ pub(crate) const DEVICE_TAINT: Definition = Definition { name: "io.k8s.api.resou
 pub(crate) const DEVICE_TAINT_RULE: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceTaintRule", ty: Object, required: &["spec"], atomic: false, kinds: &[("resource.k8s.io", "v1beta2", "DeviceTaintRule")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(639), Always, 3).protobuf(&[2]),
-    field("status", Ref(640), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(643), Always, 3).protobuf(&[2]),
+    field("status", Ref(644), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_TAINT_RULE_LIST: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceTaintRuleList", ty: Object, required: &["items"], atomic: false, kinds: &[("resource.k8s.io", "v1beta2", "DeviceTaintRuleList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(637)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(641)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_TAINT_RULE_SPEC: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceTaintRuleSpec", ty: Object, required: &["taint"], atomic: false, kinds: &[], format: "", fields: &[
-    field("deviceSelector", Ref(641), Pointer, 0).protobuf(&[1]),
-    field("taint", Ref(636), Always, 1).protobuf(&[2]),
+    field("deviceSelector", Ref(645), Pointer, 0).protobuf(&[1]),
+    field("taint", Ref(640), Always, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_TAINT_RULE_STATUS: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceTaintRuleStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("conditions", List(&Ref(714)), Omitted, 0).list("map", &["type"]).patch("merge", "type").protobuf(&[1]),
+    field("conditions", List(&Ref(722)), Omitted, 0).list("map", &["type"]).patch("merge", "type").protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_TAINT_SELECTOR: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceTaintSelector", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("device", Str, Pointer, 2).protobuf(&[4]),
@@ -187,11 +187,11 @@ pub(crate) const DEVICE_TOLERATION: Definition = Definition { name: "io.k8s.api.
 pub(crate) const EXACT_DEVICE_REQUEST: Definition = Definition { name: "io.k8s.api.resource.v1beta2.ExactDeviceRequest", ty: Object, required: &["deviceClassName"], atomic: false, kinds: &[], format: "", fields: &[
     field("adminAccess", Bool, Pointer, 4).protobuf(&[5]),
     field("allocationMode", Str, Omitted, 2).protobuf(&[3]),
-    field("capacity", Ref(616), Pointer, 6).protobuf(&[7]),
+    field("capacity", Ref(620), Pointer, 6).protobuf(&[7]),
     field("count", Int, Omitted, 3).format("int64").protobuf(&[4]),
     field("deviceClassName", Str, Always, 0).protobuf(&[1]),
-    field("selectors", List(&Ref(634)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
-    field("tolerations", List(&Ref(642)), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
+    field("selectors", List(&Ref(638)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("tolerations", List(&Ref(646)), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
 ], protobuf: &[4, 5, 1, 3, 0, 6, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const NETWORK_DEVICE_DATA: Definition = Definition { name: "io.k8s.api.resource.v1beta2.NetworkDeviceData", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("hardwareAddress", Str, Omitted, 2).protobuf(&[3]),
@@ -204,14 +204,14 @@ pub(crate) const NODE_ALLOCATABLE_RESOURCE_MAPPING: Definition = Definition { na
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const OPAQUE_DEVICE_CONFIGURATION: Definition = Definition { name: "io.k8s.api.resource.v1beta2.OpaqueDeviceConfiguration", ty: Object, required: &["driver", "parameters"], atomic: false, kinds: &[], format: "", fields: &[
     field("driver", Str, Always, 0).protobuf(&[1]),
-    field("parameters", Ref(736), Null, 1).protobuf(&[2]),
+    field("parameters", Ref(744), Null, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM: Definition = Definition { name: "io.k8s.api.resource.v1beta2.ResourceClaim", ty: Object, required: &["spec"], atomic: false, kinds: &[("resource.k8s.io", "v1beta2", "ResourceClaim")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(650), Always, 3).protobuf(&[2]),
-    field("status", Ref(651), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(654), Always, 3).protobuf(&[2]),
+    field("status", Ref(655), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_CONSUMER_REFERENCE: Definition = Definition { name: "io.k8s.api.resource.v1beta2.ResourceClaimConsumerReference", ty: Object, required: &["resource", "name", "uid"], atomic: false, kinds: &[], format: "", fields: &[
     field("apiGroup", Str, Omitted, 0).protobuf(&[1]),
@@ -221,33 +221,33 @@ pub(crate) const RESOURCE_CLAIM_CONSUMER_REFERENCE: Definition = Definition { na
 ], protobuf: &[0, 2, 1, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_LIST: Definition = Definition { name: "io.k8s.api.resource.v1beta2.ResourceClaimList", ty: Object, required: &["items"], atomic: false, kinds: &[("resource.k8s.io", "v1beta2", "ResourceClaimList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(647)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(651)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_SPEC: Definition = Definition { name: "io.k8s.api.resource.v1beta2.ResourceClaimSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("devices", Ref(624), Always, 0).protobuf(&[1]),
+    field("devices", Ref(628), Always, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_STATUS: Definition = Definition { name: "io.k8s.api.resource.v1beta2.ResourceClaimStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("allocation", Ref(612), Pointer, 0).protobuf(&[1]),
-    field("devices", List(&Ref(611)), Omitted, 2).list("map", &["driver", "device", "pool", "shareID"]).protobuf(&[4]),
-    field("reservedFor", List(&Ref(648)), Omitted, 1).list("map", &["uid"]).patch("merge", "uid").protobuf(&[2]),
+    field("allocation", Ref(616), Pointer, 0).protobuf(&[1]),
+    field("devices", List(&Ref(615)), Omitted, 2).list("map", &["driver", "device", "pool", "shareID"]).protobuf(&[4]),
+    field("reservedFor", List(&Ref(652)), Omitted, 1).list("map", &["uid"]).patch("merge", "uid").protobuf(&[2]),
 ], protobuf: &[0, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_TEMPLATE: Definition = Definition { name: "io.k8s.api.resource.v1beta2.ResourceClaimTemplate", ty: Object, required: &["spec"], atomic: false, kinds: &[("resource.k8s.io", "v1beta2", "ResourceClaimTemplate")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(654), Always, 3).protobuf(&[2]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(658), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_TEMPLATE_LIST: Definition = Definition { name: "io.k8s.api.resource.v1beta2.ResourceClaimTemplateList", ty: Object, required: &["items"], atomic: false, kinds: &[("resource.k8s.io", "v1beta2", "ResourceClaimTemplateList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(652)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(656)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_TEMPLATE_SPEC: Definition = Definition { name: "io.k8s.api.resource.v1beta2.ResourceClaimTemplateSpec", ty: Object, required: &["spec"], atomic: false, kinds: &[], format: "", fields: &[
-    field("metadata", Ref(725), Always, 0).protobuf(&[1]),
-    field("spec", Ref(650), Always, 1).protobuf(&[2]),
+    field("metadata", Ref(733), Always, 0).protobuf(&[1]),
+    field("spec", Ref(654), Always, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_POOL: Definition = Definition { name: "io.k8s.api.resource.v1beta2.ResourcePool", ty: Object, required: &["name", "generation", "resourceSliceCount"], atomic: false, kinds: &[], format: "", fields: &[
     field("generation", Int, Always, 1).format("int64").protobuf(&[2]),
@@ -257,22 +257,22 @@ pub(crate) const RESOURCE_POOL: Definition = Definition { name: "io.k8s.api.reso
 pub(crate) const RESOURCE_SLICE: Definition = Definition { name: "io.k8s.api.resource.v1beta2.ResourceSlice", ty: Object, required: &["spec"], atomic: false, kinds: &[("resource.k8s.io", "v1beta2", "ResourceSlice")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(725), Always, 2).protobuf(&[1]),
-    field("spec", Ref(658), Always, 3).protobuf(&[2]),
+    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("spec", Ref(662), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_SLICE_LIST: Definition = Definition { name: "io.k8s.api.resource.v1beta2.ResourceSliceList", ty: Object, required: &["items"], atomic: false, kinds: &[("resource.k8s.io", "v1beta2", "ResourceSliceList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(656)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(660)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(722), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_SLICE_SPEC: Definition = Definition { name: "io.k8s.api.resource.v1beta2.ResourceSliceSpec", ty: Object, required: &["driver", "pool"], atomic: false, kinds: &[], format: "", fields: &[
     field("allNodes", Bool, Pointer, 4).protobuf(&[5]),
-    field("devices", List(&Ref(619)), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
+    field("devices", List(&Ref(623)), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
     field("driver", Str, Always, 0).protobuf(&[1]),
     field("nodeName", Str, Pointer, 2).protobuf(&[3]),
-    field("nodeSelector", Ref(305), Pointer, 3).protobuf(&[4]),
+    field("nodeSelector", Ref(309), Pointer, 3).protobuf(&[4]),
     field("perDeviceNodeSelection", Bool, Pointer, 6).protobuf(&[7]),
-    field("pool", Ref(655), Always, 1).protobuf(&[2]),
-    field("sharedCounters", List(&Ref(618)), Omitted, 7).list("atomic", &[]).protobuf(&[8]),
+    field("pool", Ref(659), Always, 1).protobuf(&[2]),
+    field("sharedCounters", List(&Ref(622)), Omitted, 7).list("atomic", &[]).protobuf(&[8]),
 ], protobuf: &[2, 6, 3, 4, 0, 1, 5, 7], lookup: Lookup::NONE }.indexed();

@@ -366,6 +366,18 @@ deprecation: "certificates.k8s.io/v1beta1 ClusterTrustBundle is deprecated in v1
 Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "SignerName", ty: "string", format: "", priority: 0 },
 ] },
+Resource { group: "certificates.k8s.io", version: "v1beta1", resource: "podcertificaterequests", singular: "podcertificaterequest", kind: "PodCertificateRequest", namespaced: true,
+deprecation: "certificates.k8s.io/v1beta1 PodCertificateRequest is deprecated in v1.38+, unavailable in v1.41+", gate: "PodCertificateRequest", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+Subresource { name: "status", kind: ("certificates.k8s.io", "v1beta1", "PodCertificateRequest"), verbs: &["get", "patch", "update"] },
+], columns: &[
+Column { name: "Name", ty: "string", format: "name", priority: 0 },
+Column { name: "PodName", ty: "string", format: "", priority: 0 },
+Column { name: "ServiceAccountName", ty: "string", format: "", priority: 0 },
+Column { name: "NodeName", ty: "string", format: "", priority: 0 },
+Column { name: "SignerName", ty: "string", format: "", priority: 0 },
+Column { name: "State", ty: "string", format: "", priority: 0 },
+Column { name: "UnverifiedUserAnnotations", ty: "string", format: "", priority: 0 },
+] },
 Resource { group: "certificates.k8s.io", version: "v1alpha1", resource: "clustertrustbundles", singular: "clustertrustbundle", kind: "ClusterTrustBundle", namespaced: false,
 deprecation: "certificates.k8s.io/v1alpha1 ClusterTrustBundle is deprecated in v1.34+, unavailable in v1.37+", gate: "ClusterTrustBundle", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[
@@ -819,5 +831,13 @@ Column { name: "Name", ty: "string", format: "name", priority: 0 },
 Column { name: "CommonEncodingVersion", ty: "string", format: "", priority: 0 },
 Column { name: "StorageVersions", ty: "string", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
+] },
+Resource { group: "storagemigration.k8s.io", version: "v1beta1", resource: "storageversionmigrations", singular: "storageversionmigration", kind: "StorageVersionMigration", namespaced: false,
+deprecation: "storagemigration.k8s.io/v1beta1 StorageVersionMigration is deprecated in v1.38+, unavailable in v1.41+", gate: "StorageVersionMigrator", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+Subresource { name: "status", kind: ("storagemigration.k8s.io", "v1beta1", "StorageVersionMigration"), verbs: &["get", "patch", "update"] },
+], columns: &[
+Column { name: "Name", ty: "string", format: "", priority: 0 },
+Column { name: "Resource", ty: "string", format: "", priority: 0 },
+Column { name: "Status", ty: "string", format: "", priority: 0 },
 ] },
 ];

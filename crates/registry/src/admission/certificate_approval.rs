@@ -47,17 +47,21 @@ pub(super) async fn check(review: &Review<'_>, verb: &str) -> Result<(), ApiErro
         .forbidden(&format!("user not permitted to {verb} requests with signerName {signer}")))
 }
 
+/// A signer, and all names of its domain, as authorizers are asked about them.
+pub(crate) fn signer_paths(signer: &str) -> impl Iterator<Item = ResourcePath> {
+    let domain = signer.split_once('/').map(|(domain, _)| format!("{domain}/*"));
+    [signer.to_owned()].into_iter().chain(domain).map(|name| ResourcePath {
+        group: GROUP.to_owned(),
+        version: "*".to_owned(),
+        resource: "signers".to_owned(),
+        name,
+        ..ResourcePath::default()
+    })
+}
+
 /// Whether the user has the verb on a signer: on its name, or on all names of its domain.
 pub(super) async fn is_permitted(review: &Review<'_>, verb: &str, signer: &str) -> bool {
-    let domain = signer.split_once('/').map(|(domain, _)| format!("{domain}/*"));
-    for name in [signer.to_owned()].into_iter().chain(domain) {
-        let path = ResourcePath {
-            group: GROUP.to_owned(),
-            version: "*".to_owned(),
-            resource: "signers".to_owned(),
-            name,
-            ..ResourcePath::default()
-        };
+    for path in signer_paths(signer) {
         if let Ok(Decision::Allow(_)) = review.decide(Verb::from(verb), path).await {
             return true;
         }

@@ -8,7 +8,9 @@
 //! | Lease, CSINode | the one with its name; Leases in `kube-node-lease` |
 //! | ResourceSlice | creates and deletes those of its node |
 //! | CertificateSigningRequest | for its own name, of the signers for agents |
+//! | PodCertificateRequest | creates those of pods on its node |
 //! | token | of a service account of a pod on its node, bound to the pod, for an audience that the pod uses or that an authorizer allows |
+mod pod_certificates;
 mod pods;
 mod tokens;
 
@@ -94,6 +96,9 @@ impl Admission for NodeRestriction {
                 }
                 ("certificates.k8s.io", "certificatesigningrequests", _) => {
                     certificate(review, node, object)
+                }
+                ("certificates.k8s.io", "podcertificaterequests", part) => {
+                    return pod_certificates::check(review, node, part, object).await;
                 }
                 ("coordination.k8s.io", "leases", _) => lease(review, node, object),
                 ("resource.k8s.io", "resourceslices", _) => slice(review, node, object),

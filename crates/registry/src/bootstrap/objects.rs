@@ -308,3 +308,24 @@ async fn restore(
 fn start_of(key: &str) -> &str {
     keys::prefix_of(key.as_bytes()).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_group_version_has_an_api_service() {
+        let registered: Vec<_> = objects().iter().filter_map(group_version).collect();
+        // That of APIServices themselves has none.
+        let has_one =
+            |row: &&setpoint_facts::Resource| !["", "apiregistration.k8s.io"].contains(&row.group);
+        for row in setpoint_facts::RESOURCES.iter().filter(has_one) {
+            assert!(
+                registered.contains(&(row.group, row.version)),
+                "{} {}",
+                row.group,
+                row.version
+            );
+        }
+    }
+}

@@ -1,6 +1,8 @@
 //! Conditions of the type that kinds share.
 use crate::kind::at::At;
-use setpoint_object::name;
+use crate::kind::text;
+use serde_json::{Value, json};
+use setpoint_object::{field, name};
 use std::collections::HashSet;
 
 /// Limits of a condition's texts in bytes.
@@ -39,6 +41,36 @@ pub(super) fn conditions(at: &At<'_, '_>) {
             condition.get("message").too_long(MESSAGE_BYTES_MAX);
         }
     }
+}
+
+/// Whether the first condition of a type is true.
+pub(super) fn is_true(conditions: &Value, kind: &str) -> bool {
+    let mut conditions = conditions.as_array().into_iter().flatten();
+    let found = conditions.find(|condition| text(condition, "type") == kind);
+    found.is_some_and(|condition| text(condition, "status") == "True")
+}
+
+/// Reports a list of conditions, which is shown with its members in the order of the API.
+pub(super) fn shown(at: &At<'_, '_>, detail: &str) {
+    const ORDER: [&str; 6] =
+        ["type", "status", "observedGeneration", "lastTransitionTime", "reason", "message"];
+    let shown = |condition: &Value| {
+        let member = |name: &&str| {
+            let member = field::show(&json!({*name: condition.get(*name)?}));
+            Some(member.get(1..member.len() - 1)?.to_owned())
+        };
+        format!("{{{}}}", ORDER.iter().filter_map(member).collect::<Vec<_>>().join(","))
+    };
+    let shown = match at.value.as_array() {
+        Some(list) => format!("[{}]", list.iter().map(shown).collect::<Vec<_>>().join(",")),
+        None => "null".to_owned(),
+    };
+    at.report(|path| field::Error {
+        kind: field::ErrorKind::Invalid,
+        path,
+        shown: Some(shown),
+        detail: detail.to_owned(),
+    });
 }
 
 fn is_reason(text: &str) -> bool {

@@ -3,18 +3,19 @@
 use super::Kind;
 use serde_json::Value;
 
-/// The members of pods.
-const OF_PODS: [&str; 6] = [
-    "containers[].lifecycle.stopSignal",
-    "initContainers[].lifecycle.stopSignal",
-    "ephemeralContainers[].lifecycle.stopSignal",
-    "schedulingGroup",
-    "volumes[].projected.sources[].clusterTrustBundle",
-    "volumes[].projected.sources[].podCertificate",
+/// The members of pods, each with the gate that keeps it; empty: there is none here.
+const OF_PODS: [(&str, &str); 6] = [
+    ("containers[].lifecycle.stopSignal", ""),
+    ("initContainers[].lifecycle.stopSignal", ""),
+    ("ephemeralContainers[].lifecycle.stopSignal", ""),
+    ("schedulingGroup", ""),
+    ("volumes[].projected.sources[].clusterTrustBundle", ""),
+    ("volumes[].projected.sources[].podCertificate", "PodCertificateRequest"),
 ];
 
-/// Drops the disabled members of a new object. A member that the stored object uses anywhere stays.
-pub(crate) fn drop_from(kind: &Kind, object: &mut Value, old: Option<&Value>) {
+/// Drops the disabled members of a new object, with these feature gates on. A member that the
+/// stored object uses anywhere stays.
+pub(crate) fn drop_from(kind: &Kind, object: &mut Value, old: Option<&Value>, gates: &[&str]) {
     for path in kind.disabled {
         drop_one(path, object, old);
     }
@@ -24,7 +25,7 @@ pub(crate) fn drop_from(kind: &Kind, object: &mut Value, old: Option<&Value>) {
     let spec = format!("/{}", kind.pod_spec.replace('.', "/"));
     let old = old.and_then(|old| old.pointer(&spec));
     let Some(spec) = object.pointer_mut(&spec) else { return };
-    for path in OF_PODS {
+    for (path, _) in OF_PODS.iter().filter(|(_, gate)| !gates.contains(gate)) {
         drop_one(path, spec, old);
     }
 }
@@ -95,7 +96,7 @@ mod tests {
     use serde_json::json;
 
     fn dropped(group: &str, kind: &str, mut object: Value, old: Option<&Value>) -> Value {
-        drop_from(rows::of(group, kind).unwrap(), &mut object, old);
+        drop_from(rows::of(group, kind).unwrap(), &mut object, old, &[]);
         object
     }
 
@@ -125,5 +126,12 @@ mod tests {
         let job = json!({"spec": {"template": {"spec": spec}}});
         let expected = json!({"spec": {"template": {"spec": bare}}});
         assert_eq!(dropped("batch", "Job", job, None), expected);
+
+        let pod =
+            |sources: Value| json!({"spec": {"volumes": [{"projected": {"sources": sources}}]}});
+        let certificate = json!({"podCertificate": {"signerName": "a.b/c", "keyType": "ED25519"}});
+        let mut kept = pod(json!([certificate, {"clusterTrustBundle": {}}]));
+        drop_from(rows::of("", "Pod").unwrap(), &mut kept, None, &["PodCertificateRequest"]);
+        assert_eq!(kept, pod(json!([certificate, {}])));
     }
 }

@@ -43,6 +43,24 @@ pub(super) fn variable_name(text: &str) -> Vec<String> {
     .collect()
 }
 
+/// A key with a domain: `acme.io/foo`.
+pub(super) fn prefixed_key(at: &At<'_, '_>, key: &str) {
+    if key.is_empty() {
+        return at.required("");
+    }
+    let faults = name::qualified_name(key);
+    if faults.is_empty() && !key.contains('/') {
+        at.invalid_as(&key.into(), "must be a domain-prefixed key (such as \"acme.io/foo\")");
+    }
+    faults.into_iter().for_each(|fault| at.invalid_as(&key.into(), fault));
+}
+
+/// Whether a signer is one of Kubernetes.
+pub(super) fn is_signer_of_kubernetes(signer: &str) -> bool {
+    let domain = signer.split('/').next().unwrap_or_default();
+    domain == "kubernetes.io" || domain.ends_with(".kubernetes.io")
+}
+
 /// The name of an HTTP header.
 pub(super) fn header_name(text: &str) -> Vec<String> {
     let is_valid = !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');

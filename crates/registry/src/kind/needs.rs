@@ -68,17 +68,30 @@ pub struct NeededLabel {
     pub verifies: &'static str,
 }
 
-/// A right that a change requires, of a subresource that only authorizers know.
+/// A right that a change requires, of what only authorizers know.
 #[derive(Debug, Clone)]
 pub struct NeededRight {
     /// The field that the error is reported at.
     pub field: Path,
     /// What requires which right: the error without the reason.
     pub detail: String,
-    /// The subresource.
-    pub subresource: &'static str,
-    /// The name; in the namespace of the object. `None`: any name in all namespaces.
-    pub name: Option<String>,
+    /// What the right is about.
+    pub on: RequiredOn,
     /// The verbs, of which one is enough. The error has the reason of the first one.
     pub verbs: Vec<String>,
+}
+
+/// What a right is about.
+#[derive(Debug, Clone)]
+pub enum RequiredOn {
+    /// A subresource of the resource.
+    Subresource {
+        /// The subresource.
+        subresource: &'static str,
+        /// The name; in the namespace of the object. `None`: any name in all namespaces.
+        name: Option<String>,
+    },
+    /// A signer of certificates: its name, or all names of its domain. It is asked about if nothing
+    /// else is wrong, and the error has no reason.
+    Signer(String),
 }

@@ -33,7 +33,7 @@ const UNSERVED: [(&str, &str); 30] = [
         "LocalSubjectAccessReview SelfSubjectAccessReview SelfSubjectRulesReview SubjectAccessReview",
     ),
     ("batch/v1beta1", "CronJob"),
-    ("certificates.k8s.io/v1beta1", "CertificateSigningRequest PodCertificateRequest"),
+    ("certificates.k8s.io/v1beta1", "CertificateSigningRequest"),
     ("coordination.k8s.io/v1beta1", "Lease"),
     ("discovery.k8s.io/v1beta1", "EndpointSlice"),
     ("events.k8s.io/v1beta1", "Event"),

@@ -2,7 +2,7 @@
 use super::*;
 
 /// Every built-in kind, by module.
-static ROWS: [&Kind; 72] = [
+static ROWS: [&Kind; 74] = [
     &admissionregistration::admission_policy::MUTATING,
     &admissionregistration::admission_policy::MUTATING_BINDING,
     &admissionregistration::admission_policy::VALIDATING,
@@ -28,6 +28,7 @@ static ROWS: [&Kind; 72] = [
     &batch::job::KIND,
     &certificates::certificate_signing_request::KIND,
     &certificates::cluster_trust_bundle::KIND,
+    &certificates::pod_certificate_request::KIND,
     &coordination::lease::KIND,
     &coordination::lease_candidate::KIND,
     &core::BINDING,
@@ -75,6 +76,7 @@ static ROWS: [&Kind; 72] = [
     &storage::storage_class::KIND,
     &storage::volume_attachment::KIND,
     &storage::volume_attributes_class::KIND,
+    &storagemigration::storage_version_migration::KIND,
 ];
 
 /// The row of a built-in kind.

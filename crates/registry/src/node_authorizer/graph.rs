@@ -2,13 +2,13 @@
 //!
 //! # Theory
 //!
-//! Pods, volumes, attachments and slices are *sources*: what each of them refers to is known from
-//! it alone. The graph has the relations of each source, so that a changed one replaces its own,
-//! and two indexes made from them: objects to nodes, with the number of relations that say so, and
-//! claims to the volumes that are bound to them. A volume leads to the nodes of its claim, and so
-//! do its secrets: they are counted whenever a claim gains or loses a node, or a volume. So a
-//! decision is a few lookups, however many pods and volumes use one secret, and however many pods
-//! are on one node.
+//! Pods, volumes, attachments, slices and certificate requests are *sources*: what each of them
+//! refers to is known from it alone. The graph has the relations of each source, so that a changed
+//! one replaces its own, and two indexes made from them: objects to nodes, with the number of
+//! relations that say so, and claims to the volumes that are bound to them. A volume leads to the
+//! nodes of its claim, and so do its secrets: they are counted whenever a claim gains or loses a
+//! node, or a volume. So a decision is a few lookups, however many pods and volumes use one secret,
+//! and however many pods are on one node.
 use super::references;
 use crate::shared::Registry;
 use serde_json::Value;
@@ -31,6 +31,7 @@ pub(super) enum Kind {
     ServiceAccount,
     Attachment,
     Slice,
+    CertificateRequest,
 }
 
 /// A kind of object that has relations.
@@ -40,6 +41,7 @@ pub(super) enum Source {
     Volume,
     Attachment,
     Slice,
+    CertificateRequest,
 }
 
 /// The relations of a source.
@@ -56,14 +58,15 @@ impl Source {
     pub(super) fn all(registry: &Registry) -> Vec<(Arc<str>, Self)> {
         let catalog = registry.catalog();
         let rows = [
-            ("", "pods", Self::Pod),
-            ("", "persistentvolumes", Self::Volume),
-            ("storage.k8s.io", "volumeattachments", Self::Attachment),
-            ("resource.k8s.io", "resourceslices", Self::Slice),
+            ("", "v1", "pods", Self::Pod),
+            ("", "v1", "persistentvolumes", Self::Volume),
+            ("storage.k8s.io", "v1", "volumeattachments", Self::Attachment),
+            ("resource.k8s.io", "v1", "resourceslices", Self::Slice),
+            ("certificates.k8s.io", "v1beta1", "podcertificaterequests", Self::CertificateRequest),
         ];
         rows.into_iter()
-            .filter_map(|(group, resource, source)| {
-                let row = catalog.get(group, "v1", resource)?;
+            .filter_map(|(group, version, resource, source)| {
+                let row = catalog.get(group, version, resource)?;
                 Some((row.storage_prefix.clone(), source))
             })
             .collect()
@@ -90,6 +93,10 @@ impl Source {
             }
             Self::Attachment => {
                 let own = BTreeSet::from([(Kind::Attachment, name.1.clone())]);
+                of_node(text("/spec/nodeName"), own)
+            }
+            Self::CertificateRequest => {
+                let own = BTreeSet::from([(Kind::CertificateRequest, name.1.clone())]);
                 of_node(text("/spec/nodeName"), own)
             }
             Self::Slice => {

@@ -84,6 +84,10 @@ fn volume(claim: &str) -> Value {
 /// `verb group/resource[/subresource] [namespace/]name [selector]`, asked for the agent of `n1`.
 /// Returns `yes`, or the reason.
 fn ask(graph: &Graph, node: &str, question: &str) -> String {
+    ask_with(graph, node, question, &[])
+}
+/// The same with some feature gates.
+fn ask_with(graph: &Graph, node: &str, question: &str, gates: &[&str]) -> String {
     let mut words = question.split(' ');
     let verb = words.next().unwrap();
     let mut resource = words.next().unwrap().split('/');
@@ -102,7 +106,7 @@ fn ask(graph: &Graph, node: &str, question: &str) -> String {
     let user = Identity::new(&format!("system:node:{node}"), ["system:nodes"]);
     let mut request = Attributes::new(user, Verb::from(verb), Requested::Unrouted(path));
     request.field_selector = words.next().unwrap_or_default().to_owned();
-    let rules = rbac::bootstrap_rules(ROLE, &[]);
+    let rules = rbac::bootstrap_rules(ROLE, gates);
     match decide(graph, &rules, node, &request) {
         Ok(()) => "yes".to_owned(),
         Err(reason) => reason,
@@ -224,6 +228,38 @@ fn agents_write_what_is_theirs() {
     ] {
         assert_eq!(ask(&graph, "n1", question), expected, "{question}");
     }
+}
+
+#[test]
+fn certificate_requests_of_the_node_are_read_with_their_gate() {
+    let request = json!({
+        "metadata": {"namespace": "shop", "name": "r"}, "spec": {"nodeName": "n1"},
+    });
+    let mut graph = Graph::default();
+    put(&mut graph, Source::CertificateRequest, &request);
+    let ask = |node: &str, question: &str| {
+        let question = question.replace("REQUESTS", "certificates.k8s.io/podcertificaterequests");
+        ask_with(&graph, node, &question, &["PodCertificateRequest"])
+    };
+    let selector = "can only list/watch podcertificaterequests with nodeName field selector";
+    for (question, expected) in [
+        ("create REQUESTS shop/", "yes"),
+        ("get REQUESTS shop/r", "yes"),
+        ("get REQUESTS shop/other", "no relationship found between node 'n1' and this object"),
+        ("list REQUESTS / spec.nodeName=n1", "yes"),
+        ("watch REQUESTS / spec.nodeName=n2", selector),
+        ("list REQUESTS", selector),
+        ("delete REQUESTS shop/r", "nodes may not delete podcertificaterequests"),
+        (
+            "update REQUESTS/status shop/r",
+            "nodes may not access the status subresource of PodCertificateRequests",
+        ),
+    ] {
+        assert_eq!(ask("n1", question), expected, "{question}");
+    }
+    assert_ne!(ask("n2", "get REQUESTS shop/r"), "yes");
+    delete(&mut graph, Source::CertificateRequest, &request);
+    assert!(graph.is_empty());
 }
 
 #[test]

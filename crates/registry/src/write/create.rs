@@ -205,7 +205,7 @@ impl Write<'_> {
         if let Some(rule) = self.resource.status {
             set_initial_status(object, rule);
         }
-        kind::disabled::drop_from(self.resource.kind, object, None);
+        kind::disabled::drop_from(self.resource.kind, object, None, &self.inner.gates);
         for warning in (self.resource.kind.prepare_warnings)(object) {
             self.attributes.warn(warning);
         }

@@ -1,10 +1,10 @@
 //! Checks of what the row of a kind requires besides the right to write: a label of the namespace,
 //! rights to change parts of `status`. Faults are reported before all other errors.
 use super::Write;
-use crate::admission::Review;
+use crate::admission::{Review, signer_paths};
 use crate::attributes::ResourcePath;
 use crate::authorize::{Decision, forbidden};
-use crate::kind::NeededRight;
+use crate::kind::{NeededRight, RequiredOn};
 use crate::routed::Requested;
 use crate::subresource::Subresource;
 use crate::verb::Verb;
@@ -53,24 +53,54 @@ impl Write<'_> {
         let needed = (self.resource.kind.needs.status_rights)(&self.context(), verb, new, old);
         let mut found = Vec::new();
         for right in needed {
-            if let Some(why) = self.refusal(&right).await {
-                found.push(Error::forbidden(right.field, format!("{}: {why}", right.detail)));
+            match &right.on {
+                RequiredOn::Subresource { subresource, name } => {
+                    if let Some(why) = self.refusal(&right, subresource, name.as_deref()).await {
+                        let detail = format!("{}: {why}", right.detail);
+                        found.push(Error::forbidden(right.field, detail));
+                    }
+                }
+                RequiredOn::Signer(signer) => {
+                    if errors.is_empty() && !self.may_on_signer(&right.verbs, signer).await {
+                        found.push(Error::forbidden(right.field, right.detail));
+                    }
+                }
             }
         }
         put_first(errors, found);
     }
-    /// Why none of the verbs of a right is allowed: that of the first one. `None`: one is.
-    async fn refusal(&self, right: &NeededRight) -> Option<String> {
+    /// Whether one of the verbs is allowed on a signer.
+    async fn may_on_signer(&self, verbs: &[String], signer: &str) -> bool {
+        for verb in verbs {
+            for path in signer_paths(signer) {
+                let path = Requested::Unrouted(path);
+                let request = self.attributes.with(Verb::from(&**verb), path);
+                let decided = self.inner.authorization.decide(&request).await;
+                if matches!(decided, Ok(Decision::Allow(_))) {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+    /// Why none of the verbs of a right on a subresource is allowed: that of the first one. `None`:
+    /// one is.
+    async fn refusal(
+        &self,
+        right: &NeededRight,
+        subresource: &str,
+        name: Option<&str>,
+    ) -> Option<String> {
         let mut first = None;
         for verb in &right.verbs {
-            let namespace = right.name.as_ref().map(|_| self.target.namespace.clone());
+            let namespace = name.map(|_| self.target.namespace.clone());
             let path = ResourcePath {
                 group: self.resource.gvk.group.to_string(),
                 version: self.resource.gvk.version.to_string(),
                 resource: self.resource.resource.to_string(),
                 namespace: namespace.unwrap_or_default(),
-                name: right.name.clone().unwrap_or_default(),
-                subresource: Subresource::of(right.subresource),
+                name: name.unwrap_or_default().to_owned(),
+                subresource: Subresource::of(subresource),
             };
             let request = self.attributes.with(Verb::from(&**verb), Requested::Unrouted(path));
             let reason = match self.inner.authorization.decide(&request).await {

@@ -372,7 +372,7 @@ impl Write<'_> {
                 if counts_disabled {
                     self.step_generation(new, old, rule.is_some());
                 }
-                kind::disabled::drop_from(self.resource.kind, new, Some(old));
+                kind::disabled::drop_from(self.resource.kind, new, Some(old), &self.inner.gates);
                 (self.resource.kind.prepare)(&self.context(), new, Some(old));
                 if !counts_disabled {
                     self.step_generation(new, old, rule.is_some());
@@ -382,7 +382,7 @@ impl Write<'_> {
             Some(Subresource::Scale) => self.step_generation(new, old, rule.is_some()),
             // Other subresources made `new` from `old` themselves.
             Some(subresource) => {
-                kind::disabled::drop_from(self.resource.kind, new, Some(old));
+                kind::disabled::drop_from(self.resource.kind, new, Some(old), &self.inner.gates);
                 if let Some(part) = self.resource.kind.part(subresource.as_str()) {
                     (part.prepare)(&self.context(), new, Some(old));
                     if part.steps_generation {
@@ -460,7 +460,8 @@ impl Write<'_> {
                 (self.resource.kind.validate)(new, Some(old), errors)
             }
             Some(Subresource::Status) => {
-                (self.resource.kind.validate_status)(new, Some(old), errors)
+                (self.resource.kind.validate_status)(new, Some(old), errors);
+                (self.resource.kind.validate_status_in)(&self.context(), new, old, errors);
             }
             Some(subresource) => {
                 if let Some(part) = self.resource.kind.part(subresource.as_str()) {

@@ -10,6 +10,7 @@ mod copier;
 mod env;
 mod jobs;
 mod legacy_tokens;
+mod migrations;
 mod resource_claims;
 mod scenario;
 mod service_ranges;

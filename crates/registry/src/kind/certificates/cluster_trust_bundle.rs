@@ -1,5 +1,5 @@
 //! ClusterTrustBundles: trust anchors, perhaps those of a signer.
-mod pem;
+use crate::kind::certificates::pem;
 
 use crate::kind::at::{At, check};
 use crate::kind::{

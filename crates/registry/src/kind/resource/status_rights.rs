@@ -7,7 +7,7 @@
 //! | the same, of devices of the user's node  | that, or `associated-node:<verb>`                         |
 //!
 //! The user's node is that of the pod that a service account's token is bound to.
-use crate::kind::{Context, NeededRight, list, text};
+use crate::kind::{Context, NeededRight, RequiredOn, list, text};
 use serde_json::Value;
 use setpoint_object::field::Path;
 use setpoint_object::{name, users};
@@ -32,8 +32,7 @@ pub(super) fn status_rights(
             detail: format!(
                 "changing status.allocation or status.reservedFor requires resource=\"resourceclaims/binding\", verb=\"{verb}\" permission"
             ),
-            subresource: "binding",
-            name: None,
+            on: RequiredOn::Subresource { subresource: "binding", name: None },
             verbs: vec![verb.to_owned()],
         });
     }
@@ -48,8 +47,7 @@ pub(super) fn status_rights(
     rights.extend(changed_drivers(new, old).into_iter().map(|driver| NeededRight {
         field: path.child("devices"),
         detail: detail.clone(),
-        subresource: "driver",
-        name: Some(driver.to_owned()),
+        on: RequiredOn::Subresource { subresource: "driver", name: Some(driver.to_owned()) },
         verbs: verbs.clone(),
     }));
     rights

@@ -100,24 +100,13 @@ fn trust_bundle(at: &At<'_, '_>) {
     path.need();
     format::unreserved_path(&path, path.text());
 }
-/// A key with a domain: `acme.io/foo`.
-fn prefixed_key(at: &At<'_, '_>, key: &str) {
-    if key.is_empty() {
-        return at.required("");
-    }
-    let faults = name::qualified_name(key);
-    if faults.is_empty() && !key.contains('/') {
-        at.invalid_as(&key.into(), "must be a domain-prefixed key (such as \"acme.io/foo\")");
-    }
-    faults.into_iter().for_each(|fault| at.invalid_as(&key.into(), fault));
-}
 /// `add`: takes the path of a file.
 fn pod_certificate<'v>(at: &At<'v, '_>, add: &mut impl FnMut(&'v Value)) {
     let signer = at.get("signerName");
     format::signer(&signer);
     let annotations = at.get("userAnnotations");
     for (key, _) in annotations.all() {
-        prefixed_key(&annotations, &key.to_lowercase());
+        format::prefixed_key(&annotations, &key.to_lowercase());
     }
     let size: usize = annotations.all().map(|(key, value)| key.len() + value.text().len()).sum();
     if size > ANNOTATIONS_BYTES_MAX {
@@ -137,9 +126,11 @@ fn pod_certificate<'v>(at: &At<'v, '_>, add: &mut impl FnMut(&'v Value)) {
             seconds
                 .invalid(format!("if provided, maxExpirationSeconds must be >= {CERTIFICATE_MIN}"));
         }
-        let domain = signer.text().split('/').next().unwrap_or_default();
-        let is_own = domain == "kubernetes.io" || domain.ends_with(".kubernetes.io");
-        let most = if is_own { KUBERNETES_CERTIFICATE_MAX } else { CERTIFICATE_MAX };
+        let most = if format::is_signer_of_kubernetes(signer.text()) {
+            KUBERNETES_CERTIFICATE_MAX
+        } else {
+            CERTIFICATE_MAX
+        };
         if number > most {
             seconds.invalid(format!("if provided, maxExpirationSeconds must be <= {most}"));
         }

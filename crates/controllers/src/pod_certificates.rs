@@ -1,0 +1,93 @@
+//! PodCertificateRequests: deleted a quarter of an hour after their creation. Agents read them at
+//! once, and ask again for another certificate.
+//!
+//! The rules are those of kube-controller-manager's `podcertificaterequest-cleaner-controller`. A
+//! request is deleted when its time comes, not at the next of its looks every five minutes.
+
+use crate::api::Api;
+use crate::setup::Setup;
+use k8s_openapi::api::certificates::v1beta1::PodCertificateRequest;
+use serde_json::json;
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::time::{Clock, Timestamp};
+use setpoint_runtime::{
+    Action, BoxError, Context, Controller, Manager, Reconciler, Request, Watch,
+};
+use std::time::Duration;
+
+/// The controller's name.
+const NAME: &str = "podcertificaterequest-cleaner-controller";
+/// How long a request stays: 15 min, as in kube-controller-manager.
+pub const AGE_MAX: Duration = Duration::from_secs(15 * 60);
+/// Number of requests that are looked at at the same time. Nodes create them.
+const WORKERS: usize = 5;
+
+/// The controller that deletes PodCertificateRequests. It does nothing until a manager runs it.
+#[must_use]
+pub struct PodCertificateCleaner {
+    setup: Setup,
+}
+
+impl PodCertificateCleaner {
+    /// Creates a controller that starts from `setup`.
+    pub fn new(setup: Setup) -> Self {
+        Self { setup }
+    }
+
+    /// Adds it to a manager of [`Setup::manager`], which runs it; [`Setup::run`] makes one.
+    ///
+    /// # Errors
+    ///
+    /// If the manager refuses it, for example because it has one of that name.
+    pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
+        let pass = Pass { api: self.setup.api(NAME), clock: self.setup.clock().clone() };
+        let controller = Controller::builder(NAME)
+            .for_(Watch::<PodCertificateRequest>::metadata())
+            .sync_timeout(None)
+            .concurrency(WORKERS)
+            .build(pass)?;
+        manager.add(controller)?;
+        Ok(())
+    }
+}
+
+struct Pass {
+    api: Api,
+    clock: Clock,
+}
+
+impl Reconciler for Pass {
+    type Error = BoxError;
+
+    async fn reconcile(&self, request: Request, _: Context) -> Result<Action, BoxError> {
+        // Boxed, so that a worker that waits for work is small.
+        Box::pin(self.pass(&request)).await
+    }
+}
+
+impl Pass {
+    async fn pass(&self, request: &Request) -> Result<Action, BoxError> {
+        let path = format!(
+            "/apis/certificates.k8s.io/v1beta1/namespaces/{}/podcertificaterequests/{}",
+            request.namespace, request.name
+        );
+        let found = match self.api.get(&path).await {
+            Err(error) if error.is_not_found() => return Ok(Action::await_change()),
+            found => found?,
+        };
+        let created = found["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
+        let end = Timestamp::parse(created).unwrap_or_default() + AGE_MAX;
+        let left = end.since(self.clock.now());
+        if !left.is_zero() {
+            return Ok(Action::requeue_after(left));
+        }
+        let options = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": found.uid()},
+        });
+        match self.api.delete(&path, &options).await {
+            Err(error) if error.is_not_found() => {}
+            deleted => _ = deleted?,
+        }
+        Ok(Action::await_change())
+    }
+}

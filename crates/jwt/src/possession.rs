@@ -1,0 +1,259 @@
+//! Public keys as certificates have them, and proofs that a private key is known.
+
+use num_bigint::BigUint;
+use ring::signature::{ECDSA_P256_SHA256_ASN1, ECDSA_P384_SHA256_ASN1, ED25519, UnparsedPublicKey};
+use sha2::{Digest as _, Sha256};
+use x509_parser::oid_registry::{
+    OID_EC_P256, OID_KEY_TYPE_EC_PUBLIC_KEY, OID_NIST_EC_P384, OID_NIST_EC_P521,
+    OID_PKCS1_RSAENCRYPTION, OID_SIG_ED25519,
+};
+use x509_parser::public_key::PublicKey;
+use x509_parser::x509::SubjectPublicKeyInfo;
+
+/// Length of an Ed25519 key, in bytes.
+const ED25519_BYTES: usize = 32;
+/// Length of a SHA-256 hash, in bytes.
+const HASH_BYTES: usize = 32;
+/// Maximum length of an RSA modulus that is computed with, in bits.
+const RSA_BITS_MAX: usize = 8192;
+
+/// The type of a public key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeyType {
+    /// Ed25519.
+    Ed25519,
+    /// On the curve P-224.
+    P224,
+    /// On the curve P-256.
+    P256,
+    /// On the curve P-384.
+    P384,
+    /// On the curve P-521.
+    P521,
+    /// RSA.
+    Rsa {
+        /// Length of the modulus in bits, a multiple of eight.
+        bits: usize,
+    },
+    /// X25519 or DSA, which cannot be certified.
+    Other,
+}
+
+/// The type of a public key, if Go's `crypto/x509` reads the key; `None`: it refuses it.
+pub fn key_type(key: &SubjectPublicKeyInfo<'_>) -> Option<KeyType> {
+    let x25519 = x509_parser::der_parser::oid!(1.3.101.110);
+    let dsa = x509_parser::der_parser::oid!(1.2.840.10040.4.1);
+    let algorithm = &key.algorithm.algorithm;
+    let point = &*key.subject_public_key.data;
+    if *algorithm == OID_SIG_ED25519 {
+        let is_plain = key.algorithm.parameters.is_none() && point.len() == ED25519_BYTES;
+        return is_plain.then_some(KeyType::Ed25519);
+    }
+    if *algorithm == OID_PKCS1_RSAENCRYPTION {
+        let (modulus, exponent) = rsa_numbers(key)?;
+        let is_public = (2..=i32::MAX as u64).contains(&exponent);
+        let bits = modulus.bits().div_ceil(8) * 8;
+        return is_public.then_some(KeyType::Rsa { bits: usize::try_from(bits).ok()? });
+    }
+    if *algorithm == OID_KEY_TYPE_EC_PUBLIC_KEY {
+        return curve(key);
+    }
+    (*algorithm == x25519 || *algorithm == dsa).then_some(KeyType::Other)
+}
+
+/// The curve of a key, if its point has the right form, and is on the curve as far as that can be
+/// told here: on P-256 and P-521. On others, no signature verifies.
+fn curve(key: &SubjectPublicKeyInfo<'_>) -> Option<KeyType> {
+    let p224 = x509_parser::der_parser::oid!(1.3.132.0.33);
+    let point = &*key.subject_public_key.data;
+    let name = key.algorithm.parameters.as_ref()?.as_oid().ok()?;
+    let (ty, field_bytes) = if name == OID_EC_P256 {
+        (KeyType::P256, 32)
+    } else if name == OID_NIST_EC_P384 {
+        (KeyType::P384, 48)
+    } else if name == OID_NIST_EC_P521 {
+        (KeyType::P521, 66)
+    } else if name == p224 {
+        (KeyType::P224, 28)
+    } else {
+        return None;
+    };
+    let is_uncompressed = point.first() == Some(&4) && point.len() == 1 + 2 * field_bytes;
+    let is_on_curve = match ty {
+        KeyType::P256 => p256::ecdsa::VerifyingKey::from_sec1_bytes(point).is_ok(),
+        KeyType::P521 => p521::ecdsa::VerifyingKey::from_sec1_bytes(point).is_ok(),
+        _ => true,
+    };
+    (is_uncompressed && is_on_curve).then_some(ty)
+}
+
+/// Modulus and public exponent.
+fn rsa_numbers(key: &SubjectPublicKeyInfo<'_>) -> Option<(BigUint, u64)> {
+    let Ok(PublicKey::RSA(rsa)) = key.parsed() else { return None };
+    let exponent = BigUint::from_bytes_be(rsa.exponent);
+    let modulus = BigUint::from_bytes_be(rsa.modulus);
+    Some((modulus, u64::try_from(exponent).ok()?))
+}
+
+/// Whether a signature of a text is of a key: with SHA-256 by ECDSA on P-256, P-384 and P-521 and
+/// by RSASSA-PSS with a salt of any length, or Ed25519. As Kubernetes' agents prove that they have
+/// the key for which they request a certificate.
+///
+/// RSA and P-521 take some milliseconds.
+pub fn verify_possession(key: &SubjectPublicKeyInfo<'_>, text: &[u8], signature: &[u8]) -> bool {
+    let point = &*key.subject_public_key.data;
+    match key_type(key) {
+        Some(KeyType::Ed25519) => {
+            UnparsedPublicKey::new(&ED25519, point).verify(text, signature).is_ok()
+        }
+        Some(KeyType::P256) => {
+            UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point).verify(text, signature).is_ok()
+        }
+        Some(KeyType::P384) => {
+            UnparsedPublicKey::new(&ECDSA_P384_SHA256_ASN1, point).verify(text, signature).is_ok()
+        }
+        Some(KeyType::P521) => {
+            crate::request::p521_verifies(point, &Sha256::digest(text), signature)
+        }
+        Some(KeyType::Rsa { bits }) if bits <= RSA_BITS_MAX => rsa_numbers(key)
+            .is_some_and(|(modulus, exponent)| pss_verifies(&modulus, exponent, text, signature)),
+        _ => false,
+    }
+}
+
+/// RSASSA-PSS (RFC 8017, 8.1.2 and 9.1.2). Not ring's, which takes no salt but that of the hash's
+/// length; Go's has what fits.
+fn pss_verifies(modulus: &BigUint, exponent: u64, text: &[u8], signature: &[u8]) -> bool {
+    let Ok(modulus_bits) = usize::try_from(modulus.bits()) else { return false };
+    let number = BigUint::from_bytes_be(signature);
+    if signature.len() != modulus_bits.div_ceil(8) || number >= *modulus {
+        return false;
+    }
+    let message = number.modpow(&BigUint::from(exponent), modulus).to_bytes_be();
+    let bits = modulus_bits - 1;
+    let n_bytes = bits.div_ceil(8);
+    let Some(n_zeros) = n_bytes.checked_sub(message.len()) else { return false };
+    let message = [vec![0; n_zeros], message].concat();
+    let Some((&0xbc, rest)) = message.split_last() else { return false };
+    let Some(at) = rest.len().checked_sub(HASH_BYTES) else { return false };
+    let (masked, hash) = rest.split_at(at);
+    let mut block: Vec<u8> =
+        masked.iter().zip(mask(hash, masked.len())).map(|(a, b)| a ^ b).collect();
+    let n_free = 8 * n_bytes - bits;
+    let Some(first) = block.first_mut() else { return false };
+    // The bits beyond the modulus are zero.
+    let free = !(0xff_u8 >> n_free);
+    if masked.first().is_some_and(|first| first & free != 0) {
+        return false;
+    }
+    *first &= !free;
+    let Some(end) = block.iter().position(|byte| *byte != 0) else { return false };
+    if block.get(end) != Some(&1) {
+        return false;
+    }
+    let salt = block.get(end + 1..).unwrap_or_default();
+    let mut hasher = Sha256::new();
+    hasher.update([0; 8]);
+    hasher.update(Sha256::digest(text));
+    hasher.update(salt);
+    hasher.finalize()[..] == *hash
+}
+
+/// The mask MGF1 with SHA-256.
+fn mask(seed: &[u8], n_bytes: usize) -> Vec<u8> {
+    let mut mask = Vec::with_capacity(n_bytes + HASH_BYTES);
+    let mut counter = 0_u32;
+    while mask.len() < n_bytes {
+        let mut hasher = Sha256::new();
+        hasher.update(seed);
+        hasher.update(counter.to_be_bytes());
+        mask.extend(hasher.finalize());
+        counter += 1;
+    }
+    mask.truncate(n_bytes);
+    mask
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use x509_parser::prelude::FromDer as _;
+
+    const UID: &[u8] = b"1d5ec3b6-9f4e-4a8f-8d44-1f2f8f6c2a11";
+
+    /// Keys and signatures that openssl made.
+    #[test]
+    fn proofs_of_every_type_verify() {
+        for (name, ty, key, proof) in [
+            (
+                "ed25519",
+                KeyType::Ed25519,
+                &include_bytes!("../testdata/possession/ed25519.der")[..],
+                &include_bytes!("../testdata/possession/ed25519.sig")[..],
+            ),
+            (
+                "p256",
+                KeyType::P256,
+                include_bytes!("../testdata/possession/p256.der"),
+                include_bytes!("../testdata/possession/p256.sig"),
+            ),
+            (
+                "p384",
+                KeyType::P384,
+                include_bytes!("../testdata/possession/p384.der"),
+                include_bytes!("../testdata/possession/p384.sig"),
+            ),
+            (
+                "p521",
+                KeyType::P521,
+                include_bytes!("../testdata/possession/p521.der"),
+                include_bytes!("../testdata/possession/p521.sig"),
+            ),
+            (
+                "rsa3072, salt of the hash's length",
+                KeyType::Rsa { bits: 3072 },
+                include_bytes!("../testdata/possession/rsa3072.der"),
+                include_bytes!("../testdata/possession/rsa3072.sig"),
+            ),
+            (
+                "rsa3072, longest salt",
+                KeyType::Rsa { bits: 3072 },
+                include_bytes!("../testdata/possession/rsa3072.der"),
+                include_bytes!("../testdata/possession/rsa3072-max.sig"),
+            ),
+        ] {
+            let (_, key) = SubjectPublicKeyInfo::from_der(key).unwrap();
+            assert_eq!(key_type(&key), Some(ty), "{name}");
+            assert!(verify_possession(&key, UID, proof), "{name}");
+            assert!(!verify_possession(&key, b"another", proof), "{name}");
+            for at in [0, proof.len() / 2, proof.len() - 1] {
+                let mut changed = proof.to_vec();
+                changed[at] ^= 1;
+                assert!(!verify_possession(&key, UID, &changed), "{name}, byte {at}");
+            }
+            assert!(!verify_possession(&key, UID, &[]), "{name}");
+        }
+    }
+
+    #[test]
+    fn keys_that_go_refuses_have_no_type() {
+        let (_, key) =
+            SubjectPublicKeyInfo::from_der(include_bytes!("../testdata/possession/p256.der"))
+                .unwrap();
+        let mut off_curve = include_bytes!("../testdata/possession/p256.der").to_vec();
+        let last = off_curve.len() - 1;
+        off_curve[last] ^= 1;
+        let (_, off_curve) = SubjectPublicKeyInfo::from_der(&off_curve).unwrap();
+        assert_eq!((key_type(&key), key_type(&off_curve)), (Some(KeyType::P256), None));
+        let other = include_bytes!("../testdata/possession/x25519.der");
+        let (_, other) = SubjectPublicKeyInfo::from_der(other).unwrap();
+        assert_eq!(key_type(&other), Some(KeyType::Other));
+        let p224 = include_bytes!("../testdata/possession/p224.der");
+        let (_, p224) = SubjectPublicKeyInfo::from_der(p224).unwrap();
+        assert_eq!(key_type(&p224), Some(KeyType::P224));
+        let secp256k1 = include_bytes!("../testdata/possession/secp256k1.der");
+        let (_, secp256k1) = SubjectPublicKeyInfo::from_der(secp256k1).unwrap();
+        assert_eq!(key_type(&secp256k1), None);
+    }
+}

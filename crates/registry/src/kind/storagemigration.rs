@@ -1,0 +1,2 @@
+//! Kinds of `storagemigration.k8s.io`.
+pub(super) mod storage_version_migration;
