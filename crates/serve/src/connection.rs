@@ -3,6 +3,8 @@
 #[cfg(feature = "tls")]
 use crate::batch::Batched;
 use crate::conversation::Conversation;
+use crate::gate::{ExchangeGuard, Exchanges, Gate};
+use crate::head::{self, HEAD_READ_MAX};
 use crate::leftover::{self, Leftover, Received};
 use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX, LAST_WORDS_MAX, Limits, PING_INTERVAL, PING_MAX};
 use crate::repoll;
@@ -10,12 +12,11 @@ use crate::tasks::{Spawner, Tasks};
 use crate::timeouts::{Overdue, RequestGuard, Timeouts};
 use crate::turn::Turns;
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderValue, Method, Request, Response, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
@@ -147,17 +148,26 @@ where
     let mut tasks = Tasks::default();
     let builder = builder(tasks.spawner(), protocol, limits);
     let (of_requests, spawner) = (timeouts.clone(), tasks.spawner());
+    let exchanges = Exchanges::default();
+    let of_gate = exchanges.clone();
     let leftover_bytes_max = limits.leftover_bytes_max;
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let exchange = exchanges.guard();
         let (timeouts, answering) = (of_requests.clone(), of_requests.request());
         let spawner = spawner.clone();
         let last = of_answers.clone();
         let unanswered = spawner.request();
         let leftover = Leftover::default();
-        // Boxed, because hyper moves the future several times, and it is large.
-        let answer = Box::pin(answer(request.map(|body| leftover.lend(body))));
+        let answer = match own_answer(protocol, &request) {
+            Some(own) => Err(own),
+            // Boxed, because hyper moves the future several times, and it is large.
+            None => Ok(Box::pin(answer(request.map(|body| leftover.lend(body))))),
+        };
         async move {
-            let mut response = answer.await;
+            let mut response = match answer {
+                Ok(answer) => answer.await.map(Some),
+                Err(own) => own?.map(|()| None),
+            };
             drop(unanswered);
             if response.extensions_mut().remove::<GoAway>().is_some() {
                 last.cancel();
@@ -185,10 +195,11 @@ where
             if let Some(conversation) = conversation {
                 spawner.spawn(conversation);
             }
-            Ok::<_, Infallible>(response.map(|body| AnswerBody::new(body, answering)))
+            Ok::<_, h2::Error>(response.map(|body| AnswerBody::new(body, answering, exchange)))
         }
     });
-    let io = TokioIo::new(timeouts.watch(io, turns));
+    let io = timeouts.watch(io, turns);
+    let io = TokioIo::new(Gate::new(io, protocol, timeouts.clone(), of_gate));
     let connection = pin!(builder.serve_connection_with_upgrades(io, service));
     let mut serving = Serving { connection, tasks: &mut tasks, send, timeouts: timeouts.clone() };
     let served = tokio::select! {
@@ -266,7 +277,8 @@ fn builder(spawner: Spawner, protocol: Protocol, limits: &Limits) -> auto::Build
         .timer(TokioTimer::new())
         .header_read_timeout(None)
         .max_headers(HEADERS_MAX)
-        .max_buf_size(HEAD_BYTES_MAX as usize);
+        // More than a head that has passed the gate.
+        .max_buf_size(2 * HEAD_READ_MAX);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -280,17 +292,33 @@ fn builder(spawner: Spawner, protocol: Protocol, limits: &Limits) -> auto::Build
     }
 }
 
-/// The body of a response. If it is a stream, the request lasts until it is dropped.
+/// The answer that the server itself gives to a request: to `OPTIONS *`, as Go's server, and to an
+/// HTTP/2 request with an invalid target, whose stream is reset.
+fn own_answer(
+    protocol: Protocol,
+    request: &Request<Incoming>,
+) -> Option<Result<Response<()>, h2::Error>> {
+    let (method, uri) = (request.method(), request.uri());
+    if protocol == Protocol::Http2 && !head::is_valid_http2(method, uri) {
+        return Some(Err(h2::Reason::PROTOCOL_ERROR.into()));
+    }
+    (method == Method::OPTIONS && uri.path() == "*").then(|| Ok(Response::new(())))
+}
+
+/// The body of a response; `None`: it has none. If it is a stream, the request lasts until it is
+/// dropped.
 struct AnswerBody<B> {
-    body: B,
+    body: Option<B>,
     #[expect(dead_code, reason = "dropped when the response has been sent")]
     answering: Option<RequestGuard>,
+    #[expect(dead_code, reason = "dropped when the response has been written")]
+    exchange: ExchangeGuard,
 }
 
 impl<B: Body> AnswerBody<B> {
-    fn new(body: B, answering: RequestGuard) -> Self {
-        let is_stream = body.size_hint().exact().is_none();
-        Self { body, answering: is_stream.then_some(answering) }
+    fn new(body: Option<B>, answering: RequestGuard, exchange: ExchangeGuard) -> Self {
+        let is_stream = body.as_ref().is_some_and(|body| body.size_hint().exact().is_none());
+        Self { body, answering: is_stream.then_some(answering), exchange }
     }
 }
 
@@ -302,15 +330,18 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for AnswerBody<B
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        match &mut self.body {
+            Some(body) => Pin::new(body).poll_frame(cx),
+            None => Poll::Ready(None),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
     }
 }
 

@@ -11,6 +11,9 @@
 //!   (bounded)  (optional)
 //! ```
 //!
+//! A request that Go's server would refuse before its handler is refused in the same way: the head
+//! of an HTTP/1 request is checked before hyper parses it.
+//!
 //! A connection that moves large bodies has turns of half a megabyte, so that a small request on
 //! another one does not wait long. Over TLS and HTTP/2, all that a connection writes in one poll
 //! is sent to the socket at once.
@@ -67,6 +70,8 @@ pub mod tls;
 mod batch;
 mod connection;
 mod conversation;
+mod gate;
+mod head;
 mod leftover;
 mod limits;
 mod linger;

@@ -6,6 +6,7 @@ use http::StatusCode;
 use http_body_util::{Full, StreamBody};
 use hyper_util::rt::TokioExecutor;
 use parking_lot::Mutex;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -412,4 +413,20 @@ async fn peer_is_told_how_many_streams_it_may_have() {
     near.read_exact(&mut settings).await.unwrap();
     // SETTINGS_MAX_CONCURRENT_STREAMS.
     assert!(settings.chunks(6).any(|setting| *setting == [0, 3, 0, 0, 0, 7]), "{settings:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn http2_request_with_an_invalid_target_is_reset() {
+    let (mut tasks, mut peers) = (JoinSet::new(), JoinSet::new());
+    let near = connect(&mut tasks, Protocol::Http2, &CancellationToken::new(), async |_| full("a"));
+    let mut client = http2(near, &mut peers).await;
+    for uri in ["http://a/%zz", "http://a/%", "http://b@a/"] {
+        let request = Request::get(uri).body(Full::default()).unwrap();
+        let refused = client.send_request(request).await.unwrap_err();
+        let source = std::error::Error::source(&refused).unwrap();
+        let reason = source.downcast_ref::<h2::Error>().and_then(h2::Error::reason);
+        assert_eq!(reason, Some(h2::Reason::PROTOCOL_ERROR), "{uri}: {refused:?}");
+    }
+    let options = Request::options("http://a/*").body(Full::default()).unwrap();
+    assert_eq!(client.send_request(options).await.unwrap().status(), StatusCode::OK);
 }
