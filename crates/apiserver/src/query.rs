@@ -94,8 +94,8 @@ pub(crate) fn decode(text: &str, plus: bool) -> Option<String> {
     String::from_utf8(unescape(text, plus)?).ok()
 }
 
-/// Percent-decodes a path; `None` for a bad escape. Bytes that are not UTF-8 become U+FFFD, which no
-/// name has.
+/// Percent-decodes a path; `None` for a bad escape. Bytes that are not UTF-8 become U+FFFD, which
+/// no name has.
 pub(crate) fn decode_path(path: &str) -> Option<Cow<'_, str>> {
     if !path.contains('%') {
         return Some(path.into());

@@ -352,8 +352,8 @@ pub fn forbidden(request: &Attributes, reason: &str) -> ApiError {
     ApiError::forbidden(&resource, request.name(), &why)
 }
 
-/// Health endpoints that everybody may get, as by the ClusterRole `system:public-info-viewer`. Single
-/// checks below them, and other methods, need a right, such as that of `system:monitoring`.
+/// Health endpoints that everybody may get, as by the ClusterRole `system:public-info-viewer`.
+/// Single checks below them, and other methods, need a right, such as that of `system:monitoring`.
 const ALWAYS_ALLOWED: [&str; 3] = ["/healthz", "/readyz", "/livez"];
 
 /// Whether `path` is a health endpoint: `/healthz`, `/livez`, `/readyz` or one of their checks.

@@ -68,8 +68,8 @@ pub fn has_kind(group: &str, version: &str, kind: &str) -> bool {
     setpoint_facts::kind(group, version, kind).is_some()
 }
 
-/// An object of a built-in kind, a `Status`, a `PartialObjectMetadata` or a document of discovery in
-/// its envelope.
+/// An object of a built-in kind, a `Status`, a `PartialObjectMetadata` or a document of discovery,
+/// in its envelope.
 ///
 /// # Errors
 /// Objects of other kinds, or that do not have the shape of their type; those at rest have it.

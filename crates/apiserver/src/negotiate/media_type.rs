@@ -50,8 +50,8 @@ impl Clause<'_> {
         [Encoding::Json, Encoding::Yaml].into_iter().find(|encoding| self.means(*encoding))
     }
 
-    /// Whether a document without versions of its own can be what the clause asks for: by no version
-    /// of the server, and by no stream but that of a watch, which YAML has not.
+    /// Whether a document can be what the clause asks for: it has no versions of the server, and no
+    /// stream but that of a watch, which YAML has not.
     pub(crate) fn is_of_document(&self, encoding: Encoding) -> bool {
         self.param("sv").is_none() && self.has_stream(encoding)
     }
