@@ -3,8 +3,7 @@
 #[cfg(feature = "tls")]
 use crate::batch::Batched;
 use crate::conversation::Conversation;
-use crate::gate::{ExchangeGuard, Exchanges, Gate};
-use crate::head::{self, HEAD_READ_MAX};
+use crate::head;
 use crate::leftover::{self, Leftover, Received};
 use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX, LAST_WORDS_MAX, Limits, PING_INTERVAL, PING_MAX};
 use crate::repoll;
@@ -148,25 +147,28 @@ where
     let mut tasks = Tasks::default();
     let builder = builder(tasks.spawner(), protocol, limits);
     let (of_requests, spawner) = (timeouts.clone(), tasks.spawner());
-    let exchanges = Exchanges::default();
-    let of_gate = exchanges.clone();
     let leftover_bytes_max = limits.leftover_bytes_max;
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let exchange = exchanges.guard();
         let (timeouts, answering) = (of_requests.clone(), of_requests.request());
         let spawner = spawner.clone();
         let last = of_answers.clone();
         let unanswered = spawner.request();
         let leftover = Leftover::default();
-        let answer = match own_answer(protocol, &request) {
-            Some(own) => Err(own),
+        let own = own_answer(protocol, &request);
+        let request = request.map(|body| leftover.lend(body));
+        let answer = match own {
+            Some(own) => {
+                // Its body is left over.
+                drop(request);
+                Err(own)
+            }
             // Boxed, because hyper moves the future several times, and it is large.
-            None => Ok(Box::pin(answer(request.map(|body| leftover.lend(body))))),
+            None => Ok(Box::pin(answer(request))),
         };
         async move {
             let mut response = match answer {
-                Ok(answer) => answer.await.map(Some),
-                Err(own) => own?.map(|()| None),
+                Ok(answer) => answer.await.map(Content::Given),
+                Err(own) => own?.map(Content::Own),
             };
             drop(unanswered);
             if response.extensions_mut().remove::<GoAway>().is_some() {
@@ -195,11 +197,10 @@ where
             if let Some(conversation) = conversation {
                 spawner.spawn(conversation);
             }
-            Ok::<_, h2::Error>(response.map(|body| AnswerBody::new(body, answering, exchange)))
+            Ok::<_, h2::Error>(response.map(|body| AnswerBody::new(body, answering)))
         }
     });
-    let io = timeouts.watch(io, turns);
-    let io = TokioIo::new(Gate::new(io, protocol, timeouts.clone(), of_gate));
+    let io = TokioIo::new(timeouts.watch(io, turns));
     let connection = pin!(builder.serve_connection_with_upgrades(io, service));
     let mut serving = Serving { connection, tasks: &mut tasks, send, timeouts: timeouts.clone() };
     let served = tokio::select! {
@@ -277,8 +278,7 @@ fn builder(spawner: Spawner, protocol: Protocol, limits: &Limits) -> auto::Build
         .timer(TokioTimer::new())
         .header_read_timeout(None)
         .max_headers(HEADERS_MAX)
-        // More than a head that has passed the gate.
-        .max_buf_size(2 * HEAD_READ_MAX);
+        .max_buf_size(HEAD_BYTES_MAX as usize);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -292,33 +292,50 @@ fn builder(spawner: Spawner, protocol: Protocol, limits: &Limits) -> auto::Build
     }
 }
 
-/// The answer that the server itself gives to a request: to `OPTIONS *`, as Go's server, and to an
-/// HTTP/2 request with an invalid target, whose stream is reset.
+/// The answer that the server itself gives to a request: to one that is [refused](head), and to
+/// `OPTIONS *`, as Go's server.
+///
+/// # Errors
+///
+/// Its stream is reset.
 fn own_answer(
     protocol: Protocol,
     request: &Request<Incoming>,
-) -> Option<Result<Response<()>, h2::Error>> {
+) -> Option<Result<Response<Bytes>, h2::Error>> {
     let (method, uri) = (request.method(), request.uri());
-    if protocol == Protocol::Http2 && !head::is_valid_http2(method, uri) {
-        return Some(Err(h2::Reason::PROTOCOL_ERROR.into()));
+    match protocol {
+        Protocol::Http2 if !head::is_valid_http2(method, uri) => {
+            return Some(Err(h2::Reason::PROTOCOL_ERROR.into()));
+        }
+        Protocol::Http2 => {}
+        Protocol::Http1 => {
+            if let Err(refusal) = head::check(method, uri, request.version(), request.headers()) {
+                return Some(Ok(refusal.answer()));
+            }
+        }
     }
-    (method == Method::OPTIONS && uri.path() == "*").then(|| Ok(Response::new(())))
+    (method == Method::OPTIONS && uri.path() == "*").then(|| Ok(Response::new(Bytes::new())))
 }
 
-/// The body of a response; `None`: it has none. If it is a stream, the request lasts until it is
-/// dropped.
+/// What a response has as its body.
+enum Content<B> {
+    /// The handler's.
+    Given(B),
+    /// A text of the server itself.
+    Own(Bytes),
+}
+
+/// The body of a response. If it is a stream, the request lasts until it is dropped.
 struct AnswerBody<B> {
-    body: Option<B>,
+    body: Content<B>,
     #[expect(dead_code, reason = "dropped when the response has been sent")]
     answering: Option<RequestGuard>,
-    #[expect(dead_code, reason = "dropped when the response has been written")]
-    exchange: ExchangeGuard,
 }
 
 impl<B: Body> AnswerBody<B> {
-    fn new(body: Option<B>, answering: RequestGuard, exchange: ExchangeGuard) -> Self {
-        let is_stream = body.as_ref().is_some_and(|body| body.size_hint().exact().is_none());
-        Self { body, answering: is_stream.then_some(answering), exchange }
+    fn new(body: Content<B>, answering: RequestGuard) -> Self {
+        let is_stream = matches!(&body, Content::Given(body) if body.size_hint().exact().is_none());
+        Self { body, answering: is_stream.then_some(answering) }
     }
 }
 
@@ -331,17 +348,24 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for AnswerBody<B
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match &mut self.body {
-            Some(body) => Pin::new(body).poll_frame(cx),
-            None => Poll::Ready(None),
+            Content::Given(body) => Pin::new(body).poll_frame(cx),
+            Content::Own(text) if text.is_empty() => Poll::Ready(None),
+            Content::Own(text) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text))))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(Body::is_end_stream)
+        match &self.body {
+            Content::Given(body) => body.is_end_stream(),
+            Content::Own(text) => text.is_empty(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+        match &self.body {
+            Content::Given(body) => body.size_hint(),
+            Content::Own(text) => SizeHint::with_exact(text.len() as u64),
+        }
     }
 }
 

@@ -11,8 +11,7 @@
 //!   (bounded)  (optional)
 //! ```
 //!
-//! A request that Go's server would refuse before its handler is refused in the same way: the head
-//! of an HTTP/1 request is checked before hyper parses it.
+//! What Go's server refuses before its handler, this one does, too, as far as hyper shows it.
 //!
 //! A connection that moves large bodies has turns of half a megabyte, so that a small request on
 //! another one does not wait long. Over TLS and HTTP/2, all that a connection writes in one poll
@@ -70,7 +69,6 @@ pub mod tls;
 mod batch;
 mod connection;
 mod conversation;
-mod gate;
 mod head;
 mod leftover;
 mod limits;

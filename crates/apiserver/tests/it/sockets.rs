@@ -246,11 +246,6 @@ async fn heads_are_refused_before_they_are_requests() {
         ("GET /version HTTP/1.1\r\nHost: a b\r\n", "400 Bad Request: malformed Host header"),
         ("GET /version HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n", "400 Bad Request"),
         ("GET /%zz HTTP/1.1\r\nHost: localhost\r\n", "400 Bad Request"),
-        ("GET /\u{1} HTTP/1.1\r\nHost: localhost\r\n", "400 Bad Request"),
-        (
-            "POST /api HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n",
-            "Unsupported transfer encoding",
-        ),
     ] {
         let mut socket = server.connect().await;
         let good = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -258,19 +253,6 @@ async fn heads_are_refused_before_they_are_requests() {
         let answers = rest(socket).await;
         assert_eq!(answers.matches("HTTP/1.1 ").count(), 2, "{answers}");
         assert!(answers.starts_with("HTTP/1.1 200 OK\r\n"), "{answers}");
-        assert!(
-            answers.ends_with(&format!("\r\nConnection: close\r\n\r\n{expected}")),
-            "{answers}"
-        );
-    }
-    // Bytes that hyper refuses, and a fragment, which requests do not have.
-    for (path, text) in
-        [("/<a>|", "404 page not found\n"), ("/api/v1/nodes/a#b", r#"nodes \"a#b\""#)]
-    {
-        let mut socket = server.connect().await;
-        let get = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-        socket.write_all(get.as_bytes()).await.unwrap();
-        let answer = rest(socket).await;
-        assert!(answer.starts_with("HTTP/1.1 404 ") && answer.contains(text), "{answer}");
+        assert!(answers.ends_with(&format!("\r\n\r\n{expected}")), "{answers}");
     }
 }

@@ -430,3 +430,47 @@ async fn http2_request_with_an_invalid_target_is_reset() {
     let options = Request::options("http://a/*").body(Full::default()).unwrap();
     assert_eq!(client.send_request(options).await.unwrap().status(), StatusCode::OK);
 }
+
+/// What a server writes that answers each request with its method and target. `requests`: what its
+/// peer writes before it closes its side.
+async fn exchange(requests: &str) -> String {
+    let mut tasks = JoinSet::new();
+    let answer = async |request: Request<Received>| {
+        let text = format!("{} {}", request.method(), request.uri());
+        Response::new(Full::new(Bytes::from(text)))
+    };
+    let stop = CancellationToken::new();
+    let mut near = connect(&mut tasks, Protocol::Http1, &stop, answer);
+    near.write_all(requests.as_bytes()).await.unwrap();
+    near.shutdown().await.unwrap();
+    rest(&mut near).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_request_is_answered_after_those_before_it() {
+    let good = "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nxyz";
+    for (head, status, text) in [
+        ("GET /%zz HTTP/1.1\r\nHost: a", "400 Bad Request", "400 Bad Request"),
+        (
+            "PUT /b HTTP/1.1\r\nContent-Length: 3",
+            "400 Bad Request",
+            "400 Bad Request: missing required Host header",
+        ),
+        ("GET /b HTTP/1.1\r\nHost: a\r\nExpect: b", "417 Expectation Failed", ""),
+    ] {
+        let out = exchange(&format!("{good}{head}\r\n\r\n{good}")).await;
+        let answers: Vec<&str> = out.split("HTTP/1.1 ").skip(1).collect();
+        assert_eq!(answers.len(), 2, "{out}");
+        assert!(answers[0].ends_with("\r\n\r\nPOST /a"), "{out}");
+        assert!(answers[1].starts_with(&format!("{status}\r\nconnection: close\r\n")), "{out}");
+        assert!(answers[1].ends_with(&format!("\r\n\r\n{text}")), "{out}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_resource_has_the_same_options() {
+    let out = exchange("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert!(out.starts_with("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n"), "{out}");
+    let out = exchange("GET * HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert!(out.ends_with("\r\n\r\nGET *"), "{out}");
+}
