@@ -1,6 +1,6 @@
 //! The options of connections to pods, Services and nodes, as admission sees them.
 
-use crate::query::{Query, decode};
+use crate::query::{Query, decode_path};
 use serde_json::{Map, Value};
 use setpoint_object::ApiError;
 use setpoint_object::field::quote;
@@ -66,7 +66,7 @@ fn port(word: &str) -> Result<u16, ApiError> {
 
 /// The part of a path after `proxy`.
 fn rest(has_namespace: bool, path: &str) -> String {
-    let path = decode(path, false).unwrap_or_default();
+    let path = decode_path(path).unwrap_or_default();
     // `/api/v1/nodes/{name}/proxy`, `/api/v1/namespaces/{namespace}/pods/{name}/proxy`.
     let n_before = if has_namespace { 7 } else { 5 };
     let segments: Vec<&str> = path.trim_matches('/').split('/').skip(n_before).collect();

@@ -1,15 +1,20 @@
 //! Content negotiation: the encodings and forms that a client accepts, and the encoding of a body.
 //!
 //! JSON and YAML are always available. Protobuf is available for built-in kinds: objects, lists and
-//! watches of those, metadata of custom resources too, and `Status`. Tables, discovery documents
-//! and custom resources have no protobuf form.
+//! watches of those, metadata of custom resources too, `Status` and discovery documents. Tables and
+//! custom resources have no protobuf form.
 //!
 //! CBOR is available if the server has it ([`Types::cbor`]): for objects and lists of all kinds,
 //! watches of those, metadata, `Status` and the resources of a built-in group version. Tables and
 //! the other discovery documents have no CBOR form. Errors of routes, and those found before a
 //! resource is looked at, are in none either.
 
+mod media_type;
+
+pub(crate) use media_type::{Clause, clauses};
+
 use http::{HeaderMap, header};
+use media_type::{header_text, is_routed};
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Reason};
 use setpoint_registry::{Format, PatchType, SchemaLanguage};
@@ -121,6 +126,12 @@ pub(crate) enum Endpoint {
 const CBOR: &str = "application/cbor";
 /// A sequence of items in CBOR: the events of a watch.
 pub(crate) const CBOR_SEQUENCE: &str = "application/cbor-seq";
+/// An applied configuration.
+const APPLY_YAML: &str = "application/apply-patch+yaml";
+/// One in CBOR.
+const APPLY_CBOR: &str = "application/apply-patch+cbor";
+/// A strategic merge patch.
+const STRATEGIC_MERGE: &str = "application/strategic-merge-patch+json";
 /// The media types of objects.
 const TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 /// The media type of logs.
@@ -179,97 +190,35 @@ impl Endpoint {
         }
     }
 
-    /// Whether the answer has a protobuf form.
-    fn has_protobuf(self, transform: Transform) -> bool {
-        let custom = matches!(self, Self::Custom | Self::Watch(SchemaLanguage::OpenApi));
-        match transform {
-            Transform::None => {
-                !custom && !matches!(self, Self::Versions | Self::Discovery | Self::Plain)
-            }
-            Transform::Partial(_) | Transform::PartialList(_) => true,
-            Transform::Table(_) => false,
+    /// The form of the answer that a clause means in an encoding; `None` if there is none.
+    fn accepts(self, clause: &Clause<'_>, encoding: Encoding) -> Option<Accepted> {
+        let is_plain =
+            matches!(self, Self::Versions | Self::Discovery | Self::Plain | Self::Status);
+        let has_version = clause.param("sv").is_none_or(|version| version == "v1" && !is_plain);
+        if !has_version || !clause.has_stream(encoding) {
+            return None;
         }
-    }
-}
-
-/// One clause of an `Accept` header.
-#[derive(Debug)]
-pub(crate) struct Clause<'a> {
-    main: &'a str,
-    sub: &'a str,
-    params: Vec<(&'a str, &'a str)>,
-    quality: f32,
-}
-
-impl Clause<'_> {
-    /// The value of a parameter.
-    pub(crate) fn param(&self, name: &str) -> Option<&str> {
-        self.params.iter().find(|(n, _)| *n == name).map(|(_, value)| *value)
-    }
-
-    /// Type and subtype as written.
-    pub(crate) fn media_type(&self) -> (&str, &str) {
-        (self.main, self.sub)
-    }
-
-    /// Whether it names protobuf.
-    fn is_protobuf(&self) -> bool {
-        (self.main, self.sub) == ("application", "vnd.kubernetes.protobuf")
-    }
-
-    /// Whether it names sequences of CBOR: routes of collections have them, answers do not.
-    fn is_cbor_sequence(&self) -> bool {
-        (self.main, self.sub) == ("application", "cbor-seq")
-    }
-
-    /// Whether it names CBOR.
-    fn is_cbor(&self) -> bool {
-        (self.main, self.sub) == ("application", "cbor")
-    }
-
-    /// The encoding that a clause names, JSON or YAML; wildcards mean JSON.
-    pub(crate) fn encoding(&self, partial_wildcards: bool) -> Option<Encoding> {
-        match (self.main, self.sub) {
-            ("*", "*") => Some(Encoding::Json),
-            ("application", "*") if partial_wildcards => Some(Encoding::Json),
-            ("application", "json") => Some(Encoding::Json),
-            ("application", "yaml") => Some(Encoding::Yaml),
-            _ => None,
+        let transform = transform(clause)?;
+        if transform != Transform::None && is_plain {
+            return None;
         }
-    }
-}
-
-/// Parses an `Accept` header into clauses, best first.
-pub(crate) fn clauses(accept: &str) -> Vec<Clause<'_>> {
-    let mut clauses: Vec<Clause<'_>> = accept.split(',').filter_map(clause).collect();
-    clauses.sort_by(|a, b| {
-        let wildcards = |c: &Clause<'_>| (c.main == "*", c.sub == "*");
-        b.quality.total_cmp(&a.quality).then_with(|| wildcards(a).cmp(&wildcards(b)))
-    });
-    clauses
-}
-
-fn clause(text: &str) -> Option<Clause<'_>> {
-    let mut parts = text.split(';').map(str::trim);
-    let (main, sub) = parts.next()?.split_once('/')?;
-    let (mut params, mut quality) = (Vec::new(), 1.0);
-    for part in parts {
-        let Some((name, value)) = part.split_once('=') else { continue };
-        let (name, value) = (name.trim(), value.trim());
-        if name == "q" {
-            quality = value.parse().unwrap_or(1.0);
-        } else {
-            params.push((name, value));
+        let is_tree = matches!(encoding, Encoding::Json | Encoding::Yaml);
+        let has_tables = !matches!(self, Self::Builtin { tables: false, .. } | Self::Log);
+        if matches!(transform, Transform::Table(_)) && !(has_tables && is_tree) {
+            return None;
         }
+        let is_custom = matches!(self, Self::Custom | Self::Watch(SchemaLanguage::OpenApi));
+        if encoding == Encoding::Protobuf && transform == Transform::None && is_custom {
+            return None;
+        }
+        let pretty = clause.param("pretty") == Some("1");
+        Some(Accepted { encoding, pretty, transform })
     }
-    Some(Clause { main: main.trim(), sub: sub.trim(), params, quality })
 }
 
-/// The `Accept` header, several lines joined; empty if missing.
+/// The `Accept` header: its first line, empty if missing.
 pub(crate) fn accept_header(headers: &HeaderMap) -> std::borrow::Cow<'_, str> {
-    let mut lines = headers.get_all(header::ACCEPT).iter().filter_map(|v| v.to_str().ok());
-    let first = lines.next().unwrap_or_default();
-    lines.fold(first.into(), |joined, line| format!("{joined},{line}").into())
+    header_text(headers, &header::ACCEPT)
 }
 
 /// Chooses the form of an answer.
@@ -282,67 +231,41 @@ pub(crate) fn negotiate(
     endpoint: Endpoint,
     types: Types,
 ) -> Result<Accepted, ApiError> {
-    if accept.trim().is_empty() {
+    if accept.is_empty() {
         return Ok(Accepted::default());
     }
     let types = types.of(endpoint);
-    let clauses = clauses(accept);
-    let partial_wildcards = !endpoint.is_routed();
-    let is_text = |clause: &Clause<'_>| {
-        endpoint == Endpoint::Log && TEXT.split_once('/') == Some((clause.main, clause.sub))
-    };
-    let has_streams =
-        matches!(endpoint, Endpoint::Builtin { collection: true, .. } | Endpoint::Watch { .. });
-    let named = |clause: &Clause<'_>| {
-        clause.encoding(partial_wildcards).is_some()
-            || clause.is_protobuf()
-            || types.cbor && (clause.is_cbor() || has_streams && clause.is_cbor_sequence())
-            || is_text(clause)
-    };
-    if endpoint.is_routed() && !clauses.iter().any(named) {
-        return Err(no_such_representation(&endpoint.route_types(types)));
+    if endpoint.is_routed() {
+        let list = endpoint.route_types(types);
+        let of_route: Vec<&str> = list.split(", ").collect();
+        if !is_routed(accept, &of_route, true) {
+            return Err(no_such_representation(&list));
+        }
     }
-    let is_watch = matches!(endpoint, Endpoint::Watch { .. });
-    let mut is_yaml_watched = false;
-    let met = clauses.iter().find_map(|clause| {
-        let encoding = if clause.is_protobuf() {
-            Encoding::Protobuf
-        } else if types.cbor && clause.is_cbor() {
-            Encoding::Cbor
-        } else {
-            clause.encoding(partial_wildcards)?
-        };
-        let transform = transform(clause)?;
-        if is_watch && encoding == Encoding::Yaml {
-            is_yaml_watched = true;
-            return None;
-        }
-        let plain = matches!(
-            endpoint,
-            Endpoint::Versions | Endpoint::Discovery | Endpoint::Plain | Endpoint::Status
-        );
-        if transform != Transform::None && plain {
-            return None;
-        }
-        let has_tables =
-            !matches!(endpoint, Endpoint::Builtin { tables: false, .. } | Endpoint::Log);
-        if matches!(transform, Transform::Table(_)) && (!has_tables || encoding == Encoding::Cbor) {
-            return None;
-        }
-        if encoding == Encoding::Protobuf && !endpoint.has_protobuf(transform) {
-            return None;
-        }
-        let pretty = clause.param("pretty") == Some("1");
-        Some(Accepted { encoding, pretty, transform })
+    let mut encodings = vec![Encoding::Json, Encoding::Yaml, Encoding::Protobuf];
+    encodings.extend(types.cbor.then_some(Encoding::Cbor));
+    let met = clauses(accept).iter().find_map(|clause| {
+        let mut encodings = encodings.iter().filter(|encoding| clause.means(**encoding));
+        encodings.find_map(|encoding| endpoint.accepts(clause, *encoding))
     });
-    met.ok_or_else(|| {
-        let types = if is_yaml_watched { types.streams() } else { types.objects() };
-        ApiError::new(
-            406,
-            Reason::NotAcceptable,
-            format!("only the following media types are accepted: {types}"),
-        )
-    })
+    met.ok_or_else(|| not_acceptable(&types.objects()))
+}
+
+/// Checks that events of a watch have a form. Called after the watch has been opened.
+///
+/// # Errors
+///
+/// 406: there are no events in YAML.
+pub(crate) fn stream(accepted: Accepted, types: Types) -> Result<(), ApiError> {
+    match accepted.encoding {
+        Encoding::Yaml => Err(not_acceptable(&types.streams())),
+        Encoding::Json | Encoding::Protobuf | Encoding::Cbor => Ok(()),
+    }
+}
+
+fn not_acceptable(types: &str) -> ApiError {
+    let text = format!("only the following media types are accepted: {types}");
+    ApiError::new(406, Reason::NotAcceptable, text)
 }
 
 /// Checks the `Accept` header of a request for a document that there is only in JSON.
@@ -360,11 +283,7 @@ pub(crate) fn json_alone(accept: &str) -> Result<(), ApiError> {
 ///
 /// 406 if that type is not acceptable.
 pub(crate) fn only(accept: &str, media_type: &str) -> Result<(), ApiError> {
-    let is_named = |clause: &Clause<'_>| {
-        let (main, sub) = clause.media_type();
-        (main, sub) == ("*", "*") || media_type.split_once('/') == Some((main, sub))
-    };
-    if accept.trim().is_empty() || clauses(accept).iter().any(is_named) {
+    if accept.is_empty() || is_routed(accept, &[media_type], true) {
         return Ok(());
     }
     Err(no_such_representation(media_type))
@@ -381,9 +300,6 @@ fn no_such_representation(types: &str) -> ApiError {
 /// The transform in a clause; `None` if it is unknown.
 fn transform(clause: &Clause<'_>) -> Option<Transform> {
     let (kind, group, version) = (clause.param("as"), clause.param("g"), clause.param("v"));
-    if matches!(clause.param("stream"), Some(stream) if stream != "watch") {
-        return None;
-    }
     if kind.is_none() && group.is_none() && version.is_none() {
         return Some(Transform::None);
     }
@@ -400,12 +316,6 @@ fn transform(clause: &Clause<'_>) -> Option<Transform> {
     }
 }
 
-/// The media type of a body without parameters; empty if missing.
-fn content_type(headers: &HeaderMap) -> &str {
-    let text = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    text.split(';').next().unwrap_or_default().trim()
-}
-
 /// The encoding of a request body; a missing `Content-Type` means JSON.
 ///
 /// # Errors
@@ -416,13 +326,17 @@ pub(crate) fn body_format(
     language: SchemaLanguage,
     types: Types,
 ) -> Result<Format, ApiError> {
-    match content_type(headers).to_ascii_lowercase().as_str() {
-        "" | "application/json" => Ok(Format::Json),
-        "application/yaml" => Ok(Format::Yaml),
-        "application/vnd.kubernetes.protobuf" if language == SchemaLanguage::GoTypes => {
+    let text = header_text(headers, &header::CONTENT_TYPE);
+    if text.is_empty() {
+        return Ok(Format::Json);
+    }
+    match media_type::parse(&text).as_deref() {
+        Some("application/json") => Ok(Format::Json),
+        Some("application/yaml") => Ok(Format::Yaml),
+        Some("application/vnd.kubernetes.protobuf") if language == SchemaLanguage::GoTypes => {
             Ok(Format::Protobuf)
         }
-        CBOR if types.cbor => Ok(Format::Cbor),
+        Some(CBOR) if types.cbor => Ok(Format::Cbor),
         // Those of custom resources are named as well: their metadata is in protobuf.
         _ => Err(unknown_format(&types.objects())),
     }
@@ -438,27 +352,29 @@ pub(crate) fn patch_format(
     language: SchemaLanguage,
     types: Types,
 ) -> Result<(PatchType, Format), ApiError> {
-    // The reference compares these in the case that they have.
-    match content_type(headers) {
-        "application/json-patch+json" => Ok((PatchType::Json, Format::Json)),
-        "application/merge-patch+json" => Ok((PatchType::Merge, Format::Json)),
-        "application/apply-patch+yaml" => Ok((PatchType::Apply, Format::Yaml)),
-        "application/apply-patch+cbor" if types.cbor => Ok((PatchType::Apply, Format::Cbor)),
-        "application/strategic-merge-patch+json" if language == SchemaLanguage::GoTypes => {
-            Ok((PatchType::StrategicMerge, Format::Json))
-        }
-        _ if language == SchemaLanguage::OpenApi => {
-            let cbor = if types.cbor { ", application/apply-patch+cbor" } else { "" };
-            Err(unknown_format(&format!(
-                "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml{cbor}"
-            )))
-        }
-        _ => {
-            let mut error =
-                ApiError::new(415, Reason::UnsupportedMediaType, "415: Unsupported Media Type");
-            error.0.details = Some(Details::default());
-            Err(error)
-        }
+    let mut served =
+        vec!["application/json-patch+json", "application/merge-patch+json", APPLY_YAML];
+    if language == SchemaLanguage::GoTypes {
+        served.insert(2, STRATEGIC_MERGE);
+    }
+    served.extend(types.cbor.then_some(APPLY_CBOR));
+    let text = header_text(headers, &header::CONTENT_TYPE);
+    // Routes read a list, and one type of it is enough for them. The reference then compares the
+    // whole text before the semicolon, in the case that it has.
+    if language == SchemaLanguage::GoTypes && !is_routed(&text, &served, false) {
+        let mut error =
+            ApiError::new(415, Reason::UnsupportedMediaType, "415: Unsupported Media Type");
+        error.0.details = Some(Details::default());
+        return Err(error);
+    }
+    let end = text.find(';').filter(|at| *at > 0).unwrap_or(text.len());
+    match served.iter().find(|ty| **ty == &text[..end]).copied() {
+        Some(APPLY_YAML) => Ok((PatchType::Apply, Format::Yaml)),
+        Some(APPLY_CBOR) => Ok((PatchType::Apply, Format::Cbor)),
+        Some(STRATEGIC_MERGE) => Ok((PatchType::StrategicMerge, Format::Json)),
+        Some("application/json-patch+json") => Ok((PatchType::Json, Format::Json)),
+        Some(_) => Ok((PatchType::Merge, Format::Json)),
+        None => Err(unknown_format(&served.join(", "))),
     }
 }
 

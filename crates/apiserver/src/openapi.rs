@@ -14,6 +14,7 @@
 //! is given some ([`OpenApiDescriptions`]).
 
 mod backend;
+mod content;
 mod custom;
 mod descriptions;
 mod name;

@@ -120,6 +120,12 @@ impl Inner {
         if !is_health(parts.uri.path()) && !readiness::wait(&self.registry).await {
             return unavailable();
         }
+        if route::names_nothing(parts.uri.path()) {
+            let uri = &parts.uri;
+            let why =
+                "failed to create RequestInfo: unable to determine kind and namespace from url";
+            return respond::internal_error(uri, &format!("{why}, {uri}"));
+        }
         let catalog = self.registry.catalog();
         let backends = self.backends.table();
         let (destination, attributes) = self.route(&catalog, &backends, parts, &query, audit_id);
@@ -398,7 +404,7 @@ impl Inner {
                 let with_details = query.flag("includeRequestDetails") == Some(true);
                 let clock = self.registry.clock();
                 let dump = self.fairness.as_ref().map(|f| f.dump(page, clock, with_details));
-                return respond::plain(StatusCode::OK, dump.unwrap_or_default());
+                return respond::text(StatusCode::OK, dump.unwrap_or_default());
             }
             Destination::None(Unrouted::Page) => return respond::page_not_found(),
             Destination::None(Unrouted::Status(error)) => return failed(&error),

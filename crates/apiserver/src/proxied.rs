@@ -5,7 +5,7 @@ use crate::connector::Location;
 use crate::filter::authenticate::strip_credentials;
 use crate::observe::Observation;
 use crate::proxy::follow;
-use crate::query::decode;
+use crate::query::decode_path;
 use crate::streams::Agents;
 use crate::websocket::is_upgrade;
 use http::request::Parts;
@@ -59,7 +59,7 @@ impl Proxied<'_> {
         if path.is_empty() && is_read && !is_upgrade {
             return Ok(Some(with_slash(uri)));
         }
-        let here = decode(uri.path(), false).unwrap_or_default();
+        let here = decode_path(uri.path()).unwrap_or_default();
         let prefix = here.strip_suffix(&*path).unwrap_or(&here).to_owned();
         if path.is_empty() {
             path.push('/');

@@ -3,6 +3,7 @@
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use setpoint_object::ApiError;
 use setpoint_object::field::quote;
+use std::borrow::Cow;
 
 /// What Go escapes in a query.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -91,6 +92,16 @@ pub(crate) fn decode(text: &str, plus: bool) -> Option<String> {
         return Some(text.to_owned());
     }
     String::from_utf8(unescape(text, plus)?).ok()
+}
+
+/// Percent-decodes a path; `None` for a bad escape. Bytes that are not UTF-8 become U+FFFD, which
+/// no name has.
+pub(crate) fn decode_path(path: &str) -> Option<Cow<'_, str>> {
+    if !path.contains('%') {
+        return Some(path.into());
+    }
+    let bytes = unescape(path, false)?;
+    Some(String::from_utf8_lossy(&bytes).into_owned().into())
 }
 
 /// Percent-decodes a part of a query. Bytes that are not UTF-8 become U+FFFD, so that the value is

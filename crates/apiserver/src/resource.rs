@@ -25,7 +25,8 @@ use setpoint_object::members;
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Status};
 use setpoint_registry::{
-    Attributes, Body as Sent, Deleted, List, PatchType, Registry, Subresource, Target, Verb,
+    Attributes, Body as Sent, Deleted, List, PatchType, Registry, SchemaLanguage, Subresource,
+    Target, Verb,
 };
 use setpoint_spans::Span;
 use std::sync::Arc;
@@ -178,11 +179,15 @@ impl Exchange<'_> {
     async fn watch(&self, target: &Target) -> Result<Response<Body>, Refusal> {
         let endpoint = Endpoint::Watch(target.resource.schema.language());
         let accepted = negotiate(&accept_header(&self.parts.headers), endpoint, self.types)?;
-        let include = IncludeObject::of(self.query)?;
         let options = options::watch_path(self.query, &target.name)?;
         let span = self.reads("cacher.Watch");
         let events = self.registry.watch(self.attributes, &options).await?;
         drop(span);
+        let include = match accepted.transform {
+            Transform::Table(_) => IncludeObject::of(self.query)?,
+            _ => IncludeObject::Metadata,
+        };
+        negotiate::stream(accepted, self.types)?;
         self.observation.writes(self.sends("WatchServer.HandleHTTP"));
         let events = Events::new(events, self.drain.clone(), self.observation.clone());
         let upgrade = Upgrade::of(self.parts);
@@ -215,8 +220,12 @@ impl Exchange<'_> {
 
     async fn update(&self, target: &Target, body: RequestBody) -> Result<Response<Body>, Refusal> {
         let accepted = self.accept_object(target)?;
-        let body = self.sent(target, body).await?;
+        let bytes = self.read(body).await?;
         let options = options::write(self.query, "UpdateOptions")?;
+        let language = target.resource.schema.language();
+        let format = negotiate::body_format(&self.parts.headers, language, self.types)?;
+        self.observation.sent(&bytes, format);
+        let body = Sent { bytes, format };
         self.event(STORE);
         let written = self.registry.update(self.attributes, body, &options).await?;
         self.event(STORED);
@@ -242,7 +251,7 @@ impl Exchange<'_> {
 
     async fn delete(&self, target: &Target, body: RequestBody) -> Result<Response<Body>, Refusal> {
         let accepted = self.accept_object(target)?;
-        let options = self.delete_options(target, body).await?;
+        let options = self.delete_options(body).await?;
         self.event("About to delete object from database");
         let deleted = self.registry.delete(self.attributes, &options).await?;
         self.event("Object deleted from database");
@@ -269,7 +278,7 @@ impl Exchange<'_> {
     ) -> Result<Response<Body>, Refusal> {
         let accepted = self.accept_list(target)?;
         let list_options = options::list(self.query)?;
-        let options = self.delete_options(target, body).await?;
+        let options = self.delete_options(body).await?;
         let list =
             self.registry.delete_collection(self.attributes, &list_options, &options).await?;
         self.whole_list(accepted, target, list, true).await
@@ -337,15 +346,14 @@ impl Exchange<'_> {
 
     async fn delete_options(
         &self,
-        target: &Target,
         body: RequestBody,
     ) -> Result<setpoint_registry::DeleteOptions, ApiError> {
         let bytes = self.read(body).await?;
         let format = if bytes.is_empty() {
             setpoint_registry::Format::Json
         } else {
-            let language = target.resource.schema.language();
-            negotiate::body_format(&self.parts.headers, language, self.types)?
+            // Options are of a built-in kind, whatever is deleted.
+            negotiate::body_format(&self.parts.headers, SchemaLanguage::GoTypes, self.types)?
         };
         self.observation.sent(&bytes, format);
         options::delete(self.query, &bytes, format)

@@ -4,7 +4,7 @@
 //! `/apis/{group}/{version}` followed by a resource path. The form of a 404 matters to clients:
 //! plain text where no route exists at all, a `Status` below a built-in group.
 
-use crate::query::decode;
+use crate::query::decode_path;
 use setpoint_object::ApiError;
 use setpoint_object::field::quote;
 use setpoint_registry::{Catalog, Resource, ResourcePath, Routes, Subresource, Target, Verb};
@@ -97,25 +97,33 @@ impl Unrouted {
 ///
 /// The answer if there is none.
 pub(crate) fn route(catalog: &Catalog, path: &str) -> Result<Route, Unrouted> {
-    let path = decode(path, false).ok_or(Unrouted::Page)?;
+    let path = decode_path(path).ok_or(Unrouted::Page)?;
     let segments: Vec<&str> = path.strip_prefix('/').unwrap_or(&path).split('/').collect();
+    // Slashes at the end of these paths do not count.
+    let mut whole = segments.as_slice();
+    while let [head @ .., ""] = whole {
+        whole = head;
+    }
+    match whole {
+        ["version"] => return Ok(Route::Version),
+        [".well-known", "openid-configuration"] => return Ok(Route::OpenIdConfiguration),
+        ["openid", "v1", "jwks"] => return Ok(Route::PublicKeys),
+        ["api"] => return Ok(Route::ApiVersions),
+        ["apis", group] => {
+            let group = catalog.group(group).filter(|group| !group.name.is_empty());
+            return Ok(Route::ApiGroup(group.ok_or(Unrouted::Page)?.name.clone()));
+        }
+        _ => {}
+    }
     match segments.as_slice() {
         [""] | ["index.html"] => Ok(Route::Root),
-        ["version"] | ["version", ""] => Ok(Route::Version),
         ["statusz"] => Ok(Route::Statusz),
         ["flagz"] => Ok(Route::Flagz),
         ["version", ..] => Err(Unrouted::no_route()),
         [endpoint @ ("healthz" | "livez" | "readyz"), check @ ..] => health(endpoint, check),
-        [".well-known", "openid-configuration"] => Ok(Route::OpenIdConfiguration),
-        ["openid", "v1", "jwks"] => Ok(Route::PublicKeys),
         ["openapi", rest @ ..] => Ok(Route::OpenApi(rest.join("/"))),
-        ["api"] | ["api", ""] => Ok(Route::ApiVersions),
         ["api", version, rest @ ..] => group_version(catalog, "", version, rest),
         ["apis"] | ["apis", ""] => Ok(Route::ApiGroups),
-        ["apis", group] | ["apis", group, ""] => {
-            let group = catalog.group(group).ok_or(Unrouted::Page)?;
-            Ok(Route::ApiGroup(group.name.clone()))
-        }
         ["apis", group, version, rest @ ..] if !group.is_empty() => {
             group_version(catalog, group, version, rest)
         }
@@ -212,6 +220,11 @@ pub(crate) fn find(
     if scoped != row.scope.is_namespaced() && !(row.scope.is_namespaced() && name.is_empty()) {
         return Err(Unrouted::of(row.routes));
     }
+    // What is not listed has no collection of all namespaces.
+    let is_everywhere = row.scope.is_namespaced() && !scoped;
+    if is_everywhere && row.routes == Routes::Installed && !row.serves(&Verb::List) {
+        return Err(Unrouted::no_route());
+    }
     if subresource.as_ref().is_some_and(|name| row.subresource(name).is_none()) {
         return Err(Unrouted::Status(Box::new(row.no_subresource(&name))));
     }
@@ -238,7 +251,7 @@ pub(crate) struct Unserved {
 /// Parses a resource path that is not served here, so that the request can be authorized before it
 /// is refused. `None`: not a resource path.
 pub(crate) fn unserved(path: &str) -> Option<Unserved> {
-    let path = decode(path, false)?;
+    let path = decode_path(path)?;
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     let (group, version, rest) = match segments.as_slice() {
         ["api", version, rest @ ..] => ("", version, rest),
@@ -275,6 +288,19 @@ pub(crate) fn unserved(path: &str) -> Option<Unserved> {
     })
 }
 
+/// Whether a path ends after a deprecated prefix, so that it names nothing.
+pub(crate) fn names_nothing(path: &str) -> bool {
+    let Some(path) = decode_path(path) else { return false };
+    let mut segments = path.trim_matches('/').split('/');
+    match segments.next() {
+        Some("api") => {}
+        Some("apis") => _ = segments.next(),
+        _ => return false,
+    }
+    let (version, prefix) = (segments.next(), segments.next());
+    version.is_some() && matches!(prefix, Some("watch" | "proxy")) && segments.next().is_none()
+}
+
 /// Whether single objects of a resource have a path: reviews and bindings do not.
 fn has_items(row: &Resource) -> bool {
     [Verb::Get, Verb::Update, Verb::Patch, Verb::Delete].iter().any(|verb| row.serves(verb))
@@ -297,6 +323,21 @@ fn check_name(name: &str) -> Result<(), Unrouted> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_that_end_after_a_deprecated_prefix_name_nothing() {
+        for (path, expected) in [
+            ("/api/v1/watch", true),
+            ("/apis/apps/v1/proxy//", true),
+            ("/api/v1/%77atch/", true),
+            ("/api/v1/watch/pods", false),
+            ("/api/watch", false),
+            ("/apis/apps/watch", false),
+            ("/watch", false),
+        ] {
+            assert_eq!(names_nothing(path), expected, "{path}");
+        }
+    }
 
     #[test]
     fn deprecated_prefixes_are_verbs() {

@@ -494,7 +494,11 @@ impl ApiServer {
             method = %parts.method, path = parts.uri.path(), code = response.status().as_u16(), "answered"
         );
         if parts.method == Method::HEAD {
-            *response.body_mut() = Body::empty();
+            let body = std::mem::replace(response.body_mut(), Body::empty());
+            if let Some(bytes) = body.as_bytes() {
+                let length = HeaderValue::from(bytes.len());
+                response.headers_mut().entry(header::CONTENT_LENGTH).or_insert(length);
+            }
         }
         response
     }

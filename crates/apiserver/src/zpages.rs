@@ -159,12 +159,12 @@ fn unix_date(time: Timestamp) -> String {
 
 /// Chooses the form: the first that the best clause can name.
 fn form(accept: &str, kind: &str) -> Result<Form, ApiError> {
-    if accept.trim().is_empty() {
+    if accept.is_empty() {
         return Ok(Form::Text);
     }
     let chosen = clauses(accept).iter().find_map(|clause| {
         let structure = || {
-            let encoding = clause.encoding(true)?;
+            let encoding = clause.encoding()?;
             let accepted = Accepted {
                 encoding,
                 pretty: clause.param("pretty") == Some("1"),

@@ -6,6 +6,7 @@
 use crate::figures::{Authorizers, Decided, Family, Figures};
 use crate::identity::Identity;
 use crate::routed::Attributes;
+use crate::verb::Verb;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use setpoint_object::users::{MASTERS, UNAUTHENTICATED};
@@ -219,7 +220,9 @@ impl Chain {
     ///
     /// No authorizer allowed the request, and one returned an error.
     pub(crate) async fn decide(&self, request: &Attributes) -> Result<Decision, ApiError> {
-        if request.identity.is_in(MASTERS) || ALWAYS_ALLOWED.contains(&request.path()) {
+        let is_always_allowed =
+            || request.verb == Verb::Get && ALWAYS_ALLOWED.contains(&request.path());
+        if request.identity.is_in(MASTERS) || is_always_allowed() {
             return Ok(Decision::Allow(String::new()));
         }
         let mut reasons = String::new();
@@ -349,8 +352,8 @@ pub fn forbidden(request: &Attributes, reason: &str) -> ApiError {
     ApiError::forbidden(&resource, request.name(), &why)
 }
 
-/// Paths that everybody may use: the default of Kubernetes' `--authorization-always-allow-paths`.
-/// Single checks below them need a right, such as that of the ClusterRole `system:monitoring`.
+/// Health endpoints that everybody may get, as by the ClusterRole `system:public-info-viewer`.
+/// Single checks below them, and other methods, need a right, such as that of `system:monitoring`.
 const ALWAYS_ALLOWED: [&str; 3] = ["/healthz", "/readyz", "/livez"];
 
 /// Whether `path` is a health endpoint: `/healthz`, `/livez`, `/readyz` or one of their checks.
@@ -366,7 +369,6 @@ mod tests {
     use crate::figures::Series;
     use crate::identity::Identity;
     use crate::routed::Requested;
-    use crate::verb::Verb;
 
     #[derive(Debug)]
     struct Answers(Result<Decision, u16>);
@@ -444,6 +446,24 @@ mod tests {
         assert_eq!(annotations, [reason]);
         let chain = Chain::new(vec![allows(), Arc::new(Closed)]);
         assert!(chain.authorize(&bob, &Figures::default()).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn health_is_for_everybody_to_get_and_no_more() {
+        let chain = Chain::new(vec![Arc::new(Answers(Ok(Decision::NoOpinion(String::new()))))]);
+        for (verb, path, is_allowed) in [
+            ("get", "/healthz", true),
+            ("get", "/livez", true),
+            ("get", "/readyz", true),
+            ("head", "/healthz", false),
+            ("post", "/readyz", false),
+            ("get", "/healthz/etcd", false),
+        ] {
+            let requested = Requested::Path(path.to_owned());
+            let request = Attributes::new(Identity::anonymous(), Verb::from(verb), requested);
+            let allowed = chain.authorize(&request, &Figures::default()).await;
+            assert_eq!(allowed.is_ok(), is_allowed, "{verb} {path}: {allowed:?}");
+        }
     }
 
     #[derive(Debug)]

@@ -68,7 +68,8 @@ pub fn has_kind(group: &str, version: &str, kind: &str) -> bool {
     setpoint_facts::kind(group, version, kind).is_some()
 }
 
-/// An object of a built-in kind, a `Status` or a `PartialObjectMetadata` in its envelope.
+/// An object of a built-in kind, a `Status`, a `PartialObjectMetadata` or a document of discovery,
+/// in its envelope.
 ///
 /// # Errors
 /// Objects of other kinds, or that do not have the shape of their type; those at rest have it.
@@ -185,6 +186,10 @@ impl Shape {
         let found = match (group, kind) {
             ("meta.k8s.io", "PartialObjectMetadata") => meta("ObjectMeta").map(Self::Metadata),
             ("" | "meta.k8s.io", "Status") => meta("Status").map(Self::Whole),
+            // Documents of discovery. Those of the core group have no version.
+            ("", "APIVersions" | "APIGroup" | "APIGroupList" | "APIResourceList") => {
+                meta(kind).map(Self::Whole)
+            }
             _ => setpoint_facts::kind(group, version, kind).map(Self::Whole),
         };
         found.ok_or_else(|| EncodeError::UnknownKind {

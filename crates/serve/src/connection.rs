@@ -3,6 +3,7 @@
 #[cfg(feature = "tls")]
 use crate::batch::Batched;
 use crate::conversation::Conversation;
+use crate::head;
 use crate::leftover::{self, Leftover, Received};
 use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX, LAST_WORDS_MAX, Limits, PING_INTERVAL, PING_MAX};
 use crate::repoll;
@@ -10,12 +11,11 @@ use crate::tasks::{Spawner, Tasks};
 use crate::timeouts::{Overdue, RequestGuard, Timeouts};
 use crate::turn::Turns;
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderValue, Method, Request, Response, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
@@ -154,10 +154,22 @@ where
         let last = of_answers.clone();
         let unanswered = spawner.request();
         let leftover = Leftover::default();
-        // Boxed, because hyper moves the future several times, and it is large.
-        let answer = Box::pin(answer(request.map(|body| leftover.lend(body))));
+        let own = own_answer(protocol, &request);
+        let request = request.map(|body| leftover.lend(body));
+        let answer = match own {
+            Some(own) => {
+                // Its body is left over.
+                drop(request);
+                Err(own)
+            }
+            // Boxed, because hyper moves the future several times, and it is large.
+            None => Ok(Box::pin(answer(request))),
+        };
         async move {
-            let mut response = answer.await;
+            let mut response = match answer {
+                Ok(answer) => answer.await.map(Content::Given),
+                Err(own) => own?.map(Content::Own),
+            };
             drop(unanswered);
             if response.extensions_mut().remove::<GoAway>().is_some() {
                 last.cancel();
@@ -185,7 +197,7 @@ where
             if let Some(conversation) = conversation {
                 spawner.spawn(conversation);
             }
-            Ok::<_, Infallible>(response.map(|body| AnswerBody::new(body, answering)))
+            Ok::<_, h2::Error>(response.map(|body| AnswerBody::new(body, answering)))
         }
     });
     let io = TokioIo::new(timeouts.watch(io, turns));
@@ -280,16 +292,49 @@ fn builder(spawner: Spawner, protocol: Protocol, limits: &Limits) -> auto::Build
     }
 }
 
+/// The answer that the server itself gives to a request: to one that is [refused](head), and to
+/// `OPTIONS *`, as Go's server.
+///
+/// # Errors
+///
+/// Its stream is reset.
+fn own_answer(
+    protocol: Protocol,
+    request: &Request<Incoming>,
+) -> Option<Result<Response<Bytes>, h2::Error>> {
+    let (method, uri) = (request.method(), request.uri());
+    match protocol {
+        Protocol::Http2 if !head::is_valid_http2(method, uri) => {
+            return Some(Err(h2::Reason::PROTOCOL_ERROR.into()));
+        }
+        Protocol::Http2 => {}
+        Protocol::Http1 => {
+            if let Err(refusal) = head::check(method, uri, request.version(), request.headers()) {
+                return Some(Ok(refusal.answer()));
+            }
+        }
+    }
+    (method == Method::OPTIONS && uri.path() == "*").then(|| Ok(Response::new(Bytes::new())))
+}
+
+/// What a response has as its body.
+enum Content<B> {
+    /// The handler's.
+    Given(B),
+    /// A text of the server itself.
+    Own(Bytes),
+}
+
 /// The body of a response. If it is a stream, the request lasts until it is dropped.
 struct AnswerBody<B> {
-    body: B,
+    body: Content<B>,
     #[expect(dead_code, reason = "dropped when the response has been sent")]
     answering: Option<RequestGuard>,
 }
 
 impl<B: Body> AnswerBody<B> {
-    fn new(body: B, answering: RequestGuard) -> Self {
-        let is_stream = body.size_hint().exact().is_none();
+    fn new(body: Content<B>, answering: RequestGuard) -> Self {
+        let is_stream = matches!(&body, Content::Given(body) if body.size_hint().exact().is_none());
         Self { body, answering: is_stream.then_some(answering) }
     }
 }
@@ -302,15 +347,25 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for AnswerBody<B
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        match &mut self.body {
+            Content::Given(body) => Pin::new(body).poll_frame(cx),
+            Content::Own(text) if text.is_empty() => Poll::Ready(None),
+            Content::Own(text) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text))))),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        match &self.body {
+            Content::Given(body) => body.is_end_stream(),
+            Content::Own(text) => text.is_empty(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match &self.body {
+            Content::Given(body) => body.size_hint(),
+            Content::Own(text) => SizeHint::with_exact(text.len() as u64),
+        }
     }
 }
 

@@ -11,6 +11,8 @@
 //!   (bounded)  (optional)
 //! ```
 //!
+//! What Go's server refuses before its handler, this one does, too, as far as hyper shows it.
+//!
 //! A connection that moves large bodies has turns of half a megabyte, so that a small request on
 //! another one does not wait long. Over TLS and HTTP/2, all that a connection writes in one poll
 //! is sent to the socket at once.
@@ -67,6 +69,7 @@ pub mod tls;
 mod batch;
 mod connection;
 mod conversation;
+mod head;
 mod leftover;
 mod limits;
 mod linger;

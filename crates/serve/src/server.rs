@@ -11,6 +11,8 @@ use crate::leftover::Received;
 #[cfg(feature = "tls")]
 use crate::limits::HANDSHAKE_MAX;
 use crate::limits::Limits;
+#[cfg(feature = "tls")]
+use crate::linger::Linger;
 use crate::slots::{Slot, Slots};
 #[cfg(feature = "tls")]
 use crate::tls::Configs;
@@ -21,12 +23,18 @@ use http_body::Body;
 #[cfg(feature = "tls")]
 use std::collections::BTreeMap;
 #[cfg(feature = "tls")]
+use std::future::poll_fn;
+#[cfg(feature = "tls")]
+use std::io;
+#[cfg(feature = "tls")]
 use std::net::IpAddr;
 use std::net::SocketAddr;
 use std::sync::Arc;
 #[cfg(feature = "tls")]
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+#[cfg(feature = "tls")]
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 #[cfg(feature = "tls")]
@@ -220,6 +228,8 @@ impl Acceptor {
         if let Some(configs) = &self.tls {
             let local = stream.local_addr()?.ip();
             let handshake = async {
+                let mut stream = stream;
+                refuse_plain_text(&mut stream).await?;
                 let hello = LazyConfigAcceptor::new(Default::default(), stream).await?;
                 let config = configs.for_client(&hello.client_hello(), local);
                 hello.into_stream(config).await
@@ -283,4 +293,26 @@ impl Acceptor {
         }
         Ok(if start == *b"PR" { Protocol::Http2 } else { Protocol::Http1 })
     }
+}
+
+/// Answers a peer that speaks HTTP without TLS, as Go's server.
+///
+/// # Errors
+///
+/// The peer did, or its connection failed.
+#[cfg(feature = "tls")]
+async fn refuse_plain_text(stream: &mut TcpStream) -> io::Result<()> {
+    const ANSWER: &[u8] =
+        b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+    let mut start = [0; 5];
+    let n_bytes = stream.peek(&mut start).await?;
+    // A record of TLS begins with another byte. A start that is shorter is left to the handshake.
+    if !matches!(&start[..n_bytes], b"GET /" | b"HEAD " | b"POST " | b"PUT /" | b"OPTIO") {
+        return Ok(());
+    }
+    stream.write_all(ANSWER).await?;
+    stream.shutdown().await?;
+    let mut linger = Linger::new();
+    poll_fn(|cx| linger.poll(stream, cx)).await;
+    Err(io::Error::new(io::ErrorKind::InvalidData, "an HTTP request without TLS"))
 }

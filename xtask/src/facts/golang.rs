@@ -227,7 +227,10 @@ fn collect(
         if name == "-" {
             continue;
         }
-        let number = protobuf.zip(member.protobuf).map(|(way, number)| [way, &[number]].concat());
+        // A named list is a message with its items in field 1; no other struct in JSON has one.
+        let items: &[u8] = if member.ty == "Verbs" { &[1] } else { &[] };
+        let number =
+            protobuf.zip(member.protobuf).map(|(way, number)| [way, &[number], items].concat());
         if name.is_empty() {
             collect(sources, &owner, &member.ty, packages, out, number.as_deref(), depth + 1)?;
             continue;

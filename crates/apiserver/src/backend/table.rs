@@ -1,7 +1,7 @@
 //! The table of backends and registrations, and what paths name in it.
 
 use super::{Backend, Registration};
-use crate::query::decode;
+use crate::query::decode_path;
 use crate::route;
 use setpoint_object::GroupVersion;
 use setpoint_registry::{Catalog, ResourcePath, Verb};
@@ -66,7 +66,7 @@ impl Table {
         if self.is_empty() {
             return None;
         }
-        let decoded = decode(path, false)?;
+        let decoded = decode_path(path)?;
         let below = decoded.strip_prefix("/apis/")?;
         let (group, below) = below.split_once('/').unwrap_or((below, ""));
         let (name, versions) = self.groups.get_key_value(group)?;
@@ -109,7 +109,7 @@ impl Table {
     /// The registered group with this path, if nothing serves it.
     pub(crate) fn registered_group(&self, path: &str) -> Option<Arc<str>> {
         let registrations = self.registrations.as_ref()?;
-        let decoded = decode(path, false)?;
+        let decoded = decode_path(path)?;
         let group = decoded.strip_prefix("/apis/")?;
         let group = group.strip_suffix('/').unwrap_or(group);
         let found = registrations.iter().find(|known| *known.group_version.group == *group)?;

@@ -26,7 +26,7 @@ pub(crate) fn wants_aggregated(accept: &str) -> Option<Encoding> {
         let named = clause.param("g") == Some("apidiscovery.k8s.io")
             && clause.param("v") == Some("v2")
             && clause.param("as") == Some("APIGroupDiscoveryList");
-        if named { clause.encoding(true) } else { None }
+        clause.encoding().filter(|encoding| named && clause.is_of_document(*encoding))
     })
 }
 

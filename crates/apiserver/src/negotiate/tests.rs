@@ -72,10 +72,10 @@ fn an_unacceptable_form_is_refused_with_the_list_of_forms() {
     );
     for language in [OpenApi, GoTypes] {
         let watch = Endpoint::Watch(language);
-        refused(
-            "application/yaml",
-            watch,
-            "only the following media types are accepted: application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
+        let accepted = negotiate("application/yaml, application/json", watch, USUAL).unwrap();
+        assert_eq!(
+            stream(accepted, USUAL).unwrap_err().0.message,
+            "only the following media types are accepted: application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
         );
         let text = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
         refused("application/json;as=Foo;v=v1;g=meta.k8s.io", watch, text);
@@ -90,6 +90,26 @@ fn an_unacceptable_form_is_refused_with_the_list_of_forms() {
         Endpoint::Discovery,
         "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf",
     );
+}
+
+#[test]
+fn parameters_choose_streams_and_versions() {
+    let none = Transform::None;
+    for accept in ["application/json;stream=watch", "application/json;sv=v1"] {
+        check(accept, ITEM, Encoding::Json, none);
+    }
+    let text = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
+    for accept in
+        ["application/json;stream=x", "application/yaml;stream=watch", "application/json;sv=v2"]
+    {
+        refused(accept, ITEM, text);
+    }
+    refused("application/json;sv=v1", Endpoint::Plain, text);
+    // Those that a wildcard means are tried in turn.
+    check("*/*;stream=watch", ITEM, Encoding::Json, none);
+    // A mistake in one clause is none in another, and parameters may have no value.
+    check("application/json;as=;v=;g=", ITEM, Encoding::Json, none);
+    check("a;;,application / yaml, application/json", ITEM, Encoding::Yaml, none);
 }
 
 #[test]
@@ -127,10 +147,11 @@ fn documents_in_json_alone_are_refused_in_other_forms() {
 fn protobuf_is_for_built_in_kinds_and_metadata() {
     let both = "application/vnd.kubernetes.protobuf,application/json";
     let watch = Endpoint::Watch;
-    for endpoint in [ITEM, Endpoint::Status, watch(GoTypes)] {
+    let discovery = [Endpoint::Plain, Endpoint::Versions, Endpoint::Discovery];
+    for endpoint in [ITEM, Endpoint::Status, watch(GoTypes)].into_iter().chain(discovery) {
         check(both, endpoint, Encoding::Protobuf, Transform::None);
     }
-    for endpoint in [Endpoint::Custom, Endpoint::Plain, watch(OpenApi)] {
+    for endpoint in [Endpoint::Custom, watch(OpenApi)] {
         check(both, endpoint, Encoding::Json, Transform::None);
     }
     let metadata = |kind: &str| {
@@ -162,6 +183,11 @@ fn body_encoding_is_the_media_type_before_the_semicolon() {
         body_format(&headers("Application/JSON; charset=x"), GoTypes, USUAL).unwrap(),
         Format::Json
     );
+    for malformed in
+        ["application/json; charset", "application/json; a=b; a=c", "application/json,"]
+    {
+        body_format(&headers(malformed), GoTypes, USUAL).unwrap_err();
+    }
     assert_eq!(body_format(&headers("application/yaml"), OpenApi, USUAL).unwrap(), Format::Yaml);
     let protobuf = headers("application/vnd.kubernetes.protobuf");
     assert_eq!(body_format(&protobuf, GoTypes, USUAL).unwrap(), Format::Protobuf);
@@ -205,6 +231,12 @@ fn strategic_merge_is_refused_for_custom_resources_only() {
     assert_eq!(error.reason(), Reason::UnsupportedMediaType);
     patch_format(&headers("Application/Merge-Patch+JSON"), GoTypes, USUAL).unwrap_err();
     assert_eq!(body_format(&headers("Application/JSON"), GoTypes, USUAL).unwrap(), Format::Json);
+    // A route reads a list, and the handler behind it one type.
+    for list in ["application/json-patch+json ;a", "a, application/json-patch+json"] {
+        let message = patch_format(&headers(list), GoTypes, USUAL).unwrap_err().0.message;
+        let text = "accepted media types include: application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
+        assert!(message.ends_with(text), "{message}");
+    }
     let error = patch_format(&headers(""), GoTypes, USUAL).unwrap_err();
     assert_eq!(error.0.message, "415: Unsupported Media Type");
     assert_eq!(error.0.details, Some(Details::default()));

@@ -4,7 +4,7 @@
 use super::row::Row;
 use super::{
     Encoding, Key, OpenApiDescriptions, Texts, V2_PROTOBUF_OLD_TYPE, V2_PROTOBUF_TYPE, V2Part,
-    V3_PROTOBUF_OLD_TYPE, V3_PROTOBUF_TYPE, backend, protobuf_v3, row,
+    V3_PROTOBUF_OLD_TYPE, V3_PROTOBUF_TYPE, backend, content, protobuf_v3, row,
 };
 use crate::backend::{Backend, Generation, Served};
 use crate::body::Body;
@@ -218,8 +218,9 @@ impl Documents {
         match path.split_once('/') {
             None if path == "v2" => self.v2(&snapshot, served, headers, style).await,
             None if path == "v3" => {
-                let index = snapshot.index.clone();
-                respond::with_body(StatusCode::OK, "text/plain; charset=utf-8", style, index)
+                let (index, media_type) = (snapshot.index.clone(), "text/plain; charset=utf-8");
+                content::unsent(headers, "")
+                    .unwrap_or_else(|| content::sent(headers, "", media_type, style, index))
             }
             Some(("v3", key)) => match snapshot.etags.get(key) {
                 Some(etag) => {
@@ -383,14 +384,15 @@ impl Documents {
 /// The encoding of the best clause that names a served one; without any clause JSON.
 fn encoding(headers: &HeaderMap, protobuf: &[&str]) -> Option<Encoding> {
     let accept = accept_header(headers);
-    if accept.trim().is_empty() {
+    if accept.is_empty() {
         return Some(Encoding::Json);
     }
     let is_protobuf =
         |sub: &str| protobuf.iter().any(|ty| ty.strip_prefix("application/") == Some(sub));
+    // Other than anywhere else, a subtype may follow a wildcard.
     clauses(&accept).iter().find_map(|clause| match clause.media_type() {
-        ("*", "*") | ("application", "*" | "json") => Some(Encoding::Json),
-        ("application", sub) if is_protobuf(sub) => Some(Encoding::Protobuf),
+        ("*" | "application", "*" | "json") => Some(Encoding::Json),
+        ("*" | "application", sub) if is_protobuf(sub) => Some(Encoding::Protobuf),
         _ => None,
     })
 }
@@ -404,22 +406,20 @@ impl Documents {
         style: Style,
     ) -> Response<Body> {
         let types = [V2_PROTOBUF_TYPE, V2_PROTOBUF_OLD_TYPE];
-        let Some(encoding) = encoding(headers, &types) else {
-            return respond::empty(StatusCode::NOT_ACCEPTABLE);
+        let Some(encoding) = encoding(headers, &types) else { return not_acceptable() };
+        let etag = &snapshot.v2_etag;
+        let response = match content::unsent(headers, etag) {
+            Some(response) => response,
+            None => {
+                let body = self.v2_document(snapshot, served, encoding).await;
+                let media_type = match encoding {
+                    Encoding::Json => JSON,
+                    Encoding::Protobuf => V2_PROTOBUF_TYPE,
+                };
+                content::sent(headers, etag, media_type, style, body)
+            }
         };
-        let mut response = if knows(headers, &snapshot.v2_etag) {
-            respond::empty(StatusCode::NOT_MODIFIED)
-        } else {
-            let body = self.v2_document(snapshot, served, encoding).await;
-            let media_type = match encoding {
-                Encoding::Json => JSON,
-                Encoding::Protobuf => V2_PROTOBUF_TYPE,
-            };
-            respond::with_body(StatusCode::OK, media_type, style, body)
-        };
-        set_etag(response.headers_mut(), &snapshot.v2_etag);
-        vary(response.headers_mut());
-        response
+        tagged(response, etag)
     }
 
     async fn v3(&self, request: V3Request<'_>) -> Response<Body> {
@@ -430,9 +430,7 @@ impl Documents {
             Some(_) => &[],
             None => &[V3_PROTOBUF_TYPE, V3_PROTOBUF_OLD_TYPE],
         };
-        let Some(encoding) = encoding(headers, types) else {
-            return respond::empty(StatusCode::NOT_ACCEPTABLE);
-        };
+        let Some(encoding) = encoding(headers, types) else { return not_acceptable() };
         if let Some(backend) = backend {
             return of_backend(backend, headers, style);
         }
@@ -445,18 +443,20 @@ impl Documents {
             }
             return response;
         }
-        let mut response = if knows(headers, etag) {
-            respond::empty(StatusCode::NOT_MODIFIED)
-        } else {
-            let json = self.v3_document(served, key, etag).await;
-            let (media_type, body) = match encoding {
-                Encoding::Json => (JSON, json),
-                Encoding::Protobuf => (V3_PROTOBUF_TYPE, self.v3_protobuf(key, etag, &json).await),
-            };
-            respond::with_body(StatusCode::OK, media_type, style, body)
+        let response = match content::unsent(headers, etag) {
+            Some(response) => response,
+            None => {
+                let json = self.v3_document(served, key, etag).await;
+                let (media_type, body) = match encoding {
+                    Encoding::Json => (JSON, json),
+                    Encoding::Protobuf => {
+                        (V3_PROTOBUF_TYPE, self.v3_protobuf(key, etag, &json).await)
+                    }
+                };
+                content::sent(headers, etag, media_type, style, body)
+            }
         };
-        set_etag(response.headers_mut(), etag);
-        vary(response.headers_mut());
+        let mut response = tagged(response, etag);
         if !hash.is_empty() {
             let headers = response.headers_mut();
             headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
@@ -484,14 +484,9 @@ fn of_backend(backend: &Backend, headers: &HeaderMap, style: Style) -> Response<
     let Some((json, etag)) = &backend.documents().v3 else {
         return respond::empty(StatusCode::NOT_FOUND);
     };
-    let mut response = if knows(headers, etag) {
-        respond::empty(StatusCode::NOT_MODIFIED)
-    } else {
-        respond::with_body(StatusCode::OK, JSON, style, json.clone())
-    };
-    set_etag(response.headers_mut(), etag);
-    vary(response.headers_mut());
-    response
+    let response = content::unsent(headers, etag)
+        .unwrap_or_else(|| content::sent(headers, etag, JSON, style, json.clone()));
+    tagged(response, etag)
 }
 
 /// A request for an existing v3 document.
@@ -510,20 +505,20 @@ fn vary(headers: &mut HeaderMap) {
     headers.append(header::VARY, HeaderValue::from_static("Accept"));
 }
 
-/// Whether the client has this document. The weak form does not count.
-fn knows(headers: &HeaderMap, etag: &str) -> bool {
-    headers
-        .get_all(header::IF_NONE_MATCH)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .any(|value| value.trim().strip_prefix('"').and_then(|v| v.strip_suffix('"')) == Some(etag))
+fn not_acceptable() -> Response<Body> {
+    let mut response = respond::empty(StatusCode::NOT_ACCEPTABLE);
+    vary(response.headers_mut());
+    response
 }
 
-fn set_etag(headers: &mut HeaderMap, etag: &str) {
-    if let Ok(value) = HeaderValue::try_from(format!("\"{etag}\"")) {
-        headers.insert(header::ETAG, value);
+/// The response with the ETag of its document, unless it is an error, and with what it varies by.
+fn tagged(mut response: Response<Body>, etag: &str) -> Response<Body> {
+    let is_error = response.status() == StatusCode::RANGE_NOT_SATISFIABLE;
+    if let (false, Ok(value)) = (is_error, HeaderValue::try_from(format!("\"{etag}\""))) {
+        response.headers_mut().insert(header::ETAG, value);
     }
+    vary(response.headers_mut());
+    response
 }
 
 /// A time as HTTP headers write it: `Fri, 20 Nov 2026 09:00:00 GMT`.

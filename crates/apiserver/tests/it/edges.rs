@@ -20,6 +20,12 @@ crate::cases! {
     patches_do_not_change_the_kind
     floats_are_integers_where_the_reference_reads_them_so
     the_state_of_the_process_is_a_page
+    paths_at_their_edges
+    names_may_be_no_utf8
+    lists_of_media_types_are_read_as_there
+    bodies_of_malformed_types_are_refused
+    what_is_wrong_first_is_said
+    head_has_the_length_of_what_it_leaves_out
 }
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -388,6 +394,135 @@ async fn floats_are_integers_where_the_reference_reads_them_so(server: Server) {
         "BadRequest",
         "json: cannot unmarshal number 1e0 into Go struct field DeleteOptions.gracePeriodSeconds of type int64",
     );
+}
+
+async fn paths_at_their_edges(server: Server) {
+    for path in ["/version//", "/api//", "/apis/apps//", "/apis/apps/v1//", "/openid/v1/jwks/"] {
+        let (answer, expected) =
+            (server.get(path).await, server.get(path.trim_end_matches('/')).await);
+        assert_eq!((answer.code, answer.body), (expected.code, expected.body), "{path}");
+        assert_ne!(expected.code, 405);
+    }
+    for path in ["/apis//", "/apis///", "/apis//v1"] {
+        let answer = server.get(path).await;
+        assert_eq!((answer.code, answer.text().as_str()), (404, "404 page not found\n"), "{path}");
+    }
+    let nothing = server.get("/api/v1/watch/").await;
+    assert_eq!(nothing.code, 500);
+    let end = "failed to create RequestInfo: unable to determine kind and namespace from url, ";
+    assert!(nothing.text().contains(end), "{}", nothing.text());
+    // What is not listed is in a namespace.
+    for path in ["/api/v1/bindings", "/apis/authorization.k8s.io/v1/localsubjectaccessreviews"] {
+        for method in ["GET", "POST"] {
+            server.send(request(method, path, "{}")).await.check_status(
+                404,
+                "NotFound",
+                "the server could not find the requested resource",
+            );
+        }
+    }
+}
+
+async fn names_may_be_no_utf8(server: Server) {
+    let missing = server.get(&format!("{MAPS}/%ff")).await;
+    missing.check_status(404, "NotFound", "configmaps \"\u{fffd}\" not found");
+    let list = server.get("/api/v1/namespaces/%ff/configmaps").await;
+    assert_eq!((list.code, &list.json()["items"]), (200, &json!([])));
+    for path in ["/api/v1/%ff", "/api/v1/nodes/n/proxy/%ff"] {
+        assert_eq!(server.get(path).await.json()["reason"], "NotFound", "{path}");
+    }
+    assert_eq!(server.get("/apis/%ff").await.text(), "404 page not found\n");
+}
+
+async fn lists_of_media_types_are_read_as_there(server: Server) {
+    let media_type = async |accept: &str| {
+        let answer = server.accept(MAPS, accept).await;
+        (answer.code, answer.header("content-type").to_owned())
+    };
+    let (json, yaml) = ("application/json".to_owned(), "application/yaml".to_owned());
+    for (accept, expected) in [
+        ("*/*, application/yaml;q=0.1", (200, &yaml)),
+        ("application/json;q=x, application/yaml;q=0.5", (200, &yaml)),
+        ("application/json;q=0", (200, &json)),
+        ("application/ yaml, application/json", (200, &yaml)),
+        ("application/yaml;stream=watch, application/json", (200, &json)),
+        ("*", (406, &json)),
+        ("application / json", (406, &json)),
+        (",", (406, &json)),
+    ] {
+        let (code, of) = expected;
+        assert_eq!(media_type(accept).await, (code, of.clone()), "{accept}");
+    }
+    // Only the first line counts.
+    let mut lines = request("GET", MAPS, "");
+    lines.headers_mut().append("accept", "application/yaml".parse().unwrap());
+    lines.headers_mut().append("accept", "application/json;q=2".parse().unwrap());
+    assert_eq!(server.send(lines).await.header("content-type"), yaml);
+    // The best type decides, although there are no events of it.
+    let watch = format!("{MAPS}?watch=1&timeoutSeconds=1");
+    assert_eq!(server.accept(&watch, "application/yaml, application/json;q=0.9").await.code, 406);
+}
+
+async fn bodies_of_malformed_types_are_refused(server: Server) {
+    for (content_type, is_read) in [
+        ("application/json; charset=foo", true),
+        ("Application/JSON;", true),
+        ("application/json; a=\"b;c\"", true),
+        ("application/json; charset", false),
+        ("application/json; a=b; a=c", false),
+        ("application/json, application/yaml", false),
+    ] {
+        for (method, path) in [("POST", MAPS.to_owned()), ("DELETE", format!("{MAPS}/a"))] {
+            let mut sent = request(method, &path, r#"{"metadata":{"name":"a"}}"#);
+            sent.headers_mut().insert("content-type", content_type.parse().unwrap());
+            let code = server.send(sent).await.code;
+            assert_eq!(code != 415, is_read, "{method} {content_type}: {code}");
+        }
+    }
+    // Options are of a built-in kind, also if a custom object is deleted.
+    crate::custom::define(&server).await;
+    let mut sent = request("DELETE", &format!("{}/a", crate::custom::FOOS), "x");
+    let protobuf = "application/vnd.kubernetes.protobuf".parse().unwrap();
+    sent.headers_mut().insert("content-type", protobuf);
+    assert_eq!(server.send(sent).await.code, 400);
+}
+
+async fn what_is_wrong_first_is_said(server: Server) {
+    let send = async |method: &str, path: &str, accept: &str, content_type: &str| {
+        let mut sent = request(method, path, "{");
+        sent.headers_mut().insert("accept", accept.parse().unwrap());
+        sent.headers_mut().insert("content-type", content_type.parse().unwrap());
+        server.send(sent).await.code
+    };
+    let item = format!("{MAPS}/a?dryRun=x");
+    let (json, html) = ("application/json", "text/html");
+    assert_eq!(send("PATCH", &item, html, html).await, 415, "the type of a patch");
+    assert_eq!(send("PATCH", &item, html, MERGE).await, 406, "the form of the answer");
+    assert_eq!(send("PATCH", &item, json, MERGE).await, 422, "its options");
+    assert_eq!(send("PUT", &item, html, html).await, 406, "the form of the answer");
+    assert_eq!(send("PUT", &item, json, html).await, 422, "the options of an update");
+    assert_eq!(send("PUT", &format!("{MAPS}/a"), json, html).await, 415, "the type of a body");
+    let create = format!("{MAPS}?dryRun=x");
+    assert_eq!(send("POST", &create, html, html).await, 406, "the form of the answer");
+    assert_eq!(send("POST", &create, json, html).await, 415, "the type of a body");
+    assert_eq!(send("POST", &create, json, json).await, 422, "the options of a create");
+    assert_eq!(send("POST", MAPS, json, json).await, 400, "the body");
+    // Events have a form only once there are some.
+    let watch = format!("{MAPS}?watch=1&limit=x");
+    assert_eq!(send("GET", &watch, "application/yaml", json).await, 400, "options of a watch");
+}
+
+async fn head_has_the_length_of_what_it_leaves_out(server: Server) {
+    for path in ["/healthz", "/apis/apps", "/nothing", MAPS] {
+        let head = server.send(request("HEAD", path, "")).await;
+        assert!(head.body.is_empty(), "{path}");
+        let mut get = request("GET", path, "");
+        if path == MAPS {
+            *get.method_mut() = http::Method::OPTIONS;
+        }
+        let length = server.send(get).await.body.len().to_string();
+        assert_eq!(head.header("content-length"), length, "{path}");
+    }
 }
 
 async fn the_state_of_the_process_is_a_page(server: Server) {

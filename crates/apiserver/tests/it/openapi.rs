@@ -6,6 +6,7 @@ crate::cases! {
     index_leads_to_documents
     old_hashes_are_redirected
     v2_is_cached_by_etag
+    conditions_and_ranges_choose_what_is_sent
     unknown_forms_and_documents_have_empty_answers
 }
 
@@ -51,6 +52,33 @@ async fn v2_is_cached_by_etag(server: Server) {
     again.headers_mut().insert("if-none-match", answer.header("etag").parse().unwrap());
     let again = server.send(again).await;
     assert_eq!((again.code, again.body.len()), (304, 0));
+}
+
+async fn conditions_and_ranges_choose_what_is_sent(server: Server) {
+    let send = async |path: &str, name: &'static str, value: &str| {
+        let mut get = request("GET", path, "");
+        get.headers_mut().insert(name, value.parse().unwrap());
+        server.send(get).await
+    };
+    for path in ["/openapi/v2", "/openapi/v3", "/openapi/v3/apis/apps/v1"] {
+        let whole = server.get(path).await;
+        assert_eq!(whole.header("accept-ranges"), "bytes", "{path}");
+        assert_eq!(send(path, "if-none-match", "*").await.code, 304, "{path}");
+        assert_eq!(send(path, "if-match", "\"other\"").await.code, 412, "{path}");
+        let part = send(path, "range", "bytes=2-5").await;
+        assert_eq!((part.code, &part.body[..]), (206, &whole.body[2..6]), "{path}");
+        let range = format!("bytes 2-5/{}", whole.body.len());
+        assert_eq!(part.header("content-range"), range, "{path}");
+        let outside = send(path, "range", "bytes=99999999-").await;
+        assert_eq!((outside.code, outside.header("etag")), (416, ""), "{path}");
+        assert_eq!(outside.text(), "invalid range: failed to overlap\n");
+    }
+    let refused = server.accept("/openapi/v2", "text/html").await;
+    let varies: Vec<_> = refused.headers.get_all("vary").iter().collect();
+    assert_eq!(
+        (refused.code, varies.as_slice()),
+        (406, &["Accept-Encoding", "Accept"].map(|v| v.parse().unwrap()).each_ref()[..])
+    );
 }
 
 async fn unknown_forms_and_documents_have_empty_answers(server: Server) {

@@ -6,6 +6,7 @@ use setpoint_schema::decode::{Format, parse};
 
 crate::cases! {
     objects_and_lists_contain_the_same_as_their_json
+    discovery_documents_have_the_bytes_of_the_reference
     metadata_only_works_for_custom_resources_too
     failures_are_written_in_protobuf
     watch_frames_start_with_their_length
@@ -43,8 +44,27 @@ async fn objects_and_lists_contain_the_same_as_their_json(server: Server) {
     // A Table has no protobuf message.
     let table = format!("{PROTOBUF};as=Table;v=v1;g=meta.k8s.io");
     assert_eq!(server.accept(MAPS, &table).await.code, 406);
-    // Discovery documents are answered in JSON.
-    assert_eq!(server.accept("/api/v1", &both).await.header("content-type"), "application/json");
+}
+
+/// Bytes that kube-apiserver sends, up to what differs between servers.
+async fn discovery_documents_have_the_bytes_of_the_reference(server: Server) {
+    for (path, start) in [
+        ("/api", &b"k8s\0\x0a\x0f\x0a\0\x12\x0bAPIVersions\x12"[..]),
+        ("/api/v1", b"k8s\0\x0a\x13\x0a\0\x12\x0fAPIResourceList\x12"),
+        ("/apis", b"k8s\0\x0a\x12\x0a\x02v1\x12\x0cAPIGroupList\x12"),
+        (
+            "/apis/apps",
+            b"k8s\0\x0a\x0e\x0a\x02v1\x12\x08APIGroup\x12\x24\x0a\x04apps\x12\x0d\x0a\x07apps/v1\x12\x02v1\x1a\x0d\x0a\x07apps/v1\x12\x02v1\x1a\0\x22\0",
+        ),
+    ] {
+        let answer = server.accept(path, PROTOBUF).await;
+        assert_eq!((answer.code, answer.header("content-type")), (200, PROTOBUF), "{path}");
+        assert!(answer.body.starts_with(start), "{path}: {:?}", answer.body);
+    }
+    // Verbs are a message of their own.
+    let binding = b"\x12\x2e\x0a\x08bindings\x10\x01\x1a\x07Binding\x22\x08\x0a\x06create\x32\x07bindingB\0J\0R\0";
+    let resources = server.accept("/api/v1", PROTOBUF).await.body;
+    assert!(resources.windows(binding.len()).any(|window| window == binding), "{resources:?}");
 }
 
 async fn metadata_only_works_for_custom_resources_too(server: Server) {

@@ -236,3 +236,23 @@ async fn a_listener_without_authentication_needs_a_loopback_address() {
     let error = Listener::insecure(api, everywhere).await.unwrap_err();
     assert!(error.to_string().contains("not a loopback address"), "{error}");
 }
+
+/// What Go's server answers before kube-apiserver sees a request. None of it is audited.
+#[tokio::test]
+async fn heads_are_refused_before_they_are_requests() {
+    let server = Plain::start().await;
+    for (head, expected) in [
+        ("GET /version HTTP/1.1\r\n", "400 Bad Request: missing required Host header"),
+        ("GET /version HTTP/1.1\r\nHost: a b\r\n", "400 Bad Request: malformed Host header"),
+        ("GET /version HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n", "400 Bad Request"),
+        ("GET /%zz HTTP/1.1\r\nHost: localhost\r\n", "400 Bad Request"),
+    ] {
+        let mut socket = server.connect().await;
+        let good = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        socket.write_all(format!("{good}{head}\r\n{good}").as_bytes()).await.unwrap();
+        let answers = rest(socket).await;
+        assert_eq!(answers.matches("HTTP/1.1 ").count(), 2, "{answers}");
+        assert!(answers.starts_with("HTTP/1.1 200 OK\r\n"), "{answers}");
+        assert!(answers.ends_with(&format!("\r\n\r\n{expected}")), "{answers}");
+    }
+}

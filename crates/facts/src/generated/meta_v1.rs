@@ -26,7 +26,7 @@ pub(crate) const API_RESOURCE: Definition = Definition { name: "io.k8s.apimachin
     field("shortNames", List(&Str), Omitted, 7).list("atomic", &[]).protobuf(&[5]),
     field("singularName", Str, Always, 1).protobuf(&[6]),
     field("storageVersionHash", Str, Omitted, 9).protobuf(&[10]),
-    field("verbs", List(&Str), Null, 6).protobuf(&[4]),
+    field("verbs", List(&Str), Null, 6).protobuf(&[4, 1]),
     field("version", Str, Omitted, 4).protobuf(&[9]),
 ], protobuf: &[3, 4, 2, 8, 5, 6, 0, 1, 9, 7], lookup: Lookup::NONE }.indexed();
 pub(crate) const API_RESOURCE_LIST: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.APIResourceList", ty: Object, required: &["groupVersion", "resources"], atomic: false, kinds: &[("", "v1", "APIResourceList")], format: "", fields: &[

@@ -177,11 +177,16 @@ impl Write<'_> {
             if object.deletion_timestamp().is_empty() {
                 let mut marked = object.clone();
                 marked.set_meta("deletionTimestamp", self.now.rfc3339().into());
-                // A definition gets those of the garbage collector from its second delete only.
-                if self.resource.kind.finalizers_in_spec
-                    && let Some(finalizers) = self.finalizers(object, options)
-                {
-                    set_finalizers(&mut marked, finalizers);
+                // A definition gets those of the garbage collector from its second delete only. For
+                // the first of a namespace, not to orphan means to wait.
+                if self.resource.kind.finalizers_in_spec {
+                    let mut options = options.clone();
+                    if options.orphan_dependents == Some(false) {
+                        options.propagation = Some(PropagationPolicy::Foreground);
+                    }
+                    if let Some(finalizers) = self.finalizers(object, &options) {
+                        set_finalizers(&mut marked, finalizers);
+                    }
                 }
                 begin_termination(&self.context(), &mut marked);
                 return Step::Mark(marked);

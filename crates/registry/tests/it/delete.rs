@@ -111,6 +111,32 @@ async fn propagation_puts_finalizers_at_the_end() {
     );
 }
 
+/// The oldest way to ask for dependents to be deleted means to wait for them, if it is a namespace.
+#[tokio::test(start_paused = true)]
+async fn first_delete_of_a_namespace_that_orphans_nothing_is_in_the_foreground() {
+    let server = Server::start().await;
+    for (name, orphans, policy, finalizers) in [
+        ("a", Some(false), None, json!(["foregroundDeletion"])),
+        ("b", Some(true), None, json!(["orphan"])),
+        ("c", None, Some(PropagationPolicy::Foreground), json!(["foregroundDeletion"])),
+        ("d", None, Some(PropagationPolicy::Orphan), json!(["orphan"])),
+        ("e", None, Some(PropagationPolicy::Background), Value::Null),
+        ("f", None, None, Value::Null),
+    ] {
+        let namespace = json!({"metadata": {"name": name}});
+        server.create("/api/v1/namespaces", namespace).await.unwrap();
+        let options = DeleteOptions {
+            orphan_dependents: orphans,
+            propagation: policy,
+            ..DeleteOptions::default()
+        };
+        let path = format!("/api/v1/namespaces/{name}");
+        let deleted = server.delete_with(&path, &options).await.unwrap().unwrap();
+        assert_eq!(deleted["metadata"]["finalizers"], finalizers, "{name}");
+        assert_eq!(deleted["status"]["phase"], "Terminating");
+    }
+}
+
 /// As on kube-apiserver: such a finalizer held the object forever.
 #[tokio::test(start_paused = true)]
 async fn finalizers_of_the_collector_hold_no_event() {

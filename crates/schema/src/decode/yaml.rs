@@ -3,6 +3,9 @@
 //! Plain scalars have the types that Go's decoder gives them, which are those of YAML 1.1: `yes`
 //! and `on` are booleans, `0644` and `0o644` are octal, `1_000` is a number. Timestamps are
 //! strings.
+
+mod fault;
+
 use super::budget::Budget;
 use super::syntax::has_lone_surrogates;
 use super::{
@@ -35,7 +38,8 @@ pub(super) fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
     options.block_nesting_limit = YAML_DEPTH_MAX;
     let mut builder = Builder::default();
     for event in Parser::new_from_str_with_options(text, options) {
-        let (event, span) = event.map_err(|error| fault(error.marker().line(), error.info()))?;
+        let (event, span) = event
+            .map_err(|error| DecodeError(format!("yaml: {}", fault::message(text, &error))))?;
         if builder.take(event, span.start.line())? {
             break;
         }

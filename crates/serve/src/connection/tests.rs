@@ -6,6 +6,7 @@ use http::StatusCode;
 use http_body_util::{Full, StreamBody};
 use hyper_util::rt::TokioExecutor;
 use parking_lot::Mutex;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -412,4 +413,66 @@ async fn peer_is_told_how_many_streams_it_may_have() {
     near.read_exact(&mut settings).await.unwrap();
     // SETTINGS_MAX_CONCURRENT_STREAMS.
     assert!(settings.chunks(6).any(|setting| *setting == [0, 3, 0, 0, 0, 7]), "{settings:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn http2_request_with_an_invalid_target_is_reset() {
+    let (mut tasks, mut peers) = (JoinSet::new(), JoinSet::new());
+    let near = connect(&mut tasks, Protocol::Http2, &CancellationToken::new(), async |_| full("a"));
+    let mut client = http2(near, &mut peers).await;
+    for uri in ["http://a/%zz", "http://a/%", "http://b@a/"] {
+        let request = Request::get(uri).body(Full::default()).unwrap();
+        let refused = client.send_request(request).await.unwrap_err();
+        let source = std::error::Error::source(&refused).unwrap();
+        let reason = source.downcast_ref::<h2::Error>().and_then(h2::Error::reason);
+        assert_eq!(reason, Some(h2::Reason::PROTOCOL_ERROR), "{uri}: {refused:?}");
+    }
+    let options = Request::options("http://a/*").body(Full::default()).unwrap();
+    assert_eq!(client.send_request(options).await.unwrap().status(), StatusCode::OK);
+}
+
+/// What a server writes that answers each request with its method and target, until it closes the
+/// connection after the last of these requests.
+async fn exchange(requests: &str) -> String {
+    let mut tasks = JoinSet::new();
+    let answer = async |request: Request<Received>| {
+        let text = format!("{} {}", request.method(), request.uri());
+        Response::new(Full::new(Bytes::from(text)))
+    };
+    let stop = CancellationToken::new();
+    let mut near = connect(&mut tasks, Protocol::Http1, &stop, answer);
+    near.write_all(requests.as_bytes()).await.unwrap();
+    rest(&mut near).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_request_is_answered_after_those_before_it() {
+    let good = "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nxyz";
+    for (head, status, text) in [
+        ("GET /%zz HTTP/1.1\r\nHost: a", "400 Bad Request", "400 Bad Request"),
+        (
+            "PUT /b HTTP/1.1\r\nContent-Length: 3",
+            "400 Bad Request",
+            "400 Bad Request: missing required Host header",
+        ),
+        ("GET /b HTTP/1.1\r\nHost: a\r\nExpect: b", "417 Expectation Failed", ""),
+    ] {
+        let out = exchange(&format!("{good}{head}\r\n\r\n{good}")).await;
+        let answers: Vec<&str> = out.split("HTTP/1.1 ").skip(1).collect();
+        assert_eq!(answers.len(), 2, "{out}");
+        assert!(answers[0].ends_with("\r\n\r\nPOST /a"), "{out}");
+        assert!(answers[1].starts_with(&format!("{status}\r\nconnection: close\r\n")), "{out}");
+        assert!(answers[1].ends_with(&format!("\r\n\r\n{text}")), "{out}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_resource_has_the_same_options() {
+    let out = exchange("OPTIONS * HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
+    assert!(
+        out.starts_with("HTTP/1.1 200 OK\r\n") && out.contains("content-length: 0\r\n"),
+        "{out}"
+    );
+    let out = exchange("GET * HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
+    assert!(out.ends_with("\r\n\r\nGET *"), "{out}");
 }

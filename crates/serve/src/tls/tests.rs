@@ -8,6 +8,7 @@ use rustls::pki_types::{PrivatePkcs8KeyDer, ServerName};
 use rustls::server::Acceptor;
 use rustls::{ClientConfig, SupportedCipherSuite, SupportedProtocolVersion};
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -106,5 +107,34 @@ async fn a_client_certificate_alone_does_not_authenticate_a_connection() {
         }
         let seen = String::from_utf8(seen).unwrap();
         assert!(seen.ends_with(&format!("{expected}\n")), "{seen}");
+    }
+}
+
+/// It got an alert of TLS, which clients show as an unreadable answer.
+#[tokio::test]
+async fn http_without_tls_is_answered_with_a_text() {
+    let own = rcgen::generate_simple_self_signed(["here".to_owned()]).unwrap();
+    let key = PrivatePkcs8KeyDer::from(own.signing_key.serialize_der()).into();
+    let config = ServerConfig::builder_with_provider(Arc::new(crypto_provider()));
+    let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    let config = config.with_single_cert(vec![own.cert.der().clone()], key).unwrap();
+    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
+    let failed = Arc::new(AtomicU64::new(0));
+    let server = Server::new(socket, Limits::default()).tls(Arc::new(config));
+    let server = server.count_failed_handshakes(failed.clone());
+    let answer = async |_: Request<Received>| Response::new(Full::<Bytes>::default());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(server.run(answer, CancellationToken::new()));
+    for line in ["GET / HTTP/1.1", "POST /api HTTP/1.1", "OPTIONS * HTTP/1.1"] {
+        let mut peer = TcpStream::connect(address).await.unwrap();
+        peer.write_all(format!("{line}\r\nHost: a\r\n\r\n").as_bytes()).await.unwrap();
+        let mut seen = String::new();
+        peer.read_to_string(&mut seen).await.unwrap();
+        let text = "Client sent an HTTP request to an HTTPS server.\n";
+        assert_eq!(seen, format!("HTTP/1.0 400 Bad Request\r\n\r\n{text}"));
+    }
+    while failed.load(Ordering::Relaxed) < 3 {
+        tokio::task::yield_now().await;
     }
 }
