@@ -236,6 +236,9 @@ impl Exchange<'_> {
         let language = target.resource.schema.language();
         let (patch_type, format) =
             negotiate::patch_format(&self.parts.headers, language, self.types)?;
+        if target.name.is_empty() {
+            return Err(Refusal(ApiError::bad_request("name must be provided")));
+        }
         if patch_type == PatchType::Apply {
             self.attributes.note_apply();
         }

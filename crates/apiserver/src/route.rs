@@ -5,8 +5,8 @@
 //! plain text where no route exists at all, a `Status` below a built-in group.
 
 use crate::query::decode_path;
-use setpoint_object::ApiError;
 use setpoint_object::field::quote;
+use setpoint_object::{ApiError, Reason};
 use setpoint_registry::{Catalog, Resource, ResourcePath, Routes, Subresource, Target, Verb};
 use std::sync::Arc;
 
@@ -97,7 +97,8 @@ impl Unrouted {
 ///
 /// The answer if there is none.
 pub(crate) fn route(catalog: &Catalog, path: &str) -> Result<Route, Unrouted> {
-    let path = decode_path(path).ok_or(Unrouted::Page)?;
+    // Of a CONNECT, the target is an authority.
+    let path = decode_path(path).filter(|path| !path.is_empty()).ok_or(Unrouted::Page)?;
     let segments: Vec<&str> = path.strip_prefix('/').unwrap_or(&path).split('/').collect();
     // Slashes at the end of these paths do not count.
     let mut whole = segments.as_slice();
@@ -163,7 +164,13 @@ fn group_version(
     }
     // What follows a proxied object is a path of its own.
     let proxy = rest.iter().skip(2).position(|word| *word == "proxy").map(|at| at + 2);
-    if rest[..proxy.filter(|_| group.name.is_empty()).unwrap_or(rest.len())].contains(&"") {
+    let n_words = proxy.filter(|_| group.name.is_empty()).unwrap_or(rest.len());
+    // Namespaces and names may be empty: then they are missing.
+    let may_be_empty = |at: usize| match group.routes {
+        Routes::Installed => at % 2 == 1,
+        Routes::Dynamic => at == 1 && rest[0] == "namespaces",
+    };
+    if (0..n_words).any(|at| rest[at].is_empty() && !may_be_empty(at)) {
         return Err(miss());
     }
     let (watch, rest) = match rest {
@@ -189,15 +196,34 @@ fn group_version(
         _ => return Err(miss()),
     };
 
+    let is_nameless = name.is_empty() && !subresource.is_empty();
     let path = ResourcePath {
         group: group.name.to_string(),
         version: version.to_string(),
         resource: resource.to_owned(),
         namespace: namespace.to_owned(),
-        name: name.to_owned(),
+        name: if is_nameless { "_" } else { name }.to_owned(),
         subresource: Subresource::of(subresource),
     };
-    Ok(Route::Resource(ResourceRoute { target: find(catalog, path, scoped)?, watch }))
+    let target = find(catalog, path, scoped)?;
+    let is_installed = target.resource.routes == Routes::Installed;
+    let missing = match (is_nameless, scoped && namespace.is_empty() && !name.is_empty()) {
+        (true, _) => Some(ApiError::bad_request("name must be provided")),
+        (_, true) if !is_installed => return Err(Unrouted::Page),
+        (_, true) => Some(ApiError::bad_request("Namespace parameter required.")),
+        // Keys of the reference's store are paths.
+        _ if matches!(namespace, "." | "..") => {
+            let name = if name.is_empty() { String::new() } else { format!("/{name}") };
+            let group = if is_installed { String::new() } else { format!("/{}", group.name) };
+            let key = quote(&format!("{group}/{resource}/{namespace}{name}"));
+            Some(ApiError::new(500, Reason::Unknown, format!("invalid key: {key}")))
+        }
+        _ => None,
+    };
+    match missing {
+        Some(error) => Err(Unrouted::Status(Box::new(error))),
+        None => Ok(Route::Resource(ResourceRoute { target, watch })),
+    }
 }
 
 /// Finds the row that serves a resource. `scoped`: the path names a namespace.

@@ -74,6 +74,11 @@ pub(crate) fn check(
     if watch && is_installed && *method != Method::GET {
         return refuse("watch");
     }
+    let everywhere = row.scope.is_namespaced() && target.namespace.is_empty() && !named;
+    // Over all namespaces, custom resources are only read.
+    if everywhere && !is_installed && !matches!(verb, Verb::List | Verb::Watch) {
+        return Err(NotServed::Page);
+    }
     if let Verb::Other(method) = verb {
         return refuse(method);
     }
@@ -81,14 +86,12 @@ pub(crate) fn check(
         let served = row.subresource(name).is_some_and(|sub| sub.verbs.contains(verb));
         return if served { Ok(()) } else { refuse(verb.as_str()) };
     }
-    let everywhere = row.scope.is_namespaced() && target.namespace.is_empty() && !named;
     match verb {
-        Verb::Create | Verb::DeleteCollection if everywhere && !is_installed => {
-            Err(NotServed::Page)
-        }
         Verb::Create | Verb::DeleteCollection if everywhere => refuse(verb.as_str()),
         Verb::Create if named => refuse("create"),
-        Verb::Update | Verb::Patch if !named && !is_installed => {
+        // The type of a patch is looked at before its name.
+        Verb::Patch if !named && !is_installed => Ok(()),
+        Verb::Update if !named && !is_installed => {
             Err(NotServed::Status(Box::new(ApiError::bad_request("name must be provided"))))
         }
         Verb::Update | Verb::Patch if !named => refuse(verb.as_str()),

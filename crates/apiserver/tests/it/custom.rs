@@ -120,6 +120,17 @@ async fn paths_and_methods_are_refused_with_their_own_messages(server: Server) {
     let text = r#" is not supported on resources of kind "foos.ex.io""#;
     options.check_status(405, "MethodNotAllowed", text);
     server.put(FOOS, foo("a")).await.check_status(400, "BadRequest", "name must be provided");
+    let merge = "application/merge-patch+json";
+    let unnamed = server.patch(FOOS, merge, "{}").await;
+    unnamed.check_status(400, "BadRequest", "name must be provided");
+    assert_eq!(server.patch(FOOS, "text/plain", "{}").await.code, 415);
+    // Over all namespaces they are only read.
+    for method in ["PUT", "PATCH", "OPTIONS", "FOO"] {
+        let answer = server.send(request(method, "/apis/ex.io/v1/foos", "{}")).await;
+        assert_eq!(answer.text(), "404 page not found\n", "{method}");
+    }
+    assert_eq!(server.get("/apis/ex.io/v1/namespaces//foos").await.code, 200);
+    assert_eq!(server.get("/apis/ex.io/v1/namespaces//foos/a").await.code, 404);
     let status = server.get(&format!("{FOOS}/a/status")).await.check_status(
         404,
         "NotFound",

@@ -21,6 +21,7 @@ crate::cases! {
     floats_are_integers_where_the_reference_reads_them_so
     the_state_of_the_process_is_a_page
     paths_at_their_edges
+    missing_namespaces_and_names_are_said_to_be
     names_may_be_no_utf8
     lists_of_media_types_are_read_as_there
     bodies_of_malformed_types_are_refused
@@ -420,6 +421,33 @@ async fn paths_at_their_edges(server: Server) {
                 "the server could not find the requested resource",
             );
         }
+    }
+}
+
+async fn missing_namespaces_and_names_are_said_to_be(server: Server) {
+    server.post(MAPS, config_map("a", "1")).await;
+    let list = server.get("/api/v1/namespaces//configmaps").await;
+    assert_eq!(list.code, 200, "{}", list.text());
+    assert_eq!(list.json()["items"].as_array().unwrap().len(), 1);
+    for (path, why) in [
+        ("/api/v1/namespaces//configmaps/a", "Namespace parameter required."),
+        ("/apis/apps/v1/namespaces//deployments/a/scale", "Namespace parameter required."),
+        ("/api/v1/nodes//status", "name must be provided"),
+        ("/api/v1/namespaces//status", "name must be provided"),
+        ("/api/v1/namespaces/default/pods//log", "name must be provided"),
+    ] {
+        server.get(path).await.check_status(400, "BadRequest", why);
+    }
+    for path in ["/api/v1/namespaces//nodes", "/apis/apps//deployments", "/api/v1//configmaps"] {
+        let text = "the server could not find the requested resource";
+        server.get(path).await.check_status(404, "NotFound", text);
+    }
+    for (path, key) in [
+        ("/api/v1/namespaces/%2e%2e/configmaps", ".."),
+        ("/api/v1/namespaces/./configmaps/a", "./a"),
+    ] {
+        let text = format!("invalid key: \"/configmaps/{key}\"");
+        server.get(path).await.check_status(500, "", &text);
     }
 }
 
