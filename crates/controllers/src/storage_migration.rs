@@ -275,7 +275,8 @@ impl Pass {
         if let Some(definition) = self.definition(key).await? {
             let message = format!("Migration {} is running", migration.name());
             let condition = self.migrating(&definition, true, "MigrationRunning", &message);
-            self.apply(&definition, json!({"conditions": [condition]})).await?;
+            let stored = definition["status"]["storedVersions"].clone();
+            self.apply(&definition, condition, stored).await?;
         }
         self.set(migration, RUNNING, "MigrationRunning", "The migration is running").await
     }
@@ -314,13 +315,13 @@ impl Pass {
             (false, _) => ("MigrationFailed", "The migration has failed"),
         };
         let condition = self.migrating(definition, false, reason, message);
-        let mut status = json!({"conditions": [condition]});
         let mut versions = definition["spec"]["versions"].as_array().into_iter().flatten();
         let storage = versions.find(|version| version["storage"] == true);
-        if let Some(storage) = storage.filter(|_| succeeded && is_same) {
-            status["storedVersions"] = json!([storage["name"]]);
-        }
-        self.apply(definition, status).await
+        let stored = match storage.filter(|_| succeeded && is_same) {
+            Some(storage) => json!([storage["name"]]),
+            None => definition["status"]["storedVersions"].clone(),
+        };
+        self.apply(definition, condition, stored).await
     }
 
     /// The definition of a custom resource; `None`: it is another resource.
@@ -340,9 +341,20 @@ impl Pass {
         })
     }
 
-    /// Writes the status of a definition, unless it has changed since it was read.
-    async fn apply(&self, definition: &Value, status: Value) -> Result<(), RequestError> {
+    /// Writes the status of a definition, unless it has changed since it was read. The stored
+    /// versions are always part of it: once applied, they would be removed by an apply without
+    /// them.
+    async fn apply(
+        &self,
+        definition: &Value,
+        condition: Value,
+        stored_versions: Value,
+    ) -> Result<(), RequestError> {
         let name = definition.name();
+        let mut status = json!({"conditions": [condition]});
+        if stored_versions.is_array() {
+            status["storedVersions"] = stored_versions;
+        }
         let body = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": name, "resourceVersion": definition.resource_version()},

@@ -121,3 +121,23 @@ fn take_group(group: &Value, discovered: &mut Discovered) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_escaped_in_paths() {
+        let roles = Resource {
+            group: "rbac.authorization.k8s.io".to_owned(),
+            version: "v1".to_owned(),
+            resource: "roles".to_owned(),
+            kind: "Role".to_owned(),
+            namespaced: true,
+            verbs: Vec::new(),
+        };
+        let path = "/apis/rbac.authorization.k8s.io/v1/namespaces/a/roles";
+        assert_eq!(roles.object("a", "system:b"), format!("{path}/system:b"));
+        assert_eq!(roles.object("a", "a b?c#d"), format!("{path}/a%20b%3Fc%23d"));
+    }
+}

@@ -152,6 +152,8 @@ async fn request_names_a_pod_and_proves_that_it_has_the_key() {
             "spec.pkixPublicKey: Invalid value: \"curve P-224\": elliptic public keys must use curve P256 or P384",
         ),
         ("p256.sig", "p256.sig", "must be a valid PKIX-serialized public key"),
+        ("secp256k1.der", "p256.sig", "must be a valid PKIX-serialized public key"),
+        ("x25519.der", "p256.sig", ": unknown public key type; supported types are Ed25519"),
     ] {
         let error = refused(server.create(REQUESTS, pair("x", key, proof)).await);
         assert!(error.contains(why), "{error}");

@@ -1,6 +1,7 @@
 //! Objects that are stored in another version, and tokens that sign.
 
 use crate::cluster::{Cluster, condition, has};
+use crate::storms::observer::{at_every_change, of};
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_controllers::{BootstrapSigner, Setup, StorageVersionMigrator};
@@ -66,36 +67,56 @@ impl Scenario for Migrations {
     }
 
     async fn drive(&self, env: &TestEnv, _world: &()) {
-        let cluster = Cluster::of(env);
-        cluster.create(DEFINITIONS, &definition("v1")).await;
-        cluster.until("/apis/example.io/v1", |found| !found.is_null()).await;
-        for n in 0..5 {
-            widget(&cluster, &format!("w-{n}")).await;
+        // A version in which an object is stored cannot be removed from the definition.
+        let watch = at_every_change(env, "/registry/", |objects, change| {
+            let mut definitions = of(objects, "apiextensions.k8s.io/customresourcedefinitions");
+            let Some(definition) = definitions.next() else { return };
+            let listed = &definition["status"]["storedVersions"];
+            for widget in of(objects, "example.io/widgets") {
+                let version = widget["apiVersion"].as_str().unwrap_or_default();
+                let version = version.trim_start_matches("example.io/");
+                let mut listed = listed.as_array().into_iter().flatten();
+                assert!(listed.any(|listed| listed == version), "{change}: {version}");
+            }
+        });
+        tokio::select! {
+            biased;
+            () = watch => {}
+            () = migrate_twice(env) => {}
         }
-        for (stored, name) in [("v2", "there"), ("v1", "back")] {
-            let versions = definition(stored)["spec"]["versions"].clone();
-            cluster.patch(DEFINITION, &json!({"spec": {"versions": versions}})).await;
-            cluster
-                .until(DEFINITION, |found| {
-                    found["status"]["storedVersions"].as_array().is_some_and(|all| all.len() == 2)
-                })
-                .await;
-            widget(&cluster, &format!("w-{name}")).await;
-            let migration = json!({
-                "apiVersion": "storagemigration.k8s.io/v1beta1", "kind": "StorageVersionMigration",
-                "metadata": {"name": name},
-                "spec": {"resource": {"group": "example.io", "resource": "widgets"}},
-            });
-            cluster.create(MIGRATIONS, &migration).await;
-            let path = format!("{MIGRATIONS}/{name}");
-            let ended = |found: &Value| condition(found, "Running")["status"] == "False";
-            let migration = cluster.until(&path, ended).await;
-            assert!(has(&migration, "Succeeded"), "{migration:#}");
-            // Its version differs between plays.
-            cluster.delete(&path, &json!({})).await;
-            let definition = cluster.get(DEFINITION).await.expect("the definition");
-            assert_eq!(definition["status"]["storedVersions"], json!([stored]));
-        }
+    }
+}
+
+async fn migrate_twice(env: &TestEnv) {
+    let cluster = Cluster::of(env);
+    cluster.create(DEFINITIONS, &definition("v1")).await;
+    cluster.until("/apis/example.io/v1", |found| !found.is_null()).await;
+    for n in 0..5 {
+        widget(&cluster, &format!("w-{n}")).await;
+    }
+    for (stored, name) in [("v2", "there"), ("v1", "back")] {
+        let versions = definition(stored)["spec"]["versions"].clone();
+        cluster.patch(DEFINITION, &json!({"spec": {"versions": versions}})).await;
+        cluster
+            .until(DEFINITION, |found| {
+                found["status"]["storedVersions"].as_array().is_some_and(|all| all.len() == 2)
+            })
+            .await;
+        widget(&cluster, &format!("w-{name}")).await;
+        let migration = json!({
+            "apiVersion": "storagemigration.k8s.io/v1beta1", "kind": "StorageVersionMigration",
+            "metadata": {"name": name},
+            "spec": {"resource": {"group": "example.io", "resource": "widgets"}},
+        });
+        cluster.create(MIGRATIONS, &migration).await;
+        let path = format!("{MIGRATIONS}/{name}");
+        let ended = |found: &Value| condition(found, "Running")["status"] == "False";
+        let migration = cluster.until(&path, ended).await;
+        assert!(has(&migration, "Succeeded"), "{migration:#}");
+        // Its version differs between plays.
+        cluster.delete(&path, &json!({})).await;
+        let definition = cluster.get(DEFINITION).await.expect("the definition");
+        assert_eq!(definition["status"]["storedVersions"], json!([stored]));
     }
 }
 

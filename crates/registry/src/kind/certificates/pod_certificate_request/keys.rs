@@ -36,7 +36,7 @@ fn stub(at: &At<'_, '_>, request: &[u8]) {
         return at.invalid_bare("must be a valid PKCS#10 CSR");
     };
     let key = &request.certification_request_info.subject_pki;
-    if is_supported(at, key, "elliptic public keys must use curve P256, P384, or P521")
+    if is_supported(at, key, "elliptic public keys must use curve P256, P384, or P521", None)
         // An algorithm that is not known here proves nothing.
         && verify_request(&request).is_err()
     {
@@ -56,15 +56,22 @@ fn key_and_proof(spec: &At<'_, '_>, key: &[u8], proof: &[u8]) {
         return at.invalid("must be a valid PKIX-serialized public key");
     };
     let signed = spec.text_of("podUID").as_bytes();
-    if is_supported(&at, &key, "elliptic public keys must use curve P256 or P384")
+    if is_supported(&at, &key, "elliptic public keys must use curve P256 or P384", Some(at.value))
         && !verify_possession(&key, signed, proof)
     {
         proof_at.invalid_bare("could not verify proof-of-possession signature");
     }
 }
 
-/// Reports a key that no certificate is made for.
-fn is_supported(at: &At<'_, '_>, key: &SubjectPublicKeyInfo<'_>, curves: &str) -> bool {
+/// Reports a key that no certificate is made for. `shown`: what the error about an unknown type
+/// shows.
+fn is_supported(
+    at: &At<'_, '_>,
+    key: &SubjectPublicKeyInfo<'_>,
+    curves: &str,
+    shown: Option<&Value>,
+) -> bool {
+    const UNKNOWN: &str = "unknown public key type; supported types are Ed25519, ECDSA, and RSA";
     match key_type(key) {
         Some(KeyType::Ed25519 | KeyType::P256 | KeyType::P384 | KeyType::P521) => return true,
         Some(KeyType::P224) => at.invalid_as(&"curve P-224".into(), curves),
@@ -73,9 +80,10 @@ fn is_supported(at: &At<'_, '_>, key: &SubjectPublicKeyInfo<'_>, curves: &str) -
             &format!("{bits}-bit modulus").into(),
             "RSA keys must have modulus size 3072 or 4096",
         ),
-        _ => {
-            at.invalid_bare("unknown public key type; supported types are Ed25519, ECDSA, and RSA")
-        }
+        _ => match shown {
+            Some(key) => at.invalid_as(key, UNKNOWN),
+            None => at.invalid_bare(UNKNOWN),
+        },
     }
     false
 }
