@@ -18,6 +18,7 @@ mod virtual_time;
 mod which_etcd;
 
 use clap::Subcommand;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -53,6 +54,16 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Use(options) => options.run().map(|()| ExitCode::SUCCESS),
         Command::Serve { flags } => Ok(kube_apiserver::serve(flags)),
     }
+}
+
+/// Why `setpoint up` lacks a flag of kube-apiserver; `None`: another error.
+pub(crate) fn tip(error: &clap::Error) -> Option<String> {
+    let (ErrorKind::UnknownArgument, Some(ContextValue::String(flag))) =
+        (error.kind(), error.get(ContextKind::InvalidArg))
+    else {
+        return None;
+    };
+    kube_apiserver::tip(flag)
 }
 
 /// Runs the program that has the name by which this one was started; `None`: it is `setpoint`.

@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     }
     let succeeded = |()| ExitCode::SUCCESS;
     let command = Program::command();
-    let matches = command.clone().get_matches();
+    let matches = command.clone().try_get_matches().unwrap_or_else(|error| refuse(&error));
     let program = Program::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let ended = match program.command {
         Command::Up(mut options) => {
@@ -86,6 +86,17 @@ fn main() -> ExitCode {
         let _ = writeln!(io::stderr(), "setpoint: {error:#}");
         ExitCode::from(data::exit_code(&error))
     })
+}
+
+/// Ends the program with what is wrong with its command line, and with a tip if it has a flag of
+/// kube-apiserver that there is not.
+fn refuse(error: &clap::Error) -> ! {
+    let is_up = std::env::args_os().nth(1).is_some_and(|command| command == "up");
+    if let (true, Some(tip)) = (is_up, envtest::tip(error)) {
+        let _ = writeln!(io::stderr(), "setpoint: {tip}");
+        std::process::exit(error.exit_code());
+    }
+    error.exit()
 }
 
 /// Writes to standard output. Fails where `print!` panics: if the disk is full, or the reader of a
