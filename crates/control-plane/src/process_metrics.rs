@@ -2,6 +2,7 @@
 //! Kubernetes.
 
 use crate::families::Families;
+use http::HeaderValue;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -30,6 +31,12 @@ pub(crate) fn register(metrics: &Metrics) {
 /// Registers the start of the process alone.
 pub(crate) fn register_start(metrics: &Metrics) {
     metrics.update(|registry| registry.register_collector(Box::new(Start)));
+}
+
+/// The start of the process in seconds since 1970, as headers write it.
+pub(crate) fn start() -> Option<HeaderValue> {
+    let started = Usage::read()?.started?;
+    HeaderValue::try_from(format!("{:.0}", started.floor())).ok()
 }
 
 /// Name and help of the start of the process.

@@ -6,6 +6,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+/// The header of scrapes with the start of the process.
+const START: &str = "process-start-time-unix";
+
 /// A running program, killed if a test ends early.
 pub(crate) struct Program {
     child: Child,
@@ -102,6 +105,16 @@ async fn program_serves_what_its_kubeconfig_says_and_ends_politely() {
     let scrape = http::Request::get("/metrics").body(Vec::new()).unwrap();
     let metrics = client.request_text(scrape).await.unwrap();
     assert!(metrics.contains("apiserver_request_total{"), "{metrics}");
+    let page = async |path: &str| {
+        let request = http::Request::get(path).body(kube_client::client::Body::empty()).unwrap();
+        let (parts, _) = client.send(request).await.unwrap().into_parts();
+        let header = |name: &str| parts.headers[name].to_str().unwrap().to_owned();
+        (parts.status.as_u16(), header("content-type"), parts.headers.contains_key(START))
+    };
+    let text = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores".to_owned();
+    assert_eq!(page("/metrics/slis").await, (200, text, cfg!(target_os = "linux")));
+    let text = "text/plain; charset=utf-8".to_owned();
+    assert_eq!(page("/metrics/").await, (404, text, false));
 
     let stop = move || (program.stop(), program.log());
     let (ended, log) = tokio::task::spawn_blocking(stop).await.unwrap();
