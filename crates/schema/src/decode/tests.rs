@@ -254,6 +254,7 @@ fn yaml_faults_have_the_words_of_go() {
         ("{a: b\n", "line 1: did not find expected ',' or '}'"),
         ("a: }", "did not find expected node content"),
         ("a: 1\nb: }", "line 1: did not find expected node content"),
+        ("{\"a\": b,,}", "did not find expected node content"),
         ("a: [1}", "did not find expected ',' or ']'"),
         ("a: {b]", "did not find expected ',' or '}'"),
         ("a: \"b", "found unexpected end of stream"),

@@ -36,6 +36,7 @@ pub(super) fn message(text: &str, error: &ScanError) -> String {
             scanned("did not find expected hexdecimal number")
         }
         "misplaced bracket" => parsed(line, NO_NODE),
+        _ if what.starts_with("unexpected EOF while parsing") => parsed(line, NO_NODE),
         _ if what.starts_with("unexpected character") || what.starts_with("tabs disallowed") => {
             scanned("found character that cannot start any token")
         }
