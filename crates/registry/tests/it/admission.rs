@@ -217,7 +217,7 @@ async fn a_long_patch_is_applied_and_one_longer_than_a_body_is_refused() {
     let patched = patch(200_000).await.unwrap();
     assert_eq!(patched["data"]["a"].as_str().map(str::len), Some(200_000));
     let error = patch(4 << 20).await.unwrap_err();
-    assert!(error.ends_with("the patch is larger than 3145728 bytes"), "{error}");
+    assert!(error.ends_with("\"w.ex.io\" is larger than 3145728 bytes"), "{error}");
 }
 
 /// Allows what the plugin OwnerReferencesPermissionEnforcement asks about all finalizers.

@@ -168,20 +168,20 @@ fn judge(
             .take(NOTES_MAX)
             .collect(),
         patch: match allowed {
-            true => {
-                patch.map_or_else(|| Ok(Patch::default()), |patch| operations(&patch, patch_type))
-            }
+            true => patch
+                .map_or_else(|| Ok(Patch::default()), |patch| operations(hook, &patch, patch_type)),
             false => Err(Failure::Refused(refusal(hook, status))),
         },
     })
 }
 
 /// The operations of a patch in base64.
-fn operations(patch: &str, patch_type: Option<String>) -> Result<Patch, Failure> {
+fn operations(hook: &str, patch: &str, patch_type: Option<String>) -> Result<Patch, Failure> {
     if patch.len() / 4 * 3 > PATCH_BYTES_MAX {
-        return Err(Failure::Call(format!(
-            "received invalid webhook response: the patch is larger than {PATCH_BYTES_MAX} bytes"
-        )));
+        // As a patch that does not apply: without it, the object is not what the hook wants.
+        return Err(Failure::Refused(ApiError::internal(format_args!(
+            "the patch of admission webhook {hook:?} is larger than {PATCH_BYTES_MAX} bytes"
+        ))));
     }
     let patch = STANDARD.decode(patch).map_err(|error| {
         Failure::Call(format!("failed to call webhook: {}", base64_fault(patch, &error)))
@@ -412,8 +412,11 @@ mod tests {
     #[test]
     fn a_patch_is_no_longer_than_a_body() {
         let long = "A".repeat(PATCH_BYTES_MAX / 3 * 4 + 8);
-        let Err(Failure::Call(text)) = operations(&long, None) else { panic!("it is accepted") };
-        assert!(text.ends_with("the patch is larger than 3145728 bytes"), "{text}");
+        let Err(Failure::Refused(error)) = operations("n.a.b", &long, None) else {
+            panic!("it is accepted, or the policy decides")
+        };
+        let text = error.to_string();
+        assert!(text.ends_with("\"n.a.b\" is larger than 3145728 bytes"), "{text}");
     }
 
     #[test]
