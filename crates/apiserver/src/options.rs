@@ -203,7 +203,7 @@ fn delete_body(body: &[u8], format: Format) -> Result<RawDeleteOptions, ApiError
     };
     let decoded =
         setpoint_schema::decode::parse_typed(body, format).map_err(|error| match format {
-            Format::Yaml => ApiError::bad_request(error.to_string()),
+            Format::Yaml | Format::Protobuf => ApiError::bad_request(error.to_string()),
             _ => unread(&error.to_string()),
         })?;
     let value = decoded.value;

@@ -157,6 +157,11 @@ fn bad_delete_options_are_refused() {
         400,
         "couldn't get version/kind; json parse error: unexpected end of JSON input",
     );
+    refused(
+        delete(&Query::parse(""), b"{}", Format::Protobuf),
+        400,
+        "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]",
+    );
     let struct_text = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
     for (body, shape) in [("[]", "array"), (r#""x""#, "string"), ("1", "number"), ("true", "bool")]
     {
