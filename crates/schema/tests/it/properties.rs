@@ -56,11 +56,16 @@ proptest! {
     }
 
     /// A value that did not change has nothing new to report, whatever is wrong with it. It is
-    /// pruned: what is not declared counts as changed.
+    /// pruned, and the elements of its map have their keys: what is not declared, and what has no
+    /// keys, counts as changed.
     #[test]
     fn an_unchanged_property_is_never_reported_on_update(mut value in value()) {
         let schema = custom();
         prune::prune(&schema, &mut value);
+        if let Some(elements) = value.pointer_mut("/b/d").and_then(Value::as_array_mut) {
+            let is_key = |key: &Value| key.is_boolean() || key.is_number() || key.is_string();
+            elements.retain(|element| element.get("a").is_some_and(is_key));
+        }
         let all = validate::validate(&schema, &value, None);
         let again = validate::validate(&schema, &value, Some(&value));
         // The root itself is looked at: what it requires, not what its properties hold.
