@@ -353,8 +353,7 @@ fn unknown_verbs_and_paths_are_answered() {
         let mut read = Vec::new();
         stream.read_to_end(&mut read).unwrap();
         assert!(
-            [&b"HTTP/1.1 400"[..], b"HTTP/1.1 505"].iter().any(|code| read.starts_with(code))
-                || read.is_empty(),
+            read.is_empty() || read.starts_with(b"HTTP/1.1 400"),
             "{}",
             String::from_utf8_lossy(&read)
         );
