@@ -292,7 +292,7 @@ async fn unserved_resources_are_the_same_error() {
         let no_such = asker.sources::<DynamicObject>(&unknown, EVERYWHERE);
         let misplaced = asker.sources::<Namespace>(&(), DEFAULT);
         let bindings = asker.sources::<Binding>(&(), EVERYWHERE);
-        for (sources, code) in [(no_such, 404), (misplaced, 404), (bindings, 405)] {
+        for (sources, code) in [(no_such, 404), (misplaced, 404), (bindings, 404)] {
             let mut results = Vec::new();
             for source in &sources {
                 let list = source.list(ListRequest::default()).await.unwrap_err();

@@ -185,14 +185,14 @@ fn the_environment_chooses_controllers_and_nodes() {
 fn maps_are_checked_and_one_gate_has_an_effect() {
     let why = |line| translated(line, &Environment::default()).map(|t| t.ignored[0].1.clone());
     let others = why("--feature-gates=WatchList=true,Gone=false").unwrap();
-    assert!(others.contains("CBORServingAndStorage, ClusterTrustBundle only"), "{others}");
+    assert!(others.contains("CBORServingAndStorage, ClusterTrustBundle, "), "{others}");
     let given = |line| translated(line, &Environment::default()).unwrap();
     let cbor = given("--feature-gates=CBORServingAndStorage=true");
     assert!(cbor.ignored.is_empty());
     let has = |translated: &Translated, wanted: &str| {
         translated.options.iter().any(|option| option == wanted)
     };
-    let gate = "--feature-gates=CBORServingAndStorage=true,ClusterTrustBundle=false";
+    let gate = "--feature-gates=CBORServingAndStorage=true,ClusterTrustBundle=false,PodCertificateRequest=false,StorageVersionMigrator=false";
     assert!(has(&cbor, gate));
     // The order does not matter.
     let bundles = "--runtime-config=certificates.k8s.io/v1beta1=true";
