@@ -3,9 +3,9 @@
 use anyhow::Context as _;
 use clap::Args;
 use serde_json::Value;
-use setpoint::AdmissionConfiguration;
 use setpoint::registry::{AdmissionOptions as Plugins, AdmissionPlugins};
 use setpoint::remote::ImagePolicyWebhook;
+use setpoint::{AdmissionConfiguration, WebhookCredentials};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -35,8 +35,9 @@ pub(crate) struct AdmissionOptions {
 }
 
 impl AdmissionOptions {
-    /// Makes the plugins.
-    pub(crate) async fn plugins(&self) -> anyhow::Result<AdmissionPlugins> {
+    /// Makes the plugins, and reads what webhooks are shown.
+    pub(crate) async fn plugins(&self) -> anyhow::Result<(AdmissionPlugins, WebhookCredentials)> {
+        let mut credentials = WebhookCredentials::default();
         let mut options = Plugins::default().toleration_seconds(
             self.default_not_ready_toleration_seconds,
             self.default_unreachable_toleration_seconds,
@@ -51,6 +52,7 @@ impl AdmissionOptions {
             let configuration = AdmissionConfiguration::load(path).with_context(|| {
                 format!("use --admission-control-config-file {}", path.display())
             })?;
+            credentials = configuration.webhook_credentials()?;
             options = configuration.apply(options);
         }
         if options.enables(IMAGE_POLICY) {
@@ -60,7 +62,7 @@ impl AdmissionOptions {
                 .with_context(|| format!("couldn't init admission plugin {IMAGE_POLICY:?}"))?;
             options = options.provide(Arc::new(plugin));
         }
-        Ok(options.build()?)
+        Ok((options.build()?, credentials))
     }
 }
 

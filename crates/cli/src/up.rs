@@ -277,7 +277,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
     let gates = &options.feature_gates;
     let runtime_config = RuntimeConfig::with_gates(&options.runtime_config, &gates.names())
         .context("use --runtime-config")?;
-    let plugins = options.admission.plugins().await?;
+    let (plugins, webhook_credentials) = options.admission.plugins().await?;
     let clock = Clock::wall();
     let (tracer, exporter) = options.trace.open(&clock).await?.unzip();
     let history = options.history.unwrap_or(setpoint::registry::HISTORY_PERIOD);
@@ -322,6 +322,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
         .controllers(options.controllers)
         .clock(clock.clone())
         .admission_plugins(plugins)
+        .webhook_credentials(webhook_credentials)
         .service_networks(options.service_cluster_ip_range)
         .node_ports(options.service_node_port_range)
         .runtime_config(runtime_config)

@@ -15,11 +15,16 @@
 
 mod shape;
 
+use crate::remote::RemoteError;
+use crate::webhooks::WebhookCredentials;
 use serde_json::Value;
+use setpoint_object::field;
 use setpoint_registry::AdmissionOptions;
+use setpoint_remote::Users;
 use shape::Shape;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Maximum size of a configuration file in bytes: 1 MiB.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
@@ -203,10 +208,12 @@ const KINDS: [(&str, &[Kind]); 8] = [
     ("PodSecurity", &[POD_SECURITY]),
     ("PodTolerationRestriction", &[POD_TOLERATION_RESTRICTION]),
     ("ResourceQuota", &RESOURCE_QUOTA),
-    ("MutatingAdmissionWebhook", &[WEBHOOK]),
-    ("ValidatingAdmissionWebhook", &[WEBHOOK]),
+    (MUTATING, &[WEBHOOK]),
+    (VALIDATING, &[WEBHOOK]),
 ];
 
+const MUTATING: &str = "MutatingAdmissionWebhook";
+const VALIDATING: &str = "ValidatingAdmissionWebhook";
 const IMAGE_POLICY: &str = "ImagePolicyWebhook";
 const POD_NODE_SELECTOR: &str = "PodNodeSelector";
 
@@ -253,6 +260,14 @@ pub enum AdmissionConfigError {
         found_version: String,
         /// What it has.
         found_kind: String,
+    },
+    /// A member has an invalid value.
+    #[error("{}: {error}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: field::Error,
     },
     /// A member that has no effect in this server.
     #[error("{}: {member} is not supported in this server", path.display())]
@@ -326,14 +341,37 @@ impl AdmissionConfiguration {
                 }
             };
             check(&file, &configuration, kinds)?;
-            for member in ["kubeConfigFile", "staticManifestsDir"] {
-                if configuration[member].as_str().is_some_and(|text| !text.is_empty()) {
-                    return Err(AdmissionConfigError::NotSupported { path: file, member });
-                }
+            if of_webhooks(name, &configuration, "staticManifestsDir").is_some() {
+                let member = "staticManifestsDir";
+                return Err(AdmissionConfigError::NotSupported { path: file, member });
+            }
+            if let Some(kubeconfig) = of_webhooks(name, &configuration, "kubeConfigFile")
+                && !Path::new(kubeconfig).is_absolute()
+            {
+                let at = field::Path::new("kubeConfigFile");
+                let detail = "must be an absolute file path";
+                let error = field::Error::invalid(at, &configuration["kubeConfigFile"], detail);
+                return Err(AdmissionConfigError::Invalid { path: file, error });
             }
             plugins.push((name.to_owned(), configuration));
         }
         Ok(Self { plugins })
+    }
+
+    /// Reads the kubeconfigs of the webhook plugins (`kubeConfigFile`), for
+    /// [`webhook_credentials`](crate::ControlPlaneBuilder::webhook_credentials). Call it within a
+    /// tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// A kubeconfig cannot be read, or a user in it cannot be used.
+    pub fn webhook_credentials(&self) -> Result<WebhookCredentials, RemoteError> {
+        let users = |plugin: &str| {
+            let mut files = self.plugins.iter().filter(|(name, _)| name == plugin);
+            let file = files.find_map(|(_, own)| of_webhooks(plugin, own, "kubeConfigFile"));
+            file.map(|file| Users::open(Path::new(file)).map(Arc::new)).transpose()
+        };
+        Ok(WebhookCredentials { mutating: users(MUTATING)?, validating: users(VALIDATING)? })
     }
 
     /// Adds the configurations to options.
@@ -343,6 +381,12 @@ impl AdmissionConfiguration {
             .into_iter()
             .fold(options, |options, (name, configuration)| options.configure(name, configuration))
     }
+}
+
+/// A member of the configuration of a webhook plugin that is not empty.
+fn of_webhooks<'a>(plugin: &str, configuration: &'a Value, member: &str) -> Option<&'a str> {
+    let text = configuration[member].as_str().filter(|text| !text.is_empty());
+    text.filter(|_| plugin == MUTATING || plugin == VALIDATING)
 }
 
 /// Whether a file is the configuration of the plugins that once read it themselves.
@@ -427,8 +471,8 @@ mod tests {
         );
         for (plugins, error) in [
             (
-                "- name: MutatingAdmissionWebhook\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: /a}",
-                "/admission.yaml: kubeConfigFile is not supported in this server",
+                "- name: MutatingAdmissionWebhook\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, staticManifestsDir: /a}",
+                "/admission.yaml: staticManifestsDir is not supported in this server",
             ),
             (
                 "- name: PodSecurty\n  configuration: {a: b}",

@@ -7,7 +7,7 @@ use crate::extensions::{Extensions, Task};
 use crate::nodes::SimulatedNodes;
 use crate::serve::{PublishedAuthentication, add_front_proxy};
 use crate::source::InProcessSource;
-use crate::webhooks::{Clients, ServedServices};
+use crate::webhooks::{Clients, ServedServices, WebhookCredentials};
 use futures::future::{BoxFuture, FutureExt, OptionFuture};
 use kube_client::{Client, Resource};
 use setpoint_apiserver::{ApiServer, Credentials};
@@ -70,6 +70,7 @@ pub struct ControlPlaneBuilder {
     kinds: Vec<CompiledKind>,
     service_resolver: Option<Arc<dyn ServiceResolver>>,
     webhook_identity: Option<Identity>,
+    webhook_credentials: WebhookCredentials,
     service_account_tokens: ServiceAccountTokens,
     bootstrap_tokens: bool,
     aggregation: bool,
@@ -229,6 +230,13 @@ impl ControlPlaneBuilder {
         self
     }
 
+    /// What admission webhooks are shown: client certificates, tokens. Default: nothing but
+    /// [`webhook_identity`](Self::webhook_identity).
+    pub fn webhook_credentials(mut self, credentials: WebhookCredentials) -> Self {
+        self.webhook_credentials = credentials;
+        self
+    }
+
     /// How tokens of service accounts are signed and accepted: issuers, audiences, lifetimes, and
     /// keys, unless [`ServeOptions`](crate::ServeOptions) has them. Default:
     /// [`ServiceAccountTokens::new`].
@@ -267,9 +275,9 @@ impl ControlPlaneBuilder {
         let proxy = ProxyCertificate::of(self.webhook_identity.clone());
         let webhooks =
             Webhooks::with_identity(resolver.clone(), self.clock.clone(), self.webhook_identity);
+        let clients = Clients { webhooks, credentials: self.webhook_credentials };
         let clock = self.clock.clone();
-        let mut registry =
-            Registry::builder(self.store, self.clock).webhooks(Arc::new(Clients(webhooks)));
+        let mut registry = Registry::builder(self.store, self.clock).webhooks(Arc::new(clients));
         // Without a seed, costly work runs on other threads.
         if let Some(seed) = self.seed {
             registry = registry.seed(seed);
@@ -428,6 +436,7 @@ impl ControlPlane {
             kinds: Vec::new(),
             service_resolver: None,
             webhook_identity: None,
+            webhook_credentials: WebhookCredentials::default(),
             service_account_tokens: ServiceAccountTokens::new(),
             bootstrap_tokens: false,
             aggregation: true,

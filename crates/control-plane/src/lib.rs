@@ -66,3 +66,4 @@ pub use setpoint_oidc as oidc;
 pub use setpoint_webhook_client as webhook_client;
 pub use shared_parts::SharedParts;
 pub use source::InProcessSource;
+pub use webhooks::WebhookCredentials;

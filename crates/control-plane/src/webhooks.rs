@@ -6,8 +6,9 @@ use futures::future::{BoxFuture, FutureExt as _};
 use serde_json::Value;
 use setpoint_object::{GroupVersionResource, Skim};
 use setpoint_registry::{
-    Objects, Registry, WeakRegistry, WebhookClient, WebhookClients, WebhookError,
+    Objects, Registry, WeakRegistry, WebhookCaller, WebhookClient, WebhookClients, WebhookError,
 };
+use setpoint_remote::Users;
 use setpoint_spans::SpanContext;
 use setpoint_webhook_client::{
     Address, CallError, ResolveError, Service, ServiceResolver, Webhook, Webhooks,
@@ -15,13 +16,31 @@ use setpoint_webhook_client::{
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+/// What admission webhooks are shown, by the plugin that calls them.
+#[derive(Debug, Clone, Default)]
+pub struct WebhookCredentials {
+    /// Of the plugin `MutatingAdmissionWebhook`.
+    pub mutating: Option<Arc<Users>>,
+    /// Of the plugin `ValidatingAdmissionWebhook`.
+    pub validating: Option<Arc<Users>>,
+}
+
 /// Makes the registry's clients.
 #[derive(Debug)]
-pub(crate) struct Clients(pub(crate) Webhooks);
+pub(crate) struct Clients {
+    pub(crate) webhooks: Webhooks,
+    pub(crate) credentials: WebhookCredentials,
+}
 
 impl WebhookClients for Clients {
-    fn client(&self, config: &Value) -> Arc<dyn WebhookClient> {
-        Arc::new(Client(self.0.webhook(config)))
+    fn client(&self, caller: WebhookCaller, config: &Value) -> Arc<dyn WebhookClient> {
+        let users = match caller {
+            WebhookCaller::Mutating => &self.credentials.mutating,
+            WebhookCaller::Validating => &self.credentials.validating,
+            WebhookCaller::Conversion => &None,
+        };
+        let credential = |server: &str| users.as_ref()?.for_server(server);
+        Arc::new(Client(self.webhooks.webhook_as(config, credential)))
     }
 }
 

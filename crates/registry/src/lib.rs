@@ -113,4 +113,4 @@ pub use subresource::Subresource;
 pub use token_review::{TokenReviewer, TokenVerdict};
 pub use verb::Verb;
 pub use watch::{Event, EventKind, WatchStream};
-pub use webhook::{WebhookClient, WebhookClients, WebhookError};
+pub use webhook::{WebhookCaller, WebhookClient, WebhookClients, WebhookError};

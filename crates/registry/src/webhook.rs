@@ -7,6 +7,17 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// For whom a webhook is called: each may have credentials of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WebhookCaller {
+    /// The admission plugin `MutatingAdmissionWebhook`.
+    Mutating,
+    /// The admission plugin `ValidatingAdmissionWebhook`.
+    Validating,
+    /// The conversion of custom resources.
+    Conversion,
+}
+
 /// Makes the clients of webhooks. Set by
 /// [`RegistryBuilder::webhooks`](crate::RegistryBuilder::webhooks).
 pub trait WebhookClients: Debug + Send + Sync {
@@ -15,7 +26,7 @@ pub trait WebhookClients: Debug + Send + Sync {
     ///
     /// Must be fast and free of side effects: connect later. A wrong configuration is the error of
     /// each call.
-    fn client(&self, config: &Value) -> Arc<dyn WebhookClient>;
+    fn client(&self, caller: WebhookCaller, config: &Value) -> Arc<dyn WebhookClient>;
 }
 
 /// Calls one webhook.

@@ -14,6 +14,10 @@
 //!
 //! This crate knows no API objects and no listener.
 
+mod users;
+
+pub use users::Users;
+
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::uri::{PathAndQuery, Scheme};
@@ -131,6 +135,21 @@ impl fmt::Debug for Remote {
     }
 }
 
+/// Reads a kubeconfig.
+fn read(path: &Path) -> Result<Kubeconfig, RemoteError> {
+    Kubeconfig::read_from(path).map_err(|error| unusable(path, error))
+}
+
+fn unusable(path: &Path, error: KubeconfigError) -> RemoteError {
+    match error {
+        KubeconfigError::Parse(error) => {
+            let (line, column) = error.location().map_or((0, 0), |at| (at.line(), at.column()));
+            RemoteError::Syntax { path: path.to_owned(), line, column }
+        }
+        source => RemoteError::Kubeconfig { path: path.to_owned(), source },
+    }
+}
+
 impl Remote {
     /// The server of a kubeconfig's current context. Call it within a tokio runtime. Connects
     /// later.
@@ -139,17 +158,10 @@ impl Remote {
     ///
     /// The kubeconfig cannot be read, or no client can be made of it.
     pub async fn open(path: &Path) -> Result<Self, RemoteError> {
-        let failed = |source| match source {
-            KubeconfigError::Parse(error) => {
-                let (line, column) = error.location().map_or((0, 0), |at| (at.line(), at.column()));
-                RemoteError::Syntax { path: path.to_owned(), line, column }
-            }
-            source => RemoteError::Kubeconfig { path: path.to_owned(), source },
-        };
-        let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
+        let kubeconfig = read(path)?;
         let options = KubeConfigOptions::default();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(failed)?;
-        Self::of(config, path)
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+        Self::of(config.map_err(|error| unusable(path, error))?, path)
     }
 
     /// The server of the cluster in which this process is a pod, at a path.

@@ -128,9 +128,9 @@ pub use setpoint_control_plane::{
     AdmissionConfigError, AdmissionConfiguration, AuthorizationConfig, ConfigMetrics,
     ConfiguredAuthorizers, ControlPlane, ControlPlaneBuilder, InProcessSource, IssuerTokens,
     KubeletFilesError, KubeletOptions, NODE_LABEL, REQUEST_SECONDS, RequestMetrics, Selection,
-    ServeError, ServeOptions, Serving, SharedParts, SimulatedNodes, StageError, Stages, abac,
-    admission_config, authorization_config, control_plane, delegation, oidc, remote, serve, source,
-    webhook_client,
+    ServeError, ServeOptions, Serving, SharedParts, SimulatedNodes, StageError, Stages,
+    WebhookCredentials, abac, admission_config, authorization_config, control_plane, delegation,
+    oidc, remote, serve, source, webhook_client,
 };
 #[cfg(all(feature = "runtime", feature = "webhook"))]
 pub use webhook_metrics::{LATENCY_SECONDS, WebhookMetrics};

@@ -2,6 +2,7 @@
 
 use crate::config::{ClientConfig, ConfigError, Endpoint};
 use crate::connect::{ConnectError, Connector, ServiceResolver, io_text};
+use crate::credential::Credential;
 use crate::error::CallError;
 use crate::response::{PERMIT_BYTES, ReadError, interpret, read, retry_after};
 use crate::tasks::Tasks;
@@ -69,11 +70,12 @@ struct Inner {
     room: Semaphore,
 }
 
-/// A server, and whom to trust.
+/// A server, whom to trust, and who calls.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     endpoint: Endpoint,
     ca_bundle: Bytes,
+    credential: Option<Credential>,
 }
 
 /// A pooled HTTPS client of one server.
@@ -93,6 +95,7 @@ impl fmt::Debug for HttpClient {
 pub struct Webhook {
     inner: Arc<Inner>,
     config: Arc<Result<ClientConfig, ConfigError>>,
+    credential: Option<Credential>,
 }
 
 impl Webhooks {
@@ -124,8 +127,19 @@ impl Webhooks {
     /// The webhook of a `clientConfig` ([`ClientConfig::from_json`]). Connects when it is first
     /// called. A wrong configuration is the error of each call.
     pub fn webhook(&self, config: &Value) -> Webhook {
-        let config = Arc::new(ClientConfig::from_json(config));
-        Webhook { inner: self.inner.clone(), config }
+        self.webhook_as(config, |_| None)
+    }
+
+    /// The same with the credential that `find` has for the webhook's server: `host:port`, or
+    /// `name.namespace.svc:port`.
+    pub fn webhook_as(
+        &self,
+        config: &Value,
+        find: impl FnOnce(&str) -> Option<Credential>,
+    ) -> Webhook {
+        let config = ClientConfig::from_json(config);
+        let credential = config.as_ref().ok().and_then(|config| find(&config.endpoint.to_string()));
+        Webhook { inner: self.inner.clone(), config: Arc::new(config), credential }
     }
 }
 
@@ -149,7 +163,7 @@ impl Webhook {
             return Err(CallError::RequestTooLarge(REQUEST_BYTES_MAX));
         }
         let url = config.url_with(timeout);
-        let call = self.inner.call(config, &url, body, traceparent);
+        let call = self.inner.call(config, self.credential.as_ref(), &url, body, traceparent);
         match tokio::time::timeout(timeout, call).await {
             Ok(answered) => answered,
             Err(_) => Err(CallError::Timeout { url }),
@@ -161,13 +175,14 @@ impl Inner {
     async fn call(
         &self,
         config: &ClientConfig,
+        credential: Option<&Credential>,
         url: &str,
         body: Bytes,
         traceparent: Option<&str>,
     ) -> Result<Bytes, CallError> {
         let broken = |cause: String| CallError::Transport { url: url.to_owned(), cause };
         let closed = |error: tokio::sync::AcquireError| broken(error.to_string());
-        let client = self.client(config).await?;
+        let client = self.client(config, credential).await?;
         let _at_server = client.calls.acquire().await.map_err(closed)?;
         let _in_sum = self.calls.acquire().await.map_err(closed)?;
         for attempt in 0.. {
@@ -182,6 +197,9 @@ impl Inner {
                 .map_err(|error| broken(error.to_string()))?;
             if let Some(parent) = traceparent.and_then(|text| HeaderValue::try_from(text).ok()) {
                 request.headers_mut().insert("traceparent", parent);
+            }
+            if let Some(credential) = credential {
+                request.headers_mut().extend(credential.headers().await.map_err(broken)?);
             }
             let answer = client.http.request(request).await;
             let answer = answer.map_err(|error| broken(cause(&error)))?;
@@ -202,12 +220,24 @@ impl Inner {
     }
 
     /// The pooled client of a server.
-    async fn client(&self, config: &ClientConfig) -> Result<Arc<HttpClient>, CallError> {
-        let key = Key { endpoint: config.endpoint.clone(), ca_bundle: config.ca_bundle.clone() };
+    async fn client(
+        &self,
+        config: &ClientConfig,
+        credential: Option<&Credential>,
+    ) -> Result<Arc<HttpClient>, CallError> {
+        let key = Key {
+            endpoint: config.endpoint.clone(),
+            ca_bundle: config.ca_bundle.clone(),
+            credential: credential.cloned(),
+        };
         if let Some(found) = self.pool.lock().get(&key).cloned() {
             return Ok(found);
         }
-        let tls = Arc::new(self.tls(config).await?);
+        let mut tls = self.tls(config).await?;
+        if let Some(certificate) = credential.and_then(Credential::certificate) {
+            tls.client_auth_cert_resolver = certificate;
+        }
+        let tls = Arc::new(tls);
         let connector = Connector {
             endpoint: config.endpoint.clone(),
             server_name: config.server_name(),

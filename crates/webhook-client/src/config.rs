@@ -61,6 +61,17 @@ pub enum Endpoint {
     Service(Service),
 }
 
+/// Shows `host:port`, an IPv6 address in brackets.
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Host(host, port) => write!(f, "{host}:{port}"),
+            Self::Service(service) => service.fmt(f),
+        }
+    }
+}
+
 /// Where a webhook is, and the CA that signs its certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientConfig {

@@ -17,6 +17,7 @@
 //!   makes new connections.
 //! - The timeout of a call covers everything: waiting for its turn, the lookup of the service, the
 //!   connection, the answer. A call that is dropped or times out closes its stream.
+//! - A webhook may have a [`Credential`]: a client certificate, and headers of each request.
 //! - Redirects are not followed. A request that may have reached the server is not repeated, except
 //!   if the server asks for it (429 or 5xx with `Retry-After`).
 //! - Everything is bounded: [`CALLS_MAX`], [`CALLS_PER_SERVER_MAX`], [`REQUEST_BYTES_MAX`],
@@ -36,6 +37,7 @@
 mod client;
 mod config;
 mod connect;
+mod credential;
 mod error;
 mod fetch;
 mod response;
@@ -49,6 +51,7 @@ pub use client::{
 };
 pub use config::{ClientConfig, ConfigError, Endpoint, Service};
 pub use connect::{Address, ResolveError, ServiceResolver};
+pub use credential::Credential;
 pub use error::CallError;
 pub use fetch::{Answer, FetchError};
 pub use tls::{Identity, Roots};

@@ -34,7 +34,7 @@ mod validating;
 
 use super::followed::GROUP;
 use super::{Admission, Operation, Review};
-use crate::webhook::WebhookClients;
+use crate::webhook::{WebhookCaller, WebhookClients};
 use configuration::Configurations;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -60,12 +60,16 @@ pub(super) struct ValidatingAdmissionWebhook(Configurations);
 
 impl MutatingAdmissionWebhook {
     pub(super) fn new(clients: Arc<dyn WebhookClients>) -> Self {
-        Self(Configurations::new("mutatingwebhookconfigurations", clients))
+        Self(Configurations::new("mutatingwebhookconfigurations", WebhookCaller::Mutating, clients))
     }
 }
 impl ValidatingAdmissionWebhook {
     pub(super) fn new(clients: Arc<dyn WebhookClients>) -> Self {
-        Self(Configurations::new("validatingwebhookconfigurations", clients))
+        Self(Configurations::new(
+            "validatingwebhookconfigurations",
+            WebhookCaller::Validating,
+            clients,
+        ))
     }
 }
 

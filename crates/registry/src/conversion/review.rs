@@ -1,7 +1,7 @@
 //! Conversion webhooks: `ConversionReview` (spec: crd §10).
 use super::{CALL_TIMEOUT, Conversion, ConversionError, ConversionProvider, ConversionRequest};
 use crate::uid::uid;
-use crate::webhook::{WebhookClient, WebhookClients, undecodable};
+use crate::webhook::{WebhookCaller, WebhookClient, WebhookClients, undecodable};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -41,7 +41,7 @@ impl ConversionProvider for WebhookConversions {
             "v1beta1" => Some("v1beta1"),
             _ => None,
         })?;
-        let client = self.clients.client(&webhook["clientConfig"]);
+        let client = self.clients.client(WebhookCaller::Conversion, &webhook["clientConfig"]);
         Some(Arc::new(Review { client, version, rng: self.rng.clone() }))
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use setpoint_object::ApiError;
 use setpoint_registry::{
     Admission, AdmissionOptions, Attributes, Authorizer, Decision, Identity, ListOptions,
-    RegistryBuilder, Review, Verb, WebhookClient, WebhookClients, WebhookError,
+    RegistryBuilder, Review, Verb, WebhookCaller, WebhookClient, WebhookClients, WebhookError,
 };
 use setpoint_spans::SpanContext;
 use setpoint_store::{At, MemoryStore, Op, Store, Txn};
@@ -136,7 +136,7 @@ async fn reviews_pass_admission() {
 #[derive(Debug, Clone)]
 struct Answers(&'static str, Value);
 impl WebhookClients for Answers {
-    fn client(&self, _: &Value) -> Arc<dyn WebhookClient> {
+    fn client(&self, _: WebhookCaller, _: &Value) -> Arc<dyn WebhookClient> {
         Arc::new(self.clone())
     }
 }

@@ -72,8 +72,9 @@ impl Ca {
         tasks.spawn(async move { server.run(CancellationToken::new()).await.unwrap() });
         Hooks { address, bundle: self.bundle(), _tasks: tasks }
     }
-    /// Serves the answers of a function of the path and the body. It returns the code and the body;
-    /// code 0: no answer.
+    /// Serves the answers of a function of the path and the body, which has the header
+    /// `Authorization`, if there is one, as a member `authorization`. It returns the code and the
+    /// body; code 0: no answer.
     pub(crate) async fn serve_raw(
         &self,
         answer: impl Fn(&str, Value) -> (u16, String) + Send + Sync + 'static,
@@ -125,8 +126,12 @@ async fn serve_raw(listener: TcpListener, acceptor: TlsAcceptor, answer: Arc<Ans
                 let answer = answer.clone();
                 async move {
                     let path = request.uri().path().to_owned();
+                    let shown = request.headers().get("authorization").cloned();
                     let body = request.into_body().collect().await.unwrap().to_bytes();
-                    let review = serde_json::from_slice(&body).unwrap_or_default();
+                    let mut review: Value = serde_json::from_slice(&body).unwrap_or_default();
+                    if let Some(shown) = shown {
+                        review["authorization"] = shown.to_str().unwrap().into();
+                    }
                     let (code, text) = answer(&path, review);
                     if code == 0 {
                         std::future::pending::<()>().await;

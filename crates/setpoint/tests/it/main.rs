@@ -67,4 +67,5 @@ mod walk;
 mod watch_limits;
 mod webhook_certificates;
 mod webhook_configurations;
+mod webhook_credentials;
 mod webhooks;

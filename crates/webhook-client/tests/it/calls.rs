@@ -3,9 +3,10 @@
 use crate::server::{Ca, Server, Services};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use futures::FutureExt as _;
 use serde_json::{Value, json};
 use setpoint_object::time::Clock;
-use setpoint_webhook_client::{Address, CallError, Lane, Transport, Trust, Webhooks};
+use setpoint_webhook_client::{Address, CallError, Credential, Lane, Transport, Trust, Webhooks};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -63,6 +64,39 @@ async fn a_call_in_a_trace_has_its_parent() {
     let webhook = webhooks.webhook(&config(&server, &ca, "/echo"));
     webhook.call("{}".into(), PATIENCE, Some(parent)).await.unwrap();
     assert!(server.seen.headers.lock().contains(&format!("traceparent: {parent}")));
+}
+
+#[tokio::test]
+async fn a_credential_has_connections_and_headers_of_its_own() {
+    let (ca, (webhooks, _)) = (Ca::new(), webhooks());
+    let server = Server::start(&ca, &["127.0.0.1"], "h2").await;
+    let config = config(&server, &ca, "/echo");
+    let shown = |text: &'static str| {
+        Credential::new(None, move || {
+            let value = http::HeaderValue::from_static(text);
+            let headers = [(http::header::AUTHORIZATION, value)].into_iter().collect();
+            async move { if text.is_empty() { Err("no token".to_owned()) } else { Ok(headers) } }
+                .boxed()
+        })
+    };
+    let own = shown("Bearer a");
+    for (credential, n_connections) in [(None, 1), (Some(own.clone()), 2), (Some(own), 2)] {
+        let expected = credential.clone();
+        let webhook = webhooks.webhook_as(&config, |found| {
+            assert_eq!(found, server.address.to_string());
+            credential
+        });
+        webhook.call("{}".into(), PATIENCE, None).await.unwrap();
+        let line = "authorization: Bearer a".to_owned();
+        assert_eq!(server.seen.headers.lock().contains(&line), expected.is_some());
+        assert_eq!(server.n_connections(), n_connections);
+    }
+    let webhook = webhooks.webhook_as(&config, |_| Some(shown("")));
+    let error = webhook.call("{}".into(), PATIENCE, None).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("Post \"{}?timeout=20s\": no token", config["url"].as_str().unwrap())
+    );
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@ use crate::admission::followed::Followed;
 use crate::admission::matching::{Criteria, texts};
 use crate::kind::admissionregistration::expression;
 use crate::shared::Inner;
-use crate::webhook::{WebhookClient, WebhookClients};
+use crate::webhook::{WebhookCaller, WebhookClient, WebhookClients};
 use serde_json::Value;
 use setpoint_cel::eval::Program;
 use std::sync::{Arc, OnceLock};
@@ -19,18 +19,24 @@ pub(super) type Hooks = Arc<[Arc<Hook>]>;
 #[derive(Debug)]
 pub(super) struct Configurations {
     clients: Arc<dyn WebhookClients>,
+    caller: WebhookCaller,
     stored: Followed<Arc<Hook>>,
 }
 impl Configurations {
-    pub(super) fn new(resource: &str, clients: Arc<dyn WebhookClients>) -> Self {
-        Self { clients, stored: Followed::new(resource) }
+    pub(super) fn new(
+        resource: &str,
+        caller: WebhookCaller,
+        clients: Arc<dyn WebhookClients>,
+    ) -> Self {
+        Self { clients, caller, stored: Followed::new(resource) }
     }
     /// The present hooks.
     pub(super) fn hooks(&self, inner: &Inner) -> Hooks {
         self.stored.all(inner, |configuration| {
             let name = configuration["metadata"]["name"].as_str().unwrap_or_default();
             let hooks = configuration["webhooks"].as_array().into_iter().flatten().enumerate();
-            hooks.map(|(n, hook)| Arc::new(Hook::new(name, n, hook, &*self.clients))).collect()
+            let client = |config: &Value| self.clients.client(self.caller, config);
+            hooks.map(|(n, hook)| Arc::new(Hook::new(name, n, hook, client))).collect()
         })
     }
 }
@@ -58,7 +64,12 @@ pub(super) struct Hook {
     compiled: OnceLock<Vec<Result<Program, String>>>,
 }
 impl Hook {
-    fn new(configuration: &str, n: usize, hook: &Value, clients: &dyn WebhookClients) -> Self {
+    fn new(
+        configuration: &str,
+        n: usize,
+        hook: &Value,
+        client: impl FnOnce(&Value) -> Arc<dyn WebhookClient>,
+    ) -> Self {
         let text = |name: &str| hook[name].as_str().unwrap_or_default();
         let name = text("name").to_owned();
         let versions = texts(&hook["admissionReviewVersions"]);
@@ -69,7 +80,7 @@ impl Hook {
             configuration: configuration.to_owned(),
             uid: format!("{configuration}/{name}/{n}"),
             name,
-            client: clients.client(&hook["clientConfig"]),
+            client: client(&hook["clientConfig"]),
             criteria: Criteria::of_webhook(hook),
             fails_open: text("failurePolicy") == "Ignore",
             takes_dry_runs: matches!(text("sideEffects"), "None" | "NoneOnDryRun"),

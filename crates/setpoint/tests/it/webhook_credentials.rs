@@ -1,0 +1,60 @@
+//! What webhooks are shown: users of a kubeconfig, by plugin and server.
+
+use crate::admission_webhooks::{MAPS, MUTATING, VALIDATING, configure, hook, map, plane};
+use crate::https::{Ca, with_user};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use setpoint::AdmissionConfiguration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+#[tokio::test]
+async fn webhooks_are_shown_the_user_that_is_named_as_their_server() {
+    let (ca, seen) = (Ca::new(), Arc::new(Mutex::new(BTreeMap::new())));
+    let of_server = seen.clone();
+    let answer = move |path: &str, review: Value| {
+        of_server.lock().insert(path.to_owned(), review["authorization"].clone());
+        let (uid, allowed) = (&review["request"]["uid"], path != "/probe");
+        let response = json!({"uid": uid, "allowed": allowed});
+        let kind = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"});
+        let mut answer = kind;
+        answer["response"] = response;
+        (200, answer.to_string())
+    };
+    let server = ca.serve_raw(answer).await;
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("users");
+    let users = json!([
+        {"name": server.address.to_string(), "user": {"token": "for this one"}},
+        {"name": "*", "user": {"token": "for others"}},
+    ]);
+    let document = json!({"apiVersion": "v1", "kind": "Config", "users": users});
+    std::fs::write(&kubeconfig, document.to_string()).unwrap();
+    let path = folder.path().join("admission");
+    let load = |kubeconfig: &str| {
+        let document = json!({
+            "apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration",
+            "plugins": [{"name": "MutatingAdmissionWebhook", "configuration": {
+                "apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration",
+                "kubeConfigFile": kubeconfig,
+            }}],
+        });
+        std::fs::write(&path, document.to_string()).unwrap();
+        AdmissionConfiguration::load(&path)
+    };
+    let error = load("users").unwrap_err().to_string();
+    let text = r#"kubeConfigFile: Invalid value: "users": must be an absolute file path"#;
+    assert!(error.ends_with(text), "{error}");
+    let credentials = load(kubeconfig.to_str().unwrap()).unwrap().webhook_credentials().unwrap();
+    let plane = plane().webhook_credentials(credentials);
+    with_user(plane, async |user, _| {
+        for (path, name) in [(MUTATING, "m"), (VALIDATING, "v")] {
+            let hook = hook(name, server.config(&format!("/{name}")), &["configmaps"]);
+            configure(&user, &server, path, name, &[hook]).await;
+        }
+        user.create(MAPS, &map("a")).await;
+        let seen = seen.lock().clone();
+        assert_eq!((&seen["/m"], &seen["/v"]), (&json!("Bearer for this one"), &Value::Null));
+    })
+    .await;
+}
