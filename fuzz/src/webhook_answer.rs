@@ -4,7 +4,7 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
-use setpoint_registry::{WebhookClient, WebhookClients, WebhookError};
+use setpoint_registry::{WebhookCaller, WebhookClient, WebhookClients, WebhookError};
 use setpoint_spans::SpanContext;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use std::time::Duration;
 struct Answers(String);
 
 impl WebhookClients for Answers {
-    fn client(&self, _config: &Value) -> Arc<dyn WebhookClient> {
+    fn client(&self, _: WebhookCaller, _config: &Value) -> Arc<dyn WebhookClient> {
         Arc::new(self.clone())
     }
 }

@@ -386,12 +386,13 @@ async fn open(
     clock: Clock,
     pace: u32,
 ) -> Result<Opened, ApiError> {
-    let plugins = template.admission.plugins().await.map_err(ApiError::internal)?;
+    let (plugins, credentials) = template.admission.plugins().await.map_err(ApiError::internal)?;
     let mut plane = ControlPlane::builder()
         .store(Arc::new(store.clone()))
         .clock(clock)
         .controllers(template.controllers.clone())
         .admission_plugins(plugins)
+        .webhook_credentials(credentials)
         .service_networks(template.service_networks)
         .node_ports(template.node_ports)
         .runtime_config(template.runtime_config.clone())
