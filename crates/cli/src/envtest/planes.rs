@@ -241,6 +241,13 @@ fn stopping() -> ApiError {
     ApiError::new(503, Reason::ServiceUnavailable, "the server is stopping")
 }
 
+impl Plane {
+    /// Whether it has not been deleted: one that is ending still counts.
+    fn is_present(&self) -> bool {
+        !self.stop.is_cancelled()
+    }
+}
+
 impl PlanesWorker {
     /// Runs until `stop`, then ends all planes.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
@@ -336,7 +343,8 @@ impl PlanesWorker {
     }
 
     fn advancer(&self, id: u64) -> Result<Advancer, ApiError> {
-        let plane = self.planes.get(&id).ok_or_else(|| not_found(&format!("plane {id}")))?;
+        let plane = self.planes.get(&id).filter(|plane| plane.is_present());
+        let plane = plane.ok_or_else(|| not_found(&format!("plane {id}")))?;
         plane.advancer.clone().ok_or_else(|| {
             ApiError::bad_request(
                 "its time passes as that of the machine: make it with {\"virtualTime\": true}",
@@ -350,9 +358,11 @@ impl PlanesWorker {
                 let snapshots: Vec<&String> = plane.snapshots.keys().collect();
                 value!({"id": id, "url": plane.url, "snapshots": snapshots})
             };
-            return Ok(value!({"items": self.planes.iter().map(show).collect::<Vec<_>>()}));
+            let present = self.planes.iter().filter(|(_, plane)| plane.is_present());
+            return Ok(value!({"items": present.map(show).collect::<Vec<_>>()}));
         };
-        let plane = self.planes.get_mut(&id).ok_or_else(|| not_found(&format!("plane {id}")))?;
+        let plane = self.planes.get_mut(&id).filter(|plane| plane.is_present());
+        let plane = plane.ok_or_else(|| not_found(&format!("plane {id}")))?;
         match other {
             Other::Snapshot(_, name) => {
                 let n = plane.snapshots.len();

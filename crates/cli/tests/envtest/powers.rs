@@ -136,6 +136,9 @@ async fn planes_are_apart_and_gone_when_they_are_deleted() {
     let listed = page(&admin, "GET", "planes", Value::Null).await;
     assert_eq!(listed["items"].as_array().unwrap().len(), 2);
     page(&admin, "DELETE", "planes/1", Value::Null).await;
+    // At once, though it takes a moment to end.
+    let listed = page(&admin, "GET", "planes", Value::Null).await;
+    assert_eq!(listed["items"].as_array().unwrap().len(), 1);
     let port: u16 = first["url"].as_str().unwrap().rsplit(':').next().unwrap().parse().unwrap();
     closed(port).await;
     maps(&two).list(&Default::default()).await.unwrap();
