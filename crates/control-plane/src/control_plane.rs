@@ -70,7 +70,7 @@ pub struct ControlPlaneBuilder {
     kinds: Vec<CompiledKind>,
     service_resolver: Option<Arc<dyn ServiceResolver>>,
     webhook_identity: Option<Identity>,
-    webhook_credentials: WebhookCredentials,
+    pub(crate) webhook_credentials: WebhookCredentials,
     service_account_tokens: ServiceAccountTokens,
     bootstrap_tokens: bool,
     aggregation: bool,
@@ -227,13 +227,6 @@ impl ControlPlaneBuilder {
     /// none for webhooks; for servers of APIServices one that the listener makes.
     pub fn webhook_identity(mut self, identity: Identity) -> Self {
         self.webhook_identity = Some(identity);
-        self
-    }
-
-    /// What admission webhooks are shown: client certificates, tokens. Default: nothing but
-    /// [`webhook_identity`](Self::webhook_identity).
-    pub fn webhook_credentials(mut self, credentials: WebhookCredentials) -> Self {
-        self.webhook_credentials = credentials;
         self
     }
 

@@ -1,6 +1,7 @@
 //! Calls to webhooks: the HTTPS client behind the registry's seam, and the lookup of services among
 //! the served objects.
 
+use crate::ControlPlaneBuilder;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt as _};
 use serde_json::Value;
@@ -23,6 +24,15 @@ pub struct WebhookCredentials {
     pub mutating: Option<Arc<Users>>,
     /// Of the plugin `ValidatingAdmissionWebhook`.
     pub validating: Option<Arc<Users>>,
+}
+
+impl ControlPlaneBuilder {
+    /// What admission webhooks are shown: client certificates, tokens. Default: nothing but
+    /// [`webhook_identity`](Self::webhook_identity).
+    pub fn webhook_credentials(mut self, credentials: WebhookCredentials) -> Self {
+        self.webhook_credentials = credentials;
+        self
+    }
 }
 
 /// Makes the registry's clients.
