@@ -128,12 +128,10 @@ impl Fetcher {
     async fn read(&self, url: &str, bytes_max: usize) -> Result<Found, FetchError> {
         let unusable = || FetchError::Url(url.to_owned());
         let uri: Uri = url.parse().map_err(|_| unusable())?;
-        let host = uri.host().ok_or_else(unusable)?;
-        if uri.scheme_str() != Some("https") {
+        if uri.host().is_none() || uri.scheme_str() != Some("https") {
             return Err(unusable());
         }
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let address = Address { host, port: uri.port_u16().unwrap_or(443) };
+        let address = Address::of(&uri);
         let request = Request::get(uri.clone())
             .header(header::ACCEPT, "application/json")
             .header(header::USER_AGENT, "setpoint")

@@ -20,7 +20,7 @@ pub use users::Users;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::uri::{PathAndQuery, Scheme};
+use http::uri::PathAndQuery;
 use http::{Method, Request, Response, Uri};
 use hyper::body::Incoming;
 use kube_client::Config;
@@ -199,16 +199,7 @@ impl Remote {
             let proxy_url = Box::new(proxy.clone());
             return Err(wrong(kube_client::Error::ProxyProtocolUnsupported { proxy_url }));
         }
-        let url = &config.cluster_url;
-        let host = url.host().unwrap_or_default();
-        let address = Address {
-            host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
-            port: url.port_u16().unwrap_or(if url.scheme() == Some(&Scheme::HTTP) {
-                80
-            } else {
-                443
-            }),
-        };
+        let address = Address::of(&config.cluster_url);
         let tls = config.rustls_client_config().map_err(wrong)?;
         let transport = Transport::with_tls(tls, config.tls_server_name.as_deref());
         let transport = Arc::new(transport);

@@ -14,7 +14,7 @@ use tower::{BoxError, Layer as _, service_fn};
 /// Answers a request with the headers that it would be sent with.
 type Headers = BoxCloneSyncService<Request<Body>, Response<()>, BoxError>;
 
-/// What servers are shown, by a kubeconfig whose users are named as the servers. Cheap to share.
+/// What servers are shown, by a kubeconfig whose users are named as the servers.
 ///
 /// | name of a user | servers |
 /// |---|---|
@@ -74,8 +74,15 @@ impl Users {
 
 /// What a configuration of a client shows its server.
 fn credential(config: &Config) -> Result<Credential, kube_client::Error> {
-    let tls = config.rustls_client_config()?;
-    let certificate = Some(tls.client_auth_cert_resolver.clone()).filter(|one| one.has_certs());
+    let user = &config.auth_info;
+    let has_certificate = user.client_certificate.is_some()
+        || user.client_certificate_data.is_some()
+        || user.client_key.is_some()
+        || user.client_key_data.is_some();
+    // It also reads the certificates of the system, which takes a while.
+    let tls = has_certificate.then(|| config.rustls_client_config()).transpose()?;
+    let certificate =
+        tls.map(|tls| tls.client_auth_cert_resolver.clone()).filter(|one| one.has_certs());
     let answer = service_fn(|request: Request<Body>| async move {
         let (head, _) = request.into_parts();
         let mut answer = Response::new(());

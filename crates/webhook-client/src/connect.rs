@@ -3,6 +3,7 @@
 use crate::config::{Endpoint, Service};
 use futures::future::BoxFuture;
 use http::Uri;
+use http::uri::Scheme;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
@@ -32,6 +33,19 @@ pub struct Address {
     pub host: String,
     /// The port to connect to.
     pub port: u16,
+}
+
+impl Address {
+    /// Of a URL, whose host may be an IPv6 address in brackets. Without a port it is 443, or 80 for
+    /// the scheme `http`.
+    pub fn of(url: &Uri) -> Self {
+        let host = url.host().unwrap_or_default();
+        let is_plain = url.scheme() == Some(&Scheme::HTTP);
+        Self {
+            host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
+            port: url.port_u16().unwrap_or(if is_plain { 80 } else { 443 }),
+        }
+    }
 }
 
 /// Shows `host:port`, with an IPv6 address in brackets.

@@ -210,11 +210,8 @@ impl tower_service::Service<Uri> for Dialer {
     fn call(&mut self, uri: Uri) -> Self::Future {
         let Self { tls, server_name } = self.clone();
         Box::pin(async move {
-            let host = uri.host().unwrap_or_default();
-            let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+            let address = Address::of(&uri);
             let is_plain = uri.scheme() == Some(&Scheme::HTTP);
-            let port = uri.port_u16().unwrap_or(if is_plain { 80 } else { 443 });
-            let address = Address { host, port };
             let late = |_| ConnectError(format!("dial tcp {address}: i/o timeout"));
             let tcp = timeout(DIAL_MAX, dial(&address)).await.map_err(late)??;
             if is_plain {

@@ -66,6 +66,18 @@ async fn a_call_in_a_trace_has_its_parent() {
     assert!(server.seen.headers.lock().contains(&format!("traceparent: {parent}")));
 }
 
+#[test]
+fn addresses_are_those_of_urls() {
+    for (url, expected) in [
+        ("https://a.b/c", "a.b:443"),
+        ("http://a", "a:80"),
+        ("https://u@[::1]:8443/", "[::1]:8443"),
+        ("https://[::1]", "[::1]:443"),
+    ] {
+        assert_eq!(Address::of(&url.parse().unwrap()).to_string(), expected);
+    }
+}
+
 #[tokio::test]
 async fn a_credential_has_connections_and_headers_of_its_own() {
     let (ca, (webhooks, _)) = (Ca::new(), webhooks());
