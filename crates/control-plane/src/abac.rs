@@ -22,12 +22,12 @@
 //! instead of in `spec`. There, an empty member matches everything. What no policy allows is left
 //! to the next authorizer.
 
+use crate::small_file;
 use futures::future::{BoxFuture, FutureExt as _};
 use serde::Deserialize;
 use setpoint_object::ApiError;
 use setpoint_object::users::AUTHENTICATED;
 use setpoint_registry::{Attributes, Authorizer, Decision, Identity, Rule, Verb};
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -135,14 +135,9 @@ impl Abac {
     ///
     /// The file cannot be read, is too large, or has a line that is no policy.
     pub fn load(path: &Path) -> Result<Self, AbacError> {
-        let failed = |source| AbacError::Read { path: path.to_owned(), source };
-        let file = std::fs::File::open(path).map_err(failed)?;
-        let mut document = Vec::new();
-        file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut document).map_err(failed)?;
-        if document.len() > FILE_BYTES_MAX {
-            return Err(AbacError::TooLarge(path.to_owned()));
-        }
-        Self::parse(path, &document)
+        let document = small_file::read(path, FILE_BYTES_MAX)
+            .map_err(|source| AbacError::Read { path: path.to_owned(), source })?;
+        Self::parse(path, &document.ok_or_else(|| AbacError::TooLarge(path.to_owned()))?)
     }
 
     /// Reads the lines of a file. `path` is only named in errors.

@@ -16,13 +16,13 @@
 mod shape;
 
 use crate::remote::RemoteError;
+use crate::small_file;
 use crate::webhooks::WebhookCredentials;
 use serde_json::Value;
 use setpoint_object::field;
 use setpoint_registry::AdmissionOptions;
 use setpoint_remote::Users;
 use shape::Shape;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -396,20 +396,13 @@ fn is_of_former_plugins(document: &Value) -> bool {
 }
 
 fn read(path: &Path) -> Result<Value, AdmissionConfigError> {
-    let read = || {
-        let mut text = Vec::new();
-        let limit = u64::try_from(FILE_BYTES_MAX).unwrap_or(u64::MAX) + 1;
-        std::fs::File::open(path)?.take(limit).read_to_end(&mut text)?;
-        Ok(text)
-    };
+    let text = small_file::read(path, FILE_BYTES_MAX);
     let path = path.to_owned();
-    let text = match read() {
-        Ok(text) => text,
+    let text = match text {
+        Ok(Some(text)) => text,
+        Ok(None) => return Err(AdmissionConfigError::TooLarge(path)),
         Err(source) => return Err(AdmissionConfigError::Read { path, source }),
     };
-    if text.len() > FILE_BYTES_MAX {
-        return Err(AdmissionConfigError::TooLarge(path));
-    }
     serde_saphyr::from_slice(&text).map_err(|error| AdmissionConfigError::Syntax {
         path,
         why: error.without_snippet().to_string(),

@@ -47,6 +47,7 @@ mod request_metrics;
 pub mod serve;
 mod server_metrics;
 mod shared_parts;
+mod small_file;
 pub mod source;
 mod webhooks;
 mod while_needed;

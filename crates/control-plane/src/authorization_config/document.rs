@@ -3,9 +3,9 @@
 use super::{ConfiguredAuthorizers, validate};
 use crate::abac::Abac;
 use crate::remote::RemoteError;
+use crate::small_file;
 use serde::{Deserialize, Deserializer};
 use setpoint_object::{duration, field};
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -285,12 +285,7 @@ impl AuthorizationConfig {
 
 /// Reads a small file.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, AuthorizationConfigError> {
-    let failed = |source| AuthorizationConfigError::Read { path: path.to_owned(), source };
-    let file = std::fs::File::open(path).map_err(failed)?;
-    let mut document = Vec::new();
-    file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut document).map_err(failed)?;
-    match document.len() > FILE_BYTES_MAX {
-        true => Err(AuthorizationConfigError::TooLarge),
-        false => Ok(document),
-    }
+    let document = small_file::read(path, FILE_BYTES_MAX)
+        .map_err(|source| AuthorizationConfigError::Read { path: path.to_owned(), source })?;
+    document.ok_or(AuthorizationConfigError::TooLarge)
 }

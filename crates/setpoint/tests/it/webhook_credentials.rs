@@ -15,10 +15,10 @@ async fn webhooks_are_shown_the_user_that_is_named_as_their_server() {
     let answer = move |path: &str, review: Value| {
         of_server.lock().insert(path.to_owned(), review["authorization"].clone());
         let (uid, allowed) = (&review["request"]["uid"], path != "/probe");
-        let response = json!({"uid": uid, "allowed": allowed});
-        let kind = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"});
-        let mut answer = kind;
-        answer["response"] = response;
+        let answer = json!({
+            "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+            "response": {"uid": uid, "allowed": allowed},
+        });
         (200, answer.to_string())
     };
     let server = ca.serve_raw(answer).await;
