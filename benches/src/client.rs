@@ -112,9 +112,9 @@ pub(crate) struct Findings {
     pub(crate) rss_end: u64,
     /// CPU of a second list of the same objects.
     pub(crate) relist_cpu: f64,
-    /// The longest times between two polls of another task of the thread: of the sync, of the
-    /// second list, of the events.
-    pub(crate) holds: Option<[f64; 3]>,
+    /// The longest waits of another task of the thread, one that is ready and one for a socket or
+    /// timer: of the sync, of the second list, of the events.
+    pub(crate) holds: Option<[[f64; 2]; 3]>,
     pub(crate) n_events: u64,
     /// Number of handler calls for them: fewer if a queue merged some.
     pub(crate) n_calls: u64,

@@ -6,9 +6,11 @@ use setpoint::informer::{
     CachePolicy, Cacheable, ClientSource, Event, HandlerOptions, HandlerRegistration, Key, Lister,
     SharedInformer,
 };
+use std::future::poll_fn;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -47,7 +49,8 @@ where
     let mut holds = Holds::default();
     let mut tasks = tokio::task::JoinSet::new();
     if run.args.holds {
-        tasks.spawn(holds.clone().watch());
+        tasks.spawn(holds.clone().watch_turns());
+        tasks.spawn(holds.clone().watch_events());
     }
     run.sync_begins()?;
     let (informer, worker) = builder.build();
@@ -109,30 +112,51 @@ where
 /// How long other tasks held the thread, nanoseconds.
 #[derive(Clone, Default)]
 struct Holds {
-    longest: Arc<AtomicU64>,
+    /// The longest wait of a task that is ready.
+    turn: Arc<AtomicU64>,
+    /// The longest wait of a task for the runtime's next look at sockets and timers: after at most
+    /// 61 polls of others.
+    events: Arc<AtomicU64>,
     has_ended: Arc<AtomicU64>,
 }
 
 impl Holds {
     /// A task that is always ready.
-    async fn watch(self) {
+    async fn watch_turns(self) {
+        let mut last = Instant::now();
+        poll_fn(|context| {
+            has_waited(&self.turn, &mut last);
+            context.waker().wake_by_ref();
+            if self.has_ended.load(Relaxed) == 0 { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+    }
+
+    /// A task that becomes ready when the runtime looks at sockets and timers.
+    async fn watch_events(self) {
         let mut last = Instant::now();
         while self.has_ended.load(Relaxed) == 0 {
             tokio::task::yield_now().await;
-            let now = Instant::now();
-            self.longest.fetch_max((now - last).as_nanos() as u64, Relaxed);
-            last = now;
+            has_waited(&self.events, &mut last);
         }
     }
 
-    /// The longest, in seconds, since it was asked for the last time.
-    fn longest(&mut self) -> f64 {
-        Duration::from_nanos(self.longest.swap(0, Relaxed)).as_secs_f64()
+    /// The longest of both, in seconds, since they were asked for the last time.
+    fn longest(&mut self) -> [f64; 2] {
+        [&self.turn, &self.events]
+            .map(|longest| Duration::from_nanos(longest.swap(0, Relaxed)).as_secs_f64())
     }
 
     fn stop(&self) {
         self.has_ended.store(1, Relaxed);
     }
+}
+
+/// Keeps the time since `last`, if it is the longest.
+fn has_waited(longest: &AtomicU64, last: &mut Instant) {
+    let now = Instant::now();
+    longest.fetch_max((now - *last).as_nanos() as u64, Relaxed);
+    *last = now;
 }
 
 #[derive(Default)]
