@@ -150,8 +150,12 @@ pub(crate) fn build() -> Result<PathBuf> {
 
 /// How a program was built, by its folder.
 fn build_of(program: &Path) -> &'static str {
-    let is_optimized = program.components().any(|part| part.as_os_str() == "release");
-    if is_optimized { "built with `--release`" } else { "built without optimization" }
+    let is_in = |folder: &str| program.components().any(|part| part.as_os_str() == folder);
+    match () {
+        () if is_in("dist") => "as it is shipped",
+        () if is_in("release") => "built with `--release`",
+        () => "built without optimization",
+    }
 }
 
 pub(crate) fn version(program: &Path) -> Result<String> {

@@ -118,7 +118,7 @@ mod tests {
         check("ClusterTrustBundle=true", "ClusterTrustBundle");
         check(
             "AllBeta=true,AllAlpha=true,ClusterTrustBundle=false",
-            "CBORServingAndStorage PodCertificateRequest StorageVersionMigrator",
+            "CBORServingAndStorage CoordinatedLeaderElection PodCertificateRequest StorageVersionMigrator",
         );
         let error = |text| on(text).unwrap_err().to_string();
         assert_eq!(
@@ -130,7 +130,7 @@ mod tests {
         let cbor = FeatureGates { on: [CBOR].into() };
         assert_eq!(
             cbor.to_string(),
-            "CBORServingAndStorage=true,ClusterTrustBundle=false,PodCertificateRequest=false,StorageVersionMigrator=false"
+            "CBORServingAndStorage=true,ClusterTrustBundle=false,CoordinatedLeaderElection=false,PodCertificateRequest=false,StorageVersionMigrator=false"
         );
         assert_eq!(cbor.to_string().parse(), Ok(cbor));
     }

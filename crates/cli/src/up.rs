@@ -129,7 +129,9 @@ pub(crate) struct Options {
     /// bodies and answers in CBOR, too. `ClusterTrustBundle=true` lets
     /// `--runtime-config=certificates.k8s.io/v1beta1` serve ClusterTrustBundles, and
     /// `PodCertificateRequest=true` PodCertificateRequests. `StorageVersionMigrator=true` is for
-    /// StorageVersionMigrations in `storagemigration.k8s.io/v1beta1`. There are no others.
+    /// StorageVersionMigrations in `storagemigration.k8s.io/v1beta1`. With
+    /// `CoordinatedLeaderElection=true`, and `coordination.k8s.io/v1beta1` served, the server
+    /// elects the holders of Leases that have LeaseCandidates. There are no others.
     #[arg(long, default_value_t, value_name = "NAME=BOOL,...")]
     feature_gates: FeatureGates,
     /// Number of worker threads. Default: the number of cores of the machine or its control group.

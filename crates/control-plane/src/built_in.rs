@@ -15,10 +15,10 @@ use setpoint_apiserver::ApiServer;
 use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
 use setpoint_controllers::workload::certificates::Signers;
 use setpoint_controllers::{
-    ApiServices, AttributesClassProtection, BootstrapSigner, ClusterRoleAggregation, FlowSchemas,
-    GarbageCollector, LegacyTokens, NamespaceController, NamespaceDefaults, PodCertificateCleaner,
-    ProtectionController, QuotaController, Selection, ServiceCidrs, Setup, StorageVersionMigrator,
-    TokenCleaner, TokenSecrets, WorkloadControllers,
+    ApiServices, AttributesClassProtection, BootstrapSigner, ClusterRoleAggregation,
+    CoordinatedElection, FlowSchemas, GarbageCollector, LegacyTokens, NamespaceController,
+    NamespaceDefaults, PodCertificateCleaner, ProtectionController, QuotaController, Selection,
+    ServiceCidrs, Setup, StorageVersionMigrator, TokenCleaner, TokenSecrets, WorkloadControllers,
 };
 use setpoint_registry::{ObjectChange, ObjectChanges, Registry};
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};
@@ -37,6 +37,11 @@ const QUOTAS: &str = "/registry/resourcequotas/";
 const SECRETS: &str = "/registry/secrets/";
 const POD_CERTIFICATES: &str = "/registry/podcertificaterequests/";
 const MIGRATIONS: &str = "/registry/storageversionmigrations/";
+const LEASE_CANDIDATES: &str = "/registry/leasecandidates/";
+
+/// The feature gate of elections by LeaseCandidates. kube-apiserver runs them itself, so no name of
+/// kube-controller-manager's turns them off.
+const COORDINATED_ELECTION: &str = "CoordinatedLeaderElection";
 
 // The objects that controllers of every control plane watch.
 const NAMESPACES: Watched = Watched::all("", "namespaces");
@@ -247,6 +252,17 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
             setup().run(stop.clone(), add).boxed()
         });
         running.push(("storage version migration", migrator.boxed()));
+    }
+    if registry.has_gate(COORDINATED_ELECTION)
+        && serves(registry, ["coordination.k8s.io", "v1beta1", "leasecandidates"])
+    {
+        let elections = once(registry, stop, [LEASE_CANDIDATES], || {
+            let add = |setup: &Setup, manager: &mut Manager| {
+                CoordinatedElection::new(setup.clone()).add_to(manager)
+            };
+            setup().run(stop.clone(), add).boxed()
+        });
+        running.push(("coordinated leader election", elections.boxed()));
     }
     if is_on("resourcequota-controller") {
         let quotas = once(registry, stop, [QUOTAS], || {

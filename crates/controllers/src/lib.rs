@@ -21,6 +21,7 @@
 //! | [`BootstrapSigner`] | bootstrap tokens, the ConfigMap `cluster-info` | signs the kubeconfig in it with each token |
 //! | [`PodCertificateCleaner`] | metadata of PodCertificateRequests | deletes old ones |
 //! | [`StorageVersionMigrator`] | StorageVersionMigrations | rewrites the objects of a resource in the version in which they are stored now |
+//! | [`CoordinatedElection`] | LeaseCandidates, Leases | elects the holders of Leases that have candidates, and deletes candidates that have ended |
 //! | [`ApiServices`] | definitions of custom resources, APIServices | keeps an APIService for each group version that definitions serve |
 //! | [`FlowSchemas`] | FlowSchemas, PriorityLevelConfigurations | keeps the condition `Dangling` of FlowSchemas |
 //! | [`ClusterRoleAggregation`] | ClusterRoles | joins the rules of the roles that an aggregated role selects |
@@ -60,6 +61,7 @@ mod api;
 pub mod api_services;
 pub mod bootstrap_signer;
 pub mod class_protection;
+pub mod coordinated_election;
 pub mod defaults;
 mod first_error;
 pub mod flow_schemas;
@@ -83,6 +85,7 @@ pub use api::RequestError;
 pub use api_services::ApiServices;
 pub use bootstrap_signer::BootstrapSigner;
 pub use class_protection::AttributesClassProtection;
+pub use coordinated_election::CoordinatedElection;
 pub use defaults::NamespaceDefaults;
 pub use flow_schemas::FlowSchemas;
 pub use gc::GarbageCollector;

@@ -339,6 +339,8 @@ pub struct Kind {
     /// Members of features that are off by default in kube-apiserver: they are dropped unless the
     /// stored object has them. Paths as `spec.items[].name`, with `*` for any key.
     pub disabled: &'static [&'static str],
+    /// The feature gate that keeps all of [`disabled`](Self::disabled); empty: there is none here.
+    pub disabled_without: &'static str,
     /// Where the spec of its pods is, as `spec.template.spec`; empty: it has no pods. Its members
     /// may be disabled, too, its containers may have to be unprivileged, and the Pod Security
     /// Standards apply to it.
@@ -435,6 +437,7 @@ impl Kind {
             metadata_last: false,
             needs: Needs::NONE,
             disabled: &[],
+            disabled_without: "",
             pod_spec: "",
             actions: &[],
             parts: &[],

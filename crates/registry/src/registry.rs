@@ -426,6 +426,10 @@ async fn compact(inner: &Inner, stop: &CancellationToken) -> Result<(), ApiError
     }
 }
 impl Registry {
+    /// Whether a feature gate is on, of [`RuntimeConfig::gates`].
+    pub fn has_gate(&self, gate: &str) -> bool {
+        self.inner.gates.contains(&gate)
+    }
     /// A builder over a store.
     pub fn builder(store: Arc<dyn Store>, clock: Clock) -> RegistryBuilder {
         RegistryBuilder {

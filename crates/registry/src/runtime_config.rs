@@ -23,6 +23,10 @@ const NEEDED: [&str; 9] = [
     "rbac.authorization.k8s.io",
 ];
 
+/// The gate of coordinated leader election: the server elects the holders of Leases that have
+/// LeaseCandidates, which are served without it, too.
+const COORDINATED_ELECTION: &str = "CoordinatedLeaderElection";
+
 /// Names of sets of versions, in the order in which they are applied.
 const SETS: [(&str, Stability); 4] = [
     ("api/all", Stability::Any),
@@ -68,7 +72,7 @@ impl Stability {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuntimeConfig {
     text: String,
-    /// The gates that are on, of those that resources need.
+    /// The known gates that are on.
     gates: Vec<&'static str>,
     /// Rows that are not as by default: group, version, resource, and whether they are served.
     changed: BTreeMap<RowName, bool>,
@@ -114,7 +118,8 @@ pub enum RuntimeConfigError {
 }
 
 impl RuntimeConfig {
-    /// The same syntax, with some feature gates on. Those that no resource needs have no effect.
+    /// The same syntax, with some feature gates on. Those that are not [known](Self::gates) have no
+    /// effect.
     ///
     /// # Errors
     ///
@@ -122,9 +127,11 @@ impl RuntimeConfig {
     pub fn with_gates(text: &str, gates: &[&str]) -> Result<Self, RuntimeConfigError> {
         parse(text, known(gates))
     }
-    /// The feature gates that resources need.
+    /// The feature gates that resources need, and those of what is done with resources that need
+    /// none.
     pub fn gates() -> impl Iterator<Item = &'static str> {
-        let gates: BTreeSet<_> = RESOURCES.iter().map(|row| row.gate).collect();
+        let of_resources = RESOURCES.iter().map(|row| row.gate);
+        let gates: BTreeSet<_> = of_resources.chain([COORDINATED_ELECTION]).collect();
         gates.into_iter().filter(|gate| !gate.is_empty())
     }
     /// Those that are on.
@@ -152,7 +159,7 @@ impl RuntimeConfig {
     }
 }
 
-/// The gates that a resource needs, of some.
+/// The known ones of some gates.
 fn known(gates: &[&str]) -> Vec<&'static str> {
     RuntimeConfig::gates().filter(|gate| gates.contains(gate)).collect()
 }

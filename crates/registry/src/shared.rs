@@ -62,7 +62,7 @@ pub(crate) struct Inner {
     pub(crate) replayed_revisions: u64,
     /// How long Events are stored.
     pub(crate) event_ttl: Duration,
-    /// The feature gates that are on, of those that resources need.
+    /// The feature gates that are on, of [`RuntimeConfig::gates`](crate::RuntimeConfig::gates).
     pub(crate) gates: Vec<&'static str>,
     /// Whether containers may be privileged.
     pub(crate) allows_privileged: bool,

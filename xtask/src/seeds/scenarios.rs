@@ -202,6 +202,11 @@ pub(super) const PROGRAMS: &[Program] = &[
                 &["BootstrapSigner"],
             ),
             of(
+                "leader-election-controller",
+                "elections::the_oldest_program_that_answers_holds_the_lease_with_every_plan",
+                &["CoordinatedElection"],
+            ),
+            of(
                 "resourceclaim",
                 "resource_claims::claims_are_made_once_and_released_with_every_plan",
                 &["ResourceClaimController"],

@@ -16,8 +16,10 @@ const OF_PODS: [(&str, &str); 6] = [
 /// Drops the disabled members of a new object, with these feature gates on. A member that the
 /// stored object uses anywhere stays.
 pub(crate) fn drop_from(kind: &Kind, object: &mut Value, old: Option<&Value>, gates: &[&str]) {
-    for path in kind.disabled {
-        drop_one(path, object, old);
+    if !gates.contains(&kind.disabled_without) {
+        for path in kind.disabled {
+            drop_one(path, object, old);
+        }
     }
     if kind.pod_spec.is_empty() {
         return;
@@ -109,6 +111,10 @@ mod tests {
             json!({"spec": {"holderIdentity": "a"}})
         );
         assert_eq!(dropped(group, "Lease", lease.clone(), Some(&lease)), lease);
+        let mut kept = lease.clone();
+        let gates = ["CoordinatedLeaderElection"];
+        drop_from(rows::of(group, "Lease").unwrap(), &mut kept, None, &gates);
+        assert_eq!(kept, lease);
 
         let slice = json!({"spec": {"devices": [{"attributes": {"a": {"ints": [1]}}}]}});
         let bare = json!({"spec": {"devices": [{"attributes": {"a": {}}}]}});

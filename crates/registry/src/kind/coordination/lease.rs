@@ -13,6 +13,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     qualified_finalizers: false,
     validate,
     disabled: &["spec.preferredHolder", "spec.strategy"],
+    disabled_without: "CoordinatedLeaderElection",
     cells: Some(cells),
     rules: "durations, strategy",
     ..Kind::plain("coordination.k8s.io", "Lease")
