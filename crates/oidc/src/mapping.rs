@@ -110,6 +110,16 @@ pub(crate) enum Refusal {
     Invalid(String),
     /// The expressions cost too much for this thread.
     Costly,
+impl From<Refusal> for String {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Invalid(why) => why,
+            // On other threads only the cost limits of expressions count.
+            Refusal::Costly => "oidc: verify token: too costly".to_owned(),
+        }
+    }
+}
+
 }
 
 impl From<String> for Refusal {
