@@ -60,6 +60,7 @@ mod api;
 pub mod api_services;
 pub mod bootstrap_signer;
 pub mod class_protection;
+mod boxed;
 pub mod defaults;
 mod first_error;
 pub mod flow_schemas;
