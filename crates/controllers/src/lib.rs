@@ -19,6 +19,7 @@
 //! | [`LegacyTokens`] | Secrets with tokens, once a day | ends tokens that were unused for a year |
 //! | [`TokenCleaner`] | bootstrap tokens | deletes expired ones |
 //! | [`BootstrapSigner`] | bootstrap tokens, the ConfigMap `cluster-info` | signs the kubeconfig in it with each token |
+//! | [`TrustBundlePublisher`] | metadata of the ClusterTrustBundles of a signer | keeps the bundle with the authority of the API server's certificates |
 //! | [`PodCertificateCleaner`] | metadata of PodCertificateRequests | deletes old ones |
 //! | [`StorageVersionMigrator`] | StorageVersionMigrations | rewrites the objects of a resource in the version in which they are stored now |
 //! | [`ApiServices`] | definitions of custom resources, APIServices | keeps an APIService for each group version that definitions serve |
@@ -59,8 +60,8 @@ pub mod aggregation;
 mod api;
 pub mod api_services;
 pub mod bootstrap_signer;
-pub mod class_protection;
 mod boxed;
+pub mod class_protection;
 pub mod defaults;
 mod first_error;
 pub mod flow_schemas;
@@ -77,6 +78,7 @@ mod setup;
 pub mod storage_migration;
 pub mod token_cleaner;
 pub mod token_secrets;
+pub mod trust_bundle;
 pub mod workload;
 
 pub use aggregation::ClusterRoleAggregation;
@@ -101,4 +103,5 @@ pub use setup::Setup;
 pub use storage_migration::StorageVersionMigrator;
 pub use token_cleaner::TokenCleaner;
 pub use token_secrets::TokenSecrets;
+pub use trust_bundle::TrustBundlePublisher;
 pub use workload::WorkloadControllers;
