@@ -1,6 +1,5 @@
 //! The number of store reads of a write.
 use crate::server::Server;
-use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use serde_json::json;
 use setpoint_store::{
