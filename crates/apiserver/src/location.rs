@@ -12,6 +12,7 @@ use crate::connector::{Connector, Location, Peer};
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt as _;
 use setpoint_object::{ApiError, GroupResource, GroupVersionResource, Reason, Skim};
+use setpoint_registry::kind::ProxiedTo;
 use setpoint_registry::{Objects, ProxyName, Registry, Target, is_reachable};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -49,10 +50,11 @@ impl Locator<'_> {
         object: &Value,
     ) -> Result<Option<Location>, ApiError> {
         let named = ProxyName::of(target)?;
-        match &*target.resource.resource {
-            "pods" => of_pod(named, object).map(Some),
-            "services" => self.of_service(target, named, object).await.map(Some),
-            _ => self.of_node(named, object),
+        match target.resource.kind.proxied_to {
+            ProxiedTo::Nothing => Ok(None),
+            ProxiedTo::Address => of_pod(named, object).map(Some),
+            ProxiedTo::Endpoints => self.of_service(target, named, object).await.map(Some),
+            ProxiedTo::Kubelet => self.of_node(named, object),
         }
     }
 

@@ -13,6 +13,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use serde_json::Value;
 use setpoint_object::ApiError;
 use setpoint_object::meta::ObjectExt as _;
+use setpoint_registry::kind::ProxiedTo;
 use setpoint_registry::{Attributes, Registry, Target};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -48,7 +49,8 @@ impl Proxied<'_> {
             return Ok(None);
         };
         // The nodes of an agent have no kubelet.
-        if &*target.resource.resource == "nodes" && self.agents.of(object.name()).is_some() {
+        let is_node = target.resource.kind.proxied_to == ProxiedTo::Kubelet;
+        if is_node && self.agents.of(object.name()).is_some() {
             return Ok(None);
         }
         let Some(location) = locator.of_proxy(target, object).await? else { return Ok(None) };

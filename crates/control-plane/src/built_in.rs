@@ -18,7 +18,8 @@ use setpoint_controllers::{
     ApiServices, AttributesClassProtection, BootstrapSigner, ClusterRoleAggregation,
     CoordinatedElection, FlowSchemas, GarbageCollector, LegacyTokens, NamespaceController,
     NamespaceDefaults, PodCertificateCleaner, ProtectionController, QuotaController, Selection,
-    ServiceCidrs, Setup, StorageVersionMigrator, TokenCleaner, TokenSecrets, WorkloadControllers,
+    ServiceCidrs, Setup, StorageVersionMigrator, TokenCleaner, TokenSecrets, TrustBundlePublisher,
+    WorkloadControllers,
 };
 use setpoint_registry::{ObjectChange, ObjectChanges, Registry};
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};
@@ -53,6 +54,7 @@ const LEVELS: Watched = Watched::all("flowcontrol.apiserver.k8s.io", "priorityle
 const DEFINITIONS: Watched = Watched::all("apiextensions.k8s.io", "customresourcedefinitions");
 const SERVICE_CIDRS: Watched = Watched::all("networking.k8s.io", "servicecidrs");
 const API_SERVICES: Watched = Watched::all("apiregistration.k8s.io", "apiservices");
+const TRUST_BUNDLES: Watched = Watched::all("certificates.k8s.io", "clustertrustbundles");
 
 /// When the controllers run.
 #[derive(Debug)]
@@ -231,6 +233,25 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
         running.push(("ranges of Services", ranges.boxed()));
     }
     // These need the feature gate of their resource.
+    let served = TrustBundlePublisher::VERSIONS;
+    let served = served
+        .into_iter()
+        .find(|version| serves(registry, ["certificates.k8s.io", version, "clustertrustbundles"]));
+    if is_on("kube-apiserver-serving-clustertrustbundle-publisher-controller")
+        && let (Some(version), Some(root_ca)) = (served, root_ca.clone())
+    {
+        let authorities = root_ca.clone();
+        let run = move |stop| {
+            let setup = setup_of(server.client());
+            TrustBundlePublisher::new(setup, version, authorities.clone()).run(stop).boxed()
+        };
+        let publisher = async move {
+            let is_settled =
+                || TrustBundlePublisher::is_settled(&TRUST_BUNDLES.objects(registry), &root_ca);
+            while_needed(registry, stop, &[TRUST_BUNDLES], is_settled, run).await
+        };
+        running.push(("the server's trust bundle", publisher.boxed()));
+    }
     if is_on("podcertificaterequest-cleaner-controller")
         && serves(registry, ["certificates.k8s.io", "v1beta1", "podcertificaterequests"])
     {

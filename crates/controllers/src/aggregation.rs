@@ -10,6 +10,7 @@
 //! name.
 
 use crate::api::{Api, RequestError};
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::first_error::FirstError;
 use crate::setup::Setup;
 use bytes::Bytes;
@@ -20,9 +21,7 @@ use serde_json::{Value, json};
 use setpoint_informer::Event;
 use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
-use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Manager, Reconciler, Request, Watch,
-};
+use setpoint_runtime::{Action, BoxError, Context, Controller, Manager, Request, Watch};
 use std::collections::{BTreeMap, HashSet};
 
 /// The field manager of aggregated rules.
@@ -77,7 +76,7 @@ impl ClusterRoleAggregation {
                 |_: &Event<PartialObjectMeta<ClusterRole>>| vec![Request::cluster("all")],
             )
             .sync_timeout(None)
-            .build(roles)?;
+            .build(Boxed(roles))?;
         manager.add(controller)?;
         Ok(())
     }
@@ -87,17 +86,10 @@ struct Roles {
     api: Api,
 }
 
-impl Reconciler for Roles {
-    type Error = BoxError;
+impl BoxedReconciler for Roles {
+    type Error = RequestError;
 
-    async fn reconcile(&self, _: Request, _: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Ok(Box::pin(self.pass()).await?)
-    }
-}
-
-impl Roles {
-    async fn pass(&self) -> Result<Action, RequestError> {
+    async fn pass(&self, _: &Request, _: &Context) -> Result<Action, RequestError> {
         let mut roles = BTreeMap::new();
         self.api
             .list_pages(ROLES, |role| {

@@ -15,6 +15,7 @@
 //! `local_available`.
 
 use crate::api::{Api, RequestError};
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use bytes::Bytes;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -26,9 +27,7 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
 use setpoint_object::Skim;
-use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Manager, Predicate, Reconciler, Request, Watch,
-};
+use setpoint_runtime::{Action, BoxError, Context, Controller, Manager, Predicate, Request, Watch};
 
 /// The controller's name in its user agent and in logs.
 const NAME: &str = "api-service-registration-controller";
@@ -80,7 +79,7 @@ impl ApiServices {
                 },
             )
             .sync_timeout(None)
-            .build(pass)?;
+            .build(Boxed(pass))?;
         manager.add(controller)?;
         Ok(())
     }
@@ -160,16 +159,9 @@ struct Pass {
     api: Api,
 }
 
-impl Reconciler for Pass {
+impl BoxedReconciler for Pass {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(self.pass(&request, &context)).await
-    }
-}
-
-impl Pass {
     async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
         let client = context.client();
         let definitions = client.api::<CustomResourceDefinition>();

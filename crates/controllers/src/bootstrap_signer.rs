@@ -13,6 +13,7 @@
 //! writes nothing outside the two namespaces, as its roles there demand.
 
 use crate::api::{Api, RequestError};
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use crate::token_cleaner::{Token, caches_of_tokens, list_of_tokens, text};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -20,7 +21,7 @@ use serde_json::{Map, Value};
 use setpoint_informer::Event;
 use setpoint_object::time::Clock;
 use setpoint_runtime::cache::{ByType, CacheConfig};
-use setpoint_runtime::{Action, BoxError, Client, Context, Controller, Reconciler, Request, Watch};
+use setpoint_runtime::{Action, BoxError, Client, Context, Controller, Request, Watch};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -66,7 +67,7 @@ impl BootstrapSigner {
             .watches_with(Watch::<Secret>::metadata(), |_: &Event<_>, _: &Client| the_info())
             .watches_with(Watch::<ConfigMap>::metadata(), |_: &Event<_>, _: &Client| the_info())
             .sync_timeout(None)
-            .build(pass)?;
+            .build(Boxed(pass))?;
         manager.add(controller)?;
         Ok(manager.run(stop).await?)
     }
@@ -82,17 +83,10 @@ struct Pass {
     clock: Clock,
 }
 
-impl Reconciler for Pass {
-    type Error = BoxError;
+impl BoxedReconciler for Pass {
+    type Error = RequestError;
 
-    async fn reconcile(&self, _: Request, _: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Ok(Box::pin(self.pass()).await?)
-    }
-}
-
-impl Pass {
-    async fn pass(&self) -> Result<Action, RequestError> {
+    async fn pass(&self, _: &Request, _: &Context) -> Result<Action, RequestError> {
         let (namespace, name) = INFO;
         let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
         let mut info = match self.api.get(&path).await {
@@ -134,7 +128,9 @@ impl Pass {
         }
         Ok(next.map_or(Action::await_change(), Action::requeue_after))
     }
+}
 
+impl Pass {
     /// Writes the ConfigMap. One that is gone needs no signature.
     async fn write(&self, path: &str, info: &Value) -> Result<(), RequestError> {
         match self.api.put(path, info).await {

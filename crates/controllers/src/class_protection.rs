@@ -8,6 +8,7 @@
 //! `volumeattributesclass-protection-controller`.
 
 use crate::api::{Api, RequestError};
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::protection::{release, set_finalizers};
 use crate::setup::Setup;
 use crate::workload::view::view;
@@ -20,7 +21,7 @@ use setpoint_informer::Object;
 use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
 use setpoint_runtime::{
-    Action, BoxError, Client, Context, Controller, Manager, Predicate, Reconciler, Request, Watch,
+    Action, BoxError, Client, Context, Controller, Manager, Predicate, Request, Watch,
 };
 
 /// The controller's name.
@@ -114,7 +115,7 @@ impl AttributesClassProtection {
             .watches_with(claims, |_, client: &Client| deleted_classes(client))
             .watches_with(volumes, |_, client: &Client| deleted_classes(client))
             .sync_timeout(None)
-            .build(Pass { api: self.setup.api(NAME) })?;
+            .build(Boxed(Pass { api: self.setup.api(NAME) }))?;
         manager.add(controller)?;
         Ok(())
     }
@@ -141,17 +142,12 @@ struct Pass {
     api: Api,
 }
 
-impl Reconciler for Pass {
+impl BoxedReconciler for Pass {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(self.pass(&request.name, context.client())).await
-    }
-}
-
-impl Pass {
-    async fn pass(&self, name: &str, client: &Client) -> Result<Action, BoxError> {
+    async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
+        let name = &*request.name;
+        let client = context.client();
         let path = format!("/apis/storage.k8s.io/v1/volumeattributesclasses/{name}");
         let class = match self.api.get(&path).await {
             Err(error) if error.is_not_found() => return Ok(Action::await_change()),
@@ -173,7 +169,9 @@ impl Pass {
         release(&self.api, &path, &class, FINALIZER).await?;
         Ok(Action::await_change())
     }
+}
 
+impl Pass {
     /// Adds the finalizer if it is missing.
     async fn protect(&self, path: &str, class: &Value) -> Result<(), RequestError> {
         let mut finalizers = class.finalizers();

@@ -12,6 +12,7 @@
 //! `root-ca-cert-publisher`.
 
 use crate::api::{Api, RequestError};
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
@@ -19,9 +20,7 @@ use kube_core::metadata::PartialObjectMeta;
 use serde_json::{Value, json};
 use setpoint_informer::Event;
 use setpoint_object::{ApiError, Skim};
-use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Manager, Reconciler, Request, Watch,
-};
+use setpoint_runtime::{Action, BoxError, Context, Controller, Manager, Request, Watch};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -117,7 +116,7 @@ impl NamespaceDefaults {
             publisher: self.setup.api(PUBLISHER),
             root_ca: self.root_ca,
         };
-        manager.add(controller.sync_timeout(None).build(pass)?)?;
+        manager.add(controller.sync_timeout(None).build(Boxed(pass))?)?;
         Ok(())
     }
 }
@@ -133,16 +132,9 @@ struct Pass {
     root_ca: Option<Arc<str>>,
 }
 
-impl Reconciler for Pass {
+impl BoxedReconciler for Pass {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(self.pass(&request, &context)).await
-    }
-}
-
-impl Pass {
     async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
         let client = context.client();
         let found = client.metadata::<Namespace>().get(request)?;
@@ -164,7 +156,9 @@ impl Pass {
         }
         Ok(Action::await_change())
     }
+}
 
+impl Pass {
     /// Creates the ConfigMap, or restores its data and its description.
     async fn publish(
         &self,

@@ -8,6 +8,7 @@
 //! by the objects.
 
 use crate::api::Api;
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use bytes::Bytes;
 use k8s_openapi::api::flowcontrol::v1::{FlowSchema, PriorityLevelConfiguration};
@@ -16,9 +17,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use setpoint_informer::Event;
 use setpoint_object::Skim;
-use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Manager, Reconciler, Request, Watch,
-};
+use setpoint_runtime::{Action, BoxError, Context, Controller, Manager, Request, Watch};
 use std::collections::HashSet;
 
 const NAME: &str = "flow-schema-controller";
@@ -76,7 +75,7 @@ impl FlowSchemas {
                 },
             )
             .sync_timeout(None)
-            .build(pass)?;
+            .build(Boxed(pass))?;
         manager.add(controller)?;
         Ok(())
     }
@@ -144,16 +143,9 @@ struct Pass {
     api: Api,
 }
 
-impl Reconciler for Pass {
+impl BoxedReconciler for Pass {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(self.pass(&request, &context)).await
-    }
-}
-
-impl Pass {
     async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
         let schemas = context.client().api::<FlowSchema>();
         match request.name.strip_prefix(LEVEL) {
@@ -170,7 +162,9 @@ impl Pass {
         }
         Ok(Action::await_change())
     }
+}
 
+impl Pass {
     /// Applies the condition, unless it is right.
     async fn mark(&self, schema: &FlowSchema, context: &Context) -> Result<(), BoxError> {
         let (Some(name), Some(level)) = (schema.metadata.name.as_deref(), level(schema)) else {

@@ -19,6 +19,7 @@
 //! | [`LegacyTokens`] | Secrets with tokens, once a day | ends tokens that were unused for a year |
 //! | [`TokenCleaner`] | bootstrap tokens | deletes expired ones |
 //! | [`BootstrapSigner`] | bootstrap tokens, the ConfigMap `cluster-info` | signs the kubeconfig in it with each token |
+//! | [`TrustBundlePublisher`] | metadata of the ClusterTrustBundles of a signer | keeps the bundle with the authority of the API server's certificates |
 //! | [`PodCertificateCleaner`] | metadata of PodCertificateRequests | deletes old ones |
 //! | [`StorageVersionMigrator`] | StorageVersionMigrations | rewrites the objects of a resource in the version in which they are stored now |
 //! | [`CoordinatedElection`] | LeaseCandidates, Leases | elects the holders of Leases that have candidates, and deletes candidates that have ended |
@@ -60,6 +61,7 @@ pub mod aggregation;
 mod api;
 pub mod api_services;
 pub mod bootstrap_signer;
+mod boxed;
 pub mod class_protection;
 pub mod coordinated_election;
 pub mod defaults;
@@ -78,6 +80,7 @@ mod setup;
 pub mod storage_migration;
 pub mod token_cleaner;
 pub mod token_secrets;
+pub mod trust_bundle;
 pub mod workload;
 
 pub use aggregation::ClusterRoleAggregation;
@@ -103,4 +106,5 @@ pub use setup::Setup;
 pub use storage_migration::StorageVersionMigrator;
 pub use token_cleaner::TokenCleaner;
 pub use token_secrets::TokenSecrets;
+pub use trust_bundle::TrustBundlePublisher;
 pub use workload::WorkloadControllers;

@@ -24,6 +24,7 @@ mod condition;
 mod content;
 
 use crate::api::{Api, RequestError, discover};
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use bytes::Bytes;
 use condition::Findings;
@@ -33,8 +34,7 @@ use setpoint_informer::{Event, Object};
 use setpoint_object::Skim;
 use setpoint_object::meta::ObjectExt;
 use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Manager, Predicate, RateLimits, Reconciler, Request,
-    Watch,
+    Action, BoxError, Context, Controller, Manager, Predicate, RateLimits, Request, Watch,
 };
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ const FINALIZER: &str = "kubernetes";
 
 /// Why a pass is repeated after a back-off.
 #[derive(Debug, thiserror::Error)]
-enum PassError {
+pub(crate) enum PassError {
     /// A request failed.
     #[error(transparent)]
     Request(#[from] RequestError),
@@ -95,7 +95,7 @@ impl NamespaceController {
             .concurrency(WORKERS)
             .rate_limiter(RateLimits::new().backoff(BACKOFF.0, BACKOFF.1))
             .sync_timeout(None)
-            .build(self)?;
+            .build(Boxed(self))?;
         manager.add(controller)?;
         Ok(())
     }
@@ -108,8 +108,26 @@ impl NamespaceController {
         namespaces.iter().all(is_live)
     }
 
+    /// Writes the five conditions; returns the updated namespace.
+    async fn write_conditions(&self, path: &str, findings: &Findings) -> Result<Value, PassError> {
+        let mut namespace = self.api.get(path).await?;
+        let now = self.setup.clock().now().rfc3339();
+        if condition::set_all(&mut namespace, findings, &now) {
+            // A PUT, so that a concurrent write causes a conflict and the pass is repeated.
+            namespace = self.api.put(&format!("{path}/status"), &namespace).await?;
+        }
+        // The `managedFields` must not become a precondition of the next write.
+        namespace.set_meta("managedFields", json!(null));
+        Ok(namespace)
+    }
+}
+
+impl BoxedReconciler for NamespaceController {
+    type Error = PassError;
+
     /// One pass over one namespace.
-    async fn pass(&self, name: &str) -> Result<Action, PassError> {
+    async fn pass(&self, request: &Request, _: &Context) -> Result<Action, PassError> {
+        let name = &*request.name;
         let path = format!("/api/v1/namespaces/{name}");
         let found = match self.api.get(&path).await {
             Err(error) if error.is_not_found() => return Ok(Action::await_change()),
@@ -137,28 +155,6 @@ impl NamespaceController {
             Err(error) if !error.is_not_found() => Err(error.into()),
             _ => Ok(Action::await_change()),
         }
-    }
-
-    /// Writes the five conditions; returns the updated namespace.
-    async fn write_conditions(&self, path: &str, findings: &Findings) -> Result<Value, PassError> {
-        let mut namespace = self.api.get(path).await?;
-        let now = self.setup.clock().now().rfc3339();
-        if condition::set_all(&mut namespace, findings, &now) {
-            // A PUT, so that a concurrent write causes a conflict and the pass is repeated.
-            namespace = self.api.put(&format!("{path}/status"), &namespace).await?;
-        }
-        // The `managedFields` must not become a precondition of the next write.
-        namespace.set_meta("managedFields", json!(null));
-        Ok(namespace)
-    }
-}
-
-impl Reconciler for NamespaceController {
-    type Error = BoxError;
-
-    async fn reconcile(&self, request: Request, _: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Ok(Box::pin(self.pass(&request.name)).await?)
     }
 }
 

@@ -5,14 +5,13 @@
 //! request is deleted when its time comes, not at the next of its looks every five minutes.
 
 use crate::api::Api;
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use k8s_openapi::api::certificates::v1beta1::PodCertificateRequest;
 use serde_json::json;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::{Clock, Timestamp};
-use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Manager, Reconciler, Request, Watch,
-};
+use setpoint_runtime::{Action, BoxError, Context, Controller, Manager, Request, Watch};
 use std::time::Duration;
 
 /// The controller's name.
@@ -45,7 +44,7 @@ impl PodCertificateCleaner {
             .for_(Watch::<PodCertificateRequest>::metadata())
             .sync_timeout(None)
             .concurrency(WORKERS)
-            .build(pass)?;
+            .build(Boxed(pass))?;
         manager.add(controller)?;
         Ok(())
     }
@@ -56,17 +55,10 @@ struct Pass {
     clock: Clock,
 }
 
-impl Reconciler for Pass {
+impl BoxedReconciler for Pass {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, _: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(self.pass(&request)).await
-    }
-}
-
-impl Pass {
-    async fn pass(&self, request: &Request) -> Result<Action, BoxError> {
+    async fn pass(&self, request: &Request, _: &Context) -> Result<Action, BoxError> {
         let path = format!(
             "/apis/certificates.k8s.io/v1beta1/namespaces/{}/podcertificaterequests/{}",
             request.namespace, request.name

@@ -17,6 +17,7 @@
 //! `pvc-protection-controller` and `pv-protection-controller`.
 
 use crate::api::{Api, RequestError};
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::first_error::FirstError;
 use crate::setup::Setup;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
@@ -27,7 +28,7 @@ use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
 use setpoint_object::meta::ObjectExt;
 use setpoint_runtime::{
-    Action, BoxError, Client, Context, Controller, Manager, Predicate, Reconciler, Request, Watch,
+    Action, BoxError, Context, Controller, Manager, Predicate, Reconciler, Request, Watch,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -77,7 +78,7 @@ impl ProtectionController {
                 is_relevant.then(|| Request::cluster(namespace.clone())).into_iter().collect()
             })
             .sync_timeout(None)
-            .build(claims)?;
+            .build(Boxed(claims))?;
         manager.add(claims)?;
         let volumes = Volumes { api: self.setup.api("pv-protection-controller") };
         let volumes = Controller::builder("pv-protection-controller")
@@ -137,18 +138,13 @@ struct Claims {
     waiting: Arc<Waiting>,
 }
 
-impl Reconciler for Claims {
+impl BoxedReconciler for Claims {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(self.pass(&request.name, context.client())).await
-    }
-}
-
-impl Claims {
     /// One pass over the waiting claims of a namespace.
-    async fn pass(&self, namespace: &str, client: &Client) -> Result<Action, BoxError> {
+    async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
+        let namespace = &*request.name;
+        let client = context.client();
         let waiting = self.waiting.of(namespace);
         if waiting.is_empty() {
             return Ok(Action::await_change());
@@ -174,7 +170,9 @@ impl Claims {
         }
         Ok(Action::await_change())
     }
+}
 
+impl Claims {
     /// Releases a waiting claim that no pod uses.
     async fn one(&self, namespace: &str, name: &str, used: &Used) -> Result<(), RequestError> {
         let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}");

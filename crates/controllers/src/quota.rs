@@ -18,6 +18,7 @@
 //! none.
 
 use crate::api::{Api, Discovered, RequestError, Resource, discover};
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::gc::{ObjectEvent, ObjectFeed};
 use crate::setup::Setup;
 use k8s_openapi::api::core::v1::ResourceQuota;
@@ -30,9 +31,7 @@ use setpoint_object::skim::scalar;
 use setpoint_object::time::Clock;
 use setpoint_quota::pod::quantities;
 use setpoint_quota::{Scopes, Term, Usage, add, is_relevant, usage};
-use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Predicate, Reconciler, Request, Watch,
-};
+use setpoint_runtime::{Action, BoxError, Context, Controller, Predicate, Request, Watch};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,7 +100,7 @@ impl QuotaController {
             .channel(keys)
             .concurrency(WORKERS)
             .sync_timeout(None)
-            .build(quotas)?;
+            .build(Boxed(quotas))?;
         manager.add(controller)?;
         let follow = async {
             match self.feed {
@@ -220,17 +219,12 @@ struct Quotas {
     discovered: Mutex<Option<Arc<Discovered>>>,
 }
 
-impl Reconciler for Quotas {
-    type Error = BoxError;
+impl BoxedReconciler for Quotas {
+    type Error = RequestError;
 
-    async fn reconcile(&self, request: Request, _: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Ok(Box::pin(self.pass(&request.namespace, &request.name)).await?)
-    }
-}
-
-impl Quotas {
-    async fn pass(&self, namespace: &str, name: &str) -> Result<Action, RequestError> {
+    async fn pass(&self, request: &Request, _: &Context) -> Result<Action, RequestError> {
+        let namespace = &*request.namespace;
+        let name = &*request.name;
         let path = format!("/api/v1/namespaces/{namespace}/resourcequotas/{name}");
         for _ in 0..ATTEMPTS_MAX {
             let mut quota = match self.api.get(&path).await {
@@ -264,7 +258,9 @@ impl Quotas {
         }
         Ok(Action::requeue_after(SECOND_PASS))
     }
+}
 
+impl Quotas {
     /// The resources that limits are about.
     async fn resources(&self, hard: &Usage) -> Result<Vec<Resource>, RequestError> {
         let find = |discovered: &Discovered| -> (Vec<Resource>, bool) {

@@ -94,7 +94,7 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row("garbage-collector-controller", &["garbagecollector"], BuiltIn),
     row(names::HORIZONTAL_POD_AUTOSCALER, &["horizontalpodautoscaling"], Workload),
     row(names::JOB, &["job"], Workload),
-    row("kube-apiserver-serving-clustertrustbundle-publisher-controller", &[], Missing),
+    row("kube-apiserver-serving-clustertrustbundle-publisher-controller", &[], BuiltIn),
     row(
         "legacy-serviceaccount-token-cleaner-controller",
         &["legacy-service-account-token-cleaner"],

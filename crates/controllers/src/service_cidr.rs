@@ -14,6 +14,7 @@
 //! those of kube-controller-manager's `service-cidr-controller`.
 
 use crate::api::{Api, RequestError};
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::protection::{release, set_finalizers};
 use crate::setup::Setup;
 use bytes::Bytes;
@@ -25,9 +26,7 @@ use setpoint_object::cidr::Given;
 use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::{Clock, Timestamp};
-use setpoint_runtime::{
-    Action, BoxError, Client, Context, Controller, Manager, Reconciler, Request, Watch,
-};
+use setpoint_runtime::{Action, BoxError, Client, Context, Controller, Manager, Request, Watch};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -86,7 +85,7 @@ impl ServiceCidrs {
                 deleted_ranges(client)
             })
             .sync_timeout(None)
-            .build(pass)?;
+            .build(Boxed(pass))?;
         manager.add(controller)?;
         Ok(())
     }
@@ -123,17 +122,11 @@ struct Pass {
     clock: Clock,
 }
 
-impl Reconciler for Pass {
-    type Error = BoxError;
+impl BoxedReconciler for Pass {
+    type Error = RequestError;
 
-    async fn reconcile(&self, request: Request, _: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Ok(Box::pin(self.pass(&request.name)).await?)
-    }
-}
-
-impl Pass {
-    async fn pass(&self, name: &str) -> Result<Action, RequestError> {
+    async fn pass(&self, request: &Request, _: &Context) -> Result<Action, RequestError> {
+        let name = &*request.name;
         let path = format!("{RANGES}/{name}");
         let range = match self.api.get(&path).await {
             Err(error) if error.is_not_found() => return Ok(Action::await_change()),
@@ -165,7 +158,9 @@ impl Pass {
         release(&self.api, &path, &range, FINALIZER).await?;
         Ok(Action::await_change())
     }
+}
 
+impl Pass {
     /// Whether an address would be in no range without this one.
     async fn is_needed(&self, range: &Value) -> Result<bool, RequestError> {
         let own = networks(range);

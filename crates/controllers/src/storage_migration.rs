@@ -29,6 +29,7 @@
 //! which is not done here: objects in the old versions remain then.
 
 use crate::api::{Api, Discovered, RequestError, Resource, discover};
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use crate::workload::view::view;
 use k8s_openapi::api::storagemigration::v1beta1::StorageVersionMigration;
@@ -40,9 +41,7 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::resource_version;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_object::url::escape_segment;
-use setpoint_runtime::{
-    Action, BoxError, Client, Context, Controller, Manager, Reconciler, Request, Watch,
-};
+use setpoint_runtime::{Action, BoxError, Client, Context, Controller, Manager, Request, Watch};
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -143,7 +142,7 @@ impl StorageVersionMigrator {
             .watches_with(Watch::<Migration>::new(), resources)
             .sync_timeout(None)
             .concurrency(WORKERS)
-            .build(pass)?;
+            .build(Boxed(pass))?;
         manager.add(controller)?;
         Ok(())
     }
@@ -162,12 +161,37 @@ struct Pass {
     places: Mutex<HashMap<String, Place>>,
 }
 
-impl Reconciler for Pass {
-    type Error = BoxError;
+impl BoxedReconciler for Pass {
+    type Error = RequestError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Ok(Box::pin(self.pass(&request.name, &context)).await?)
+    async fn pass(&self, request: &Request, context: &Context) -> Result<Action, RequestError> {
+        let key = &*request.name;
+        let mut plan = Plan::default();
+        let take = |migration: Value| {
+            if GroupResource::of(&migration).key() == key {
+                plan.add(migration);
+            }
+        };
+        self.api.list_pages(MIGRATIONS, take).await?;
+        for ended in plan.ended {
+            self.end(key, ended).await?;
+        }
+        let Some(running) = plan.running else {
+            self.places.lock().remove(key);
+            if let Some(next) = plan.next {
+                // The change of its status is the next pass.
+                self.begin(key, next).await?;
+            }
+            return Ok(Action::await_change());
+        };
+        match self.advance(key, &running, context).await {
+            Ok(action) => Ok(action),
+            Err(Stop::Retry(error)) => Err(error),
+            Err(Stop::Failed(message)) => {
+                self.set(running, FAILED, "StorageVersionMigrationFailed", &message).await?;
+                Ok(Action::await_change())
+            }
+        }
     }
 }
 
@@ -241,35 +265,6 @@ fn is_retriable(error: &RequestError) -> bool {
 }
 
 impl Pass {
-    async fn pass(&self, key: &str, context: &Context) -> Result<Action, RequestError> {
-        let mut plan = Plan::default();
-        let take = |migration: Value| {
-            if GroupResource::of(&migration).key() == key {
-                plan.add(migration);
-            }
-        };
-        self.api.list_pages(MIGRATIONS, take).await?;
-        for ended in plan.ended {
-            self.end(key, ended).await?;
-        }
-        let Some(running) = plan.running else {
-            self.places.lock().remove(key);
-            if let Some(next) = plan.next {
-                // The change of its status is the next pass.
-                self.begin(key, next).await?;
-            }
-            return Ok(Action::await_change());
-        };
-        match self.advance(key, &running, context).await {
-            Ok(action) => Ok(action),
-            Err(Stop::Retry(error)) => Err(error),
-            Err(Stop::Failed(message)) => {
-                self.set(running, FAILED, "StorageVersionMigrationFailed", &message).await?;
-                Ok(Action::await_change())
-            }
-        }
-    }
-
     /// Marks a migration as the one that runs.
     async fn begin(&self, key: &str, migration: Value) -> Result<(), RequestError> {
         if let Some(definition) = self.definition(key).await? {

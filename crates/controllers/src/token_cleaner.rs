@@ -5,6 +5,7 @@
 //! role there demands.
 
 use crate::api::Api;
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,9 +14,7 @@ use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_runtime::cache::{ByType, CacheConfig};
-use setpoint_runtime::{
-    Action, BoxError, CacheOptions, Context, Controller, Reconciler, Request, Watch,
-};
+use setpoint_runtime::{Action, BoxError, CacheOptions, Context, Controller, Request, Watch};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -52,7 +51,7 @@ impl TokenCleaner {
         let controller = Controller::builder(NAME)
             .for_(Watch::<Secret>::metadata())
             .sync_timeout(None)
-            .build(pass)?;
+            .build(Boxed(pass))?;
         manager.add(controller)?;
         Ok(manager.run(stop).await?)
     }
@@ -82,17 +81,11 @@ struct Pass {
     clock: Clock,
 }
 
-impl Reconciler for Pass {
+impl BoxedReconciler for Pass {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, _: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(self.pass(&request.name)).await
-    }
-}
-
-impl Pass {
-    async fn pass(&self, name: &str) -> Result<Action, BoxError> {
+    async fn pass(&self, request: &Request, _: &Context) -> Result<Action, BoxError> {
+        let name = &*request.name;
         let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{name}");
         let secret = match self.api.get(&path).await {
             Err(error) if error.is_not_found() => return Ok(Action::await_change()),

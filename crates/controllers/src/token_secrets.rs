@@ -15,6 +15,7 @@
 //! their Secret. The rules are those of kube-controller-manager's `tokens-controller`.
 
 use crate::api::Api;
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::first_error::FirstError;
 use crate::setup::Setup;
 use base64::Engine as _;
@@ -28,7 +29,7 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::users;
 use setpoint_runtime::cache::ByType;
 use setpoint_runtime::{
-    Action, BoxError, CacheOptions, Client, Context, Controller, Reconciler, Request, Watch,
+    Action, BoxError, CacheOptions, Client, Context, Controller, Request, Watch,
 };
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -93,7 +94,7 @@ impl TokenSecrets {
                 },
             )
             .sync_timeout(None)
-            .build(pass)?;
+            .build(Boxed(pass))?;
         manager.add(controller)?;
         Ok(manager.run(stop).await?)
     }
@@ -105,29 +106,25 @@ struct Pass {
     root_ca: Option<Arc<str>>,
 }
 
-impl Reconciler for Pass {
+impl BoxedReconciler for Pass {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(async {
-            let client = context.client();
-            let is_watched = match &*request.namespace {
-                "" => self.namespace(&request.name, client).await?,
-                namespace => {
-                    let path = format!("/api/v1/namespaces/{namespace}/secrets/{}", request.name);
-                    match self.api.get(&path).await {
-                        Err(error) if error.is_not_found() => true,
-                        secret => self.secret(secret?, client).await?,
-                    }
+    async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
+        let client = context.client();
+        let is_watched = match &*request.namespace {
+            "" => self.namespace(&request.name, client).await?,
+            namespace => {
+                let path = format!("/api/v1/namespaces/{namespace}/secrets/{}", request.name);
+                match self.api.get(&path).await {
+                    Err(error) if error.is_not_found() => true,
+                    secret => self.secret(secret?, client).await?,
                 }
-            };
-            Ok(match is_watched {
-                true => Action::await_change(),
-                false => Action::requeue(),
-            })
+            }
+        };
+        Ok(match is_watched {
+            true => Action::await_change(),
+            false => Action::requeue(),
         })
-        .await
     }
 }
 

@@ -306,9 +306,7 @@ fn unreadable(key: &[u8], error: &ReadError) -> StoreError {
 }
 
 impl Store for EncryptedStore {
-    fn revision(&self) -> BoxFuture<'_, Result<Revision, StoreError>> {
-        self.inner.revision()
-    }
+    delegate!(inner: revision, compact, divide, size_bytes, keeps_history);
 
     fn get<'a>(
         &'a self,
@@ -393,27 +391,6 @@ impl Store for EncryptedStore {
             Ok(Box::new(feed) as Box<dyn ChangeFeed>)
         }
         .boxed()
-    }
-
-    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.inner.compact(revision)
-    }
-
-    fn divide<'a>(
-        &'a self,
-        start: &'a [u8],
-        end: &'a [u8],
-        part_keys: usize,
-    ) -> BoxFuture<'a, Result<Vec<Bytes>, StoreError>> {
-        self.inner.divide(start, end, part_keys)
-    }
-
-    fn size_bytes(&self) -> Option<u64> {
-        self.inner.size_bytes()
-    }
-
-    fn keeps_history(&self) -> bool {
-        self.inner.keeps_history()
     }
 
     fn rewrite_due<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<bool, StoreError>> {

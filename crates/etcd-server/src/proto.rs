@@ -1,5 +1,8 @@
 //! The messages of etcd's v3 API that this server speaks, with the field numbers of its public
 //! `rpc.proto`. Fields that have no effect here are left out: protocol buffers skip them.
+//!
+//! They are not those of the engine `setpoint-store-etcd`, which has other fields and copies values
+//! out of answers: the tests of one with the other would not find a wrong number that both share.
 
 use bytes::Bytes;
 use prost::{Message, Oneof};

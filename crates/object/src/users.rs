@@ -15,6 +15,12 @@ pub const NODES: &str = "system:nodes";
 /// The group of all service accounts.
 pub const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 
+/// The extra value of a user that identifies the credential: a token by its id, a certificate by
+/// its digest.
+pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+/// The extra value with the node that the token of a service account is bound to.
+pub const BOUND_NODE: &str = "authentication.kubernetes.io/node-name";
+
 /// The prefix of the user names of agents of nodes.
 const NODE_PREFIX: &str = "system:node:";
 /// The prefix of the user names of service accounts.

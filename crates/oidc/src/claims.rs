@@ -1,5 +1,6 @@
 //! The claims that every token must have: issuer, audience, times.
 
+use crate::sources;
 use serde_json::{Map, Value};
 use setpoint_object::field::quote;
 use setpoint_object::time::Timestamp;
@@ -20,16 +21,18 @@ pub(crate) fn full_issuer(issuer: &str) -> &str {
     if issuer == GOOGLE_SHORT { GOOGLE } else { issuer }
 }
 
-/// Checks audience and times. Returns when the token ends.
+/// Checks audience and times, and that the claims that are elsewhere have sources. Returns when the
+/// token ends.
 ///
 /// # Errors
 ///
-/// The token is for others, has ended, or is not valid yet.
+/// The token is for others, has ended, or is not valid yet, or a source is missing.
 pub(crate) fn check(
     claims: &Map<String, Value>,
     audiences: &[String],
     now: Timestamp,
 ) -> Result<Timestamp, String> {
+    sources::check(claims)?;
     let found = audiences_of(claims)?;
     if !audiences.iter().any(|audience| found.contains(&audience.as_str())) {
         let list =

@@ -1,12 +1,13 @@
 //! Reads a document over HTTPS.
 
 use bytes::Bytes;
-use http::{Request, StatusCode, Uri, header};
+use http::{HeaderValue, Request, StatusCode, Uri, header};
 use http_body_util::Empty;
 use rustls::{ClientConfig, RootCertStore};
 use setpoint_object::time::Clock;
 use setpoint_serve::tls::TlsClock;
 use setpoint_webhook_client::{Address, Answer, Lane, Roots, Transport, TransportError};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,9 @@ pub enum FetchError {
     /// The document has more bytes than this.
     #[error("the document is larger than {0} bytes")]
     TooLong(usize),
+    /// The bearer token has characters that no header has.
+    #[error("invalid header field value for \"Authorization\"")]
+    Token,
     /// The target of a redirect is not text.
     #[error("a redirect of {0} has no readable target")]
     Location(String),
@@ -108,16 +112,55 @@ impl Fetcher {
     ///
     /// The server cannot be reached or verified, or answers with an error, too long or too late.
     pub(crate) async fn get(&self, url: &str, bytes_max: usize) -> Result<Bytes, FetchError> {
-        match tokio::time::timeout(FETCH_MAX, self.follow(url, bytes_max)).await {
+        let accept = Some("application/json");
+        let is_read = |status: StatusCode| status == StatusCode::OK;
+        self.ask(url, &Asked { bytes_max, accept, is_read, token: None }).await
+    }
+
+    /// Reads claims about a user of at most so many bytes, with a bearer token, if there is one.
+    /// As Go does, a redirect takes the token along only to the same host and to those below it.
+    /// As kube-apiserver, the codes from 200 to 226 are answers.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get).
+    pub(crate) async fn get_claims(
+        &self,
+        url: &str,
+        token: &str,
+        bytes_max: usize,
+    ) -> Result<Bytes, FetchError> {
+        let token = match token {
+            "" => None,
+            token => {
+                let value = HeaderValue::try_from(format!("Bearer {token}"));
+                let mut value = value.map_err(|_| FetchError::Token)?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+        };
+        let is_read = |status: StatusCode| (StatusCode::OK..=StatusCode::IM_USED).contains(&status);
+        self.ask(url, &Asked { bytes_max, accept: None, is_read, token }).await
+    }
+
+    async fn ask(&self, url: &str, asked: &Asked) -> Result<Bytes, FetchError> {
+        match tokio::time::timeout(FETCH_MAX, self.follow(url, asked)).await {
             Ok(read) => read,
             Err(_) => Err(FetchError::Timeout),
         }
     }
 
-    async fn follow(&self, url: &str, bytes_max: usize) -> Result<Bytes, FetchError> {
+    async fn follow(&self, url: &str, asked: &Asked) -> Result<Bytes, FetchError> {
         let mut target = url.to_owned();
+        let mut first_host = None;
+        let mut token = asked.token.as_ref();
         for _ in 0..=REDIRECTS_MAX {
-            match self.read(&target, bytes_max).await? {
+            let uri = https(&target)?;
+            let host = uri.host().unwrap_or_default().to_ascii_lowercase();
+            // Once it has left the host, the token stays behind.
+            let home = first_host.get_or_insert_with(|| host.clone());
+            token = token.filter(|_| is_same_or_below(&host, home));
+            match self.read(&target, &uri, asked, token).await? {
                 Found::Document(document) => return Ok(document),
                 Found::Elsewhere(next) => target = next,
             }
@@ -125,31 +168,35 @@ impl Fetcher {
         Err(FetchError::Redirects)
     }
 
-    async fn read(&self, url: &str, bytes_max: usize) -> Result<Found, FetchError> {
-        let unusable = || FetchError::Url(url.to_owned());
-        let uri: Uri = url.parse().map_err(|_| unusable())?;
-        if uri.host().is_none() || uri.scheme_str() != Some("https") {
-            return Err(unusable());
+    async fn read(
+        &self,
+        url: &str,
+        uri: &Uri,
+        asked: &Asked,
+        token: Option<&HeaderValue>,
+    ) -> Result<Found, FetchError> {
+        let mut request = Request::get(uri.clone()).header(header::USER_AGENT, "setpoint");
+        if let Some(accept) = asked.accept {
+            request = request.header(header::ACCEPT, accept);
         }
-        let address = Address::of(&uri);
-        let request = Request::get(uri.clone())
-            .header(header::ACCEPT, "application/json")
-            .header(header::USER_AGENT, "setpoint")
-            .body(Empty::<Bytes>::new())
-            .map_err(|_| unusable())?;
-        let response = self.0.send(&address, request, Lane::Own).await?;
+        if let Some(token) = token {
+            request = request.header(header::AUTHORIZATION, token);
+        }
+        let request =
+            request.body(Empty::<Bytes>::new()).map_err(|_| FetchError::Url(url.to_owned()))?;
+        let response = self.0.send(&Address::of(uri), request, Lane::Own).await?;
         if response.status().is_redirection()
             && let Some(next) = response.headers().get(header::LOCATION)
         {
             let next = next.to_str().map_err(|_| FetchError::Location(url.to_owned()))?;
-            return Ok(Found::Elsewhere(resolve(&uri, next)));
+            return Ok(Found::Elsewhere(resolve(uri, next)));
         }
-        let Answer { head, body } = match Answer::read(response, bytes_max).await {
+        let Answer { head, body } = match Answer::read(response, asked.bytes_max).await {
             Ok(answer) => answer,
             Err(setpoint_webhook_client::FetchError::Transport(error)) => return Err(error.into()),
-            Err(_) => return Err(FetchError::TooLong(bytes_max)),
+            Err(_) => return Err(FetchError::TooLong(asked.bytes_max)),
         };
-        if head.status == StatusCode::OK {
+        if (asked.is_read)(head.status) {
             return Ok(Found::Document(body));
         }
         let shown = &body[..body.len().min(SHOWN_BYTES_MAX)];
@@ -157,9 +204,39 @@ impl Fetcher {
     }
 }
 
+/// How a document is asked for.
+struct Asked {
+    /// Maximum size of the answer.
+    bytes_max: usize,
+    accept: Option<&'static str>,
+    /// Which codes are answers.
+    is_read: fn(StatusCode) -> bool,
+    /// The value of `Authorization`.
+    token: Option<HeaderValue>,
+}
+
 enum Found {
     Document(Bytes),
     Elsewhere(String),
+}
+
+/// # Errors
+///
+/// Not `https` with a host.
+fn https(url: &str) -> Result<Uri, FetchError> {
+    let uri = url.parse::<Uri>().ok();
+    uri.filter(|uri| uri.host().is_some() && uri.scheme_str() == Some("https"))
+        .ok_or_else(|| FetchError::Url(url.to_owned()))
+}
+
+/// Whether a host is `home` or a name below it, both in lower case.
+fn is_same_or_below(host: &str, home: &str) -> bool {
+    match host.strip_suffix(home) {
+        Some("") => true,
+        // Addresses have no names below them.
+        Some(below) => below.ends_with('.') && home.parse::<Ipv4Addr>().is_err(),
+        None => false,
+    }
 }
 
 /// The target of a redirect: a URL, or a path at the same server.
@@ -195,6 +272,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_token_stays_at_its_host_and_below() {
+        for (host, is_shown) in [
+            ("a.b", true),
+            ("c.a.b", true),
+            ("xa.b", false),
+            ("b", false),
+            ("a.b.c", false),
+            ("", false),
+        ] {
+            assert_eq!(is_same_or_below(host, "a.b"), is_shown, "{host}");
+        }
+        assert!(is_same_or_below("127.0.0.1", "127.0.0.1"));
+        assert!(!is_same_or_below("x.127.0.0.1", "127.0.0.1"));
+    }
+
     fn fetcher() -> Fetcher {
         let tls =
             ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -213,5 +306,16 @@ mod tests {
             assert!(matches!(error, FetchError::Url(_)), "{url}: {error}");
         }
         assert!(matches!(roots("no PEM"), Err(FetchError::Authority)));
+        let error = fetcher.get_claims("https://a.b", "a\nb", 10).await.unwrap_err();
+        assert!(matches!(error, FetchError::Token), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_server_is_left_in_time() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}/claims", listener.local_addr().unwrap());
+        let started = tokio::time::Instant::now();
+        fetcher().get_claims(&url, "t", 10).await.unwrap_err();
+        assert!(started.elapsed() <= FETCH_MAX);
     }
 }

@@ -1,12 +1,22 @@
 //! One issuer: its keys, and the users of its tokens.
 
+mod distributed;
+mod others;
+
+pub use distributed::{CLAIM_MAX, CLAIM_VALUES_MAX, CLAIMS_AT_ONCE, CLAIMS_BYTES_MAX};
+pub use others::OTHER_ISSUERS_MAX;
+
 use crate::authenticator::{Outcome, User};
 use crate::claims;
 use crate::config::JwtAuthenticator;
 use crate::fetch::{FetchError, Fetcher};
 use crate::keys::Keys;
 use crate::mapping::{Mapping, Place, Refusal};
-use crate::remembered::Remembered;
+use crate::remembered::{Digest, Remembered};
+use crate::sources::{self, Endpoint};
+use distributed::Turns;
+use others::Others;
+use serde_json::{Map, Value};
 use setpoint_jwt::{Algorithm, JwkSet, TokenError, UnverifiedToken};
 use setpoint_object::field::quote;
 use setpoint_object::time::{Clock, Timestamp};
@@ -37,6 +47,9 @@ pub(crate) struct TrustedIssuer {
     keys: Keys,
     fetcher: Fetcher,
     remembered: Remembered,
+    /// For claims that are elsewhere.
+    turns: Turns,
+    others: Others,
     shared: Shared,
 }
 
@@ -51,8 +64,16 @@ impl TrustedIssuer {
     ) -> Result<Self, FetchError> {
         let authority = Some(&*jwt.issuer.certificate_authority).filter(|pem| !pem.is_empty());
         let fetcher = Fetcher::new(authority, &shared.clock)?;
-        let (keys, remembered) = (Keys::new(), Remembered::default());
-        Ok(Self { jwt, mapping, keys, fetcher, remembered, shared })
+        Ok(Self {
+            jwt,
+            mapping,
+            keys: Keys::new(),
+            fetcher,
+            remembered: Remembered::default(),
+            turns: Turns::new(),
+            others: Others::new(),
+            shared,
+        })
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -63,9 +84,12 @@ impl TrustedIssuer {
         &self.keys
     }
 
-    /// Follows its keys until `stop`.
+    /// Follows its keys until `stop`, and those of issuers of claims that are elsewhere.
     pub(crate) async fn run(&self, stop: &CancellationToken) {
-        self.keys.follow(&self.jwt.issuer, &self.fetcher, stop).await;
+        tokio::join!(
+            self.keys.follow(&self.jwt.issuer, &self.fetcher, stop),
+            self.others.run(&self.fetcher, stop),
+        );
     }
 
     /// The user of a token that names this issuer.
@@ -75,59 +99,66 @@ impl TrustedIssuer {
         if let Some(user) = self.remembered.get(&digest, now) {
             return Outcome::User(user);
         }
-        match self.verify(token, now).await {
-            Ok(user) => {
-                let user = Arc::new(user);
-                self.remembered.put(digest, user.clone(), now);
-                Outcome::User(user)
+        let found = match self.verify(token, now).await {
+            Ok(Verified::User(user)) => Ok(self.remember(digest, user)),
+            Ok(Verified::Distributed(claims, endpoint)) => {
+                self.expand(digest, claims, endpoint).await
             }
+            Err(why) => Err(why),
+        };
+        match found {
+            Ok(user) => Outcome::User(user),
             Err(why) => Outcome::Invalid(why),
         }
     }
 
-    async fn verify(self: &Arc<Self>, token: &str, now: Timestamp) -> Result<User, String> {
+    fn remember(&self, digest: Digest, user: User) -> Arc<User> {
+        let user = Arc::new(user);
+        self.remembered.put(digest, user.clone(), self.shared.clock.now());
+        user
+    }
+
+    async fn verify(self: &Arc<Self>, token: &str, now: Timestamp) -> Result<Verified, String> {
         let Some(keys) = self.keys.current() else {
             return Err("oidc: authenticator not initialized".to_owned());
         };
         let failed = |why: &str| format!("oidc: verify token: failed to verify signature: {why}");
-        self.check_algorithm(token)?;
-        match self.checked(token, keys, now).await? {
-            Checked::User(user) => return Ok(user),
-            Checked::Unsigned => {}
+        let parsed = UnverifiedToken::parse(token)
+            .map_err(|error| format!("oidc: verify token: oidc: malformed jwt: {error}"))?;
+        self.check_algorithm(&parsed).map_err(|why| format!("oidc: verify token: {why}"))?;
+        if let Some(verified) = self.checked(token, keys, now).await? {
+            return Ok(verified);
         }
         // The issuer may have other keys by now.
-        match self.keys.again().await {
-            None => Err(failed(UNVERIFIED)),
-            Some(Err(error)) => Err(failed(&format!("fetching keys {error}"))),
-            Some(Ok(keys)) => match self.checked(token, keys, now).await? {
-                Checked::User(user) => Ok(user),
-                Checked::Unsigned => Err(failed(UNVERIFIED)),
-            },
-        }
+        let verified = match self.keys.again().await {
+            None => None,
+            Some(Err(error)) => return Err(failed(&format!("fetching keys {error}"))),
+            Some(Ok(keys)) => self.checked(token, keys, now).await?,
+        };
+        verified.ok_or_else(|| failed(UNVERIFIED))
     }
 
-    fn check_algorithm(&self, token: &str) -> Result<(), String> {
-        let token = UnverifiedToken::parse(token)
-            .map_err(|error| format!("oidc: verify token: oidc: malformed jwt: {error}"))?;
+    fn check_algorithm(&self, token: &UnverifiedToken<'_>) -> Result<(), String> {
         let allowed = &self.shared.algorithms;
         if Algorithm::parse(token.algorithm()).is_some_and(|own| allowed.contains(&own)) {
             return Ok(());
         }
         let names: Vec<_> = allowed.iter().map(|algorithm| quote(algorithm.as_str())).collect();
         Err(format!(
-            "oidc: verify token: oidc: id token signed with unsupported algorithm, expected [{}] got {}",
+            "oidc: id token signed with unsupported algorithm, expected [{}] got {}",
             names.join(" "),
             quote(token.algorithm())
         ))
     }
 
-    /// Checks signature and claims, on another thread if it takes long.
+    /// Checks signature and claims, on another thread if it takes long. `None`: no key has signed
+    /// it.
     async fn checked(
         self: &Arc<Self>,
         token: &str,
         keys: Arc<JwkSet>,
         now: Timestamp,
-    ) -> Result<Checked, String> {
+    ) -> Result<Option<Verified>, String> {
         let is_slow = UnverifiedToken::parse(token).is_ok_and(|token| keys.is_slow(&token));
         if !is_slow {
             match self.check(token, &keys, now, Place::Serving) {
@@ -136,20 +167,24 @@ impl TrustedIssuer {
                 Err(Refusal::Invalid(why)) => return Err(why),
             }
         }
-        let busy = || "oidc: verify token: the server is stopping".to_owned();
-        let permit = self.shared.slow.clone().acquire_owned().await.map_err(|_| busy())?;
-        let (this, token) = (self.clone(), token.to_owned());
+        let token = token.to_owned();
+        let work = move |this: &Self| this.check(&token, &keys, now, Place::Elsewhere);
+        Ok(self.elsewhere(work).await.ok_or("oidc: verify token: the server is stopping")??)
+    }
+
+    /// Does work on another thread, when it is its turn. `None`: the server is stopping.
+    async fn elsewhere<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Option<T> {
+        let permit = self.shared.slow.clone().acquire_owned().await.ok()?;
+        let this = self.clone();
         let there = tokio::task::spawn_blocking(move || {
-            let checked = this.check(&token, &keys, now, Place::Elsewhere);
+            let done = work(&this);
             drop(permit);
-            checked
+            done
         });
-        match there.await.map_err(|_| busy())? {
-            Ok(checked) => Ok(checked),
-            Err(Refusal::Invalid(why)) => Err(why),
-            // Elsewhere nothing is too costly.
-            Err(Refusal::Costly) => Err("oidc: verify token: too costly".to_owned()),
-        }
+        there.await.ok()
     }
 
     fn check(
@@ -158,35 +193,49 @@ impl TrustedIssuer {
         keys: &JwkSet,
         now: Timestamp,
         place: Place,
-    ) -> Result<Checked, Refusal> {
-        let malformed = |error: TokenError| {
-            Refusal::Invalid(format!("oidc: verify token: oidc: malformed jwt: {error}"))
+    ) -> Result<Option<Verified>, Refusal> {
+        let failed = |why: String| Refusal::Invalid(format!("oidc: verify token: {why}"));
+        let parsed = UnverifiedToken::parse(token).map_err(malformed).map_err(failed)?;
+        let Some(claims) = self.signed(parsed, keys, now).map_err(failed)? else {
+            return Ok(None);
         };
-        let parsed = UnverifiedToken::parse(token).map_err(malformed)?;
-        let claims = match keys.verify(parsed) {
+        let groups = &self.jwt.claim_mappings.groups.claim;
+        if !groups.is_empty()
+            && let Some(endpoint) =
+                sources::endpoint(&claims, groups).map_err(distributed::unexpanded)?
+        {
+            return Ok(Some(Verified::Distributed(claims, endpoint)));
+        }
+        self.mapping.user(&self.jwt, &claims, place).map(|user| Some(Verified::User(user)))
+    }
+
+    /// The claims of a token that one of the keys has signed, for this server and for now. `None`:
+    /// none has.
+    fn signed(
+        &self,
+        token: UnverifiedToken<'_>,
+        keys: &JwkSet,
+        now: Timestamp,
+    ) -> Result<Option<Map<String, Value>>, String> {
+        let claims = match keys.verify(token) {
             Ok(claims) => claims,
-            Err(TokenError::UnknownKey | TokenError::Signature) => return Ok(Checked::Unsigned),
+            Err(TokenError::UnknownKey | TokenError::Signature) => return Ok(None),
             Err(error) => return Err(malformed(error)),
         };
-        claims::check(&claims, &self.jwt.issuer.audiences, now)
-            .map_err(|why| format!("oidc: verify token: {why}"))?;
-        let groups = &self.jwt.claim_mappings.groups.claim;
-        let is_distributed = !groups.is_empty()
-            && !claims.contains_key(groups)
-            && claims.get("_claim_names").is_some_and(|names| names.get(groups).is_some());
-        if is_distributed {
-            let why = "oidc: could not expand distributed claims: not supported by this server";
-            return Err(Refusal::Invalid(why.to_owned()));
-        }
-        self.mapping.user(&self.jwt, &claims, place).map(Checked::User)
+        claims::check(&claims, &self.jwt.issuer.audiences, now)?;
+        Ok(Some(claims))
     }
 }
 
-/// The result for a well-formed token.
-enum Checked {
+fn malformed(error: TokenError) -> String {
+    format!("oidc: malformed jwt: {error}")
+}
+
+/// What a token of the issuer says.
+enum Verified {
     User(User),
-    /// No key has signed it.
-    Unsigned,
+    /// The groups are elsewhere.
+    Distributed(Map<String, Value>, Endpoint),
 }
 
 /// An error with its causes.

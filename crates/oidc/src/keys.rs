@@ -121,6 +121,23 @@ impl Keys {
         }
     }
 
+    /// The keys, or why they cannot be read: waits for the first answer, at most [`WAIT_MAX`].
+    ///
+    /// # Errors
+    ///
+    /// Why there are none.
+    pub(crate) async fn soon(&self) -> Result<Arc<JwkSet>, String> {
+        let mut state = self.state.subscribe();
+        let read = state.wait_for(|state| state.keys.is_some() || state.error.is_some());
+        let Ok(Ok(state)) = tokio::time::timeout(WAIT_MAX, read).await else {
+            return Err("no answer in time".to_owned());
+        };
+        match (&state.keys, &state.error) {
+            (Some(keys), _) => Ok(keys.clone()),
+            (None, error) => Err(error.clone().unwrap_or_default()),
+        }
+    }
+
     /// Reads the keys again and waits for them, at most [`WAIT_MAX`]. `None`: they were read too
     /// often already.
     ///
@@ -276,5 +293,6 @@ mod tests {
         let soon = Instant::now() + Duration::from_secs(1);
         assert_eq!(keys.first(soon).await.unwrap_err(), "no answer yet");
         assert_eq!(keys.again().await.unwrap().unwrap_err(), "no answer in time");
+        assert_eq!(keys.soon().await.unwrap_err(), "no answer in time");
     }
 }

@@ -19,6 +19,13 @@
 //! - **Verification** follows kube-apiserver: the algorithm must be allowed, a key of the issuer
 //!   must have signed, `iss` must be the issuer, `aud` one of the audiences, `exp` in the future,
 //!   `nbf` at most a minute in the future.
+//! - **Distributed claims.** The groups may be a claim that the token does not have, but for which
+//!   it names an endpoint (`_claim_names`, `_claim_sources`). The endpoint is asked with the
+//!   `access_token` of the token. It answers with another token, which is verified like the first,
+//!   with the keys of the issuer that it names: at most [`CLAIMS_BYTES_MAX`] bytes and
+//!   [`CLAIM_VALUES_MAX`] groups, over HTTPS, within [`CLAIM_MAX`], [`CLAIMS_AT_ONCE`] tokens of an
+//!   issuer at once. [`OTHER_ISSUERS_MAX`] other issuers are followed per issuer. Aggregated claims
+//!   (`JWT`) are not read, as in kube-apiserver.
 //! - **A request waits** for the keys at most [`WAIT_MAX`]. It never reads them itself, so that its
 //!   end does not end the reading.
 //! - **Threads.** Signatures that take long (ES512, many keys) and expressions that cost more than
@@ -27,7 +34,7 @@
 //! - **Another configuration** replaces the present one as a whole, once all of its issuers have
 //!   keys. Until then, and if it is invalid, the present one stays.
 //!
-//! Left out: distributed claims (`_claim_names`), egress selectors.
+//! Left out: egress selectors.
 //!
 //! This crate knows nothing of requests, listeners or the API server.
 
@@ -40,6 +47,7 @@ mod keys;
 mod mapping;
 mod reload;
 mod remembered;
+mod sources;
 
 pub use authenticator::{Oidc, OidcOptions, OidcWorker, Outcome, SLOW_AT_ONCE, User};
 pub use config::{
@@ -48,6 +56,9 @@ pub use config::{
     JwtAuthenticator, PrefixedClaimOrExpression, UserValidationRule, field_path,
 };
 pub use fetch::{FETCH_MAX, FetchError};
+pub use issuer::{
+    CLAIM_MAX, CLAIM_VALUES_MAX, CLAIMS_AT_ONCE, CLAIMS_BYTES_MAX, OTHER_ISSUERS_MAX,
+};
 pub use keys::{REFRESH_BURST, REFRESH_INTERVAL, REFRESH_PERIOD, RETRY, WAIT_MAX};
 pub use reload::{RELOAD_PERIOD, ReloadReport, UPDATE_MAX};
 pub use remembered::REMEMBERED;

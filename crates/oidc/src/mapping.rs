@@ -11,15 +11,13 @@ use setpoint_cel::parse::parse;
 use setpoint_cel::types::Type;
 use setpoint_cel::value::{List, Value as Cel};
 use setpoint_object::field::quote;
+use setpoint_object::users::CREDENTIAL_ID;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 /// What the expressions of one token may cost on a thread that serves requests: about a
 /// millisecond.
 const QUICK_COST_MAX: u64 = 20_000;
-
-/// The extra key of the token's id.
-const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// The compiled expressions of an issuer.
 #[derive(Debug, Default)]
@@ -110,6 +108,16 @@ pub(crate) enum Refusal {
     Invalid(String),
     /// The expressions cost too much for this thread.
     Costly,
+}
+
+impl From<Refusal> for String {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Invalid(why) => why,
+            // On other threads only the cost limits of expressions count.
+            Refusal::Costly => "oidc: verify token: too costly".to_owned(),
+        }
+    }
 }
 
 impl From<String> for Refusal {

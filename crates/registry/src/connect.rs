@@ -1,4 +1,5 @@
 //! Subresources that are streams to another server: a node agent, an aggregated server.
+use crate::kind::ProxiedTo;
 use crate::routed::Target;
 use crate::subresource::Subresource;
 use serde_json::Value;
@@ -57,7 +58,7 @@ pub(crate) fn object_name(target: &Target) -> Result<&str, ApiError> {
 /// port is found by its endpoints alone.
 pub(crate) fn is_optional(target: &Target) -> bool {
     target.subresource == Some(Subresource::Proxy)
-        && target.resource.kind.proxied_by_endpoints
+        && target.resource.kind.proxied_to == ProxiedTo::Endpoints
         && ProxyName::of(target).is_ok_and(|proxied| proxied.port.parse::<i64>().is_err())
 }
 /// Whether a target is a stream to another server.
@@ -71,7 +72,8 @@ pub(crate) fn no_agent(target: &Target, name: &str, object: &Value) -> ApiError 
     // A proxied pod needs an address, the other streams a node.
     let is_proxied = target.subresource == Some(Subresource::Proxy);
     let address = object["status"]["podIP"].as_str().unwrap_or_default();
-    if resource.kind.has_node_streams && is_proxied && !is_reachable(address) {
+    let needs_address = resource.kind.proxied_to == ProxiedTo::Address;
+    if is_proxied && needs_address && !is_reachable(address) {
         return ApiError::bad_request("address not allowed");
     }
     if resource.kind.has_node_streams && !is_proxied && node.is_empty() {

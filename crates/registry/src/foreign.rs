@@ -32,7 +32,7 @@ use setpoint_schema::encode::to_bytes;
 use setpoint_schema::{builtin, cbor, decode, protobuf};
 use setpoint_store::{
     At, Batch, ChangeFeed, Committed, KeyValue, Range, RangeRequest, Revision, Snapshot, Store,
-    StoreError, Txn,
+    StoreError, Txn, delegate,
 };
 use std::sync::Arc;
 
@@ -173,9 +173,8 @@ fn read_many(key: &[u8], value: &mut Bytes, formers: &Formers) -> bool {
 }
 
 impl Store for ForeignStore {
-    fn revision(&self) -> BoxFuture<'_, Result<Revision, StoreError>> {
-        self.inner.revision()
-    }
+    delegate!(inner: revision, compact, divide, size_bytes, keeps_history, rewrite_due);
+
     fn get<'a>(
         &'a self,
         key: &'a [u8],
@@ -233,26 +232,6 @@ impl Store for ForeignStore {
             Ok(Box::new(ForeignFeed { inner, formers }) as Box<dyn ChangeFeed>)
         }
         .boxed()
-    }
-    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.inner.compact(revision)
-    }
-    fn divide<'a>(
-        &'a self,
-        start: &'a [u8],
-        end: &'a [u8],
-        part_keys: usize,
-    ) -> BoxFuture<'a, Result<Vec<Bytes>, StoreError>> {
-        self.inner.divide(start, end, part_keys)
-    }
-    fn size_bytes(&self) -> Option<u64> {
-        self.inner.size_bytes()
-    }
-    fn keeps_history(&self) -> bool {
-        self.inner.keeps_history()
-    }
-    fn rewrite_due<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<bool, StoreError>> {
-        self.inner.rewrite_due(key)
     }
 }
 

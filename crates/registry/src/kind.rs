@@ -33,6 +33,7 @@ mod authorization;
 mod autoscaling;
 mod batch;
 pub(crate) mod certificates;
+mod charged;
 pub(crate) mod check;
 mod compiled;
 mod condition;
@@ -45,6 +46,7 @@ mod fill;
 mod flowcontrol;
 mod format;
 mod load_balancer;
+mod metadata_checks;
 mod needs;
 pub(crate) mod networking;
 mod node;
@@ -68,9 +70,11 @@ mod volume;
 mod workload;
 
 pub use crate::table::cell;
+pub use charged::Charged;
 pub use check::*;
 pub use compiled::CompiledKind;
 pub use fill::Fill;
+pub use metadata_checks::{MetadataCheck, MetadataChecks};
 pub use needs::*;
 pub use rows::of;
 pub use status_rule::{StatusMeta, StatusRule};
@@ -216,6 +220,20 @@ pub enum Action {
     Review(Reviewed),
     /// A TokenRequest is answered with a token of a service account.
     IssueToken,
+}
+
+/// Where the proxy of an object leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProxiedTo {
+    /// Nowhere.
+    Nothing,
+    /// To the address of the object (Pod).
+    Address,
+    /// To one of its endpoints, by which it is found unless the port is a number: it need not exist
+    /// (Service).
+    Endpoints,
+    /// To its kubelet, or another port beside it (Node).
+    Kubelet,
 }
 
 /// The question of a review.
@@ -367,12 +385,14 @@ pub struct Kind {
     /// `spec.finalizers` keep an object, as `metadata.finalizers` do (Namespace).
     pub finalizers_in_spec: bool,
 
+    /// See [`Charged`].
+    pub charged: Charged,
+
     // Reads.
     /// Its subresources that connect are streams of the node in `spec.nodeName` (Pod).
     pub has_node_streams: bool,
-    /// Its proxied objects need not exist unless the port is a number: others are found by their
-    /// endpoints (Service).
-    pub proxied_by_endpoints: bool,
+    /// Where the proxies of its objects lead.
+    pub proxied_to: ProxiedTo,
     /// Fields to select by.
     pub selectable: &'static [Selectable],
     /// `metadata.namespace` is a valid field label.
@@ -448,8 +468,9 @@ impl Kind {
             graceful: false,
             begin_termination: None,
             finalizers_in_spec: false,
+            charged: Charged::Creates,
             has_node_streams: false,
-            proxied_by_endpoints: false,
+            proxied_to: ProxiedTo::Nothing,
             selectable: &[],
             selects_namespace: true,
             unknown_label: not_known,
@@ -483,36 +504,6 @@ impl Kind {
     pub fn part(&self, subresource: &str) -> Option<&'static Part> {
         let parts: &'static [Part] = self.parts;
         parts.iter().find(|part| part.subresource == subresource)
-    }
-}
-
-/// How the metadata of an update is checked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MetadataCheck {
-    /// Against the stored metadata.
-    Change,
-    /// As the metadata of a new object.
-    Whole,
-}
-
-/// Checks of the metadata of an update, in their order around the rules of the kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MetadataChecks {
-    /// Those that come before the rules.
-    pub before: &'static [MetadataCheck],
-    /// Those that follow the rules.
-    pub after: &'static [MetadataCheck],
-}
-impl MetadataChecks {
-    /// The rules of the kind leave out metadata.
-    pub const NONE: Self = Self::before(&[]);
-    /// A check of the whole before the rules, a check of the change after them.
-    pub const WHOLE_THEN_CHANGE: Self =
-        Self { before: &[MetadataCheck::Whole], after: &[MetadataCheck::Change] };
-
-    /// Checks before the rules only.
-    pub const fn before(checks: &'static [MetadataCheck]) -> Self {
-        Self { before: checks, after: &[] }
     }
 }
 

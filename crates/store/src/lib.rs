@@ -30,6 +30,7 @@ pub mod disk;
 pub mod fault;
 pub mod memory;
 pub mod shape;
+pub mod wrapper;
 
 pub use contract::*;
 #[cfg(feature = "disk")]

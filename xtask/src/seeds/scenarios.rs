@@ -207,6 +207,11 @@ pub(super) const PROGRAMS: &[Program] = &[
                 &["CoordinatedElection"],
             ),
             of(
+                "kube-apiserver-serving-clustertrustbundle-publisher",
+                "trust_bundle::the_authority_has_one_bundle_with_every_plan",
+                &["TrustBundlePublisher"],
+            ),
+            of(
                 "resourceclaim",
                 "resource_claims::claims_are_made_once_and_released_with_every_plan",
                 &["ResourceClaimController"],

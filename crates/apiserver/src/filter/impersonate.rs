@@ -33,8 +33,6 @@ const GROUP: &str = "impersonate-group";
 const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
 
-/// The extra key of a service account's token with the name of the node it is bound to.
-const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 /// Number of values from which on a single question covers all of them.
 const MANY: usize = 4;
 /// The plain verb, as metrics name it.
@@ -88,7 +86,7 @@ impl Mode {
         match (self, wanted.subject()) {
             (Self::AssociatedNode, Subject::Node(name)) => {
                 let is_account = matches!(subject(&requester.user), Subject::ServiceAccount { .. });
-                let bound = requester.extra.get(NODE_NAME).map(Vec::as_slice);
+                let bound = requester.extra.get(users::BOUND_NODE).map(Vec::as_slice);
                 has_only_name && is_account && matches!(bound, Some([bound]) if bound == name)
             }
             (Self::ArbitraryNode, Subject::Node(_))

@@ -53,9 +53,7 @@ fn is_of_clients(key: &[u8]) -> bool {
 }
 
 impl Store for Broken {
-    fn revision(&self) -> BoxFuture<'_, Result<Revision, StoreError>> {
-        self.inner.revision()
-    }
+    setpoint::store::delegate!(inner: revision, compact);
 
     fn get<'a>(
         &'a self,
@@ -124,10 +122,6 @@ impl Store for Broken {
             Ok(Box::new(BrokenFeed { feed, how: self.how, rng, late: None }) as Box<dyn ChangeFeed>)
         }
         .boxed()
-    }
-
-    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.inner.compact(revision)
     }
 }
 

@@ -7,4 +7,5 @@ mod migration;
 mod nodes;
 mod roles;
 mod tokens;
+mod trust_bundle;
 mod user;

@@ -1,14 +1,11 @@
 //! Bootstrap tokens: signatures with them, and their end, by controllers with their own roles.
 
-use crate::user::{User, account, with_server, with_user};
+use crate::user::{User, as_account, with_user};
 use futures::FutureExt as _;
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlane;
-use setpoint_controllers::{BootstrapSigner, Selection, Setup, TokenCleaner};
-use setpoint_runtime::BoxError;
+use setpoint_controllers::{BootstrapSigner, Selection, TokenCleaner};
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
 const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
 const MAPS: &str = "/api/v1/namespaces/kube-public/configmaps";
@@ -96,29 +93,10 @@ async fn nothing_is_signed_by_default() {
     .await;
 }
 
-/// Runs one controller as the service account of its name while `act` looks at what it does.
-async fn as_account(
-    name: &str,
-    run: impl FnOnce(Setup, CancellationToken) -> BoxFuture<'static, Result<(), BoxError>>,
-    act: impl AsyncFnOnce(User),
-) {
-    with_server(ControlPlane::builder().rbac().controllers(false), async |user, server| {
-        let setup = Setup::new(account(&server, name), server.registry().clock().clone()).seed(1);
-        let stop = CancellationToken::new();
-        let acting = async {
-            act(user).await;
-            stop.cancel();
-        };
-        let (ended, ()) = tokio::join!(run(setup, stop.clone()), acting);
-        ended.unwrap();
-    })
-    .await;
-}
-
 #[tokio::test(start_paused = true)]
 async fn signer_works_with_its_own_account_and_role() {
     let run = |setup, stop| BootstrapSigner::new(setup).run(stop).boxed();
-    as_account("bootstrap-signer", run, sign).await;
+    as_account(ControlPlane::builder(), "bootstrap-signer", run, sign).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,5 +115,5 @@ async fn token_cleaner_works_with_its_own_account_and_role() {
         user.until(&path("aaaaaa"), Value::is_null).await;
         assert!(user.get(&path("bbbbbb")).await.is_object());
     };
-    as_account("token-cleaner", run, act).await;
+    as_account(ControlPlane::builder(), "token-cleaner", run, act).await;
 }

@@ -1,11 +1,14 @@
 //! A user's client of a control plane in the same process.
 
+use futures::future::BoxFuture;
 use kube_client::Client;
 use kube_client::client::Body;
 use serde_json::{Value, json};
 use setpoint_apiserver::ApiServer;
 use setpoint_control_plane::{ControlPlane, ControlPlaneBuilder};
+use setpoint_controllers::Setup;
 use setpoint_registry::Identity;
+use setpoint_runtime::BoxError;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +41,27 @@ pub(crate) async fn with_server(
     };
     let (ended, ()) = tokio::join!(running, acting);
     ended.unwrap();
+}
+
+/// Runs one controller as the service account of its name, with the rights of its role, while `act`
+/// looks at what it does.
+pub(crate) async fn as_account(
+    plane: ControlPlaneBuilder,
+    name: &str,
+    run: impl FnOnce(Setup, CancellationToken) -> BoxFuture<'static, Result<(), BoxError>>,
+    act: impl AsyncFnOnce(User),
+) {
+    with_server(plane.rbac().controllers(false), async |user, server| {
+        let setup = Setup::new(account(&server, name), server.registry().clock().clone()).seed(1);
+        let stop = CancellationToken::new();
+        let acting = async {
+            act(user).await;
+            stop.cancel();
+        };
+        let (ended, ()) = tokio::join!(run(setup, stop.clone()), acting);
+        ended.unwrap();
+    })
+    .await;
 }
 
 /// A client of a service account of `kube-system`.

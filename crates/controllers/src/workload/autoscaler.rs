@@ -28,6 +28,7 @@ pub use metrics::{MetricObject, MetricsError, MetricsSource, PodMetric, PodMetri
 use super::COMPONENT;
 use super::view::view;
 use crate::api::Api;
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use behavior::{Behavior, Bounds, History, Limited};
 use evaluate::{Found, Scaled};
@@ -46,8 +47,7 @@ use setpoint_object::time::Timestamp;
 use setpoint_runtime::client::ClientError;
 use setpoint_runtime::mapper::Mapper;
 use setpoint_runtime::{
-    Action, BoxError, Client, Context, Controller, Manager, ObjectReference, Reconciler, Request,
-    Watch,
+    Action, BoxError, Client, Context, Controller, Manager, ObjectReference, Request, Watch,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -112,7 +112,7 @@ impl HorizontalPodAutoscalerController {
             .watches(Watch::<Pod>::new(), |_| Vec::new())
             .concurrency(WORKERS)
             .sync_timeout(None)
-            .build(pass)?;
+            .build(Boxed(pass))?;
         manager.add(controller)?;
         Ok(())
     }
@@ -147,16 +147,9 @@ struct Rescale {
     at: Timestamp,
 }
 
-impl Reconciler for Pass {
+impl BoxedReconciler for Pass {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(self.pass(&request, &context)).await
-    }
-}
-
-impl Pass {
     async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
         let client = context.client().field_manager(COMPONENT);
         let Some(autoscaler) = client.api::<Autoscaler>().get_own(request).await? else {
@@ -197,7 +190,9 @@ impl Pass {
         status::write(&client, context, &autoscaler, &status, request).await?;
         Ok(Action::requeue_after(PERIOD))
     }
+}
 
+impl Pass {
     /// Remembers the selector of an autoscaler, and returns all autoscalers that select one of the
     /// pods, sorted.
     fn selecting(&self, request: &Request, selector: &Selector, pods: &[Arc<Pod>]) -> Vec<Request> {

@@ -21,6 +21,7 @@ pub use authority::{AuthorityError, CertificateAuthority};
 
 use super::COMPONENT;
 use crate::api::Api;
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use k8s_openapi::api::certificates::v1::{
     CertificateSigningRequest as Csr, CertificateSigningRequestCondition as Condition,
@@ -32,9 +33,7 @@ use request::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY, Requested};
 use serde_json::json;
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::client::ignore_not_found;
-use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Manager, Reconciler, Request, Watch,
-};
+use setpoint_runtime::{Action, BoxError, Context, Controller, Manager, Request, Watch};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -113,13 +112,13 @@ fn version(csr: &Csr) -> serde_json::Value {
 fn add(
     manager: &mut Manager,
     name: &str,
-    pass: impl Reconciler<Request, Error = BoxError>,
+    pass: impl BoxedReconciler<Error = BoxError>,
 ) -> Result<(), BoxError> {
     let controller = Controller::builder(name)
         .for_(Watch::<Csr>::new())
         .concurrency(WORKERS)
         .sync_timeout(None)
-        .build(pass)?;
+        .build(Boxed(pass))?;
     manager.add(controller)?;
     Ok(())
 }
@@ -150,16 +149,9 @@ struct Approve {
     api: Api,
 }
 
-impl Reconciler for Approve {
+impl BoxedReconciler for Approve {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(self.pass(&request, &context)).await
-    }
-}
-
-impl Approve {
     async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
         let done = Ok(Action::await_change());
         let client = context.client().field_manager(COMPONENT);
@@ -206,7 +198,9 @@ impl Approve {
         // The requester may get the right later.
         Ok(Action::requeue())
     }
+}
 
+impl Approve {
     /// Whether the requester has the right that approves its request.
     async fn may_create(&self, spec: &Spec, subresource: &str) -> Result<bool, BoxError> {
         let review = json!({
@@ -257,16 +251,9 @@ struct Sign {
     seed: u64,
 }
 
-impl Reconciler for Sign {
+impl BoxedReconciler for Sign {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(self.pass(&request, &context)).await
-    }
-}
-
-impl Sign {
     async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
         let done = Ok(Action::await_change());
         let client = context.client().field_manager(COMPONENT);
@@ -304,7 +291,9 @@ impl Sign {
         ignore_not_found(client.api::<Csr>().patch_status(request, &Patch::Merge(patch)).await)?;
         done
     }
+}
 
+impl Sign {
     fn lifetime(&self, requested: Option<i32>) -> Duration {
         let Some(seconds) = requested else { return self.signers.lifetime };
         let requested = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
@@ -346,34 +335,29 @@ impl CsrCleaner {
 
 struct Clean;
 
-impl Reconciler for Clean {
+impl BoxedReconciler for Clean {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(clean(&request, &context)).await
+    async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
+        let requests = context.client().field_manager(COMPONENT).api::<Csr>();
+        let Some(csr) = requests.get(request)? else { return Ok(Action::await_change()) };
+        let Some(end) = end(&csr).filter(|_| csr.metadata.deletion_timestamp.is_none()) else {
+            return Ok(Action::await_change());
+        };
+        let left = end.since(context.clock().now());
+        if !left.is_zero() {
+            return Ok(Action::requeue_after(left));
+        }
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: csr.metadata.uid.clone(),
+                resource_version: csr.metadata.resource_version.clone(),
+            }),
+            ..DeleteParams::default()
+        };
+        ignore_not_found(requests.delete(request, &params).await)?;
+        Ok(Action::await_change())
     }
-}
-
-async fn clean(request: &Request, context: &Context) -> Result<Action, BoxError> {
-    let requests = context.client().field_manager(COMPONENT).api::<Csr>();
-    let Some(csr) = requests.get(request)? else { return Ok(Action::await_change()) };
-    let Some(end) = end(&csr).filter(|_| csr.metadata.deletion_timestamp.is_none()) else {
-        return Ok(Action::await_change());
-    };
-    let left = end.since(context.clock().now());
-    if !left.is_zero() {
-        return Ok(Action::requeue_after(left));
-    }
-    let params = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: csr.metadata.uid.clone(),
-            resource_version: csr.metadata.resource_version.clone(),
-        }),
-        ..DeleteParams::default()
-    };
-    ignore_not_found(requests.delete(request, &params).await)?;
-    Ok(Action::await_change())
 }
 
 /// When a request is deleted.

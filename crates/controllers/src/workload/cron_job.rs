@@ -29,6 +29,7 @@ use super::job::time;
 use super::pod_control::{is_namespace_terminating, message, precondition};
 use super::view::view;
 use super::{COMPONENT, fresh};
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use due::{Due, Timing};
 use k8s_openapi::api::batch::v1 as batch;
@@ -43,8 +44,8 @@ use setpoint_object::label::Selector;
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::owner::controller_of;
 use setpoint_runtime::{
-    Action, BoxError, Client, Context, Controller, Manager, ObjectReference, Reconciler, Request,
-    Watch, controller_reference,
+    Action, BoxError, Client, Context, Controller, Manager, ObjectReference, Request, Watch,
+    controller_reference,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -108,7 +109,7 @@ impl CronJobController {
             .owns(Watch::<Job>::new())
             .concurrency(WORKERS)
             .sync_timeout(None)
-            .build(CronJobs::default())?;
+            .build(Boxed(CronJobs::default()))?;
         manager.add(controller)?;
         Ok(())
     }
@@ -128,16 +129,9 @@ struct Seen {
     from: Timestamp,
 }
 
-impl Reconciler for CronJobs {
+impl BoxedReconciler for CronJobs {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(self.pass(&request, &context)).await
-    }
-}
-
-impl CronJobs {
     async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
         let client = context.client().field_manager(COMPONENT);
         let namespace = &*request.namespace;
@@ -167,7 +161,9 @@ impl CronJobs {
         written?;
         Ok(action)
     }
+}
 
+impl CronJobs {
     /// From when the schedule applies: from the pass that sees its change, or always.
     fn applies_from(
         &self,

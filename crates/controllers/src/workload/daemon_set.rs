@@ -23,6 +23,7 @@ use super::pod::{self, BY_CONTROLLER, Pod, orphan_key};
 use super::pod_control::rest;
 use super::view::view;
 use super::{COMPONENT, fresh};
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use k8s_openapi::api::apps::v1 as apps;
 use node::Node;
@@ -33,9 +34,7 @@ use setpoint_informer::Event;
 use setpoint_object::label::Selector;
 use setpoint_runtime::adopt::Claim;
 use setpoint_runtime::owner::controller_of;
-use setpoint_runtime::{
-    Action, BoxError, Client, Context, Controller, Manager, Reconciler, Request, Watch,
-};
+use setpoint_runtime::{Action, BoxError, Client, Context, Controller, Manager, Request, Watch};
 use status::DaemonSetStatus;
 use std::sync::Arc;
 use sync::{Backoffs, Sync};
@@ -107,7 +106,7 @@ impl DaemonSetController {
             .watches_with(Watch::<Node>::new(), all_sets)
             .concurrency(WORKERS)
             .sync_timeout(None)
-            .build(Daemons { backoffs: Mutex::default() })?;
+            .build(Boxed(Daemons { backoffs: Mutex::default() }))?;
         manager.add(controller)?;
         Ok(())
     }
@@ -147,16 +146,9 @@ struct Daemons {
     backoffs: Mutex<Backoffs>,
 }
 
-impl Reconciler for Daemons {
+impl BoxedReconciler for Daemons {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(self.pass(&request, &context)).await
-    }
-}
-
-impl Daemons {
     /// One pass over a DaemonSet.
     async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
         let client = context.client().field_manager(COMPONENT);

@@ -32,6 +32,7 @@ use super::pod::{self, BY_CONTROLLER, Pod, controller_key, orphan_key};
 use super::replica_set::ReplicaSet;
 use super::view::view;
 use super::{COMPONENT, fresh};
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use k8s_openapi::api::apps::v1 as apps;
 pub(crate) use numbers::int_or_percent;
@@ -140,10 +141,7 @@ impl DeploymentController {
             .watches_with(pods, recreated)
             .concurrency(WORKERS)
             .sync_timeout(None)
-            .build(|request: Request, context: Context| async move {
-                // Boxed, so that a worker that waits for work is small.
-                Box::pin(pass(&request, &context)).await
-            })?;
+            .build(Boxed(Pass))?;
         manager.add(controller)?;
         Ok(())
     }
@@ -188,39 +186,45 @@ fn recreated(event: &Event<Pod>, client: &Client) -> Vec<Request> {
     find().into_iter().collect()
 }
 
-/// One pass over a Deployment.
-async fn pass(request: &Request, context: &Context) -> Result<Action, BoxError> {
-    let client = context.client().field_manager(COMPONENT);
-    let deployments = client.api::<Deployment>();
-    let Some(deployment) = deployments.get_own(request).await? else {
-        return Ok(Action::await_change());
-    };
-    let Some(selector) = Selector::from_object(&deployment.spec.selector).ok().flatten() else {
-        return Ok(Action::await_change());
-    };
-    if selector.is_everything() {
-        let note = "This deployment is selecting all pods. A non-empty selector is required.";
-        let reference = ObjectReference::of(&*deployment);
-        context.recorder().warning(&reference, "SelectingAll", note);
-        if deployment.status.observed_generation < deployment.generation() {
-            let patch = json!({"status": {"observedGeneration": deployment.generation()}});
-            deployments.patch_status(request, &kube_core::params::Patch::Merge(patch)).await?;
+struct Pass;
+
+impl BoxedReconciler for Pass {
+    type Error = BoxError;
+
+    /// One pass over a Deployment.
+    async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
+        let client = context.client().field_manager(COMPONENT);
+        let deployments = client.api::<Deployment>();
+        let Some(deployment) = deployments.get_own(request).await? else {
+            return Ok(Action::await_change());
+        };
+        let Some(selector) = Selector::from_object(&deployment.spec.selector).ok().flatten() else {
+            return Ok(Action::await_change());
+        };
+        if selector.is_everything() {
+            let note = "This deployment is selecting all pods. A non-empty selector is required.";
+            let reference = ObjectReference::of(&*deployment);
+            context.recorder().warning(&reference, "SelectingAll", note);
+            if deployment.status.observed_generation < deployment.generation() {
+                let patch = json!({"status": {"observedGeneration": deployment.generation()}});
+                deployments.patch_status(request, &kube_core::params::Patch::Merge(patch)).await?;
+            }
+            return Ok(Action::await_change());
         }
-        return Ok(Action::await_change());
+        let sets = fresh::lister::<ReplicaSet>(context, &client, &request.namespace).await?;
+        let uid = deployment.metadata.uid.as_deref().unwrap_or_default();
+        let mut candidates = sets.by_index(BY_CONTROLLER, uid)?;
+        candidates.extend(sets.by_index(BY_CONTROLLER, &orphan_key(&request.namespace))?);
+        let claim = Claim::of(&deployments, &*deployment, &selector)?;
+        let claimed = claim.claim(&client.api::<ReplicaSet>(), candidates).await?;
+        let mut rollout = Rollout::new(context, &client, deployment, claimed.children);
+        let done = rollout.step().await;
+        // Also after an error, whose condition it may have.
+        rollout.write_status().await?;
+        done?;
+        Ok(match rollout.next_check() {
+            Some(wait) => Action::requeue_after(wait),
+            None => Action::await_change(),
+        })
     }
-    let sets = fresh::lister::<ReplicaSet>(context, &client, &request.namespace).await?;
-    let uid = deployment.metadata.uid.as_deref().unwrap_or_default();
-    let mut candidates = sets.by_index(BY_CONTROLLER, uid)?;
-    candidates.extend(sets.by_index(BY_CONTROLLER, &orphan_key(&request.namespace))?);
-    let claim = Claim::of(&deployments, &*deployment, &selector)?;
-    let claimed = claim.claim(&client.api::<ReplicaSet>(), candidates).await?;
-    let mut rollout = Rollout::new(context, &client, deployment, claimed.children);
-    let done = rollout.step().await;
-    // Also after an error, whose condition it may have.
-    rollout.write_status().await?;
-    done?;
-    Ok(match rollout.next_check() {
-        Some(wait) => Action::requeue_after(wait),
-        None => Action::await_change(),
-    })
 }

@@ -25,6 +25,7 @@ use super::pod_control::{DISRUPTION_TARGET, disruption_target, rest};
 use super::replica_set::{ReplicaSet, ReplicationController};
 use super::view::view;
 use super::{COMPONENT, fresh};
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
@@ -42,8 +43,8 @@ use setpoint_object::time::Timestamp;
 use setpoint_runtime::mapper::Mapper;
 use setpoint_runtime::owner::controller_of;
 use setpoint_runtime::{
-    Action, BoxError, Client, Context, Controller, Manager, ObjectReference, Reconciler, Request,
-    Watch, set_condition,
+    Action, BoxError, Client, Context, Controller, Manager, ObjectReference, Request, Watch,
+    set_condition,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -147,7 +148,7 @@ impl DisruptionController {
             .watches(Watch::<Deployment>::new(), |_| Vec::new())
             .watches(Watch::<StatefulSet>::new(), |_| Vec::new())
             .sync_timeout(None)
-            .build(Budgets::default())?;
+            .build(Boxed(Budgets::default()))?;
         manager.add(controller)?;
         Ok(())
     }
@@ -190,16 +191,9 @@ struct Budgets {
     mapper: OnceLock<Mapper>,
 }
 
-impl Reconciler for Budgets {
+impl BoxedReconciler for Budgets {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(self.pass(&request, &context)).await
-    }
-}
-
-impl Budgets {
     async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
         let client = context.client().field_manager(COMPONENT);
         if let Some(pod) = request.name.strip_prefix(POD) {
@@ -245,7 +239,9 @@ impl Budgets {
         let rest = rest(usize::try_from(status.expected_pods).unwrap_or_default());
         Ok(recheck.map_or_else(Action::await_change, Action::requeue_after).rest(rest))
     }
+}
 
+impl Budgets {
     /// The status, and when an eviction will be too long ago.
     async fn status(
         &self,

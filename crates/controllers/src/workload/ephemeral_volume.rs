@@ -7,6 +7,7 @@
 
 use super::view::view;
 use super::{COMPONENT, fresh};
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use k8s_openapi::api::core::v1 as core;
 use kube_core::{ApiResource, DynamicObject};
@@ -16,8 +17,8 @@ use setpoint_informer::{Event, Object};
 use setpoint_object::skim;
 use setpoint_runtime::owner::{controller_of, controller_reference};
 use setpoint_runtime::{
-    Action, BoxError, Client, Context, Controller, Manager, ObjectReference, Predicate, Reconciler,
-    Request, Watch,
+    Action, BoxError, Client, Context, Controller, Manager, ObjectReference, Predicate, Request,
+    Watch,
 };
 
 /// The controller's name in events.
@@ -89,7 +90,7 @@ impl EphemeralVolumeController {
             .watches(Watch::<Claim>::new(), |event: &Event<Claim>| pod_of_deleted(event))
             .concurrency(WORKERS)
             .sync_timeout(None)
-            .build(Pass)?;
+            .build(Boxed(Pass))?;
         manager.add(controller)?;
         Ok(())
     }
@@ -125,30 +126,27 @@ enum EphemeralVolumeError {
 
 struct Pass;
 
-impl Reconciler for Pass {
+impl BoxedReconciler for Pass {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(pass(&request, &context)).await
-    }
-}
-
-async fn pass(request: &Request, context: &Context) -> Result<Action, BoxError> {
-    let client = context.client().field_manager(COMPONENT);
-    let Some(pod) = client.api::<Pod>().get(request)? else { return Ok(Action::await_change()) };
-    if pod.metadata.deletion_timestamp.is_some() {
-        return Ok(Action::await_change());
-    }
-    for volume in &pod.spec.volumes {
-        let Some(ephemeral) = &volume.ephemeral else { continue };
-        if let Err(error) = ensure(&client, request, &pod, volume, ephemeral).await {
-            let note = format!("ephemeral volume {}: {error}", volume.name);
-            context.recorder().warning(&ObjectReference::of(&*pod), "FailedBinding", note);
-            return Err(error);
+    async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
+        let client = context.client().field_manager(COMPONENT);
+        let Some(pod) = client.api::<Pod>().get(request)? else {
+            return Ok(Action::await_change());
+        };
+        if pod.metadata.deletion_timestamp.is_some() {
+            return Ok(Action::await_change());
         }
+        for volume in &pod.spec.volumes {
+            let Some(ephemeral) = &volume.ephemeral else { continue };
+            if let Err(error) = ensure(&client, request, &pod, volume, ephemeral).await {
+                let note = format!("ephemeral volume {}: {error}", volume.name);
+                context.recorder().warning(&ObjectReference::of(&*pod), "FailedBinding", note);
+                return Err(error);
+            }
+        }
+        Ok(Action::await_change())
     }
-    Ok(Action::await_change())
 }
 
 /// Creates the claim of a volume unless it exists.

@@ -33,6 +33,7 @@ use super::difference::difference;
 use super::pod::{self, BY_CONTROLLER, is_ready, orphan_key};
 use super::pod_control::{rest, slow_start};
 use super::{COMPONENT, fresh};
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::first_error::FirstError;
 use crate::setup::Setup;
 use backoff::Backoff;
@@ -48,8 +49,8 @@ use setpoint_object::label::Selector;
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::owner::controller_of;
 use setpoint_runtime::{
-    Action, BoxError, Client, ClientError, Context, Controller, Manager, ObjectReference,
-    Reconciler, Request, Watch,
+    Action, BoxError, Client, ClientError, Context, Controller, Manager, ObjectReference, Request,
+    Watch,
 };
 pub(super) use state::time;
 use state::{Plan, State, condition, count, is_tracked, set_condition};
@@ -92,7 +93,7 @@ impl JobController {
             .watches_with(Watch::<pod::Pod>::new(), of_orphan)
             .concurrency(WORKERS)
             .sync_timeout(None)
-            .build(Jobs::default())?;
+            .build(Boxed(Jobs::default()))?;
         manager.add(controller)?;
         Ok(())
     }
@@ -154,16 +155,9 @@ struct Jobs {
     backoff: Mutex<BTreeMap<Request, (String, Backoff)>>,
 }
 
-impl Reconciler for Jobs {
+impl BoxedReconciler for Jobs {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(self.pass(&request, &context)).await
-    }
-}
-
-impl Jobs {
     async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
         let client = context.client().field_manager(COMPONENT);
         if let Some(pod) = request.name.strip_prefix(POD) {
@@ -211,7 +205,9 @@ impl Jobs {
         let state = State::new(&job, pods, self.backoff_of(request, job.uid()));
         self.sync(request, &writer, &state, now).await
     }
+}
 
+impl Jobs {
     /// The pass over a Job that has not ended.
     async fn sync(
         &self,

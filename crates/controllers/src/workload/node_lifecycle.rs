@@ -21,6 +21,7 @@
 
 use super::COMPONENT;
 use super::node_pods::{BY_NODE, NodePod, NodeView, by_node};
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::first_error::FirstError;
 use crate::setup::Setup;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -34,7 +35,7 @@ use setpoint_object::time::Timestamp;
 use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::source::Enqueue;
 use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Manager, ObjectReference, Reconciler, Request, Watch,
+    Action, BoxError, Context, Controller, Manager, ObjectReference, Request, Watch,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -120,7 +121,7 @@ impl NodeLifecycleController {
             )
             .watches(Watch::<NodePod>::new().index(BY_NODE, by_node), |_| Vec::new())
             .sync_timeout(None)
-            .build(Pass { seen, registered: Mutex::default() })?;
+            .build(Boxed(Pass { seen, registered: Mutex::default() }))?;
         manager.add(controller)?;
         Ok(())
     }
@@ -176,16 +177,9 @@ struct Pass {
     registered: Mutex<BTreeMap<Arc<str>, String>>,
 }
 
-impl Reconciler for Pass {
+impl BoxedReconciler for Pass {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(self.pass(&request, &context)).await
-    }
-}
-
-impl Pass {
     async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
         let api = context.client().api::<NodeView>();
         let node = api.get(request)?;
@@ -225,7 +219,9 @@ impl Pass {
             }
         })
     }
+}
 
+impl Pass {
     /// Records nodes that are new, and those that are gone.
     fn register(&self, name: &Arc<str>, node: Option<&NodeView>, context: &Context) {
         let uid = node.and_then(|node| node.metadata.uid.clone());

@@ -15,6 +15,7 @@ use super::COMPONENT;
 use super::pod::Pod;
 use super::pod_control::{disruption_target, precondition};
 use super::view::view;
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use k8s_openapi::api::core::v1 as core;
 use kube_core::params::Patch;
@@ -23,9 +24,7 @@ use serde::Deserialize;
 use serde_json::json;
 use setpoint_object::taint::Taint;
 use setpoint_object::time::Timestamp;
-use setpoint_runtime::{
-    Action, BoxError, Client, Context, Controller, Manager, Reconciler, Request, Watch,
-};
+use setpoint_runtime::{Action, BoxError, Client, Context, Controller, Manager, Request, Watch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,7 +99,7 @@ impl PodGarbageCollector {
             .watches(Watch::<Node>::new(), |_| Vec::new())
             .channel(keys)
             .sync_timeout(None)
-            .build(Collector::default())?;
+            .build(Boxed(Collector::default()))?;
         manager.add(controller)?;
         Ok(())
     }
@@ -128,17 +127,10 @@ struct Collector {
     missing: Mutex<BTreeMap<String, Timestamp>>,
 }
 
-impl Reconciler for Collector {
+impl BoxedReconciler for Collector {
     type Error = BoxError;
 
-    async fn reconcile(&self, _: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(self.pass(&context)).await
-    }
-}
-
-impl Collector {
-    async fn pass(&self, context: &Context) -> Result<Action, BoxError> {
+    async fn pass(&self, _: &Request, context: &Context) -> Result<Action, BoxError> {
         let client = context.client().field_manager(COMPONENT);
         let pods = client.api::<Pod>();
         let of_kind = |kind: &str| pods.select().index(INDEX, kind).all();
@@ -180,7 +172,9 @@ impl Collector {
         }
         Ok(Action::requeue_after(PERIOD))
     }
+}
 
+impl Collector {
     /// The nodes of pods that have been missing long enough, and do not exist on the server.
     async fn deleted_nodes(
         &self,

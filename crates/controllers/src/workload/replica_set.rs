@@ -27,6 +27,7 @@ use super::pod::{self, BY_CONTROLLER, Pod, orphan_key};
 use super::pod_control::{BURST_MAX, PodControl, pod_from_template, rest, slow_start};
 use super::view::view;
 use super::{COMPONENT, fresh};
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use k8s_openapi::api::{apps::v1 as apps, core::v1 as core};
 use serde::Deserialize;
@@ -36,8 +37,8 @@ use setpoint_object::label::Selector;
 use setpoint_runtime::adopt::Claim;
 use setpoint_runtime::owner::controller_of;
 use setpoint_runtime::{
-    Action, BoxError, Client, ClientError, Context, Controller, Manager, ObjectReference,
-    Reconciler, Request, Watch, controller_reference,
+    Action, BoxError, Client, ClientError, Context, Controller, Manager, ObjectReference, Request,
+    Watch, controller_reference,
 };
 pub(crate) use status::ReplicaStatus;
 use std::marker::PhantomData;
@@ -192,7 +193,7 @@ fn add<O: Replicated>(manager: &mut Manager) -> Result<(), BoxError> {
         .watches_with(Watch::<Pod>::new(), |event, client| owners_of_orphan::<O>(event, client))
         .concurrency(WORKERS)
         .sync_timeout(None)
-        .build(Replicas::<O>(PhantomData))?;
+        .build(Boxed(Replicas::<O>(PhantomData)))?;
     manager.add(controller)?;
     Ok(())
 }
@@ -231,53 +232,48 @@ fn owners_of_orphan<O: Replicated>(event: &Event<Pod>, client: &Client) -> Vec<R
 
 struct Replicas<O>(PhantomData<fn() -> O>);
 
-impl<O: Replicated> Reconciler for Replicas<O> {
+impl<O: Replicated> BoxedReconciler for Replicas<O> {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(pass::<O>(&request, &context)).await
+    /// One pass over one owner.
+    async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
+        let client = context.client().field_manager(COMPONENT);
+        let owners = client.api::<O>();
+        let Some(owner) = owners.get_own(request).await? else { return Ok(Action::await_change()) };
+        let Some(selector) = owner.selector() else { return Ok(Action::await_change()) };
+        let pods = fresh::lister::<Pod>(context, &client, &request.namespace).await?;
+        let uid = owner.meta().uid.as_deref().unwrap_or_default();
+        let mut active = pods.by_index(BY_CONTROLLER, uid)?;
+        active.extend(pods.by_index(BY_CONTROLLER, &orphan_key(&request.namespace))?);
+        let inactive: Vec<_> = active.extract_if(.., |pod| !pod.is_active()).collect();
+        let claimed =
+            Claim::of(&owners, &*owner, &selector)?.claim(&client.api::<Pod>(), active).await?;
+        let active: Vec<&Pod> = claimed.children.iter().map(|pod| &**pod).collect();
+        let n_terminating = inactive
+            .iter()
+            .filter(|pod| {
+                pod.is_terminating() && pod.is_controlled_by(uid) && pod.is_selected(&selector)
+            })
+            .count();
+
+        let now = context.clock().now();
+        let managed = match owner.meta().deletion_timestamp {
+            Some(_) => Ok(()),
+            None => manage(context, &client, &*owner, &active).await,
+        };
+        let status = status::of(&*owner, &active, n_terminating, managed.as_ref().err(), now);
+        status::write(&owners, &*owner, &status).await?;
+        managed?;
+        // A pass that creates or deletes pods may have more of them to do.
+        let is_settled = i32::try_from(active.len()) == Ok(owner.spec().replicas());
+        let rest = if is_settled { rest(active.len()) } else { Duration::ZERO };
+        let min = owner.spec().min_ready_seconds;
+        let action = match min {
+            0 => None,
+            _ => pod::next_available(active, min, context.clock().now()).map(Action::requeue_after),
+        };
+        Ok(action.unwrap_or_else(Action::await_change).rest(rest))
     }
-}
-
-/// One pass over one owner.
-async fn pass<O: Replicated>(request: &Request, context: &Context) -> Result<Action, BoxError> {
-    let client = context.client().field_manager(COMPONENT);
-    let owners = client.api::<O>();
-    let Some(owner) = owners.get_own(request).await? else { return Ok(Action::await_change()) };
-    let Some(selector) = owner.selector() else { return Ok(Action::await_change()) };
-    let pods = fresh::lister::<Pod>(context, &client, &request.namespace).await?;
-    let uid = owner.meta().uid.as_deref().unwrap_or_default();
-    let mut active = pods.by_index(BY_CONTROLLER, uid)?;
-    active.extend(pods.by_index(BY_CONTROLLER, &orphan_key(&request.namespace))?);
-    let inactive: Vec<_> = active.extract_if(.., |pod| !pod.is_active()).collect();
-    let claimed =
-        Claim::of(&owners, &*owner, &selector)?.claim(&client.api::<Pod>(), active).await?;
-    let active: Vec<&Pod> = claimed.children.iter().map(|pod| &**pod).collect();
-    let n_terminating = inactive
-        .iter()
-        .filter(|pod| {
-            pod.is_terminating() && pod.is_controlled_by(uid) && pod.is_selected(&selector)
-        })
-        .count();
-
-    let now = context.clock().now();
-    let managed = match owner.meta().deletion_timestamp {
-        Some(_) => Ok(()),
-        None => manage(context, &client, &*owner, &active).await,
-    };
-    let status = status::of(&*owner, &active, n_terminating, managed.as_ref().err(), now);
-    status::write(&owners, &*owner, &status).await?;
-    managed?;
-    // A pass that creates or deletes pods may have more of them to do.
-    let is_settled = i32::try_from(active.len()) == Ok(owner.spec().replicas());
-    let rest = if is_settled { rest(active.len()) } else { Duration::ZERO };
-    let min = owner.spec().min_ready_seconds;
-    let action = match min {
-        0 => None,
-        _ => pod::next_available(active, min, context.clock().now()).map(Action::requeue_after),
-    };
-    Ok(action.unwrap_or_else(Action::await_change).rest(rest))
 }
 
 /// Creates the missing pods, or deletes those that are too many.

@@ -17,6 +17,7 @@ mod reservations;
 
 use super::view::view;
 use super::{COMPONENT, fresh, pod_control};
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1 as resource;
@@ -28,8 +29,8 @@ use setpoint_informer::{Event, Object};
 use setpoint_runtime::client::ClientError;
 use setpoint_runtime::owner::controller_of;
 use setpoint_runtime::{
-    Action, BoxError, Client, Context, Controller, Manager, ObjectReference, Predicate, Reconciler,
-    Request, Watch,
+    Action, BoxError, Client, Context, Controller, Manager, ObjectReference, Predicate, Request,
+    Watch,
 };
 
 /// The controller's name in events.
@@ -256,7 +257,7 @@ impl ResourceClaimController {
             })
             .concurrency(WORKERS)
             .sync_timeout(None)
-            .build(Pass)?;
+            .build(Boxed(Pass))?;
         manager.add(controller)?;
         reservations::add_to(manager)
     }
@@ -287,12 +288,11 @@ enum ResourceClaimError {
 
 struct Pass;
 
-impl Reconciler for Pass {
+impl BoxedReconciler for Pass {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(pass(&request, &context)).await?;
+    async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
+        pass(request, context).await?;
         Ok(Action::await_change())
     }
 }

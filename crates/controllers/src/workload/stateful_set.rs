@@ -27,6 +27,7 @@ use super::pod::{self, BY_CONTROLLER, Pod, orphan_key};
 use super::pod_control::rest;
 use super::view::view;
 use super::{COMPONENT, fresh};
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use claims::VolumeClaim;
 use k8s_openapi::api::apps::v1 as apps;
@@ -168,10 +169,7 @@ impl StatefulSetController {
             .watches(Watch::<VolumeClaim>::new(), |_: &Event<VolumeClaim>| Vec::new())
             .concurrency(WORKERS)
             .sync_timeout(None)
-            .build(|request: Request, context: Context| async move {
-                // Boxed, so that a worker that waits for work is small.
-                Box::pin(pass(&request, &context)).await
-            })?;
+            .build(Boxed(Pass))?;
         manager.add(controller)?;
         Ok(())
     }
@@ -193,52 +191,59 @@ fn owners_of_orphan(event: &Event<Pod>, client: &Client) -> Vec<Request> {
     owners.map(|set| Request::new(namespace, set.name())).collect()
 }
 
-/// One pass over a StatefulSet.
-async fn pass(request: &Request, context: &Context) -> Result<Action, BoxError> {
-    let client = context.client().field_manager(COMPONENT);
-    let sets = client.api::<StatefulSet>();
-    let Some(set) = sets.get_own(request).await? else { return Ok(Action::await_change()) };
-    let Some(selector) = Selector::from_object(&set.spec.selector).ok().flatten() else {
-        return Ok(Action::await_change());
-    };
-    let pods = fresh::lister::<Pod>(context, &client, &request.namespace).await?;
-    // Claims of the last pass are not created again.
-    fresh::lister::<VolumeClaim>(context, &client, &request.namespace).await?;
-    let mut candidates = pods.by_index(BY_CONTROLLER, set.uid())?;
-    candidates.extend(pods.by_index(BY_CONTROLLER, &orphan_key(&request.namespace))?);
-    candidates.retain(|pod| set.ordinal(pod.name()).is_some());
-    let claim = Claim::of(&sets, &*set, &selector)?;
-    let pods = claim.claim(&client.api::<Pod>(), candidates).await?.children;
+struct Pass;
 
-    let n_collisions = set.status.collision_count.unwrap_or(0);
-    let mut history =
-        History::read(context, &client, &*set, &selector, HASH_LABEL, n_collisions).await?;
-    let Some(update) = history.update(&set.spec.template).await? else {
-        return Ok(Action::await_change());
-    };
-    let current =
-        history.revisions.iter().find(|found| found.name() == set.status.current_revision);
-    let current = current.cloned().unwrap_or_else(|| update.clone());
+impl BoxedReconciler for Pass {
+    type Error = BoxError;
 
-    let mut sync = Sync::new(context, &client, &set, &pods, &current, &update);
-    let done = sync.run().await;
-    let mut status = sync.status();
-    status.collision_count = Some(history.n_collisions);
-    // Also after an error, because other steps may have succeeded.
-    write_status(&client, &set, &status).await?;
-    let wait = sync.wait();
-    done?;
-    let live: Vec<String> = pods.iter().map(|pod| pod.label(REVISION_LABEL).to_owned()).collect();
-    let limit = set.spec.revision_history_limit.unwrap_or(10);
-    let is_live = |revision: &super::history::ControllerRevision| {
-        let name = revision.name();
-        name == current.name() || name == update.name() || live.iter().any(|live| live == name)
-    };
-    history.truncate(limit, is_live).await?;
-    // A pass that creates or deletes pods may have more of them to do.
-    let is_settled = i32::try_from(pods.len()) == Ok(set.replicas());
-    let rest = if is_settled { rest(pods.len()) } else { Duration::ZERO };
-    Ok(wait.map_or_else(Action::await_change, Action::requeue_after).rest(rest))
+    /// One pass over a StatefulSet.
+    async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
+        let client = context.client().field_manager(COMPONENT);
+        let sets = client.api::<StatefulSet>();
+        let Some(set) = sets.get_own(request).await? else { return Ok(Action::await_change()) };
+        let Some(selector) = Selector::from_object(&set.spec.selector).ok().flatten() else {
+            return Ok(Action::await_change());
+        };
+        let pods = fresh::lister::<Pod>(context, &client, &request.namespace).await?;
+        // Claims of the last pass are not created again.
+        fresh::lister::<VolumeClaim>(context, &client, &request.namespace).await?;
+        let mut candidates = pods.by_index(BY_CONTROLLER, set.uid())?;
+        candidates.extend(pods.by_index(BY_CONTROLLER, &orphan_key(&request.namespace))?);
+        candidates.retain(|pod| set.ordinal(pod.name()).is_some());
+        let claim = Claim::of(&sets, &*set, &selector)?;
+        let pods = claim.claim(&client.api::<Pod>(), candidates).await?.children;
+
+        let n_collisions = set.status.collision_count.unwrap_or(0);
+        let mut history =
+            History::read(context, &client, &*set, &selector, HASH_LABEL, n_collisions).await?;
+        let Some(update) = history.update(&set.spec.template).await? else {
+            return Ok(Action::await_change());
+        };
+        let current =
+            history.revisions.iter().find(|found| found.name() == set.status.current_revision);
+        let current = current.cloned().unwrap_or_else(|| update.clone());
+
+        let mut sync = Sync::new(context, &client, &set, &pods, &current, &update);
+        let done = sync.run().await;
+        let mut status = sync.status();
+        status.collision_count = Some(history.n_collisions);
+        // Also after an error, because other steps may have succeeded.
+        write_status(&client, &set, &status).await?;
+        let wait = sync.wait();
+        done?;
+        let live: Vec<String> =
+            pods.iter().map(|pod| pod.label(REVISION_LABEL).to_owned()).collect();
+        let limit = set.spec.revision_history_limit.unwrap_or(10);
+        let is_live = |revision: &super::history::ControllerRevision| {
+            let name = revision.name();
+            name == current.name() || name == update.name() || live.iter().any(|live| live == name)
+        };
+        history.truncate(limit, is_live).await?;
+        // A pass that creates or deletes pods may have more of them to do.
+        let is_settled = i32::try_from(pods.len()) == Ok(set.replicas());
+        let rest = if is_settled { rest(pods.len()) } else { Duration::ZERO };
+        Ok(wait.map_or_else(Action::await_change, Action::requeue_after).rest(rest))
+    }
 }
 
 /// Writes the status if it differs.

@@ -3,12 +3,11 @@
 use super::COMPONENT;
 use super::job::object::Job;
 use super::pod_control::precondition;
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use kube_core::params::PropagationPolicy;
 use setpoint_object::time::Timestamp;
-use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Manager, Reconciler, Request, Watch,
-};
+use setpoint_runtime::{Action, BoxError, Context, Controller, Manager, Request, Watch};
 use std::time::Duration;
 
 /// The controller's name.
@@ -37,7 +36,7 @@ impl TtlAfterFinished {
             .for_(Watch::<Job>::new())
             .concurrency(WORKERS)
             .sync_timeout(None)
-            .build(Pass)?;
+            .build(Boxed(Pass))?;
         manager.add(controller)?;
         Ok(())
     }
@@ -45,32 +44,27 @@ impl TtlAfterFinished {
 
 struct Pass;
 
-impl Reconciler for Pass {
+impl BoxedReconciler for Pass {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(pass(&request, &context)).await
+    async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
+        let jobs = context.client().field_manager(COMPONENT).api::<Job>();
+        let now = context.clock().now();
+        let Some(left) = jobs.get(request)?.and_then(|job| remaining(&job, now)) else {
+            return Ok(Action::await_change());
+        };
+        if !left.is_zero() {
+            return Ok(Action::requeue_after(left));
+        }
+        // The time may have been changed since.
+        let Some(job) = jobs.get_live(request).await? else { return Ok(Action::await_change()) };
+        if self::remaining(&job, now).is_some_and(|left| left.is_zero()) {
+            let mut params = precondition(job.uid());
+            params.propagation_policy = Some(PropagationPolicy::Foreground);
+            jobs.delete(request, &params).await?;
+        }
+        Ok(Action::await_change())
     }
-}
-
-async fn pass(request: &Request, context: &Context) -> Result<Action, BoxError> {
-    let jobs = context.client().field_manager(COMPONENT).api::<Job>();
-    let now = context.clock().now();
-    let Some(left) = jobs.get(request)?.and_then(|job| remaining(&job, now)) else {
-        return Ok(Action::await_change());
-    };
-    if !left.is_zero() {
-        return Ok(Action::requeue_after(left));
-    }
-    // The time may have been changed since.
-    let Some(job) = jobs.get_live(request).await? else { return Ok(Action::await_change()) };
-    if self::remaining(&job, now).is_some_and(|left| left.is_zero()) {
-        let mut params = precondition(job.uid());
-        params.propagation_policy = Some(PropagationPolicy::Foreground);
-        jobs.delete(request, &params).await?;
-    }
-    Ok(Action::await_change())
 }
 
 /// How long a Job still stays; `None` if it has not finished, has no such time, or is being

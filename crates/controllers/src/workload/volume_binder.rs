@@ -22,6 +22,7 @@ mod object;
 
 use super::COMPONENT;
 use super::difference::difference;
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use k8s_openapi::api::core::v1 as core;
 use kube_core::params::{DeleteParams, Patch, Preconditions};
@@ -34,8 +35,7 @@ use setpoint_object::label::Selector;
 use setpoint_object::quantity::Quantity;
 use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::{
-    Action, BoxError, Client, Context, Controller, Manager, ObjectReference, Reconciler, Request,
-    Watch,
+    Action, BoxError, Client, Context, Controller, Manager, ObjectReference, Request, Watch,
 };
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ impl VolumeBinder {
             .watches_with(Watch::<Class>::new(), of_class)
             .concurrency(1)
             .sync_timeout(None)
-            .build(Binder)?;
+            .build(Boxed(Binder))?;
         manager.add(controller)?;
         Ok(())
     }
@@ -123,32 +123,27 @@ fn naming(client: &Client, volume: &str) -> Vec<Arc<Claim>> {
 
 struct Binder;
 
-impl Reconciler for Binder {
+impl BoxedReconciler for Binder {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(pass(&request, &context)).await
-    }
-}
-
-async fn pass(request: &Request, context: &Context) -> Result<Action, BoxError> {
-    let client = context.client().field_manager(COMPONENT);
-    // A volume that was just promised must be seen as promised.
-    client.api::<Volume>().lister_own().await?;
-    client.api::<Claim>().lister_own().await?;
-    let pass = Pass { context, client };
-    if request.namespace.is_empty() {
-        if let Some(volume) = pass.client.api::<Volume>().get(request)? {
-            pass.volume(&volume).await?;
+    async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
+        let client = context.client().field_manager(COMPONENT);
+        // A volume that was just promised must be seen as promised.
+        client.api::<Volume>().lister_own().await?;
+        client.api::<Claim>().lister_own().await?;
+        let pass = Pass { context, client };
+        if request.namespace.is_empty() {
+            if let Some(volume) = pass.client.api::<Volume>().get(request)? {
+                pass.volume(&volume).await?;
+            }
+        } else if let Some(claim) = pass.client.api::<Claim>().get(request)? {
+            match claim.is_bound() {
+                true => pass.bound(&claim).await?,
+                false => pass.unbound(&claim).await?,
+            }
         }
-    } else if let Some(claim) = pass.client.api::<Claim>().get(request)? {
-        match claim.is_bound() {
-            true => pass.bound(&claim).await?,
-            false => pass.unbound(&claim).await?,
-        }
+        Ok(Action::await_change())
     }
-    Ok(Action::await_change())
 }
 
 /// Whether an amount is larger than another. Amounts that cannot be read are not.

@@ -15,8 +15,9 @@ enum Stage {
     Last,
     /// Before the plugins of the embedder. Made by the embedder ([`AdmissionOptions::provide`]).
     Provided,
-    /// Not available here.
-    Missing,
+    /// Accepted without effect: a plugin for kinds behind feature gates that are off in Kubernetes
+    /// and not there in this server. There it has no effect either while its gate is off.
+    Gated,
 }
 
 /// One plugin.
@@ -52,7 +53,7 @@ macro_rules! configured {
         }
     };
 }
-/// A row of a plugin that is made elsewhere, or not available.
+/// A row of a plugin that is made elsewhere, or has no effect.
 const fn row(name: &'static str, is_default: bool, stage: Stage) -> Row {
     Row { name, is_default, stage, make: |_| Err(String::new()) }
 }
@@ -86,6 +87,7 @@ const PLUGINS: &[Row] = &[
     plain!("ExtendedResourceToleration", false, First, extended_resource_toleration::ExtendedResourceToleration),
     plain!("DefaultStorageClass", true, First, default_storage_class::DefaultStorageClass),
     plain!("StorageObjectInUseProtection", true, First, storage_object_in_use_protection::StorageObjectInUseProtection),
+    row("PodGroupProtection", true, Stage::Gated),
     plain!("OwnerReferencesPermissionEnforcement", false, First, owner_references_permission_enforcement::OwnerReferencesPermissionEnforcement),
     plain!("PersistentVolumeClaimResize", true, First, persistent_volume_claim_resize::PersistentVolumeClaimResize),
     plain!("RuntimeClass", true, First, runtime_class::RuntimeClass),
@@ -96,11 +98,10 @@ const PLUGINS: &[Row] = &[
     plain!("DefaultIngressClass", true, First, default_ingress_class::DefaultIngressClass),
     plain!("DenyServiceExternalIPs", false, First, deny_service_external_ips::DenyServiceExternalIps),
     plain!("PodTopologyLabels", true, First, pod_topology_labels::PodTopologyLabels),
+    row("PodGroupWorkloadExists", true, Stage::Gated),
     plain!("NodeDeclaredFeatureValidator", true, First, node_declared_feature_validator::NodeDeclaredFeatureValidator),
-    row("JobValidation", true, Stage::Missing),
+    row("JobValidation", true, Stage::Gated),
     plain!("PodResizeValidator", true, First, pod_resize_validator::PodResizeValidator),
-    row("PodGroupProtection", true, Stage::Missing),
-    row("PodGroupWorkloadExists", true, Stage::Missing),
     row("MutatingAdmissionPolicy", true, Stage::Others),
     row("MutatingAdmissionWebhook", true, Stage::Others),
     row("ValidatingAdmissionPolicy", true, Stage::Others),
@@ -122,8 +123,7 @@ pub enum AdmissionOptionsError {
         /// The name.
         name: String,
     },
-    /// A plugin of Kubernetes that this server does not have, or that nobody has
-    /// [provided](AdmissionOptions::provide), cannot be enabled.
+    /// A plugin that nobody has [provided](AdmissionOptions::provide) cannot be enabled.
     #[error("enable-admission-plugins plugin {0:?} is not available in this server")]
     Missing(String),
     /// Plugins that are enabled and disabled.
@@ -251,10 +251,7 @@ impl AdmissionOptions {
                     let missing = || AdmissionOptionsError::Missing(row.name.to_owned());
                     plugins.first.push(Box::new(Provided(provided.ok_or_else(missing)?.clone())));
                 }
-                Stage::Missing if is_enabled => {
-                    return Err(AdmissionOptionsError::Missing(row.name.to_owned()));
-                }
-                Stage::Missing => {}
+                Stage::Gated => {}
             }
         }
         Ok(plugins)
@@ -352,6 +349,17 @@ mod tests {
             ),
         ] {
             assert_eq!(check(options), error);
+        }
+    }
+
+    /// As in a kube-apiserver without their gates.
+    #[test]
+    fn plugins_behind_gates_may_be_named_and_have_no_effect() {
+        let default = check(AdmissionOptions::default());
+        for name in ["PodGroupProtection", "PodGroupWorkloadExists", "JobValidation"] {
+            assert!(!default.contains(name));
+            assert_eq!(check(AdmissionOptions::default().enable(name)), default);
+            assert_eq!(check(AdmissionOptions::default().disable(name)), default);
         }
     }
 

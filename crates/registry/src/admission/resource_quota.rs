@@ -21,8 +21,10 @@ mod demand;
 mod limited;
 
 use super::{Admission, Operation, Review};
+use crate::kind::Charged;
 use crate::shared::Inner;
 use crate::stored::{store_error, tree};
+use crate::subresource::Subresource;
 use demand::{Demand, Quota, Refusal};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -131,23 +133,18 @@ impl Admission for ResourceQuota {
     fn name(&self) -> &str {
         "ResourceQuota"
     }
-    /// Events are never charged. Of updates, those that may need more are.
     fn handles(&self, review: &Review<'_>) -> bool {
         if review.namespace.is_empty() || !review.resource.scope.is_namespaced() {
             return false;
         }
-        match review.operation {
-            Operation::Create => {
+        match (review.operation, review.resource.kind.charged) {
+            (_, Charged::Never) => false,
+            (Operation::Create, _) => {
                 let is_stored = !review.resource.storage_version_hash.is_empty();
-                review.subresource.is_none() && is_stored && &*review.resource.resource != "events"
+                review.subresource.is_none() && is_stored
             }
-            Operation::Update => {
-                review.is("", "services")
-                    || review.is("", "persistentvolumeclaims")
-                    || review.is_part("", "pods", "resize")
-                    || review.is("", "pods")
-            }
-            Operation::Delete | Operation::Connect => false,
+            (Operation::Update, Charged::Updates { parts, .. }) => parts.contains(&part(review)),
+            _ => false,
         }
     }
     fn validate<'a>(
@@ -165,12 +162,16 @@ impl Admission for ResourceQuota {
     }
 }
 
-/// Whether a write may need more. An update of a pod itself does only if it gets an
-/// `activeDeadlineSeconds`, or loses it: other scopes and its requests do not change.
+/// The subresource that is written; empty: the object itself.
+fn part<'a>(review: &Review<'a>) -> &'a str {
+    review.subresource.map_or("", Subresource::as_str)
+}
+/// Whether a write may need more.
 fn is_charged(review: &Review<'_>, object: &Value) -> bool {
-    let ends = |pod: &Value| pod["spec"]["activeDeadlineSeconds"].is_i64();
-    let is_pod_update = review.operation == Operation::Update && review.is("", "pods");
-    !is_pod_update || review.old.is_some_and(|old| ends(old) != ends(object))
+    match (review.old, review.resource.kind.charged) {
+        (Some(old), Charged::Updates { may_need, .. }) => may_need(part(review), object, old),
+        _ => true,
+    }
 }
 /// The keys of the quotas of a namespace.
 fn prefix(namespace: &str) -> bytes::Bytes {

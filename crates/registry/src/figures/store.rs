@@ -7,8 +7,8 @@ use futures::future::BoxFuture;
 use parking_lot::RwLock;
 use setpoint_object::keys;
 use setpoint_store::{
-    At, ChangeFeed, Committed, Compare, KeyValue, Op, Range, RangeRequest, Revision, Snapshot,
-    Store, StoreError, Txn,
+    At, Committed, Compare, KeyValue, Op, Range, RangeRequest, Snapshot, Store, StoreError, Txn,
+    delegate,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -156,9 +156,8 @@ fn written(txn: &Txn) -> Option<(Operation, Bytes)> {
 }
 
 impl Store for MeasuredStore {
-    fn revision(&self) -> BoxFuture<'_, Result<Revision, StoreError>> {
-        self.inner.revision()
-    }
+    delegate!(inner: revision, commit_each, changes, compact);
+    delegate!(inner: divide, size_bytes, keeps_history, rewrite_due);
 
     fn get<'a>(
         &'a self,
@@ -198,49 +197,12 @@ impl Store for MeasuredStore {
         }
         .boxed()
     }
-
-    fn commit_each(&self, txns: Vec<Txn>) -> BoxFuture<'_, Vec<Result<Committed, StoreError>>> {
-        self.inner.commit_each(txns)
-    }
-
-    fn changes(
-        &self,
-        prefix: Bytes,
-        after: Revision,
-    ) -> BoxFuture<'_, Result<Box<dyn ChangeFeed>, StoreError>> {
-        self.inner.changes(prefix, after)
-    }
-
-    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.inner.compact(revision)
-    }
-
-    fn divide<'a>(
-        &'a self,
-        start: &'a [u8],
-        end: &'a [u8],
-        part_keys: usize,
-    ) -> BoxFuture<'a, Result<Vec<Bytes>, StoreError>> {
-        self.inner.divide(start, end, part_keys)
-    }
-
-    fn size_bytes(&self) -> Option<u64> {
-        self.inner.size_bytes()
-    }
-
-    fn keeps_history(&self) -> bool {
-        self.inner.keeps_history()
-    }
-
-    fn rewrite_due<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<bool, StoreError>> {
-        self.inner.rewrite_due(key)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use setpoint_store::{MemoryOptions, MemoryStore};
+    use setpoint_store::{MemoryOptions, MemoryStore, Revision};
 
     fn put(key: &str) -> Op {
         Op::Put(Bytes::from(key.to_owned()), Bytes::from_static(b"{}"))

@@ -1,11 +1,10 @@
 //! The number of store reads of a write.
 use crate::server::Server;
-use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use serde_json::json;
 use setpoint_store::{
-    At, ChangeFeed, Committed, KeyValue, MemoryStore, Range, RangeRequest, Revision, Snapshot,
-    Store, StoreError, Txn,
+    At, Committed, KeyValue, MemoryStore, Range, RangeRequest, Snapshot, Store, StoreError, Txn,
+    delegate,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,9 +22,8 @@ impl CountedStore {
     }
 }
 impl Store for CountedStore {
-    fn revision(&self) -> BoxFuture<'_, Result<Revision, StoreError>> {
-        self.inner.revision()
-    }
+    delegate!(inner: revision, changes, compact);
+
     fn get<'a>(
         &'a self,
         key: &'a [u8],
@@ -49,16 +47,6 @@ impl Store for CountedStore {
             committed
         }
         .boxed()
-    }
-    fn changes(
-        &self,
-        prefix: Bytes,
-        after: Revision,
-    ) -> BoxFuture<'_, Result<Box<dyn ChangeFeed>, StoreError>> {
-        self.inner.changes(prefix, after)
-    }
-    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.inner.compact(revision)
     }
 }
 

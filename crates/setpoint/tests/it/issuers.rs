@@ -1,5 +1,7 @@
 //! Tokens of an OpenID Connect issuer that serves its documents over HTTPS.
 
+mod distributed;
+
 use crate::https::{Ca, Hooks};
 use crate::plane::{Person, with_person_of};
 use bytes::Bytes;
@@ -12,16 +14,21 @@ use setpoint::apiserver::ApiServer;
 use setpoint::object::time::Clock;
 use setpoint::oidc::{AuthenticationConfig, Oidc, OidcOptions};
 use setpoint::registry::jwt::{KeySet, SigningKey};
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// An issuer.
 struct Idp {
     served: Hooks,
-    ca: Ca,
+    ca: Arc<Ca>,
     keys: Arc<Mutex<KeySet>>,
     /// The code of its answers; 200: it works.
     code: Arc<Mutex<u16>>,
+    /// What it answers besides its own documents, by path.
+    answers: Arc<Mutex<BTreeMap<String, (u16, String)>>>,
+    /// Requests for those: paths, and headers `Authorization`.
+    asked: Arc<Mutex<Vec<(String, String)>>>,
 }
 
 fn new_keys() -> KeySet {
@@ -30,19 +37,31 @@ fn new_keys() -> KeySet {
 
 impl Idp {
     async fn start() -> Self {
-        let ca = Ca::new();
+        Self::start_of(Ca::new().into()).await
+    }
+
+    /// An issuer whose server has a certificate of this authority.
+    async fn start_of(ca: Arc<Ca>) -> Self {
         let (certificate, key) = ca.sign_for(&["127.0.0.1"]);
         Self::start_as(ca, &certificate, &key).await
     }
 
     /// An issuer whose server has this certificate and key, in PEM.
-    async fn start_as(ca: Ca, certificate: &str, key: &str) -> Self {
+    async fn start_as(ca: Arc<Ca>, certificate: &str, key: &str) -> Self {
         let url = Arc::new(OnceLock::<String>::new());
         let keys = Arc::new(Mutex::new(new_keys()));
         let code = Arc::new(Mutex::new(200));
+        let answers = Arc::new(Mutex::new(BTreeMap::<String, (u16, String)>::new()));
+        let asked = Arc::new(Mutex::new(Vec::new()));
         let (own_url, own_keys, own_code) = (url.clone(), keys.clone(), code.clone());
+        let (own_answers, own_asked) = (answers.clone(), asked.clone());
         let served = ca
-            .serve_raw_as(certificate, key, move |path, _| {
+            .serve_raw_as(certificate, key, move |path, shown| {
+                if let Some(answer) = own_answers.lock().get(path) {
+                    let shown = shown["authorization"].as_str().unwrap_or_default();
+                    own_asked.lock().push((path.to_owned(), shown.to_owned()));
+                    return answer.clone();
+                }
                 let url = own_url.get().unwrap();
                 let body = match path {
                     "/.well-known/openid-configuration" => {
@@ -55,7 +74,7 @@ impl Idp {
             })
             .await;
         url.set(served.url("")).unwrap();
-        Self { served, ca, keys, code }
+        Self { served, ca, keys, code, answers, asked }
     }
 
     fn url(&self) -> String {
@@ -143,7 +162,7 @@ async fn accepted(server: &ApiServer, token: &str) -> Value {
 async fn the_authority_of_an_issuer_may_be_its_own_certificate() {
     let (ca, key) = Ca::of_itself();
     let certificate = ca.pem();
-    let idp = Idp::start_as(ca, &certificate, &key).await;
+    let idp = Idp::start_as(ca.into(), &certificate, &key).await;
     let config = AuthenticationConfig::parse(config(json!([idp.entry()])).as_bytes()).unwrap();
     let issuers = Oidc::new(&config, OidcOptions::new(Clock::wall())).unwrap();
     let plane = ControlPlane::builder().issuers(issuers).build();

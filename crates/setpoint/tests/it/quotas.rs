@@ -216,6 +216,55 @@ async fn scopes_custom_resources_and_services_are_limited() {
     .await;
 }
 
+/// Only Kubernetes' own Events are not charged. A status may bring a claim into a scope.
+#[tokio::test(start_paused = true)]
+async fn events_of_others_and_statuses_of_claims_are_charged() {
+    with_admission(AdmissionOptions::default(), async |admin| {
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "events.ex.io"},
+            "spec": {"group": "ex.io", "scope": "Namespaced",
+                "names": {"plural": "events", "singular": "event", "kind": "Event"},
+                "versions": [{"name": "v1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object"}}}]},
+        });
+        admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        limit(&admin, "none", json!({"hard": {"count/events.ex.io": "0", "count/events": "0"}})).await;
+        let event = json!({"apiVersion": "ex.io/v1", "kind": "Event", "metadata": {"name": "a"}});
+        assert_eq!(
+            admin.post("/apis/ex.io/v1/namespaces/default/events", &event).await.refusal(),
+            (403, r#"events.ex.io "a" is forbidden: exceeded quota: none, requested: count/events.ex.io=1, used: count/events.ex.io=0, limited: count/events.ex.io=0"#)
+        );
+        let event = json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": {"name": "a", "namespace": "default"},
+            "involvedObject": {"namespace": "default"},
+        });
+        admin.create("/api/v1/namespaces/default/events", &event).await;
+
+        let scope = json!({"scopeName": "VolumeAttributesClass", "operator": "In", "values": ["fast"]});
+        let spec = json!({
+            "hard": {"persistentvolumeclaims": "0"},
+            "scopeSelector": {"matchExpressions": [scope]},
+        });
+        limit(&admin, "fast", spec).await;
+        let claim = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        });
+        let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
+        admin.create(claims, &claim).await;
+        let status = |class: &str| json!({"status": {"currentVolumeAttributesClassName": class}});
+        let path = format!("{claims}/c/status");
+        assert_eq!(
+            admin.patch(&path, &status("fast")).await.refusal(),
+            (403, r#"persistentvolumeclaims "c" is forbidden: exceeded quota: fast, requested: persistentvolumeclaims=1, used: persistentvolumeclaims=0, limited: persistentvolumeclaims=0"#)
+        );
+        assert_eq!(admin.patch(&path, &status("slow")).await.code, 200);
+    })
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn limited_resources_need_a_covering_quota() {
     let options = AdmissionOptions::default().configure("ResourceQuota", json!({

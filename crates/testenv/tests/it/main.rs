@@ -19,5 +19,6 @@ mod services;
 mod storage;
 mod storms;
 mod taints;
+mod trust_bundle;
 mod volumes;
 mod workloads;

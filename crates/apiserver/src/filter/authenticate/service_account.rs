@@ -169,24 +169,24 @@ async fn check(registry: &Registry, claims: &Claims, now: Timestamp) -> Result<I
     let mut extra = BTreeMap::new();
     let mut say = |key: &str, value: &str| {
         if !value.is_empty() {
-            extra.insert(format!("authentication.kubernetes.io/{key}"), vec![value.to_owned()]);
+            extra.insert(key.to_owned(), vec![value.to_owned()]);
         }
     };
     if !claims.id.is_empty() {
-        say("credential-id", &format!("JTI={}", claims.id));
+        say(users::CREDENTIAL_ID, &format!("JTI={}", claims.id));
     }
     if let Some(pod) = &claims.pod {
         objects.bound("pods", "pod", pod).await?;
-        say("pod-name", &pod.name);
-        say("pod-uid", &pod.uid);
+        say("authentication.kubernetes.io/pod-name", &pod.name);
+        say("authentication.kubernetes.io/pod-uid", &pod.uid);
     }
     if let Some(node) = &claims.node {
         // A pod's node is only recorded: the pod ends the token.
         if claims.pod.is_none() {
             objects.bound("nodes", "node", node).await?;
         }
-        say("node-name", &node.name);
-        say("node-uid", &node.uid);
+        say(users::BOUND_NODE, &node.name);
+        say("authentication.kubernetes.io/node-uid", &node.uid);
     }
     Ok(identity(&claims.namespace, &claims.account, extra))
 }

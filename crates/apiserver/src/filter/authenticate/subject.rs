@@ -7,6 +7,7 @@
 use super::authenticated;
 use rustls::pki_types::CertificateDer;
 use setpoint_object::time::Timestamp;
+use setpoint_object::users::CREDENTIAL_ID;
 use setpoint_registry::Identity;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
@@ -29,9 +30,6 @@ const COMMON_NAME: [u8; 3] = [0x55, 0x04, 3];
 const ORGANIZATION: [u8; 3] = [0x55, 0x04, 10];
 /// Kubernetes' attribute for the uid: 1.3.6.1.4.1.57683.2.
 const UID: [u8; 9] = [0x2b, 6, 1, 4, 1, 0x83, 0xc2, 0x53, 2];
-
-/// The extra key of the certificate's digest.
-const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// The common name of a certificate, if it can be read.
 pub(crate) fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {

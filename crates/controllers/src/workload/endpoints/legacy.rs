@@ -5,6 +5,7 @@ use super::{
     HEADLESS, Service, TRIGGER_TIME, WORKERS, addresses_in, hostname, is_endpoint, is_ready,
     labels, services_of, target_ref,
 };
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use crate::workload::pod_control::{is_namespace_terminating, message, precondition, rest};
 use crate::workload::{COMPONENT, fresh, pod};
@@ -15,8 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
 use setpoint_informer::Event;
 use setpoint_runtime::{
-    Action, Api, BoxError, Context, Controller, Manager, ObjectReference, Reconciler, Request,
-    Watch,
+    Action, Api, BoxError, Context, Controller, Manager, ObjectReference, Request, Watch,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl EndpointsController {
             .watches_with(Watch::<pod::Pod>::new(), services_of)
             .concurrency(WORKERS)
             .sync_timeout(None)
-            .build(all)?;
+            .build(Boxed(all))?;
         manager.add(controller)?;
         Ok(())
     }
@@ -88,16 +88,9 @@ struct AllEndpoints {
     leftovers: Arc<Mutex<BTreeSet<Request>>>,
 }
 
-impl Reconciler for AllEndpoints {
+impl BoxedReconciler for AllEndpoints {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(self.pass(&request, &context)).await
-    }
-}
-
-impl AllEndpoints {
     async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
         let client = context.client().field_manager(COMPONENT);
         let api = client.api::<Endpoints>();

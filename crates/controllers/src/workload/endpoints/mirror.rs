@@ -2,6 +2,7 @@
 
 use super::pack::pack;
 use super::{Family, MANAGED_BY, SERVICE_NAME, Service, Slice, TRIGGER_TIME, WORKERS, slice_owner};
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use crate::workload::pod_control::{is_namespace_terminating, name_prefix, precondition};
 use crate::workload::{COMPONENT, fresh};
@@ -11,8 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use setpoint_informer::Object;
 use setpoint_object::label::Selector;
 use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Manager, Reconciler, Request, Watch,
-    controller_reference,
+    Action, BoxError, Context, Controller, Manager, Request, Watch, controller_reference,
 };
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -61,7 +61,7 @@ impl EndpointSliceMirroring {
             .maps(Watch::<Slice>::new(), of_slice)
             .concurrency(WORKERS)
             .sync_timeout(None)
-            .build(Pass)?;
+            .build(Boxed(Pass))?;
         manager.add(controller)?;
         Ok(())
     }
@@ -69,94 +69,92 @@ impl EndpointSliceMirroring {
 
 struct Pass;
 
-impl Reconciler for Pass {
+impl BoxedReconciler for Pass {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(pass(&request, &context)).await
-    }
-}
-
-async fn pass(request: &Request, context: &Context) -> Result<Action, BoxError> {
-    let client = context.client().field_manager(COMPONENT);
-    let endpoints = client.api::<Endpoints>().get(request)?.filter(|held| is_mirrored(held));
-    let service = client.api::<Service>().get(request)?;
-    let service = service.filter(|service| service.spec.selector.is_none());
-    let endpoints = endpoints.filter(|_| service.is_some());
-    let api = client.api::<Slice>();
-    let slices = fresh::lister::<Slice>(context, &client, &request.namespace).await?;
-    let own = format!("{SERVICE_NAME}={},{MANAGED_BY}={MANAGER}", request.name);
-    let slices = slices.namespaced(request.namespace.clone()).list(&Selector::parse(&own)?)?;
-    let slices: Vec<Arc<Slice>> =
-        slices.into_iter().filter(|slice| slice.metadata.deletion_timestamp.is_none()).collect();
-    let mut held: BTreeMap<(String, String), Vec<Arc<Slice>>> = BTreeMap::new();
-    let mut doomed = Vec::new();
-    let uid = endpoints.as_ref().and_then(|endpoints| endpoints.metadata.uid.clone());
-    for slice in slices {
-        let owners = slice.metadata.owner_references.iter().flatten();
-        if owners.into_iter().any(|owner| Some(&owner.uid) == uid.as_ref()) {
-            let ports = serde_json::to_string(slice.ports())?;
-            held.entry((slice.address_type.clone(), ports)).or_default().push(slice);
-        } else {
-            doomed.push(slice);
+    async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
+        let client = context.client().field_manager(COMPONENT);
+        let endpoints = client.api::<Endpoints>().get(request)?.filter(|held| is_mirrored(held));
+        let service = client.api::<Service>().get(request)?;
+        let service = service.filter(|service| service.spec.selector.is_none());
+        let endpoints = endpoints.filter(|_| service.is_some());
+        let api = client.api::<Slice>();
+        let slices = fresh::lister::<Slice>(context, &client, &request.namespace).await?;
+        let own = format!("{SERVICE_NAME}={},{MANAGED_BY}={MANAGER}", request.name);
+        let slices = slices.namespaced(request.namespace.clone()).list(&Selector::parse(&own)?)?;
+        let slices: Vec<Arc<Slice>> = slices
+            .into_iter()
+            .filter(|slice| slice.metadata.deletion_timestamp.is_none())
+            .collect();
+        let mut held: BTreeMap<(String, String), Vec<Arc<Slice>>> = BTreeMap::new();
+        let mut doomed = Vec::new();
+        let uid = endpoints.as_ref().and_then(|endpoints| endpoints.metadata.uid.clone());
+        for slice in slices {
+            let owners = slice.metadata.owner_references.iter().flatten();
+            if owners.into_iter().any(|owner| Some(&owner.uid) == uid.as_ref()) {
+                let ports = serde_json::to_string(slice.ports())?;
+                held.entry((slice.address_type.clone(), ports)).or_default().push(slice);
+            } else {
+                doomed.push(slice);
+            }
         }
-    }
-    if let Some(endpoints) = endpoints {
-        let owner = controller_reference(&*endpoints, &())?;
-        let (labels, annotations) = metadata_of(&endpoints, &request.name);
-        for ((family, text), (ports, wanted)) in mirrored(&endpoints)? {
-            let slices = held.remove(&(family.clone(), text)).unwrap_or_default();
-            let refs: Vec<&Slice> = slices.iter().map(|slice| &**slice).collect();
-            let packed = pack(&refs, wanted, ENDPOINTS_MAX);
-            if !packed.create.is_empty() && !fresh::is_live(&client.api(), &*endpoints).await? {
-                return Ok(Action::await_change());
-            }
-            for endpoints in packed.create {
-                let slice = Slice {
-                    metadata: ObjectMeta {
-                        generate_name: Some(name_prefix(&request.name)),
-                        namespace: Some(request.namespace.to_string()),
-                        labels: Some(labels.clone()),
-                        annotations: Some(annotations.clone()),
-                        owner_references: Some(vec![owner.clone()]),
-                        ..ObjectMeta::default()
-                    },
-                    address_type: family.clone(),
-                    endpoints: Some(endpoints),
-                    ports: Some(ports.clone()),
-                };
-                match api.create(&slice).await {
-                    Err(error) if is_namespace_terminating(&error) => {}
-                    created => _ = created?,
+        if let Some(endpoints) = endpoints {
+            let owner = controller_reference(&*endpoints, &())?;
+            let (labels, annotations) = metadata_of(&endpoints, &request.name);
+            for ((family, text), (ports, wanted)) in mirrored(&endpoints)? {
+                let slices = held.remove(&(family.clone(), text)).unwrap_or_default();
+                let refs: Vec<&Slice> = slices.iter().map(|slice| &**slice).collect();
+                let packed = pack(&refs, wanted, ENDPOINTS_MAX);
+                if !packed.create.is_empty() && !fresh::is_live(&client.api(), &*endpoints).await? {
+                    return Ok(Action::await_change());
                 }
-            }
-            let mut update: BTreeMap<usize, Vec<Endpoint>> = packed.update.into_iter().collect();
-            for (at, slice) in slices.into_iter().enumerate() {
-                if packed.delete.contains(&at) {
-                    doomed.push(slice);
-                    continue;
+                for endpoints in packed.create {
+                    let slice = Slice {
+                        metadata: ObjectMeta {
+                            generate_name: Some(name_prefix(&request.name)),
+                            namespace: Some(request.namespace.to_string()),
+                            labels: Some(labels.clone()),
+                            annotations: Some(annotations.clone()),
+                            owner_references: Some(vec![owner.clone()]),
+                            ..ObjectMeta::default()
+                        },
+                        address_type: family.clone(),
+                        endpoints: Some(endpoints),
+                        ports: Some(ports.clone()),
+                    };
+                    match api.create(&slice).await {
+                        Err(error) if is_namespace_terminating(&error) => {}
+                        created => _ = created?,
+                    }
                 }
-                let endpoints = update.remove(&at);
-                let is_same = slice.metadata.labels.as_ref() == Some(&labels)
-                    && slice.metadata.annotations.clone().unwrap_or_default() == annotations;
-                if endpoints.is_some() || !is_same {
-                    let mut slice = Slice::clone(&slice);
-                    slice.endpoints = endpoints.or(slice.endpoints);
-                    slice.metadata.labels = Some(labels.clone());
-                    slice.metadata.annotations = Some(annotations.clone());
-                    api.replace(&slice).await?;
+                let mut update: BTreeMap<usize, Vec<Endpoint>> =
+                    packed.update.into_iter().collect();
+                for (at, slice) in slices.into_iter().enumerate() {
+                    if packed.delete.contains(&at) {
+                        doomed.push(slice);
+                        continue;
+                    }
+                    let endpoints = update.remove(&at);
+                    let is_same = slice.metadata.labels.as_ref() == Some(&labels)
+                        && slice.metadata.annotations.clone().unwrap_or_default() == annotations;
+                    if endpoints.is_some() || !is_same {
+                        let mut slice = Slice::clone(&slice);
+                        slice.endpoints = endpoints.or(slice.endpoints);
+                        slice.metadata.labels = Some(labels.clone());
+                        slice.metadata.annotations = Some(annotations.clone());
+                        api.replace(&slice).await?;
+                    }
                 }
             }
         }
+        doomed.extend(held.into_values().flatten());
+        for slice in doomed {
+            let name = slice.metadata.name.as_deref().unwrap_or_default();
+            let uid = slice.metadata.uid.as_deref().unwrap_or_default();
+            api.delete(&Request::new(request.namespace.clone(), name), &precondition(uid)).await?;
+        }
+        Ok(Action::await_change())
     }
-    doomed.extend(held.into_values().flatten());
-    for slice in doomed {
-        let name = slice.metadata.name.as_deref().unwrap_or_default();
-        let uid = slice.metadata.uid.as_deref().unwrap_or_default();
-        api.delete(&Request::new(request.namespace.clone(), name), &precondition(uid)).await?;
-    }
-    Ok(Action::await_change())
 }
 
 /// Whether Endpoints are to be mirrored.

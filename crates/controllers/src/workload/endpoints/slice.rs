@@ -6,6 +6,7 @@ use super::{
     Family, HEADLESS, MANAGED_BY, SERVICE_NAME, Service, Slice, TRIGGER_TIME, WORKERS,
     addresses_in, hostname, is_endpoint, is_ready, labels, services_of, target_ref,
 };
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use crate::workload::pod_control::{is_namespace_terminating, name_prefix, precondition, rest};
 use crate::workload::{COMPONENT, fresh, pod};
@@ -17,8 +18,8 @@ use serde_json::json;
 use setpoint_informer::Object;
 use setpoint_object::label::Selector;
 use setpoint_runtime::{
-    Action, BoxError, Client, ClientError, Context, Controller, Manager, Reconciler, Request,
-    Watch, controller_reference,
+    Action, BoxError, Client, ClientError, Context, Controller, Manager, Request, Watch,
+    controller_reference,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,7 +57,7 @@ impl EndpointSliceController {
             .watches(Watch::<Node>::metadata(), |_| Vec::new())
             .concurrency(WORKERS)
             .sync_timeout(None)
-            .build(Slices::default())?;
+            .build(Boxed(Slices::default()))?;
         manager.add(controller)?;
         Ok(())
     }
@@ -72,16 +73,9 @@ struct Slices {
     triggers: Triggers,
 }
 
-impl Reconciler for Slices {
+impl BoxedReconciler for Slices {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(self.pass(&request, &context)).await
-    }
-}
-
-impl Slices {
     async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
         let client = context.client().field_manager(COMPONENT);
         let Some(service) = client.api::<Service>().get(request)? else {

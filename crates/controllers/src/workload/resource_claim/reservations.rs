@@ -1,15 +1,14 @@
 //! Who claims are reserved for: pods that have ended are removed, and what nobody uses is released.
 
 use super::{BY_POD, Claim, Pod, WORKERS, has_claims};
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::workload::{COMPONENT, pod_control};
 use kube_core::params::Patch;
 use serde_json::{Value, json};
 use setpoint_informer::Event;
 use setpoint_runtime::client::{ClientError, ignore_not_found};
 use setpoint_runtime::owner::controller_of;
-use setpoint_runtime::{
-    Action, BoxError, Client, Context, Controller, Manager, Reconciler, Request, Watch,
-};
+use setpoint_runtime::{Action, BoxError, Client, Context, Controller, Manager, Request, Watch};
 
 /// The finalizer of allocated claims.
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
@@ -36,19 +35,18 @@ pub(super) fn add_to(manager: &mut Manager) -> Result<(), BoxError> {
         .watches_with(Watch::<Pod>::new(), claims_of_ended)
         .concurrency(WORKERS)
         .sync_timeout(None)
-        .build(Pass)?;
+        .build(Boxed(Pass))?;
     manager.add(controller)?;
     Ok(())
 }
 
 struct Pass;
 
-impl Reconciler for Pass {
+impl BoxedReconciler for Pass {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(pass(&request, &context)).await?;
+    async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
+        pass(request, context).await?;
         Ok(Action::await_change())
     }
 }

@@ -1,6 +1,8 @@
 //! Events: one object, served by the core group and by `events.k8s.io` with different field names.
 use crate::kind::at::{At, check, same};
-use crate::kind::{Kind, Members, MetadataChecks, NameRule, Selectable, not_supported, text};
+use crate::kind::{
+    Charged, Kind, Members, MetadataChecks, NameRule, Selectable, not_supported, text,
+};
 use crate::table::{age, cell};
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -16,6 +18,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     create_on_update: true,
     propagates: false,
     expires: true,
+    charged: Charged::Never,
     validate,
     convert: Some(convert),
     selectable: &CORE_LABELS,
@@ -31,6 +34,7 @@ pub(in crate::kind) static EVENTS: Kind = Kind {
     create_on_update: true,
     propagates: false,
     expires: true,
+    charged: Charged::Never,
     validate_before: |event, old, errors| {
         check(event, old, errors, |at| legacy(at, "reportingController"));
     },

@@ -1,8 +1,8 @@
 //! Nodes.
 use crate::kind::at::{At, check};
 use crate::kind::{
-    Fill, Kind, Members, MetadataChecks, Selectable, StatusMeta, StatusRule, format, list,
-    not_supported, resources, template, text,
+    Fill, Kind, Members, MetadataChecks, ProxiedTo, Selectable, StatusMeta, StatusRule, format,
+    list, not_supported, resources, template, text,
 };
 use crate::table::cell;
 use serde_json::{Value, json};
@@ -13,6 +13,7 @@ use std::collections::HashSet;
 /// Node.
 pub(in crate::kind) static KIND: Kind = Kind {
     changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
+    proxied_to: ProxiedTo::Kubelet,
     default,
     validate,
     validate_change,

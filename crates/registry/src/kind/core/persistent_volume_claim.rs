@@ -5,8 +5,8 @@ use crate::kind::volume::{
 };
 use crate::kind::workload::rest_is_same;
 use crate::kind::{
-    Context, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta, pod_default, resources,
-    template, text,
+    Charged, Context, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta, pod_default,
+    resources, template, text,
 };
 use crate::table::cell;
 use serde_json::Value;
@@ -24,6 +24,8 @@ pub(in crate::kind) static KIND: Kind = Kind {
     warnings,
     update_warnings: |claim, _| warnings(claim),
     validate_status,
+    // The status has the storage that a claim has until it is smaller, and its attributes class.
+    charged: Charged::updates(&["", "status"]),
     cells: Some(cells),
     rules: "modes, amount, data sources; immutable except size and attributes class of bound claims; `status`",
     ..Kind::with_status("", "PersistentVolumeClaim", StatusMeta::All, r#"{"phase":"Pending"}"#)

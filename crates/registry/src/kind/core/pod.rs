@@ -11,8 +11,8 @@ mod update;
 
 use crate::kind::at::{At, check};
 use crate::kind::{
-    Action, Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, Selectable, StatusMeta,
-    StatusRule, list, not_supported, pod_default, template, text,
+    Action, Charged, Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, ProxiedTo,
+    Selectable, StatusMeta, StatusRule, list, not_supported, pod_default, template, text,
 };
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
@@ -24,6 +24,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     changed_metadata: MetadataChecks::before(&[MetadataCheck::Change, MetadataCheck::Whole]),
     returns_deleted: true,
     has_node_streams: true,
+    proxied_to: ProxiedTo::Address,
     graceful: true,
     default,
     prepare,
@@ -40,6 +41,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
         "status.initContainerStatuses[].volumeMounts[].volumeStatus",
         "status.nodeAllocatableResourceClaimStatuses",
     ],
+    charged: Charged::Updates { parts: &["", "resize"], may_need: may_need_more },
     actions: &[("binding", Action::Bind), ("eviction", Action::Evict)],
     parts: &[containers::EPHEMERAL, containers::RESIZE],
     selectable: &[
@@ -87,6 +89,13 @@ fn default(object: &mut Members, _version: &str) {
         }
     }
     pod_default::pod_resources(pod);
+}
+
+/// Whether an update may need more of a quota. One of the pod itself does only if it gets an
+/// `activeDeadlineSeconds`, or loses it: other scopes and its requests do not change.
+fn may_need_more(part: &str, pod: &Value, old: &Value) -> bool {
+    let ends = |pod: &Value| pod["spec"]["activeDeadlineSeconds"].is_i64();
+    !part.is_empty() || ends(old) != ends(pod)
 }
 
 /// The single address is the first of the list, and wins over another one.

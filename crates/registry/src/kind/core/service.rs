@@ -5,7 +5,8 @@ mod rules;
 
 use crate::kind::load_balancer::{self, load_balancer};
 use crate::kind::{
-    Context, Fill, Kind, Members, NameRule, Selectable, StatusMeta, list, not_supported, text,
+    Charged, Context, Fill, Kind, Members, NameRule, ProxiedTo, Selectable, StatusMeta, list,
+    not_supported, text,
 };
 use crate::table::cell;
 use serde_json::{Map, Value, json};
@@ -18,7 +19,8 @@ pub(in crate::kind) static KIND: Kind = Kind {
     create_on_update: true,
     returns_deleted: true,
     takes_numbers: true,
-    proxied_by_endpoints: true,
+    proxied_to: ProxiedTo::Endpoints,
+    charged: Charged::updates(&[""]),
     default,
     prepare,
     validate: rules::validate,

@@ -13,9 +13,6 @@ use setpoint_object::field::Path;
 use setpoint_object::{name, users};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The fact about a service account's token: its node.
-const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
-
 /// The rights that a change of a claim's status requires.
 pub(super) fn status_rights(
     context: &Context<'_>,
@@ -55,7 +52,7 @@ pub(super) fn status_rights(
 
 /// The verbs of which one is required to change the status of devices.
 fn verbs_of_devices(context: &Context<'_>, verb: &str, allocation: &Value) -> Vec<String> {
-    let own = match context.extra.get(NODE_NAME).map(Vec::as_slice) {
+    let own = match context.extra.get(users::BOUND_NODE).map(Vec::as_slice) {
         Some([node]) if users::service_account_of(context.user).is_some() => node.as_str(),
         _ => "",
     };
