@@ -91,15 +91,16 @@ fn has_other_curve(request: &X509CertificationRequest<'_>) -> bool {
         && curve.is_some_and(|curve| !known.contains(&curve))
 }
 
-/// Whether the parameters of RSASSA-PSS are those that Go knows: one hash for all, and a salt of its
-/// length.
+/// Whether the parameters of RSASSA-PSS are those that Go knows: one hash, and a salt of its length.
 fn is_common_pss(algorithm: &AlgorithmIdentifier<'_>) -> bool {
     let parameters = algorithm.parameters.as_ref().map(RsaSsaPssParams::try_from);
     let Some(Ok(parameters)) = parameters else { return false };
     let salt_bytes =
         [(OID_NIST_HASH_SHA256, 32), (OID_NIST_HASH_SHA384, 48), (OID_NIST_HASH_SHA512, 64)];
     let hash = parameters.hash_algorithm_oid();
-    salt_bytes.iter().any(|(of, n_bytes)| of == hash && *n_bytes == parameters.salt_length())
+    let is_one = parameters.mask_gen_algorithm().is_ok_and(|mask| mask.hash == *hash);
+    let is_its = |(of, n_bytes): &(_, u32)| of == hash && *n_bytes == parameters.salt_length();
+    is_one && salt_bytes.iter().any(is_its)
 }
 
 /// What Go says about an invalid signature.

@@ -10,9 +10,10 @@
 //!
 //! The search is a state machine that its caller advances by steps. A step looks at one device; an
 //! expression counts for as many steps as its cost says, and a device that is given for as many as
-//! it has capacities, counters, taints and constraints. Before it, the pools are
-//! [looked at](Look), which takes steps too, but not of those that a search may take. An expression that takes longer than a
-//! thread may be held waits until the search [has a thread of its own](Search::is_costly).
+//! it has capacities, counters, taints and constraints. Before it, the pools are [looked at](Look),
+//! which takes steps too, but not of those that a search may take. An expression that takes longer
+//! than a thread may be held waits until the search
+//! [has a thread of its own](Search::is_costly).
 
 use super::amount::{Amounts, add, consumption, subtract};
 use super::claim::{Claim, Rule, Wanted};
