@@ -91,7 +91,7 @@ fn has_other_curve(request: &X509CertificationRequest<'_>) -> bool {
         && curve.is_some_and(|curve| !known.contains(&curve))
 }
 
-/// Whether the parameters of RSASSA-PSS are those that Go knows: one hash, and a salt of its length.
+/// Whether the parameters of RSASSA-PSS are those that Go knows: one hash, a salt of its length.
 fn is_common_pss(algorithm: &AlgorithmIdentifier<'_>) -> bool {
     let parameters = algorithm.parameters.as_ref().map(RsaSsaPssParams::try_from);
     let Some(Ok(parameters)) = parameters else { return false };
