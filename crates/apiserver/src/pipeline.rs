@@ -43,7 +43,7 @@ use crate::proxy::Forwarded;
 use crate::query::Query;
 use crate::resource::{Exchange, Refusal};
 use crate::respond::{self, Style};
-use crate::route::{self, Route, Unrouted};
+use crate::route::{self, ResourceRoute, Route, Unrouted};
 use crate::server::Inner;
 use crate::trace;
 use crate::verb::{self, NotServed};
@@ -93,8 +93,9 @@ pub(crate) async fn stored(event: Option<EventStored>, deadline: Option<Instant>
 
 /// The destination of a path, besides its [`Attributes`].
 enum Destination {
-    /// A resource. `watch`: the path has the deprecated `/watch/` prefix.
-    Resource { watch: bool },
+    /// A resource. `watch`: the path has the deprecated `/watch/` prefix; `scoped`: it names a
+    /// namespace, be it the empty one.
+    Resource { watch: bool, scoped: bool },
     /// A document.
     Document(Route),
     /// An added route.
@@ -248,9 +249,9 @@ impl Inner {
         }
         match route::route(catalog, path) {
             Ok(Route::Resource(found)) => {
-                let watch = found.watch;
+                let ResourceRoute { target, watch, scoped } = found;
                 let verb = watch.then_some(Verb::Watch);
-                (Destination::Resource { watch }, Requested::Resource(found.target), verb)
+                (Destination::Resource { watch, scoped }, Requested::Resource(target), verb)
             }
             Ok(document) => {
                 let of_backend = match &document {
@@ -371,8 +372,8 @@ impl Inner {
                 return failed(&error);
             }
         }
-        let watch = match destination {
-            Destination::Resource { watch } => watch,
+        let (watch, scoped) = match destination {
+            Destination::Resource { watch, scoped } => (watch, scoped),
             Destination::Document(route) => {
                 // Other endpoints do not wait for the store.
                 let asks_store =
@@ -409,10 +410,10 @@ impl Inner {
             Destination::None(Unrouted::Page) => return respond::page_not_found(),
             Destination::None(Unrouted::Status(error)) => return failed(&error),
         };
-        let served = attributes
-            .target()
-            .map_err(|error| NotServed::Status(Box::new(error)))
-            .and_then(|target| verb::check(&parts.method, &attributes.verb, target, watch));
+        let served =
+            attributes.target().map_err(|error| NotServed::Status(Box::new(error))).and_then(
+                |target| verb::check(&parts.method, &attributes.verb, target, (watch, scoped)),
+            );
         match served {
             Ok(()) => {}
             Err(NotServed::Page) => return respond::page_not_found(),
@@ -502,7 +503,7 @@ impl Inner {
                 .map_err(Unrouted::into_error)?;
             request.requested = Requested::Resource(target);
         }
-        match verb::check(&Method::GET, &request.verb, request.target()?, false) {
+        match verb::check(&Method::GET, &request.verb, request.target()?, (false, false)) {
             Ok(()) => Ok(Arc::new(request)),
             Err(NotServed::Page) => Err(ApiError::no_route()),
             Err(NotServed::Status(error)) => Err(*error),

@@ -58,6 +58,8 @@ pub(crate) struct ResourceRoute {
     pub(crate) target: Target,
     /// Whether the path has the deprecated `/watch/` prefix.
     pub(crate) watch: bool,
+    /// Whether the path names a namespace, be it the empty one.
+    pub(crate) scoped: bool,
 }
 
 /// The answer to a path without a route.
@@ -222,7 +224,7 @@ fn group_version(
     };
     match missing {
         Some(error) => Err(Unrouted::Status(Box::new(error))),
-        None => Ok(Route::Resource(ResourceRoute { target, watch })),
+        None => Ok(Route::Resource(ResourceRoute { target, watch, scoped })),
     }
 }
 

@@ -48,7 +48,8 @@ pub(crate) enum NotServed {
     Status(Box<ApiError>),
 }
 
-/// Checks that a verb is served on a resource path.
+/// Checks that a verb is served on a resource path. `watch`: it has the deprecated prefix;
+/// `scoped`: it names a namespace, be it the empty one.
 ///
 /// # Errors
 ///
@@ -57,7 +58,7 @@ pub(crate) fn check(
     method: &Method,
     verb: &Verb,
     target: &Target,
-    watch: bool,
+    (watch, scoped): (bool, bool),
 ) -> Result<(), NotServed> {
     let row = &*target.resource;
     let named = !target.name.is_empty();
@@ -87,8 +88,10 @@ pub(crate) fn check(
         return if served { Ok(()) } else { refuse(verb.as_str()) };
     }
     match verb {
-        Verb::Create | Verb::DeleteCollection if everywhere => refuse(verb.as_str()),
-        Verb::Create if named => refuse("create"),
+        // What lacks a namespace is said later if the path has a place for it.
+        Verb::Create | Verb::DeleteCollection if everywhere && !scoped => refuse(verb.as_str()),
+        // Custom resources are created whatever the name in the path.
+        Verb::Create if named && is_installed => refuse("create"),
         // The type of a patch is looked at before its name.
         Verb::Patch if !named && !is_installed => Ok(()),
         Verb::Update if !named && !is_installed => {

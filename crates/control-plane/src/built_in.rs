@@ -165,6 +165,7 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
     let client = || client.get_or_init(|| server.client()).clone();
     let setup_of = |client| {
         let setup = Setup::new(client, registry.clock().clone()).seed(seed);
+        let setup = setup.in_place(registry.works_in_place());
         match &signers {
             Some(signers) => setup.signers(signers.clone()),
             None => setup,

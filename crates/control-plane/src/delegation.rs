@@ -21,18 +21,20 @@
 //! [`DELEGATED_TTL`]. Health endpoints and `system:masters` are allowed without asking.
 //!
 //! The authorities are read again every [`RELOAD_PERIOD`]. Names of headers and of proxies count
-//! from the start.
+//! from the start. Every answer of the host is bounded in bytes and time ([`Remote`]).
 
 use crate::remote::{
-    AccessWebhook, AccessWebhookOptions, RemoteError, ReviewVersion, TokenWebhook,
+    AccessWebhook, AccessWebhookOptions, Remote, RemoteError, RequestError, ReviewVersion,
+    TokenWebhook,
 };
 use crate::serve::ServeOptions;
 use crate::{ControlPlane, ControlPlaneBuilder};
-use http::Request;
-use kube_client::{Client, Config};
+use http::Method;
+use kube_client::Config;
 use serde_json::{Value, json};
 use setpoint_apiserver::RequestHeaderNames;
 use setpoint_registry::{AdmissionOptions, AdmissionOptionsError};
+use setpoint_remote::ATTEMPT_MAX;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -51,6 +53,8 @@ const LOOKUP_PAUSE: Duration = Duration::from_millis(500);
 
 /// Where the host publishes how it authenticates.
 const PATH: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+/// The content type of server-side apply.
+const APPLY: &str = "application/apply-patch+yaml";
 /// Keys of the ConfigMap, which are the names of the files too.
 const CLIENT_CA: &str = "client-ca-file";
 const PROXY_CA: &str = "requestheader-client-ca-file";
@@ -61,7 +65,7 @@ const PROXY_CA: &str = "requestheader-client-ca-file";
 pub enum DelegationError {
     /// The ConfigMap cannot be read.
     #[error("read the ConfigMap kube-system/extension-apiserver-authentication of the host")]
-    Read(#[source] Box<kube_client::Error>),
+    Read(#[source] RequestError),
     /// The host has no front proxy: it does not aggregate.
     #[error("the host publishes no requestheader-client-ca-file")]
     NoFrontProxy,
@@ -93,7 +97,7 @@ pub enum DelegationError {
         name: String,
         /// The cause.
         #[source]
-        source: Box<kube_client::Error>,
+        source: RequestError,
     },
     /// The admission plugins cannot be chosen.
     #[error(transparent)]
@@ -244,18 +248,13 @@ impl Delegation {
                 "caBundle": base64::engine::general_purpose::STANDARD.encode(ca),
             },
         });
-        let failed = |source| DelegationError::Register { name: name.clone(), source };
         let path = format!(
             "/apis/apiregistration.k8s.io/v1/apiservices/{name}?fieldManager=setpoint-extension&force=true"
         );
-        let request = Request::patch(path)
-            .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
-            .body(object.to_string().into_bytes())
-            .map_err(|error| failed(Box::new(kube_client::Error::HttpError(error))))?;
-        let client =
-            Client::try_from(self.host.clone()).map_err(|error| failed(Box::new(error)))?;
-        let written = client.request::<Value>(request).await;
-        written.map(drop).map_err(|error| failed(Box::new(error)))
+        let host = Remote::at(self.host.clone(), &path)?;
+        let content = Some((APPLY, object.to_string().into()));
+        let written = host.send(Method::PATCH, content, ATTEMPT_MAX).await;
+        written.map(drop).map_err(|source| DelegationError::Register { name, source })
     }
 
     /// Reads the authorities again until `stop`. What cannot be read is logged, and those in use
@@ -307,11 +306,93 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 
 /// The members of the ConfigMap.
 async fn read(host: &Config) -> Result<Value, DelegationError> {
-    let failed = |error| DelegationError::Read(Box::new(error));
-    let client = Client::try_from(host.clone()).map_err(failed)?;
-    let request = Request::get(PATH)
-        .body(Vec::new())
-        .map_err(|error| failed(kube_client::Error::HttpError(error)))?;
-    let mut map: Value = client.request(request).await.map_err(failed)?;
-    Ok(map["data"].take())
+    let host = Remote::at(host.clone(), PATH)?;
+    let answer = host.send(Method::GET, None, ATTEMPT_MAX).await.map_err(DelegationError::Read)?;
+    let mut map = setpoint_remote::parse(answer).await.map_err(DelegationError::Read)?;
+    Ok(map.get_mut("data").map(Value::take).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    /// A host whose URL has a path.
+    async fn host() -> (TcpListener, Config) {
+        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/hosts/a/", socket.local_addr().unwrap());
+        (socket, Config::new(url.parse().unwrap()))
+    }
+
+    /// Reads one request up to a text in it, and answers with `piece`, `n` times. Returns what it
+    /// has read.
+    async fn answer(socket: &TcpListener, until: &str, piece: &str, n: usize) -> String {
+        let (mut connection, _) = socket.accept().await.unwrap();
+        let mut read = Vec::new();
+        while !String::from_utf8_lossy(&read).contains(until) {
+            assert_ne!(connection.read_buf(&mut read).await.unwrap(), 0, "the request ends");
+        }
+        let head = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n";
+        connection.write_all(head.as_bytes()).await.unwrap();
+        for _ in 0..n {
+            // The client may have had enough.
+            if connection.write_all(piece.as_bytes()).await.is_err() {
+                break;
+            }
+        }
+        String::from_utf8(read).unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_host_is_asked_below_its_path() {
+        let (socket, config) = host().await;
+        let map = json!({"data": {PROXY_CA: "pem"}}).to_string();
+        let (request, data) = tokio::join!(answer(&socket, "\r\n\r\n", &map, 1), read(&config));
+        assert_eq!(data.unwrap(), json!({PROXY_CA: "pem"}));
+        assert!(request.starts_with(&format!("GET /hosts/a{PATH} HTTP/1.1\r\n")), "{request}");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_no_config_map_has_no_members() {
+        let (socket, config) = host().await;
+        let (_, data) = tokio::join!(answer(&socket, "\r\n\r\n", "[1]", 1), read(&config));
+        assert_eq!(data.unwrap(), Value::Null);
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_an_end_is_not_read_to_its_end() {
+        let (socket, config) = host().await;
+        let piece = "x".repeat(1 << 10);
+        let (_, data) =
+            tokio::join!(answer(&socket, "\r\n\r\n", &piece, usize::MAX), read(&config));
+        let error = data.unwrap_err();
+        assert_eq!(error.source().unwrap().to_string(), "the answer is larger than 1048576 bytes");
+    }
+
+    #[tokio::test]
+    async fn a_group_version_is_applied_to_the_host() {
+        let (socket, config) = host().await;
+        let names = RequestHeaderNames::default();
+        let folder = PathBuf::new();
+        let delegation = Delegation { host: config, folder, names, has_client_ca: false };
+        let registration = Registration {
+            group: "things.example.com".to_owned(),
+            version: "v1".to_owned(),
+            service: ("things".to_owned(), "api".to_owned()),
+            port: 443,
+            ca: "pem".to_owned(),
+            group_priority: 1000,
+            version_priority: 15,
+        };
+        let (request, registered) = tokio::join!(
+            answer(&socket, "v1.things.example.com\"", "{}", 1),
+            delegation.register(&registration)
+        );
+        registered.unwrap();
+        let path = "/hosts/a/apis/apiregistration.k8s.io/v1/apiservices/v1.things.example.com";
+        assert!(request.starts_with(&format!("PATCH {path}?fieldManager=")), "{request}");
+        assert!(request.contains("content-type: application/apply-patch+yaml\r\n"), "{request}");
+    }
 }

@@ -63,7 +63,9 @@ impl SimulatedNodes {
             TaintEvictionController::new(setup).add_to(&mut manager)?;
         }
         // Seeds that differ from each other and from the manager's.
-        Scheduler::new(seed.wrapping_add(2)).add_to(&mut manager)?;
+        Scheduler::new(seed.wrapping_add(2))
+            .in_place(server.registry().works_in_place())
+            .add_to(&mut manager)?;
         let families = server.registry().service_networks().families();
         let mut nodes = Nodes::new(self.n, seed.wrapping_add(3)).families(families);
         if let Some(stages) = self.stages {

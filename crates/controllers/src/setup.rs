@@ -20,13 +20,14 @@ pub struct Setup {
     client: Client,
     clock: Clock,
     seed: u64,
+    in_place: bool,
     signers: Option<Signers>,
 }
 
 impl Setup {
     /// Controllers send requests with `client`, and date conditions and compute ages by `clock`.
     pub fn new(client: Client, clock: Clock) -> Self {
-        Self { client, clock, seed: seed::from_entropy(), signers: None }
+        Self { client, clock, seed: seed::from_entropy(), in_place: false, signers: None }
     }
 
     /// The authorities that sign certificate requests. Default: none, and so none is signed.
@@ -38,6 +39,13 @@ impl Setup {
     /// The seed for all randomness, for simulations. Default: the operating system's randomness.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
+        self
+    }
+
+    /// Whether costly work runs on the thread of its task, for simulations: the relative speed of
+    /// two threads is random. Default: it runs on other threads.
+    pub fn in_place(mut self, in_place: bool) -> Self {
+        self.in_place = in_place;
         self
     }
 
@@ -108,6 +116,11 @@ impl Setup {
     /// A seed for randomness beside the manager's.
     pub(crate) fn own_seed(&self) -> u64 {
         self.seed
+    }
+
+    /// Whether costly work runs on the thread of its task.
+    pub(crate) fn works_in_place(&self) -> bool {
+        self.in_place
     }
 
     /// The clock.

@@ -81,7 +81,12 @@ impl TokenSecrets {
             .bare_manager()
             .cache(CacheOptions::new().of::<Secret>(&(), of_type)?)
             .build();
-        let pass = Pass { api: self.setup.api(NAME), keys: self.keys, root_ca: self.root_ca };
+        let pass = Pass {
+            api: self.setup.api(NAME),
+            keys: self.keys,
+            root_ca: self.root_ca,
+            in_place: self.setup.works_in_place(),
+        };
         let controller = Controller::builder(NAME)
             .concurrency(WORKERS)
             .for_(Watch::<Secret>::metadata())
@@ -104,6 +109,8 @@ struct Pass {
     api: Api,
     keys: KeyRing,
     root_ca: Option<Arc<str>>,
+    /// Signs on the thread of its task.
+    in_place: bool,
 }
 
 impl BoxedReconciler for Pass {
@@ -222,7 +229,7 @@ impl Pass {
             "kubernetes.io/serviceaccount/service-account.uid": account.uid(),
         });
         let keys = self.keys.current()?;
-        match keys.is_slow() {
+        match keys.is_slow() && !self.in_place {
             true => Ok(tokio::task::spawn_blocking(move || keys.sign(&claims)).await??),
             false => Ok(keys.sign(&claims)?),
         }

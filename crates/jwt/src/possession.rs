@@ -62,8 +62,7 @@ pub fn key_type(key: &SubjectPublicKeyInfo<'_>) -> Option<KeyType> {
     (*algorithm == x25519 || *algorithm == dsa).then_some(KeyType::Other)
 }
 
-/// The curve of a key, if its point has the right form, and is on the curve as far as that can be
-/// told here: on P-256 and P-521. On others, no signature verifies.
+/// The curve of a key, if its point has the right form and is on the curve.
 fn curve(key: &SubjectPublicKeyInfo<'_>) -> Option<KeyType> {
     let p224 = x509_parser::der_parser::oid!(1.3.132.0.33);
     let point = &*key.subject_public_key.data;
@@ -81,7 +80,9 @@ fn curve(key: &SubjectPublicKeyInfo<'_>) -> Option<KeyType> {
     };
     let is_uncompressed = point.first() == Some(&4) && point.len() == 1 + 2 * field_bytes;
     let is_on_curve = match ty {
+        KeyType::P224 => p224::ecdsa::VerifyingKey::from_sec1_bytes(point).is_ok(),
         KeyType::P256 => p256::ecdsa::VerifyingKey::from_sec1_bytes(point).is_ok(),
+        KeyType::P384 => p384::ecdsa::VerifyingKey::from_sec1_bytes(point).is_ok(),
         KeyType::P521 => p521::ecdsa::VerifyingKey::from_sec1_bytes(point).is_ok(),
         _ => true,
     };
@@ -238,20 +239,22 @@ mod tests {
 
     #[test]
     fn keys_that_go_refuses_have_no_type() {
-        let (_, key) =
-            SubjectPublicKeyInfo::from_der(include_bytes!("../testdata/possession/p256.der"))
-                .unwrap();
-        let mut off_curve = include_bytes!("../testdata/possession/p256.der").to_vec();
-        let last = off_curve.len() - 1;
-        off_curve[last] ^= 1;
-        let (_, off_curve) = SubjectPublicKeyInfo::from_der(&off_curve).unwrap();
-        assert_eq!((key_type(&key), key_type(&off_curve)), (Some(KeyType::P256), None));
+        for (ty, key) in [
+            (KeyType::P224, &include_bytes!("../testdata/possession/p224.der")[..]),
+            (KeyType::P256, include_bytes!("../testdata/possession/p256.der")),
+            (KeyType::P384, include_bytes!("../testdata/possession/p384.der")),
+            (KeyType::P521, include_bytes!("../testdata/possession/p521.der")),
+        ] {
+            let mut off_curve = key.to_vec();
+            let last = off_curve.len() - 1;
+            off_curve[last] ^= 1;
+            let (_, key) = SubjectPublicKeyInfo::from_der(key).unwrap();
+            let (_, off_curve) = SubjectPublicKeyInfo::from_der(&off_curve).unwrap();
+            assert_eq!((key_type(&key), key_type(&off_curve)), (Some(ty), None));
+        }
         let other = include_bytes!("../testdata/possession/x25519.der");
         let (_, other) = SubjectPublicKeyInfo::from_der(other).unwrap();
         assert_eq!(key_type(&other), Some(KeyType::Other));
-        let p224 = include_bytes!("../testdata/possession/p224.der");
-        let (_, p224) = SubjectPublicKeyInfo::from_der(p224).unwrap();
-        assert_eq!(key_type(&p224), Some(KeyType::P224));
         let secp256k1 = include_bytes!("../testdata/possession/secp256k1.der");
         let (_, secp256k1) = SubjectPublicKeyInfo::from_der(secp256k1).unwrap();
         assert_eq!(key_type(&secp256k1), None);

@@ -1,5 +1,6 @@
 //! Signatures and subjects of certificate requests.
 
+use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use ring::signature::{
     RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY, RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY,
     UnparsedPublicKey, VerificationAlgorithm,
@@ -9,14 +10,13 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::error::X509Error;
 use x509_parser::oid_registry::{
     OID_EC_P256, OID_KEY_TYPE_EC_PUBLIC_KEY, OID_NIST_EC_P384, OID_NIST_EC_P521,
-    OID_PKCS1_RSAENCRYPTION, OID_PKCS1_SHA256WITHRSA, OID_PKCS1_SHA512WITHRSA,
+    OID_NIST_HASH_SHA256, OID_NIST_HASH_SHA384, OID_NIST_HASH_SHA512, OID_PKCS1_MD5WITHRSAENC,
+    OID_PKCS1_RSAENCRYPTION, OID_PKCS1_RSASSAPSS, OID_PKCS1_SHA256WITHRSA, OID_PKCS1_SHA512WITHRSA,
     OID_SIG_ECDSA_WITH_SHA256, OID_SIG_ECDSA_WITH_SHA384, OID_SIG_ECDSA_WITH_SHA512,
     OID_SIG_ED25519,
 };
-use x509_parser::x509::AttributeTypeAndValue;
-
-/// Length of a number of the field of P-521.
-const P521_BYTES: usize = 66;
+use x509_parser::signature_algorithm::RsaSsaPssParams;
+use x509_parser::x509::{AlgorithmIdentifier, AttributeTypeAndValue};
 
 /// Why the signature of a certificate request is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +25,9 @@ pub enum RequestSignatureError {
     /// The algorithm is not supported: the signature may be valid.
     #[error("x509: cannot verify signature: algorithm unimplemented")]
     Unsupported,
+    /// The algorithm of this name is not secure, whoever signs.
+    #[error("x509: cannot verify signature: insecure algorithm {0}")]
+    Insecure(&'static str),
     /// The key is on a curve that no signer knows.
     #[error("x509: unsupported elliptic curve")]
     Curve,
@@ -33,8 +36,9 @@ pub enum RequestSignatureError {
     Invalid(&'static str),
 }
 
-/// Verifies a certificate request with its own key: RSA of 1024 to 8192 bits, ECDSA on P-256, P-384
-/// and P-521, Ed25519. ECDSA on P-521 takes some milliseconds.
+/// Verifies a certificate request with its own key: RSA of 1024 to 8192 bits, with SHA-384 or
+/// RSASSA-PSS of 2048 bits and more, ECDSA on P-224, P-256, P-384 and P-521, Ed25519. SHA-1 is
+/// accepted, as by Go: a request is of its own key. ECDSA on P-521 takes some milliseconds.
 ///
 /// # Errors
 ///
@@ -46,6 +50,13 @@ pub fn verify_request(request: &X509CertificationRequest<'_>) -> Result<(), Requ
     };
     if has_other_curve(request) {
         return Err(RequestSignatureError::Curve);
+    }
+    let algorithm = &request.signature_algorithm;
+    if algorithm.algorithm == OID_PKCS1_MD5WITHRSAENC {
+        return Err(RequestSignatureError::Insecure("MD5-RSA"));
+    }
+    if algorithm.algorithm == OID_PKCS1_RSASSAPSS && !is_common_pss(algorithm) {
+        return Err(RequestSignatureError::Unsupported);
     }
     match (verify_other(request), error) {
         (Some(true), _) => Ok(()),
@@ -80,6 +91,18 @@ fn has_other_curve(request: &X509CertificationRequest<'_>) -> bool {
         && curve.is_some_and(|curve| !known.contains(&curve))
 }
 
+/// Whether the parameters of RSASSA-PSS are those that Go knows: one hash, a salt of its length.
+fn is_common_pss(algorithm: &AlgorithmIdentifier<'_>) -> bool {
+    let parameters = algorithm.parameters.as_ref().map(RsaSsaPssParams::try_from);
+    let Some(Ok(parameters)) = parameters else { return false };
+    let salt_bytes =
+        [(OID_NIST_HASH_SHA256, 32), (OID_NIST_HASH_SHA384, 48), (OID_NIST_HASH_SHA512, 64)];
+    let hash = parameters.hash_algorithm_oid();
+    let is_one = parameters.mask_gen_algorithm().is_ok_and(|mask| mask.hash == *hash);
+    let is_its = |(of, n_bytes): &(_, u32)| of == hash && *n_bytes == parameters.salt_length();
+    is_one && salt_bytes.iter().any(is_its)
+}
+
 /// What Go says about an invalid signature.
 fn refusal(request: &X509CertificationRequest<'_>) -> &'static str {
     let algorithm = &request.certification_request_info.subject_pki.algorithm.algorithm;
@@ -107,48 +130,53 @@ fn verify_other(request: &X509CertificationRequest<'_>) -> Option<bool> {
     if let Some((_, rsa)) = rsa.into_iter().find(|(id, _)| id == algorithm) {
         return Some(UnparsedPublicKey::new(rsa, key).verify(info.raw, signature).is_ok());
     }
+    let sha1 = x509_parser::der_parser::oid!(1.2.840.10045.4.1);
     let hash = if *algorithm == OID_SIG_ECDSA_WITH_SHA256 {
         Sha256::digest(info.raw).to_vec()
     } else if *algorithm == OID_SIG_ECDSA_WITH_SHA384 {
         Sha384::digest(info.raw).to_vec()
     } else if *algorithm == OID_SIG_ECDSA_WITH_SHA512 {
         Sha512::digest(info.raw).to_vec()
+    } else if *algorithm == sha1 {
+        digest(&SHA1_FOR_LEGACY_USE_ONLY, info.raw).as_ref().to_vec()
     } else {
         return None;
     };
     let curve = info.subject_pki.algorithm.parameters.as_ref()?.as_oid().ok()?;
     if curve == OID_NIST_EC_P521 {
         Some(p521_verifies(key, &hash, signature))
+    } else if curve == OID_NIST_EC_P384 {
+        Some(p384_verifies(key, &hash, signature))
     } else if curve == OID_EC_P256 {
         Some(p256_verifies(key, &hash, signature))
     } else {
-        None
+        // The only other one that is known.
+        Some(p224_verifies(key, &hash, signature))
     }
 }
 
-pub(crate) fn p521_verifies(point: &[u8], hash: &[u8], signature: &[u8]) -> bool {
-    use p521::ecdsa::signature::hazmat::PrehashVerifier as _;
-    // A shorter hash is the same number; the crate refuses less than half of the field's length.
-    let mut number = [0; P521_BYTES];
-    let Some(begin) = P521_BYTES.checked_sub(hash.len()) else { return false };
-    number[begin..].copy_from_slice(hash);
-    let key = p521::ecdsa::VerifyingKey::from_sec1_bytes(point);
-    let signature = p521::ecdsa::Signature::from_der(signature);
-    match (key, signature) {
-        (Ok(key), Ok(signature)) => key.verify_prehash(&number, &signature).is_ok(),
-        _ => false,
-    }
+/// Defines a function: whether a signature of a hash is of the key of a point, on a curve whose
+/// numbers have so many bytes.
+macro_rules! verifier {
+    ($name:ident, $curve:ident, $n_bytes:literal) => {
+        pub(crate) fn $name(point: &[u8], hash: &[u8], signature: &[u8]) -> bool {
+            use $curve::ecdsa::signature::hazmat::PrehashVerifier as _;
+            let key = $curve::ecdsa::VerifyingKey::from_sec1_bytes(point);
+            let signature = $curve::ecdsa::Signature::from_der(signature);
+            // A shorter hash is the same number; the crates refuse less than half of the length.
+            let mut number = vec![0; usize::saturating_sub($n_bytes, hash.len())];
+            number.extend_from_slice(hash);
+            match (key, signature) {
+                (Ok(key), Ok(signature)) => key.verify_prehash(&number, &signature).is_ok(),
+                _ => false,
+            }
+        }
+    };
 }
-
-fn p256_verifies(point: &[u8], hash: &[u8], signature: &[u8]) -> bool {
-    use p256::ecdsa::signature::hazmat::PrehashVerifier as _;
-    let key = p256::ecdsa::VerifyingKey::from_sec1_bytes(point);
-    let signature = p256::ecdsa::Signature::from_der(signature);
-    match (key, signature) {
-        (Ok(key), Ok(signature)) => key.verify_prehash(hash, &signature).is_ok(),
-        _ => false,
-    }
-}
+verifier!(p224_verifies, p224, 28);
+verifier!(p256_verifies, p256, 32);
+verifier!(p384_verifies, p384, 48);
+verifier!(p521_verifies, p521, 66);
 
 #[cfg(test)]
 mod tests {
@@ -174,6 +202,13 @@ mod tests {
             include_bytes!("../testdata/requests/p521-sha384.csr"),
             include_bytes!("../testdata/requests/p521-sha512.csr"),
             include_bytes!("../testdata/requests/p256-sha512.csr"),
+            include_bytes!("../testdata/requests/p224-sha256.csr"),
+            include_bytes!("../testdata/requests/p256-sha1.csr"),
+            include_bytes!("../testdata/requests/p384-sha1.csr"),
+            include_bytes!("../testdata/requests/p384-sha512.csr"),
+            include_bytes!("../testdata/requests/p521-sha1.csr"),
+            include_bytes!("../testdata/requests/pss-sha384.csr"),
+            include_bytes!("../testdata/requests/rsa1024-sha1.csr"),
             include_bytes!("../testdata/requests/rsa1024-sha256.csr"),
             include_bytes!("../testdata/requests/rsa1024-sha512.csr"),
         ] {
@@ -185,13 +220,14 @@ mod tests {
 
     #[test]
     fn requests_of_other_algorithms_are_unsupported() {
-        let unsupported = Err(RequestSignatureError::Unsupported);
         for pem in [
-            &include_bytes!("../testdata/requests/p224-sha256.csr")[..],
-            include_bytes!("../testdata/requests/p384-sha512.csr"),
+            &include_bytes!("../testdata/requests/p256-sha224.csr")[..],
+            include_bytes!("../testdata/requests/pss-sha256-salt20.csr"),
         ] {
-            assert_eq!(verify(pem), [unsupported, unsupported]);
+            assert_eq!(verify(pem), [Err(RequestSignatureError::Unsupported); 2]);
         }
+        let pem = include_bytes!("../testdata/requests/rsa1024-md5.csr");
+        assert_eq!(verify(pem), [Err(RequestSignatureError::Insecure("MD5-RSA")); 2]);
         let pem = include_bytes!("../testdata/requests/secp256k1-sha256.csr");
         assert_eq!(verify(pem), [Err(RequestSignatureError::Curve); 2]);
     }

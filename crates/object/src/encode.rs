@@ -27,6 +27,41 @@ pub fn to_bytes(value: &Value) -> Bytes {
     collect(|out| push(out, value))
 }
 
+/// Whether the encoding of a tree is longer than `n_bytes`, by estimate: escapes are not counted,
+/// and every number has eight digits. Takes no longer than encoding so many bytes.
+///
+/// ```
+/// use serde_json::json;
+/// use setpoint_object::encode::is_longer_than;
+///
+/// let tree = json!({"a": ["x".repeat(100), null]});
+/// assert!(is_longer_than(&tree, 100));
+/// assert!(!is_longer_than(&tree, 200));
+/// ```
+pub fn is_longer_than(tree: &Value, n_bytes: usize) -> bool {
+    let mut left = n_bytes;
+    !fits(tree, &mut left)
+}
+/// Takes the length of a tree from what is left; `false`: it is longer.
+fn fits(tree: &Value, left: &mut usize) -> bool {
+    match tree {
+        Value::Null | Value::Bool(_) => take(left, 5),
+        Value::Number(_) => take(left, 9),
+        Value::String(text) => take(left, text.len() + 3),
+        Value::Array(items) => take(left, 2) && items.iter().all(|item| fits(item, left)),
+        Value::Object(members) => {
+            let mut members = members.iter();
+            take(left, 2)
+                && members.all(|(name, member)| take(left, name.len() + 3) && fits(member, left))
+        }
+    }
+}
+fn take(left: &mut usize, n_bytes: usize) -> bool {
+    let rest = left.checked_sub(n_bytes);
+    *left = rest.unwrap_or(0);
+    rest.is_some()
+}
+
 /// Maximum capacity of a thread's buffer between two uses.
 const BUFFER_MAX: usize = 256 * 1024;
 

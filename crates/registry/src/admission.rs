@@ -80,6 +80,7 @@ use crate::routed::{Attributes, Requested};
 use crate::shared::Inner;
 use crate::stored::store_error;
 use crate::subresource::Subresource;
+use crate::threads::ServingThread;
 use crate::verb::Verb;
 use crate::webhook::WebhookClients;
 pub(crate) use certificate_approval::signer_paths;
@@ -119,6 +120,8 @@ pub enum Operation {
 pub struct Review<'a> {
     pub(crate) inner: &'a Inner,
     pub(crate) attributes: &'a Attributes,
+    /// Left before costly work.
+    pub(crate) thread: &'a ServingThread,
     pub(crate) resource: &'a Resource,
     /// `None` for the main endpoint.
     pub(crate) subresource: Option<&'a Subresource>,

@@ -122,8 +122,9 @@ pub struct Attributes<R> {
     pub audit_id: String,
     /// Makes spans of its stages; `None`: it is not traced.
     pub trace: Option<Trace>,
-    /// Warnings and audit annotations that the stages add.
-    pub notes: Notes,
+    /// Warnings and audit annotations that the stages add. Those who work on the request in
+    /// several places share them.
+    pub notes: Arc<Notes>,
 }
 
 /// The name that a field selector requires; of several, which match nothing, the first in order.
@@ -169,7 +170,7 @@ impl<R: Row> Attributes<R> {
             dry_run: false,
             audit_id: String::new(),
             trace: None,
-            notes: Notes::default(),
+            notes: Arc::default(),
         }
     }
     /// A request of the server itself on a resource, as `system:apiserver` in `system:masters`.
@@ -202,28 +203,28 @@ impl<R: Row> Attributes<R> {
         span.set_text("audit-id", &self.audit_id);
         span
     }
-    /// A copy of the request without its notes, for work on another thread.
+    /// The same request, with the same notes, for work that outlives a borrow.
     pub(crate) fn to_owned(&self) -> Self {
         Self {
+            identity: self.identity.clone(),
+            impersonator: self.impersonator.clone(),
+            origin: self.origin.clone(),
+            user_agent: self.user_agent.clone(),
+            verb: self.verb.clone(),
+            requested: self.requested.clone(),
             label_selector: self.label_selector.clone(),
             field_selector: self.field_selector.clone(),
-            ..self.with(self.verb.clone(), self.requested.clone())
+            dry_run: self.dry_run,
+            audit_id: self.audit_id.clone(),
+            trace: self.trace.as_ref().map(Trace::branch),
+            notes: self.notes.clone(),
         }
     }
-    /// The same request as another user, as whom `impersonator` acts. It has the notes so far.
+    /// The same request, with the same notes, as another user, as whom `impersonator` acts.
     #[must_use]
     pub fn as_user(&self, identity: Identity, impersonator: Impersonator) -> Self {
         let impersonator = Some(Arc::new(impersonator));
-        let request = Self { identity, impersonator, ..self.to_owned() };
-        request.take_notes(self);
-        request
-    }
-    /// Copies the notes of `other` into this request.
-    pub(crate) fn take_notes(&self, other: &Self) {
-        self.wait(other.waited());
-        other.warnings().into_iter().for_each(|text| self.warn(text));
-        let annotations = other.audit_annotations();
-        annotations.into_iter().for_each(|(key, value)| self.annotate(key, value));
+        Self { identity, impersonator, ..self.to_owned() }
     }
     /// The target, if a row of this server serves it.
     ///

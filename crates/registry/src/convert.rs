@@ -73,6 +73,10 @@ pub(crate) fn refresh(resource: &Resource, tree: &mut Value, revision: u64) {
     // refused.
     let _ = setpoint_schema::default::apply(schema, tree);
 }
+/// Whether an object of this revision conforms to the schemas of a row.
+pub(crate) fn is_up_to_date(resource: &Resource, revision: u64) -> bool {
+    !is_older(resource, revision)
+}
 /// Whether an object of this revision may have been written under another schema.
 fn is_older(resource: &Resource, revision: u64) -> bool {
     resource.stored.as_ref().is_some_and(|stored| revision <= stored.since)

@@ -30,11 +30,12 @@ use crate::request::*;
 use crate::routed::Attributes;
 use crate::scale::scale_of;
 use crate::shared::Registry;
-use crate::stored::{NOT_ENCRYPTING, read_error, unreadable};
+use crate::stored::{NOT_ENCRYPTING, read_error, tree, unreadable};
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use setpoint_object::field::quote;
 use setpoint_object::{ApiError, encode, name};
+use setpoint_schema::INLINE_BYTES_MAX;
 use setpoint_schema::encode::to_bytes;
 use setpoint_store::{At, StoreError};
 
@@ -74,19 +75,30 @@ impl Registry {
         if setpoint_store::is_sealed(&stored.value) {
             return Err(ApiError::internal(NOT_ENCRYPTING));
         }
+        let (value, revision) = (stored.value, stored.modified.0);
+        let is_long = |object: &[u8]| object.len() > INLINE_BYTES_MAX;
+        let row = target.resource.clone();
         let bytes = match self.inner.served(resource) {
             Some(converter) => {
-                let (key, revision) = (stored.key, stored.modified.0);
-                let object = ObjectVersion { key, revision, value: stored.value };
-                let served = converter.serve_one(resource, object).await?;
+                let object = ObjectVersion { key: stored.key, revision, value };
+                let served = converter.serve_one(&row, object).await?;
                 encode::with_resource_version(&served, revision)
             }
-            None => convert::serve(resource, &stored.value, stored.modified.0)?,
+            None if is_long(&value)
+                && !convert::is_served_as_stored(resource, &value, revision) =>
+            {
+                let serve = async move { convert::serve(&row, &value, revision) };
+                self.inner.threads.run(serve).await??
+            }
+            None => convert::serve(resource, &value, revision)?,
         };
+        let is_long = is_long(&bytes);
         let word = match &target.subresource {
             None => return Ok(Object { bytes }),
             Some(Subresource::Scale) => {
-                let scale = scale_of(resource, &crate::stored::tree(&bytes)?)?;
+                let row = target.resource.clone();
+                let scale = async move { scale_of(&row, &tree(&bytes)?) };
+                let scale = self.inner.threads.run_if(is_long, scale).await??;
                 return Ok(Object { bytes: to_bytes(&scale) });
             }
             Some(word) => word,
@@ -101,7 +113,8 @@ impl Registry {
         if subresource.gvk.kind == resource.gvk.kind && !is_connected(target) {
             return Ok(Object { bytes });
         }
-        Err(no_agent(target, name, &crate::stored::tree(&bytes)?))
+        let object = self.inner.threads.run_if(is_long, async move { tree(&bytes) }).await??;
+        Err(no_agent(target, name, &object))
     }
     /// LIST.
     ///

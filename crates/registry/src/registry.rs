@@ -249,8 +249,9 @@ impl RegistryBuilder {
         let replayed_revisions = self.replayed_revisions.unwrap_or_else(default);
         // Not the registry's generator, so that conversions leave the uids of objects unchanged.
         let of_reviews = rand::rngs::SmallRng::seed_from_u64(seed.wrapping_add(2));
+        let threads = Threads::new(self.seed.is_some());
         let convert = |clients: &Arc<dyn WebhookClients>| -> Arc<dyn ConversionProvider> {
-            Arc::new(WebhookConversions::new(clients.clone(), of_reviews))
+            Arc::new(WebhookConversions::new(clients.clone(), of_reviews, threads.clone()))
         };
         let converter = self.converter.or_else(|| self.webhooks.as_ref().map(convert));
         let inner = Arc::new(Inner {
@@ -284,7 +285,7 @@ impl RegistryBuilder {
             ),
             authorization: authorize::Chain::new(self.authorizers),
             converter,
-            threads: Threads::new(self.seed.is_some()),
+            threads,
             // Not the registry's generator: keys leave the uids of objects unchanged.
             service_account_tokens: self
                 .service_account_tokens

@@ -107,7 +107,7 @@ impl Inner {
     /// The converter to a row's version, if the conversion may wait.
     pub(crate) fn served(&self, row: &Resource) -> Option<Arc<Converter>> {
         let webhook = row.stored.as_ref()?.webhook.as_ref()?;
-        webhook.served(&**self.converter.as_ref()?, &self.figures, row)
+        webhook.served(&**self.converter.as_ref()?, self.for_conversions(), row)
     }
     /// The converter to the storage version of a row, if the conversion may wait.
     pub(crate) fn stored(&self, row: &Resource) -> Option<Arc<Converter>> {
@@ -115,13 +115,16 @@ impl Inner {
         let provider =
             self.converter.as_ref().filter(|_| row.gvk.version != row.storage_version)?;
         let kind = row.group_kind();
-        webhook.converter(&**provider, &self.figures, &kind, &row.storage_version)
+        webhook.converter(&**provider, self.for_conversions(), &kind, &row.storage_version)
     }
     /// The converter to a row's version, from any other version, if the conversion may wait.
     pub(crate) fn converter_to(&self, row: &Resource) -> Option<Arc<Converter>> {
         let webhook = row.stored.as_ref()?.webhook.as_ref()?;
         let (provider, kind) = (self.converter.as_ref()?, row.group_kind());
-        webhook.converter(&**provider, &self.figures, &kind, &row.gvk.version)
+        webhook.converter(&**provider, self.for_conversions(), &kind, &row.gvk.version)
+    }
+    fn for_conversions(&self) -> (&Figures, &Threads) {
+        (&self.figures, &self.threads)
     }
     /// The cached view of a row's objects as it serves them, if their conversion may wait.
     pub(crate) fn view(&self, row: &Arc<Resource>) -> Option<cache::ViewReader> {
@@ -295,6 +298,11 @@ impl Registry {
     /// it was dropped, no token is known.
     pub fn set_token_reviewer(&self, reviewer: Weak<dyn TokenReviewer>) {
         *self.inner.token_reviewer.lock() = Some(reviewer);
+    }
+    /// Whether costly work runs on the caller's thread, because the registry
+    /// [has a seed](crate::RegistryBuilder::seed).
+    pub fn works_in_place(&self) -> bool {
+        !self.inner.threads.are_used()
     }
     /// The clock of this registry.
     pub fn clock(&self) -> &Clock {

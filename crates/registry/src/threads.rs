@@ -7,10 +7,17 @@
 //! timer) occupy neither a thread nor a place. If the future is dropped during a poll, it is
 //! dropped at the end of that poll.
 //!
+//! Most futures turn out to be cheap. They are polled on the caller's thread, and leave it when
+//! they meet costly work ([`ServingThread`]). They go on where they are: nothing is done twice.
+//!
 //! A registry with a seed does everything on the caller's thread: the relative speed of two threads
 //! is random, and a simulation must be a function of its seed.
-use setpoint_object::ApiError;
+use serde_json::Value;
+use setpoint_object::{ApiError, encode};
+use setpoint_schema::INLINE_BYTES_MAX;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use tokio::sync::{Notify, Semaphore};
 
@@ -20,11 +27,47 @@ use tokio::sync::{Notify, Semaphore};
 /// requests. The same number as the API server's trees of large answers.
 const POLLS_MAX: usize = 2;
 
-/// Runs costly work with a limited number of concurrent polls.
-#[derive(Debug)]
+/// Runs costly work with a limited number of concurrent polls. Clones share the limit.
+#[derive(Debug, Clone)]
 pub(crate) struct Threads {
     permits: Arc<Semaphore>,
     in_place: bool,
+}
+
+/// Whether a future still runs on a thread that serves all requests.
+#[derive(Debug)]
+pub(crate) struct ServingThread {
+    is_leaving: AtomicBool,
+    is_left: AtomicBool,
+}
+impl ServingThread {
+    /// Of a future that starts there.
+    pub(crate) fn new() -> Self {
+        Self { is_leaving: AtomicBool::new(false), is_left: AtomicBool::new(false) }
+    }
+    /// Of a future that starts elsewhere, or that never leaves its thread.
+    pub(crate) fn left() -> Self {
+        Self { is_leaving: AtomicBool::new(true), is_left: AtomicBool::new(true) }
+    }
+    /// Leaves it if a tree is too large to be worked on there.
+    pub(crate) async fn leave_if_large(&self, tree: &Value) {
+        if !self.is_left() && encode::is_longer_than(tree, INLINE_BYTES_MAX) {
+            self.leave().await;
+        }
+    }
+    fn is_left(&self) -> bool {
+        self.is_left.load(Ordering::Relaxed)
+    }
+    /// The rest of the future runs on a thread that may block. Costly work may follow.
+    ///
+    /// Dropping the future has no effect.
+    pub(crate) async fn leave(&self) {
+        self.is_leaving.store(true, Ordering::Relaxed);
+        while !self.is_left() {
+            // Ends this poll: the next one is made elsewhere.
+            tokio::task::yield_now().await;
+        }
+    }
 }
 
 /// Stores a wake until the next wait.
@@ -44,6 +87,51 @@ impl Threads {
     /// Whether costly work should use [`Threads::run`].
     pub(crate) fn are_used(&self) -> bool {
         !self.in_place
+    }
+    /// Runs a future as [`Threads::run`] if it is costly, and on the caller's thread if not.
+    ///
+    /// # Errors
+    ///
+    /// As [`Threads::run`], if it is costly.
+    pub(crate) async fn run_if<F>(&self, is_costly: bool, future: F) -> Result<F::Output, ApiError>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        match is_costly {
+            true => self.run(future).await,
+            false => Ok(future.await),
+        }
+    }
+    /// Runs a future on the caller's thread until it leaves it, and then on threads that may block.
+    ///
+    /// # Errors
+    ///
+    /// As [`Threads::run`], once it has left.
+    pub(crate) async fn run_from_here<F>(
+        &self,
+        thread: &ServingThread,
+        future: F,
+    ) -> Result<F::Output, ApiError>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        if thread.is_left() {
+            return self.run(future).await;
+        }
+        let mut future = Box::pin(future);
+        let here = poll_fn(|context| match future.as_mut().poll(context) {
+            Poll::Pending if thread.is_leaving.load(Ordering::Relaxed) => {
+                thread.is_left.store(true, Ordering::Relaxed);
+                Poll::Ready(None)
+            }
+            polled => polled.map(Some),
+        });
+        match here.await {
+            Some(output) => Ok(output),
+            None => self.run(future).await,
+        }
     }
     /// Runs a future and polls it on threads that may block.
     ///
@@ -110,6 +198,40 @@ mod tests {
             let error = threads.run(async { panic!("on purpose") }).await.map(|(): ()| ());
             assert_eq!(error.unwrap_err().code(), 500);
         }
+    }
+
+    #[tokio::test]
+    async fn a_future_leaves_the_callers_thread_once_and_goes_on_elsewhere() {
+        let threads = Threads::new(false);
+        let serving = Arc::new(ServingThread::new());
+        let own = serving.clone();
+        let future = async move {
+            let first = std::thread::current().id();
+            tokio::task::yield_now().await;
+            let still = std::thread::current().id();
+            own.leave().await;
+            let there = std::thread::current().id();
+            own.leave().await;
+            (first, still, there)
+        };
+        let here = std::thread::current().id();
+        let (first, still, there) = threads.run_from_here(&serving, future).await.unwrap();
+        assert_eq!((first, still), (here, here));
+        assert_ne!(there, here);
+        // One that starts elsewhere is never here.
+        let there = async { std::thread::current().id() };
+        assert_ne!(threads.run_from_here(&ServingThread::left(), there).await.unwrap(), here);
+    }
+
+    #[tokio::test]
+    async fn a_future_that_never_leaves_ends_on_the_callers_thread() {
+        let future = async {
+            tokio::task::yield_now().await;
+            std::thread::current().id()
+        };
+        let threads = Threads::new(false);
+        let ended = threads.run_from_here(&ServingThread::new(), future).await.unwrap();
+        assert_eq!(ended, std::thread::current().id());
     }
 
     #[tokio::test]

@@ -15,6 +15,9 @@
 //! store's feed breaks, and when its position has left the cache's window because it is too slow.
 //! It ends without an error: the client resumes after the last revision that it has seen. No event
 //! is skipped or repeated, and a bookmark comes after all events up to its revision.
+//!
+//! An object that is long and served in another form than it is stored in is looked at on another
+//! thread ([`crate::threads`]), one at a time; the stream goes on after it.
 mod bookmark;
 mod phase;
 #[cfg(test)]

@@ -48,8 +48,9 @@ use crate::read::List;
 use crate::request::*;
 use crate::routed::{Attributes, Target};
 use crate::shared::{Inner, Registry};
+use crate::threads::ServingThread;
 pub(crate) use collection::several_deletes;
-use execute::{Connect, Create, Delete, Inline, Patch, Update};
+use execute::{Connect, Create, Delete, Patch, Update};
 use retry::AtFence;
 use serde_json::Value;
 use setpoint_object::ApiError;
@@ -64,8 +65,10 @@ struct Write<'a> {
     resource: &'a Resource,
     options: &'a WriteOptions,
     at_fence: &'a AtFence,
-    /// The limits of a write on the serving thread; `None`: no limit.
-    inline: Option<&'a Inline>,
+    /// The size of the request's body.
+    body_bytes: usize,
+    /// Left before costly work.
+    thread: &'a ServingThread,
     /// Whether admission sees it. Not the parts of a request that admission has seen as a whole.
     is_reviewed: bool,
     now: Timestamp,

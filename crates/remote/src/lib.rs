@@ -1,12 +1,12 @@
-//! Another server that a kubeconfig names, and that answers documents in JSON posted to its URL:
-//! reviews of users and images, lists of audit events.
+//! Another server that a kubeconfig names, and that answers at a URL: mostly documents in JSON that
+//! are posted to it, such as reviews of users and images, and lists of audit events.
 //!
 //! # Theory
 //!
 //! A [`Remote`] is a client of one URL. Connections are made when they are needed, and kept. A
 //! document that may be sent twice is [posted repeatedly](Remote::post_repeatedly) if the server is
 //! not reached or asks for it; how often, and with which pauses, says a [`Retry`]. A
-//! [review](Remote::review) is such a document.
+//! [review](Remote::review) is such a document. Other requests are [sent](Remote::send) once.
 //!
 //! Every attempt is bounded in time, and its answer in bytes ([`ANSWER_BYTES_MAX`]): a server that
 //! answers without an end costs no more than that. Connections are those of webhooks
@@ -48,6 +48,9 @@ pub const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Maximum bytes of an answer that is parsed at once: 32 KiB, far less than a millisecond. Longer
 /// ones are parsed on another thread.
 const PARSED_BYTES_MAX: usize = 32 << 10;
+
+/// The content type of documents.
+const JSON: &str = "application/json";
 
 /// How often a document is posted, and the pauses between the attempts.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -107,10 +110,10 @@ pub enum RemoteError {
     },
 }
 
-/// Why a document was not accepted.
+/// Why a request has no answer that can be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct PostError {
+pub struct RequestError {
     /// What went wrong.
     pub message: String,
     /// Another attempt makes sense: the server was not reached, is busy or has failed. Not if it
@@ -175,8 +178,8 @@ impl Remote {
         Self::at(config, path)
     }
 
-    /// A server that a configuration of a client names, at a path. Call it within a tokio runtime.
-    /// Connects later.
+    /// A server that a configuration of a client names, at a path below that of its URL. Call it
+    /// within a tokio runtime. Connects later.
     ///
     /// # Errors
     ///
@@ -185,6 +188,7 @@ impl Remote {
         let name = PathBuf::from(config.cluster_url.to_string());
         let mut target = config.cluster_url.clone().into_parts();
         let root = || PathAndQuery::from_static("/");
+        let path = format!("{}{path}", config.cluster_url.path().trim_end_matches('/'));
         target.path_and_query = Some(path.parse().unwrap_or_else(|_| root()));
         if let Ok(target) = Uri::from_parts(target) {
             config.cluster_url = target;
@@ -236,17 +240,9 @@ impl Remote {
         review: &Value,
         attempt_max: Duration,
         retry: Retry,
-    ) -> Result<Value, PostError> {
+    ) -> Result<Value, RequestError> {
         let json = review.to_string().into_bytes();
-        let answer = self.post_repeatedly(json, attempt_max, retry, pending()).await?;
-        let failed = |message| PostError { message, may_repeat: false };
-        let parsed = match answer.len() > PARSED_BYTES_MAX {
-            false => serde_json::from_slice(&answer),
-            true => tokio::task::spawn_blocking(move || serde_json::from_slice(&answer))
-                .await
-                .map_err(|error| failed(error.to_string()))?,
-        };
-        parsed.map_err(|error: serde_json::Error| failed(error.to_string()))
+        parse(self.post_repeatedly(json, attempt_max, retry, pending()).await?).await
     }
 
     /// Posts a document in JSON until the server accepts it, the error says that another attempt
@@ -262,12 +258,13 @@ impl Remote {
         attempt_max: Duration,
         retry: Retry,
         hurry: impl Future<Output = ()>,
-    ) -> Result<Bytes, PostError> {
+    ) -> Result<Bytes, RequestError> {
         let json = Bytes::from(json);
         let (mut hurry, mut is_last) = (pin!(hurry), false);
         let (mut attempt, mut pause) = (1, retry.pause);
         loop {
-            let error = match self.attempt(json.clone(), attempt_max).await {
+            let error = match self.send(Method::POST, Some((JSON, json.clone())), attempt_max).await
+            {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
@@ -294,18 +291,31 @@ impl Remote {
     /// than [`ANSWER_BYTES_MAX`].
     ///
     /// Dropping the future ends the request.
-    pub async fn post(&self, json: Vec<u8>, attempt_max: Duration) -> Result<Bytes, PostError> {
-        self.attempt(json.into(), attempt_max).await
+    pub async fn post(&self, json: Vec<u8>, attempt_max: Duration) -> Result<Bytes, RequestError> {
+        self.send(Method::POST, Some((JSON, json.into())), attempt_max).await
     }
 
-    async fn attempt(&self, json: Bytes, attempt_max: Duration) -> Result<Bytes, PostError> {
-        let failed = |message: String, may_repeat| PostError { message, may_repeat };
-        let request = Request::builder()
-            .method(Method::POST)
-            .uri(self.target.clone())
-            .header(CONTENT_TYPE, "application/json")
-            .body(Body::from(json))
-            .map_err(|error| failed(error.to_string(), false))?;
+    /// Sends a request once, with a body of a content type, and returns what the server answers.
+    ///
+    /// # Errors
+    ///
+    /// As [`post`](Self::post).
+    ///
+    /// Dropping the future ends the request.
+    pub async fn send(
+        &self,
+        method: Method,
+        content: Option<(&'static str, Bytes)>,
+        attempt_max: Duration,
+    ) -> Result<Bytes, RequestError> {
+        let failed = |message: String, may_repeat| RequestError { message, may_repeat };
+        let mut request = Request::builder().method(method).uri(self.target.clone());
+        let mut body = Body::empty();
+        if let Some((content_type, bytes)) = content {
+            request = request.header(CONTENT_TYPE, content_type);
+            body = Body::from(bytes);
+        }
+        let request = request.body(body).map_err(|error| failed(error.to_string(), false))?;
         let answered = async {
             let response = self.service.clone().oneshot(request).await;
             let response = response.map_err(|error| failed(error.to_string(), true))?;
@@ -323,4 +333,20 @@ impl Remote {
             Err(_) => Err(failed("context deadline exceeded".to_owned(), false)),
         }
     }
+}
+
+/// An answer as a tree. A long one is parsed on another thread.
+///
+/// # Errors
+///
+/// It is not JSON.
+pub async fn parse(answer: Bytes) -> Result<Value, RequestError> {
+    let failed = |message| RequestError { message, may_repeat: false };
+    let parsed = match answer.len() > PARSED_BYTES_MAX {
+        false => serde_json::from_slice(&answer),
+        true => tokio::task::spawn_blocking(move || serde_json::from_slice(&answer))
+            .await
+            .map_err(|error| failed(error.to_string()))?,
+    };
+    parsed.map_err(|error: serde_json::Error| failed(error.to_string()))
 }

@@ -61,13 +61,21 @@ pub enum SchedulerError {
 pub struct Scheduler {
     name: Arc<str>,
     seed: u64,
+    in_place: bool,
 }
 
 impl Scheduler {
     /// A scheduler of the pods with `schedulerName: default-scheduler`. `seed` chooses among
     /// equally good nodes.
     pub fn new(seed: u64) -> Self {
-        Self { name: SCHEDULER_NAME.into(), seed }
+        Self { name: SCHEDULER_NAME.into(), seed, in_place: false }
+    }
+
+    /// Whether costly expressions about devices are evaluated on the thread of the cycle, for
+    /// simulations: the relative speed of two threads is random. Default: on another thread.
+    pub fn in_place(mut self, in_place: bool) -> Self {
+        self.in_place = in_place;
+        self
     }
 
     /// The `schedulerName` of the pods that it places, and its name in events. Default:
@@ -248,7 +256,7 @@ impl Scheduler {
                 }))
             }))
             .sync_timeout(None)
-            .build(Cycles { shared: pods })
+            .build(Cycles { shared: pods, in_place: self.in_place })
     }
 }
 
@@ -391,6 +399,8 @@ pub(crate) fn value<K: Cacheable>(object: &Object<K>) -> Option<Value> {
 /// Runs cycles.
 struct Cycles {
     shared: Arc<Shared>,
+    /// Everything runs on the thread of the cycle.
+    in_place: bool,
 }
 
 impl Reconciler for Cycles {
@@ -410,7 +420,7 @@ impl Reconciler for Cycles {
                 // Cancel safe: nothing has been written.
                 None => tokio::task::yield_now().await,
             }
-            if decision.is_costly() {
+            if decision.is_costly() && !self.in_place {
                 let there = move || {
                     let step = decision.step(&mut rng);
                     (decision, rng, step)

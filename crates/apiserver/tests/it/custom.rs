@@ -108,17 +108,23 @@ async fn lists_are_written_in_alphabetical_order(server: Server) {
 
 async fn paths_and_methods_are_refused_with_their_own_messages(server: Server) {
     define(&server).await;
-    server.post(FOOS, foo("a")).await;
-    let not_allowed = server.post(&format!("{FOOS}/a"), foo("a")).await;
-    let status = not_allowed.check_status(
-        405,
-        "MethodNotAllowed",
-        r#"create is not supported on resources of kind "foos.ex.io""#,
-    );
-    assert_eq!(status["details"], json!({"group": "ex.io", "kind": "foos"}));
+    // The name in the path of a create does not matter.
+    assert_eq!(server.post(&format!("{FOOS}/a"), foo("a")).await.code, 201);
+    assert_eq!(server.post(&format!("{FOOS}/a"), foo("b")).await.json()["metadata"]["name"], "b");
+    let exists = server.post(&format!("{FOOS}/z"), foo("b")).await;
+    exists.check_status(409, "AlreadyExists", r#"foos.ex.io "b" already exists"#);
+    server.delete(&format!("{FOOS}/b")).await;
+    let nameless = server.post(&format!("{FOOS}/c"), foo("")).await;
+    assert_eq!(nameless.code, 422, "{}", nameless.text());
+    let part = server.post(&format!("{FOOS}/a/other"), foo("a")).await;
+    part.check_status(404, "NotFound", r#"foos.ex.io "a" not found"#);
+    for path in ["/apis/ex.io/v1/namespaces//foos", "/apis/ex.io/v1/foos/a"] {
+        assert_eq!(server.post(path, foo("d")).await.text(), "404 page not found\n", "{path}");
+    }
     let options = server.send(request("OPTIONS", FOOS, "")).await;
     let text = r#" is not supported on resources of kind "foos.ex.io""#;
-    options.check_status(405, "MethodNotAllowed", text);
+    let status = options.check_status(405, "MethodNotAllowed", text);
+    assert_eq!(status["details"], json!({"group": "ex.io", "kind": "foos"}));
     server.put(FOOS, foo("a")).await.check_status(400, "BadRequest", "name must be provided");
     let merge = "application/merge-patch+json";
     let unnamed = server.patch(FOOS, merge, "{}").await;

@@ -429,6 +429,22 @@ async fn missing_namespaces_and_names_are_said_to_be(server: Server) {
     let list = server.get("/api/v1/namespaces//configmaps").await;
     assert_eq!(list.code, 200, "{}", list.text());
     assert_eq!(list.json()["items"].as_array().unwrap().len(), 1);
+    // What is created is refused for what it lacks.
+    let created = server.post("/api/v1/namespaces//configmaps", config_map("b", "1")).await;
+    let why = r#"ConfigMap "b" is invalid: metadata.namespace: Required value"#;
+    created.check_status(422, "Invalid", why);
+    let binding = json!({"metadata": {"name": "x"}, "target": {"name": "n"}});
+    let bound = server.post("/api/v1/namespaces//bindings", binding).await;
+    bound.check_status(400, "BadRequest", "Namespace parameter required.");
+    for method in ["PUT", "PATCH"] {
+        let answer = server.send(request(method, "/api/v1/namespaces//configmaps", "{}")).await;
+        assert_eq!(answer.code, 405, "{method}");
+    }
+    let deleted = server.send(request("DELETE", "/api/v1/namespaces//configmaps", "")).await;
+    deleted.check_status(400, "BadRequest", "Namespace parameter required.");
+    assert_eq!(server.get(&format!("{MAPS}/a")).await.code, 200);
+    let deleted = server.send(request("DELETE", "/api/v1/namespaces//secrets", "")).await;
+    assert_eq!(deleted.json()["items"], json!([]));
     for (path, why) in [
         ("/api/v1/namespaces//configmaps/a", "Namespace parameter required."),
         ("/apis/apps/v1/namespaces//deployments/a/scale", "Namespace parameter required."),

@@ -7,7 +7,7 @@ use futures::future::{BoxFuture, FutureExt as _};
 use serde_json::{Map, Value, json};
 use setpoint_object::ApiError;
 use setpoint_registry::{Admission, Operation, Review, Subresource};
-use setpoint_remote::{PostError, Remote, Retry};
+use setpoint_remote::{Remote, RequestError, Retry};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -134,7 +134,7 @@ impl ImagePolicyWebhook {
         Ok(Self { remote, settings, answers: Answers::new() })
     }
 
-    async fn ask(&self, spec: &Value) -> Result<Verdict, PostError> {
+    async fn ask(&self, spec: &Value) -> Result<Verdict, RequestError> {
         let question = spec.to_string().into_bytes();
         if let Some(verdict) = self.answers.get(&question) {
             return Ok(verdict);

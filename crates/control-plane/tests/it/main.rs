@@ -1,6 +1,7 @@
 //! Behaviour of whole control planes on virtual time.
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
+mod devices;
 mod endings;
 mod idle;
 mod migration;

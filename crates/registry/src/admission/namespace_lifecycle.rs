@@ -25,6 +25,8 @@ impl Admission for NamespaceLifecycle {
         match review.operation {
             Operation::Create => {
                 review.resource.scope.is_namespaced()
+                    // A path may lack it: then the object is invalid.
+                    && !review.namespace.is_empty()
                     && !review.is("authorization.k8s.io", "localsubjectaccessreviews")
             }
             Operation::Delete => review.is("", "namespaces"),

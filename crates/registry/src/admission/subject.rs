@@ -4,7 +4,6 @@ use super::{Operation, Review};
 use crate::catalog::Resource;
 use crate::convert;
 use crate::scale::{paths, put_at, scale_of, scale_with};
-use crate::shared::Inner;
 use crate::stored::tree;
 use crate::subresource::Subresource;
 use crate::verb::Verb;
@@ -12,6 +11,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupVersionKind, encode};
+use setpoint_schema::INLINE_BYTES_MAX;
 use setpoint_schema::encode::to_bytes;
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -23,7 +23,9 @@ pub(super) fn name<'r>(review: &Review<'r>, object: Option<&'r Value>) -> &'r st
         return "";
     }
     match (review.operation, review.subresource, object) {
-        (Operation::Create, None, Some(object)) => object.name(),
+        (Operation::Create, None, Some(object)) if review.attributes.name().is_empty() => {
+            object.name()
+        }
         _ => review.name,
     }
 }
@@ -49,27 +51,33 @@ pub(super) fn is_scale(review: &Review<'_>) -> bool {
 ///
 /// Those of the conversion.
 pub(super) async fn in_version<'t>(
-    inner: &Inner,
+    review: &Review<'_>,
     row: &Resource,
     object: &'t Value,
 ) -> Result<Cow<'t, Value>, ApiError> {
     if object["apiVersion"] == *row.group_version().to_string() {
         return Ok(Cow::Borrowed(object));
     }
-    match inner.converter_to(row) {
-        Some(converter) => tree(&converter.show(row, &to_bytes(object)).await?),
+    match review.inner.converter_to(row) {
+        Some(converter) => {
+            let shown = converter.show(row, &to_bytes(object)).await?;
+            if shown.len() > INLINE_BYTES_MAX {
+                review.thread.leave().await;
+            }
+            tree(&shown)
+        }
         None => convert::to_served(row, object.clone()),
     }
     .map(Cow::Owned)
 }
 
 async fn optional_in_version<'t>(
-    inner: &Inner,
+    review: &Review<'_>,
     row: &Resource,
     object: Option<&'t Value>,
 ) -> Result<Option<Cow<'t, Value>>, ApiError> {
     match object {
-        Some(object) => in_version(inner, row, object).await.map(Some),
+        Some(object) => in_version(review, row, object).await.map(Some),
         None => Ok(None),
     }
 }
@@ -112,7 +120,7 @@ async fn optional_scale<'t>(
     object: Option<&Value>,
 ) -> Result<Option<Cow<'t, Value>>, ApiError> {
     let Some(object) = object else { return Ok(None) };
-    let object = in_version(review.inner, review.resource, object).await?;
+    let object = in_version(review, review.resource, object).await?;
     Ok(Some(Cow::Owned(scale(review.resource, &object))))
 }
 
@@ -149,8 +157,8 @@ impl<'r> Subject<'r> {
         let request = request(review, row, name(review, object));
         let (kind, encoded) = (kind(review, row), OnceLock::new());
         let (object, old) = if is_own_kind(review) {
-            let object = optional_in_version(review.inner, row, object).await?;
-            (object, optional_in_version(review.inner, row, review.old).await?)
+            let object = optional_in_version(review, row, object).await?;
+            (object, optional_in_version(review, row, review.old).await?)
         } else if is_scale(review) {
             let object = match object {
                 Some(scale) if scale["kind"] == *kind.kind => Some(Cow::Borrowed(scale)),

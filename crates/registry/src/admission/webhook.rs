@@ -22,8 +22,9 @@
 //! - Objects of this API's own group are never sent.
 //! - A call ends with the hook's timeout or with the request, whichever is first. The client bounds
 //!   the number of calls and the bytes.
-//! - A long answer is read on another thread, and so is a long patch applied. A refusal has at most
-//!   a thousand causes.
+//! - A long answer is read on another thread. A long patch is applied on another thread, on which
+//!   the write goes on ([`crate::threads`]), and so does a write whose object has become large. A
+//!   refusal has at most a thousand causes.
 //! - Conditions in CEL run here if they are cheap, and on another thread if they are not
 //!   ([`crate::threads`]).
 mod condition;

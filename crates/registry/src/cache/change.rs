@@ -4,6 +4,7 @@ use crate::catalog::Resource;
 use crate::convert;
 use parking_lot::Mutex;
 use setpoint_object::{ApiError, encode};
+use setpoint_schema::INLINE_BYTES_MAX;
 use std::sync::Arc;
 
 /// One change of one object.
@@ -66,6 +67,15 @@ impl Change {
     /// state before.
     pub(super) fn weight(&self) -> usize {
         size_of::<Self>() + self.before.as_ref().map_or(0, |before| before.weight())
+    }
+}
+
+impl Item {
+    /// Whether it takes long to see it as a row serves it.
+    pub(crate) fn converts_slowly(&self, resource: &Resource) -> bool {
+        self.value.len() > INLINE_BYTES_MAX
+            && !self.is_converted()
+            && !convert::is_served_as_stored(resource, &self.value, self.revision)
     }
 }
 

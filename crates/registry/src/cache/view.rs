@@ -371,7 +371,7 @@ impl Drop for EndOnDrop {
 /// As [`Converter::serve`].
 pub(crate) async fn serve(
     converter: &Converter,
-    row: &Resource,
+    row: &Arc<Resource>,
     items: &[Arc<Item>],
 ) -> Result<Vec<Arc<Item>>, ApiError> {
     let versions: Vec<_> = items

@@ -1,11 +1,13 @@
 //! Checks the answer of a conversion (spec: crd §10).
 use super::converter::Target;
 use crate::kind::{validate_annotations, validate_labels};
+use crate::threads::Threads;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use setpoint_object::field;
 use setpoint_object::meta::ObjectExt as _;
 use setpoint_schema::patch::go_type;
+use std::sync::Arc;
 
 /// Objects, and bytes of them, that are checked before yielding: about a millisecond.
 const SLICE_OBJECTS: usize = 32;
@@ -14,27 +16,34 @@ const SLICE_BYTES: usize = 64 << 10;
 const OBJECT_BYTES_MAX: usize = 3 << 20;
 
 /// Checks the converted objects and restores their metadata from the originals, except labels and
-/// annotations.
+/// annotations. Returns what `finish` makes of them. Long objects are checked and finished on
+/// another thread.
 ///
 /// # Errors
 ///
 /// The text that a client sees after `conversion webhook for …, Kind=… `.
-pub(super) async fn answer(
-    target: &Target<'_>,
+pub(super) async fn answer<T: Send + 'static>(
+    target: &Arc<Target>,
+    threads: &Threads,
     sent: &[Bytes],
     converted: Vec<Bytes>,
-) -> Result<Vec<Value>, String> {
+    finish: impl Fn(Value) -> T + Clone + Send + 'static,
+) -> Result<Vec<T>, String> {
     if converted.len() != sent.len() {
         return Err(format!("returned {} objects, expected {}", converted.len(), sent.len()));
     }
     let mut objects = Vec::with_capacity(converted.len());
     let mut n_bytes = 0;
     for (idx, (sent, converted)) in sent.iter().zip(converted).enumerate() {
-        n_bytes += converted.len();
-        let checked = match parse(converted).await {
-            Ok(converted) => object(target, sent, converted),
-            Err(fault) => Err(fault),
+        let n_own = sent.len() + converted.len();
+        n_bytes += n_own;
+        let (target, sent, finish) = (target.clone(), sent.clone(), finish.clone());
+        let check = async move {
+            let converted = parse(&converted)?;
+            object(&target, &sent, converted).map(finish)
         };
+        let checked = threads.run_if(n_own > SLICE_BYTES, check).await;
+        let checked = checked.unwrap_or_else(|error| Err(Fault::Type(error.to_string())));
         objects.push(checked.map_err(|fault| fault.at(idx))?);
         if n_bytes > SLICE_BYTES || idx % SLICE_OBJECTS == SLICE_OBJECTS - 1 {
             n_bytes = 0;
@@ -44,18 +53,12 @@ pub(super) async fn answer(
     Ok(objects)
 }
 
-/// The tree of a converted object. A long one is parsed on another thread.
-async fn parse(converted: Bytes) -> Result<Value, Fault> {
+/// The tree of a converted object.
+fn parse(converted: &[u8]) -> Result<Value, Fault> {
     if converted.len() > OBJECT_BYTES_MAX {
         return Err(Fault::Type(format!("it is larger than {OBJECT_BYTES_MAX} bytes")));
     }
-    let parsed = match converted.len() > SLICE_BYTES {
-        false => serde_json::from_slice(&converted),
-        true => tokio::task::spawn_blocking(move || serde_json::from_slice(&converted))
-            .await
-            .map_err(|error| Fault::Type(error.to_string()))?,
-    };
-    parsed.map_err(|error: serde_json::Error| Fault::Type(error.to_string()))
+    serde_json::from_slice(converted).map_err(|error| Fault::Type(error.to_string()))
 }
 
 /// What is wrong with an object.
@@ -77,7 +80,7 @@ impl Fault {
     }
 }
 
-fn object(target: &Target<'_>, sent: &[u8], mut converted: Value) -> Result<Value, Fault> {
+fn object(target: &Target, sent: &[u8], mut converted: Value) -> Result<Value, Fault> {
     let undecodable = |error: serde_json::Error| Fault::Type(error.to_string());
     let mut sent: Value = serde_json::from_slice(sent).map_err(undecodable)?;
     let text = |object: &Value, name: &str| object[name].as_str().unwrap_or_default().to_owned();
@@ -110,7 +113,7 @@ fn object(target: &Target<'_>, sent: &[u8], mut converted: Value) -> Result<Valu
         _ => Map::new(),
     };
     converted["metadata"] = Value::Object(merge_metadata(original, metadata)?);
-    setpoint_schema::prune::prune(target.schema, &mut converted);
+    setpoint_schema::prune::prune(&target.schema, &mut converted);
     Ok(converted)
 }
 
@@ -160,12 +163,12 @@ fn merge_metadata(
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn an_object_that_is_longer_than_a_body_is_refused() {
-        let object = |n| Bytes::from(format!("{{\"a\":\"{}\"}}", "x".repeat(n)));
-        assert!(parse(object(1)).await.is_ok());
-        assert!(parse(object(SLICE_BYTES)).await.is_ok());
-        let fault = parse(object(OBJECT_BYTES_MAX)).await.unwrap_err().at(2);
+    #[test]
+    fn an_object_that_is_longer_than_a_body_is_refused() {
+        let object = |n| format!("{{\"a\":\"{}\"}}", "x".repeat(n));
+        assert!(parse(object(1).as_bytes()).is_ok());
+        assert!(parse(object(SLICE_BYTES).as_bytes()).is_ok());
+        let fault = parse(object(OBJECT_BYTES_MAX).as_bytes()).unwrap_err().at(2);
         assert_eq!(fault, "returned invalid object at index 2: it is larger than 3145728 bytes");
     }
 }

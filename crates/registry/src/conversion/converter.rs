@@ -4,8 +4,9 @@ use super::{
     BATCH_BYTES_MAX, BATCH_OBJECTS_MAX, BATCHES_MAX, CALL_TIMEOUT, CALLS_MAX, Conversion,
     ConversionError, ConversionRequest, check,
 };
-use crate::catalog::{Resource, too_large};
+use crate::catalog::{Resource, Schema, too_large};
 use crate::convert;
+use crate::threads::Threads;
 use bytes::Bytes;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
@@ -13,13 +14,14 @@ use setpoint_object::skim::Skim;
 use setpoint_object::{ApiError, GroupKind};
 use setpoint_schema::default;
 use setpoint_schema::encode::to_bytes;
-use setpoint_schema::node::TypeSchema;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
 use tokio::sync::Semaphore;
 
-/// Objects that are looked up before yielding: about a millisecond.
+/// Objects, and bytes of those that are brought up to date, that are looked up before yielding:
+/// about a millisecond.
 const SLICE_OBJECTS: usize = 512;
+const SLICE_BYTES: usize = 64 << 10;
 
 /// An object at a revision.
 #[derive(Debug, Clone)]
@@ -33,10 +35,17 @@ pub(crate) struct ObjectVersion {
 
 /// The target of a conversion.
 #[derive(Debug)]
-pub(super) struct Target<'a> {
+pub(super) struct Target {
     pub(super) kind: GroupKind,
     pub(super) api_version: String,
-    pub(super) schema: &'a TypeSchema,
+    pub(super) schema: Schema,
+}
+impl Target {
+    /// The version that a row serves.
+    fn served(row: &Resource) -> Arc<Self> {
+        let api_version = row.group_version().to_string();
+        Arc::new(Self { kind: row.group_kind(), api_version, schema: row.schema.clone() })
+    }
 }
 
 /// Converts the objects of one definition to one version. See the theory of [`super`].
@@ -45,13 +54,16 @@ pub(crate) struct Converter {
     conversion: Arc<dyn Conversion>,
     /// Limits concurrent calls.
     calls: Semaphore,
+    /// For long objects.
+    threads: Threads,
     single_flight: SingleFlight,
 }
 impl Converter {
-    pub(super) fn new(conversion: Arc<dyn Conversion>) -> Self {
+    pub(super) fn new(conversion: Arc<dyn Conversion>, threads: Threads) -> Self {
         Self {
             conversion,
             calls: Semaphore::new(CALLS_MAX),
+            threads,
             single_flight: SingleFlight::default(),
         }
     }
@@ -69,15 +81,15 @@ impl Converter {
     /// If the future is dropped, the next request converts the unfinished objects.
     pub(crate) async fn serve(
         &self,
-        row: &Resource,
+        row: &Arc<Resource>,
         objects: &[ObjectVersion],
     ) -> Result<Vec<Bytes>, ApiError> {
         let mut served: Vec<Option<Bytes>> = Vec::with_capacity(objects.len());
         let mut batches: Vec<Vec<usize>> = Vec::new();
-        let mut n_bytes = 0;
+        let (mut n_bytes, mut n_refreshed) = (0, 0);
         for (idx, object) in objects.iter().enumerate() {
             let converted = match convert::is_version(&object.value, row) {
-                true => Some(convert::refreshed(row, &object.value, object.revision)?),
+                true => Some(self.refreshed(row, object, &mut n_refreshed).await?),
                 false => self.single_flight.get(&object.key, object.revision),
             };
             if converted.is_none() {
@@ -117,7 +129,7 @@ impl Converter {
     /// As [`Converter::serve`].
     pub(crate) async fn serve_one(
         &self,
-        row: &Resource,
+        row: &Arc<Resource>,
         object: ObjectVersion,
     ) -> Result<Bytes, ApiError> {
         let served = self.serve(row, &[object]).await?.pop();
@@ -132,22 +144,45 @@ impl Converter {
         if convert::is_version(object, row) {
             return Ok(object.clone());
         }
-        let api_version = row.group_version().to_string();
-        let target = Target { kind: row.group_kind(), api_version, schema: &row.schema };
-        let shown = self.call(&target, vec![object.clone()]).await?.pop();
-        shown.map(|shown| to_bytes(&shown)).ok_or_else(nothing)
+        let target = Target::served(row);
+        let shown = self.call(&target, vec![object.clone()], encoded).await?.pop();
+        shown.ok_or_else(nothing)
+    }
+
+    /// [`convert::refreshed`] in slices: `n_bytes` counts. A long object is brought up to date on
+    /// another thread.
+    async fn refreshed(
+        &self,
+        row: &Arc<Resource>,
+        object: &ObjectVersion,
+        n_bytes: &mut usize,
+    ) -> Result<Bytes, ApiError> {
+        if convert::is_up_to_date(row, object.revision) {
+            return Ok(object.value.clone());
+        }
+        let refresh = {
+            let (row, object) = (row.clone(), object.clone());
+            async move { convert::refreshed(&row, &object.value, object.revision) }
+        };
+        let refreshed = self.threads.run_if(object.value.len() > SLICE_BYTES, refresh).await??;
+        *n_bytes += object.value.len();
+        if *n_bytes > SLICE_BYTES {
+            *n_bytes = 0;
+            tokio::task::yield_now().await;
+        }
+        Ok(refreshed)
     }
 
     /// One batch of objects of other versions: converts those that are not being converted, and
     /// waits for the others.
     async fn batch(
         &self,
-        row: &Resource,
+        row: &Arc<Resource>,
         objects: &[ObjectVersion],
         batch: &[usize],
     ) -> Result<Vec<Bytes>, ApiError> {
-        let api_version = row.group_version().to_string();
-        let target = Target { kind: row.group_kind(), api_version, schema: &row.schema };
+        let target = Target::served(row);
+        let mut n_refreshed = 0;
         let mut served: Vec<Option<Bytes>> = vec![None; batch.len()];
         loop {
             let missing: Vec<usize> = (0..batch.len()).filter(|n| served[*n].is_none()).collect();
@@ -168,19 +203,18 @@ impl Converter {
                 }
             }
             if !mine.is_empty() {
-                let sent: Result<Vec<Bytes>, ApiError> = mine
-                    .iter()
-                    .map(|n| &objects[batch[*n]])
-                    .map(|object| convert::refreshed(row, &object.value, object.revision))
-                    .collect();
-                let answer = match sent {
-                    Ok(sent) => self.call(&target, sent).await,
-                    Err(error) => Err(error),
+                let answer = async {
+                    let mut sent = Vec::with_capacity(mine.len());
+                    for n in &mine {
+                        let object = &objects[batch[*n]];
+                        sent.push(self.refreshed(row, object, &mut n_refreshed).await?);
+                    }
+                    self.call(&target, sent, encoded).await
                 };
-                match answer {
-                    Ok(trees) => {
-                        for (n, tree) in mine.iter().zip(trees) {
-                            served[*n] = Some(to_bytes(&tree));
+                match answer.await {
+                    Ok(answers) => {
+                        for (n, answer) in mine.iter().zip(answers) {
+                            served[*n] = Some(answer);
                         }
                         let here = |n: &usize| served[*n].clone().map(|object| (name(*n), object));
                         claim.complete(mine.iter().filter_map(here));
@@ -205,16 +239,25 @@ impl Converter {
     pub(crate) async fn store(&self, row: &Resource, tree: &Value) -> Result<Value, ApiError> {
         let mut version = row.group_version();
         version.version = row.storage_version.clone();
-        let schema = row.stored.as_ref().map_or(&row.schema, |stored| &stored.schema);
-        let target = Target { kind: row.group_kind(), api_version: version.to_string(), schema };
-        let mut answer = self.call(&target, vec![to_bytes(tree)]).await?;
-        let mut stored = answer.pop().ok_or_else(nothing)?;
+        let schema = row.stored.as_ref().map_or(&row.schema, |stored| &stored.schema).clone();
+        let (kind, api_version) = (row.group_kind(), version.to_string());
+        let target = Arc::new(Target { kind, api_version, schema: schema.clone() });
         // Every read of the object shows the defaults of the storage version.
-        default::apply(schema, &mut stored).map_err(too_large)?;
-        Ok(stored)
+        let filled = move |mut stored: Value| match default::apply(&schema, &mut stored) {
+            Ok(()) => Ok(stored),
+            Err(error) => Err(too_large(error)),
+        };
+        let mut answer = self.call(&target, vec![to_bytes(tree)], filled).await?;
+        answer.pop().ok_or_else(nothing)?
     }
 
-    async fn call(&self, target: &Target<'_>, sent: Vec<Bytes>) -> Result<Vec<Value>, ApiError> {
+    /// Converts objects. Returns what `finish` makes of them, in the same order.
+    async fn call<T: Send + 'static>(
+        &self,
+        target: &Arc<Target>,
+        sent: Vec<Bytes>,
+        finish: impl Fn(Value) -> T + Clone + Send + 'static,
+    ) -> Result<Vec<T>, ApiError> {
         let failed = |first: Option<&Bytes>, text: String| {
             let skim = first.and_then(|first| Skim::of(first).ok()).unwrap_or_default();
             let (version, kind) = (skim.api_version, &target.kind.kind);
@@ -236,8 +279,13 @@ impl Converter {
         drop(permit);
         let converted =
             converted.map_err(|error| failed(sent.first(), format!("failed: {error}")))?;
-        check::answer(target, &sent, converted).await.map_err(|text| failed(sent.first(), text))
+        let checked = check::answer(target, &self.threads, &sent, converted, finish).await;
+        checked.map_err(|text| failed(sent.first(), text))
     }
+}
+
+fn encoded(tree: Value) -> Bytes {
+    to_bytes(&tree)
 }
 
 /// Cannot happen: [`check`] has compared the number of objects.

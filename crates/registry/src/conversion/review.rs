@@ -1,5 +1,6 @@
 //! Conversion webhooks: `ConversionReview` (spec: crd §10).
 use super::{CALL_TIMEOUT, Conversion, ConversionError, ConversionProvider, ConversionRequest};
+use crate::threads::Threads;
 use crate::uid::uid;
 use crate::webhook::{WebhookCaller, WebhookClient, WebhookClients, undecodable};
 use bytes::Bytes;
@@ -26,10 +27,12 @@ pub(crate) struct WebhookConversions {
     clients: Arc<dyn WebhookClients>,
     /// Source of the reviews' uids.
     rng: Arc<Mutex<SmallRng>>,
+    /// For long answers.
+    threads: Threads,
 }
 impl WebhookConversions {
-    pub(crate) fn new(clients: Arc<dyn WebhookClients>, rng: SmallRng) -> Self {
-        Self { clients, rng: Arc::new(Mutex::new(rng)) }
+    pub(crate) fn new(clients: Arc<dyn WebhookClients>, rng: SmallRng, threads: Threads) -> Self {
+        Self { clients, rng: Arc::new(Mutex::new(rng)), threads }
     }
 }
 impl ConversionProvider for WebhookConversions {
@@ -42,7 +45,8 @@ impl ConversionProvider for WebhookConversions {
             _ => None,
         })?;
         let client = self.clients.client(WebhookCaller::Conversion, &webhook["clientConfig"]);
-        Some(Arc::new(Review { client, version, rng: self.rng.clone() }))
+        let (rng, threads) = (self.rng.clone(), self.threads.clone());
+        Some(Arc::new(Review { client, version, rng, threads }))
     }
 }
 
@@ -53,6 +57,7 @@ struct Review {
     /// The version of the review that it understands.
     version: &'static str,
     rng: Arc<Mutex<SmallRng>>,
+    threads: Threads,
 }
 impl Conversion for Review {
     fn convert(
@@ -62,13 +67,12 @@ impl Conversion for Review {
         let uid = uid(&self.rng);
         let review = encode(self.version, &uid, &request);
         let (call, version) = (self.client.call(review, CALL_TIMEOUT, None), self.version);
+        let threads = self.threads.clone();
         Box::pin(async move {
             let answer = call.await.map_err(|error| ConversionError::Call(Box::new(error)))?;
-            if answer.len() <= INLINE_BYTES_MAX {
-                return decode(version, &uid, &answer);
-            }
-            let decoded = tokio::task::spawn_blocking(move || decode(version, &uid, &answer)).await;
-            decoded.map_err(|error| ConversionError::Call(Box::new(error)))?
+            let is_long = answer.len() > INLINE_BYTES_MAX;
+            let decoded = threads.run_if(is_long, async move { decode(version, &uid, &answer) });
+            decoded.await.map_err(|error| ConversionError::Call(Box::new(error)))?
         })
     }
 }

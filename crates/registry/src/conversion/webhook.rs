@@ -2,6 +2,7 @@
 use super::{Conversion, ConversionProvider, Converter};
 use crate::catalog::Resource;
 use crate::figures::Figures;
+use crate::threads::Threads;
 use parking_lot::Mutex;
 use serde_json::Value;
 use setpoint_object::GroupKind;
@@ -39,20 +40,21 @@ impl Webhook {
     pub(crate) fn served(
         &self,
         provider: &dyn ConversionProvider,
-        figures: &Figures,
+        (figures, threads): (&Figures, &Threads),
         row: &Resource,
     ) -> Option<Arc<Converter>> {
         let is_stored = row.gvk.version == row.storage_version && !self.is_mixed;
         if is_stored {
             return None;
         }
-        self.converter(provider, figures, &row.group_kind(), &row.gvk.version)
+        self.converter(provider, (figures, threads), &row.group_kind(), &row.gvk.version)
     }
-    /// The converter to a version. Its calls are counted in `figures`.
+    /// The converter to a version. Its calls are counted in `figures`; long objects are checked on
+    /// `threads`.
     pub(crate) fn converter(
         &self,
         provider: &dyn ConversionProvider,
-        figures: &Figures,
+        (figures, threads): (&Figures, &Threads),
         kind: &GroupKind,
         version: &Arc<str>,
     ) -> Option<Arc<Converter>> {
@@ -66,7 +68,7 @@ impl Webhook {
         if let Some((_, known)) = converters.iter().find(|(known, _)| known == version) {
             return Some(known.clone());
         }
-        let converter = Arc::new(Converter::new(conversion));
+        let converter = Arc::new(Converter::new(conversion, threads.clone()));
         converters.push((version.clone(), converter.clone()));
         Some(converter)
     }

@@ -255,8 +255,14 @@ impl<'a> List<'a> {
                 cost = 0;
                 tokio::task::yield_now().await;
             }
-            if self.scope.selects(item)? {
-                let listed = Listed::new(&self.scope.resource, item)?;
+            let listed = match item.converts_slowly(&self.scope.resource) {
+                false => look_at(&self.scope, item)?,
+                true => {
+                    let (scope, item) = (self.scope.clone(), item.clone());
+                    self.inner.threads.run(async move { look_at(&scope, &item) }).await??
+                }
+            };
+            if let Some(listed) = listed {
                 let n_converted = listed.own_bytes();
                 cost += n_converted * CONVERSION_COST;
                 let n_own = if is_own && item.is_converted() { item.value.len() } else { 0 };
@@ -314,6 +320,13 @@ impl<'a> List<'a> {
                 _ => return Ok(Ok((revision.0, page))),
             }
         }
+    }
+}
+/// An object as it is listed, if it is selected.
+fn look_at(scope: &Scope, item: &Arc<Item>) -> Result<Option<Listed>, ApiError> {
+    match scope.selects(item)? {
+        true => Listed::new(&scope.resource, item).map(Some),
+        false => Ok(None),
     }
 }
 /// The number of items to convert at once.

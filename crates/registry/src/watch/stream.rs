@@ -3,13 +3,16 @@ use super::bookmark::{self, Timer};
 use super::phase::Phase;
 use super::{Event, EventKind};
 use crate::cache::{
-    Change, Reached, ResourceCache, Taken, ViewReader, Watcher, event_of, wait_fresh,
+    Change, Item as CachedItem, Reached, ResourceCache, Taken, ViewReader, Watcher, event_of,
+    wait_fresh,
 };
 use crate::fifo_watch::FifoWatch;
 use crate::read::{Fresh, Scope, WatchStart};
 use crate::request::ListOptions;
 use crate::shared::Inner;
 use crate::stored::store_error;
+use crate::threads::Threads;
+use futures::future::BoxFuture;
 use setpoint_object::ApiError;
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -30,11 +33,10 @@ const UNIT_LOOKS: usize = 2;
 ///
 /// It works only when polled, and an idle stream costs only its position. Dropping it ends the
 /// watch.
-#[derive(Debug)]
 #[must_use = "a stream does nothing unless polled"]
 pub struct WatchStream {
     // Scope.
-    scope: Scope,
+    scope: Arc<Scope>,
     /// `None`: every object first; otherwise the changes after this revision.
     after: Option<u64>,
     allow_bookmarks: bool,
@@ -52,12 +54,50 @@ pub struct WatchStream {
     seen: u64,
     /// Looks that the task's budget has not paid for.
     n_looks_owed: usize,
+    /// The look at an object whose conversion takes long. It comes before all others.
+    elsewhere: Option<Look>,
+    threads: Threads,
 }
+/// A look at an object on another thread: the event, if there is one.
+type Look = BoxFuture<'static, Result<Option<Arc<Event>>, ApiError>>;
 type Item = Result<Arc<Event>, ApiError>;
 
 /// The error of a watch that cannot start at a revision, or is too slow for its initial objects.
 fn too_old(revision: u64, oldest: u64) -> ApiError {
     ApiError::expired(format!("too old resource version: {revision} ({oldest})"))
+}
+
+impl std::fmt::Debug for WatchStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { scope, phase, after, seen, .. } = self;
+        let mut stream = f.debug_struct("WatchStream");
+        stream.field("scope", scope).field("phase", phase).field("after", after);
+        stream.field("seen", seen).finish_non_exhaustive()
+    }
+}
+
+/// The event of an object of the snapshot, if it is selected.
+fn initial_event(scope: &Scope, item: &Arc<CachedItem>) -> Result<Option<Arc<Event>>, ApiError> {
+    if !scope.selects(item)? {
+        return Ok(None);
+    }
+    let event = event_of(item, &scope.resource, EventKind::Added, item.revision)?;
+    Ok(Some(Arc::new(event)))
+}
+
+/// The event of a change in a scope, if there is one.
+fn event_of_change(scope: &Scope, change: &Change) -> Result<Option<Arc<Event>>, ApiError> {
+    let selects = |item: &Option<Arc<CachedItem>>| match item {
+        Some(item) => scope.selects(item),
+        None => Ok(false),
+    };
+    let kind = match (selects(&change.before)?, selects(&change.now)?) {
+        (true, true) => EventKind::Modified,
+        (false, true) => EventKind::Added,
+        (true, false) => EventKind::Deleted,
+        (false, false) => return Ok(None),
+    };
+    change.event(&scope.resource, kind)
 }
 
 impl WatchStream {
@@ -101,13 +141,15 @@ impl WatchStream {
             allow_bookmarks,
             cache,
             view,
-            scope,
+            scope: Arc::new(scope),
             phase: Phase::Live,
             timer,
             watcher: None,
             taken: VecDeque::new(),
             seen: 0,
             n_looks_owed: 0,
+            elsewhere: None,
+            threads: inner.threads.clone(),
             reached,
         };
         let is_fresh = stream.reached.get().revision >= revision;
@@ -175,14 +217,17 @@ impl WatchStream {
         for item in index.range(from, to) {
             n_looked += 1;
             self.n_looks_owed += 1;
-            let is_selected = self.scope.selects(item)?;
-            if is_selected || n_looked == LOOKS_MAX {
-                let resource = &self.scope.resource;
-                let event = is_selected
-                    .then(|| event_of(item, resource, EventKind::Added, item.revision))
-                    .transpose()?;
+            if item.converts_slowly(&self.scope.resource) {
+                let (scope, item) = (self.scope.clone(), item.clone());
                 *after = Some(item.clone());
-                return Ok(event.map(Arc::new));
+                let look = async move { initial_event(&scope, &item) };
+                self.elsewhere = Some(look_elsewhere(&self.threads, look));
+                return Ok(None);
+            }
+            let event = initial_event(&self.scope, item)?;
+            if event.is_some() || n_looked == LOOKS_MAX {
+                *after = Some(item.clone());
+                return Ok(event);
             }
         }
         let revision = *revision;
@@ -190,25 +235,11 @@ impl WatchStream {
         Ok(self.allow_bookmarks.then(|| bookmark::event(&self.scope.resource, revision, true)))
     }
 
-    /// The event of a change for this watcher, if any.
-    fn event_of(&self, change: &Change) -> Result<Option<Arc<Event>>, ApiError> {
+    /// Whether a change is one of its range.
+    fn is_in_range(&self, change: &Change) -> bool {
         // A watcher may start at a future revision.
         let is_early = self.after.is_some_and(|after| change.revision <= after);
-        if is_early || !self.scope.has_key(change.key()) {
-            return Ok(None);
-        }
-        let selects = |item: &Option<Arc<crate::cache::Item>>| match item {
-            Some(item) => self.scope.selects(item),
-            None => Ok(false),
-        };
-        let resource = &self.scope.resource;
-        let kind = match (selects(&change.before)?, selects(&change.now)?) {
-            (true, true) => EventKind::Modified,
-            (false, true) => EventKind::Added,
-            (true, false) => EventKind::Deleted,
-            (false, false) => return Ok(None),
-        };
-        change.event(resource, kind)
+        !is_early && self.scope.has_key(change.key())
     }
     fn poll_live(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
         for _ in 0..LOOKS_MAX {
@@ -229,9 +260,18 @@ impl WatchStream {
                 return Poll::Pending;
             };
             self.n_looks_owed += 1;
-            let event = self.event_of(&change);
             self.seen = self.seen.max(change.revision);
-            if let Some(item) = event.transpose() {
+            if !self.is_in_range(&change) {
+                continue;
+            }
+            let mut states = [&change.before, &change.now].into_iter().flatten();
+            if states.any(|item| item.converts_slowly(&self.scope.resource)) {
+                let (scope, change) = (self.scope.clone(), change.clone());
+                let look = async move { event_of_change(&scope, &change) };
+                self.elsewhere = Some(look_elsewhere(&self.threads, look));
+                break;
+            }
+            if let Some(item) = event_of_change(&self.scope, &change).transpose() {
                 return Poll::Ready(Some(item));
             }
         }
@@ -256,6 +296,13 @@ impl WatchStream {
             self.n_looks_owed -= UNIT_LOOKS;
         }
         loop {
+            if let Some(look) = &mut self.elsewhere {
+                let looked = ready!(look.as_mut().poll(cx));
+                self.elsewhere = None;
+                if let Some(item) = looked.transpose() {
+                    return Poll::Ready(Some(item));
+                }
+            }
             match &mut self.phase {
                 Phase::Starting(fresh) => match fresh.as_mut().poll(cx) {
                     Poll::Pending => return Poll::Pending,
@@ -288,12 +335,22 @@ impl WatchStream {
     }
     fn end(&mut self) {
         self.phase = Phase::Ended;
+        self.elsewhere = None;
         self.taken.clear();
         if let Some(watcher) = self.watcher.take() {
             self.cache.end(&watcher);
         }
     }
 }
+/// Looks at an object on another thread.
+fn look_elsewhere(
+    threads: &Threads,
+    look: impl Future<Output = Result<Option<Arc<Event>>, ApiError>> + Send + 'static,
+) -> Look {
+    let threads = threads.clone();
+    Box::pin(async move { threads.run(look).await? })
+}
+
 impl futures::Stream for WatchStream {
     type Item = Item;
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {

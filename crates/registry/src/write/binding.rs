@@ -62,6 +62,7 @@ impl Write<'_> {
     ) -> Result<(Value, setpoint_store::KeyValue), ApiError> {
         let found = self.inner.live(&self.key(&self.target.name)).await?;
         let found = found.ok_or_else(|| self.not_found())?;
+        self.leave_if_large(found.value.len()).await;
         Ok((tree(&found.value)?, found))
     }
 }

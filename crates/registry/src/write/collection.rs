@@ -4,6 +4,7 @@
 //! together: one after the other, 50,000 of them would outlast the request's deadline.
 use super::delete::warn_of_orphans;
 use super::execute::{self, Delete};
+use super::persist::check_namespace;
 use crate::read::{List, Listed};
 use crate::request::*;
 use crate::routed::{Attributes, Target};
@@ -38,6 +39,9 @@ pub(super) async fn delete(
     let mut all: Option<List> = None;
     loop {
         let found = registry.list(attributes, &page).await?;
+        if !found.items.is_empty() {
+            check_namespace(target)?;
+        }
         let deletes = found.items.iter().map(|item| async {
             let one = target_of(target, item)?;
             let delete = Delete(options.clone());

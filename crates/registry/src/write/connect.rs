@@ -53,6 +53,7 @@ impl Write<'_> {
         }
         let group_resource = self.resource.group_resource();
         let found = found.ok_or_else(|| ApiError::not_found(&group_resource, name))?;
+        self.leave_if_large(found.value.len()).await;
         crate::stored::tree(&found.value)
     }
 }

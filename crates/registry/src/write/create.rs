@@ -25,6 +25,7 @@ impl Write<'_> {
             return Err(ApiError::method_not_allowed());
         }
         let mut object = self.decode(body)?;
+        self.leave_if_grown(&object).await;
         metadata::clear_system(&mut object);
         metadata::set_namespace(self.target, &mut object)?;
         metadata::deduplicate_owners(self.attributes, &mut object);
@@ -45,9 +46,10 @@ impl Write<'_> {
                 "create not allowed while custom resource definition is terminating",
             ));
         }
-        let name = match object.name() {
-            "" => object.meta_str("generateName").to_owned(),
-            name => name.to_owned(),
+        // A custom object may be posted to a path with a name, which only admission looks at.
+        let name = match (&*self.target.name, object.name()) {
+            ("", "") => object.meta_str("generateName").to_owned(),
+            ("", name) | (name, _) => name.to_owned(),
         };
         let options = Options::Write(self.options);
         let mut review = self.review(Operation::Create, &name, None, options);
@@ -302,6 +304,7 @@ impl Write<'_> {
         Review {
             inner: self.inner,
             attributes: self.attributes,
+            thread: self.thread,
             resource: self.resource,
             subresource: self.target.subresource.as_ref(),
             operation,

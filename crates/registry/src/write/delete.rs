@@ -45,7 +45,7 @@ impl Write<'_> {
                 warn_of_orphans(self.attributes, self.resource, options);
                 return Err(self.not_found());
             };
-            self.check_inline(&found.value)?;
+            self.leave_if_large(found.value.len()).await;
             match self.delete_found(&found, options).await? {
                 Ok(deleted) => return Ok(deleted),
                 Err(newer) => live = newer,

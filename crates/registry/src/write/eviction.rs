@@ -160,6 +160,7 @@ impl Write<'_> {
         let prefix = keys::collection(&budgets, Scope::Namespaced, &self.target.namespace);
         let found = self.inner.store.range(RangeRequest::prefix(prefix)).await;
         let entries = found.map_err(crate::stored::store_error)?.value.entries;
+        self.leave_if_large(entries.iter().map(|entry| entry.value.len()).sum()).await;
         let labels = &pod["metadata"]["labels"];
         let mut matching = Vec::new();
         for entry in entries {

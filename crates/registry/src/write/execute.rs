@@ -2,8 +2,9 @@
 //!
 //! Most writes run on the serving thread. A write that may compute for more than a few milliseconds
 //! runs on a thread that may block ([`crate::threads`]): a large body, a type that is costly to
-//! validate or not compiled yet, a large stored object. A large stored object is detected when it
-//! has been read, before any work on it; the write then starts over on the other thread.
+//! validate or not compiled yet. Others leave the serving thread when they meet what is large,
+//! before any work on it: a stored object, what a webhook, a policy, a conversion or defaults have
+//! made of a small one.
 use super::Write;
 use super::retry::Attempts;
 use crate::catalog::Resource;
@@ -11,11 +12,11 @@ use crate::kind::Action;
 use crate::request::{Body, DeleteOptions, Deleted, PatchType, WriteOptions, Written};
 use crate::routed::{Attributes, Target};
 use crate::shared::Registry;
+use crate::threads::ServingThread;
 use serde_json::Value;
 use setpoint_object::ApiError;
 use setpoint_schema::INLINE_BYTES_MAX;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One write request.
 pub(super) trait WriteRequest: Clone + Send + Sync + 'static {
@@ -53,9 +54,7 @@ impl WriteRequest for Connect {
         0
     }
     async fn attempt(&self, write: Write<'_>) -> Result<Value, ApiError> {
-        // Admission may call webhooks, so it runs once, on this thread.
-        let acting = Write { inline: None, ..write };
-        acting.connected(&self.0).await
+        write.connected(&self.0).await
     }
 }
 impl WriteRequest for Create {
@@ -66,13 +65,11 @@ impl WriteRequest for Create {
     async fn attempt(&self, write: Write<'_>) -> Result<Written, ApiError> {
         let target = write.target;
         let action = write.resource.kind.action(target.subresource_name());
-        // What acts, or asks webhooks, must not run twice, so the write stays on this thread.
-        let acting = Write { inline: None, ..write };
         match (action, &target.subresource) {
-            (Some(Action::Bind), _) => acting.bind(&self.0).await,
-            (Some(Action::Evict), _) => acting.evict(&self.0).await,
-            (Some(Action::IssueToken), _) => acting.issue_token(&self.0).await,
-            (Some(Action::Review(reviewed)), _) => acting.answer_review(reviewed, &self.0).await,
+            (Some(Action::Bind), _) => write.bind(&self.0).await,
+            (Some(Action::Evict), _) => write.evict(&self.0).await,
+            (Some(Action::IssueToken), _) => write.issue_token(&self.0).await,
+            (Some(Action::Review(reviewed)), _) => write.answer_review(reviewed, &self.0).await,
             (None, None) => write.create(&self.0).await,
             (None, Some(_)) => write.connect().await,
         }
@@ -116,24 +113,16 @@ impl WriteRequest for Delete {
     }
 }
 
-/// The limits of a write on the serving thread.
-#[derive(Debug)]
-pub(super) struct Inline {
-    /// Size of its body.
-    n_bytes: usize,
-    is_passed: AtomicBool,
-}
 impl Write<'_> {
-    /// Ends an attempt before any work on a stored object that is too large for this thread.
-    pub(super) fn check_inline(&self, stored: &[u8]) -> Result<(), ApiError> {
-        let Some(inline) = self.inline else { return Ok(()) };
-        if inline.n_bytes + stored.len() <= INLINE_BYTES_MAX {
-            return Ok(());
+    /// Leaves the serving thread if work on the body and `n_bytes` more would hold it.
+    pub(super) async fn leave_if_large(&self, n_bytes: usize) {
+        if self.body_bytes + n_bytes > INLINE_BYTES_MAX {
+            self.thread.leave().await;
         }
-        inline.is_passed.store(true, Ordering::Relaxed);
-        Err(ApiError::internal(
-            "the stored object is large: the write starts over on another thread",
-        ))
+    }
+    /// The same for a tree that may be much larger than what it was made of.
+    pub(super) async fn leave_if_grown(&self, tree: &Value) {
+        self.thread.leave_if_large(tree).await;
     }
 }
 
@@ -149,30 +138,23 @@ pub(super) async fn run<R: WriteRequest>(
     options: &WriteOptions,
     request: R,
 ) -> Result<R::Output, ApiError> {
-    let n_bytes = request.n_bytes();
     let threads = &registry.inner.threads;
     if !threads.are_used() {
-        return Attempts::new(registry, attributes, target, options, None).run(&request).await;
+        let thread = ServingThread::left();
+        return Attempts::new(registry, attributes, target, options, &thread).run(&request).await;
     }
-    if n_bytes <= INLINE_BYTES_MAX && !is_costly(&target.resource) {
-        let n_warnings = attributes.n_warnings();
-        let inline = Inline { n_bytes, is_passed: AtomicBool::new(false) };
-        let attempts = Attempts::new(registry, attributes, target, options, Some(&inline));
-        let outcome = attempts.run(&request).await;
-        if !inline.is_passed.load(Ordering::Relaxed) {
-            return outcome;
-        }
-        attributes.forget_warnings(n_warnings);
-    }
-    let noted = Arc::new(attributes.to_owned());
-    let there = {
-        let (registry, attributes) = (registry.clone(), noted.clone());
+    let is_costly = request.n_bytes() > INLINE_BYTES_MAX || is_costly(&target.resource);
+    let thread = if is_costly { ServingThread::left() } else { ServingThread::new() };
+    let thread = Arc::new(thread);
+    let write = {
+        let (registry, attributes, thread) =
+            (registry.clone(), attributes.to_owned(), thread.clone());
         let (target, options) = (target.clone(), options.clone());
-        async move { Attempts::new(&registry, &attributes, &target, &options, None).run(&request).await }
+        async move {
+            Attempts::new(&registry, &attributes, &target, &options, &thread).run(&request).await
+        }
     };
-    let outcome = threads.run(there).await;
-    attributes.take_notes(&noted);
-    outcome?
+    threads.run_from_here(&thread, write).await?
 }
 /// Whether any write of a row's objects may be costly.
 fn is_costly(row: &Resource) -> bool {

@@ -21,6 +21,9 @@ impl Write<'_> {
                 "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
             ));
         }
+        if kind == PatchType::Json && patch::may_multiply_text(&body.bytes) {
+            self.thread.leave().await;
+        }
         if self.target.subresource == Some(Subresource::Scale) {
             return self.patch_scale(kind, body).await;
         }

@@ -201,6 +201,13 @@ fn op_bytes(op: &Op) -> usize {
         Op::Delete(_) => 0,
     }
 }
+/// Checks that a target has a namespace, if its resource has namespaces. A path may lack it.
+pub(super) fn check_namespace(target: &Target) -> Result<(), ApiError> {
+    match target.resource.scope.is_namespaced() && target.namespace.is_empty() {
+        true => Err(ApiError::bad_request("Namespace parameter required.")),
+        false => Ok(()),
+    }
+}
 /// The 404 of a target.
 pub(super) fn not_found(target: &Target) -> ApiError {
     ApiError::not_found(&target.resource.group_resource(), &target.name)

@@ -10,11 +10,12 @@
 //! Only the last commit of an attempt counts. A commit with an unknown outcome is not a refusal, so
 //! it is never retried.
 use super::Write;
-use super::execute::{Inline, WriteRequest};
+use super::execute::WriteRequest;
 use crate::catalog::{Catalog, Fence, Resource};
 use crate::request::WriteOptions;
 use crate::routed::{Attributes, Target};
 use crate::shared::Registry;
+use crate::threads::ServingThread;
 use parking_lot::Mutex;
 use setpoint_object::ApiError;
 use setpoint_store::Revision;
@@ -57,7 +58,7 @@ pub(super) struct Attempts<'a> {
     registry: &'a Registry,
     attributes: &'a Attributes,
     options: &'a WriteOptions,
-    inline: Option<&'a Inline>,
+    thread: &'a ServingThread,
     /// With the row of the present attempt.
     target: Cow<'a, Target>,
     at_fence: AtFence,
@@ -72,13 +73,13 @@ impl<'a> Attempts<'a> {
         attributes: &'a Attributes,
         target: &'a Target,
         options: &'a WriteOptions,
-        inline: Option<&'a Inline>,
+        thread: &'a ServingThread,
     ) -> Self {
         Self {
             registry,
             attributes,
             options,
-            inline,
+            thread,
             target: Cow::Borrowed(target),
             at_fence: AtFence::default(),
             first_moved: None,
@@ -86,7 +87,7 @@ impl<'a> Attempts<'a> {
         }
     }
     /// The present attempt.
-    fn write(&self) -> Write<'_> {
+    fn write(&self, body_bytes: usize) -> Write<'_> {
         Write {
             inner: &self.registry.inner,
             attributes: self.attributes,
@@ -94,7 +95,8 @@ impl<'a> Attempts<'a> {
             resource: &self.target.resource,
             options: self.options,
             at_fence: &self.at_fence,
-            inline: self.inline,
+            body_bytes,
+            thread: self.thread,
             is_reviewed: true,
             now: self.registry.inner.clock.now(),
         }
@@ -102,7 +104,7 @@ impl<'a> Attempts<'a> {
     /// Retries until an attempt is final.
     pub(super) async fn run<R: WriteRequest>(mut self, request: &R) -> Result<R::Output, ApiError> {
         loop {
-            let outcome = request.attempt(self.write()).await;
+            let outcome = request.attempt(self.write(request.n_bytes())).await;
             if let Some(outcome) = self.settle(outcome).await {
                 return outcome;
             }

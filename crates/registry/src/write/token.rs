@@ -149,8 +149,11 @@ impl Write<'_> {
             true => &*self.target.namespace,
             false => "",
         };
-        let found = self.inner.live(&row.key(namespace, name)).await?;
-        found.map(|found| tree(&found.value)).transpose()
+        let Some(found) = self.inner.live(&row.key(namespace, name)).await? else {
+            return Ok(None);
+        };
+        self.leave_if_large(found.value.len()).await;
+        tree(&found.value).map(Some)
     }
 
     /// The claims of a new token, and its id.

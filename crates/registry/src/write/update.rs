@@ -1,6 +1,6 @@
 //! PUT, and the retry loop of every change of a stored object.
 use super::metadata::{integer, put_back};
-use super::persist::Outcome;
+use super::persist::{Outcome, check_namespace};
 use super::{Write, metadata, status};
 use crate::admission::{Operation, Options, Scales};
 use crate::allocate::{Claims, Reservation, ServiceNumbers};
@@ -138,13 +138,14 @@ impl Write<'_> {
     /// was behind, the commit fails and the loop continues with the present state. If the change
     /// seems to be refused or to change nothing, the loop reads the store first.
     pub(super) async fn change(&self, change: &mut Change<'_>) -> Result<Written, ApiError> {
+        check_namespace(self.target)?;
         let key = self.key(&self.target.name);
         let recent = match self.options.dry_run {
             true => None,
             false => self.inner.recent(&self.resource.storage_prefix, &key),
         };
         if let Some(recent) = &recent {
-            self.check_inline(&recent.value)?;
+            self.leave_if_large(recent.value.len()).await;
         }
         let mut live = match recent {
             Some(recent) => match self.attempt(&recent, false, change).await {
@@ -162,7 +163,7 @@ impl Write<'_> {
         };
         for _ in 0..RACE_ATTEMPTS_MAX {
             let Some(found) = live else { return Err(self.not_found()) };
-            self.check_inline(&found.value)?;
+            self.leave_if_large(found.value.len()).await;
             match self.attempt(&found, true, change).await? {
                 Ok(written) => return Ok(written),
                 Err(newer) => live = newer,
@@ -194,6 +195,7 @@ impl Write<'_> {
         }
         let old = shown.as_ref().unwrap_or(&stored);
         let Changed { mut object, owned, scales } = change(old, found.modified)?;
+        self.leave_if_grown(&object).await;
         if !owned {
             self.own(Some(old), &mut object);
         }

@@ -42,10 +42,12 @@ impl Write<'_> {
         let served = match at {
             Some(at) => {
                 let (key, revision, value) = (at.key.clone(), at.modified.0, at.value.clone());
-                converter.serve_one(self.resource, ObjectVersion { key, revision, value }).await?
+                let version = ObjectVersion { key, revision, value };
+                converter.serve_one(&self.target.resource, version).await?
             }
             None => converter.show(self.resource, &to_bytes(&stored)).await?,
         };
+        self.leave_if_large(served.len()).await;
         tree(&served)
     }
     /// A tree of the request's version in the storage version.
@@ -54,7 +56,9 @@ impl Write<'_> {
             return Ok(served);
         }
         if let Some(converter) = self.inner.stored(self.resource) {
-            return converter.store(self.resource, &served).await;
+            let stored = converter.store(self.resource, &served).await?;
+            self.leave_if_grown(&stored).await;
+            return Ok(stored);
         }
         let catalog = self.inner.catalog.borrow().clone();
         let (group, version) = (&self.resource.gvk.group, &self.resource.storage_version);
@@ -74,7 +78,7 @@ impl Write<'_> {
         };
         let (key, value) = (key.clone(), stored.clone());
         let object = ObjectVersion { key, revision: revision.0, value };
-        let served = converter.serve_one(self.resource, object).await?;
+        let served = converter.serve_one(&self.target.resource, object).await?;
         Ok(Object { bytes: encode::with_resource_version(&served, revision.0) })
     }
     /// The answer for bytes that are not stored, with the given revision.

@@ -7,7 +7,8 @@
 //! | `device`, `claim`, `amount` | slices, classes and claims as the scheduler needs them |
 //! | `inventory` | a snapshot of them, and which devices are in use |
 //! | `selector` | expressions, compiled once |
-//! | `pool`, `search` | the devices that a node can use, and the search among them: a state machine |
+//! | `pool`, `look` | the devices that a node can use, found by a state machine |
+//! | `search` | the search among them: another one |
 //! | `outcome` | what is written to the status of claims |
 //!
 //! Before the filters, [`check`] looks at the claims of the pod: a claim that does not exist, or is
@@ -31,6 +32,7 @@ mod amount;
 mod claim;
 mod device;
 mod inventory;
+mod look;
 mod outcome;
 mod pool;
 mod search;
@@ -47,8 +49,6 @@ use search::{End, Search};
 /// microsecond, so that a search that finds nothing ends within some tenths of a second.
 const NODE_STEPS_MAX: u64 = 500_000;
 const POD_STEPS_MAX: u64 = 4_000_000;
-/// Devices that are listed, not looked at, in the time of a step.
-const PLACES_PER_STEP: u64 = 16;
 /// How much more the first alternative of a request is worth than the one behind the last: the most
 /// alternatives, a limit of the API.
 const ALTERNATIVES_MAX: usize = 8;
@@ -220,9 +220,7 @@ impl Claims {
             return None;
         }
         let steps_left = NODE_STEPS_MAX.min(POD_STEPS_MAX - self.steps);
-        let search = Search::new(&view.inventory, node, wanted);
-        self.steps += search.n_places() / PLACES_PER_STEP;
-        Some(DeviceSearch { search, steps_left })
+        Some(DeviceSearch { search: Search::new(&view.inventory, node, wanted), steps_left })
     }
 
     /// Takes in the end of a search.
@@ -353,6 +351,8 @@ impl DeviceSearch {
         steps: &mut u64,
         rng: &mut SmallRng,
     ) -> Result<bool, String> {
+        let Some(looked) = self.search.look(steps) else { return Ok(false) };
+        claims.steps = claims.steps.saturating_add(looked);
         let steps_max = self.steps_left.min(*steps);
         let (end, taken) = self.search.run(steps_max, self.steps_left);
         // More than there were, if the last one was an expression.

@@ -17,6 +17,28 @@ pub const COPIED_BYTES_MAX: usize = 3 << 20;
 /// 6,700 elements a list for a patch with [`OPERATIONS_MAX`] operations at its front.
 pub const STEPS_MAX: usize = 64 << 20;
 
+/// The most operations, and bytes of a patch, that are carried out without yielding. So many
+/// operations shift a list of [`INLINE_BYTES_MAX`](crate::INLINE_BYTES_MAX) in three milliseconds.
+const INLINE_OPERATIONS_MAX: usize = 32;
+const INLINE_TEXT_MAX: usize = 1 << 10;
+
+/// Whether operations may take far longer than their length and that of the object say: they copy
+/// values, which may double an object again and again, or there are many, each of which may shift a
+/// whole list.
+pub fn may_multiply(operations: &[Value]) -> bool {
+    operations.len() > INLINE_OPERATIONS_MAX
+        || operations.iter().any(|operation| operation["op"] == "copy")
+}
+
+/// The same for a JSON patch that is not parsed yet, with an error on the safe side.
+pub fn may_multiply_text(patch: &[u8]) -> bool {
+    const COPY: &[u8] = b"copy";
+    patch.len() > INLINE_TEXT_MAX
+        // An escape may hide the name of the operation.
+        || patch.contains(&b'\\')
+        || patch.windows(COPY.len()).any(|window| window == COPY)
+}
+
 /// Members of an operation.
 const MEMBERS: [&str; 4] = ["from", "op", "path", "value"];
 

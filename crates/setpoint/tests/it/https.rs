@@ -89,7 +89,23 @@ impl Ca {
         key: &str,
         answer: impl Fn(&str, Value) -> (u16, String) + Send + Sync + 'static,
     ) -> Hooks {
-        let acceptor = TlsAcceptor::from(Arc::new(tls_config(certificate, key)));
+        self.serve_raw_with(tls_config(certificate, key, None), answer).await
+    }
+    /// The same for clients with a certificate of another CA. Others are refused.
+    pub(crate) async fn serve_raw_for(
+        &self,
+        clients: &Self,
+        answer: impl Fn(&str, Value) -> (u16, String) + Send + Sync + 'static,
+    ) -> Hooks {
+        let (certificate, key) = self.sign();
+        self.serve_raw_with(tls_config(&certificate, &key, Some(clients)), answer).await
+    }
+    async fn serve_raw_with(
+        &self,
+        config: rustls::ServerConfig,
+        answer: impl Fn(&str, Value) -> (u16, String) + Send + Sync + 'static,
+    ) -> Hooks {
+        let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let answer: Arc<Answer> = Arc::new(answer);
@@ -101,16 +117,24 @@ impl Ca {
 
 type Answer = dyn Fn(&str, Value) -> (u16, String) + Send + Sync;
 
-fn tls_config(certificate: &str, key: &str) -> rustls::ServerConfig {
+/// `clients`: their certificates are of this CA; `None`: they need none.
+fn tls_config(certificate: &str, key: &str, clients: Option<&Ca>) -> rustls::ServerConfig {
     use rustls::pki_types::pem::PemObject as _;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use rustls::server::WebPkiClientVerifier;
     let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = clients.map(|clients| {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(clients.0.der().clone()).unwrap();
+        let builder = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
+        builder.build().unwrap()
+    });
     rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
-        .with_no_client_auth()
+        .with_client_cert_verifier(verifier.unwrap_or_else(WebPkiClientVerifier::no_client_auth))
         .with_single_cert(chain, key)
         .unwrap()
 }

@@ -7,6 +7,15 @@ fn user(name: &str) -> Arc<str> {
     name.into()
 }
 
+#[tokio::test]
+async fn trees_of_a_simulation_are_made_on_the_callers_thread() {
+    let thread = || std::thread::current().id();
+    for in_place in [true, false] {
+        let made = LargeAnswers::new(in_place).run_blocking(thread).await;
+        assert_eq!(made.unwrap() == thread(), in_place);
+    }
+}
+
 /// All permits of a user.
 async fn all_of(large: &LargeAnswers, name: &str) -> Vec<Permit> {
     let mut permits = Vec::new();

@@ -10,6 +10,7 @@ use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupVersionKind, Reason};
 use setpoint_schema::builtin;
+use setpoint_schema::patch::may_multiply;
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -196,7 +197,7 @@ impl Mutating<'_> {
         let programs = self.policies.programs(policy, review).await?;
         let mut fail = |text: &str| failed.push((denied(policy, binding, text), Reason::Invalid));
         let mut current = match subject::is_own_kind(review) {
-            true => subject::in_version(review.inner, row, object).await?.into_owned(),
+            true => subject::in_version(review, row, object).await?.into_owned(),
             false => object.clone(),
         };
         let before = current.clone();
@@ -218,7 +219,7 @@ impl Mutating<'_> {
         for idx in 0..programs.mutations.len() {
             let made = self.patch(&programs, idx, &params, &current).await?;
             let patched = match made {
-                Ok(made) => self.patched(&programs, idx, &current, made)?,
+                Ok(made) => self.patched(&programs, idx, &current, made).await?,
                 Err(text) => Err(text),
             };
             match patched {
@@ -230,9 +231,7 @@ impl Mutating<'_> {
         if current != before {
             review.policy_reinvocation.lock().has_mutated();
             *object = match subject::is_own_kind(review) {
-                true => {
-                    subject::in_version(review.inner, review.resource, &current).await?.into_owned()
-                }
+                true => subject::in_version(review, review.resource, &current).await?.into_owned(),
                 false => current,
             };
         }
@@ -265,7 +264,7 @@ impl Mutating<'_> {
     /// # Errors
     ///
     /// 500: the object has not its type after a JSON patch.
-    fn patched(
+    async fn patched(
         &self,
         programs: &Programs,
         idx: usize,
@@ -273,6 +272,10 @@ impl Mutating<'_> {
         made: Value,
     ) -> Result<Result<Option<Value>, String>, ApiError> {
         let review = self.review;
+        review.thread.leave_if_large(&made).await;
+        if made.as_array().is_some_and(|operations| may_multiply(operations)) {
+            review.thread.leave().await;
+        }
         let is_json_patch = programs.mutations.get(idx).is_some_and(|m| m.is_json_patch);
         let row = match &self.matched {
             Matched::Request => review.resource,
@@ -297,6 +300,8 @@ impl Mutating<'_> {
             Ok(Some(patched)) => patched,
             other => return Ok(other),
         };
+        // What follows, also after admission, is work on the whole object.
+        review.thread.leave_if_large(&patched).await;
         let decoded = match is_own {
             true => decode_own(row, &mut patched),
             false => decode_other(&kind, &mut patched),

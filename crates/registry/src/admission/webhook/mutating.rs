@@ -97,7 +97,7 @@ async fn round(hooks: &Hooks, review: &Review<'_>, object: &mut Value) -> Result
         }
     }
     if let Some(Converted { tree, has_changed: true, .. }) = converted {
-        *object = subject::in_version(review.inner, review.resource, &tree).await?.into_owned();
+        *object = subject::in_version(review, review.resource, &tree).await?.into_owned();
     }
     if let Some(entries) = entries {
         restore_entries(review, object, entries);
@@ -164,15 +164,13 @@ async fn patched(
             hook.name
         )));
     };
-    let mut object = Value::clone(before);
-    match n_bytes > INLINE_BYTES_MAX {
-        false => patch::apply_operations(&mut object, operations).map_err(ApiError::internal)?,
-        true => {
-            let there =
-                async move { patch::apply_operations(&mut object, operations).map(|()| object) };
-            object = review.inner.threads.run(there).await?.map_err(ApiError::internal)?;
-        }
+    if n_bytes > INLINE_BYTES_MAX || patch::may_multiply(&operations) {
+        review.thread.leave().await;
     }
+    let mut object = Value::clone(before);
+    patch::apply_operations(&mut object, operations).map_err(ApiError::internal)?;
+    // What follows, also after admission, is work on the whole object.
+    review.thread.leave_if_large(&object).await;
     for member in ["apiVersion", "kind"] {
         let is_left_out = object[member].is_null() || object[member] == "";
         // What says nothing of its type has that of the endpoint.

@@ -5,6 +5,7 @@ use crate::plugins::claims::{Claim, Class, Grant, Slice};
 use crate::state::Job;
 
 mod costly;
+mod large;
 
 const DRIVER: &str = "gpu.example.com";
 

@@ -75,6 +75,8 @@ pub(crate) struct Slice {
     pub(super) devices: Vec<Device>,
     /// What devices of the pool consume together: counters by set and name.
     pub(super) counters: Vec<(String, Amounts)>,
+    /// Devices have to be made ready between allocation and binding.
+    pub(super) has_conditions: bool,
 }
 
 impl Slice {
@@ -82,15 +84,15 @@ impl Slice {
         let spec = &slice["spec"];
         let pool = &spec["pool"];
         let driver = text(&spec["driver"]);
+        let devices: Vec<_> =
+            items(&spec["devices"]).iter().map(|device| Device::read(device, driver)).collect();
         Self {
             pool: PoolId::new(driver, text(&pool["name"])),
             generation: pool["generation"].as_i64().unwrap_or_default(),
             n_slices: pool["resourceSliceCount"].as_i64().unwrap_or_default(),
             nodes: Nodes::read(spec),
-            devices: items(&spec["devices"])
-                .iter()
-                .map(|device| Device::read(device, driver))
-                .collect(),
+            has_conditions: devices.iter().any(|device| device.has_conditions),
+            devices,
             counters: counters(&spec["sharedCounters"], "name"),
         }
     }

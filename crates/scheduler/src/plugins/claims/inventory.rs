@@ -20,7 +20,7 @@ use super::selector::Selectors;
 use imbl::{OrdMap, OrdSet};
 use serde_json::Value;
 use setpoint_runtime::Request;
-use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
 /// Claims, devices and their uses. A clone is a snapshot.
@@ -35,8 +35,8 @@ pub(crate) struct Inventory {
     pub(super) classes: OrdMap<Arc<str>, Arc<Class>>,
     slices: OrdMap<Arc<str>, Arc<Slice>>,
     pools: OrdMap<PoolId, PoolSlices>,
-    /// The pools with slices of one node, by node and slice.
-    of_nodes: OrdMap<(Arc<str>, Arc<str>), PoolId>,
+    /// The pools with slices of one node, by node, and how many.
+    of_nodes: OrdMap<(Arc<str>, PoolId), usize>,
     /// The pools with other slices, and how many.
     of_others: OrdMap<PoolId, usize>,
     uses: OrdMap<PoolId, PoolUses>,
@@ -48,13 +48,23 @@ pub(crate) struct Inventory {
 pub(super) struct PoolSlices {
     slices: OrdMap<Arc<str>, Arc<Slice>>,
     /// Made when it is first needed, once for all nodes.
-    facts: Arc<OnceLock<Option<Facts>>>,
+    facts: Arc<OnceLock<Facts>>,
 }
 
 impl PoolSlices {
-    /// `None`: there are no slices.
+    /// All slices, by name.
+    pub(super) fn all(&self) -> &OrdMap<Arc<str>, Arc<Slice>> {
+        &self.slices
+    }
+
+    /// What follows from them, once it is made.
     pub(super) fn facts(&self) -> Option<&Facts> {
-        self.facts.get_or_init(|| Facts::of(&self.slices)).as_ref()
+        self.facts.get()
+    }
+
+    /// Takes in what follows from them. Other cycles may have made the same.
+    pub(super) fn keep(&self, facts: Facts) {
+        _ = self.facts.set(facts);
     }
 }
 
@@ -90,9 +100,10 @@ impl PoolUses {
         self.devices.get(device)
     }
 
-    /// The devices that are in use.
-    pub(super) fn devices(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.devices.keys()
+    /// The next device that is in use, by name.
+    pub(super) fn device_after(&self, after: Option<Arc<str>>) -> Option<&Arc<str>> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.devices.range((start, Bound::Unbounded)).next().map(|(name, _)| name)
     }
 }
 
@@ -306,30 +317,36 @@ impl Inventory {
         if !slices.slices.is_empty() {
             self.pools.insert(pool.clone(), slices);
         }
-        if let Some(node) = slice.only_node() {
-            let key = (node.clone(), name.clone());
-            match adds {
-                true => _ = self.of_nodes.insert(key, pool.clone()),
-                false => _ = self.of_nodes.remove(&key),
-            }
-            return;
-        }
-        let n = self.of_others.remove(pool).unwrap_or_default();
-        let n = if adds { n + 1 } else { n.saturating_sub(1) };
-        if n > 0 {
-            self.of_others.insert(pool.clone(), n);
+        match slice.only_node() {
+            Some(node) => step(&mut self.of_nodes, (node.clone(), pool.clone()), adds),
+            None => step(&mut self.of_others, pool.clone(), adds),
         }
     }
 
-    /// The pools that may concern a node.
-    pub(super) fn pools_near(&self, node: &Arc<str>) -> BTreeSet<PoolId> {
-        let own = self.of_nodes.range((node.clone(), Arc::default())..);
-        let own = own.take_while(|((of, _), _)| of == node).map(|(_, pool)| pool);
-        own.chain(self.of_others.keys()).cloned().collect()
+    /// The first pool after another one, by driver and name, that may concern a node.
+    pub(super) fn pool_near(&self, node: &Arc<str>, after: Option<&PoolId>) -> Option<PoolId> {
+        let start = match after {
+            Some(after) => Bound::Excluded((node.clone(), after.clone())),
+            None => Bound::Included((node.clone(), PoolId::new("", ""))),
+        };
+        let own = self.of_nodes.range((start, Bound::Unbounded)).next();
+        let own = own.filter(|((of, _), _)| of == node).map(|((_, pool), _)| pool);
+        let start = after.map_or(Bound::Unbounded, |after| Bound::Excluded(after.clone()));
+        let other = self.of_others.range((start, Bound::Unbounded)).next().map(|(pool, _)| pool);
+        own.into_iter().chain(other).min().cloned()
     }
 
     /// The slices of a pool.
     pub(super) fn slices_of(&self, pool: &PoolId) -> Option<&PoolSlices> {
         self.pools.get(pool)
+    }
+}
+
+/// Counts one more, or one less, of a key. A key with none is not kept.
+fn step<K: Clone + Ord>(counts: &mut OrdMap<K, usize>, key: K, adds: bool) {
+    let n = counts.remove(&key).unwrap_or_default();
+    let n = if adds { n + 1 } else { n.saturating_sub(1) };
+    if n > 0 {
+        counts.insert(key, n);
     }
 }

@@ -10,14 +10,17 @@
 //!
 //! The search is a state machine that its caller advances by steps. A step looks at one device; an
 //! expression counts for as many steps as its cost says, and a device that is given for as many as
-//! it has capacities, counters, taints and constraints. An expression that takes longer than a
-//! thread may be held waits until the search [has a thread of its own](Search::is_costly).
+//! it has capacities, counters, taints and constraints. Before it, the pools are [looked at](Look),
+//! which takes steps too, but not of those that a search may take. An expression that takes longer
+//! than a thread may be held waits until the search
+//! [has a thread of its own](Search::is_costly).
 
 use super::amount::{Amounts, add, consumption, subtract};
 use super::claim::{Claim, Rule, Wanted};
 use super::device::{Class, Device, Nodes, Slice};
 use super::inventory::{Inventory, Uses};
-use super::pool::{Pool, PoolState, pools};
+use super::look::{Look, Place, Seen};
+use super::pool::{Pool, PoolState};
 use super::selector::{Thread, Unknown};
 use crate::node::Node;
 use setpoint_cel::device::Attribute;
@@ -28,12 +31,14 @@ use std::sync::Arc;
 mod state;
 
 pub(super) use state::Picked;
-use state::{Dead, Frame, Phase, Place, Plan, Position, Undo, plans};
+use state::{Dead, Frame, Phase, Plan, Position, Undo, plans};
 
 /// The most devices of a claim: 32, a limit of the API.
 const RESULTS_MAX: usize = 32;
 /// How many steps an amount takes that is added, compared and copied.
 const STEPS_PER_AMOUNT: u64 = 4;
+/// Devices that are listed, and slices and amounts that are looked at, in the time of a step.
+const PLACES_PER_STEP: u64 = 16;
 
 /// The claims that need devices, with their keys.
 pub(super) type Claims = Arc<[(Request, Arc<Claim>)]>;
@@ -44,6 +49,8 @@ pub(super) struct Search {
     inventory: Inventory,
     pub(super) node: Arc<Node>,
     pub(super) claims: Claims,
+    /// The look at the pools, until it is over.
+    look: Option<Look>,
     pools: Vec<Pool>,
     /// The devices of pools that are ready, in the order in which they are tried.
     places: Vec<Place>,
@@ -61,8 +68,6 @@ pub(super) struct Search {
     compared: Vec<Vec<Vec<Attribute>>>,
     /// Where the next steps may be taken.
     thread: Thread,
-    /// What looking at the pools has taken.
-    n_looked: u64,
 }
 
 /// The end of a search.
@@ -81,26 +86,15 @@ pub(super) enum End {
 
 impl Search {
     pub(super) fn new(inventory: &Inventory, node: &Arc<Node>, claims: &Claims) -> Self {
-        let (pools, n_looked) = pools(inventory, node);
-        let mut places = Vec::new();
-        for (idx, pool) in pools.iter().enumerate() {
-            for slice in &pool.slices {
-                let of_slice = (0..slice.devices.len()).map(|device| Place {
-                    pool: idx,
-                    slice: slice.clone(),
-                    device,
-                });
-                places.extend(of_slice);
-            }
-        }
         let compared = |(_, claim): &(Request, Arc<Claim>)| {
             claim.spec.constraints.iter().map(|_| Vec::new()).collect()
         };
         Self {
             inventory: inventory.clone(),
             node: node.clone(),
-            pools,
-            places,
+            look: Some(Look::new()),
+            pools: Vec::new(),
+            places: Vec::new(),
             plans: claims.iter().map(|(_, claim)| plans(inventory, claim)).collect(),
             phase: Phase::List(Position::default()),
             stack: Vec::new(),
@@ -110,13 +104,17 @@ impl Search {
             compared: claims.iter().map(compared).collect(),
             claims: claims.clone(),
             thread: Thread::Shared,
-            n_looked,
         }
     }
 
-    /// The number of devices that it may look at, and of slices and counters that were looked at.
-    pub(super) fn n_places(&self) -> u64 {
-        self.places.len() as u64 + self.n_looked
+    /// Looks at the pools. Takes what that costs from `steps`, until none are left. Returns how
+    /// many steps of the search that counts for, once it is over.
+    pub(super) fn look(&mut self, steps: &mut u64) -> Option<u64> {
+        let Some(look) = &mut self.look else { return Some(0) };
+        let seen = look.run(&self.inventory, &self.node, steps)?;
+        let Seen { pools, places, n_looked } = seen;
+        (self.look, self.pools, self.places) = (None, pools, places);
+        Some((self.places.len() as u64 + n_looked) / PLACES_PER_STEP)
     }
 
     /// Whether the next steps take a thread of their own: an expression takes long.
@@ -155,8 +153,7 @@ impl Search {
 
     /// The device of a place.
     pub(super) fn device(&self, picked: &Picked) -> (&Slice, &Device) {
-        let place = &self.places[picked.place];
-        (&place.slice, &place.slice.devices[place.device])
+        self.at(picked.place)
     }
 
     /// The class of an alternative.
@@ -381,8 +378,9 @@ impl Search {
     }
 
     fn at(&self, place: usize) -> (&Slice, &Device) {
-        let place = &self.places[place];
-        (&place.slice, &place.slice.devices[place.device])
+        let Place { pool, slice, device } = self.places[place];
+        let slice = &self.pools[pool].slices[slice];
+        (slice, &slice.devices[device])
     }
 
     fn uses(&self, place: usize) -> Option<&Uses> {
@@ -474,7 +472,7 @@ impl Search {
             device.is_shared && (self.shares.contains_key(&place) || self.uses(place).is_some());
         let counts = !(device.consumes.is_empty() || is_counted);
         let pool = self.places[place].pool;
-        if counts && !self.has_counters(pool, device) {
+        if counts && !self.pools[pool].has_counters(device) {
             return Ok(None);
         }
         let mut found = Vec::new();
@@ -508,7 +506,7 @@ impl Search {
         let share = device.is_shared.then_some(consumed);
         if counts {
             let consumes = device.consumes.clone();
-            self.count(pool, &consumes, subtract);
+            self.pools[pool].consume(&consumes);
         }
         let constraints = found.iter().map(|(idx, _)| *idx).collect();
         for (idx, value) in found {
@@ -534,7 +532,7 @@ impl Search {
         }
         if undo.counts {
             let consumes = self.at(picked.place).1.consumes.clone();
-            self.count(self.places[picked.place].pool, &consumes, add);
+            self.pools[self.places[picked.place].pool].release(&consumes);
         }
         match &undo.share {
             Some(share) => {
@@ -550,31 +548,6 @@ impl Search {
                 if let Some(owners) = self.owners.get_mut(&picked.place) {
                     owners.pop();
                 }
-            }
-        }
-    }
-
-    /// Whether the counters of a pool suffice for a device.
-    fn has_counters(&self, pool: usize, device: &Device) -> bool {
-        let left = &self.pools[pool].counters;
-        device.consumes.iter().all(|(set, consumed)| {
-            let left = left.get(set);
-            consumed.iter().all(|(name, amount)| {
-                let left = left.and_then(|left| left.get(name));
-                left.is_some_and(|left| amount.compare(left).is_le())
-            })
-        })
-    }
-
-    fn count(
-        &mut self,
-        pool: usize,
-        consumes: &[(String, Amounts)],
-        how: fn(&mut Amounts, &Amounts),
-    ) {
-        for (set, consumed) in consumes {
-            if let Some(left) = self.pools[pool].counters.get_mut(set) {
-                how(left, consumed);
             }
         }
     }

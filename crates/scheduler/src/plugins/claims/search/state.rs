@@ -2,18 +2,10 @@
 
 use super::super::amount::Amounts;
 use super::super::claim::{Claim, Mode, Wanted};
-use super::super::device::{Class, Slice};
+use super::super::device::Class;
 use super::super::inventory::Inventory;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// A device, by its pool, its slice and its number there.
-#[derive(Debug)]
-pub(super) struct Place {
-    pub(super) pool: usize,
-    pub(super) slice: Arc<Slice>,
-    pub(super) device: usize,
-}
 
 /// What is known of an alternative.
 #[derive(Debug)]
