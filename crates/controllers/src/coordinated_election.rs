@@ -25,6 +25,7 @@
 //! Of equal candidates the oldest is the best; of those of one second, here the first by name.
 
 use crate::api::{Api, RequestError};
+use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use crate::workload::view::view;
 use k8s_openapi::api::coordination::{v1, v1beta1};
@@ -35,9 +36,7 @@ use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::{Clock, Timestamp};
-use setpoint_runtime::{
-    Action, BoxError, Client, Context, Controller, Manager, Reconciler, Request, Watch,
-};
+use setpoint_runtime::{Action, BoxError, Client, Context, Controller, Manager, Request, Watch};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -171,12 +170,12 @@ impl CoordinatedElection {
             .watches_with(candidates(), |event: &Event<Candidate>, _: &Client| of_candidate(event))
             .watches_with(Watch::<Lease>::new(), of_lease)
             .sync_timeout(None)
-            .build(Elections(pass(NAME)))?;
+            .build(Boxed(Elections(pass(NAME))))?;
         manager.add(elections)?;
         let cleaner = Controller::builder(CLEANER)
             .for_(candidates())
             .sync_timeout(None)
-            .build(Cleaner(pass(CLEANER)))?;
+            .build(Boxed(Cleaner(pass(CLEANER))))?;
         manager.add(cleaner)?;
         Ok(())
     }
@@ -293,12 +292,11 @@ struct Pass {
 
 struct Elections(Pass);
 
-impl Reconciler for Elections {
+impl BoxedReconciler for Elections {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(self.0.elect(&request, context.client())).await
+    async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
+        self.0.elect(request, context.client()).await
     }
 }
 
@@ -405,12 +403,11 @@ impl Pass {
 
 struct Cleaner(Pass);
 
-impl Reconciler for Cleaner {
+impl BoxedReconciler for Cleaner {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
-        // Boxed, so that a worker that waits for work is small.
-        Box::pin(self.0.clean(&request, context.client())).await
+    async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
+        self.0.clean(request, context.client()).await
     }
 }
 
