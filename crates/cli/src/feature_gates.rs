@@ -123,7 +123,7 @@ mod tests {
         let error = |text| on(text).unwrap_err().to_string();
         assert_eq!(
             error("A=true"),
-            "there is no feature gate A, only CBORServingAndStorage, ClusterTrustBundle, PodCertificateRequest, StorageVersionMigrator"
+            "there is no feature gate A, only CBORServingAndStorage, ClusterTrustBundle, CoordinatedLeaderElection, PodCertificateRequest, StorageVersionMigrator"
         );
         assert_eq!(error("A"), "missing bool value for A");
         assert_eq!(error("A=maybe"), "invalid value of A=maybe: not true or false");
