@@ -153,6 +153,7 @@ pub struct Plans {
     first_seed: u64,
     crashes: bool,
     storms: u64,
+    has_one_clock: bool,
     others: Vec<Plan>,
 }
 
@@ -177,6 +178,13 @@ impl Plans {
     /// Adds `n` [storms](Plan::storm).
     pub fn storms(mut self, n: u64) -> Self {
         self.storms = n;
+        self
+    }
+
+    /// The clock of the process never differs from the server's in storms: for what cannot work
+    /// otherwise, or runs on the server's machine.
+    pub fn one_clock(mut self) -> Self {
+        self.has_one_clock = true;
         self
     }
 
@@ -209,7 +217,8 @@ impl Plans {
 
     /// The n-th storm.
     pub(super) fn storm(&self, n: u64) -> Plan {
-        Plan::storm(self.first_seed.wrapping_add(n))
+        let storm = Plan::storm(self.first_seed.wrapping_add(n));
+        if self.has_one_clock { Plan { skew_secs: 0, ..storm } } else { storm }
     }
 }
 
@@ -242,5 +251,7 @@ mod tests {
         assert!(storms.iter().any(|plan| plan.store_chance > 0.0));
         assert!(storms.iter().any(|plan| plan.skew_secs > 0));
         assert!(storms.iter().any(|plan| plan.skew_secs < 0));
+        let plans = Plans::new().storms(100).one_clock().of(0);
+        assert!(plans.iter().all(|plan| plan.skew_secs == 0));
     }
 }

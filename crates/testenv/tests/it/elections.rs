@@ -5,6 +5,7 @@ use crate::storms::observer::{at_every_change, of};
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_controllers::{CoordinatedElection, Setup};
+use setpoint_object::time::Timestamp;
 use setpoint_registry::RuntimeConfig;
 use setpoint_runtime::BoxError;
 use setpoint_testenv::scenario::check;
@@ -15,10 +16,13 @@ use std::time::Duration;
 
 const CANDIDATES: &str = "/apis/coordination.k8s.io/v1beta1/namespaces/default/leasecandidates";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/component";
-/// How often a program looks: it has five seconds to answer.
-const LOOK: Duration = Duration::from_secs(4);
+/// How long a program holds the Lease, and after how long it renews it.
+const HELD_SECONDS: u64 = 600;
+const RENEWED: Duration = Duration::from_secs(200);
+/// How long it takes a program to see a change: it has five seconds to answer.
+const LOOK: Duration = Duration::from_secs(1);
 /// Longer than any delay of a plan.
-const LONG: Duration = Duration::from_secs(20_000);
+const LONG: Duration = Duration::from_secs(2_000);
 
 /// A component that is upgraded: a new program waits until the old one ends.
 struct Elections;
@@ -73,6 +77,9 @@ async fn upgrade(env: &TestEnv, programs: &Programs) {
     let held = async |holder: &str| {
         cluster.until(LEASE, |lease| lease["spec"]["holderIdentity"] == holder).await;
     };
+    // One of another component, which never answers.
+    let time = env.clock().now().rfc3339_micro();
+    cluster.create(CANDIDATES, &candidate("silent", "nobody", "1.36.0", &time)).await;
     programs.start("new", "1.36.0");
     held("new").await;
     // The holder is told, and gives it up.
@@ -81,7 +88,21 @@ async fn upgrade(env: &TestEnv, programs: &Programs) {
     // It ends: its Lease expires, and it does not answer.
     programs.end("old");
     held("new").await;
-    cluster.until(&format!("{CANDIDATES}/old"), Value::is_null).await;
+    // Otherwise the others are asked about it as long as it counts.
+    cluster.delete(&format!("{CANDIDATES}/old"), &json!({})).await;
+    cluster.until(&format!("{CANDIDATES}/silent"), Value::is_null).await;
+}
+
+/// A program that may lead a component.
+fn candidate(name: &str, component: &str, version: &str, renewed: &str) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1beta1", "kind": "LeaseCandidate",
+        "metadata": {"name": name},
+        "spec": {
+            "leaseName": component, "strategy": "OldestEmulationVersion",
+            "binaryVersion": version, "emulationVersion": version, "renewTime": renewed,
+        },
+    })
 }
 
 /// The programs of the component that run, with their versions.
@@ -100,37 +121,39 @@ impl Programs {
     /// They answer when they are asked, renew what they hold, and give it up if they are told to.
     async fn live(&self, env: &TestEnv) {
         let cluster = Cluster::of(env);
+        let mut changes = env.changes();
         loop {
+            _ = tokio::time::timeout(RENEWED, changes.next()).await;
             tokio::time::sleep(LOOK).await;
-            let now = env.clock().now().rfc3339_micro();
+            changes.skip();
+            let time = env.clock().now();
+            let now = time.rfc3339_micro();
             let programs = self.0.borrow().clone();
             for (name, version) in &programs {
                 let path = format!("{CANDIDATES}/{name}");
                 let Some(found) = cluster.get(&path).await else {
-                    let new = json!({
-                        "apiVersion": "coordination.k8s.io/v1beta1", "kind": "LeaseCandidate",
-                        "metadata": {"name": name},
-                        "spec": {
-                            "leaseName": "component", "strategy": "OldestEmulationVersion",
-                            "binaryVersion": version, "emulationVersion": version, "renewTime": now,
-                        },
-                    });
+                    let new = candidate(name, "component", version, &now);
                     cluster.create(CANDIDATES, &new).await;
                     continue;
                 };
-                let time = |member: &str| found["spec"][member].as_str().map(str::to_owned);
-                if time("pingTime") > time("renewTime") {
+                let at = |member: &str| found["spec"][member].as_str().map(str::to_owned);
+                if at("pingTime") > at("renewTime") {
                     cluster.patch(&path, &json!({"spec": {"renewTime": now}})).await;
                 }
             }
             let Some(lease) = cluster.get(LEASE).await else { continue };
             let name = |member: &str| lease["spec"][member].as_str().unwrap_or_default();
             let (holder, preferred) = (name("holderIdentity"), name("preferredHolder"));
-            if programs.contains_key(holder) {
-                let change = match preferred.is_empty() || preferred == holder {
-                    true => json!({"renewTime": now, "leaseDurationSeconds": 15}),
-                    false => json!({"holderIdentity": "", "preferredHolder": null}),
-                };
+            if !programs.contains_key(holder) {
+                continue;
+            }
+            let renewed = Timestamp::parse(name("renewTime")).unwrap_or_default();
+            let is_mine = lease["spec"]["leaseDurationSeconds"] == HELD_SECONDS;
+            if !preferred.is_empty() && preferred != holder {
+                let change = json!({"holderIdentity": "", "preferredHolder": null});
+                cluster.patch(LEASE, &json!({"spec": change})).await;
+            } else if !is_mine || time.since(renewed) >= RENEWED {
+                let change = json!({"renewTime": now, "leaseDurationSeconds": HELD_SECONDS});
                 cluster.patch(LEASE, &json!({"spec": change})).await;
             }
         }
@@ -140,5 +163,5 @@ impl Programs {
 /// The oldest program holds the Lease, and candidates that do not answer end.
 #[test]
 fn the_oldest_program_that_answers_holds_the_lease_with_every_plan() {
-    check(&Elections, &Plans::new().crashes().storms(8));
+    check(&Elections, &Plans::new().crashes().storms(8).one_clock());
 }
