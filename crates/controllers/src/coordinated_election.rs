@@ -10,9 +10,9 @@
 //!
 //! | state | step |
 //! |---|---|
-//! | the holder renews, and is the best candidate | none; look again after [`LOOK`] |
+//! | the holder renews, and is the best candidate | none; look again after five seconds |
 //! | candidates have not renewed lately | ask them: set their `pingTime` |
-//! | some were asked less than [`VOTE`] ago and have not renewed since | wait |
+//! | some were asked less than five seconds ago and have not renewed since | wait |
 //! | all have answered or run out of time | elect the best of those that have |
 //!
 //! Nobody holds a Lease that has expired or has no holder, so the elected candidate becomes its
@@ -20,7 +20,7 @@
 //! Lease up itself. Candidates that ask for another strategy than `OldestEmulationVersion` get a
 //! Lease without a holder, and leave the choice to somebody else.
 //!
-//! The clocks of the server and of the components have to agree within [`VOTE`]: a candidate that
+//! The clocks of the server and of the components have to agree within five seconds: a candidate that
 //! is further behind never seems to have answered.
 //!
 //! The rules are those of kube-apiserver's `leader-election-controller`, and of its collector of
