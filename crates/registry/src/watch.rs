@@ -17,7 +17,7 @@
 //! is skipped or repeated, and a bookmark comes after all events up to its revision.
 //!
 //! An object that is long and served in another form than it is stored in is looked at on another
-//! thread ([`crate::threads`]), one at a time; the stream goes on after it.
+//! thread (`crate::threads`), one at a time; the stream goes on after it.
 mod bookmark;
 mod phase;
 #[cfg(test)]
