@@ -11,7 +11,7 @@
 //! | state | step |
 //! |---|---|
 //! | the holder renews, and is the best candidate | none; look again after five seconds |
-//! | candidates have not renewed lately | ask them: set their `pingTime` |
+//! | candidates have not renewed in the last five seconds | ask them: set their `pingTime` |
 //! | some were asked less than five seconds ago and have not renewed since | wait |
 //! | all have answered or run out of time | elect the best of those that have |
 //!
@@ -118,7 +118,7 @@ impl Candidate {
         self.renewed().map(|renewed| renewed + CANDIDATE_AGE_MAX).unwrap_or_default()
     }
 
-    /// Whether it has renewed lately, which counts as an answer.
+    /// Whether it has renewed in the last [`VOTE`], which counts as an answer.
     fn is_awake(&self, now: Timestamp) -> bool {
         self.renewed().is_some_and(|renewed| renewed + VOTE > now)
     }
@@ -167,7 +167,8 @@ impl CoordinatedElection {
     ///
     /// If the manager refuses one, for example because it has one of that name.
     pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
-        let pass = |name| Pass { api: self.setup.api_of_server(name), clock: self.clock() };
+        let pass =
+            |name| Pass { api: self.setup.api_of_server(name), clock: self.setup.clock().clone() };
         let candidates = || Watch::<Candidate>::new().index(BY_LEASE, Candidate::lease_keys);
         let elections = Controller::builder(NAME)
             .watches_with(candidates(), |event: &Event<Candidate>, _: &Client| of_candidate(event))
@@ -181,10 +182,6 @@ impl CoordinatedElection {
             .build(Boxed(Cleaner(pass(CLEANER))))?;
         manager.add(cleaner)?;
         Ok(())
-    }
-
-    fn clock(&self) -> Clock {
-        self.setup.clock().clone()
     }
 }
 
@@ -214,13 +211,20 @@ fn of_candidate(event: &Event<Candidate>) -> Vec<Request> {
 /// A Lease, if it has candidates: most have none, and those of nodes change all the time.
 fn of_lease(event: &Event<Lease>, client: &Client) -> Vec<Request> {
     let request = event.key().clone();
-    if candidates(client, &request).is_empty() { Vec::new() } else { vec![request] }
+    // A pass reports what cannot be read.
+    let is_empty = candidates(client, &request).is_ok_and(|found| found.is_empty());
+    if is_empty { Vec::new() } else { vec![request] }
 }
 
 /// The candidates of a Lease.
-fn candidates(client: &Client, lease: &Request) -> Vec<Arc<Candidate>> {
+fn candidates(client: &Client, lease: &Request) -> Result<Vec<Arc<Candidate>>, BoxError> {
     let key = lease_key(&lease.namespace, &lease.name);
-    client.api::<Candidate>().select().index(BY_LEASE, key).all().unwrap_or_default()
+    Ok(client.api::<Candidate>().select().index(BY_LEASE, key).all()?)
+}
+
+/// The path of a candidate.
+fn path_of(namespace: &str, name: &str) -> String {
+    format!("/apis/coordination.k8s.io/v1beta1/namespaces/{namespace}/leasecandidates/{name}")
 }
 
 /// The strategy that the candidates with the newest program ask for.
@@ -306,7 +310,7 @@ impl BoxedReconciler for Elections {
 impl Pass {
     async fn elect(&self, lease: &Request, client: &Client) -> Result<Action, BoxError> {
         let now = self.clock.now();
-        let mut candidates = candidates(client, lease);
+        let mut candidates = candidates(client, lease)?;
         candidates.retain(|candidate| candidate.end() >= now);
         if candidates.is_empty() {
             return Ok(Action::await_change());
@@ -330,7 +334,7 @@ impl Pass {
         again
     }
 
-    /// Asks the candidates that have not renewed lately. Whether one still has time to answer.
+    /// Asks the candidates that are not awake. Returns whether one still has time to answer.
     async fn ask(
         &self,
         lease: &Request,
@@ -349,11 +353,7 @@ impl Pass {
                 continue;
             }
             is_open = true;
-            let path = format!(
-                "/apis/coordination.k8s.io/v1beta1/namespaces/{}/leasecandidates/{}",
-                lease.namespace,
-                candidate.name()
-            );
+            let path = path_of(&lease.namespace, candidate.name());
             let patch = json!({
                 "metadata": {"resourceVersion": candidate.metadata.resource_version},
                 "spec": {"pingTime": now.rfc3339_micro()},
@@ -424,10 +424,7 @@ impl Pass {
             // A moment later than its end.
             return Ok(Action::requeue_after(known.end().since(now) + Duration::from_millis(1)));
         }
-        let path = format!(
-            "/apis/coordination.k8s.io/v1beta1/namespaces/{}/leasecandidates/{}",
-            request.namespace, request.name
-        );
+        let path = path_of(&request.namespace, &request.name);
         let found = match self.api.get(&path).await {
             Err(error) if error.is_not_found() => return Ok(Action::await_change()),
             found => found?,
