@@ -180,16 +180,7 @@ async fn scopes_custom_resources_and_services_are_limited() {
         let burstable = json!({"containers": [{"name": "c", "image": "i:1", "resources": {"requests": {"cpu": "1"}}}]});
         admin.create(PODS, &pod("p", burstable)).await;
 
-        let definition = json!({
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": "widgets.ex.io"},
-            "spec": {"group": "ex.io", "scope": "Namespaced",
-                "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
-                "versions": [{"name": "v1", "served": true, "storage": true,
-                    "schema": {"openAPIV3Schema": {"type": "object"}}}]},
-        });
-        admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await;
-        tokio::time::sleep(Duration::from_secs(5)).await;
+        define(&admin, "widget", "Widget").await;
         limit(&admin, "widgets", json!({"hard": {"count/widgets.ex.io": "1"}})).await;
         let widget = |name: &str| json!({"apiVersion": "ex.io/v1", "kind": "Widget", "metadata": {"name": name}});
         let widgets = "/apis/ex.io/v1/namespaces/default/widgets";
@@ -216,20 +207,26 @@ async fn scopes_custom_resources_and_services_are_limited() {
     .await;
 }
 
+/// Defines a custom resource of the group `ex.io`, and waits until its objects are charged.
+async fn define(admin: &Asker, singular: &str, kind: &str) {
+    let plural = format!("{singular}s");
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.ex.io")},
+        "spec": {"group": "ex.io", "scope": "Namespaced",
+            "names": {"plural": plural, "singular": singular, "kind": kind},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}}}]},
+    });
+    admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+}
+
 /// Only Kubernetes' own Events are not charged. A status may bring a claim into a scope.
 #[tokio::test(start_paused = true)]
 async fn events_of_others_and_statuses_of_claims_are_charged() {
     with_admission(AdmissionOptions::default(), async |admin| {
-        let definition = json!({
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": "events.ex.io"},
-            "spec": {"group": "ex.io", "scope": "Namespaced",
-                "names": {"plural": "events", "singular": "event", "kind": "Event"},
-                "versions": [{"name": "v1", "served": true, "storage": true,
-                    "schema": {"openAPIV3Schema": {"type": "object"}}}]},
-        });
-        admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await;
-        tokio::time::sleep(Duration::from_secs(5)).await;
+        define(&admin, "event", "Event").await;
         limit(&admin, "none", json!({"hard": {"count/events.ex.io": "0", "count/events": "0"}})).await;
         let event = json!({"apiVersion": "ex.io/v1", "kind": "Event", "metadata": {"name": "a"}});
         assert_eq!(
