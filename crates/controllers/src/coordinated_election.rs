@@ -20,8 +20,8 @@
 //! Lease up itself. Candidates that ask for another strategy than `OldestEmulationVersion` get a
 //! Lease without a holder, and leave the choice to somebody else.
 //!
-//! The clocks of the server and of the components have to agree within five seconds: a candidate that
-//! is further behind never seems to have answered.
+//! The clocks of the server and of the components have to agree within five seconds: a candidate
+//! that is further behind never seems to have answered.
 //!
 //! The rules are those of kube-apiserver's `leader-election-controller`, and of its collector of
 //! candidates that have not renewed for half an hour, which here are deleted when their time comes.
