@@ -17,7 +17,7 @@ mod payload;
 mod resident;
 mod small;
 
-use crate::process::Program;
+use crate::process::{self, Program};
 use crate::results;
 use client::Endpoint;
 use std::collections::BTreeMap;
@@ -260,9 +260,10 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     results::write(
         Some("API"),
         &format!(
-            "{} Command: `cargo xtask bench api`. Built with `--profile dist`; client and server on the same cores, HTTPS with HTTP/2; no controllers of workloads. Medians of {} turns.{compared} CPU is the \
+            "{} Command: `cargo xtask bench api`. {}; client and server on the same cores, HTTPS with HTTP/2; no controllers of workloads. Medians of {} turns.{compared} CPU is the \
              server process's, user and system, per request.\n\n{table}",
             results::machine()?,
+            process::built()?,
             args.rounds
         ),
     )

@@ -50,8 +50,9 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     let text = format!(
-        "{} Command: `cargo xtask bench crds`. The program built with `--profile dist`; client and server on the same cores; objects in memory.\n\n{table}",
-        results::machine()?
+        "{} Command: `cargo xtask bench crds`. {}; client and server on the same cores; objects in memory.\n\n{table}",
+        results::machine()?,
+        process::built()?
     );
     results::write(Some("Definitions"), &text)
 }

@@ -8,6 +8,7 @@
 pub(crate) mod environment;
 
 use self::environment::{Assets, Environment, client};
+use crate::process;
 use crate::results;
 use crate::table::{Table, short};
 use anyhow::{Context, ensure};
@@ -128,12 +129,13 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     let text = format!(
-        "{} Command: `cargo xtask bench envtest --originals DIR`. The program as it is shipped; kube-apiserver 1.36.2 and etcd as the originals. \
+        "{} Command: `cargo xtask bench envtest --originals DIR`. {}; kube-apiserver 1.36.2 and etcd as the originals. \
          Both are started with the flags and files of controller-runtime's envtest and take turns; health is polled every millisecond. A start \
          ends when the default namespace can be read. A test makes a client, creates a namespace, creates, gets and updates {OBJECTS} \
          ConfigMaps, lists and deletes them; {TESTS} run at once. Those of setpoint make a control plane each first and end it. Medians of \
          {ROUNDS} rounds (starts of ours: {}), with the lowest and the highest; memory is of both processes.\n\n{table}",
         results::machine()?,
+        process::built()?,
         ROUNDS * (STARTS + 1),
     );
     results::write(Some("Test environments"), &text)

@@ -148,10 +148,10 @@ fn server() -> anyhow::Result<()> {
     results::write(
         None,
         &format!(
-            "{} Command: `cargo xtask bench`. The program built with `--profile {}`; client and server on the same cores. Medians unless said otherwise. Objects are kept in memory: \
+            "{} Command: `cargo xtask bench`. {}; client and server on the same cores. Medians unless said otherwise. Objects are kept in memory: \
              nothing here waits for a disk. {PEER}\n\n{table}",
             results::machine()?,
-            process::profile()?,
+            process::built()?,
         ),
     )
 }

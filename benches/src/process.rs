@@ -14,8 +14,10 @@ use std::time::{Duration, Instant};
 
 /// Path of the measured program, as built by `cargo xtask bench`.
 const PROGRAM: &str = "SETPOINT_BENCH_PROGRAM";
+/// How long a program may take to end.
+const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A running `setpoint up`; killed when dropped.
+/// A running `setpoint up`; ended when dropped.
 pub(crate) struct Program {
     process: Child,
     input: ChildStdin,
@@ -26,6 +28,13 @@ pub(crate) struct Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
+        // A build that takes a profile writes it when it ends by itself.
+        let mut asked = self.signal(Signal::SIGTERM).is_ok();
+        let begun = Instant::now();
+        while asked && matches!(self.process.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(2));
+            asked = begun.elapsed() < PATIENCE;
+        }
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -107,11 +116,14 @@ impl Program {
     }
 }
 
-/// The profile that the measured program was built with, which names its folder.
-pub(crate) fn profile() -> anyhow::Result<String> {
+/// How the measured program was built, by its folder: words for a table's introduction.
+pub(crate) fn built() -> anyhow::Result<String> {
     let path = PathBuf::from(std::env::var_os(PROGRAM).context("run `cargo xtask bench`")?);
     let folder = path.parent().and_then(Path::file_name).context("the program's folder")?;
-    Ok(folder.to_string_lossy().into_owned())
+    Ok(match folder.to_string_lossy() {
+        guided if guided == "guided" => "The program built by `cargo xtask dist --guided`, whose profile is of requests like those of the load table".to_owned(),
+        profile => format!("The program built with `--profile {profile}`"),
+    })
 }
 
 /// CPU time of all threads of a process so far, user and system.

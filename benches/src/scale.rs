@@ -12,6 +12,7 @@ pub(crate) mod nodes;
 
 use self::cluster::{Cluster, Cpu, Kind, Limits};
 use self::load::Load;
+use crate::process;
 use crate::results;
 use crate::table::{Table, short};
 use std::path::PathBuf;
@@ -87,7 +88,7 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
 fn preface() -> anyhow::Result<String> {
     let (settle, heartbeats) = (SETTLE.as_secs(), HEARTBEATS.as_secs());
     Ok(format!(
-        "{} Command: `cargo xtask bench scale --originals DIR`. The program as it is shipped; kube-apiserver and kube-controller-manager 1.36, \
+        "{} Command: `cargo xtask bench scale --originals DIR`. {}; kube-apiserver and kube-controller-manager 1.36, \
          etcd 3.5 or later with `--unsafe-no-fsync`. One run of each, on fresh processes whose nodes were ready; everything on the same cores, \
          the measuring client too, whose CPU is not in the figures. Wall time is from the first create of a Deployment until the statuses of all say \
          that their pods are ready. CPU is user and system of all processes; \"settled\" adds the {settle} s after that. Peaks are sums of the \
@@ -96,7 +97,8 @@ fn preface() -> anyhow::Result<String> {
          the originals count all controllers of kube-controller-manager, and setpoint those it has. Default limits of \
          kube-controller-manager are 20 requests a second and bursts of 30 for each controller; raised: `--kube-api-qps=5000 \
          --kube-api-burst=10000`. Heartbeats are measured for {heartbeats} s.",
-        results::machine()?
+        results::machine()?,
+        process::built()?
     ))
 }
 

@@ -8,6 +8,7 @@ mod commits;
 mod payload;
 mod start;
 
+use crate::process;
 use crate::results;
 use crate::table::Table;
 
@@ -53,14 +54,15 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     results::write(
         Some("Storage"),
         &format!(
-            "{} Command: `cargo xtask bench storage`. The program built with `--profile dist`. Values are ConfigMaps of settings, which pack to seven tenths. Medians of three turns, \
+            "{} Command: `cargo xtask bench storage`. {}. Values are ConfigMaps of settings, which pack to seven tenths. Medians of three turns, \
              in new folders beside each other on one disk.\n\n\
              Commits: redb's figure is its own group commit, the same rows as they are into one table by a thread behind a queue, one transaction with \
              `Durability::Immediate` for all that waits. Ours also looks whether the key is free, packs the value, and keeps history. Creates: the program as a \
              process, the client on the same cores; kube-apiserver 1.36 with etcd 3.5 is in no package registry at hand, so its figure is one of another \
              run, on a machine of this kind. Starts: from the program's start to its ready line, the file in the page cache; killed by SIGKILL while 16 \
              connections create.\n\n{table}",
-            results::machine()?
+            results::machine()?,
+            process::built()?
         ),
     )
 }

@@ -59,8 +59,9 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     results::write(
         Some("Watch"),
         &format!(
-            "{} Command: `cargo xtask bench watch`. The program built with `--profile dist`; client and server on the same cores.\n\n{table}",
-            results::machine()?
+            "{} Command: `cargo xtask bench watch`. {}; client and server on the same cores.\n\n{table}",
+            results::machine()?,
+            process::built()?
         ),
     )
 }

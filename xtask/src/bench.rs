@@ -1,14 +1,20 @@
 //! `cargo xtask bench`: runs the benchmarks and writes the committed tables.
 
-use crate::cargo::{cargo, root, target_folder};
+use crate::cargo::{cargo, root};
+use crate::guided;
 use crate::pages;
 use crate::parts::GoParts;
-use anyhow::{Context, Result, bail};
+use crate::program;
+use anyhow::Result;
 use std::path::PathBuf;
 
 /// The benchmark to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// Measure the program of `cargo xtask dist --guided`, which is built with the counts of the
+    /// last training. Stands before the other arguments.
+    #[arg(long)]
+    guided: bool,
     /// Arguments of the bench program: `api`, `load`, `informer`, `workqueue`, `runtime`,
     /// `storage`, `watch`, `planes`, `envtest`, `gate`, `scale` or `scaling` for their tables,
     /// including peers; none: the API server's.
@@ -20,12 +26,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let what = args.rest.first().map(String::as_str);
     let is_informer = what == Some("informer");
     let is_queue = what == Some("workqueue");
-    let mut cargo = cargo();
-    cargo.args(["run", "--release", "--package", "setpoint-benches", "--"]).args(&args.rest);
+    let mut bench = cargo();
+    bench.args(["run", "--release", "--package", "setpoint-benches", "--"]).args(&args.rest);
     if is_informer {
         match go_program("client-go") {
             Ok(path) => {
-                cargo.env("SETPOINT_BENCH_CLIENT_GO", path);
+                bench.env("SETPOINT_BENCH_CLIENT_GO", path);
             }
             Err(error) => eprintln!("skipping client-go: {error:#}"),
         }
@@ -33,7 +39,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if is_queue {
         match go_program("workqueue") {
             Ok(path) => {
-                cargo.env("SETPOINT_BENCH_WORKQUEUE_GO", path);
+                bench.env("SETPOINT_BENCH_WORKQUEUE_GO", path);
             }
             Err(error) => eprintln!("skipping client-go: {error:#}"),
         }
@@ -41,32 +47,23 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let counts = ["api", "crds", "informer", "workqueue", "runtime", "scaling", "watch", "planes"];
     if what.is_some_and(|what| counts.contains(&what)) {
         // Including those that count their allocations.
-        build("setpoint-benches", "release")?;
+        let mut all = cargo();
+        all.args(["build", "--release", "--package", "setpoint-benches"]);
+        program::run(&mut all)?;
     }
     if matches!(
         what,
         None | Some("api" | "crds" | "envtest" | "load" | "scale" | "storage" | "watch")
     ) {
         // Measurements from outside use the shipped build.
-        build("setpoint-cli", "dist")?;
-        cargo.env("SETPOINT_BENCH_PROGRAM", target_folder()?.join("dist/setpoint"));
+        let program = if args.guided { guided::build()? } else { program::build("dist")? };
+        bench.env("SETPOINT_BENCH_PROGRAM", program);
     }
-    if !cargo.status().context("cannot start cargo")?.success() {
-        bail!("the measurement failed")
-    }
+    program::run(&mut bench)?;
     pages::run()
 }
 
 /// Builds a peer written in Go.
 fn go_program(name: &str) -> Result<PathBuf> {
     GoParts::install()?.build(&root().join("benches/peers").join(name), name)
-}
-
-fn build(package: &str, profile: &str) -> Result<()> {
-    let status = cargo().args(["build", "--profile", profile, "--package", package]).status();
-    if status.context("cannot start cargo")?.success() {
-        Ok(())
-    } else {
-        bail!("{package} does not build")
-    }
 }

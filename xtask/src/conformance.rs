@@ -152,7 +152,7 @@ pub(crate) fn build() -> Result<PathBuf> {
 fn build_of(program: &Path) -> &'static str {
     let is_in = |folder: &str| program.components().any(|part| part.as_os_str() == folder);
     match () {
-        () if is_in("dist") => "as it is shipped",
+        () if is_in("dist") || is_in("guided") => "as it is shipped",
         () if is_in("release") => "built with `--release`",
         () => "built without optimization",
     }

@@ -13,8 +13,10 @@ mod npm;
 mod wheel;
 
 use self::elf::Platform;
-use crate::cargo::{cargo, root, target_folder};
-use anyhow::{Context, Result, bail};
+use crate::cargo::{root, target_folder};
+use crate::guided;
+use crate::program;
+use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -29,8 +31,12 @@ const READABLE: u32 = 0o644;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// An already built program, which nothing is built beside.
-    #[arg(long, value_name = "PATH", conflicts_with = "profile")]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["profile", "guided"])]
     program: Option<PathBuf>,
+    /// Build the program twice: to take a profile of what it does under load, and guided by this
+    /// profile. Takes an hour on two cores.
+    #[arg(long, conflicts_with = "profile")]
+    guided: bool,
     /// The profile that the program is built with.
     #[arg(long, default_value = "dist")]
     profile: String,
@@ -73,7 +79,11 @@ impl Entry {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let program = match &args.program {
         Some(program) => program.clone(),
-        None => build(&args.profile)?,
+        None if args.guided => {
+            guided::train()?;
+            guided::build()?
+        }
+        None => program::build(&args.profile)?,
     };
     let out = match &args.out {
         Some(out) => out.clone(),
@@ -90,19 +100,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         println!("{}", path.display());
     }
     Ok(())
-}
-
-/// Builds the program; returns its path.
-fn build(profile: &str) -> Result<PathBuf> {
-    let mut cargo = cargo();
-    cargo.args(["build", "--locked", "--package", "setpoint-cli", "--bin", "setpoint"]);
-    let status = cargo.args(["--profile", profile]).current_dir(root()).status();
-    if !status.context("cannot start cargo")?.success() {
-        bail!("{cargo:?} failed");
-    }
-    // The one profile whose folder has another name.
-    let folder = if profile == "dev" { "debug" } else { profile };
-    Ok(target_folder()?.join(folder).join("setpoint"))
 }
 
 /// Reads files below a folder of the workspace, as entries below `to`.

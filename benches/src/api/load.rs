@@ -10,7 +10,7 @@ use super::small::{self, Load};
 use super::{CONTROLLERS, payload};
 use crate::definitions::{self, definition};
 use crate::originals::{Fsync, Process, server};
-use crate::process::{Program, cpu, memory_kib};
+use crate::process::{Program, built, cpu, memory_kib};
 use crate::results;
 use crate::table::short;
 use anyhow::Context as _;
@@ -295,13 +295,14 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     results::write(
         Some("API beside kube-apiserver"),
         &format!(
-            "{} Command: `cargo xtask bench load --originals DIR`. The program as it is shipped; kube-apiserver 1.36 with RBAC and its default \
+            "{} Command: `cargo xtask bench load --originals DIR`. {}; kube-apiserver 1.36 with RBAC and its default \
              flow control and admission, and etcd, which waits for the disk as it does by default; so does `--data`. All servers take the same \
              requests over HTTPS with HTTP/2 in turns, client and server on the same cores; a load is a few seconds of one request at a time on \
              each connection. CPU is of the server's processes, user and system, per request (list, delivery). {turns}. Not \
              like for like: setpoint runs the garbage collector, the namespace controller and a few others in its process, which are \
              kube-controller-manager's beside the original; in memory, nothing waits for a disk.\n\n{table}",
             results::machine()?,
+            built()?,
         ),
     )
 }
