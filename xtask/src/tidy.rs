@@ -427,7 +427,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
     (
         "runtime",
         &[
-            &["condition", "crd", "error", "mapper", "metrics", "owner", "predicate"],
+            &["answer", "condition", "crd", "error", "mapper", "metrics", "owner", "predicate"],
             &["request", "signal"],
             // What one pass read and wrote, and why it ran.
             &["pass", "runnable"],
