@@ -1,5 +1,5 @@
-//! RSA signatures that ring does not verify: of keys below 2048 bits with SHA-384 or RSASSA-PSS, and
-//! RSASSA-PSS with a salt of another length than the hash's.
+//! RSA signatures that ring does not verify: of keys below 2048 bits with SHA-384 or RSASSA-PSS,
+//! and RSASSA-PSS with a salt of another length than the hash's.
 
 use num_bigint::BigUint;
 use sha2::Digest;
