@@ -1,5 +1,6 @@
 //! The house rules, as tests: layers, names, sizes.
 
+mod files;
 mod order;
 mod packaging;
 mod pages;
@@ -21,22 +22,23 @@ const LEVELS: &[(&str, u8)] = &[
     ("setpoint-jwt", 0),
     ("setpoint-log", 0),
     ("setpoint-macros", 0),
-    ("setpoint-serve", 0),
+    ("setpoint-small-file", 0),
     ("setpoint-encryption", 1),
-    ("setpoint-etcd-server", 1),
     ("setpoint-quota", 1),
     ("setpoint-rbac", 1),
     ("setpoint-spans", 1),
     ("setpoint-informer", 1),
-    ("setpoint-webhook", 1),
-    ("setpoint-webhook-client", 1),
+    ("setpoint-serve", 1),
     ("setpoint-cel", 1),
     ("setpoint-store-etcd", 1),
-    ("setpoint-oidc", 2),
+    ("setpoint-etcd-server", 2),
     ("setpoint-otlp", 2),
-    ("setpoint-remote", 2),
+    ("setpoint-webhook", 2),
+    ("setpoint-webhook-client", 2),
     ("setpoint-schema", 2),
     ("setpoint-runtime", 2),
+    ("setpoint-oidc", 3),
+    ("setpoint-remote", 3),
     ("setpoint-registry", 3),
     ("setpoint-controllers", 3),
     ("setpoint-nodes", 3),
@@ -425,7 +427,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
     (
         "runtime",
         &[
-            &["condition", "crd", "error", "mapper", "metrics", "owner", "predicate"],
+            &["answer", "condition", "crd", "error", "mapper", "metrics", "owner", "predicate"],
             &["request", "signal"],
             // What one pass read and wrote, and why it ran.
             &["pass", "runnable"],

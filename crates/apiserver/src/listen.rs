@@ -28,7 +28,7 @@ pub use pki::{FrontProxy, Loaded, Pki, PkiError, PkiFiles};
 pub use setpoint_serve::Limits;
 pub use setpoint_serve::certificate::{
     Certificate, CertificateError, CertificateFiles, CertificateWatcher, CurrentCertificate,
-    read_chain, read_file,
+    read_chain, read_file, read_file_async,
 };
 pub use setpoint_serve::tls::{TlsPolicy, TlsPolicyError};
 pub use tls::Tls;

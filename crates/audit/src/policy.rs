@@ -6,10 +6,11 @@ use setpoint_apiserver::{AuditLevel, Stage};
 use setpoint_object::field::{self, Error, Path as Field};
 use setpoint_object::name::dns1123_subdomain;
 use setpoint_registry::{Attributes, Identity};
+use setpoint_small_file::SmallFileError;
 use std::path::{Path, PathBuf};
 
 /// Maximum size of a policy file in bytes.
-pub const POLICY_BYTES_MAX: u64 = 1 << 20;
+pub const POLICY_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of rules. Every request is compared with each of them until one matches.
 pub const RULES_MAX: usize = 1024;
 
@@ -148,11 +149,11 @@ impl Policy {
     ///
     /// The file cannot be read, is too long or is no valid policy.
     pub fn read(path: &Path) -> Result<Self, PolicyError> {
-        let failed = |source| PolicyError::Read { path: path.to_owned(), source };
-        if std::fs::metadata(path).map_err(failed)?.len() > POLICY_BYTES_MAX {
-            return Err(PolicyError::TooLong { path: path.to_owned() });
-        }
-        Self::parse(&std::fs::read_to_string(path).map_err(failed)?)
+        let text = setpoint_small_file::read_text(path, POLICY_BYTES_MAX);
+        Self::parse(&text.map_err(|error| match error {
+            SmallFileError::Read { path, source } => PolicyError::Read { path, source },
+            SmallFileError::TooLong { path, .. } => PolicyError::TooLong { path },
+        })?)
     }
 
     /// Parses a policy: YAML or JSON.
@@ -558,5 +559,12 @@ mod tests {
         fn any_text_is_a_policy_or_an_error(text in "\\PC*") {
             let _ = Policy::parse(&text);
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_without_an_end_is_too_long() {
+        let refused = Policy::read(Path::new("/dev/zero"));
+        assert!(matches!(refused, Err(PolicyError::TooLong { .. })), "{refused:?}");
     }
 }

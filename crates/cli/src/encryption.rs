@@ -4,7 +4,9 @@ use anyhow::Context as _;
 use clap::{ArgAction, Args};
 use futures::future::{BoxFuture, FutureExt as _};
 use setpoint::apiserver::{BoxError, HealthCheck};
-use setpoint::encryption::{EncryptedStore, EncryptionConfig, NonceSource, Reloader};
+use setpoint::encryption::{
+    EncryptedStore, EncryptionConfig, FILE_BYTES_MAX, NonceSource, Reloader,
+};
 use setpoint::object::time::Clock;
 use setpoint::runtime::metrics::Metrics;
 use setpoint::store::Store;
@@ -88,7 +90,8 @@ impl Wrapped {
         let keepers = self.encryption.as_ref().map(|encryption| {
             metrics.update(|registry| encryption.store.register_metrics(registry));
             let counted = ConfigMetrics::register(metrics, "encryption", clock.clone());
-            if let Ok(document) = std::fs::read(&encryption.path) {
+            let document = setpoint_small_file::read(&encryption.path, FILE_BYTES_MAX);
+            if let Ok(document) = document {
                 counted.loaded(&document);
             }
             let reloader = encryption.reloads.then(|| {

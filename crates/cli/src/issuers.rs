@@ -7,8 +7,8 @@ use setpoint::ControlPlaneBuilder;
 use setpoint::apiserver::Anonymous;
 use setpoint::object::time::Clock;
 use setpoint::oidc::{
-    Algorithm, AuthenticationConfig, ClaimMappings, ClaimValidationRule, Issuer, JwtAuthenticator,
-    Oidc, OidcOptions, PrefixedClaimOrExpression,
+    Algorithm, AuthenticationConfig, ClaimMappings, ClaimValidationRule, FILE_BYTES_MAX, Issuer,
+    JwtAuthenticator, Oidc, OidcOptions, PrefixedClaimOrExpression,
 };
 use std::path::PathBuf;
 
@@ -86,7 +86,7 @@ impl IssuerOptions {
                 )
             })?;
             let metrics = metrics();
-            if let Ok(document) = std::fs::read(path) {
+            if let Ok(document) = setpoint_small_file::read(path, FILE_BYTES_MAX) {
                 metrics.loaded(&document);
             }
             let options = options
@@ -144,8 +144,8 @@ impl IssuerOptions {
         };
         let certificate_authority = match &self.oidc_ca_file {
             None => String::new(),
-            Some(path) => std::fs::read_to_string(path)
-                .with_context(|| format!("read --oidc-ca-file {}", path.display()))?,
+            Some(path) => setpoint_small_file::read_text(path, FILE_BYTES_MAX)
+                .context("use --oidc-ca-file")?,
         };
         let mut claim_validation_rules = Vec::new();
         for required in &self.oidc_required_claim {

@@ -7,7 +7,7 @@ use setpoint::process_node::{PodNetwork, ProcessNodes};
 use setpoint::runtime::Manager;
 use setpoint::runtime::election::machine_identity;
 use setpoint::runtime::events::EventApi;
-use setpoint::{ControlPlaneBuilder, SimulatedNodes, Stages};
+use setpoint::{ControlPlaneBuilder, STAGES_BYTES_MAX, SimulatedNodes, Stages};
 use std::path::{Path, PathBuf};
 use tokio_util::sync::CancellationToken;
 
@@ -53,8 +53,7 @@ impl NodeOptions {
         let mut nodes = SimulatedNodes::new(n);
         let mut all: Option<Stages> = None;
         for path in &self.stages {
-            let text = tokio::fs::read_to_string(path).await;
-            let text = text.with_context(|| format!("read {}", path.display()))?;
+            let text = setpoint_small_file::read_text(path, STAGES_BYTES_MAX)?;
             let stages = Stages::parse(&text)
                 .with_context(|| format!("use the stages of {}", path.display()))?;
             all = Some(match all {

@@ -70,10 +70,5 @@ fn documents(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 fn add(descriptions: &mut OpenApiDescriptions, file: &Path) -> anyhow::Result<()> {
-    use std::io::Read as _;
-    // One byte more, so that a longer file is refused as such.
-    let mut bytes = Vec::new();
-    let limit = OPEN_API_FILE_BYTES_MAX as u64 + 1;
-    std::fs::File::open(file)?.take(limit).read_to_end(&mut bytes)?;
-    Ok(descriptions.add(&bytes)?)
+    Ok(descriptions.add(&setpoint_small_file::read(file, OPEN_API_FILE_BYTES_MAX)?)?)
 }

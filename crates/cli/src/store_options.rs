@@ -16,6 +16,8 @@ const ROOT: &str = "/registry";
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// Maximum number of damaged objects that are logged. `setpoint store check` lists all.
 const LOGGED_MAX: usize = 20;
+/// Maximum bytes of a password file: 64 KiB.
+const PASSWORD_BYTES_MAX: usize = 64 << 10;
 /// Environment variable with the password of `--etcd-user`, if no file is given.
 const PASSWORD: &str = "SETPOINT_ETCD_PASSWORD";
 
@@ -221,8 +223,8 @@ fn etcd_options(flags: &EtcdFlags) -> anyhow::Result<EtcdOptions> {
     });
     if let Some(user) = &flags.etcd_user {
         let password = match &flags.etcd_password_file {
-            Some(path) => std::fs::read_to_string(path)
-                .with_context(|| format!("read the password in {}", path.display()))?
+            Some(path) => setpoint_small_file::read_text(path, PASSWORD_BYTES_MAX)
+                .context("use --etcd-password-file")?
                 .trim_end_matches(['\r', '\n'])
                 .to_owned(),
             None => std::env::var(PASSWORD).with_context(|| {

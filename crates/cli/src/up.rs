@@ -21,7 +21,7 @@ use crate::trace::TraceOptions;
 use crate::users::UserOptions;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use setpoint::apiserver::listen::{Certificate, CertificateFiles};
+use setpoint::apiserver::listen::{Certificate, CertificateFiles, read_file};
 use setpoint::audit::AuditMetrics;
 use setpoint::log::LogFormat;
 use setpoint::object::time::Clock;
@@ -193,17 +193,13 @@ struct CertificateOptions {
 
 impl CertificateOptions {
     /// The certificate for webhooks.
-    async fn webhook_identity(&self) -> anyhow::Result<Option<WebhookIdentity>> {
+    fn webhook_identity(&self) -> anyhow::Result<Option<WebhookIdentity>> {
         let (Some(certificates), Some(key)) =
             (&self.proxy_client_cert_file, &self.proxy_client_key_file)
         else {
             return Ok(None);
         };
-        let read = async |path: &Path| {
-            let pem = tokio::fs::read(path).await;
-            pem.with_context(|| format!("read {}", path.display()))
-        };
-        let (chain, key) = (read(certificates).await?, read(key).await?);
+        let (chain, key) = (read_file(certificates)?, read_file(key)?);
         Certificate::from_pem(&chain, &key)
             .with_context(|| format!("use --proxy-client-cert-file {}", certificates.display()))?;
         Ok(Some(WebhookIdentity { certificates: chain.into(), key: key.into() }))
@@ -363,7 +359,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
         plane =
             plane.shared_as(machine_identity().context("read the operating system's randomness")?);
     }
-    if let Some(identity) = options.certificates.webhook_identity().await? {
+    if let Some(identity) = options.certificates.webhook_identity()? {
         plane = plane.webhook_identity(identity);
     }
     let plane = plane

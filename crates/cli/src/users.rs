@@ -6,6 +6,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use setpoint::abac::Abac;
 use setpoint::apiserver::Anonymous;
+use setpoint::authorization_config::FILE_BYTES_MAX;
 use setpoint::object::field::quote;
 use setpoint::object::time::Clock;
 use setpoint::registry::{AllowAuthenticated, AlwaysDeny};
@@ -157,7 +158,7 @@ impl UserOptions {
             let (chain, worker) =
                 AuthorizationConfig::open(path, self.policies()?).await.with_context(failed)?;
             let metrics = metrics();
-            if let Ok(document) = std::fs::read(path) {
+            if let Ok(document) = setpoint_small_file::read(path, FILE_BYTES_MAX) {
                 metrics.loaded(&document);
             }
             let chain = (chain, worker.metrics(metrics));

@@ -22,12 +22,12 @@
 //! instead of in `spec`. There, an empty member matches everything. What no policy allows is left
 //! to the next authorizer.
 
-use crate::small_file;
 use futures::future::{BoxFuture, FutureExt as _};
 use serde::Deserialize;
 use setpoint_object::ApiError;
 use setpoint_object::users::AUTHENTICATED;
 use setpoint_registry::{Attributes, Authorizer, Decision, Identity, Rule, Verb};
+use setpoint_small_file::SmallFileError;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -135,9 +135,12 @@ impl Abac {
     ///
     /// The file cannot be read, is too large, or has a line that is no policy.
     pub fn load(path: &Path) -> Result<Self, AbacError> {
-        let document = small_file::read(path, FILE_BYTES_MAX)
-            .map_err(|source| AbacError::Read { path: path.to_owned(), source })?;
-        Self::parse(path, &document.ok_or_else(|| AbacError::TooLarge(path.to_owned()))?)
+        let document = setpoint_small_file::read(path, FILE_BYTES_MAX);
+        let document = document.map_err(|error| match error {
+            SmallFileError::Read { path, source } => AbacError::Read { path, source },
+            SmallFileError::TooLong { path, .. } => AbacError::TooLarge(path),
+        });
+        Self::parse(path, &document?)
     }
 
     /// Reads the lines of a file. `path` is only named in errors.

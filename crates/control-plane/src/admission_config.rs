@@ -16,12 +16,12 @@
 mod shape;
 
 use crate::remote::RemoteError;
-use crate::small_file;
 use crate::webhooks::WebhookCredentials;
 use serde_json::Value;
 use setpoint_object::field;
 use setpoint_registry::AdmissionOptions;
 use setpoint_remote::Users;
+use setpoint_small_file::SmallFileError;
 use shape::Shape;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -406,15 +406,12 @@ fn is_of_former_plugins(document: &Value) -> bool {
 }
 
 fn read(path: &Path) -> Result<Value, AdmissionConfigError> {
-    let text = small_file::read(path, FILE_BYTES_MAX);
-    let path = path.to_owned();
-    let text = match text {
-        Ok(Some(text)) => text,
-        Ok(None) => return Err(AdmissionConfigError::TooLarge(path)),
-        Err(source) => return Err(AdmissionConfigError::Read { path, source }),
-    };
-    serde_saphyr::from_slice(&text).map_err(|error| AdmissionConfigError::Syntax {
-        path,
+    let text = setpoint_small_file::read(path, FILE_BYTES_MAX).map_err(|error| match error {
+        SmallFileError::Read { path, source } => AdmissionConfigError::Read { path, source },
+        SmallFileError::TooLong { path, .. } => AdmissionConfigError::TooLarge(path),
+    });
+    serde_saphyr::from_slice(&text?).map_err(|error| AdmissionConfigError::Syntax {
+        path: path.to_owned(),
         why: error.without_snippet().to_string(),
     })
 }

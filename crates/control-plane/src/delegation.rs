@@ -296,7 +296,7 @@ impl Delegation {
 
 /// Replaces a file atomically, if it has another content. It has no secrets.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
-    if fs::read_to_string(path).is_ok_and(|known| known == text) {
+    if setpoint_small_file::read(path, text.len()).is_ok_and(|known| known == text.as_bytes()) {
         return Ok(());
     }
     let new = path.with_extension("new");

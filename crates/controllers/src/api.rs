@@ -9,6 +9,8 @@ use http::{Method, Request};
 use kube_client::Client;
 use serde_json::Value;
 use setpoint_object::{ApiError, Status};
+use setpoint_runtime::answer::{ANSWER_MAX, request};
+use setpoint_runtime::client::BODY_BYTES_MAX;
 
 /// The name of every built-in controller in `managedFields`: the user agent up to its first slash.
 const COMPONENT: &str = "kube-controller-manager";
@@ -168,7 +170,7 @@ impl Api {
         accept: &str,
     ) -> Result<Value, RequestError> {
         let body = body.map(Value::to_string).unwrap_or_default();
-        let request = Request::builder()
+        let question = Request::builder()
             .method(method)
             .uri(path)
             .header(http::header::ACCEPT, accept)
@@ -176,7 +178,8 @@ impl Api {
             .header(http::header::USER_AGENT, &self.user_agent)
             .body(body.into_bytes())
             .map_err(RequestError::transport)?;
-        self.client.request(request).await.map_err(from_kube)
+        let answered = request(&self.client, question, BODY_BYTES_MAX, ANSWER_MAX).await;
+        answered.map_err(from_kube)
     }
 }
 

@@ -39,7 +39,6 @@ use crate::provider::{Chain, Provider};
 use crate::resource::GroupResource;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
-use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -86,7 +85,7 @@ impl EncryptionConfig {
     /// As [`parse`](Self::parse). Also if the file cannot be read, or has more than
     /// [`FILE_BYTES_MAX`] bytes.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        Self::parse(&read_file(path)?)
+        Self::parse(&setpoint_small_file::read(path, FILE_BYTES_MAX)?)
     }
 
     /// SHA-256 of the file.
@@ -124,15 +123,4 @@ impl EncryptionConfig {
             })
             .collect()
     }
-}
-
-/// Reads a file of bounded size.
-pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, ConfigError> {
-    let read = || {
-        let mut text = Vec::new();
-        let limit = u64::try_from(FILE_BYTES_MAX).unwrap_or(u64::MAX) + 1;
-        std::fs::File::open(path)?.take(limit).read_to_end(&mut text)?;
-        Ok(text)
-    };
-    read().map_err(|source| ConfigError::Read { path: path.to_owned(), source })
 }

@@ -100,7 +100,7 @@ mod store;
 mod usage;
 
 pub use cipher::{Kind, OpenError};
-pub use config::{ConfigError, EncryptionConfig};
+pub use config::{ConfigError, EncryptionConfig, FILE_BYTES_MAX};
 pub use kms::{KmsError, UnhealthyPlugins};
 pub use nonce::NonceSource;
 pub use provider::{Prefix, ReadError};

@@ -1,6 +1,6 @@
 //! Reloading a configuration file that changes while the program runs.
 
-use crate::config::{self, ConfigError, EncryptionConfig};
+use crate::config::{ConfigError, EncryptionConfig, FILE_BYTES_MAX};
 use crate::store::EncryptedStore;
 use sha2::{Digest as _, Sha256};
 use std::fmt;
@@ -94,17 +94,17 @@ impl Reloader {
         }
     }
 
-    /// Checks the file now. Blocks briefly, because the file is small. Waits for new plugins until
+    /// Checks the file now, which is read on a thread that may block. Waits for new plugins until
     /// they are healthy, or for ten seconds or twice the sum of their timeouts, as Kubernetes' API
     /// server; a configuration with plugins that are not healthy is tried again at the next check.
     pub async fn look(&mut self) -> Look {
-        let text = match config::read_file(&self.path) {
+        let text = match setpoint_small_file::read_async(&self.path, FILE_BYTES_MAX).await {
             Ok(text) => text,
             // Reported each time that the file disappears.
             Err(_) if self.refused == Some([0; 32]) => return Look::StillRefused,
             Err(error) => {
                 self.refused = Some([0; 32]);
-                return Look::Refused(error);
+                return Look::Refused(error.into());
             }
         };
         let hash: [u8; 32] = Sha256::digest(&text).into();

@@ -33,6 +33,7 @@ mod key;
 mod key_set;
 mod possession;
 mod request;
+mod rsa;
 mod token;
 
 pub use detached::sign_detached;

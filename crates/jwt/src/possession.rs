@@ -1,21 +1,16 @@
 //! Public keys as certificates have them, and proofs that a private key is known.
 
-use num_bigint::BigUint;
+use crate::rsa::RsaKey;
 use ring::signature::{ECDSA_P256_SHA256_ASN1, ECDSA_P384_SHA256_ASN1, ED25519, UnparsedPublicKey};
 use sha2::{Digest as _, Sha256};
 use x509_parser::oid_registry::{
     OID_EC_P256, OID_KEY_TYPE_EC_PUBLIC_KEY, OID_NIST_EC_P384, OID_NIST_EC_P521,
     OID_PKCS1_RSAENCRYPTION, OID_SIG_ED25519,
 };
-use x509_parser::public_key::PublicKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
 /// Length of an Ed25519 key, in bytes.
 const ED25519_BYTES: usize = 32;
-/// Length of a SHA-256 hash, in bytes.
-const HASH_BYTES: usize = 32;
-/// Maximum length of an RSA modulus that is computed with, in bits.
-const RSA_BITS_MAX: usize = 8192;
 
 /// The type of a public key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,10 +46,8 @@ pub fn key_type(key: &SubjectPublicKeyInfo<'_>) -> Option<KeyType> {
         return is_plain.then_some(KeyType::Ed25519);
     }
     if *algorithm == OID_PKCS1_RSAENCRYPTION {
-        let (modulus, exponent) = rsa_numbers(key)?;
-        let is_public = (2..=i32::MAX as u64).contains(&exponent);
-        let bits = modulus.bits().div_ceil(8) * 8;
-        return is_public.then_some(KeyType::Rsa { bits: usize::try_from(bits).ok()? });
+        let rsa = RsaKey::of(key)?;
+        return rsa.is_public().then(|| KeyType::Rsa { bits: rsa.bits().div_ceil(8) * 8 });
     }
     if *algorithm == OID_KEY_TYPE_EC_PUBLIC_KEY {
         return curve(key);
@@ -89,14 +82,6 @@ fn curve(key: &SubjectPublicKeyInfo<'_>) -> Option<KeyType> {
     (is_uncompressed && is_on_curve).then_some(ty)
 }
 
-/// Modulus and public exponent.
-fn rsa_numbers(key: &SubjectPublicKeyInfo<'_>) -> Option<(BigUint, u64)> {
-    let Ok(PublicKey::RSA(rsa)) = key.parsed() else { return None };
-    let exponent = BigUint::from_bytes_be(rsa.exponent);
-    let modulus = BigUint::from_bytes_be(rsa.modulus);
-    Some((modulus, u64::try_from(exponent).ok()?))
-}
-
 /// Whether a signature of a text is of a key: with SHA-256 by ECDSA on P-256, P-384 and P-521 and
 /// by RSASSA-PSS with a salt of any length, or Ed25519. As Kubernetes' agents prove that they have
 /// the key for which they request a certificate.
@@ -117,63 +102,12 @@ pub fn verify_possession(key: &SubjectPublicKeyInfo<'_>, text: &[u8], signature:
         Some(KeyType::P521) => {
             crate::request::p521_verifies(point, &Sha256::digest(text), signature)
         }
-        Some(KeyType::Rsa { bits }) if bits <= RSA_BITS_MAX => rsa_numbers(key)
-            .is_some_and(|(modulus, exponent)| pss_verifies(&modulus, exponent, text, signature)),
+        // Go's has any salt that fits.
+        Some(KeyType::Rsa { .. }) => {
+            RsaKey::of(key).is_some_and(|rsa| rsa.pss_verifies::<Sha256>(text, signature, None))
+        }
         _ => false,
     }
-}
-
-/// RSASSA-PSS (RFC 8017, 8.1.2 and 9.1.2). Not ring's, which takes no salt but that of the hash's
-/// length; Go's has what fits.
-fn pss_verifies(modulus: &BigUint, exponent: u64, text: &[u8], signature: &[u8]) -> bool {
-    let Ok(modulus_bits) = usize::try_from(modulus.bits()) else { return false };
-    let number = BigUint::from_bytes_be(signature);
-    if signature.len() != modulus_bits.div_ceil(8) || number >= *modulus {
-        return false;
-    }
-    let message = number.modpow(&BigUint::from(exponent), modulus).to_bytes_be();
-    let bits = modulus_bits - 1;
-    let n_bytes = bits.div_ceil(8);
-    let Some(n_zeros) = n_bytes.checked_sub(message.len()) else { return false };
-    let message = [vec![0; n_zeros], message].concat();
-    let Some((&0xbc, rest)) = message.split_last() else { return false };
-    let Some(at) = rest.len().checked_sub(HASH_BYTES) else { return false };
-    let (masked, hash) = rest.split_at(at);
-    let mut block: Vec<u8> =
-        masked.iter().zip(mask(hash, masked.len())).map(|(a, b)| a ^ b).collect();
-    let n_free = 8 * n_bytes - bits;
-    let Some(first) = block.first_mut() else { return false };
-    // The bits beyond the modulus are zero.
-    let free = !(0xff_u8 >> n_free);
-    if masked.first().is_some_and(|first| first & free != 0) {
-        return false;
-    }
-    *first &= !free;
-    let Some(end) = block.iter().position(|byte| *byte != 0) else { return false };
-    if block.get(end) != Some(&1) {
-        return false;
-    }
-    let salt = block.get(end + 1..).unwrap_or_default();
-    let mut hasher = Sha256::new();
-    hasher.update([0; 8]);
-    hasher.update(Sha256::digest(text));
-    hasher.update(salt);
-    hasher.finalize()[..] == *hash
-}
-
-/// The mask MGF1 with SHA-256.
-fn mask(seed: &[u8], n_bytes: usize) -> Vec<u8> {
-    let mut mask = Vec::with_capacity(n_bytes + HASH_BYTES);
-    let mut counter = 0_u32;
-    while mask.len() < n_bytes {
-        let mut hasher = Sha256::new();
-        hasher.update(seed);
-        hasher.update(counter.to_be_bytes());
-        mask.extend(hasher.finalize());
-        counter += 1;
-    }
-    mask.truncate(n_bytes);
-    mask
 }
 
 #[cfg(test)]

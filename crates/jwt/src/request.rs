@@ -1,5 +1,6 @@
 //! Signatures and subjects of certificate requests.
 
+use crate::rsa::{BITS_MIN, RsaKey, SHA384_INFO};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use ring::signature::{
     RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY, RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY,
@@ -7,13 +8,14 @@ use ring::signature::{
 };
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
 use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::der_parser::Oid;
 use x509_parser::error::X509Error;
 use x509_parser::oid_registry::{
     OID_EC_P256, OID_KEY_TYPE_EC_PUBLIC_KEY, OID_NIST_EC_P384, OID_NIST_EC_P521,
     OID_NIST_HASH_SHA256, OID_NIST_HASH_SHA384, OID_NIST_HASH_SHA512, OID_PKCS1_MD5WITHRSAENC,
-    OID_PKCS1_RSAENCRYPTION, OID_PKCS1_RSASSAPSS, OID_PKCS1_SHA256WITHRSA, OID_PKCS1_SHA512WITHRSA,
-    OID_SIG_ECDSA_WITH_SHA256, OID_SIG_ECDSA_WITH_SHA384, OID_SIG_ECDSA_WITH_SHA512,
-    OID_SIG_ED25519,
+    OID_PKCS1_RSAENCRYPTION, OID_PKCS1_RSASSAPSS, OID_PKCS1_SHA256WITHRSA, OID_PKCS1_SHA384WITHRSA,
+    OID_PKCS1_SHA512WITHRSA, OID_SIG_ECDSA_WITH_SHA256, OID_SIG_ECDSA_WITH_SHA384,
+    OID_SIG_ECDSA_WITH_SHA512, OID_SIG_ED25519,
 };
 use x509_parser::signature_algorithm::RsaSsaPssParams;
 use x509_parser::x509::{AlgorithmIdentifier, AttributeTypeAndValue};
@@ -36,9 +38,9 @@ pub enum RequestSignatureError {
     Invalid(&'static str),
 }
 
-/// Verifies a certificate request with its own key: RSA of 1024 to 8192 bits, with SHA-384 or
-/// RSASSA-PSS of 2048 bits and more, ECDSA on P-224, P-256, P-384 and P-521, Ed25519. SHA-1 is
-/// accepted, as by Go: a request is of its own key. ECDSA on P-521 takes some milliseconds.
+/// Verifies a certificate request with its own key: RSA of 1024 to 8192 bits, ECDSA on P-224,
+/// P-256, P-384 and P-521, Ed25519. SHA-1 is accepted, as by Go: a request is of its own key. ECDSA
+/// on P-521, and RSA below 2048 bits, take some milliseconds.
 ///
 /// # Errors
 ///
@@ -103,6 +105,12 @@ fn is_common_pss(algorithm: &AlgorithmIdentifier<'_>) -> bool {
     is_one && salt_bytes.iter().any(is_its)
 }
 
+/// The hash of RSASSA-PSS.
+fn pss_hash(algorithm: &AlgorithmIdentifier<'_>) -> Option<Oid<'static>> {
+    let parameters = RsaSsaPssParams::try_from(algorithm.parameters.as_ref()?).ok()?;
+    Some(parameters.hash_algorithm_oid().to_owned())
+}
+
 /// What Go says about an invalid signature.
 fn refusal(request: &X509CertificationRequest<'_>) -> &'static str {
     let algorithm = &request.certification_request_info.subject_pki.algorithm.algorithm;
@@ -129,6 +137,22 @@ fn verify_other(request: &X509CertificationRequest<'_>) -> Option<bool> {
     ];
     if let Some((_, rsa)) = rsa.into_iter().find(|(id, _)| id == algorithm) {
         return Some(UnparsedPublicKey::new(rsa, key).verify(info.raw, signature).is_ok());
+    }
+    if *algorithm == OID_PKCS1_SHA384WITHRSA || *algorithm == OID_PKCS1_RSASSAPSS {
+        let rsa = RsaKey::of(&info.subject_pki).filter(|rsa| rsa.bits() >= BITS_MIN)?;
+        return Some(match pss_hash(&request.signature_algorithm) {
+            _ if *algorithm == OID_PKCS1_SHA384WITHRSA => {
+                rsa.pkcs1_verifies(&SHA384_INFO, &Sha384::digest(info.raw), signature)
+            }
+            // The salt is as long as the hash: `is_common_pss`.
+            Some(id) if id == OID_NIST_HASH_SHA256 => {
+                rsa.pss_verifies::<Sha256>(info.raw, signature, Some(32))
+            }
+            Some(id) if id == OID_NIST_HASH_SHA384 => {
+                rsa.pss_verifies::<Sha384>(info.raw, signature, Some(48))
+            }
+            _ => rsa.pss_verifies::<Sha512>(info.raw, signature, Some(64)),
+        });
     }
     let sha1 = x509_parser::der_parser::oid!(1.2.840.10045.4.1);
     let hash = if *algorithm == OID_SIG_ECDSA_WITH_SHA256 {
@@ -210,7 +234,10 @@ mod tests {
             include_bytes!("../testdata/requests/pss-sha384.csr"),
             include_bytes!("../testdata/requests/rsa1024-sha1.csr"),
             include_bytes!("../testdata/requests/rsa1024-sha256.csr"),
+            include_bytes!("../testdata/requests/rsa1024-sha384.csr"),
             include_bytes!("../testdata/requests/rsa1024-sha512.csr"),
+            include_bytes!("../testdata/requests/pss1024-sha256.csr"),
+            include_bytes!("../testdata/requests/pss1024-sha384.csr"),
         ] {
             let [signed, changed] = verify(pem);
             assert_eq!(signed, Ok(()), "{}", String::from_utf8_lossy(pem));

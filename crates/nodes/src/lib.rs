@@ -28,5 +28,5 @@ mod volumes;
 mod world;
 
 pub use nodes::{Nodes, NodesError};
-pub use stage::{StageError, Stages};
+pub use stage::{STAGES_BYTES_MAX, StageError, Stages};
 pub use world::{NODE_LABEL, NODES_MAX};

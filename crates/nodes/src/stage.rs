@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The largest file of stages: 1 MiB.
-const FILE_BYTES_MAX: usize = 1 << 20;
+pub const STAGES_BYTES_MAX: usize = 1 << 20;
 /// The largest number of stages.
 const STAGES_MAX: usize = 256;
 /// The longest delay: a day.
@@ -246,7 +246,7 @@ impl Stages {
     ///
     /// The text is too large, is not YAML, or a stage is invalid.
     pub fn parse(text: &str) -> Result<Self, StageError> {
-        if text.len() > FILE_BYTES_MAX {
+        if text.len() > STAGES_BYTES_MAX {
             return Err(StageError::TooMany);
         }
         let documents: Vec<Document> = serde_saphyr::from_multiple(text)

@@ -6,7 +6,7 @@ mod validate;
 use crate::mapping::Mapping;
 use serde::Deserialize;
 use setpoint_object::field;
-use std::io::Read as _;
+use setpoint_small_file::SmallFileError;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -199,7 +199,7 @@ impl AuthenticationConfig {
     ///
     /// The file cannot be read, or as [`parse`](Self::parse) and [`validate`](Self::validate).
     pub fn load(path: &Path, disallowed_issuers: &[String]) -> Result<Self, ConfigError> {
-        let config = Self::parse(&read(path)?)?;
+        let config = Self::parse(&setpoint_small_file::read(path, FILE_BYTES_MAX)?)?;
         config.validate(disallowed_issuers)?;
         Ok(config)
     }
@@ -252,13 +252,13 @@ impl AuthenticationConfig {
     }
 }
 
-/// Reads a small file.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
-    let failed = |source| ConfigError::Read { path: path.to_owned(), source };
-    let file = std::fs::File::open(path).map_err(failed)?;
-    let mut document = Vec::new();
-    file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut document).map_err(failed)?;
-    if document.len() > FILE_BYTES_MAX { Err(ConfigError::TooLarge) } else { Ok(document) }
+impl From<SmallFileError> for ConfigError {
+    fn from(error: SmallFileError) -> Self {
+        match error {
+            SmallFileError::Read { path, source } => Self::Read { path, source },
+            SmallFileError::TooLong { .. } => Self::TooLarge,
+        }
+    }
 }
 
 /// The path of an unknown member as Kubernetes writes it: `jwt[0].issuer.url`.

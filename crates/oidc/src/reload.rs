@@ -1,7 +1,7 @@
 //! The configuration file, read again while the program runs.
 
 use crate::authenticator::{IssuerSet, Oidc, Source};
-use crate::config::{self, AuthenticationConfig, ConfigError};
+use crate::config::{AuthenticationConfig, ConfigError, FILE_BYTES_MAX};
 use crate::issuer::text_of;
 use setpoint_object::field::{Error, Path};
 use sha2::{Digest as _, Sha256};
@@ -64,8 +64,8 @@ async fn look(
     seen: &mut Option<Vec<u8>>,
     begin: &mpsc::Sender<Arc<IssuerSet>>,
 ) -> Result<Option<String>, String> {
-    // Small, and read rarely.
-    let document = config::read(file).map_err(|error| text_of(&error))?;
+    let read = setpoint_small_file::read_async(file, FILE_BYTES_MAX).await;
+    let document = read.map_err(|error| text_of(&ConfigError::from(error)))?;
     if seen.as_ref() == Some(&document) {
         return Ok(None);
     }

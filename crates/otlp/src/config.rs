@@ -3,8 +3,8 @@
 use serde::Deserialize;
 use serde_json::Value;
 use setpoint_object::field;
+use setpoint_small_file::SmallFileError;
 use setpoint_spans::Sampling;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 /// Maximum size of a configuration file in bytes: 1 MiB.
@@ -79,17 +79,12 @@ impl TracingConfig {
     ///
     /// The file cannot be read, or as [`parse`](Self::parse).
     pub fn load(path: &Path) -> Result<Self, TracingConfigError> {
-        let failed = |source: std::io::Error| match source.kind() {
-            std::io::ErrorKind::NotFound => TracingConfigError::Missing(path.to_owned()),
-            _ => TracingConfigError::Read { path: path.to_owned(), source },
-        };
-        let file = std::fs::File::open(path).map_err(failed)?;
-        let mut document = Vec::new();
-        file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut document).map_err(failed)?;
-        if document.len() > FILE_BYTES_MAX {
-            return Err(TracingConfigError::TooLarge);
-        }
-        Self::parse(&document)
+        let document = setpoint_small_file::read(path, FILE_BYTES_MAX);
+        Self::parse(&document.map_err(|error| match error {
+            SmallFileError::TooLong { .. } => TracingConfigError::TooLarge,
+            error if error.is_missing() => TracingConfigError::Missing(path.to_owned()),
+            SmallFileError::Read { path, source } => TracingConfigError::Read { path, source },
+        })?)
     }
 
     /// Reads a document in YAML or JSON.

@@ -7,6 +7,7 @@ use crate::shared::{CommandEnvironment, Input, VisiblePod};
 use crate::terminal::Terminal;
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::{Container, Probe};
+use rustix::fs::OFlags;
 use rustix::process::Signal;
 use setpoint_object::time::{Clock, Timestamp};
 use std::convert::Infallible;
@@ -420,12 +421,15 @@ impl Run {
 /// The end of a file, as a kubelet reads it. The process may have put anything there: what is not a
 /// regular file counts as empty.
 async fn end_of(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
-    let metadata = tokio::fs::metadata(path).await?;
+    let mut options = tokio::fs::OpenOptions::new();
+    // Opens a pipe without a wait for its writer.
+    options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    let mut file = options.open(path).await?;
+    let metadata = file.metadata().await?;
     if !metadata.is_file() {
         return Ok(Vec::new());
     }
     let bytes_max = bytes_max as u64;
-    let mut file = tokio::fs::File::open(path).await?;
     file.seek(io::SeekFrom::Start(metadata.len().saturating_sub(bytes_max))).await?;
     let mut text = Vec::new();
     file.take(bytes_max).read_to_end(&mut text).await?;
@@ -514,5 +518,10 @@ mod tests {
         let endless = folder.path().join("endless");
         tokio::fs::symlink("/dev/zero", &endless).await.unwrap();
         assert_eq!(end_of(&endless, 3).await.unwrap(), b"");
+        let pipe = folder.path().join("pipe");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+        assert_eq!(end_of(&pipe, 3).await.unwrap(), b"");
     }
 }

@@ -4,11 +4,11 @@
 //! in it is replaced. Blank lines and lines that begin with `#` count for nothing, as does a
 //! comment behind a value. Kubelets read the same.
 
+use setpoint_small_file::SmallFileError;
 use std::path::PathBuf;
-use tokio::io::AsyncReadExt as _;
 
 /// The longest file: 1 MiB, as of a ConfigMap.
-const FILE_BYTES_MAX: u64 = 1024 * 1024;
+const FILE_BYTES_MAX: usize = 1024 * 1024;
 
 /// Why a variable cannot be read from a file.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -30,21 +30,13 @@ pub(crate) enum EnvFileError {
 ///
 /// The file cannot be read, or a line before the variable is malformed.
 pub(crate) async fn read(path: PathBuf, key: &str) -> Result<Option<String>, EnvFileError> {
-    let unreadable = |path: PathBuf, error: std::io::Error| EnvFileError::Unreadable {
-        path,
-        cause: error.to_string(),
-    };
-    let file = match tokio::fs::File::open(&path).await {
-        Ok(file) => file,
-        Err(error) => return Err(unreadable(path, error)),
-    };
-    let mut bytes = Vec::new();
-    if let Err(error) = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).await {
-        return Err(unreadable(path, error));
-    }
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(EnvFileError::TooLong { path });
-    }
+    let bytes = setpoint_small_file::read_async(&path, FILE_BYTES_MAX).await;
+    let bytes = bytes.map_err(|error| match error {
+        SmallFileError::Read { path, source } => {
+            EnvFileError::Unreadable { path, cause: source.to_string() }
+        }
+        SmallFileError::TooLong { path, .. } => EnvFileError::TooLong { path },
+    })?;
     let value = find(&String::from_utf8_lossy(&bytes), key)?;
     Ok(value.filter(|value| !value.is_empty()))
 }

@@ -277,7 +277,7 @@ fn write(folder: &Path, files: &Files) -> std::io::Result<()> {
         if let Some(parent) = target.parent() {
             std::fs::create_dir_all(parent)?;
         }
-        if std::fs::read(&target).ok().as_ref() != Some(bytes) {
+        if !has(&target, bytes) {
             let mut new = target.clone().into_os_string();
             new.push(".setpoint-new");
             // Its content is nobody else's before it has its mode.
@@ -303,6 +303,12 @@ fn write(folder: &Path, files: &Files) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether a file has this content. Containers may have put anything in its place.
+fn has(path: &Path, bytes: &[u8]) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file())
+        && setpoint_small_file::read(path, bytes.len()).is_ok_and(|known| known == bytes)
 }
 
 /// The mounts of a container.

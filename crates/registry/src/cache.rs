@@ -41,6 +41,7 @@
 mod change;
 mod event;
 mod fanout;
+mod field_values;
 mod fill;
 mod index;
 mod interest;
@@ -73,6 +74,7 @@ use view::View;
 use crate::catalog::Resource;
 use crate::conversion::Converter;
 use crate::fifo_watch::FifoWatch;
+use crate::threads::Threads;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use setpoint_object::{ApiError, keys};
@@ -176,11 +178,12 @@ impl WatchCache {
         &self,
         store: &Arc<dyn Store>,
         replayed_revisions: u64,
+        threads: &Threads,
         stop: CancellationToken,
     ) -> Result<(), ApiError> {
         let ended = tokio::select! {
             biased;
-            ended = self.follow(store, replayed_revisions, &stop) => ended,
+            ended = self.follow(store, replayed_revisions, threads, &stop) => ended,
             // It never ends; dropping it ends its tasks.
             never = self.run_views() => match never {},
         };
@@ -212,6 +215,7 @@ impl WatchCache {
         &self,
         store: &Arc<dyn Store>,
         mut replayed: u64,
+        threads: &Threads,
         stop: &CancellationToken,
     ) -> Result<(), ApiError> {
         loop {
@@ -219,7 +223,7 @@ impl WatchCache {
                 biased;
                 // Cancel safe: a dropped fill has published nothing; a dropped batch ends with the
                 // cache.
-                error = self.fill_and_follow(store, replayed) => error,
+                error = self.fill_and_follow(store, replayed, threads) => error,
                 () = stop.cancelled() => return Ok(()),
             };
             if matches!(error, StoreError::Closed | StoreError::Damaged(_)) {
@@ -239,8 +243,13 @@ impl WatchCache {
     }
 
     /// Returns if the feed or a read fails.
-    async fn fill_and_follow(&self, store: &Arc<dyn Store>, replayed: u64) -> StoreError {
-        let mut feed = match self.fill(store, replayed).await {
+    async fn fill_and_follow(
+        &self,
+        store: &Arc<dyn Store>,
+        replayed: u64,
+        threads: &Threads,
+    ) -> StoreError {
+        let mut feed = match self.fill(store, replayed, threads).await {
             Ok(feed) => feed,
             Err(error) => return error,
         };
@@ -248,7 +257,7 @@ impl WatchCache {
         let mut trim_at = Instant::now() + trim_period;
         loop {
             match feed.next().await {
-                Ok(batch) => self.shared.apply(batch),
+                Ok(batch) => self.shared.apply(batch, threads).await,
                 Err(error) => return error,
             }
             let now = Instant::now();
@@ -265,6 +274,7 @@ impl WatchCache {
         &self,
         store: &Arc<dyn Store>,
         replayed: u64,
+        threads: &Threads,
     ) -> Result<Box<dyn ChangeFeed>, StoreError> {
         let root = Bytes::from_static(keys::ROOT.as_bytes());
         let present = store.revision().await?;
@@ -279,7 +289,7 @@ impl WatchCache {
         let filled = fill::read(store, from).await?;
         self.shared.fill(from, filled);
         while self.shared.reached.get().revision < present.0 {
-            self.shared.apply(feed.next().await?);
+            self.shared.apply(feed.next().await?, threads).await;
         }
         self.shared.reached.change(|reached| reached.is_filled = true);
         Ok(feed)
@@ -377,7 +387,9 @@ impl Shared {
     }
 
     /// Applies a batch: one lock per resource, changes in the batch's order.
-    fn apply(&self, batch: Batch) {
+    ///
+    /// Dropping the future leaves resources without their changes: the cache ends then.
+    async fn apply(&self, batch: Batch, threads: &Threads) {
         // Whoever opens a mailbox from here on may take its snapshot before these are in it.
         let for_mailboxes = batch.changes.clone();
         let mut by_prefix: BTreeMap<Bytes, Vec<setpoint_store::Change>> = BTreeMap::new();
@@ -386,7 +398,9 @@ impl Shared {
             by_prefix.entry(prefix).or_default().push(change);
         }
         for (prefix, changes) in by_prefix {
-            self.resource(std::str::from_utf8(&prefix).unwrap_or(keys::ROOT)).apply(changes);
+            let resource = self.resource(std::str::from_utf8(&prefix).unwrap_or(keys::ROOT));
+            let values = resource.field_values(&changes, threads).await;
+            resource.apply(changes, &values);
         }
         self.mailboxes.send(&for_mailboxes);
         self.reached.change(|reached| reached.revision = batch.revision.0);

@@ -355,7 +355,7 @@ impl RegistryWorker {
         .into_iter()
         .collect();
         let result = tokio::try_join!(
-            inner.cache.run(&inner.store, inner.replayed_revisions, stop.clone()),
+            inner.cache.run(&inner.store, inner.replayed_revisions, &inner.threads, stop.clone()),
             definitions.run(stop.clone()),
             others.try_collect::<()>(),
         );

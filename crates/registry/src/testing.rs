@@ -49,7 +49,7 @@ impl Bench {
     pub(crate) fn run(mut self) -> Self {
         let (inner, stop) = (self.registry.inner.clone(), self.stop.clone());
         self.tasks.spawn(async move {
-            inner.cache.run(&inner.store, inner.replayed_revisions, stop).await
+            inner.cache.run(&inner.store, inner.replayed_revisions, &inner.threads, stop).await
         });
         self
     }

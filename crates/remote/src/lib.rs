@@ -12,11 +12,22 @@
 //! answers without an end costs no more than that. Connections are those of webhooks
 //! ([`Transport`]).
 //!
+//! So are the files that a kubeconfig names, and the commands that it runs for credentials:
+//! [`KUBECONFIG_BYTES_MAX`], [`EXEC_MAX`] and [`OUTPUT_BYTES_MAX`]. A configuration that the caller
+//! has made with kube-client ([`Remote::at`]) is used as it is, commands included.
+//!
 //! This crate knows no API objects and no listener.
 
+mod authorization;
+mod exec;
+mod kubeconfig;
 mod users;
 
+pub use exec::{EXEC_MAX, ExecError, OUTPUT_BYTES_MAX};
+pub use kubeconfig::KUBECONFIG_BYTES_MAX;
 pub use users::Users;
+
+use authorization::{Token, authorized, refused};
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -25,8 +36,9 @@ use http::{Method, Request, Response, Uri};
 use hyper::body::Incoming;
 use kube_client::Config;
 use kube_client::client::{Body, ConfigExt as _};
-use kube_client::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube_client::config::{KubeConfigOptions, KubeconfigError};
 use serde_json::Value;
+use setpoint_small_file::SmallFileError;
 use setpoint_webhook_client::{Address, Answer, FetchError, Lane, Transport};
 use std::fmt;
 use std::future::{Future, pending};
@@ -35,7 +47,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tower::util::{BoxCloneSyncService, ServiceExt as _};
-use tower::{BoxError, Layer as _, service_fn};
+use tower::{BoxError, service_fn};
 
 /// Timeout of one attempt unless another one is asked for: 10 s, of which connecting takes a part.
 pub const ATTEMPT_MAX: Duration = Duration::from_secs(10);
@@ -76,7 +88,7 @@ impl Retry {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RemoteError {
-    /// The kubeconfig cannot be read or does not name a server.
+    /// The kubeconfig does not name a server, or a part of it cannot be used.
     #[error("use the kubeconfig {}", path.display())]
     Kubeconfig {
         /// The file.
@@ -84,6 +96,24 @@ pub enum RemoteError {
         /// The cause.
         #[source]
         source: KubeconfigError,
+    },
+    /// The kubeconfig, or a file that it names, cannot be read or is too long.
+    #[error("use the kubeconfig {}", path.display())]
+    File {
+        /// The kubeconfig.
+        path: PathBuf,
+        /// The cause, with the file.
+        #[source]
+        source: SmallFileError,
+    },
+    /// The user has no token: that of a file is malformed, or a command has failed.
+    #[error("use the user of the kubeconfig {}", path.display())]
+    Token {
+        /// The kubeconfig.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The kubeconfig is not YAML, or a member has a wrong type. Without the parser's message,
     /// which may quote the file, credentials included.
@@ -138,11 +168,6 @@ impl fmt::Debug for Remote {
     }
 }
 
-/// Reads a kubeconfig.
-fn read(path: &Path) -> Result<Kubeconfig, RemoteError> {
-    Kubeconfig::read_from(path).map_err(|error| unusable(path, error))
-}
-
 fn unusable(path: &Path, error: KubeconfigError) -> RemoteError {
     match error {
         KubeconfigError::Parse(error) => {
@@ -161,10 +186,20 @@ impl Remote {
     ///
     /// The kubeconfig cannot be read, or no client can be made of it.
     pub async fn open(path: &Path) -> Result<Self, RemoteError> {
-        let kubeconfig = read(path)?;
+        let owned = path.to_owned();
+        let reading = tokio::task::spawn_blocking(move || kubeconfig::open_current(&owned));
+        let kubeconfig = reading.await.map_err(|error| RemoteError::File {
+            path: path.to_owned(),
+            source: SmallFileError::Read { path: path.to_owned(), source: error.into() },
+        })??;
         let options = KubeConfigOptions::default();
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-        Self::of(config.map_err(|error| unusable(path, error))?, path)
+        let mut config = config.map_err(|error| unusable(path, error))?;
+        let mut token = Token::of_file(&mut config.auth_info);
+        if let Ok(None) = token {
+            token = Token::of_exec(&mut config.auth_info).await;
+        }
+        Self::of(config, token.map_err(|error| refused(path, error))?, path)
     }
 
     /// The server of the cluster in which this process is a pod, at a path.
@@ -193,10 +228,10 @@ impl Remote {
         if let Ok(target) = Uri::from_parts(target) {
             config.cluster_url = target;
         }
-        Self::of(config, &name)
+        Self::of(config, None, &name)
     }
 
-    fn of(config: Config, path: &Path) -> Result<Self, RemoteError> {
+    fn of(config: Config, token: Option<Token>, path: &Path) -> Result<Self, RemoteError> {
         let wrong =
             |source| RemoteError::Client { path: path.to_owned(), source: Box::new(source) };
         if let Some(proxy) = &config.proxy_url {
@@ -211,12 +246,8 @@ impl Remote {
             let (transport, address) = (transport.clone(), address.clone());
             async move { transport.send(&address, request, Lane::Shared).await }
         });
-        let send = config.extra_headers_layer().map_err(wrong)?.layer(send);
         let send = send.map_err(BoxError::from);
-        let service = match config.auth_layer().map_err(wrong)? {
-            Some(authorization) => Service::new(authorization.layer(send)),
-            None => Service::new(send),
-        };
+        let service = authorized(&config, token, send).map_err(wrong)?;
         Ok(Self { service, target: config.cluster_url })
     }
 

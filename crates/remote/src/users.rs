@@ -1,6 +1,7 @@
 //! The users of a kubeconfig, by the servers that they are for.
 
-use super::{RemoteError, read};
+use super::authorization::{Token, authorized, refused};
+use super::{RemoteError, kubeconfig};
 use futures::FutureExt as _;
 use http::{Request, Response, Uri};
 use kube_client::Config;
@@ -8,11 +9,8 @@ use kube_client::client::{Body, ConfigExt as _};
 use setpoint_webhook_client::Credential;
 use std::collections::HashMap;
 use std::path::Path;
-use tower::util::{BoxCloneSyncService, ServiceExt as _};
-use tower::{BoxError, Layer as _, service_fn};
-
-/// Answers a request with the headers that it would be sent with.
-type Headers = BoxCloneSyncService<Request<Body>, Response<()>, BoxError>;
+use tower::util::ServiceExt as _;
+use tower::{BoxError, service_fn};
 
 /// What servers are shown, by a kubeconfig whose users are named as the servers.
 ///
@@ -33,19 +31,23 @@ pub struct Users {
 }
 
 impl Users {
-    /// Reads a kubeconfig. Tokens in files are read again; certificates are not. Call it within a
-    /// tokio runtime.
+    /// Reads a kubeconfig. Tokens in files are read again, and commands run when a server is
+    /// called; certificates are not read again. Call it within a tokio runtime. Blocks.
     ///
     /// # Errors
     ///
     /// The kubeconfig cannot be read, or a user in it cannot be used.
     pub fn open(path: &Path) -> Result<Self, RemoteError> {
-        let kubeconfig = read(path)?;
+        let kubeconfig = kubeconfig::open(path)?;
         let mut by_name = HashMap::new();
         for named in kubeconfig.auth_infos {
             let mut config = Config::new(Uri::from_static("https://localhost/"));
             config.auth_info = named.auth_info.unwrap_or_default();
-            let made = credential(&config).map_err(|source| RemoteError::Client {
+            kubeconfig::take_certificate(path, &mut config.auth_info)?;
+            let token = Token::of_file(&mut config.auth_info);
+            let token = token.map_err(|error| refused(path, error))?;
+            let token = token.or_else(|| Token::of_exec_later(&mut config.auth_info));
+            let made = credential(&config, token).map_err(|source| RemoteError::Client {
                 path: path.to_owned(),
                 source: Box::new(source),
             })?;
@@ -73,12 +75,9 @@ impl Users {
 }
 
 /// What a configuration of a client shows its server.
-fn credential(config: &Config) -> Result<Credential, kube_client::Error> {
+fn credential(config: &Config, token: Option<Token>) -> Result<Credential, kube_client::Error> {
     let user = &config.auth_info;
-    let has_certificate = user.client_certificate.is_some()
-        || user.client_certificate_data.is_some()
-        || user.client_key.is_some()
-        || user.client_key_data.is_some();
+    let has_certificate = user.client_certificate_data.is_some() || user.client_key_data.is_some();
     // It also reads the certificates of the system, which takes a while.
     let tls = has_certificate.then(|| config.rustls_client_config()).transpose()?;
     let certificate =
@@ -89,11 +88,8 @@ fn credential(config: &Config) -> Result<Credential, kube_client::Error> {
         *answer.headers_mut() = head.headers;
         Ok::<_, BoxError>(answer)
     });
-    let answer = config.extra_headers_layer()?.layer(answer);
-    let headers = match config.auth_layer()? {
-        Some(authorization) => Headers::new(authorization.layer(answer)),
-        None => Headers::new(answer),
-    };
+    // Answers a request with the headers that it would be sent with.
+    let headers = authorized(config, token, answer)?;
     Ok(Credential::new(certificate, move || {
         let headers = headers.clone();
         async move {
@@ -151,5 +147,24 @@ users:
         std::fs::write(&path, KUBECONFIG.replace("current-context: own", "")).unwrap();
         let users = Users::open(&path).unwrap();
         assert_eq!(shown(&users, "example.io:443").await, "nothing");
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_command_runs_when_its_server_is_called() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        let text = r#"
+users:
+- name: a.example:443
+  user: {exec: {command: /bin/sh, args: [-c, 'echo "{status: {token: t}}"'], interactiveMode: Never}}
+- name: b.example:443
+  user: {exec: {command: /bin/sh, args: [-c, 'exec cat /dev/zero'], interactiveMode: Never}}
+"#;
+        std::fs::write(&path, text).unwrap();
+        let users = Users::open(&path).unwrap();
+        assert_eq!(shown(&users, "a.example:443").await, "Bearer t");
+        let endless = users.for_server("b.example:443").unwrap().headers().await.unwrap_err();
+        assert!(endless.contains("more than 1048576 bytes"), "{endless}");
     }
 }

@@ -24,6 +24,7 @@ use kube_client::client::Body;
 use kube_core::metadata::PartialObjectMeta;
 use setpoint_informer::Cacheable;
 use setpoint_object::{ApiError, Reason, Status};
+use tokio::time::{Instant, timeout_at};
 
 pub use self::{
     api::Api,
@@ -51,6 +52,7 @@ pub(crate) use self::{
 };
 pub use crate::pass::{NOTES_MAX, Note, NoteKind, ReadFrom, WriteOutcome};
 use crate::{
+    answer::{ANSWER_MAX, AnswerError},
     cache::Cache,
     fence::{Both, Fence, Fenced},
     pass::{AnyPass, Pass},
@@ -177,7 +179,7 @@ impl Client {
         self.pass.as_deref().map(AnyPass::pass)
     }
 
-    /// Sends a request and reads its answer to the end.
+    /// Sends a request and reads its answer to the end, for at most [`ANSWER_MAX`].
     pub(crate) async fn send(
         &self,
         call: Call,
@@ -211,7 +213,10 @@ impl Client {
             Some(&source) => ClientError::Fenced { call, source },
             None => ClientError::Transport { call, source },
         };
-        let response = match self.kube.send(request.map(Body::from)).await {
+        let deadline = Instant::now() + ANSWER_MAX;
+        let late = || BoxErr::from(AnswerError::Slow { time_max: ANSWER_MAX });
+        let sent = timeout_at(deadline, self.kube.send(request.map(Body::from))).await;
+        let response = match sent.unwrap_or_else(|_| Err(kube_client::Error::Service(late()))) {
             Ok(response) => response,
             Err(kube_client::Error::Service(source)) => {
                 return Err(match source.downcast::<LayerError>() {
@@ -223,7 +228,8 @@ impl Client {
         };
         self.warnings.log(&call, response.headers());
         let (parts, body) = response.into_parts();
-        let body = match Limited::new(body, BODY_BYTES_MAX).collect().await {
+        let read = timeout_at(deadline, Limited::new(body, BODY_BYTES_MAX).collect()).await;
+        let body = match read.unwrap_or_else(|_| Err(late())) {
             Ok(body) => body.to_bytes(),
             Err(error) if error.is::<LengthLimitError>() => {
                 return Err(ClientError::TooLarge { call, bytes_max: BODY_BYTES_MAX });

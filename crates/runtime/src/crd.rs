@@ -29,6 +29,8 @@ use kube_core::{
 };
 use tokio::time::{Instant, sleep, timeout_at};
 
+use crate::answer::{OBJECT_BYTES_MAX, limited};
+
 /// The time-out until all definitions are served: 30 s. A server needs less than one;
 /// controller-runtime's test environment waits 10 s.
 pub const INSTALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -107,6 +109,7 @@ pub async fn install_and_wait(
 ) -> Result<(), InstallError> {
     let started = Instant::now();
     let deadline = started + INSTALL_TIMEOUT;
+    let client = &limited(client, OBJECT_BYTES_MAX);
     let api = Api::<CustomResourceDefinition>::all(client.clone());
     let params = PatchParams::apply(field_manager).force();
     let definitions: Vec<_> = definitions.into_iter().collect();

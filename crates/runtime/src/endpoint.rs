@@ -47,7 +47,7 @@ pub use self::{
     certificate::{CERTIFICATE_BYTES_MAX, CertificateStats, Certificates, RELOAD_PERIOD},
     error::{CertificateError, EndpointError},
     health::{CHECK_MAX, CHECKS_MAX, Check, Health, HealthError},
-    review::{REVIEW_CACHE_MAX, REVIEWS_MAX},
+    review::{REVIEW_BYTES_MAX, REVIEW_CACHE_MAX, REVIEWS_MAX},
 };
 use crate::runnable::Runnable;
 

@@ -103,6 +103,7 @@
 //! Everything runs over a `kube_client::Client`: to a cluster, or to a server in this process.
 
 pub mod adopt;
+pub mod answer;
 pub mod cache;
 pub mod client;
 pub mod cluster;

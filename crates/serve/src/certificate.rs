@@ -10,7 +10,7 @@
 //! Contents are compared, not times or names. So it works with the way Kubernetes swaps the folder
 //! of a mounted Secret behind a link, with a copy over the file, and with a rename. File
 //! notifications are not used: a certificate that is valid for months may be replaced ten seconds
-//! late. The files are small and are read synchronously.
+//! late. The files are small. While the server runs, they are read on a thread that may block.
 
 mod watcher;
 
@@ -21,11 +21,11 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use std::io::Read as _;
+use setpoint_small_file::SmallFileError;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 /// Maximum size of a file in bytes: 1 MiB, like the largest Secret.
-pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
+pub const FILE_BYTES_MAX: usize = 1024 * 1024;
 
 /// Maximum number of certificates in a chain; browsers allow ten.
 pub const CHAIN_MAX: usize = 32;
@@ -147,21 +147,32 @@ impl Default for CertificateFiles {
     }
 }
 
-/// Reads a file if it is not too large. Blocks.
+/// Reads a file if it is not too large. Blocks: a pipe up to
+/// [`WAIT_MAX`](setpoint_small_file::WAIT_MAX).
 ///
 /// # Errors
 ///
 /// It cannot be read, or is larger than [`FILE_BYTES_MAX`].
 pub fn read_file(path: &Path) -> Result<Vec<u8>, CertificateError> {
-    let failed = |source| CertificateError::Read { path: path.to_owned(), source };
-    let file = std::fs::File::open(path).map_err(failed)?;
-    let mut content = Vec::new();
-    // One byte more, to detect a larger file.
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut content).map_err(failed)?;
-    if content.len() as u64 > FILE_BYTES_MAX {
-        return Err(CertificateError::TooLarge { path: path.to_owned() });
+    Ok(setpoint_small_file::read(path, FILE_BYTES_MAX)?)
+}
+
+/// As [`read_file`], on a thread that may block. Call it within a tokio runtime.
+///
+/// # Errors
+///
+/// As [`read_file`].
+pub async fn read_file_async(path: &Path) -> Result<Vec<u8>, CertificateError> {
+    Ok(setpoint_small_file::read_async(path, FILE_BYTES_MAX).await?)
+}
+
+impl From<SmallFileError> for CertificateError {
+    fn from(error: SmallFileError) -> Self {
+        match error {
+            SmallFileError::Read { path, source } => Self::Read { path, source },
+            SmallFileError::TooLong { path, .. } => Self::TooLarge { path },
+        }
     }
-    Ok(content)
 }
 
 /// The certificate that servers present. Read at every handshake. Cheap to clone; clones share it.

@@ -1,5 +1,6 @@
 //! Why a cluster cannot be used. Errors of single calls are the contract's.
 
+use crate::tls::PEM_BYTES_MAX;
 use std::{io, path::PathBuf};
 
 /// Why connecting to a cluster failed.
@@ -30,6 +31,12 @@ pub enum EtcdError {
         path: PathBuf,
         /// The I/O error.
         source: io::Error,
+    },
+    /// A certificate or key file has more than [`PEM_BYTES_MAX`](crate::PEM_BYTES_MAX) bytes.
+    #[error("{} has more than {PEM_BYTES_MAX} bytes", path.display())]
+    LongFile {
+        /// The file.
+        path: PathBuf,
     },
     /// A certificate or key is invalid.
     #[error("the {what} for etcd: {problem}")]

@@ -96,3 +96,4 @@ pub use lease::{LEASE_KEYS_MAX, LEASE_REUSE_MAX};
 pub use options::{EtcdOptions, EtcdTls, Pem};
 pub use status::{EtcdMember, EtcdMemberState, EtcdStatus, VERSION_MIN};
 pub use store::{EtcdStore, FIRST_PAGE_KEYS_MAX, PAGE_BYTES, PAGE_KEYS_MAX};
+pub use tls::PEM_BYTES_MAX;

@@ -9,9 +9,13 @@ use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
+use setpoint_small_file::SmallFileError;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
+
+/// Maximum bytes of a file with certificates or a key: 1 MiB, as of servers.
+pub const PEM_BYTES_MAX: usize = 1 << 20;
 
 /// Does the TLS handshake on a connection.
 pub(crate) async fn handshake(
@@ -87,9 +91,10 @@ async fn certificates(
 async fn read(pem: &Pem) -> Result<Bytes, EtcdError> {
     match pem {
         Pem::Text(text) => Ok(text.clone()),
-        Pem::File(path) => match tokio::fs::read(path).await {
+        Pem::File(path) => match setpoint_small_file::read_async(path, PEM_BYTES_MAX).await {
             Ok(text) => Ok(text.into()),
-            Err(source) => Err(EtcdError::File { path: path.clone(), source }),
+            Err(SmallFileError::Read { path, source }) => Err(EtcdError::File { path, source }),
+            Err(SmallFileError::TooLong { path, .. }) => Err(EtcdError::LongFile { path }),
         },
     }
 }

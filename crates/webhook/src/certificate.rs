@@ -75,7 +75,7 @@ impl CertificateWatcher {
     ///
     /// If they cannot be read or do not match. The previous certificate remains in use.
     pub async fn poll(&mut self) -> Result<bool, CertificateError> {
-        let polled = self.watcher.poll();
+        let polled = self.watcher.poll().await;
         self.notify(&polled);
         polled
     }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
+mod endless_files;
 #[path = "../shared/inline.rs"]
 mod inline;
 mod model;

@@ -3,9 +3,9 @@
 use super::{ConfiguredAuthorizers, validate};
 use crate::abac::Abac;
 use crate::remote::RemoteError;
-use crate::small_file;
 use serde::{Deserialize, Deserializer};
 use setpoint_object::{duration, field};
+use setpoint_small_file::SmallFileError;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -204,7 +204,7 @@ impl AuthorizationConfig {
     ///
     /// The file cannot be read, or as [`parse`](Self::parse) and [`validate`](Self::validate).
     pub fn load(path: &Path) -> Result<Self, AuthorizationConfigError> {
-        let config = Self::parse(&read(path)?)?;
+        let config = Self::parse(&setpoint_small_file::read(path, FILE_BYTES_MAX)?)?;
         config.validate()?;
         Ok(config)
     }
@@ -283,9 +283,11 @@ impl AuthorizationConfig {
     }
 }
 
-/// Reads a small file.
-pub(super) fn read(path: &Path) -> Result<Vec<u8>, AuthorizationConfigError> {
-    let document = small_file::read(path, FILE_BYTES_MAX)
-        .map_err(|source| AuthorizationConfigError::Read { path: path.to_owned(), source })?;
-    document.ok_or(AuthorizationConfigError::TooLarge)
+impl From<SmallFileError> for AuthorizationConfigError {
+    fn from(error: SmallFileError) -> Self {
+        match error {
+            SmallFileError::Read { path, source } => Self::Read { path, source },
+            SmallFileError::TooLong { .. } => Self::TooLarge,
+        }
+    }
 }

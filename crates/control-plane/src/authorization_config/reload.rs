@@ -1,6 +1,6 @@
 //! The file of an authorization configuration, read again while the server runs.
 
-use super::document::{self, AuthorizationConfig, AuthorizationConfigError};
+use super::document::{AuthorizationConfig, AuthorizationConfigError, FILE_BYTES_MAX};
 use super::{ConfiguredAuthorizers, validate};
 use crate::config_metrics::ConfigMetrics;
 use crate::reload::Reloads;
@@ -81,8 +81,7 @@ impl AuthorizationWorker {
 
     /// Takes the file's configuration if it is another one. Returns its digest.
     async fn look(&mut self) -> Result<Option<String>, AuthorizationConfigError> {
-        // Small, and read rarely.
-        let document = document::read(&self.path)?;
+        let document = setpoint_small_file::read_async(&self.path, FILE_BYTES_MAX).await?;
         if self.seen.as_ref() == Some(&document) {
             return Ok(None);
         }

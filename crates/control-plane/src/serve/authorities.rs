@@ -5,7 +5,7 @@ use super::ServeError;
 use crate::reload::Reloads;
 use parking_lot::Mutex;
 use serde_json::Value;
-use setpoint_apiserver::listen::{CertificateError, read_chain, read_file};
+use setpoint_apiserver::listen::{CertificateError, read_chain, read_file, read_file_async};
 use setpoint_apiserver::{AuthorityError, ClientAuthorities, RequestHeaderNames};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -62,15 +62,20 @@ impl FollowedAuthorities {
             Some(path) => ServeError::AuthorityFile { path: path.clone(), source },
             None => ServeError::Certificate(source),
         };
-        let pem = read(file.as_ref(), &own).map_err(failed)?;
+        let text = file.as_deref().map(read_file).transpose().map_err(failed)?;
+        let pem = joined(&own, text.as_deref()).map_err(failed)?;
         let certificates = read_chain(pem.as_bytes()).map_err(failed)?;
         let current = ClientAuthorities::new(certificates).map_err(ServeError::Authorities)?;
         Ok((Self { key, file, own, current }, pem))
     }
 
     /// Reads them again. Returns their PEM if they have changed.
-    fn poll(&self) -> Result<Option<String>, PollError> {
-        let pem = read(self.file.as_ref(), &self.own)?;
+    async fn poll(&self) -> Result<Option<String>, PollError> {
+        let text = match &self.file {
+            Some(file) => Some(read_file_async(file).await?),
+            None => None,
+        };
+        let pem = joined(&self.own, text.as_deref())?;
         let is_changed = self.current.set(read_chain(pem.as_bytes())?)?;
         Ok(is_changed.then_some(pem))
     }
@@ -84,16 +89,16 @@ enum PollError {
     Authority(#[from] AuthorityError),
 }
 
-fn read(file: Option<&PathBuf>, own: &str) -> Result<String, CertificateError> {
+/// The server's own authority and those of a file.
+fn joined(own: &str, text: Option<&[u8]>) -> Result<String, CertificateError> {
     let mut pem = own.to_owned();
-    if let Some(file) = file {
+    if let Some(text) = text {
         if !pem.is_empty() && !pem.ends_with('\n') {
             pem.push('\n');
         }
-        let text = read_file(file)?;
         // Checked by itself: an empty file is an error.
-        read_chain(&text)?;
-        pem.push_str(&String::from_utf8_lossy(&text));
+        read_chain(text)?;
+        pem.push_str(&String::from_utf8_lossy(text));
     }
     Ok(pem)
 }
@@ -117,7 +122,13 @@ impl AuthorityFiles {
         while reloads.next(&stop).await {
             for authorities in self.followed.iter().filter(|one| one.file.is_some()) {
                 let file = authorities.file.as_ref().map(|file| file.display().to_string());
-                match authorities.poll() {
+                let polled = tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return,
+                    // Cancel safe: authorities are replaced at the end, in one step.
+                    polled = authorities.poll() => polled,
+                };
+                match polled {
                     Ok(None) => {}
                     Ok(Some(pem)) => {
                         self.published.lock().insert(authorities.key.to_owned(), pem);

@@ -16,8 +16,9 @@ use setpoint_apiserver::listen::{Loaded, Pki, PkiError, PkiFiles};
 use setpoint_object::seed;
 use setpoint_object::time::Timestamp;
 use setpoint_registry::jwt::SigningKey;
+use setpoint_small_file::SmallFileError;
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -25,7 +26,7 @@ use std::path::{Path, PathBuf};
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 /// Maximum size of a file in bytes. Certificates and keys have some hundred.
-const FILE_BYTES_MAX: u64 = 64 << 10;
+const FILE_BYTES_MAX: usize = 64 << 10;
 
 /// Why the certificates in a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +42,12 @@ pub enum CertDirError {
         /// The cause.
         #[source]
         source: io::Error,
+    },
+    /// A file has more than 64 KiB.
+    #[error("{} has more than {FILE_BYTES_MAX} bytes", path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
     },
     /// Other users can read a key, or change the folder, so the key is not secret.
     #[error(
@@ -220,13 +227,13 @@ fn write(path: &Path, pem: &str) -> io::Result<()> {
 
 pub(super) fn read(folder: &Path, name: &str) -> Result<String, CertDirError> {
     let path = folder.join(name);
-    let file = File::open(&path).map_err(failed("read", &path))?;
     if name.ends_with(".key") || name.ends_with(".pem") {
         refuse_open_to_others(&path)?;
     }
-    let mut pem = String::new();
-    file.take(FILE_BYTES_MAX).read_to_string(&mut pem).map_err(failed("read", &path))?;
-    Ok(pem)
+    setpoint_small_file::read_text(&path, FILE_BYTES_MAX).map_err(|error| match error {
+        SmallFileError::Read { path, source } => failed("read", &path)(source),
+        SmallFileError::TooLong { path, .. } => CertDirError::TooLong { path },
+    })
 }
 
 /// Refuses a key that other users can read, and a folder that they can change: the key may have

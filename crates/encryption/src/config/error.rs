@@ -1,6 +1,7 @@
 //! Errors of a configuration.
 
 use crate::kms::UnhealthyPlugins;
+use setpoint_small_file::SmallFileError;
 use std::path::PathBuf;
 
 /// Why a configuration is refused. Contains no secrets.
@@ -39,6 +40,15 @@ pub enum ConfigError {
     /// Its plugins are not healthy.
     #[error("health check for new transformers failed: {0}")]
     Plugins(#[source] UnhealthyPlugins),
+}
+
+impl From<SmallFileError> for ConfigError {
+    fn from(error: SmallFileError) -> Self {
+        match error {
+            SmallFileError::Read { path, source } => Self::Read { path, source },
+            SmallFileError::TooLong { bytes_max: max, .. } => Self::TooLarge { max },
+        }
+    }
 }
 
 impl ConfigError {

@@ -23,8 +23,10 @@
 //!
 //! A bucket has a *chain*: the sequence numbers of its changes in the window, from `since` on. A
 //! watcher before `since` checks the window's changes one by one until it reaches `since`.
+use super::field_values::{FieldValues, NumberedField};
 use super::{Change, Field, Interest, Item, Term, WatcherId};
 use crate::catalog::Resource;
+use crate::convert;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -48,9 +50,7 @@ pub(super) struct Fanout {
 }
 #[derive(Debug)]
 struct IndexedField {
-    number: u64,
-    resource: Arc<Resource>,
-    field: Field,
+    of: NumberedField,
     n_watchers: usize,
 }
 #[derive(Debug, Default)]
@@ -96,7 +96,7 @@ impl Fanout {
         match placement.by {
             By::Label => self.n_by_label += 1,
             By::Field(number) => {
-                if let Some(indexed) = self.fields.iter_mut().find(|f| f.number == number) {
+                if let Some(indexed) = self.fields.iter_mut().find(|f| f.of.number == number) {
                     indexed.n_watchers += 1;
                 }
             }
@@ -117,7 +117,7 @@ impl Fanout {
         match placement.by {
             By::Label => self.n_by_label -= 1,
             By::Field(number) => {
-                if let Some(at) = self.fields.iter().position(|f| f.number == number) {
+                if let Some(at) = self.fields.iter().position(|f| f.of.number == number) {
                     self.fields[at].n_watchers -= 1;
                     if self.fields[at].n_watchers == 0 {
                         self.fields.swap_remove(at);
@@ -163,7 +163,7 @@ impl Fanout {
         }
         self.fields.retain(|f| {
             f.n_watchers > 0
-                || matches!(&best, Some((_, placement)) if placement.by == By::Field(f.number))
+                || matches!(&best, Some((_, placement)) if placement.by == By::Field(f.of.number))
         });
         let everything =
             || Placement { buckets: vec![bucket_id(&Criterion::All(scope))], by: By::Other };
@@ -171,23 +171,44 @@ impl Fanout {
     }
     /// The number of a field. Assigns a new one, without watchers, if it has none.
     fn indexed(&mut self, resource: &Arc<Resource>, field: &Field) -> u64 {
-        let known = |f: &&IndexedField| Arc::ptr_eq(&f.resource, resource) && f.field == *field;
+        let known =
+            |f: &&IndexedField| Arc::ptr_eq(&f.of.resource, resource) && f.of.field == *field;
         if let Some(indexed) = self.fields.iter().find(known) {
-            return indexed.number;
+            return indexed.of.number;
         }
         let number = self.n_fields;
         self.n_fields += 1;
         let (resource, field) = (resource.clone(), field.clone());
-        self.fields.push(IndexedField { number, resource, field, n_watchers: 0 });
+        let of = NumberedField { number, resource, field };
+        self.fields.push(IndexedField { of, n_watchers: 0 });
         number
     }
     fn n_watchers(&self, bucket: u64) -> usize {
         self.buckets.get(&bucket).map_or(0, |bucket| bucket.n_watchers)
     }
 
+    /// Whether an object is converted to find its watchers.
+    pub(super) fn converts(&self, value: &[u8], revision: u64) -> bool {
+        let is_as_stored =
+            |f: &IndexedField| convert::is_served_as_stored(&f.of.resource, value, revision);
+        !self.fields.iter().all(is_as_stored)
+    }
+    /// The fields that watchers are indexed by.
+    pub(super) fn numbered_fields(&self) -> Vec<NumberedField> {
+        self.fields.iter().map(|indexed| indexed.of.clone()).collect()
+    }
+
     /// Adds a change to its chains, and moves the watchers that wait for it to `woken`. The window
-    /// starts at `first`.
-    pub(super) fn add(&mut self, sequence: u64, change: &Change, first: u64, woken: &mut Woken) {
+    /// starts at `first`. A change whose values need a conversion and are not in `values` may
+    /// concern every watcher.
+    pub(super) fn add(
+        &mut self,
+        sequence: u64,
+        change: &Change,
+        values: &FieldValues,
+        first: u64,
+        woken: &mut Woken,
+    ) {
         if self.buckets.is_empty() {
             return;
         }
@@ -220,18 +241,18 @@ impl Fanout {
             }
         }
         let mut is_unknown = false;
-        for IndexedField { number, resource, field, .. } in &self.fields {
+        for IndexedField { of, .. } in &self.fields {
             let mut last = None;
             for item in change.now.iter().chain(&change.before) {
-                match field.value(resource, item) {
-                    Ok(value) if last.as_ref() == Some(&value) => {}
-                    Ok(value) => {
-                        let criterion = |scope| Criterion::Field(scope, *number, &value);
+                match values.get(of, item) {
+                    Some(Ok(value)) if last.as_ref() == Some(&value) => {}
+                    Some(Ok(value)) => {
+                        let criterion = |scope| Criterion::Field(scope, of.number, &value);
                         scopes.clone().for_each(|scope| hit(&criterion(scope)));
                         last = Some(value);
                     }
                     // Each watcher reports the error itself.
-                    Err(_) => is_unknown = true,
+                    Some(Err(_)) | None => is_unknown = true,
                 }
             }
         }

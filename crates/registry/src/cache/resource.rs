@@ -15,8 +15,10 @@
 //! was replaced since. As long as the watcher's position is in the window, the window holds the
 //! same objects. After that the snapshot is dropped here, and the watch ends.
 use super::fanout::{Fanout, Placement, Woken};
+use super::field_values::FieldValues;
 use super::window::{WINDOW_CHANGES_MIN, Window};
 use super::{Change, Index, Interest, Item};
+use crate::threads::Threads;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use setpoint_object::ApiError;
@@ -259,14 +261,39 @@ impl ResourceCache {
         self.state.lock().fanout.leave(watcher.id, &watcher.placement);
     }
 
+    /// The values that the fan-out of changes needs and that take a conversion.
+    pub(super) async fn field_values(
+        &self,
+        changes: &[setpoint_store::Change],
+        threads: &Threads,
+    ) -> FieldValues {
+        let (items, fields) = {
+            let state = self.state.lock();
+            let mut items = Vec::new();
+            for change in changes {
+                let (key, revision) = (&change.key, change.revision.0);
+                let now = change.value.iter().filter(|now| state.fanout.converts(now, revision));
+                items
+                    .extend(now.map(|now| Arc::new(Item::new(key.clone(), revision, now.clone()))));
+                let before = state.index.get(key).cloned();
+                let before = before.or_else(|| Some(Arc::new(change.previous.clone()?.into())));
+                items.extend(before.filter(|one| state.fanout.converts(&one.value, one.revision)));
+            }
+            if items.is_empty() {
+                return FieldValues::default();
+            }
+            (items, state.fanout.numbered_fields())
+        };
+        FieldValues::read(items, fields, threads).await
+    }
     /// Applies changes in order.
-    pub(super) fn apply(&self, changes: Vec<setpoint_store::Change>) {
+    pub(super) fn apply(&self, changes: Vec<setpoint_store::Change>, values: &FieldValues) {
         let now = Instant::now();
         let mut woken = Woken::new();
         let released = {
             let mut state = self.state.lock();
             for change in changes {
-                state.apply(now, change, &mut woken);
+                state.apply(now, change, values, &mut woken);
             }
             state.release()
         };
@@ -287,7 +314,7 @@ impl ResourceCache {
                     None => state.index.remove(&key),
                 };
                 state.newest = revision;
-                state.push(now, item, before, &mut woken);
+                state.push(now, item, before, &FieldValues::default(), &mut woken);
             }
             state.release()
         };
@@ -422,7 +449,13 @@ impl State {
         Taken::Some
     }
 
-    fn apply(&mut self, now: Instant, change: setpoint_store::Change, woken: &mut Woken) {
+    fn apply(
+        &mut self,
+        now: Instant,
+        change: setpoint_store::Change,
+        values: &FieldValues,
+        woken: &mut Woken,
+    ) {
         let revision = change.revision.0;
         debug_assert!(revision >= self.newest, "the feed goes forwards");
         let key: &[u8] = &change.key;
@@ -442,7 +475,7 @@ impl State {
             (None, None) => {}
             (now, before) => return woken.extend(self.take_sealed(now, before)),
         }
-        self.push(now, item, before, woken);
+        self.push(now, item, before, values, woken);
     }
     /// Adds the change at the newest revision to the window.
     fn push(
@@ -450,11 +483,12 @@ impl State {
         now: Instant,
         item: Option<Arc<Item>>,
         before: Option<Arc<Item>>,
+        values: &FieldValues,
         woken: &mut Woken,
     ) {
         let change = Arc::new(Change::new(self.newest, item, before, self.window.meter()));
         let sequence = self.window.end();
-        self.fanout.add(sequence, &change, self.window.first(), woken);
+        self.fanout.add(sequence, &change, values, self.window.first(), woken);
         self.window.push(now, change);
     }
 

@@ -141,6 +141,7 @@ mod tests {
     use super::*;
     use crate::HISTORY_PERIOD;
     use crate::bootstrap;
+    use crate::cache::field_values::FieldValues;
     use crate::cache::{Index, Interest, Item, ResourceCache};
     use crate::watch::EventKind;
     use bytes::Bytes;
@@ -214,7 +215,10 @@ mod tests {
         let apply = |revision, value: Option<&'static str>| {
             let (key, value) = (format!("{prefix}n/a").into(), value.map(Bytes::from));
             let revision = Revision(revision);
-            cache.apply(vec![setpoint_store::Change { revision, key, value, previous: None }]);
+            cache.apply(
+                vec![setpoint_store::Change { revision, key, value, previous: None }],
+                &FieldValues::default(),
+            );
         };
         let pass = async || {
             tokio::time::advance(period + Duration::from_secs(1)).await;
@@ -241,7 +245,10 @@ mod tests {
         let apply = |revision| {
             let key: Bytes = format!("{prefix}n/a").into();
             let (revision, value) = (Revision(revision), Some("{}".into()));
-            cache.apply(vec![setpoint_store::Change { revision, key, value, previous: None }]);
+            cache.apply(
+                vec![setpoint_store::Change { revision, key, value, previous: None }],
+                &FieldValues::default(),
+            );
         };
         let first = |index: Index| {
             let key = format!("{prefix}n/a");

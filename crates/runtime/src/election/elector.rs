@@ -22,6 +22,7 @@ use super::{
     watch::{Change, LeaseWatch},
 };
 use crate::{
+    answer::{OBJECT_BYTES_MAX, limited},
     error::{BoxError, chain},
     events::{EventRecorder, EventType, ObjectReference},
     fence::Moment,
@@ -64,7 +65,8 @@ enum Try {
 }
 
 impl LeaderElector {
-    /// A candidate that uses `client`, which must not be fenced by this election.
+    /// A candidate that uses `client`, which must not be fenced by this election. Call it within a
+    /// runtime. An answer has at most 4 MiB.
     ///
     /// # Errors
     ///
@@ -80,6 +82,7 @@ impl LeaderElector {
     ) -> Result<Self, OptionsError> {
         let options = options.resolved()?;
         let namespace = options.namespace.clone().unwrap_or_default();
+        let client = limited(&client, OBJECT_BYTES_MAX);
         let api: Api<Lease> = Api::namespaced(client, &namespace);
         let lease_name = format!("{namespace}/{}", options.name);
         let shared = Arc::new(Shared::new(lease_name.into(), options.clone()));

@@ -1,6 +1,8 @@
 //! Options of an election.
 
-use std::{collections::BTreeMap, fs, io, path::Path, time::Duration};
+use std::{collections::BTreeMap, io, path::Path, time::Duration};
+
+use setpoint_small_file::SmallFileError;
 
 use super::OptionsError;
 use crate::fence::SuspendClock;
@@ -13,6 +15,9 @@ pub const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// How often a holder renews, and the unit of a candidate's delays: 2 s (LE-1), as
 /// controller-runtime.
 pub const RETRY_PERIOD: Duration = Duration::from_secs(2);
+
+/// Maximum bytes of the file with the namespace of a pod: 4 KiB. A name has at most 63.
+const NAMESPACE_BYTES_MAX: usize = 4 << 10;
 
 /// The shortest time-out of a request for a Lease: LE-5.
 const REQUEST_TIMEOUT_MIN: Duration = Duration::from_secs(1);
@@ -244,11 +249,17 @@ pub fn in_cluster_namespace() -> Result<String, OptionsError> {
 }
 
 pub(super) fn namespace_of(file: &Path) -> Result<String, OptionsError> {
-    let text = fs::read_to_string(file).and_then(|text| match text.trim() {
-        "" => Err(io::Error::new(io::ErrorKind::InvalidData, "it is empty")),
+    let no_namespace =
+        |source| OptionsError::NoNamespace { path: file.display().to_string(), source };
+    let text = setpoint_small_file::read_text(file, NAMESPACE_BYTES_MAX);
+    let text = text.map_err(|error| match error {
+        SmallFileError::Read { source, .. } => no_namespace(source),
+        error => no_namespace(io::Error::new(io::ErrorKind::FileTooLarge, error)),
+    })?;
+    match text.trim() {
+        "" => Err(no_namespace(io::Error::new(io::ErrorKind::InvalidData, "it is empty"))),
         text => Ok(text.to_owned()),
-    });
-    text.map_err(|source| OptionsError::NoNamespace { path: file.display().to_string(), source })
+    }
 }
 
 #[cfg(test)]

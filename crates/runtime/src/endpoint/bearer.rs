@@ -41,7 +41,9 @@ impl BearerAuth {
     /// Results of token reviews are cached for a minute, permissions for five minutes, refusals for
     /// 30 s; at most [`REVIEW_CACHE_MAX`](super::REVIEW_CACHE_MAX) of each kind. A request that
     /// fails on the way, or is answered with 429 or 5xx, is retried, up to five tries in all, 500
-    /// ms after the first and half as long again each time.
+    /// ms after the first and half as long again each time. An answer has at most
+    /// [`REVIEW_BYTES_MAX`](super::REVIEW_BYTES_MAX) bytes; a token review takes at most 10 s, an
+    /// access review 30 s.
     ///
     /// # Panics
     ///

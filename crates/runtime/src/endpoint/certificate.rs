@@ -29,7 +29,7 @@ use crate::metrics::CertificateReads;
 pub const RELOAD_PERIOD: Duration = POLL_INTERVAL;
 
 /// The largest file in bytes: 1 MiB, far more than a chain needs.
-pub const CERTIFICATE_BYTES_MAX: usize = FILE_BYTES_MAX as usize;
+pub const CERTIFICATE_BYTES_MAX: usize = FILE_BYTES_MAX;
 
 /// The names of a self-signed certificate.
 const SELF_SIGNED_NAMES: [&str; 2] = ["localhost", "127.0.0.1"];

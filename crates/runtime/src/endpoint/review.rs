@@ -10,6 +10,7 @@ use setpoint_object::bounded::Expiring;
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::bearer::Fingerprint;
+use crate::answer::{self, AnswerError};
 
 /// How many answers of each kind are cached.
 pub const REVIEW_CACHE_MAX: usize = 1024;
@@ -28,6 +29,15 @@ const ALLOWED_LASTS: Duration = Duration::from_secs(5 * 60);
 const DENIED_LASTS: Duration = Duration::from_secs(30);
 /// The maximum length of a path whose answer is cached, in bytes.
 const PATH_BYTES_MAX: usize = 1024;
+/// The maximum length of a user whose answers are cached, in bytes of JSON.
+const USER_BYTES_MAX: usize = 16 << 10;
+/// Maximum bytes of the answer to a review: 1 MiB. It has a few hundred; the groups of a user fit
+/// many times.
+pub const REVIEW_BYTES_MAX: usize = 1 << 20;
+/// The time-out of one try of a review: 10 s.
+const ATTEMPT_MAX: Duration = Duration::from_secs(10);
+/// The time-out of an access review, with retries: 30 s. The pauses take 5 s of it.
+const ACCESS_MAX: Duration = Duration::from_secs(30);
 /// How often a review is tried.
 const TRIES_MAX: u32 = 5;
 /// The delay before the second try.
@@ -88,15 +98,14 @@ impl Reviewer {
             "kind": "TokenReview",
             "spec": {"token": token},
         });
-        let asked = tokio::time::timeout(TOKEN_MAX, self.ask(TOKEN_REVIEWS, &review)).await;
-        let reviewed = match asked {
-            Ok(reviewed) => reviewed?,
-            Err(expired) => return Err(kube_client::Error::Service(expired.into())),
-        };
+        let reviewed = within(TOKEN_MAX, self.ask(TOKEN_REVIEWS, &review)).await?;
         let status = &reviewed["status"];
         let is_somebody = status["authenticated"].as_bool().unwrap_or_default();
         let user = is_somebody.then(|| User::from(status["user"].to_string()));
-        self.tokens.lock().put(fingerprint, user.clone(), Instant::now() + TOKEN_LASTS);
+        // The cache is bounded in bytes too.
+        if user.as_ref().is_none_or(|user| user.len() <= USER_BYTES_MAX) {
+            self.tokens.lock().put(fingerprint, user.clone(), Instant::now() + TOKEN_LASTS);
+        }
         Ok(user)
     }
 
@@ -124,12 +133,11 @@ impl Reviewer {
                 "nonResourceAttributes": {"path": path, "verb": verb},
             },
         });
-        let reviewed = self.ask(ACCESS_REVIEWS, &review).await?;
+        let reviewed = within(ACCESS_MAX, self.ask(ACCESS_REVIEWS, &review)).await?;
         let status = &reviewed["status"];
         let may = status["allowed"].as_bool().unwrap_or_default()
             && !status["denied"].as_bool().unwrap_or_default();
-        // The cache is bounded in bytes too.
-        if question.1.path.len() <= PATH_BYTES_MAX {
+        if user.len() <= USER_BYTES_MAX && question.1.path.len() <= PATH_BYTES_MAX {
             let lasts = if may { ALLOWED_LASTS } else { DENIED_LASTS };
             self.permissions.lock().put(question, may, Instant::now() + lasts);
         }
@@ -146,11 +154,14 @@ impl Reviewer {
                 .header(http::header::CONTENT_TYPE, "application/json")
                 .body(review.to_string().into_bytes())
                 .map_err(kube_client::Error::HttpError)?;
-            let error = match self.client.request::<Value>(request).await {
+            let answered = answer::request(&self.client, request, REVIEW_BYTES_MAX, ATTEMPT_MAX);
+            let error = match answered.await {
                 Ok(reviewed) => return Ok(reviewed),
                 Err(error) => error,
             };
             let may_pass = match &error {
+                // It would be as long again.
+                error if is_too_long(error) => false,
                 kube_client::Error::Api(status) => status.code == 429 || status.code >= 500,
                 kube_client::Error::HyperError(_) | kube_client::Error::Service(_) => true,
                 _ => false,
@@ -164,6 +175,19 @@ impl Reviewer {
             pause = pause.mul_f64(RETRY_FACTOR);
         }
     }
+}
+
+/// The outcome of a review, its wait for a place included, if it comes in time.
+async fn within(
+    time_max: Duration,
+    asked: impl Future<Output = Result<Value, kube_client::Error>>,
+) -> Result<Value, kube_client::Error> {
+    let asked = tokio::time::timeout(time_max, asked).await;
+    asked.unwrap_or_else(|expired| Err(kube_client::Error::Service(expired.into())))
+}
+
+fn is_too_long(error: &kube_client::Error) -> bool {
+    matches!(AnswerError::of(error), Some(AnswerError::TooLong { .. }))
 }
 
 #[cfg(test)]

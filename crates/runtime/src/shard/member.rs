@@ -20,6 +20,7 @@ use super::{
     state::State,
 };
 use crate::{
+    answer::{OBJECT_BYTES_MAX, limited},
     election::{Attempts, bounded, micro_time},
     error::{BoxError, chain},
     fence::Fence,
@@ -103,7 +104,7 @@ impl Member {
             .seed(seed)
             .build();
         Self {
-            api: Api::namespaced(client, &namespace),
+            api: Api::namespaced(limited(&client, OBJECT_BYTES_MAX), &namespace),
             clock,
             informer,
             informer_worker: Some(informer_worker),

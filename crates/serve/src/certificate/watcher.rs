@@ -1,6 +1,8 @@
 //! Watching the files of a certificate.
 
-use super::{Certificate, CertificateError, CertificateFiles, CurrentCertificate, read_file};
+use super::{
+    Certificate, CertificateError, CertificateFiles, CurrentCertificate, read_file, read_file_async,
+};
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -42,8 +44,12 @@ impl CertificateWatcher {
     /// # Errors
     ///
     /// The files cannot be read or do not match. The earlier certificate stays.
-    pub fn poll(&self) -> Result<bool, CertificateError> {
-        let certificate = read(&self.files)?;
+    ///
+    /// Dropping the future leaves the certificate as it is.
+    pub async fn poll(&self) -> Result<bool, CertificateError> {
+        let chain = read_file_async(&self.files.certificate).await?;
+        let key = read_file_async(&self.files.key).await?;
+        let certificate = Certificate::from_pem(&chain, &key)?;
         // The same certificate has the same key, so they match.
         if certificate.chain() == self.current.get().chain() {
             return Ok(false);
@@ -71,7 +77,12 @@ impl CertificateWatcher {
                 // Cancel safe: a dropped `tick` fires next time.
                 _ = interval.tick() => {}
             }
-            let polled = self.poll();
+            let polled = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                // Cancel safe: a certificate is replaced at the end, in one step.
+                polled = self.poll() => polled,
+            };
             report(&polled);
             if let Err(error) = polled {
                 tracing::error!(

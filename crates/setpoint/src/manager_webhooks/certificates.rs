@@ -22,6 +22,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint_informer::Event;
 use setpoint_object::time::{Clock, Timestamp};
+use setpoint_runtime::answer::{ANSWER_MAX, request};
+use setpoint_runtime::client::BODY_BYTES_MAX;
 use setpoint_runtime::{
     Action, BoxError, BuildError, Controller, Request as Key, Watch, endpoint::Check,
 };
@@ -433,7 +435,8 @@ async fn send(
     body: &Value,
 ) -> Result<Value, kube_client::Error> {
     let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-    let request = Request::builder().method(method).uri(path);
-    let request = request.header(header::CONTENT_TYPE, content_type).body(body);
-    client.request(request.map_err(kube_client::Error::HttpError)?).await
+    let question = Request::builder().method(method).uri(path);
+    let question = question.header(header::CONTENT_TYPE, content_type).body(body);
+    let question = question.map_err(kube_client::Error::HttpError)?;
+    request(client, question, BODY_BYTES_MAX, ANSWER_MAX).await
 }

@@ -75,6 +75,9 @@ async fn tls_with_client_certificates() {
     let missing = EtcdTls { ca: file("no.pem"), client: None };
     let connected = EtcdStore::connect(options(Some(missing))).await;
     assert!(matches!(connected, Err(EtcdError::File { .. })), "{connected:?}");
+    let endless = EtcdTls { ca: Pem::File("/dev/zero".into()), client: None };
+    let connected = EtcdStore::connect(options(Some(endless))).await;
+    assert!(matches!(connected, Err(EtcdError::LongFile { .. })), "{connected:?}");
     let empty = EtcdTls { ca: Pem::Text("nothing".into()), client: None };
     let connected = EtcdStore::connect(options(Some(empty))).await;
     assert!(matches!(connected, Err(EtcdError::Certificate { .. })), "{connected:?}");

@@ -48,7 +48,7 @@ async fn good_pair_replaces_the_old_one_and_a_bad_one_does_not() {
     assert!(matches!(watcher.poll().await, Err(CertificateError::NoCertificate(_))));
     write(&folder, &second.certificate_pem, "rubbish");
     assert!(matches!(watcher.poll().await, Err(CertificateError::NoKey(_))));
-    write(&folder, &second.certificate_pem, &"x".repeat(FILE_BYTES_MAX as usize + 1));
+    write(&folder, &second.certificate_pem, &"x".repeat(FILE_BYTES_MAX + 1));
     assert!(matches!(watcher.poll().await, Err(CertificateError::TooLarge { .. })));
     std::fs::remove_file(&files.key).unwrap();
     assert!(matches!(watcher.poll().await, Err(CertificateError::Read { .. })));

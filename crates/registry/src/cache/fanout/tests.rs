@@ -4,14 +4,18 @@ use crate::cache::Meter;
 use crate::read::Scope;
 use crate::routed::Target;
 use crate::testing::options;
+use crate::threads::Threads;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use setpoint_object::encode;
 
 fn scope(path: &str, text: &str) -> Scope {
+    scope_in("", path, text)
+}
+fn scope_in(group: &str, path: &str, text: &str) -> Scope {
     let (resource, namespace) = path.split_once('/').unwrap_or((path, ""));
     let target = Target {
-        resource: bootstrap::catalog().get("", "v1", resource).unwrap().clone(),
+        resource: bootstrap::catalog().get(group, "v1", resource).unwrap().clone(),
         namespace: namespace.to_owned(),
         name: String::new(),
         subresource: None,
@@ -43,12 +47,21 @@ impl Crowd {
     }
     /// The watchers that a change wakes.
     fn change(&mut self, before: Option<Arc<Item>>, now: Option<Arc<Item>>) -> Vec<usize> {
+        self.change_with(before, now, &FieldValues::default())
+    }
+    /// The same, with values that were read before.
+    fn change_with(
+        &mut self,
+        before: Option<Arc<Item>>,
+        now: Option<Arc<Item>>,
+        values: &FieldValues,
+    ) -> Vec<usize> {
         for (idx, (_, placement)) in self.placements.iter().enumerate() {
             self.fanout.wait(WatcherId(idx as u64), placement, Waker::noop(), self.n_changes, 0);
         }
         let change = Change::new(1, now, before, Meter::default());
         let mut woken = Woken::new();
-        self.fanout.add(self.n_changes, &change, 0, &mut woken);
+        self.fanout.add(self.n_changes, &change, values, 0, &mut woken);
         self.n_changes += 1;
         woken.into_keys().map(|id| id.0 as usize).collect()
     }
@@ -158,4 +171,19 @@ proptest! {
             }
         }
     }
+}
+
+/// The story: an object was converted once for each field, and under the lock of its resource, for
+/// the watchers that select a field of another version than the stored one.
+#[tokio::test]
+async fn a_field_of_another_version_is_looked_up_only_where_it_was_read_before() {
+    let of = |text| scope_in("events.k8s.io", "events", text);
+    let mut crowd = Crowd::new(vec![of("fields=reason=x"), of("fields=reason=y")]);
+    let tree = json!({"kind": "Event", "apiVersion": "v1", "reason": "x",
+        "metadata": {"name": "e", "namespace": "a"}, "involvedObject": {}});
+    let event = Arc::new(Item::new("/registry/pods/a/e".into(), 1, encode::to_bytes(&tree)));
+    assert_eq!(crowd.change(None, Some(event.clone())), [0, 1], "nothing is known");
+    let fields = crowd.fanout.numbered_fields();
+    let values = FieldValues::read(vec![event.clone()], fields, &Threads::new(false)).await;
+    assert_eq!(crowd.change_with(None, Some(event), &values), [0]);
 }

@@ -40,6 +40,10 @@ impl Api {
         let status = match review["kind"].as_str() {
             Some("TokenReview") => match spec["token"].as_str() {
                 Some("bad") => json!({"authenticated": false}),
+                Some("long") => {
+                    let group = "g".repeat(super::USER_BYTES_MAX);
+                    json!({"authenticated": true, "user": {"username": "scraper", "groups": [group]}})
+                }
                 Some(name) => {
                     json!({"authenticated": true, "user": {"username": name, "uid": "7", "groups": ["g"]}})
                 }
@@ -128,4 +132,47 @@ async fn spec_1_3_failures_are_retried_four_times_and_then_answered_with_500() {
     *api.failures.lock() = 100;
     assert_eq!(admit(&auth, "GET", "/metrics", "another").await, 500);
     assert_eq!(*api.failures.lock(), 95);
+}
+
+/// An API server that answers every review with pieces of nothing without an end.
+fn endless(pause: Duration) -> kube_client::Client {
+    let service = tower::service_fn(move |_: Request<Body>| async move {
+        let pieces = futures::stream::unfold((), move |()| async move {
+            tokio::time::sleep(pause).await;
+            let piece = http_body::Frame::data(Bytes::from_static(&[b' '; 1024]));
+            Some((Ok::<_, Infallible>(piece), ()))
+        });
+        let body = http_body_util::StreamBody::new(pieces);
+        Ok::<_, Infallible>(http::Response::new(body))
+    });
+    kube_client::Client::new(service, "default")
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_without_an_end_is_left_at_its_limit_and_not_asked_for_again() {
+    let auth = BearerAuth::reviewed_seeded(endless(Duration::from_millis(1)), 1);
+    let began = Instant::now();
+    assert_eq!(admit(&auth, "GET", "/metrics", "scraper").await, 500);
+    // A mebibyte in pieces of a kibibyte.
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_access_review_that_is_answered_slowly_ends() {
+    let reviewer = super::Reviewer::new(endless(Duration::from_secs(1)), 1);
+    let began = Instant::now();
+    let attributes = super::Attributes { path: "/metrics".into(), verb: "get".into() };
+    let user = r#"{"username": "scraper"}"#.into();
+    assert!(reviewer.authorize(&user, attributes).await.is_err());
+    assert_eq!(began.elapsed(), super::ACCESS_MAX);
+}
+
+#[tokio::test]
+async fn users_that_are_long_are_not_kept() {
+    let api = Arc::new(Api::default());
+    let auth = auth(&api);
+    for _ in 0..2 {
+        assert_eq!(admit(&auth, "GET", "/metrics", "long").await, 200);
+        assert_eq!(api.take().len(), 2, "both are asked for again");
+    }
 }

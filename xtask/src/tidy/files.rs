@@ -1,0 +1,71 @@
+//! Files are read within bounds.
+
+use super::{code_of, sources};
+use std::path::Path;
+
+/// Calls that read a file as a whole, or open it to be read. kube-client's read kubeconfigs and
+/// what they name.
+const CALLS: [&str; 6] = [
+    "fs::read(",
+    "fs::read_to_string(",
+    "File::open(",
+    "Kubeconfig::read",
+    "Config::from_kubeconfig(",
+    "Config::infer(",
+];
+
+/// Sources that may use them, with the reason. All others use `setpoint_small_file`, which is
+/// bounded in bytes and time.
+const READERS: &[(&str, &str)] = &[
+    ("crates/audit/src/log_file.rs", "copies its own rotated files in pieces"),
+    ("crates/cli/src/data.rs", "reads backups in pieces, and syncs folders"),
+    ("crates/cli/src/data/control.rs", "opens a folder"),
+    ("crates/cli/src/envtest/install.rs", "a marker that it has written"),
+    ("crates/control-plane/src/process_metrics.rs", "files of the kernel"),
+    ("crates/control-plane/src/serve/cert_dir.rs", "syncs folders"),
+    ("crates/process-node/src/guard.rs", "files of the kernel"),
+    ("crates/process-node/src/logs.rs", "reads logs in pieces"),
+    ("crates/process-node/src/node.rs", "files of the kernel"),
+    ("crates/store/src/disk/file.rs", "its own file"),
+    ("crates/store/src/disk/journal.rs", "its own journal, whose length is bounded"),
+    ("crates/store/src/disk/lock.rs", "its own folder"),
+];
+
+/// Whether a source has a call: `LogFile::open(` is another one than `File::open(`.
+fn calls(code: &str, call: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    code.match_indices(call).any(|(at, _)| !code[..at].ends_with(is_word))
+}
+
+/// Whether a source is part of a crate's tests.
+fn is_test(path: &Path) -> bool {
+    let names = ["tests", "testing", "simulation"];
+    path.components()
+        .any(|part| names.contains(&part.as_os_str().to_string_lossy().trim_end_matches(".rs")))
+}
+
+#[test]
+fn files_that_users_name_are_read_within_bounds() {
+    let is_product = |path: &Path| {
+        let mut parts = path.components().map(|part| part.as_os_str());
+        parts.next().is_some_and(|part| part == "crates")
+            && parts.nth(1).is_some_and(|part| part == "src")
+    };
+    let mut wrong = Vec::new();
+    let mut used = Vec::new();
+    for path in sources().into_iter().filter(|path| is_product(path) && !is_test(path)) {
+        let code = code_of(&path);
+        let found: Vec<_> = CALLS.into_iter().filter(|call| calls(&code, call)).collect();
+        let name = path.display().to_string();
+        if found.is_empty() {
+            continue;
+        }
+        match READERS.iter().find(|(reader, _)| *reader == name) {
+            Some((reader, _)) => used.push(*reader),
+            None => wrong.push(format!("{name}: {}", found.join(" "))),
+        }
+    }
+    assert!(wrong.is_empty(), "use setpoint_small_file: {wrong:#?}");
+    let unused: Vec<_> = READERS.iter().filter(|(name, _)| !used.contains(name)).collect();
+    assert!(unused.is_empty(), "they read no files any more: {unused:#?}");
+}
