@@ -1,6 +1,7 @@
 //! The program as a compiler makes it that knows what it does under load: it is built once to count
 //! its branches and calls, gets the requests of a benchmark, and is built again with these counts.
-//! Functions that ran stand together in it, so that few pages of its file are in memory.
+//! Functions that ran stand together in it, those of a program at rest first, so that few pages of
+//! its file are in memory.
 //!
 //! All is below `guided` in the target folder:
 //!
@@ -8,7 +9,8 @@
 //! |---|---|
 //! | `counting/` | the build that counts |
 //! | `counts/` | what it has counted, as it writes it |
-//! | `setpoint.profdata` | the same, as the compiler reads it |
+//! | `rest.profdata` | what it has counted at rest |
+//! | `setpoint.profdata` | all of it, as the compiler reads it |
 //! | `order` | the functions that ran, as the linker reads it |
 //! | `built/` | the build with the counts |
 //! | `setpoint` | its program |
@@ -17,12 +19,15 @@
 
 use crate::cargo::{cargo, target_folder};
 use crate::program;
+use crate::started::Started;
 use anyhow::{Context, Result, ensure};
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// The benchmarks that the program is trained with: all requests of the load table, and all
 /// controllers at work, each with fewer Pods.
@@ -31,30 +36,54 @@ const LOADS: &[&[&str]] = &[
     &["scale", "--only", "one", "--only", "many", "--pods", "200", "--dry"],
 ];
 
-/// Counts what the program does under load.
+/// How long a started program is watched at rest.
+const REST: Duration = Duration::from_secs(5);
+
+/// Counts what the program does at rest and under load.
 pub(crate) fn train() -> Result<()> {
     let folder = folder()?;
     let counts = folder.join("counts");
     let counting = build_with("-Cprofile-generate=", &counts, &folder.join("counting"), &[])?;
     // The counts of a build before this one are none of its functions'.
     removed(&counts)?;
+    rest(&counting, &counts.join("rest"))?;
     for load in LOADS {
         let mut benches = cargo();
         benches.args(["run", "--release", "--locked", "--package", "setpoint-benches", "--"]);
         program::run(benches.args(*load).env("SETPOINT_BENCH_PROGRAM", &counting))?;
     }
+    let at_rest = ran(&counts.join("rest"), &folder.join("rest.profdata"))?;
+    let under_load = ran(&counts, &profile(&folder))?;
+    let rested: HashSet<&String> = at_rest.iter().collect();
+    let more = under_load.iter().filter(|name| !rested.contains(name));
+    let ordered: Vec<&str> = at_rest.iter().chain(more).map(String::as_str).collect();
+    fs::write(order(&folder), ordered.join("\n") + "\n").context("write the order of functions")?;
+    // Cargo knows the profile by its name only.
+    removed(&folder.join("built"))
+}
+
+/// Counts what the program does from its start until it is at rest.
+fn rest(counting: &Path, counts: &Path) -> Result<()> {
+    let work = tempfile::tempdir().context("make a folder")?;
+    let mut up = Command::new(counting);
+    up.args(["up", "--secure-port", "0", "--kubeconfig"]).arg(work.path().join("kubeconfig"));
+    up.env("LLVM_PROFILE_FILE", counts.join("%m.profraw"));
+    let started = Started::up(&mut up, &work.path().join("log"))?;
+    std::thread::sleep(REST);
+    started.end()
+}
+
+/// Merges counts into a profile; returns the functions that ran, those with the highest count first.
+fn ran(counts: &Path, profile: &Path) -> Result<Vec<String>> {
     let tool = llvm_profdata()?;
     let mut merge = Command::new(&tool);
-    merge.args(["merge", "--output"]).arg(profile(&folder)).arg(&counts);
-    program::run(&mut merge)?;
+    program::run(merge.args(["merge", "--output"]).arg(profile).arg(counts))?;
     let mut show = Command::new(&tool);
-    show.args(["show", "--all-functions", "--counts"]).arg(profile(&folder));
+    show.args(["show", "--all-functions", "--counts"]).arg(profile);
     let mut shown = show.stdout(Stdio::piped()).spawn().context("start llvm-profdata")?;
     let ran = functions_that_ran(BufReader::new(shown.stdout.take().context("its output")?))?;
     ensure!(shown.wait()?.success(), "{show:?} failed");
-    fs::write(order(&folder), ran.join("\n") + "\n").context("write the order of functions")?;
-    // Cargo knows the profile by its name only.
-    removed(&folder.join("built"))
+    Ok(ran)
 }
 
 /// Builds the program with what was counted last, which is counted first if nothing was; returns

@@ -1,5 +1,6 @@
 //! Programs that a chore starts.
 
+use crate::program;
 use anyhow::{Context, Result, ensure};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -25,6 +26,14 @@ impl Started {
         BufReader::new(stdout).read_line(&mut ready)?;
         ensure!(ready.starts_with("ready "), "setpoint did not start: see {}", log.display());
         Ok((server, ready))
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub(crate) fn end(mut self) -> Result<()> {
+        program::run(Command::new("kill").arg(self.0.id().to_string()))?;
+        let status = self.0.wait()?;
+        ensure!(status.success(), "it ended with {status}");
+        Ok(())
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) enum TokenError {
 #[derive(Debug)]
 enum Origin {
     File(PathBuf),
-    Exec(Exec),
+    Exec(Box<Exec>),
 }
 
 #[derive(Debug)]
@@ -95,14 +95,14 @@ impl Token {
         }
         Ok(ran.header.is_some().then(|| {
             let known = Known { header: ran.header, until: ran.until };
-            Self::new(Origin::Exec(exec), known)
+            Self::new(Origin::Exec(exec.into()), known)
         }))
     }
 
     /// The same, from the first request on: certificates that the command prints are not used.
     pub(super) fn of_exec_later(user: &mut AuthInfo) -> Option<Self> {
         let exec = Exec::new(user.exec.take().filter(|_| !has_constant(user))?);
-        Some(Self::new(Origin::Exec(exec), Known { header: None, until: None }))
+        Some(Self::new(Origin::Exec(exec.into()), Known { header: None, until: None }))
     }
 
     /// The header. Reads the token again if it is time.
