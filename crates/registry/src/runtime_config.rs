@@ -145,7 +145,7 @@ impl RuntimeConfig {
         let gates: BTreeSet<_> = of_resources.chain(OF_BEHAVIOR).collect();
         gates.into_iter().filter(|gate| !gate.is_empty())
     }
-    /// Whether kube-apiserver calls a gate alpha, so that `AllAlpha` turns it on, and not `AllBeta`.
+    /// Whether kube-apiserver calls a gate alpha: `AllAlpha` turns it on, and `AllBeta` does not.
     pub fn is_alpha_gate(gate: &str) -> bool {
         ALPHA.contains(&gate)
     }
