@@ -8,15 +8,16 @@ use std::str::FromStr;
 
 /// The gate of bodies and answers in CBOR.
 const CBOR: &str = "CBORServingAndStorage";
-/// The gate of all features that the original calls alpha, of which CBOR is one.
+/// The gate of all features that the original calls alpha, CBOR among them.
 const ALL_ALPHA: &str = "AllAlpha";
-/// That of all that it calls beta, of which those of resources are.
+/// That of all that it calls beta.
 const ALL_BETA: &str = "AllBeta";
 
 /// The gates that there are, each with the gate of all like it.
 fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let of_resources = RuntimeConfig::gates().map(|gate| (gate, ALL_BETA));
-    std::iter::once((CBOR, ALL_ALPHA)).chain(of_resources)
+    let set = |gate| if RuntimeConfig::is_alpha_gate(gate) { ALL_ALPHA } else { ALL_BETA };
+    std::iter::once((CBOR, ALL_ALPHA))
+        .chain(RuntimeConfig::gates().map(move |gate| (gate, set(gate))))
 }
 
 /// The features of a command line.
@@ -113,24 +114,27 @@ mod tests {
         check("CBORServingAndStorage=true", CBOR);
         check("CBORServingAndStorage=true, CBORServingAndStorage=false", "");
         check("kube:CBORServingAndStorage=1", CBOR);
-        check("AllAlpha=true", CBOR);
-        check("CBORServingAndStorage=false,AllAlpha=true", "");
+        check("AllAlpha=true", &format!("{CBOR} DRAResourcePoolStatus StorageVersionAPI"));
+        check(
+            "CBORServingAndStorage=false,AllAlpha=true",
+            "DRAResourcePoolStatus StorageVersionAPI",
+        );
         check("ClusterTrustBundle=true", "ClusterTrustBundle");
         check(
             "AllBeta=true,AllAlpha=true,ClusterTrustBundle=false",
-            "CBORServingAndStorage CoordinatedLeaderElection PodCertificateRequest StorageVersionMigrator",
+            "CBORServingAndStorage CoordinatedLeaderElection DRADeviceTaintRules DRAResourcePoolStatus PodCertificateRequest StorageVersionAPI StorageVersionMigrator",
         );
         let error = |text| on(text).unwrap_err().to_string();
         assert_eq!(
             error("A=true"),
-            "there is no feature gate A, only CBORServingAndStorage, ClusterTrustBundle, CoordinatedLeaderElection, PodCertificateRequest, StorageVersionMigrator"
+            "there is no feature gate A, only CBORServingAndStorage, ClusterTrustBundle, CoordinatedLeaderElection, DRADeviceTaintRules, DRAResourcePoolStatus, PodCertificateRequest, StorageVersionAPI, StorageVersionMigrator"
         );
         assert_eq!(error("A"), "missing bool value for A");
         assert_eq!(error("A=maybe"), "invalid value of A=maybe: not true or false");
         let cbor = FeatureGates { on: [CBOR].into() };
         assert_eq!(
             cbor.to_string(),
-            "CBORServingAndStorage=true,ClusterTrustBundle=false,CoordinatedLeaderElection=false,PodCertificateRequest=false,StorageVersionMigrator=false"
+            "CBORServingAndStorage=true,ClusterTrustBundle=false,CoordinatedLeaderElection=false,DRADeviceTaintRules=false,DRAResourcePoolStatus=false,PodCertificateRequest=false,StorageVersionAPI=false,StorageVersionMigrator=false"
         );
         assert_eq!(cbor.to_string().parse(), Ok(cbor));
     }

@@ -131,7 +131,11 @@ pub(crate) struct Options {
     /// `PodCertificateRequest=true` PodCertificateRequests. `StorageVersionMigrator=true` is for
     /// StorageVersionMigrations in `storagemigration.k8s.io/v1beta1`. With
     /// `CoordinatedLeaderElection=true`, and `coordination.k8s.io/v1beta1` served, the server
-    /// elects the holders of Leases that have LeaseCandidates. There are no others.
+    /// elects the holders of Leases that have LeaseCandidates. `DRADeviceTaintRules=true`, with
+    /// `resource.k8s.io/v1beta2` served, lets DeviceTaintRules taint devices.
+    /// `DRAResourcePoolStatus=true`, with `resource.k8s.io/v1alpha3`, has
+    /// ResourcePoolStatusRequests answered, and `StorageVersionAPI=true`, with
+    /// `internal.apiserver.k8s.io/v1alpha1`, StorageVersions collected. There are no others.
     #[arg(long, default_value_t, value_name = "NAME=BOOL,...")]
     feature_gates: FeatureGates,
     /// Number of worker threads. Default: the number of cores of the machine or its control group.

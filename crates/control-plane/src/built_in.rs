@@ -17,9 +17,9 @@ use setpoint_controllers::workload::certificates::Signers;
 use setpoint_controllers::{
     ApiServices, AttributesClassProtection, BootstrapSigner, ClusterRoleAggregation,
     CoordinatedElection, FlowSchemas, GarbageCollector, LegacyTokens, NamespaceController,
-    NamespaceDefaults, PodCertificateCleaner, ProtectionController, QuotaController, Selection,
-    ServiceCidrs, Setup, StorageVersionMigrator, TokenCleaner, TokenSecrets, TrustBundlePublisher,
-    WorkloadControllers,
+    NamespaceDefaults, PodCertificateCleaner, PoolStatusController, ProtectionController,
+    QuotaController, Selection, ServiceCidrs, Setup, StorageVersionCollector,
+    StorageVersionMigrator, TokenCleaner, TokenSecrets, TrustBundlePublisher, WorkloadControllers,
 };
 use setpoint_registry::{ObjectChange, ObjectChanges, Registry};
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};
@@ -39,10 +39,18 @@ const SECRETS: &str = "/registry/secrets/";
 const POD_CERTIFICATES: &str = "/registry/podcertificaterequests/";
 const MIGRATIONS: &str = "/registry/storageversionmigrations/";
 const LEASE_CANDIDATES: &str = "/registry/leasecandidates/";
+const POOL_REQUESTS: &str = "/registry/resourcepoolstatusrequests/";
+const STORAGE_VERSIONS: &str = "/registry/storageversions/";
 
 /// The feature gate of elections by LeaseCandidates. kube-apiserver runs them itself, so no name of
 /// kube-controller-manager's turns them off.
 const COORDINATED_ELECTION: &str = "CoordinatedLeaderElection";
+
+/// The feature gates of taints for devices that rules choose, of answers to
+/// ResourcePoolStatusRequests, and of the collection of StorageVersions.
+const DEVICE_TAINT_RULES: &str = "DRADeviceTaintRules";
+const POOL_STATUS: &str = "DRAResourcePoolStatus";
+const STORAGE_VERSION_API: &str = "StorageVersionAPI";
 
 // The objects that controllers of every control plane watch.
 const NAMESPACES: Watched = Watched::all("", "namespaces");
@@ -166,6 +174,7 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
     let setup_of = |client| {
         let setup = Setup::new(client, registry.clock().clone()).seed(seed);
         let setup = setup.in_place(registry.works_in_place());
+        let setup = setup.device_taint_rules(has_taint_rules(registry));
         match &signers {
             Some(signers) => setup.signers(signers.clone()),
             None => setup,
@@ -173,6 +182,10 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
     };
     let setup = || setup_of(client());
     let feed = || Feed(registry.object_changes());
+    // Controllers of a manager of their own, from when one of their resources has an object.
+    let started = |resources: &'static [&'static str], add: Add| {
+        once(registry, stop, resources, move || setup().run(stop.clone(), add).boxed())
+    };
     let protects = is_on("persistentvolumeclaim-protection-controller")
         || is_on("persistentvolume-protection-controller");
     let cleans_tokens = is_on("token-cleaner-controller")
@@ -202,20 +215,14 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
     let mut running: Vec<(&str, BoxFuture<'_, Result<(), BoxError>>)> =
         vec![("controllers of every control plane", everywhere.boxed())];
     if protects {
-        let protection = once(registry, stop, [CLAIMS, VOLUMES], || {
-            let add = |setup: &Setup, manager: &mut Manager| {
-                ProtectionController::new(setup.clone()).add_to(manager)
-            };
-            setup().run(stop.clone(), add).boxed()
+        let protection = started(&[CLAIMS, VOLUMES], |setup, manager| {
+            ProtectionController::new(setup.clone()).add_to(manager)
         });
         running.push(("storage protection", protection.boxed()));
     }
     if is_on("volumeattributesclass-protection-controller") {
-        let protection = once(registry, stop, [ATTRIBUTES_CLASSES], || {
-            let add = |setup: &Setup, manager: &mut Manager| {
-                AttributesClassProtection::new(setup.clone()).add_to(manager)
-            };
-            setup().run(stop.clone(), add).boxed()
+        let protection = started(&[ATTRIBUTES_CLASSES], |setup, manager| {
+            AttributesClassProtection::new(setup.clone()).add_to(manager)
         });
         running.push(("protection of attributes classes", protection.boxed()));
     }
@@ -256,63 +263,72 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
     if is_on("podcertificaterequest-cleaner-controller")
         && serves(registry, ["certificates.k8s.io", "v1beta1", "podcertificaterequests"])
     {
-        let cleaner = once(registry, stop, [POD_CERTIFICATES], || {
-            let add = |setup: &Setup, manager: &mut Manager| {
-                PodCertificateCleaner::new(setup.clone()).add_to(manager)
-            };
-            setup().run(stop.clone(), add).boxed()
+        let cleaner = started(&[POD_CERTIFICATES], |setup, manager| {
+            PodCertificateCleaner::new(setup.clone()).add_to(manager)
         });
         running.push(("requests for certificates of pods", cleaner.boxed()));
     }
     if is_on("storage-version-migrator-controller")
         && serves(registry, ["storagemigration.k8s.io", "v1beta1", "storageversionmigrations"])
     {
-        let migrator = once(registry, stop, [MIGRATIONS], || {
-            let add = |setup: &Setup, manager: &mut Manager| {
-                StorageVersionMigrator::new(setup.clone()).add_to(manager)
-            };
-            setup().run(stop.clone(), add).boxed()
+        let migrator = started(&[MIGRATIONS], |setup, manager| {
+            StorageVersionMigrator::new(setup.clone()).add_to(manager)
         });
         running.push(("storage version migration", migrator.boxed()));
     }
     if registry.has_gate(COORDINATED_ELECTION)
         && serves(registry, ["coordination.k8s.io", "v1beta1", "leasecandidates"])
     {
-        let elections = once(registry, stop, [LEASE_CANDIDATES], || {
-            let add = |setup: &Setup, manager: &mut Manager| {
-                CoordinatedElection::new(setup.clone()).add_to(manager)
-            };
-            setup().run(stop.clone(), add).boxed()
+        let elections = started(&[LEASE_CANDIDATES], |setup, manager| {
+            CoordinatedElection::new(setup.clone()).add_to(manager)
         });
         running.push(("coordinated leader election", elections.boxed()));
     }
+    if registry.has_gate(POOL_STATUS)
+        && is_on("resourcepoolstatusrequest-controller")
+        && serves(registry, ["resource.k8s.io", "v1alpha3", "resourcepoolstatusrequests"])
+    {
+        let answers = started(&[POOL_REQUESTS], |setup, manager| {
+            PoolStatusController::new(setup.clone()).add_to(manager)
+        });
+        running.push(("requests for the status of pools", answers.boxed()));
+    }
+    if registry.has_gate(STORAGE_VERSION_API)
+        && is_on("storageversion-garbage-collector-controller")
+        && serves(registry, ["internal.apiserver.k8s.io", "v1alpha1", "storageversions"])
+    {
+        let collector = once(registry, stop, &[STORAGE_VERSIONS], || {
+            StorageVersionCollector::new(setup()).run(stop.clone()).boxed()
+        });
+        running.push(("collection of storage versions", collector.boxed()));
+    }
     if is_on("resourcequota-controller") {
-        let quotas = once(registry, stop, [QUOTAS], || {
+        let quotas = once(registry, stop, &[QUOTAS], || {
             QuotaController::new(setup()).feed(feed()).run(stop.clone()).boxed()
         });
         running.push(("resource quotas", quotas.boxed()));
     }
     if cleans_tokens {
-        let cleaner = once(registry, stop, [SECRETS], || {
+        let cleaner = once(registry, stop, &[SECRETS], || {
             TokenCleaner::new(setup()).run(stop.clone()).boxed()
         });
         running.push(("bootstrap tokens", cleaner.boxed()));
     }
     if is_on("bootstrap-signer-controller") {
-        let signer = once(registry, stop, [SECRETS], || {
+        let signer = once(registry, stop, &[SECRETS], || {
             BootstrapSigner::new(setup()).run(stop.clone()).boxed()
         });
         running.push(("signatures of bootstrap tokens", signer.boxed()));
     }
     if is_on("serviceaccount-token-controller") {
-        let tokens = once(registry, stop, [SECRETS], || {
+        let tokens = once(registry, stop, &[SECRETS], || {
             let keys = registry.service_account_tokens().key_ring();
             TokenSecrets::new(setup(), keys).root_ca(root_ca.clone()).run(stop.clone()).boxed()
         });
         running.push(("tokens in Secrets", tokens.boxed()));
     }
     if is_on("legacy-serviceaccount-token-cleaner-controller") {
-        let cleaner = once(registry, stop, [SECRETS], || {
+        let cleaner = once(registry, stop, &[SECRETS], || {
             LegacyTokens::new(&setup()).run(stop.clone()).map(Ok).boxed()
         });
         running.push(("unused tokens in Secrets", cleaner.boxed()));
@@ -353,9 +369,18 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
     running.collect::<FuturesUnordered<_>>().collect::<()>().await;
 }
 
+/// Adds controllers to a manager.
+type Add = fn(&Setup, &mut Manager) -> Result<(), BoxError>;
+
 /// Whether a resource is served, by group, version and name.
 fn serves(registry: &Registry, [group, version, resource]: [&str; 3]) -> bool {
     registry.catalog().get(group, version, resource).is_some()
+}
+
+/// Whether the taints of DeviceTaintRules count.
+pub(crate) fn has_taint_rules(registry: &Registry) -> bool {
+    registry.has_gate(DEVICE_TAINT_RULES)
+        && serves(registry, ["resource.k8s.io", "v1beta2", "devicetaintrules"])
 }
 
 /// The controllers whose objects every control plane has. They share a manager.
@@ -465,13 +490,14 @@ async fn first_to_collect(registry: &Registry) {
 
 /// Runs a controller from when one of the resources has an object, unless `stop` is sooner: most
 /// control planes of tests have none of them.
-async fn once<'a, const N: usize>(
+async fn once<'a>(
     registry: &Registry,
     stop: &CancellationToken,
-    resources: [&str; N],
+    resources: &[&str],
     run: impl FnOnce() -> BoxFuture<'a, Result<(), BoxError>>,
 ) -> Result<(), BoxError> {
-    let first = select_all(resources.map(|prefix| registry.any_object(prefix).boxed()));
+    let first = resources.iter().map(|prefix| registry.any_object(prefix).boxed());
+    let first = select_all(first);
     tokio::select! {
         biased;
         () = stop.cancelled() => return Ok(()),

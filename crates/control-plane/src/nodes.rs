@@ -1,5 +1,6 @@
 //! Runs simulated nodes and the scheduler of a control plane.
 
+use crate::built_in::has_taint_rules;
 use setpoint_apiserver::ApiServer;
 use setpoint_controllers::Setup;
 use setpoint_controllers::workload::node_lifecycle::NodeLifecycleController;
@@ -65,6 +66,7 @@ impl SimulatedNodes {
         // Seeds that differ from each other and from the manager's.
         Scheduler::new(seed.wrapping_add(2))
             .in_place(server.registry().works_in_place())
+            .device_taint_rules(has_taint_rules(server.registry()))
             .add_to(&mut manager)?;
         let families = server.registry().service_networks().families();
         let mut nodes = Nodes::new(self.n, seed.wrapping_add(3)).families(families);

@@ -125,12 +125,22 @@ impl Api {
     pub(crate) async fn list_pages(
         &self,
         collection: &str,
+        take: impl FnMut(Value),
+    ) -> Result<(), RequestError> {
+        self.list_pages_of(collection, PAGE_OBJECTS, take).await
+    }
+
+    /// [`list_pages`](Self::list_pages) with at most so many objects in a page, if they are large.
+    pub(crate) async fn list_pages_of(
+        &self,
+        collection: &str,
+        page_objects: usize,
         mut take: impl FnMut(Value),
     ) -> Result<(), RequestError> {
         let mut token = String::new();
         let separator = if collection.contains('?') { '&' } else { '?' };
         loop {
-            let path = format!("{collection}{separator}limit={PAGE_OBJECTS}&continue={token}");
+            let path = format!("{collection}{separator}limit={page_objects}&continue={token}");
             let mut page = self.get(&path).await?;
             if let Some(items) = page["items"].as_array_mut() {
                 items.drain(..).for_each(&mut take);

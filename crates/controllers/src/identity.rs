@@ -45,7 +45,8 @@ const ATTEMPTS_MAX: usize = 5;
 
 const NAME: &str = "apiserver-identity";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
-const IDENTITY: (&str, &str) = ("apiserver.kubernetes.io/identity", "kube-apiserver");
+/// The label of the Leases of API servers, and its value.
+pub(crate) const IDENTITY: (&str, &str) = ("apiserver.kubernetes.io/identity", "kube-apiserver");
 const ADDRESS: &str = "kubernetes.io/peer-advertise-address";
 const SERVICE: &str = "/api/v1/namespaces/default/services/kubernetes";
 const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints";

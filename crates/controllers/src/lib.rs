@@ -22,6 +22,8 @@
 //! | [`TrustBundlePublisher`] | metadata of the ClusterTrustBundles of a signer | keeps the bundle with the authority of the API server's certificates |
 //! | [`PodCertificateCleaner`] | metadata of PodCertificateRequests | deletes old ones |
 //! | [`StorageVersionMigrator`] | StorageVersionMigrations | rewrites the objects of a resource in the version in which they are stored now |
+//! | [`StorageVersionCollector`] | metadata of StorageVersions, Leases of servers | removes what servers that are gone have left in StorageVersions |
+//! | [`PoolStatusController`] | metadata of ResourcePoolStatusRequests | answers them, and deletes old ones |
 //! | [`CoordinatedElection`] | LeaseCandidates, Leases | elects the holders of Leases that have candidates, and deletes candidates that have ended |
 //! | [`ApiServices`] | definitions of custom resources, APIServices | keeps an APIService for each group version that definitions serve |
 //! | [`FlowSchemas`] | FlowSchemas, PriorityLevelConfigurations | keeps the condition `Dangling` of FlowSchemas |
@@ -47,6 +49,7 @@
 //! | [`PodGarbageCollector`](workload::pod_gc::PodGarbageCollector) | pods, nodes | deletes pods that nobody else ends |
 //! | [`NodeLifecycleController`](workload::node_lifecycle::NodeLifecycleController) | nodes, Leases, pods | marks nodes whose Leases are not renewed, with conditions and taints |
 //! | [`TaintEvictionController`](workload::taint_eviction::TaintEvictionController) | nodes, pods | deletes pods from tainted nodes when their tolerations end |
+//! | [`DeviceTaintEviction`](workload::device_taint_eviction::DeviceTaintEviction) | pods, claims of devices, slices, taint rules | deletes pods that use tainted devices when their tolerations end |
 //! | [`NodeTtlController`](workload::node_ttl::NodeTtlController) | nodes | says on each node how long kubelets may use what they have read |
 //!
 //! A [`Selection`] chooses among them by kube-controller-manager's names.
@@ -72,12 +75,14 @@ pub mod identity;
 pub mod legacy_tokens;
 pub mod namespace;
 pub mod pod_certificates;
+pub mod pool_status;
 pub mod protection;
 pub mod quota;
 mod selection;
 pub mod service_cidr;
 mod setup;
 pub mod storage_migration;
+pub mod storage_version_gc;
 pub mod token_cleaner;
 pub mod token_secrets;
 pub mod trust_bundle;
@@ -96,6 +101,7 @@ pub use identity::{PublishedAddresses, ServerIdentity};
 pub use legacy_tokens::LegacyTokens;
 pub use namespace::NamespaceController;
 pub use pod_certificates::PodCertificateCleaner;
+pub use pool_status::PoolStatusController;
 pub use protection::ProtectionController;
 pub use quota::QuotaController;
 pub use selection::{
@@ -104,6 +110,7 @@ pub use selection::{
 pub use service_cidr::ServiceCidrs;
 pub use setup::Setup;
 pub use storage_migration::StorageVersionMigrator;
+pub use storage_version_gc::StorageVersionCollector;
 pub use token_cleaner::TokenCleaner;
 pub use token_secrets::TokenSecrets;
 pub use trust_bundle::TrustBundlePublisher;

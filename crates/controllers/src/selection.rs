@@ -10,6 +10,7 @@ pub(crate) mod names {
     pub(crate) const CSR_SIGNING: &str = "certificatesigningrequest-signing-controller";
     pub(crate) const DAEMON_SET: &str = "daemonset-controller";
     pub(crate) const DEPLOYMENT: &str = "deployment-controller";
+    pub(crate) const DEVICE_TAINT_EVICTION: &str = "device-taint-eviction-controller";
     pub(crate) const CRON_JOB: &str = "cronjob-controller";
     pub(crate) const DISRUPTION: &str = "disruption-controller";
     pub(crate) const ENDPOINTS: &str = "endpoints-controller";
@@ -85,7 +86,7 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row(names::CRON_JOB, &["cronjob"], Workload),
     row(names::DAEMON_SET, &["daemonset"], Workload),
     row(names::DEPLOYMENT, &["deployment"], Workload),
-    row("device-taint-eviction-controller", &[], Missing),
+    row(names::DEVICE_TAINT_EVICTION, &[], Workload),
     row(names::DISRUPTION, &["disruption"], Workload),
     row(names::ENDPOINTS, &["endpoint"], Workload),
     row(names::ENDPOINT_SLICE, &["endpointslice"], Workload),
@@ -115,7 +116,7 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row(names::REPLICA_SET, &["replicaset"], Workload),
     row(names::REPLICATION_CONTROLLER, &["replicationcontroller"], Workload),
     row(names::RESOURCE_CLAIM, &["resource-claim-controller"], Workload),
-    row("resourcepoolstatusrequest-controller", &[], Missing),
+    row("resourcepoolstatusrequest-controller", &[], BuiltIn),
     row("resourcequota-controller", &["resourcequota"], BuiltIn),
     row("root-ca-certificate-publisher-controller", &["root-ca-cert-publisher"], BuiltIn),
     off("selinux-warning-controller", &[], Missing),
@@ -126,7 +127,7 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row("serviceaccount-token-controller", &["serviceaccount-token"], BuiltIn),
     row(names::STATEFUL_SET, &["statefulset"], Workload),
     row("storage-version-migrator-controller", &["svm"], BuiltIn),
-    row("storageversion-garbage-collector-controller", &["storage-version-gc"], Missing),
+    row("storageversion-garbage-collector-controller", &["storage-version-gc"], BuiltIn),
     row(names::TAINT_EVICTION, &[], Workload),
     // Off by default: here it follows the option that accepts bootstrap tokens, or its name.
     off("token-cleaner-controller", &["tokencleaner"], BuiltIn),

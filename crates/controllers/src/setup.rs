@@ -22,17 +22,28 @@ pub struct Setup {
     seed: u64,
     in_place: bool,
     signers: Option<Signers>,
+    device_taint_rules: bool,
 }
 
 impl Setup {
     /// Controllers send requests with `client`, and date conditions and compute ages by `clock`.
     pub fn new(client: Client, clock: Clock) -> Self {
-        Self { client, clock, seed: seed::from_entropy(), in_place: false, signers: None }
+        let seed = seed::from_entropy();
+        let (signers, device_taint_rules) = (None, false);
+        Self { client, clock, seed, in_place: false, signers, device_taint_rules }
     }
 
     /// The authorities that sign certificate requests. Default: none, and so none is signed.
     pub fn signers(mut self, signers: Signers) -> Self {
         self.signers = Some(signers);
+        self
+    }
+
+    /// Whether pods are evicted because of DeviceTaintRules, too, kube-controller-manager's feature
+    /// gate `DRADeviceTaintRules`. The server has to serve them in `resource.k8s.io/v1beta2`:
+    /// without that, no pod is evicted from a tainted device. Default: taints of slices only.
+    pub fn device_taint_rules(mut self, has_taint_rules: bool) -> Self {
+        self.device_taint_rules = has_taint_rules;
         self
     }
 
@@ -111,6 +122,11 @@ impl Setup {
     /// The authorities that sign certificate requests.
     pub(crate) fn signing(&self) -> Option<&Signers> {
         self.signers.as_ref()
+    }
+
+    /// Whether pods are evicted because of DeviceTaintRules.
+    pub(crate) fn has_device_taint_rules(&self) -> bool {
+        self.device_taint_rules
     }
 
     /// A seed for randomness beside the manager's.

@@ -14,6 +14,7 @@ pub mod certificates;
 pub mod cron_job;
 pub mod daemon_set;
 pub mod deployment;
+pub mod device_taint_eviction;
 mod difference;
 pub mod disruption;
 pub mod endpoints;
@@ -42,6 +43,7 @@ use certificates::{CsrApprover, CsrCleaner, CsrSigner};
 use cron_job::CronJobController;
 use daemon_set::DaemonSetController;
 use deployment::DeploymentController;
+use device_taint_eviction::DeviceTaintEviction;
 use disruption::DisruptionController;
 use endpoints::{EndpointSliceController, EndpointSliceMirroring, EndpointsController};
 use ephemeral_volume::EphemeralVolumeController;
@@ -72,6 +74,9 @@ const ROWS: &[(&str, Add)] = &[
     (names::CSR_SIGNING, |setup, manager| CsrSigner::new(setup).add_to(manager)),
     (names::DAEMON_SET, |setup, manager| DaemonSetController::new(setup).add_to(manager)),
     (names::DEPLOYMENT, |setup, manager| DeploymentController::new(setup).add_to(manager)),
+    (names::DEVICE_TAINT_EVICTION, |setup, manager| {
+        DeviceTaintEviction::new(setup).add_to(manager)
+    }),
     (names::CRON_JOB, |setup, manager| CronJobController::new(setup).add_to(manager)),
     (names::DISRUPTION, |setup, manager| DisruptionController::new(setup).add_to(manager)),
     (names::ENDPOINTS, |setup, manager| EndpointsController::new(setup).add_to(manager)),

@@ -1,10 +1,10 @@
-//! Taints of nodes, and the tolerations that pods have for them.
+//! Taints of nodes and devices, and the tolerations that pods and claims have for them.
 //!
-//! One rule for everyone who asks: the scheduler, DaemonSets and the eviction from tainted nodes.
+//! One rule for everyone who asks: the scheduler, DaemonSets and the evictions by taints.
 
 use serde::{Deserialize, Serialize};
 
-/// A taint of a node (`spec.taints`). Members that are absent are empty.
+/// A taint of a node (`spec.taints`) or of a device. Members that are absent are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Taint {
@@ -13,7 +13,7 @@ pub struct Taint {
     /// May be empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub value: String,
-    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`; of devices also `None`.
     pub effect: String,
     /// RFC 3339: when a taint that evicts pods was added.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -27,7 +27,7 @@ impl Taint {
     }
 }
 
-/// A toleration of a pod (`spec.tolerations`). Members that are absent are empty.
+/// A toleration of a pod (`spec.tolerations`) or of a claim. Members that are absent are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Toleration {
@@ -40,6 +40,11 @@ pub struct Toleration {
 }
 
 impl Toleration {
+    /// The effect that it tolerates; empty: every one.
+    pub fn effect(&self) -> &str {
+        &self.effect
+    }
+
     /// Whether it tolerates a taint (`ToleratesTaint` of `k8s.io/component-helpers`). An empty key
     /// or effect matches every one; an empty operator is `Equal`; `Gt` and `Lt` compare the
     /// taint's value with its own as decimal integers.

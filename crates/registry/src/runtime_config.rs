@@ -23,9 +23,20 @@ const NEEDED: [&str; 9] = [
     "rbac.authorization.k8s.io",
 ];
 
-/// The gate of coordinated leader election: the server elects the holders of Leases that have
-/// LeaseCandidates, which are served without it, too.
-const COORDINATED_ELECTION: &str = "CoordinatedLeaderElection";
+/// The gates of what is done with resources that are served without them, too.
+const OF_BEHAVIOR: [&str; 4] = [
+    // The server elects the holders of Leases that have LeaseCandidates.
+    "CoordinatedLeaderElection",
+    // The taints of DeviceTaintRules count.
+    "DRADeviceTaintRules",
+    // ResourcePoolStatusRequests are answered.
+    "DRAResourcePoolStatus",
+    // What servers that are gone have left in StorageVersions is removed.
+    "StorageVersionAPI",
+];
+
+/// Those that kube-apiserver 1.36 calls alpha. The others are beta.
+const ALPHA: [&str; 2] = ["DRAResourcePoolStatus", "StorageVersionAPI"];
 
 /// Names of sets of versions, in the order in which they are applied.
 const SETS: [(&str, Stability); 4] = [
@@ -131,8 +142,12 @@ impl RuntimeConfig {
     /// none.
     pub fn gates() -> impl Iterator<Item = &'static str> {
         let of_resources = RESOURCES.iter().map(|row| row.gate);
-        let gates: BTreeSet<_> = of_resources.chain([COORDINATED_ELECTION]).collect();
+        let gates: BTreeSet<_> = of_resources.chain(OF_BEHAVIOR).collect();
         gates.into_iter().filter(|gate| !gate.is_empty())
+    }
+    /// Whether kube-apiserver calls a gate alpha: `AllAlpha` turns it on, and `AllBeta` does not.
+    pub fn is_alpha_gate(gate: &str) -> bool {
+        ALPHA.contains(&gate)
     }
     /// Those that are on.
     pub(crate) fn open_gates(&self) -> &[&'static str] {

@@ -5,7 +5,7 @@ use crate::cycle::{Decision, Verdict};
 use crate::labels::strings;
 use crate::node::Node;
 use crate::plugins::change;
-use crate::plugins::claims::{Claim as DeviceClaim, Class, Slice};
+use crate::plugins::claims::{Claim as DeviceClaim, Class, Slice, TaintRule};
 use crate::pod::{Owner, OwnerKind, Pod};
 use crate::state::{Assumed, Retry, State};
 use crate::view::{Budget, Claim, LateClass, Volume};
@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{self, Namespace, PersistentVolume, PersistentVo
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
+use kube_core::{ApiResource, DynamicObject};
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -62,19 +63,29 @@ pub struct Scheduler {
     name: Arc<str>,
     seed: u64,
     in_place: bool,
+    has_taint_rules: bool,
 }
 
 impl Scheduler {
     /// A scheduler of the pods with `schedulerName: default-scheduler`. `seed` chooses among
     /// equally good nodes.
     pub fn new(seed: u64) -> Self {
-        Self { name: SCHEDULER_NAME.into(), seed, in_place: false }
+        let name = SCHEDULER_NAME.into();
+        Self { name, seed, in_place: false, has_taint_rules: false }
     }
 
     /// Whether costly expressions about devices are evaluated on the thread of the cycle, for
     /// simulations: the relative speed of two threads is random. Default: on another thread.
     pub fn in_place(mut self, in_place: bool) -> Self {
         self.in_place = in_place;
+        self
+    }
+
+    /// Whether devices also have the taints of DeviceTaintRules, kube-scheduler's feature gate
+    /// `DRADeviceTaintRules`. The server has to serve them in `resource.k8s.io/v1beta2`: without
+    /// that, no pod is placed. Default: they have the taints of their slices only.
+    pub fn device_taint_rules(mut self, has_taint_rules: bool) -> Self {
+        self.has_taint_rules = has_taint_rules;
         self
     }
 
@@ -121,7 +132,7 @@ impl Scheduler {
     fn cycles(&self, shared: &Arc<Shared>) -> Result<Controller, BuildError> {
         let pods = shared.clone();
         let refused = shared.clone();
-        Controller::builder(&*self.name)
+        let cycles = Controller::builder(&*self.name)
             // One cycle at a time: each sees what the one before has placed.
             .concurrency(1)
             .priorities(Priorities::Strict)
@@ -255,8 +266,31 @@ impl Scheduler {
                     Ok(())
                 }))
             }))
-            .sync_timeout(None)
-            .build(Cycles { shared: pods, in_place: self.in_place })
+            .sync_timeout(None);
+        let cycles = match self.has_taint_rules {
+            true => cycles.handles(
+                Watch::<DynamicObject>::dynamic(taint_rules()).cluster_scoped(),
+                shared.on(|state, key, rule| {
+                    let inventory = &mut state.view.inventory;
+                    if inventory.put_rule(&key.name, rule.and_then(TaintRule::read)) {
+                        state.changed(change::DEVICE);
+                    }
+                }),
+            ),
+            false => cycles,
+        };
+        cycles.build(Cycles { shared: pods, in_place: self.in_place })
+    }
+}
+
+/// DeviceTaintRules in the version that kube-scheduler reads.
+fn taint_rules() -> ApiResource {
+    ApiResource {
+        group: "resource.k8s.io".to_owned(),
+        version: "v1beta2".to_owned(),
+        api_version: "resource.k8s.io/v1beta2".to_owned(),
+        kind: "DeviceTaintRule".to_owned(),
+        plural: "devicetaintrules".to_owned(),
     }
 }
 

@@ -212,6 +212,16 @@ pub(super) const PROGRAMS: &[Program] = &[
                 &["TrustBundlePublisher"],
             ),
             of(
+                "device-taint-eviction",
+                "device_taints::pods_leave_tainted_devices_with_every_plan",
+                &["DeviceTaintEviction"],
+            ),
+            of(
+                "resourcepoolstatusrequest, storageversion-garbage-collector",
+                "device_taints::questions_are_answered_and_servers_forgotten_with_every_plan",
+                &["PoolStatusController", "StorageVersionCollector"],
+            ),
+            of(
                 "resourceclaim",
                 "resource_claims::claims_are_made_once_and_released_with_every_plan",
                 &["ResourceClaimController"],

@@ -1,12 +1,15 @@
 //! Behaviour of whole control planes on virtual time.
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
+mod device_taints;
 mod devices;
 mod endings;
 mod idle;
 mod migration;
 mod nodes;
+mod pool_status;
 mod roles;
+mod storage_versions;
 mod tokens;
 mod trust_bundle;
 mod user;

@@ -115,9 +115,9 @@ view! {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ClaimStatus {
     /// The allocated devices, as JSON; null: none.
-    allocation: Value,
+    pub(super) allocation: Value,
     /// The consumers, as JSON.
-    reserved_for: Vec<Value>,
+    pub(super) reserved_for: Vec<Value>,
 }
 
 view! {
@@ -130,7 +130,7 @@ view! {
 
 /// What is known of a claim that a pod names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Named<'a> {
+pub(super) enum Named<'a> {
     /// The pod's user has made it.
     ByUser(&'a str),
     /// It was made for the pod.
@@ -142,15 +142,20 @@ enum Named<'a> {
 }
 
 impl Pod {
-    fn uid(&self) -> &str {
+    pub(super) fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    fn namespace(&self) -> &str {
+    /// Empty before the pod is scheduled.
+    pub(super) fn node_name(&self) -> &str {
+        &self.spec.node_name
+    }
+
+    pub(super) fn namespace(&self) -> &str {
         self.metadata.namespace.as_deref().unwrap_or_default()
     }
 
-    fn is_being_deleted(&self) -> bool {
+    pub(super) fn is_being_deleted(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
 
@@ -172,10 +177,14 @@ impl Pod {
         }
     }
 
+    /// What is known of each claim of its spec.
+    pub(super) fn named_claims(&self) -> impl Iterator<Item = Named<'_>> {
+        self.spec.resource_claims.iter().map(|claim| self.named(claim))
+    }
+
     /// The names of its claims, as far as they are known.
     fn claims(&self) -> impl Iterator<Item = &str> {
-        let claims = self.spec.resource_claims.iter().map(|claim| self.named(claim));
-        let names = claims.filter_map(|named| match named {
+        let names = self.named_claims().filter_map(|named| match named {
             Named::ByUser(name) | Named::Generated(name) => Some(name),
             Named::Unneeded | Named::Unknown => None,
         });
@@ -203,11 +212,11 @@ impl Claim {
         controller_of(self).filter(|owner| owner.kind == "Pod").map(|owner| &*owner.uid)
     }
 
-    fn is_for(&self, pod: &Pod) -> bool {
+    pub(super) fn is_for(&self, pod: &Pod) -> bool {
         self.pod_uid() == Some(pod.uid())
     }
 
-    fn is_reserved_for(&self, pod: &Pod) -> bool {
+    pub(super) fn is_reserved_for(&self, pod: &Pod) -> bool {
         self.status.reserved_for.iter().any(|consumer| consumer["uid"] == pod.uid())
     }
 }
@@ -264,7 +273,7 @@ impl ResourceClaimController {
 }
 
 /// Whether a pod names claims. Decodes nothing, because hardly any pod does.
-fn has_claims(pod: &Object<Pod>) -> bool {
+pub(super) fn has_claims(pod: &Object<Pod>) -> bool {
     pod.json().is_some_and(|json| memchr::memmem::find(&json, b"esourceClaim").is_some())
 }
 

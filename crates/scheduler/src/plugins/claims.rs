@@ -4,7 +4,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `device`, `claim`, `amount` | slices, classes and claims as the scheduler needs them |
+//! | `device`, `claim`, `amount`, `taint` | slices, classes, claims and taint rules as the scheduler needs them |
 //! | `inventory` | a snapshot of them, and which devices are in use |
 //! | `selector` | expressions, compiled once |
 //! | `pool`, `look` | the devices that a node can use, found by a state machine |
@@ -37,10 +37,12 @@ mod outcome;
 mod pool;
 mod search;
 mod selector;
+mod taint;
 
 pub(crate) use claim::Claim;
 pub(crate) use device::{Class, Slice};
 pub(crate) use inventory::{Grant, Inventory};
+pub(crate) use taint::TaintRule;
 
 use claim::{Allocation, Mode};
 use search::{End, Search};

@@ -7,6 +7,7 @@ mod built_in;
 mod certificates;
 mod cluster;
 mod copier;
+mod device_taints;
 mod elections;
 mod env;
 mod jobs;

@@ -6,6 +6,7 @@ use crate::state::Job;
 
 mod costly;
 mod large;
+mod rules;
 
 const DRIVER: &str = "gpu.example.com";
 

@@ -17,6 +17,7 @@ use super::claim::{Allocation, Claim};
 use super::device::{Class, PoolId, Slice};
 use super::pool::Facts;
 use super::selector::Selectors;
+use super::taint::TaintRule;
 use imbl::{OrdMap, OrdSet};
 use serde_json::Value;
 use setpoint_runtime::Request;
@@ -40,6 +41,8 @@ pub(crate) struct Inventory {
     /// The pools with other slices, and how many.
     of_others: OrdMap<PoolId, usize>,
     uses: OrdMap<PoolId, PoolUses>,
+    /// The rules that taint devices, by name.
+    pub(super) rules: OrdMap<Arc<str>, Arc<TaintRule>>,
     pub(super) selectors: Selectors,
 }
 
@@ -294,6 +297,17 @@ impl Inventory {
             Some(class) => _ = self.classes.insert(name.clone(), Arc::new(class)),
             None => _ = self.classes.remove(name),
         }
+    }
+
+    /// Takes in a rule that taints devices, or its absence. Returns whether that may have changed
+    /// which devices can be had.
+    pub(crate) fn put_rule(&mut self, name: &Arc<str>, rule: Option<TaintRule>) -> bool {
+        let is_there = rule.is_some();
+        let before = match rule {
+            Some(rule) => self.rules.insert(name.clone(), Arc::new(rule)),
+            None => self.rules.remove(name),
+        };
+        is_there || before.is_some()
     }
 
     /// Takes in a slice, or its absence.

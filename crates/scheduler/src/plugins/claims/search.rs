@@ -442,7 +442,8 @@ impl Search {
         let alternative = at.alternative.unwrap_or_default();
         let n_tolerations = self.wanted(at.claim, at.request, alternative).tolerations.len();
         let n_attributes: usize = self.compared[at.claim].iter().map(|of| 1 + of.len()).sum();
-        let n_pairs = device.taints.len() * n_tolerations + n_attributes;
+        let n_rules = self.inventory.rules.len();
+        let n_pairs = (device.taints.len() + n_rules) * n_tolerations + n_rules + n_attributes;
         self.n_amounts(place) + n_pairs as u64
     }
 
@@ -462,7 +463,9 @@ impl Search {
         let wanted = self.wanted(claim, request, alternative);
         let (slice, device) = self.at(place);
         let tolerates = |taint| wanted.tolerations.iter().any(|one| one.tolerates(taint));
-        let mut taints = device.taints.iter().filter(|taint| taint.forbids());
+        let own = device.taints.iter().filter(|taint| taint.forbids());
+        let rules = self.inventory.rules.values().filter(|rule| rule.taints(&slice.pool, device));
+        let mut taints = own.chain(rules.map(|rule| &rule.taint));
         if !self.is_free(claim, wanted, place) || taints.any(|taint| !tolerates(taint)) {
             return Ok(None);
         }
