@@ -10,12 +10,16 @@ use std::str::FromStr;
 const CBOR: &str = "CBORServingAndStorage";
 /// The gate of all features that the original calls alpha, of which CBOR is one.
 const ALL_ALPHA: &str = "AllAlpha";
-/// That of all that it calls beta, of which those of resources are.
+/// That of all that it calls beta, of which most of those of resources are.
 const ALL_BETA: &str = "AllBeta";
+
+/// The gates of resources that the original calls alpha.
+const ALPHA: [&str; 1] = ["GenericWorkload"];
 
 /// The gates that there are, each with the gate of all like it.
 fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let of_resources = RuntimeConfig::gates().map(|gate| (gate, ALL_BETA));
+    let set_of = |gate| if ALPHA.contains(&gate) { ALL_ALPHA } else { ALL_BETA };
+    let of_resources = RuntimeConfig::gates().map(move |gate| (gate, set_of(gate)));
     std::iter::once((CBOR, ALL_ALPHA)).chain(of_resources)
 }
 
@@ -118,19 +122,19 @@ mod tests {
         check("ClusterTrustBundle=true", "ClusterTrustBundle");
         check(
             "AllBeta=true,AllAlpha=true,ClusterTrustBundle=false",
-            "CBORServingAndStorage CoordinatedLeaderElection PodCertificateRequest StorageVersionMigrator",
+            "CBORServingAndStorage CoordinatedLeaderElection GenericWorkload PodCertificateRequest StorageVersionMigrator",
         );
         let error = |text| on(text).unwrap_err().to_string();
         assert_eq!(
             error("A=true"),
-            "there is no feature gate A, only CBORServingAndStorage, ClusterTrustBundle, CoordinatedLeaderElection, PodCertificateRequest, StorageVersionMigrator"
+            "there is no feature gate A, only CBORServingAndStorage, ClusterTrustBundle, CoordinatedLeaderElection, GenericWorkload, PodCertificateRequest, StorageVersionMigrator"
         );
         assert_eq!(error("A"), "missing bool value for A");
         assert_eq!(error("A=maybe"), "invalid value of A=maybe: not true or false");
         let cbor = FeatureGates { on: [CBOR].into() };
         assert_eq!(
             cbor.to_string(),
-            "CBORServingAndStorage=true,ClusterTrustBundle=false,CoordinatedLeaderElection=false,PodCertificateRequest=false,StorageVersionMigrator=false"
+            "CBORServingAndStorage=true,ClusterTrustBundle=false,CoordinatedLeaderElection=false,GenericWorkload=false,PodCertificateRequest=false,StorageVersionMigrator=false"
         );
         assert_eq!(cbor.to_string().parse(), Ok(cbor));
     }

@@ -131,7 +131,9 @@ pub(crate) struct Options {
     /// `PodCertificateRequest=true` PodCertificateRequests. `StorageVersionMigrator=true` is for
     /// StorageVersionMigrations in `storagemigration.k8s.io/v1beta1`. With
     /// `CoordinatedLeaderElection=true`, and `coordination.k8s.io/v1beta1` served, the server
-    /// elects the holders of Leases that have LeaseCandidates. There are no others.
+    /// elects the holders of Leases that have LeaseCandidates. `GenericWorkload=true` is for
+    /// Workloads and PodGroups in `scheduling.k8s.io/v1alpha2`, and for the groups of pods. There
+    /// are no others.
     #[arg(long, default_value_t, value_name = "NAME=BOOL,...")]
     feature_gates: FeatureGates,
     /// Number of worker threads. Default: the number of cores of the machine or its control group.

@@ -6,6 +6,7 @@ mod endings;
 mod idle;
 mod migration;
 mod nodes;
+mod pod_groups;
 mod roles;
 mod tokens;
 mod trust_bundle;
