@@ -175,6 +175,7 @@ async fn group_has_a_policy_and_is_immutable() {
             "podGroupTemplateRef: Invalid value: null: field is immutable",
         ),
         (json!({"disruptionMode": "PodGroup"}), "disruptionMode: Forbidden"),
+        (json!({"disruptionMode": ""}), "disruptionMode: Forbidden"),
     ] {
         let error = refused(server.patch(&path, json!({"spec": spec})).await);
         assert!(error.ends_with(&format!("is invalid: spec.{why}")), "{error}");

@@ -86,7 +86,9 @@ fn validate_change(group: &Value, old: Option<&Value>, errors: &mut field::Error
         // What is left of features that are off can only be removed, but for claims.
         let removable = |member: &str| {
             let (new, old) = (spec.get(member), &old[member]);
-            if !is_same(new.value, old) && !is_same(new.value, &Value::Null) {
+            // An empty mode is one that is set.
+            let is_set = new.value != "" || member == "disruptionMode";
+            if new.is_set() && is_set && !is_same(new.value, old) {
                 new.forbidden("");
             }
         };
