@@ -122,19 +122,19 @@ mod tests {
         check("ClusterTrustBundle=true", "ClusterTrustBundle");
         check(
             "AllBeta=true,AllAlpha=true,ClusterTrustBundle=false",
-            "CBORServingAndStorage CoordinatedLeaderElection DRADeviceTaintRules DRAResourcePoolStatus PodCertificateRequest StorageVersionAPI StorageVersionMigrator",
+            "CBORServingAndStorage CoordinatedLeaderElection DRADeviceTaintRules DRAResourcePoolStatus GenericWorkload PodCertificateRequest StorageVersionAPI StorageVersionMigrator",
         );
         let error = |text| on(text).unwrap_err().to_string();
         assert_eq!(
             error("A=true"),
-            "there is no feature gate A, only CBORServingAndStorage, ClusterTrustBundle, CoordinatedLeaderElection, DRADeviceTaintRules, DRAResourcePoolStatus, PodCertificateRequest, StorageVersionAPI, StorageVersionMigrator"
+            "there is no feature gate A, only CBORServingAndStorage, ClusterTrustBundle, CoordinatedLeaderElection, DRADeviceTaintRules, DRAResourcePoolStatus, GenericWorkload, PodCertificateRequest, StorageVersionAPI, StorageVersionMigrator"
         );
         assert_eq!(error("A"), "missing bool value for A");
         assert_eq!(error("A=maybe"), "invalid value of A=maybe: not true or false");
         let cbor = FeatureGates { on: [CBOR].into() };
         assert_eq!(
             cbor.to_string(),
-            "CBORServingAndStorage=true,ClusterTrustBundle=false,CoordinatedLeaderElection=false,DRADeviceTaintRules=false,DRAResourcePoolStatus=false,PodCertificateRequest=false,StorageVersionAPI=false,StorageVersionMigrator=false"
+            "CBORServingAndStorage=true,ClusterTrustBundle=false,CoordinatedLeaderElection=false,DRADeviceTaintRules=false,DRAResourcePoolStatus=false,GenericWorkload=false,PodCertificateRequest=false,StorageVersionAPI=false,StorageVersionMigrator=false"
         );
         assert_eq!(cbor.to_string().parse(), Ok(cbor));
     }

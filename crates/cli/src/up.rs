@@ -135,7 +135,9 @@ pub(crate) struct Options {
     /// `resource.k8s.io/v1beta2` served, lets DeviceTaintRules taint devices.
     /// `DRAResourcePoolStatus=true`, with `resource.k8s.io/v1alpha3`, has
     /// ResourcePoolStatusRequests answered, and `StorageVersionAPI=true`, with
-    /// `internal.apiserver.k8s.io/v1alpha1`, StorageVersions collected. There are no others.
+    /// `internal.apiserver.k8s.io/v1alpha1`, StorageVersions collected. `GenericWorkload=true` is
+    /// for Workloads and PodGroups in `scheduling.k8s.io/v1alpha2`, and for the groups of pods.
+    /// There are no others.
     #[arg(long, default_value_t, value_name = "NAME=BOOL,...")]
     feature_gates: FeatureGates,
     /// Number of worker threads. Default: the number of cores of the machine or its control group.

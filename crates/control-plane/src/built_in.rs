@@ -16,9 +16,9 @@ use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
 use setpoint_controllers::workload::certificates::Signers;
 use setpoint_controllers::{
     ApiServices, AttributesClassProtection, BootstrapSigner, ClusterRoleAggregation,
-    CoordinatedElection, FlowSchemas, GarbageCollector, LegacyTokens, NamespaceController,
-    NamespaceDefaults, PodCertificateCleaner, PoolStatusController, ProtectionController,
-    QuotaController, Selection, ServiceCidrs, Setup, StorageVersionCollector,
+    CoordinatedElection, FlowSchemas, GarbageCollector, GroupProtection, LegacyTokens,
+    NamespaceController, NamespaceDefaults, PodCertificateCleaner, PoolStatusController,
+    ProtectionController, QuotaController, Selection, ServiceCidrs, Setup, StorageVersionCollector,
     StorageVersionMigrator, TokenCleaner, TokenSecrets, TrustBundlePublisher, WorkloadControllers,
 };
 use setpoint_registry::{ObjectChange, ObjectChanges, Registry};
@@ -37,6 +37,7 @@ const ATTRIBUTES_CLASSES: &str = "/registry/volumeattributesclasses/";
 const QUOTAS: &str = "/registry/resourcequotas/";
 const SECRETS: &str = "/registry/secrets/";
 const POD_CERTIFICATES: &str = "/registry/podcertificaterequests/";
+const POD_GROUPS: &str = "/registry/podgroups/";
 const MIGRATIONS: &str = "/registry/storageversionmigrations/";
 const LEASE_CANDIDATES: &str = "/registry/leasecandidates/";
 const POOL_REQUESTS: &str = "/registry/resourcepoolstatusrequests/";
@@ -267,6 +268,17 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
             PodCertificateCleaner::new(setup.clone()).add_to(manager)
         });
         running.push(("requests for certificates of pods", cleaner.boxed()));
+    }
+    if is_on("podgroup-protection-controller")
+        && serves(registry, ["scheduling.k8s.io", GroupProtection::VERSION, "podgroups"])
+    {
+        let protection = once(registry, stop, [POD_GROUPS], || {
+            let add = |setup: &Setup, manager: &mut Manager| {
+                GroupProtection::new(setup.clone()).add_to(manager)
+            };
+            setup().run(stop.clone(), add).boxed()
+        });
+        running.push(("protection of groups of pods", protection.boxed()));
     }
     if is_on("storage-version-migrator-controller")
         && serves(registry, ["storagemigration.k8s.io", "v1beta1", "storageversionmigrations"])

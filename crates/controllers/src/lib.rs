@@ -13,6 +13,7 @@
 //! | [`QuotaController`] | resource quotas, in process all objects | writes the limits and the usage of quotas into their status |
 //! | [`ProtectionController`] | metadata of claims, volumes and pods | removes the finalizer of a deleted claim or volume once nothing uses it |
 //! | [`AttributesClassProtection`] | metadata of attributes classes, claims, volumes | removes the finalizer of a deleted class once nothing uses it |
+//! | [`GroupProtection`] | metadata of PodGroups, pods | removes the finalizer of a deleted group once no pod of it runs |
 //! | [`ServiceCidrs`] | metadata of ServiceCIDRs, IPAddresses | keeps their condition, and removes the finalizer of a deleted one once no address needs it |
 //! | [`NamespaceDefaults`] | namespaces, and the objects named below | keeps the ServiceAccount `default` and the ConfigMap `kube-root-ca.crt` in every namespace |
 //! | [`TokenSecrets`] | Secrets with tokens, metadata of ServiceAccounts | fills the Secrets, and deletes them with their account |
@@ -71,6 +72,7 @@ pub mod defaults;
 mod first_error;
 pub mod flow_schemas;
 pub mod gc;
+pub mod group_protection;
 pub mod identity;
 pub mod legacy_tokens;
 pub mod namespace;
@@ -97,6 +99,7 @@ pub use coordinated_election::CoordinatedElection;
 pub use defaults::NamespaceDefaults;
 pub use flow_schemas::FlowSchemas;
 pub use gc::GarbageCollector;
+pub use group_protection::GroupProtection;
 pub use identity::{PublishedAddresses, ServerIdentity};
 pub use legacy_tokens::LegacyTokens;
 pub use namespace::NamespaceController;

@@ -91,7 +91,7 @@ impl ProtectionController {
 }
 
 /// Matches objects that are being deleted and have the finalizer.
-fn being_deleted<K>(finalizer: &'static str) -> Predicate<PartialObjectMeta<K>>
+pub(crate) fn being_deleted<K>(finalizer: &'static str) -> Predicate<PartialObjectMeta<K>>
 where
     PartialObjectMeta<K>: Resource + 'static,
 {
@@ -105,16 +105,16 @@ where
     })
 }
 
-/// Claims that wait for the removal of their finalizer, by namespace.
+/// Objects that wait for the removal of their finalizer, by namespace.
 #[derive(Debug, Default)]
-struct Waiting(Mutex<BTreeMap<Arc<str>, BTreeSet<Arc<str>>>>);
+pub(crate) struct Waiting(Mutex<BTreeMap<Arc<str>, BTreeSet<Arc<str>>>>);
 
 impl Waiting {
-    fn add(&self, namespace: &Arc<str>, name: &Arc<str>) {
+    pub(crate) fn add(&self, namespace: &Arc<str>, name: &Arc<str>) {
         self.0.lock().entry(namespace.clone()).or_default().insert(name.clone());
     }
 
-    fn remove(&self, namespace: &str, name: &str) {
+    pub(crate) fn remove(&self, namespace: &str, name: &str) {
         let mut waiting = self.0.lock();
         let Some(names) = waiting.get_mut(namespace) else { return };
         names.remove(name);
@@ -123,11 +123,11 @@ impl Waiting {
         }
     }
 
-    fn has_any(&self, namespace: &str) -> bool {
+    pub(crate) fn has_any(&self, namespace: &str) -> bool {
         self.0.lock().contains_key(namespace)
     }
 
-    fn of(&self, namespace: &str) -> Vec<Arc<str>> {
+    pub(crate) fn of(&self, namespace: &str) -> Vec<Arc<str>> {
         self.0.lock().get(namespace).into_iter().flatten().cloned().collect()
     }
 }

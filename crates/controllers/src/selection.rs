@@ -112,7 +112,7 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row("persistentvolumeclaim-protection-controller", &["pvc-protection"], BuiltIn),
     row(names::POD_GC, &["podgc"], Workload),
     row("podcertificaterequest-cleaner-controller", &[], BuiltIn),
-    row("podgroup-protection-controller", &[], Missing),
+    row("podgroup-protection-controller", &[], BuiltIn),
     row(names::REPLICA_SET, &["replicaset"], Workload),
     row(names::REPLICATION_CONTROLLER, &["replicationcontroller"], Workload),
     row(names::RESOURCE_CLAIM, &["resource-claim-controller"], Workload),

@@ -24,6 +24,10 @@ const CONFIG_KEY: &str = "[-._a-zA-Z0-9]+";
 pub fn dns1123_subdomain(name: &str) -> Vec<String> {
     subdomain(name, "characters")
 }
+/// The same, with messages that count bytes: those of Kubernetes' declarative validation.
+pub fn long_name(name: &str) -> Vec<String> {
+    subdomain(name, "bytes")
+}
 /// `unit`: what the message counts.
 fn subdomain(name: &str, unit: &str) -> Vec<String> {
     let mut faults = too_long(name, SUBDOMAIN_MAX, unit);
@@ -35,7 +39,15 @@ fn subdomain(name: &str, unit: &str) -> Vec<String> {
 }
 /// RFC 1123 label, at most 63.
 pub fn dns1123_label(name: &str) -> Vec<String> {
-    let mut faults = too_long(name, LABEL_MAX, "characters");
+    label(name, "characters")
+}
+/// The same, with messages that count bytes: those of Kubernetes' declarative validation.
+pub fn short_name(name: &str) -> Vec<String> {
+    label(name, "bytes")
+}
+/// `unit`: what the message counts.
+fn label(name: &str, unit: &str) -> Vec<String> {
+    let mut faults = too_long(name, LABEL_MAX, unit);
     if !is_label(name) {
         faults.push(if is_subdomain(name) {
             "must not contain dots".to_owned()

@@ -36,7 +36,7 @@ const OF_BEHAVIOR: [&str; 4] = [
 ];
 
 /// Those that kube-apiserver 1.36 calls alpha. The others are beta.
-const ALPHA: [&str; 2] = ["DRAResourcePoolStatus", "StorageVersionAPI"];
+const ALPHA: [&str; 3] = ["DRAResourcePoolStatus", "GenericWorkload", "StorageVersionAPI"];
 
 /// Names of sets of versions, in the order in which they are applied.
 const SETS: [(&str, Stability); 4] = [

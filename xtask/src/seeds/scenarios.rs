@@ -167,6 +167,11 @@ pub(super) const PROGRAMS: &[Program] = &[
                 &["ProtectionController"],
             ),
             of(
+                "podgroup-protection",
+                "storms::groups::groups_in_use_stay_with_every_plan",
+                &["GroupProtection"],
+            ),
+            of(
                 "certificate signing, approval and cleaning",
                 "certificates::requests_are_decided_once_with_every_plan",
                 &["CsrApprover", "CsrSigner", "CsrCleaner"],

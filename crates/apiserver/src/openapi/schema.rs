@@ -186,6 +186,12 @@ fn union_of(definition: &str) -> Option<Value> {
         "io.k8s.api.flowcontrol.v1.Subject" => {
             ("kind", json!({"group": "Group", "serviceAccount": "ServiceAccount", "user": "User"}))
         }
+        "io.k8s.api.scheduling.v1alpha2.PodGroupSchedulingPolicy" => {
+            ("", json!({"basic": "Basic", "gang": "Gang"}))
+        }
+        "io.k8s.api.scheduling.v1alpha2.PodGroupTemplateReference" => {
+            ("", json!({"workload": "Workload"}))
+        }
         _ => return None,
     };
     let mut union = json!({"fields-to-discriminateBy": fields});

@@ -7,6 +7,7 @@ mod endings;
 mod idle;
 mod migration;
 mod nodes;
+mod pod_groups;
 mod pool_status;
 mod roles;
 mod storage_versions;

@@ -151,6 +151,21 @@ async fn feature_gate_adds_roles_and_rules() {
         })
         .await;
     }
+    for gates in [&[][..], &["GenericWorkload"]] {
+        let config = RuntimeConfig::with_gates("", gates).unwrap();
+        with_user(ControlPlane::builder().rbac().runtime_config(config), async |user| {
+            // Aggregated from the rules that the gate adds.
+            let has = |role: &Value| role["rules"].to_string().contains("podgroups");
+            let is_as_the_gate = |role: &Value| role.is_object() && has(role) != gates.is_empty();
+            for name in ["view", "edit", "admin", "system:kube-scheduler"] {
+                user.until(&format!("{ROLES}/{name}"), is_as_the_gate).await;
+            }
+            let protection = "system:controller:podgroup-protection-controller";
+            let role = user.get(&format!("{ROLES}/{protection}")).await;
+            assert_eq!(role.is_null(), gates.is_empty(), "{role}");
+        })
+        .await;
+    }
     const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
     let bundles = |role: &Value| role["rules"].to_string().contains("clustertrustbundles");
     for gates in [&[][..], &["ClusterTrustBundle"]] {

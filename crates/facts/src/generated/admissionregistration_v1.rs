@@ -25,27 +25,27 @@ pub(crate) const MATCH_CONDITION: Definition = Definition { name: "io.k8s.api.ad
 pub(crate) const MATCH_RESOURCES: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.MatchResources", ty: Object, required: &[], atomic: true, kinds: &[], format: "", fields: &[
     field("excludeResourceRules", List(&Ref(16)), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
     field("matchPolicy", Str, Pointer, 4).protobuf(&[7]),
-    field("namespaceSelector", Ref(728), Pointer, 0).protobuf(&[1]),
-    field("objectSelector", Ref(728), Pointer, 1).protobuf(&[2]),
+    field("namespaceSelector", Ref(746), Pointer, 0).protobuf(&[1]),
+    field("objectSelector", Ref(746), Pointer, 1).protobuf(&[2]),
     field("resourceRules", List(&Ref(16)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
 ], protobuf: &[2, 3, 4, 0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const MUTATING_ADMISSION_POLICY: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicy", ty: Object, required: &[], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicy")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(11), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const MUTATING_ADMISSION_POLICY_BINDING: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicyBinding", ty: Object, required: &[], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicyBinding")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(9), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const MUTATING_ADMISSION_POLICY_BINDING_LIST: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicyBindingList", ty: Object, required: &["items"], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicyBindingList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(7)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const MUTATING_ADMISSION_POLICY_BINDING_SPEC: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicyBindingSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("matchResources", Ref(5), Pointer, 2).protobuf(&[3]),
@@ -56,7 +56,7 @@ pub(crate) const MUTATING_ADMISSION_POLICY_LIST: Definition = Definition { name:
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(6)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const MUTATING_ADMISSION_POLICY_SPEC: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicySpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("failurePolicy", Str, Pointer, 4).protobuf(&[5]),
@@ -74,8 +74,8 @@ pub(crate) const MUTATING_WEBHOOK: Definition = Definition { name: "io.k8s.api.a
     field("matchConditions", List(&Ref(4)), Omitted, 11).list("map", &["name"]).patch("merge", "name").protobuf(&[12]),
     field("matchPolicy", Str, Pointer, 4).protobuf(&[9]),
     field("name", Str, Always, 0).protobuf(&[1]),
-    field("namespaceSelector", Ref(728), Pointer, 5).protobuf(&[5]),
-    field("objectSelector", Ref(728), Pointer, 6).protobuf(&[11]),
+    field("namespaceSelector", Ref(746), Pointer, 5).protobuf(&[5]),
+    field("objectSelector", Ref(746), Pointer, 6).protobuf(&[11]),
     field("reinvocationPolicy", Str, Pointer, 10).protobuf(&[10]),
     field("rules", List(&Ref(19)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
     field("sideEffects", Str, Null, 7).protobuf(&[6]),
@@ -84,14 +84,14 @@ pub(crate) const MUTATING_WEBHOOK: Definition = Definition { name: "io.k8s.api.a
 pub(crate) const MUTATING_WEBHOOK_CONFIGURATION: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.MutatingWebhookConfiguration", ty: Object, required: &[], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("webhooks", List(&Ref(12)), Omitted, 3).list("map", &["name"]).patch("merge", "name").protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const MUTATING_WEBHOOK_CONFIGURATION_LIST: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.MutatingWebhookConfigurationList", ty: Object, required: &["items"], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1", "MutatingWebhookConfigurationList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(13)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const MUTATION: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.Mutation", ty: Object, required: &["patchType"], atomic: false, kinds: &[], format: "", fields: &[
     field("applyConfiguration", Ref(0), Pointer, 1).protobuf(&[3]),
@@ -114,7 +114,7 @@ pub(crate) const PARAM_REF: Definition = Definition { name: "io.k8s.api.admissio
     field("name", Str, Omitted, 0).protobuf(&[1]),
     field("namespace", Str, Omitted, 1).protobuf(&[2]),
     field("parameterNotFoundAction", Str, Pointer, 3).protobuf(&[4]),
-    field("selector", Ref(728), Pointer, 2).protobuf(&[3]),
+    field("selector", Ref(746), Pointer, 2).protobuf(&[3]),
 ], protobuf: &[0, 1, 3, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const RULE_WITH_OPERATIONS: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.RuleWithOperations", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("apiGroups", List(&Str), Omitted, 1).list("atomic", &[]).protobuf(&[2, 1]),
@@ -135,21 +135,21 @@ pub(crate) const TYPE_CHECKING: Definition = Definition { name: "io.k8s.api.admi
 pub(crate) const VALIDATING_ADMISSION_POLICY: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicy", ty: Object, required: &[], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(27), Always, 3).protobuf(&[2]),
     field("status", Ref(28), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const VALIDATING_ADMISSION_POLICY_BINDING: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBinding", ty: Object, required: &["spec"], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(25), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const VALIDATING_ADMISSION_POLICY_BINDING_LIST: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBindingList", ty: Object, required: &["items"], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBindingList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(23)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const VALIDATING_ADMISSION_POLICY_BINDING_SPEC: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBindingSpec", ty: Object, required: &["policyName", "validationActions"], atomic: false, kinds: &[], format: "", fields: &[
     field("matchResources", Ref(5), Pointer, 2).protobuf(&[3]),
@@ -161,7 +161,7 @@ pub(crate) const VALIDATING_ADMISSION_POLICY_LIST: Definition = Definition { nam
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(22)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const VALIDATING_ADMISSION_POLICY_SPEC: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicySpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("auditAnnotations", List(&Ref(1)), Omitted, 4).list("atomic", &[]).protobuf(&[5]),
@@ -173,7 +173,7 @@ pub(crate) const VALIDATING_ADMISSION_POLICY_SPEC: Definition = Definition { nam
     field("variables", List(&Ref(33)), Omitted, 6).list("map", &["name"]).patch("merge", "name").protobuf(&[7]),
 ], protobuf: &[4, 3, 5, 1, 0, 2, 6], lookup: Lookup::NONE }.indexed();
 pub(crate) const VALIDATING_ADMISSION_POLICY_STATUS: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("conditions", List(&Ref(722)), Omitted, 2).list("map", &["type"]).protobuf(&[3]),
+    field("conditions", List(&Ref(740)), Omitted, 2).list("map", &["type"]).protobuf(&[3]),
     field("observedGeneration", Int, Omitted, 0).format("int64").protobuf(&[1]),
     field("typeChecking", Ref(21), Pointer, 1).protobuf(&[2]),
 ], protobuf: &[1, 2, 0], lookup: Lookup::NONE }.indexed();
@@ -184,8 +184,8 @@ pub(crate) const VALIDATING_WEBHOOK: Definition = Definition { name: "io.k8s.api
     field("matchConditions", List(&Ref(4)), Omitted, 10).list("map", &["name"]).patch("merge", "name").protobuf(&[11]),
     field("matchPolicy", Str, Pointer, 4).protobuf(&[9]),
     field("name", Str, Always, 0).protobuf(&[1]),
-    field("namespaceSelector", Ref(728), Pointer, 5).protobuf(&[5]),
-    field("objectSelector", Ref(728), Pointer, 6).protobuf(&[10]),
+    field("namespaceSelector", Ref(746), Pointer, 5).protobuf(&[5]),
+    field("objectSelector", Ref(746), Pointer, 6).protobuf(&[10]),
     field("rules", List(&Ref(19)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
     field("sideEffects", Str, Null, 7).protobuf(&[6]),
     field("timeoutSeconds", Int, Pointer, 8).format("int32").protobuf(&[7]),
@@ -193,14 +193,14 @@ pub(crate) const VALIDATING_WEBHOOK: Definition = Definition { name: "io.k8s.api
 pub(crate) const VALIDATING_WEBHOOK_CONFIGURATION: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.ValidatingWebhookConfiguration", ty: Object, required: &[], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("webhooks", List(&Ref(29)), Omitted, 3).list("map", &["name"]).patch("merge", "name").protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const VALIDATING_WEBHOOK_CONFIGURATION_LIST: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.ValidatingWebhookConfigurationList", ty: Object, required: &["items"], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfigurationList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(30)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const VALIDATION: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.Validation", ty: Object, required: &["expression"], atomic: false, kinds: &[], format: "", fields: &[
     field("expression", Str, Always, 0).protobuf(&[1]),

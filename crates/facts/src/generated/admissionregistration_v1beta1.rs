@@ -17,27 +17,27 @@ pub(crate) const MATCH_CONDITION: Definition = Definition { name: "io.k8s.api.ad
 pub(crate) const MATCH_RESOURCES: Definition = Definition { name: "io.k8s.api.admissionregistration.v1beta1.MatchResources", ty: Object, required: &[], atomic: true, kinds: &[], format: "", fields: &[
     field("excludeResourceRules", List(&Ref(61)), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
     field("matchPolicy", Str, Pointer, 4).protobuf(&[7]),
-    field("namespaceSelector", Ref(728), Pointer, 0).protobuf(&[1]),
-    field("objectSelector", Ref(728), Pointer, 1).protobuf(&[2]),
+    field("namespaceSelector", Ref(746), Pointer, 0).protobuf(&[1]),
+    field("objectSelector", Ref(746), Pointer, 1).protobuf(&[2]),
     field("resourceRules", List(&Ref(61)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
 ], protobuf: &[2, 3, 4, 0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const MUTATING_ADMISSION_POLICY: Definition = Definition { name: "io.k8s.api.admissionregistration.v1beta1.MutatingAdmissionPolicy", ty: Object, required: &[], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1beta1", "MutatingAdmissionPolicy")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(59), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const MUTATING_ADMISSION_POLICY_BINDING: Definition = Definition { name: "io.k8s.api.admissionregistration.v1beta1.MutatingAdmissionPolicyBinding", ty: Object, required: &[], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1beta1", "MutatingAdmissionPolicyBinding")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(57), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const MUTATING_ADMISSION_POLICY_BINDING_LIST: Definition = Definition { name: "io.k8s.api.admissionregistration.v1beta1.MutatingAdmissionPolicyBindingList", ty: Object, required: &["items"], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1beta1", "MutatingAdmissionPolicyBindingList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(55)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const MUTATING_ADMISSION_POLICY_BINDING_SPEC: Definition = Definition { name: "io.k8s.api.admissionregistration.v1beta1.MutatingAdmissionPolicyBindingSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("matchResources", Ref(53), Pointer, 2).protobuf(&[3]),
@@ -48,7 +48,7 @@ pub(crate) const MUTATING_ADMISSION_POLICY_LIST: Definition = Definition { name:
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(54)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const MUTATING_ADMISSION_POLICY_SPEC: Definition = Definition { name: "io.k8s.api.admissionregistration.v1beta1.MutatingAdmissionPolicySpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("failurePolicy", Str, Pointer, 4).protobuf(&[5]),
@@ -80,7 +80,7 @@ pub(crate) const PARAM_REF: Definition = Definition { name: "io.k8s.api.admissio
     field("name", Str, Omitted, 0).protobuf(&[1]),
     field("namespace", Str, Omitted, 1).protobuf(&[2]),
     field("parameterNotFoundAction", Str, Pointer, 3).protobuf(&[4]),
-    field("selector", Ref(728), Pointer, 2).protobuf(&[3]),
+    field("selector", Ref(746), Pointer, 2).protobuf(&[3]),
 ], protobuf: &[0, 1, 3, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const VARIABLE: Definition = Definition { name: "io.k8s.api.admissionregistration.v1beta1.Variable", ty: Object, required: &["name", "expression"], atomic: true, kinds: &[], format: "", fields: &[
     field("expression", Str, Always, 1).protobuf(&[2]),

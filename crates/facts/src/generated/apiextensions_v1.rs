@@ -14,14 +14,14 @@ pub(crate) const CUSTOM_RESOURCE_COLUMN_DEFINITION: Definition = Definition { na
 ], protobuf: &[3, 5, 1, 0, 4, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const CUSTOM_RESOURCE_CONVERSION: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceConversion", ty: Object, required: &["strategy"], atomic: false, kinds: &[], format: "", fields: &[
     field("strategy", Str, Always, 0).protobuf(&[1]),
-    field("webhook", Ref(715), Pointer, 1).protobuf(&[2]),
+    field("webhook", Ref(733), Pointer, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const CUSTOM_RESOURCE_DEFINITION: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition", ty: Object, required: &["spec"], atomic: false, kinds: &[("apiextensions.k8s.io", "v1", "CustomResourceDefinition")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
-    field("spec", Ref(698), Always, 3).protobuf(&[2]),
-    field("status", Ref(699), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
+    field("spec", Ref(716), Always, 3).protobuf(&[2]),
+    field("status", Ref(717), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const CUSTOM_RESOURCE_DEFINITION_CONDITION: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastTransitionTime", Time, Null, 2).protobuf(&[3]),
@@ -33,9 +33,9 @@ pub(crate) const CUSTOM_RESOURCE_DEFINITION_CONDITION: Definition = Definition {
 ], protobuf: &[5, 4, 0, 3, 1, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const CUSTOM_RESOURCE_DEFINITION_LIST: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionList", ty: Object, required: &["items"], atomic: false, kinds: &[("apiextensions.k8s.io", "v1", "CustomResourceDefinitionList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(694)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(712)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const CUSTOM_RESOURCE_DEFINITION_NAMES: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionNames", ty: Object, required: &["plural", "kind"], atomic: false, kinds: &[], format: "", fields: &[
     field("categories", List(&Str), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
@@ -46,29 +46,29 @@ pub(crate) const CUSTOM_RESOURCE_DEFINITION_NAMES: Definition = Definition { nam
     field("singular", Str, Omitted, 1).protobuf(&[2]),
 ], protobuf: &[3, 5, 4, 1, 2, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const CUSTOM_RESOURCE_DEFINITION_SPEC: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionSpec", ty: Object, required: &["group", "names", "scope", "versions"], atomic: false, kinds: &[], format: "", fields: &[
-    field("conversion", Ref(693), Pointer, 4).protobuf(&[9]),
+    field("conversion", Ref(711), Pointer, 4).protobuf(&[9]),
     field("group", Str, Always, 0).protobuf(&[1]),
-    field("names", Ref(697), Always, 1).protobuf(&[3]),
+    field("names", Ref(715), Always, 1).protobuf(&[3]),
     field("preserveUnknownFields", Bool, Omitted, 5).protobuf(&[10]),
     field("scope", Str, Always, 2).protobuf(&[4]),
-    field("versions", List(&Ref(700)), Null, 3).list("atomic", &[]).protobuf(&[7]),
+    field("versions", List(&Ref(718)), Null, 3).list("atomic", &[]).protobuf(&[7]),
 ], protobuf: &[1, 2, 4, 5, 0, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const CUSTOM_RESOURCE_DEFINITION_STATUS: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("acceptedNames", Ref(697), Always, 1).protobuf(&[2]),
-    field("conditions", List(&Ref(695)), Null, 0).list("map", &["type"]).protobuf(&[1]),
+    field("acceptedNames", Ref(715), Always, 1).protobuf(&[2]),
+    field("conditions", List(&Ref(713)), Null, 0).list("map", &["type"]).protobuf(&[1]),
     field("observedGeneration", Int, Omitted, 3).format("int64").protobuf(&[4]),
     field("storedVersions", List(&Str), Null, 2).list("atomic", &[]).protobuf(&[3]),
 ], protobuf: &[1, 0, 3, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const CUSTOM_RESOURCE_DEFINITION_VERSION: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionVersion", ty: Object, required: &["name", "served", "storage"], atomic: false, kinds: &[], format: "", fields: &[
-    field("additionalPrinterColumns", List(&Ref(692)), Omitted, 7).list("atomic", &[]).protobuf(&[6]),
+    field("additionalPrinterColumns", List(&Ref(710)), Omitted, 7).list("atomic", &[]).protobuf(&[6]),
     field("deprecated", Bool, Omitted, 3).protobuf(&[7]),
     field("deprecationWarning", Str, Pointer, 4).protobuf(&[8]),
     field("name", Str, Always, 0).protobuf(&[1]),
-    field("schema", Ref(704), Pointer, 5).protobuf(&[4]),
-    field("selectableFields", List(&Ref(711)), Omitted, 8).list("atomic", &[]).protobuf(&[9]),
+    field("schema", Ref(722), Pointer, 5).protobuf(&[4]),
+    field("selectableFields", List(&Ref(729)), Omitted, 8).list("atomic", &[]).protobuf(&[9]),
     field("served", Bool, Always, 1).protobuf(&[2]),
     field("storage", Bool, Always, 2).protobuf(&[3]),
-    field("subresources", Ref(703), Pointer, 6).protobuf(&[5]),
+    field("subresources", Ref(721), Pointer, 6).protobuf(&[5]),
 ], protobuf: &[3, 6, 7, 4, 8, 0, 1, 2, 5], lookup: Lookup::NONE }.indexed();
 pub(crate) const CUSTOM_RESOURCE_SUBRESOURCE_SCALE: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceSubresourceScale", ty: Object, required: &["specReplicasPath", "statusReplicasPath"], atomic: false, kinds: &[], format: "", fields: &[
     field("labelSelectorPath", Str, Pointer, 2).protobuf(&[3]),
@@ -77,11 +77,11 @@ pub(crate) const CUSTOM_RESOURCE_SUBRESOURCE_SCALE: Definition = Definition { na
 ], protobuf: &[1, 2, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const CUSTOM_RESOURCE_SUBRESOURCE_STATUS: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceSubresourceStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[], protobuf: &[], lookup: Lookup::NONE }.indexed();
 pub(crate) const CUSTOM_RESOURCE_SUBRESOURCES: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceSubresources", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("scale", Ref(701), Pointer, 1).protobuf(&[2]),
-    field("status", Ref(702), Pointer, 0).protobuf(&[1]),
+    field("scale", Ref(719), Pointer, 1).protobuf(&[2]),
+    field("status", Ref(720), Pointer, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const CUSTOM_RESOURCE_VALIDATION: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceValidation", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("openAPIV3Schema", Ref(707), Pointer, 0).protobuf(&[1]),
+    field("openAPIV3Schema", Ref(725), Pointer, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const EXTERNAL_DOCUMENTATION: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.ExternalDocumentation", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("description", Str, Omitted, 0).protobuf(&[1]),
@@ -91,22 +91,22 @@ pub(crate) const JSON: Definition = Definition { name: "io.k8s.apiextensions-api
 pub(crate) const JSON_SCHEMA_PROPS: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("$ref", Str, Pointer, 2).protobuf(&[3]),
     field("$schema", Str, Omitted, 1).protobuf(&[2]),
-    field("additionalItems", Ref(709), Pointer, 32).protobuf(&[33]),
-    field("additionalProperties", Ref(709), Pointer, 29).protobuf(&[30]),
-    field("allOf", List(&Ref(707)), Omitted, 24).list("atomic", &[]).protobuf(&[25]),
-    field("anyOf", List(&Ref(707)), Omitted, 26).list("atomic", &[]).protobuf(&[27]),
-    field("default", Ref(706), Pointer, 7).protobuf(&[8]),
-    field("definitions", Map(&Ref(707)), Omitted, 33).protobuf(&[34]),
-    field("dependencies", Map(&Ref(710)), Omitted, 31).protobuf(&[32]),
+    field("additionalItems", Ref(727), Pointer, 32).protobuf(&[33]),
+    field("additionalProperties", Ref(727), Pointer, 29).protobuf(&[30]),
+    field("allOf", List(&Ref(725)), Omitted, 24).list("atomic", &[]).protobuf(&[25]),
+    field("anyOf", List(&Ref(725)), Omitted, 26).list("atomic", &[]).protobuf(&[27]),
+    field("default", Ref(724), Pointer, 7).protobuf(&[8]),
+    field("definitions", Map(&Ref(725)), Omitted, 33).protobuf(&[34]),
+    field("dependencies", Map(&Ref(728)), Omitted, 31).protobuf(&[32]),
     field("description", Str, Omitted, 3).protobuf(&[4]),
-    field("enum", List(&Ref(706)), Omitted, 19).list("atomic", &[]).protobuf(&[20]),
-    field("example", Ref(706), Pointer, 35).protobuf(&[36]),
+    field("enum", List(&Ref(724)), Omitted, 19).list("atomic", &[]).protobuf(&[20]),
+    field("example", Ref(724), Pointer, 35).protobuf(&[36]),
     field("exclusiveMaximum", Bool, Omitted, 9).protobuf(&[10]),
     field("exclusiveMinimum", Bool, Omitted, 11).protobuf(&[12]),
-    field("externalDocs", Ref(705), Pointer, 34).protobuf(&[35]),
+    field("externalDocs", Ref(723), Pointer, 34).protobuf(&[35]),
     field("format", Str, Omitted, 5).protobuf(&[6]),
     field("id", Str, Omitted, 0).protobuf(&[1]),
-    field("items", Ref(708), Pointer, 23).protobuf(&[24]),
+    field("items", Ref(726), Pointer, 23).protobuf(&[24]),
     field("maxItems", Int, Pointer, 15).format("int64").protobuf(&[16]),
     field("maxLength", Int, Pointer, 12).format("int64").protobuf(&[13]),
     field("maxProperties", Int, Pointer, 20).format("int64").protobuf(&[21]),
@@ -116,12 +116,12 @@ pub(crate) const JSON_SCHEMA_PROPS: Definition = Definition { name: "io.k8s.apie
     field("minProperties", Int, Pointer, 21).format("int64").protobuf(&[22]),
     field("minimum", Num, Pointer, 10).format("double").protobuf(&[11]),
     field("multipleOf", Num, Pointer, 18).format("double").protobuf(&[19]),
-    field("not", Ref(707), Pointer, 27).protobuf(&[28]),
+    field("not", Ref(725), Pointer, 27).protobuf(&[28]),
     field("nullable", Bool, Omitted, 36).protobuf(&[37]),
-    field("oneOf", List(&Ref(707)), Omitted, 25).list("atomic", &[]).protobuf(&[26]),
+    field("oneOf", List(&Ref(725)), Omitted, 25).list("atomic", &[]).protobuf(&[26]),
     field("pattern", Str, Omitted, 14).protobuf(&[15]),
-    field("patternProperties", Map(&Ref(707)), Omitted, 30).protobuf(&[31]),
-    field("properties", Map(&Ref(707)), Omitted, 28).protobuf(&[29]),
+    field("patternProperties", Map(&Ref(725)), Omitted, 30).protobuf(&[31]),
+    field("properties", Map(&Ref(725)), Omitted, 28).protobuf(&[29]),
     field("required", List(&Str), Omitted, 22).list("atomic", &[]).protobuf(&[23]),
     field("title", Str, Omitted, 6).protobuf(&[7]),
     field("type", Str, Omitted, 4).protobuf(&[5]),
@@ -132,7 +132,7 @@ pub(crate) const JSON_SCHEMA_PROPS: Definition = Definition { name: "io.k8s.apie
     field("x-kubernetes-list-type", Str, Pointer, 41).protobuf(&[42]),
     field("x-kubernetes-map-type", Str, Pointer, 42).protobuf(&[43]),
     field("x-kubernetes-preserve-unknown-fields", Bool, Pointer, 37).protobuf(&[38]),
-    field("x-kubernetes-validations", List(&Ref(713)), Omitted, 43).list("map", &["rule"]).patch("merge", "rule").protobuf(&[44]),
+    field("x-kubernetes-validations", List(&Ref(731)), Omitted, 43).list("map", &["rule"]).patch("merge", "rule").protobuf(&[44]),
 ], protobuf: &[16, 1, 0, 9, 35, 15, 34, 6, 21, 12, 25, 13, 19, 23, 30, 18, 22, 36, 26, 10, 20, 24, 33, 17, 4, 29, 5, 27, 32, 3, 31, 8, 2, 7, 14, 11, 28, 42, 37, 38, 39, 40, 41, 43], lookup: Lookup::NONE }.indexed();
 pub(crate) const JSON_SCHEMA_PROPS_OR_ARRAY: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray", ty: Any, required: &[], atomic: false, kinds: &[], format: "", fields: &[], protobuf: &[], lookup: Lookup::NONE }.indexed();
 pub(crate) const JSON_SCHEMA_PROPS_OR_BOOL: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool", ty: Any, required: &[], atomic: false, kinds: &[], format: "", fields: &[], protobuf: &[], lookup: Lookup::NONE }.indexed();
@@ -156,10 +156,10 @@ pub(crate) const VALIDATION_RULE: Definition = Definition { name: "io.k8s.apiext
 ], protobuf: &[5, 1, 2, 4, 0, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const WEBHOOK_CLIENT_CONFIG: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.WebhookClientConfig", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("caBundle", Bytes, Omitted, 2).format("byte").protobuf(&[2]),
-    field("service", Ref(712), Pointer, 1).protobuf(&[1]),
+    field("service", Ref(730), Pointer, 1).protobuf(&[1]),
     field("url", Str, Pointer, 0).protobuf(&[3]),
 ], protobuf: &[1, 0, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const WEBHOOK_CONVERSION: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.WebhookConversion", ty: Object, required: &["conversionReviewVersions"], atomic: false, kinds: &[], format: "", fields: &[
-    field("clientConfig", Ref(714), Pointer, 0).protobuf(&[2]),
+    field("clientConfig", Ref(732), Pointer, 0).protobuf(&[2]),
     field("conversionReviewVersions", List(&Str), Null, 1).list("atomic", &[]).protobuf(&[3]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();

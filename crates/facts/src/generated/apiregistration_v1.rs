@@ -7,9 +7,9 @@ use crate::Type::{Bool, Bytes, Int, List, Object, Ref, Str, Time};
 pub(crate) const API_SERVICE: Definition = Definition { name: "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIService", ty: Object, required: &[], atomic: false, kinds: &[("apiregistration.k8s.io", "v1", "APIService")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
-    field("spec", Ref(749), Always, 3).protobuf(&[2]),
-    field("status", Ref(750), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
+    field("spec", Ref(767), Always, 3).protobuf(&[2]),
+    field("status", Ref(768), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const API_SERVICE_CONDITION: Definition = Definition { name: "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIServiceCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastTransitionTime", Time, Null, 2).protobuf(&[3]),
@@ -20,21 +20,21 @@ pub(crate) const API_SERVICE_CONDITION: Definition = Definition { name: "io.k8s.
 ], protobuf: &[4, 3, 0, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const API_SERVICE_LIST: Definition = Definition { name: "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIServiceList", ty: Object, required: &["items"], atomic: false, kinds: &[("apiregistration.k8s.io", "v1", "APIServiceList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(746)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(764)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const API_SERVICE_SPEC: Definition = Definition { name: "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIServiceSpec", ty: Object, required: &["groupPriorityMinimum", "versionPriority"], atomic: false, kinds: &[], format: "", fields: &[
     field("caBundle", Bytes, Omitted, 4).format("byte").list("atomic", &[]).protobuf(&[5]),
     field("group", Str, Omitted, 1).protobuf(&[2]),
     field("groupPriorityMinimum", Int, Always, 5).format("int32").protobuf(&[7]),
     field("insecureSkipTLSVerify", Bool, Omitted, 3).protobuf(&[4]),
-    field("service", Ref(751), Pointer, 0).protobuf(&[1]),
+    field("service", Ref(769), Pointer, 0).protobuf(&[1]),
     field("version", Str, Omitted, 2).protobuf(&[3]),
     field("versionPriority", Int, Always, 6).format("int32").protobuf(&[8]),
 ], protobuf: &[4, 1, 5, 3, 0, 2, 6], lookup: Lookup::NONE }.indexed();
 pub(crate) const API_SERVICE_STATUS: Definition = Definition { name: "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIServiceStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("conditions", List(&Ref(747)), Omitted, 0).list("map", &["type"]).patch("merge", "type").protobuf(&[1]),
+    field("conditions", List(&Ref(765)), Omitted, 0).list("map", &["type"]).patch("merge", "type").protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const SERVICE_REFERENCE: Definition = Definition { name: "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.ServiceReference", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Omitted, 1).protobuf(&[2]),

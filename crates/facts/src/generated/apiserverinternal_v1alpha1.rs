@@ -13,7 +13,7 @@ pub(crate) const SERVER_STORAGE_VERSION: Definition = Definition { name: "io.k8s
 pub(crate) const STORAGE_VERSION: Definition = Definition { name: "io.k8s.api.apiserverinternal.v1alpha1.StorageVersion", ty: Object, required: &["metadata"], atomic: false, kinds: &[("internal.apiserver.k8s.io", "v1alpha1", "StorageVersion")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(69), Always, 3).protobuf(&[2]),
     field("status", Ref(70), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -29,7 +29,7 @@ pub(crate) const STORAGE_VERSION_LIST: Definition = Definition { name: "io.k8s.a
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(66)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const STORAGE_VERSION_SPEC: Definition = Definition { name: "io.k8s.api.apiserverinternal.v1alpha1.StorageVersionSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[], protobuf: &[], lookup: Lookup::NONE }.indexed();
 pub(crate) const STORAGE_VERSION_STATUS: Definition = Definition { name: "io.k8s.api.apiserverinternal.v1alpha1.StorageVersionStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[

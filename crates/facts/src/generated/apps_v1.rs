@@ -6,21 +6,21 @@ use crate::Type::{Bool, Int, IntOrString, List, Object, Ref, Str, Time};
 
 pub(crate) const CONTROLLER_REVISION: Definition = Definition { name: "io.k8s.api.apps.v1.ControllerRevision", ty: Object, required: &["revision"], atomic: false, kinds: &[("apps", "v1", "ControllerRevision")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("data", Ref(744), Null, 3).protobuf(&[2]),
+    field("data", Ref(762), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("revision", Int, Always, 4).format("int64").protobuf(&[3]),
 ], protobuf: &[3, 1, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const CONTROLLER_REVISION_LIST: Definition = Definition { name: "io.k8s.api.apps.v1.ControllerRevisionList", ty: Object, required: &["items"], atomic: false, kinds: &[("apps", "v1", "ControllerRevisionList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(71)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DAEMON_SET: Definition = Definition { name: "io.k8s.api.apps.v1.DaemonSet", ty: Object, required: &[], atomic: false, kinds: &[("apps", "v1", "DaemonSet")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(76), Always, 3).protobuf(&[2]),
     field("status", Ref(77), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -35,12 +35,12 @@ pub(crate) const DAEMON_SET_LIST: Definition = Definition { name: "io.k8s.api.ap
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(73)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DAEMON_SET_SPEC: Definition = Definition { name: "io.k8s.api.apps.v1.DaemonSetSpec", ty: Object, required: &["selector", "template"], atomic: false, kinds: &[], format: "", fields: &[
     field("minReadySeconds", Int, Omitted, 3).format("int32").protobuf(&[4]),
     field("revisionHistoryLimit", Int, Pointer, 4).format("int32").protobuf(&[6]),
-    field("selector", Ref(728), Null, 0).protobuf(&[1]),
+    field("selector", Ref(746), Null, 0).protobuf(&[1]),
     field("template", Ref(352), Always, 1).protobuf(&[2]),
     field("updateStrategy", Ref(78), Always, 2).protobuf(&[3]),
 ], protobuf: &[2, 3, 4, 0, 1], lookup: Lookup::NONE }.indexed();
@@ -63,7 +63,7 @@ pub(crate) const DAEMON_SET_UPDATE_STRATEGY: Definition = Definition { name: "io
 pub(crate) const DEPLOYMENT: Definition = Definition { name: "io.k8s.api.apps.v1.Deployment", ty: Object, required: &[], atomic: false, kinds: &[("apps", "v1", "Deployment")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(82), Always, 3).protobuf(&[2]),
     field("status", Ref(83), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -79,7 +79,7 @@ pub(crate) const DEPLOYMENT_LIST: Definition = Definition { name: "io.k8s.api.ap
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(79)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEPLOYMENT_SPEC: Definition = Definition { name: "io.k8s.api.apps.v1.DeploymentSpec", ty: Object, required: &["selector", "template"], atomic: false, kinds: &[], format: "", fields: &[
     field("minReadySeconds", Int, Omitted, 4).format("int32").protobuf(&[5]),
@@ -87,7 +87,7 @@ pub(crate) const DEPLOYMENT_SPEC: Definition = Definition { name: "io.k8s.api.ap
     field("progressDeadlineSeconds", Int, Pointer, 7).format("int32").protobuf(&[9]),
     field("replicas", Int, Pointer, 0).format("int32").protobuf(&[1]),
     field("revisionHistoryLimit", Int, Pointer, 5).format("int32").protobuf(&[6]),
-    field("selector", Ref(728), Null, 1).protobuf(&[2]),
+    field("selector", Ref(746), Null, 1).protobuf(&[2]),
     field("strategy", Ref(84), Always, 3).patch("retainKeys", "").protobuf(&[4]),
     field("template", Ref(352), Always, 2).protobuf(&[3]),
 ], protobuf: &[3, 5, 7, 6, 0, 4, 1, 2], lookup: Lookup::NONE }.indexed();
@@ -109,7 +109,7 @@ pub(crate) const DEPLOYMENT_STRATEGY: Definition = Definition { name: "io.k8s.ap
 pub(crate) const REPLICA_SET: Definition = Definition { name: "io.k8s.api.apps.v1.ReplicaSet", ty: Object, required: &[], atomic: false, kinds: &[("apps", "v1", "ReplicaSet")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(88), Always, 3).protobuf(&[2]),
     field("status", Ref(89), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -124,12 +124,12 @@ pub(crate) const REPLICA_SET_LIST: Definition = Definition { name: "io.k8s.api.a
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(85)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const REPLICA_SET_SPEC: Definition = Definition { name: "io.k8s.api.apps.v1.ReplicaSetSpec", ty: Object, required: &["selector"], atomic: false, kinds: &[], format: "", fields: &[
     field("minReadySeconds", Int, Omitted, 1).format("int32").protobuf(&[4]),
     field("replicas", Int, Pointer, 0).format("int32").protobuf(&[1]),
-    field("selector", Ref(728), Null, 2).protobuf(&[2]),
+    field("selector", Ref(746), Null, 2).protobuf(&[2]),
     field("template", Ref(352), Always, 3).protobuf(&[3]),
 ], protobuf: &[1, 2, 3, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const REPLICA_SET_STATUS: Definition = Definition { name: "io.k8s.api.apps.v1.ReplicaSetStatus", ty: Object, required: &["replicas"], atomic: false, kinds: &[], format: "", fields: &[
@@ -156,7 +156,7 @@ pub(crate) const ROLLING_UPDATE_STATEFUL_SET_STRATEGY: Definition = Definition {
 pub(crate) const STATEFUL_SET: Definition = Definition { name: "io.k8s.api.apps.v1.StatefulSet", ty: Object, required: &[], atomic: false, kinds: &[("apps", "v1", "StatefulSet")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(98), Always, 3).protobuf(&[2]),
     field("status", Ref(99), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -171,7 +171,7 @@ pub(crate) const STATEFUL_SET_LIST: Definition = Definition { name: "io.k8s.api.
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(93)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const STATEFUL_SET_ORDINALS: Definition = Definition { name: "io.k8s.api.apps.v1.StatefulSetOrdinals", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("start", Int, Always, 0).format("int32").protobuf(&[1]),
@@ -187,7 +187,7 @@ pub(crate) const STATEFUL_SET_SPEC: Definition = Definition { name: "io.k8s.api.
     field("podManagementPolicy", Str, Omitted, 5).protobuf(&[6]),
     field("replicas", Int, Pointer, 0).format("int32").protobuf(&[1]),
     field("revisionHistoryLimit", Int, Pointer, 7).format("int32").protobuf(&[8]),
-    field("selector", Ref(728), Null, 1).protobuf(&[2]),
+    field("selector", Ref(746), Null, 1).protobuf(&[2]),
     field("serviceName", Str, Always, 4).protobuf(&[5]),
     field("template", Ref(352), Always, 2).protobuf(&[3]),
     field("updateStrategy", Ref(100), Always, 6).protobuf(&[7]),

@@ -13,7 +13,7 @@ pub(crate) const BOUND_OBJECT_REFERENCE: Definition = Definition { name: "io.k8s
 pub(crate) const SELF_SUBJECT_REVIEW: Definition = Definition { name: "io.k8s.api.authentication.v1.SelfSubjectReview", ty: Object, required: &[], atomic: false, kinds: &[("authentication.k8s.io", "v1", "SelfSubjectReview")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("status", Ref(103), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const SELF_SUBJECT_REVIEW_STATUS: Definition = Definition { name: "io.k8s.api.authentication.v1.SelfSubjectReviewStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
@@ -22,7 +22,7 @@ pub(crate) const SELF_SUBJECT_REVIEW_STATUS: Definition = Definition { name: "io
 pub(crate) const TOKEN_REQUEST: Definition = Definition { name: "io.k8s.api.authentication.v1.TokenRequest", ty: Object, required: &[], atomic: false, kinds: &[("authentication.k8s.io", "v1", "TokenRequest")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(105), Always, 3).protobuf(&[2]),
     field("status", Ref(106), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -38,7 +38,7 @@ pub(crate) const TOKEN_REQUEST_STATUS: Definition = Definition { name: "io.k8s.a
 pub(crate) const TOKEN_REVIEW: Definition = Definition { name: "io.k8s.api.authentication.v1.TokenReview", ty: Object, required: &["spec"], atomic: false, kinds: &[("authentication.k8s.io", "v1", "TokenReview")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(108), Always, 3).protobuf(&[2]),
     field("status", Ref(109), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();

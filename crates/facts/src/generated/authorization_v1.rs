@@ -6,16 +6,16 @@ use crate::Type::{Bool, List, Map, Object, Ref, Str};
 
 pub(crate) const FIELD_SELECTOR_ATTRIBUTES: Definition = Definition { name: "io.k8s.api.authorization.v1.FieldSelectorAttributes", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("rawSelector", Str, Omitted, 0).protobuf(&[1]),
-    field("requirements", List(&Ref(724)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("requirements", List(&Ref(742)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const LABEL_SELECTOR_ATTRIBUTES: Definition = Definition { name: "io.k8s.api.authorization.v1.LabelSelectorAttributes", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("rawSelector", Str, Omitted, 0).protobuf(&[1]),
-    field("requirements", List(&Ref(729)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("requirements", List(&Ref(747)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const LOCAL_SUBJECT_ACCESS_REVIEW: Definition = Definition { name: "io.k8s.api.authorization.v1.LocalSubjectAccessReview", ty: Object, required: &["spec"], atomic: false, kinds: &[("authorization.k8s.io", "v1", "LocalSubjectAccessReview")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(123), Always, 3).protobuf(&[2]),
     field("status", Ref(124), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -47,7 +47,7 @@ pub(crate) const RESOURCE_RULE: Definition = Definition { name: "io.k8s.api.auth
 pub(crate) const SELF_SUBJECT_ACCESS_REVIEW: Definition = Definition { name: "io.k8s.api.authorization.v1.SelfSubjectAccessReview", ty: Object, required: &["spec"], atomic: false, kinds: &[("authorization.k8s.io", "v1", "SelfSubjectAccessReview")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(119), Always, 3).protobuf(&[2]),
     field("status", Ref(124), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -58,7 +58,7 @@ pub(crate) const SELF_SUBJECT_ACCESS_REVIEW_SPEC: Definition = Definition { name
 pub(crate) const SELF_SUBJECT_RULES_REVIEW: Definition = Definition { name: "io.k8s.api.authorization.v1.SelfSubjectRulesReview", ty: Object, required: &["spec"], atomic: false, kinds: &[("authorization.k8s.io", "v1", "SelfSubjectRulesReview")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(121), Always, 3).protobuf(&[2]),
     field("status", Ref(125), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -68,7 +68,7 @@ pub(crate) const SELF_SUBJECT_RULES_REVIEW_SPEC: Definition = Definition { name:
 pub(crate) const SUBJECT_ACCESS_REVIEW: Definition = Definition { name: "io.k8s.api.authorization.v1.SubjectAccessReview", ty: Object, required: &["spec"], atomic: false, kinds: &[("authorization.k8s.io", "v1", "SubjectAccessReview")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(123), Always, 3).protobuf(&[2]),
     field("status", Ref(124), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();

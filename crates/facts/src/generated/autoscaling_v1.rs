@@ -12,7 +12,7 @@ pub(crate) const CROSS_VERSION_OBJECT_REFERENCE: Definition = Definition { name:
 pub(crate) const HORIZONTAL_POD_AUTOSCALER: Definition = Definition { name: "io.k8s.api.autoscaling.v1.HorizontalPodAutoscaler", ty: Object, required: &["spec"], atomic: false, kinds: &[("autoscaling", "v1", "HorizontalPodAutoscaler")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(129), Always, 3).protobuf(&[2]),
     field("status", Ref(130), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -20,7 +20,7 @@ pub(crate) const HORIZONTAL_POD_AUTOSCALER_LIST: Definition = Definition { name:
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(127)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const HORIZONTAL_POD_AUTOSCALER_SPEC: Definition = Definition { name: "io.k8s.api.autoscaling.v1.HorizontalPodAutoscalerSpec", ty: Object, required: &["scaleTargetRef", "maxReplicas"], atomic: false, kinds: &[], format: "", fields: &[
     field("maxReplicas", Int, Always, 2).format("int32").protobuf(&[3]),
@@ -38,7 +38,7 @@ pub(crate) const HORIZONTAL_POD_AUTOSCALER_STATUS: Definition = Definition { nam
 pub(crate) const SCALE: Definition = Definition { name: "io.k8s.api.autoscaling.v1.Scale", ty: Object, required: &[], atomic: false, kinds: &[("autoscaling", "v1", "Scale")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(132), Always, 3).protobuf(&[2]),
     field("status", Ref(133), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();

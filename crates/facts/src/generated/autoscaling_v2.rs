@@ -41,7 +41,7 @@ pub(crate) const HPA_SCALING_RULES: Definition = Definition { name: "io.k8s.api.
 pub(crate) const HORIZONTAL_POD_AUTOSCALER: Definition = Definition { name: "io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler", ty: Object, required: &["spec"], atomic: false, kinds: &[("autoscaling", "v2", "HorizontalPodAutoscaler")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(145), Always, 3).protobuf(&[2]),
     field("status", Ref(146), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -60,7 +60,7 @@ pub(crate) const HORIZONTAL_POD_AUTOSCALER_LIST: Definition = Definition { name:
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(141)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const HORIZONTAL_POD_AUTOSCALER_SPEC: Definition = Definition { name: "io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerSpec", ty: Object, required: &["scaleTargetRef", "maxReplicas"], atomic: false, kinds: &[], format: "", fields: &[
     field("behavior", Ref(142), Pointer, 4).protobuf(&[5]),
@@ -79,7 +79,7 @@ pub(crate) const HORIZONTAL_POD_AUTOSCALER_STATUS: Definition = Definition { nam
 ], protobuf: &[5, 4, 2, 3, 1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const METRIC_IDENTIFIER: Definition = Definition { name: "io.k8s.api.autoscaling.v2.MetricIdentifier", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),
-    field("selector", Ref(728), Pointer, 1).protobuf(&[2]),
+    field("selector", Ref(746), Pointer, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const METRIC_SPEC: Definition = Definition { name: "io.k8s.api.autoscaling.v2.MetricSpec", ty: Object, required: &["type"], atomic: false, kinds: &[], format: "", fields: &[
     field("containerResource", Ref(134), Pointer, 4).protobuf(&[7]),

@@ -7,7 +7,7 @@ use crate::Type::{Bool, Int, List, Object, Ref, Str, Time};
 pub(crate) const CRON_JOB: Definition = Definition { name: "io.k8s.api.batch.v1.CronJob", ty: Object, required: &["spec"], atomic: false, kinds: &[("batch", "v1", "CronJob")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(160), Always, 3).protobuf(&[2]),
     field("status", Ref(161), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -15,7 +15,7 @@ pub(crate) const CRON_JOB_LIST: Definition = Definition { name: "io.k8s.api.batc
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(158)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const CRON_JOB_SPEC: Definition = Definition { name: "io.k8s.api.batch.v1.CronJobSpec", ty: Object, required: &["schedule", "jobTemplate"], atomic: false, kinds: &[], format: "", fields: &[
     field("concurrencyPolicy", Str, Omitted, 3).protobuf(&[3]),
@@ -35,7 +35,7 @@ pub(crate) const CRON_JOB_STATUS: Definition = Definition { name: "io.k8s.api.ba
 pub(crate) const JOB: Definition = Definition { name: "io.k8s.api.batch.v1.Job", ty: Object, required: &[], atomic: false, kinds: &[("batch", "v1", "Job")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(165), Always, 3).protobuf(&[2]),
     field("status", Ref(166), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -51,7 +51,7 @@ pub(crate) const JOB_LIST: Definition = Definition { name: "io.k8s.api.batch.v1.
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(162)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const JOB_SPEC: Definition = Definition { name: "io.k8s.api.batch.v1.JobSpec", ty: Object, required: &["template"], atomic: false, kinds: &[], format: "", fields: &[
     field("activeDeadlineSeconds", Int, Pointer, 2).format("int64").protobuf(&[3]),
@@ -65,7 +65,7 @@ pub(crate) const JOB_SPEC: Definition = Definition { name: "io.k8s.api.batch.v1.
     field("parallelism", Int, Pointer, 0).format("int32").protobuf(&[1]),
     field("podFailurePolicy", Ref(168), Pointer, 3).protobuf(&[11]),
     field("podReplacementPolicy", Str, Pointer, 14).protobuf(&[14]),
-    field("selector", Ref(728), Pointer, 8).protobuf(&[4]),
+    field("selector", Ref(746), Pointer, 8).protobuf(&[4]),
     field("successPolicy", Ref(172), Pointer, 4).protobuf(&[16]),
     field("suspend", Bool, Pointer, 13).protobuf(&[10]),
     field("template", Ref(352), Always, 10).protobuf(&[6]),
@@ -85,7 +85,7 @@ pub(crate) const JOB_STATUS: Definition = Definition { name: "io.k8s.api.batch.v
     field("uncountedTerminatedPods", Ref(174), Pointer, 9).protobuf(&[8]),
 ], protobuf: &[3, 7, 2, 0, 8, 4, 1, 10, 6, 5, 9], lookup: Lookup::NONE }.indexed();
 pub(crate) const JOB_TEMPLATE_SPEC: Definition = Definition { name: "io.k8s.api.batch.v1.JobTemplateSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("metadata", Ref(733), Always, 0).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 0).protobuf(&[1]),
     field("spec", Ref(165), Always, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_FAILURE_POLICY: Definition = Definition { name: "io.k8s.api.batch.v1.PodFailurePolicy", ty: Object, required: &["rules"], atomic: false, kinds: &[], format: "", fields: &[

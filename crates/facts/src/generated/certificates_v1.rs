@@ -7,7 +7,7 @@ use crate::Type::{Bytes, Int, List, Map, Object, Ref, Str, Time};
 pub(crate) const CERTIFICATE_SIGNING_REQUEST: Definition = Definition { name: "io.k8s.api.certificates.v1.CertificateSigningRequest", ty: Object, required: &["spec"], atomic: false, kinds: &[("certificates.k8s.io", "v1", "CertificateSigningRequest")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(178), Always, 3).protobuf(&[2]),
     field("status", Ref(179), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -23,7 +23,7 @@ pub(crate) const CERTIFICATE_SIGNING_REQUEST_LIST: Definition = Definition { nam
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(175)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const CERTIFICATE_SIGNING_REQUEST_SPEC: Definition = Definition { name: "io.k8s.api.certificates.v1.CertificateSigningRequestSpec", ty: Object, required: &["request", "signerName"], atomic: false, kinds: &[], format: "", fields: &[
     field("expirationSeconds", Int, Pointer, 2).format("int32").protobuf(&[8]),

@@ -7,14 +7,14 @@ use crate::Type::{List, Object, Ref, Str};
 pub(crate) const CLUSTER_TRUST_BUNDLE: Definition = Definition { name: "io.k8s.api.certificates.v1alpha1.ClusterTrustBundle", ty: Object, required: &["spec"], atomic: false, kinds: &[("certificates.k8s.io", "v1alpha1", "ClusterTrustBundle")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(182), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const CLUSTER_TRUST_BUNDLE_LIST: Definition = Definition { name: "io.k8s.api.certificates.v1alpha1.ClusterTrustBundleList", ty: Object, required: &["items"], atomic: false, kinds: &[("certificates.k8s.io", "v1alpha1", "ClusterTrustBundleList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(180)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const CLUSTER_TRUST_BUNDLE_SPEC: Definition = Definition { name: "io.k8s.api.certificates.v1alpha1.ClusterTrustBundleSpec", ty: Object, required: &["trustBundle"], atomic: false, kinds: &[], format: "", fields: &[
     field("signerName", Str, Omitted, 0).protobuf(&[1]),

@@ -7,14 +7,14 @@ use crate::Type::{Bytes, Int, List, Map, Object, Ref, Str, Time};
 pub(crate) const CLUSTER_TRUST_BUNDLE: Definition = Definition { name: "io.k8s.api.certificates.v1beta1.ClusterTrustBundle", ty: Object, required: &["spec"], atomic: false, kinds: &[("certificates.k8s.io", "v1beta1", "ClusterTrustBundle")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(185), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const CLUSTER_TRUST_BUNDLE_LIST: Definition = Definition { name: "io.k8s.api.certificates.v1beta1.ClusterTrustBundleList", ty: Object, required: &["items"], atomic: false, kinds: &[("certificates.k8s.io", "v1beta1", "ClusterTrustBundleList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(183)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const CLUSTER_TRUST_BUNDLE_SPEC: Definition = Definition { name: "io.k8s.api.certificates.v1beta1.ClusterTrustBundleSpec", ty: Object, required: &["trustBundle"], atomic: false, kinds: &[], format: "", fields: &[
     field("signerName", Str, Omitted, 0).protobuf(&[1]),
@@ -23,7 +23,7 @@ pub(crate) const CLUSTER_TRUST_BUNDLE_SPEC: Definition = Definition { name: "io.
 pub(crate) const POD_CERTIFICATE_REQUEST: Definition = Definition { name: "io.k8s.api.certificates.v1beta1.PodCertificateRequest", ty: Object, required: &["spec"], atomic: false, kinds: &[("certificates.k8s.io", "v1beta1", "PodCertificateRequest")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(188), Always, 3).protobuf(&[2]),
     field("status", Ref(189), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -31,7 +31,7 @@ pub(crate) const POD_CERTIFICATE_REQUEST_LIST: Definition = Definition { name: "
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(186)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_CERTIFICATE_REQUEST_SPEC: Definition = Definition { name: "io.k8s.api.certificates.v1beta1.PodCertificateRequestSpec", ty: Object, required: &["signerName", "podName", "podUID", "serviceAccountName", "serviceAccountUID", "nodeName", "nodeUID", "stubPKCS10Request"], atomic: false, kinds: &[], format: "", fields: &[
     field("maxExpirationSeconds", Int, Pointer, 7).format("int32").default("86400").protobuf(&[8]),
@@ -50,7 +50,7 @@ pub(crate) const POD_CERTIFICATE_REQUEST_SPEC: Definition = Definition { name: "
 pub(crate) const POD_CERTIFICATE_REQUEST_STATUS: Definition = Definition { name: "io.k8s.api.certificates.v1beta1.PodCertificateRequestStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("beginRefreshAt", Time, Pointer, 3).protobuf(&[5]),
     field("certificateChain", Str, Omitted, 1).protobuf(&[2]),
-    field("conditions", List(&Ref(722)), Omitted, 0).list("map", &["type"]).patch("merge", "type").protobuf(&[1]),
+    field("conditions", List(&Ref(740)), Omitted, 0).list("map", &["type"]).patch("merge", "type").protobuf(&[1]),
     field("notAfter", Time, Pointer, 4).protobuf(&[6]),
     field("notBefore", Time, Pointer, 2).protobuf(&[4]),
 ], protobuf: &[2, 1, 4, 0, 3], lookup: Lookup::NONE }.indexed();

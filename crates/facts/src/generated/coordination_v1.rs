@@ -7,14 +7,14 @@ use crate::Type::{Int, List, MicroTime, Object, Ref, Str};
 pub(crate) const LEASE: Definition = Definition { name: "io.k8s.api.coordination.v1.Lease", ty: Object, required: &[], atomic: false, kinds: &[("coordination.k8s.io", "v1", "Lease")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(192), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const LEASE_LIST: Definition = Definition { name: "io.k8s.api.coordination.v1.LeaseList", ty: Object, required: &["items"], atomic: false, kinds: &[("coordination.k8s.io", "v1", "LeaseList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(190)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const LEASE_SPEC: Definition = Definition { name: "io.k8s.api.coordination.v1.LeaseSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("acquireTime", MicroTime, Pointer, 2).protobuf(&[3]),

@@ -7,14 +7,14 @@ use crate::Type::{List, MicroTime, Object, Ref, Str};
 pub(crate) const LEASE_CANDIDATE: Definition = Definition { name: "io.k8s.api.coordination.v1beta1.LeaseCandidate", ty: Object, required: &["spec"], atomic: false, kinds: &[("coordination.k8s.io", "v1beta1", "LeaseCandidate")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(198), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const LEASE_CANDIDATE_LIST: Definition = Definition { name: "io.k8s.api.coordination.v1beta1.LeaseCandidateList", ty: Object, required: &["items"], atomic: false, kinds: &[("coordination.k8s.io", "v1beta1", "LeaseCandidateList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(196)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const LEASE_CANDIDATE_SPEC: Definition = Definition { name: "io.k8s.api.coordination.v1beta1.LeaseCandidateSpec", ty: Object, required: &["leaseName", "binaryVersion", "strategy"], atomic: false, kinds: &[], format: "", fields: &[
     field("binaryVersion", Str, Always, 3).protobuf(&[4]),

@@ -45,7 +45,7 @@ pub(crate) const AZURE_FILE_VOLUME_SOURCE: Definition = Definition { name: "io.k
 pub(crate) const BINDING: Definition = Definition { name: "io.k8s.api.core.v1.Binding", ty: Object, required: &["target"], atomic: false, kinds: &[("", "v1", "Binding")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("target", Ref(317), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const CSI_PERSISTENT_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.CSIPersistentVolumeSource", ty: Object, required: &["driver", "volumeHandle"], atomic: false, kinds: &[], format: "", fields: &[
@@ -103,7 +103,7 @@ pub(crate) const CLIENT_IP_CONFIG: Definition = Definition { name: "io.k8s.api.c
     field("timeoutSeconds", Int, Pointer, 0).format("int32").protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const CLUSTER_TRUST_BUNDLE_PROJECTION: Definition = Definition { name: "io.k8s.api.core.v1.ClusterTrustBundleProjection", ty: Object, required: &["path"], atomic: false, kinds: &[], format: "", fields: &[
-    field("labelSelector", Ref(728), Pointer, 2).protobuf(&[3]),
+    field("labelSelector", Ref(746), Pointer, 2).protobuf(&[3]),
     field("name", Str, Pointer, 0).protobuf(&[1]),
     field("optional", Bool, Pointer, 3).protobuf(&[5]),
     field("path", Str, Always, 4).protobuf(&[4]),
@@ -119,13 +119,13 @@ pub(crate) const COMPONENT_STATUS: Definition = Definition { name: "io.k8s.api.c
     field("apiVersion", Str, Omitted, 1),
     field("conditions", List(&Ref(216)), Omitted, 3).list("map", &["type"]).patch("merge", "type").protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const COMPONENT_STATUS_LIST: Definition = Definition { name: "io.k8s.api.core.v1.ComponentStatusList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "ComponentStatusList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(217)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const CONFIG_MAP: Definition = Definition { name: "io.k8s.api.core.v1.ConfigMap", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "ConfigMap")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
@@ -133,7 +133,7 @@ pub(crate) const CONFIG_MAP: Definition = Definition { name: "io.k8s.api.core.v1
     field("data", Map(&Str), Omitted, 4).protobuf(&[2]),
     field("immutable", Bool, Pointer, 3).protobuf(&[4]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
 ], protobuf: &[5, 2, 1, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const CONFIG_MAP_ENV_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.ConfigMapEnvSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Omitted, 0).protobuf(&[1, 1]),
@@ -148,7 +148,7 @@ pub(crate) const CONFIG_MAP_LIST: Definition = Definition { name: "io.k8s.api.co
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(219)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const CONFIG_MAP_NODE_CONFIG_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.ConfigMapNodeConfigSource", ty: Object, required: &["namespace", "name", "kubeletConfigKey"], atomic: false, kinds: &[], format: "", fields: &[
     field("kubeletConfigKey", Str, Always, 4).protobuf(&[5]),
@@ -304,14 +304,14 @@ pub(crate) const ENDPOINT_SUBSET: Definition = Definition { name: "io.k8s.api.co
 pub(crate) const ENDPOINTS: Definition = Definition { name: "io.k8s.api.core.v1.Endpoints", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "Endpoints")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("subsets", List(&Ref(246)), Omitted, 3).list("atomic", &[]).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const ENDPOINTS_LIST: Definition = Definition { name: "io.k8s.api.core.v1.EndpointsList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "EndpointsList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(247)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const ENV_FROM_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.EnvFromSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("configMapRef", Ref(220), Pointer, 1).protobuf(&[2]),
@@ -371,7 +371,7 @@ pub(crate) const EVENT: Definition = Definition { name: "io.k8s.api.core.v1.Even
     field("kind", Str, Omitted, 0),
     field("lastTimestamp", Time, Null, 8).protobuf(&[7]),
     field("message", Str, Omitted, 5).protobuf(&[4]),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("reason", Str, Omitted, 4).protobuf(&[3]),
     field("related", Ref(317), Pointer, 14).protobuf(&[13]),
     field("reportingComponent", Str, Always, 15).protobuf(&[14]),
@@ -384,7 +384,7 @@ pub(crate) const EVENT_LIST: Definition = Definition { name: "io.k8s.api.core.v1
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(254)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const EVENT_SERIES: Definition = Definition { name: "io.k8s.api.core.v1.EventSeries", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("count", Int, Omitted, 0).format("int32").protobuf(&[1]),
@@ -528,7 +528,7 @@ pub(crate) const LIFECYCLE_HANDLER: Definition = Definition { name: "io.k8s.api.
 pub(crate) const LIMIT_RANGE: Definition = Definition { name: "io.k8s.api.core.v1.LimitRange", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "LimitRange")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(284), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const LIMIT_RANGE_ITEM: Definition = Definition { name: "io.k8s.api.core.v1.LimitRangeItem", ty: Object, required: &["type"], atomic: false, kinds: &[], format: "", fields: &[
@@ -543,7 +543,7 @@ pub(crate) const LIMIT_RANGE_LIST: Definition = Definition { name: "io.k8s.api.c
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(281)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const LIMIT_RANGE_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.LimitRangeSpec", ty: Object, required: &["limits"], atomic: false, kinds: &[], format: "", fields: &[
     field("limits", List(&Ref(282)), Null, 0).list("atomic", &[]).protobuf(&[1]),
@@ -581,7 +581,7 @@ pub(crate) const NFS_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.
 pub(crate) const NAMESPACE: Definition = Definition { name: "io.k8s.api.core.v1.Namespace", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "Namespace")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(295), Always, 3).protobuf(&[2]),
     field("status", Ref(296), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -596,7 +596,7 @@ pub(crate) const NAMESPACE_LIST: Definition = Definition { name: "io.k8s.api.cor
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(292)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const NAMESPACE_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.NamespaceSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("finalizers", List(&Str), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
@@ -608,7 +608,7 @@ pub(crate) const NAMESPACE_STATUS: Definition = Definition { name: "io.k8s.api.c
 pub(crate) const NODE: Definition = Definition { name: "io.k8s.api.core.v1.Node", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "Node")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(312), Always, 3).protobuf(&[2]),
     field("status", Ref(313), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -652,7 +652,7 @@ pub(crate) const NODE_LIST: Definition = Definition { name: "io.k8s.api.core.v1.
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(297)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const NODE_RUNTIME_HANDLER: Definition = Definition { name: "io.k8s.api.core.v1.NodeRuntimeHandler", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("features", Ref(308), Pointer, 1).protobuf(&[2]),
@@ -731,14 +731,14 @@ pub(crate) const OBJECT_REFERENCE: Definition = Definition { name: "io.k8s.api.c
 pub(crate) const PERSISTENT_VOLUME: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolume", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "PersistentVolume")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(327), Always, 3).protobuf(&[2]),
     field("status", Ref(328), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const PERSISTENT_VOLUME_CLAIM: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolumeClaim", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "PersistentVolumeClaim")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(322), Always, 3).protobuf(&[2]),
     field("status", Ref(323), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -754,14 +754,14 @@ pub(crate) const PERSISTENT_VOLUME_CLAIM_LIST: Definition = Definition { name: "
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(319)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const PERSISTENT_VOLUME_CLAIM_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolumeClaimSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("accessModes", List(&Str), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
     field("dataSource", Ref(408), Pointer, 6).protobuf(&[7]),
     field("dataSourceRef", Ref(409), Pointer, 7).protobuf(&[8]),
     field("resources", Ref(416), Always, 2).protobuf(&[2]),
-    field("selector", Ref(728), Pointer, 1).protobuf(&[4]),
+    field("selector", Ref(746), Pointer, 1).protobuf(&[4]),
     field("storageClassName", Str, Pointer, 4).protobuf(&[5]),
     field("volumeAttributesClassName", Str, Pointer, 8).protobuf(&[9]),
     field("volumeMode", Str, Pointer, 5).protobuf(&[6]),
@@ -778,7 +778,7 @@ pub(crate) const PERSISTENT_VOLUME_CLAIM_STATUS: Definition = Definition { name:
     field("phase", Str, Omitted, 0).protobuf(&[1]),
 ], protobuf: &[7, 0, 3, 4, 2, 1, 5, 6], lookup: Lookup::NONE }.indexed();
 pub(crate) const PERSISTENT_VOLUME_CLAIM_TEMPLATE: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolumeClaimTemplate", ty: Object, required: &["spec"], atomic: false, kinds: &[], format: "", fields: &[
-    field("metadata", Ref(733), Always, 0).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 0).protobuf(&[1]),
     field("spec", Ref(322), Always, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const PERSISTENT_VOLUME_CLAIM_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolumeClaimVolumeSource", ty: Object, required: &["claimName"], atomic: false, kinds: &[], format: "", fields: &[
@@ -789,7 +789,7 @@ pub(crate) const PERSISTENT_VOLUME_LIST: Definition = Definition { name: "io.k8s
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(318)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const PERSISTENT_VOLUME_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolumeSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("accessModes", List(&Str), Omitted, 23).list("atomic", &[]).protobuf(&[3]),
@@ -837,7 +837,7 @@ pub(crate) const PHOTON_PERSISTENT_DISK_VOLUME_SOURCE: Definition = Definition {
 pub(crate) const POD: Definition = Definition { name: "io.k8s.api.core.v1.Pod", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "Pod")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(348), Always, 3).protobuf(&[2]),
     field("status", Ref(349), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -846,10 +846,10 @@ pub(crate) const POD_AFFINITY: Definition = Definition { name: "io.k8s.api.core.
     field("requiredDuringSchedulingIgnoredDuringExecution", List(&Ref(332)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_AFFINITY_TERM: Definition = Definition { name: "io.k8s.api.core.v1.PodAffinityTerm", ty: Object, required: &["topologyKey"], atomic: false, kinds: &[], format: "", fields: &[
-    field("labelSelector", Ref(728), Pointer, 0).protobuf(&[1]),
+    field("labelSelector", Ref(746), Pointer, 0).protobuf(&[1]),
     field("matchLabelKeys", List(&Str), Omitted, 4).list("atomic", &[]).protobuf(&[5]),
     field("mismatchLabelKeys", List(&Str), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
-    field("namespaceSelector", Ref(728), Pointer, 3).protobuf(&[4]),
+    field("namespaceSelector", Ref(746), Pointer, 3).protobuf(&[4]),
     field("namespaces", List(&Str), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("topologyKey", Str, Always, 2).protobuf(&[3]),
 ], protobuf: &[0, 4, 5, 3, 1, 2], lookup: Lookup::NONE }.indexed();
@@ -895,7 +895,7 @@ pub(crate) const POD_LIST: Definition = Definition { name: "io.k8s.api.core.v1.P
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(330)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_OS: Definition = Definition { name: "io.k8s.api.core.v1.PodOS", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),
@@ -1003,17 +1003,17 @@ pub(crate) const POD_STATUS: Definition = Definition { name: "io.k8s.api.core.v1
 pub(crate) const POD_TEMPLATE: Definition = Definition { name: "io.k8s.api.core.v1.PodTemplate", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "PodTemplate")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("template", Ref(352), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_TEMPLATE_LIST: Definition = Definition { name: "io.k8s.api.core.v1.PodTemplateList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "PodTemplateList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(350)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_TEMPLATE_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.PodTemplateSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("metadata", Ref(733), Always, 0).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 0).protobuf(&[1]),
     field("spec", Ref(348), Always, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const PORT_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.PortStatus", ty: Object, required: &["port", "protocol"], atomic: false, kinds: &[], format: "", fields: &[
@@ -1077,7 +1077,7 @@ pub(crate) const RBD_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.
 pub(crate) const REPLICATION_CONTROLLER: Definition = Definition { name: "io.k8s.api.core.v1.ReplicationController", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "ReplicationController")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(364), Always, 3).protobuf(&[2]),
     field("status", Ref(365), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -1092,7 +1092,7 @@ pub(crate) const REPLICATION_CONTROLLER_LIST: Definition = Definition { name: "i
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(361)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const REPLICATION_CONTROLLER_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.ReplicationControllerSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("minReadySeconds", Int, Omitted, 1).format("int32").protobuf(&[4]),
@@ -1125,7 +1125,7 @@ pub(crate) const RESOURCE_HEALTH: Definition = Definition { name: "io.k8s.api.co
 pub(crate) const RESOURCE_QUOTA: Definition = Definition { name: "io.k8s.api.core.v1.ResourceQuota", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "ResourceQuota")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(371), Always, 3).protobuf(&[2]),
     field("status", Ref(372), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -1133,7 +1133,7 @@ pub(crate) const RESOURCE_QUOTA_LIST: Definition = Definition { name: "io.k8s.ap
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(369)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_QUOTA_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.ResourceQuotaSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("hard", Map(&Quantity), Omitted, 0).protobuf(&[1]),
@@ -1200,7 +1200,7 @@ pub(crate) const SECRET: Definition = Definition { name: "io.k8s.api.core.v1.Sec
     field("data", Map(&Bytes), Omitted, 4).protobuf(&[2]),
     field("immutable", Bool, Pointer, 3).protobuf(&[5]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("stringData", Map(&Str), Omitted, 5).protobuf(&[4]),
     field("type", Str, Omitted, 6).protobuf(&[3]),
 ], protobuf: &[4, 1, 6, 5, 2], lookup: Lookup::NONE }.indexed();
@@ -1217,7 +1217,7 @@ pub(crate) const SECRET_LIST: Definition = Definition { name: "io.k8s.api.core.v
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(381)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const SECRET_PROJECTION: Definition = Definition { name: "io.k8s.api.core.v1.SecretProjection", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("items", List(&Ref(278)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
@@ -1251,7 +1251,7 @@ pub(crate) const SECURITY_CONTEXT: Definition = Definition { name: "io.k8s.api.c
 pub(crate) const SERVICE: Definition = Definition { name: "io.k8s.api.core.v1.Service", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "Service")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(395), Always, 3).protobuf(&[2]),
     field("status", Ref(396), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -1260,14 +1260,14 @@ pub(crate) const SERVICE_ACCOUNT: Definition = Definition { name: "io.k8s.api.co
     field("automountServiceAccountToken", Bool, Pointer, 5).protobuf(&[4]),
     field("imagePullSecrets", List(&Ref(288)), Omitted, 4).list("atomic", &[]).protobuf(&[3]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("secrets", List(&Ref(317)), Omitted, 3).list("map", &["name"]).patch("merge", "name").protobuf(&[2]),
 ], protobuf: &[4, 5, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const SERVICE_ACCOUNT_LIST: Definition = Definition { name: "io.k8s.api.core.v1.ServiceAccountList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "ServiceAccountList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(390)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const SERVICE_ACCOUNT_TOKEN_PROJECTION: Definition = Definition { name: "io.k8s.api.core.v1.ServiceAccountTokenProjection", ty: Object, required: &["path"], atomic: false, kinds: &[], format: "", fields: &[
     field("audience", Str, Omitted, 0).protobuf(&[1]),
@@ -1278,7 +1278,7 @@ pub(crate) const SERVICE_LIST: Definition = Definition { name: "io.k8s.api.core.
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(389)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const SERVICE_PORT: Definition = Definition { name: "io.k8s.api.core.v1.ServicePort", ty: Object, required: &["port"], atomic: false, kinds: &[], format: "", fields: &[
     field("appProtocol", Str, Pointer, 2).protobuf(&[6]),
@@ -1311,7 +1311,7 @@ pub(crate) const SERVICE_SPEC: Definition = Definition { name: "io.k8s.api.core.
     field("type", Str, Omitted, 4).protobuf(&[4]),
 ], protobuf: &[13, 15, 1, 19, 3, 16, 11, 12, 4, 5, 6, 14, 17, 9, 2, 8, 0, 10, 7, 18], lookup: Lookup::NONE }.indexed();
 pub(crate) const SERVICE_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.ServiceStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("conditions", List(&Ref(722)), Omitted, 1).list("map", &["type"]).patch("merge", "type").protobuf(&[2]),
+    field("conditions", List(&Ref(740)), Omitted, 1).list("map", &["type"]).patch("merge", "type").protobuf(&[2]),
     field("loadBalancer", Ref(287), Always, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const SESSION_AFFINITY_CONFIG: Definition = Definition { name: "io.k8s.api.core.v1.SessionAffinityConfig", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
@@ -1363,7 +1363,7 @@ pub(crate) const TOPOLOGY_SELECTOR_TERM: Definition = Definition { name: "io.k8s
     field("matchLabelExpressions", List(&Ref(405)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const TOPOLOGY_SPREAD_CONSTRAINT: Definition = Definition { name: "io.k8s.api.core.v1.TopologySpreadConstraint", ty: Object, required: &["maxSkew", "topologyKey", "whenUnsatisfiable"], atomic: false, kinds: &[], format: "", fields: &[
-    field("labelSelector", Ref(728), Pointer, 3).protobuf(&[4]),
+    field("labelSelector", Ref(746), Pointer, 3).protobuf(&[4]),
     field("matchLabelKeys", List(&Str), Omitted, 7).list("atomic", &[]).protobuf(&[8]),
     field("maxSkew", Int, Always, 0).format("int32").protobuf(&[1]),
     field("minDomains", Int, Pointer, 4).format("int32").protobuf(&[5]),

@@ -34,14 +34,14 @@ pub(crate) const ENDPOINT_SLICE: Definition = Definition { name: "io.k8s.api.dis
     field("apiVersion", Str, Omitted, 1),
     field("endpoints", List(&Ref(421)), Null, 4).list("atomic", &[]).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("ports", List(&Ref(424)), Null, 5).list("atomic", &[]).protobuf(&[3]),
 ], protobuf: &[4, 2, 5, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const ENDPOINT_SLICE_LIST: Definition = Definition { name: "io.k8s.api.discovery.v1.EndpointSliceList", ty: Object, required: &["items"], atomic: false, kinds: &[("discovery.k8s.io", "v1", "EndpointSliceList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(425)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const FOR_NODE: Definition = Definition { name: "io.k8s.api.discovery.v1.ForNode", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),

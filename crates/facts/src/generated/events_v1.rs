@@ -13,7 +13,7 @@ pub(crate) const EVENT: Definition = Definition { name: "io.k8s.api.events.v1.Ev
     field("deprecatedSource", Ref(257), Always, 13).protobuf(&[12]),
     field("eventTime", MicroTime, Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("note", Str, Omitted, 11).protobuf(&[10]),
     field("reason", Str, Omitted, 8).protobuf(&[7]),
     field("regarding", Ref(317), Always, 9).protobuf(&[8]),
@@ -27,7 +27,7 @@ pub(crate) const EVENT_LIST: Definition = Definition { name: "io.k8s.api.events.
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(429)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const EVENT_SERIES: Definition = Definition { name: "io.k8s.api.events.v1.EventSeries", ty: Object, required: &["count", "lastObservedTime"], atomic: false, kinds: &[], format: "", fields: &[
     field("count", Int, Always, 0).format("int32").protobuf(&[1]),

@@ -14,7 +14,7 @@ pub(crate) const FLOW_DISTINGUISHER_METHOD: Definition = Definition { name: "io.
 pub(crate) const FLOW_SCHEMA: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.FlowSchema", ty: Object, required: &[], atomic: false, kinds: &[("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(437), Always, 3).protobuf(&[2]),
     field("status", Ref(438), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -29,7 +29,7 @@ pub(crate) const FLOW_SCHEMA_LIST: Definition = Definition { name: "io.k8s.api.f
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(434)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const FLOW_SCHEMA_SPEC: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.FlowSchemaSpec", ty: Object, required: &["priorityLevelConfiguration"], atomic: false, kinds: &[], format: "", fields: &[
     field("distinguisherMethod", Ref(433), Pointer, 2).protobuf(&[3]),
@@ -65,7 +65,7 @@ pub(crate) const POLICY_RULES_WITH_SUBJECTS: Definition = Definition { name: "io
 pub(crate) const PRIORITY_LEVEL_CONFIGURATION: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.PriorityLevelConfiguration", ty: Object, required: &[], atomic: false, kinds: &[("flowcontrol.apiserver.k8s.io", "v1", "PriorityLevelConfiguration")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(448), Always, 3).protobuf(&[2]),
     field("status", Ref(449), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -80,7 +80,7 @@ pub(crate) const PRIORITY_LEVEL_CONFIGURATION_LIST: Definition = Definition { na
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(444)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const PRIORITY_LEVEL_CONFIGURATION_REFERENCE: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.PriorityLevelConfigurationReference", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),

@@ -8,13 +8,13 @@ pub(crate) const API_GROUP: Definition = Definition { name: "io.k8s.apimachinery
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("name", Str, Always, 2).protobuf(&[1]),
-    field("preferredVersion", Ref(727), Always, 4).protobuf(&[3]),
-    field("serverAddressByClientCIDRs", List(&Ref(737)), Omitted, 5).list("atomic", &[]).protobuf(&[4]),
-    field("versions", List(&Ref(727)), Null, 3).list("atomic", &[]).protobuf(&[2]),
+    field("preferredVersion", Ref(745), Always, 4).protobuf(&[3]),
+    field("serverAddressByClientCIDRs", List(&Ref(755)), Omitted, 5).list("atomic", &[]).protobuf(&[4]),
+    field("versions", List(&Ref(745)), Null, 3).list("atomic", &[]).protobuf(&[2]),
 ], protobuf: &[2, 5, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const API_GROUP_LIST: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.APIGroupList", ty: Object, required: &["groups"], atomic: false, kinds: &[("", "v1", "APIGroupList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("groups", List(&Ref(717)), Null, 2).list("atomic", &[]).protobuf(&[1]),
+    field("groups", List(&Ref(735)), Null, 2).list("atomic", &[]).protobuf(&[1]),
     field("kind", Str, Omitted, 0),
 ], protobuf: &[1], lookup: Lookup::NONE }.indexed();
 pub(crate) const API_RESOURCE: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.APIResource", ty: Object, required: &["name", "singularName", "namespaced", "kind", "verbs"], atomic: false, kinds: &[], format: "", fields: &[
@@ -33,12 +33,12 @@ pub(crate) const API_RESOURCE_LIST: Definition = Definition { name: "io.k8s.apim
     field("apiVersion", Str, Omitted, 1),
     field("groupVersion", Str, Always, 2).protobuf(&[1]),
     field("kind", Str, Omitted, 0),
-    field("resources", List(&Ref(719)), Null, 3).list("atomic", &[]).protobuf(&[2]),
+    field("resources", List(&Ref(737)), Null, 3).list("atomic", &[]).protobuf(&[2]),
 ], protobuf: &[1, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const API_VERSIONS: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.APIVersions", ty: Object, required: &["versions", "serverAddressByClientCIDRs"], atomic: false, kinds: &[("", "v1", "APIVersions")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("serverAddressByClientCIDRs", List(&Ref(737)), Null, 3).list("atomic", &[]).protobuf(&[2]),
+    field("serverAddressByClientCIDRs", List(&Ref(755)), Null, 3).list("atomic", &[]).protobuf(&[2]),
     field("versions", List(&Str), Null, 2).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[3, 2], lookup: Lookup::NONE }.indexed();
 pub(crate) const CONDITION: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.Condition", ty: Object, required: &["type", "status", "lastTransitionTime", "reason", "message"], atomic: false, kinds: &[], format: "", fields: &[
@@ -49,14 +49,14 @@ pub(crate) const CONDITION: Definition = Definition { name: "io.k8s.apimachinery
     field("status", Str, Always, 1).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[5, 4, 2, 0, 3, 1], lookup: Lookup::NONE }.indexed();
-pub(crate) const DELETE_OPTIONS: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "DeleteOptions"), ("admissionregistration.k8s.io", "v1", "DeleteOptions"), ("admissionregistration.k8s.io", "v1alpha1", "DeleteOptions"), ("admissionregistration.k8s.io", "v1beta1", "DeleteOptions"), ("apiextensions.k8s.io", "v1", "DeleteOptions"), ("apiregistration.k8s.io", "v1", "DeleteOptions"), ("apps", "v1", "DeleteOptions"), ("authentication.k8s.io", "v1", "DeleteOptions"), ("authorization.k8s.io", "v1", "DeleteOptions"), ("autoscaling", "v1", "DeleteOptions"), ("autoscaling", "v2", "DeleteOptions"), ("batch", "v1", "DeleteOptions"), ("certificates.k8s.io", "v1", "DeleteOptions"), ("certificates.k8s.io", "v1alpha1", "DeleteOptions"), ("certificates.k8s.io", "v1beta1", "DeleteOptions"), ("coordination.k8s.io", "v1", "DeleteOptions"), ("coordination.k8s.io", "v1alpha2", "DeleteOptions"), ("coordination.k8s.io", "v1beta1", "DeleteOptions"), ("discovery.k8s.io", "v1", "DeleteOptions"), ("events.k8s.io", "v1", "DeleteOptions"), ("flowcontrol.apiserver.k8s.io", "v1", "DeleteOptions"), ("internal.apiserver.k8s.io", "v1alpha1", "DeleteOptions"), ("networking.k8s.io", "v1", "DeleteOptions"), ("networking.k8s.io", "v1beta1", "DeleteOptions"), ("node.k8s.io", "v1", "DeleteOptions"), ("policy", "v1", "DeleteOptions"), ("rbac.authorization.k8s.io", "v1", "DeleteOptions"), ("resource.k8s.io", "v1", "DeleteOptions"), ("resource.k8s.io", "v1alpha3", "DeleteOptions"), ("resource.k8s.io", "v1beta1", "DeleteOptions"), ("resource.k8s.io", "v1beta2", "DeleteOptions"), ("scheduling.k8s.io", "v1", "DeleteOptions"), ("storage.k8s.io", "v1", "DeleteOptions"), ("storage.k8s.io", "v1beta1", "DeleteOptions"), ("storagemigration.k8s.io", "v1beta1", "DeleteOptions")], format: "", fields: &[
+pub(crate) const DELETE_OPTIONS: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "DeleteOptions"), ("admissionregistration.k8s.io", "v1", "DeleteOptions"), ("admissionregistration.k8s.io", "v1alpha1", "DeleteOptions"), ("admissionregistration.k8s.io", "v1beta1", "DeleteOptions"), ("apiextensions.k8s.io", "v1", "DeleteOptions"), ("apiregistration.k8s.io", "v1", "DeleteOptions"), ("apps", "v1", "DeleteOptions"), ("authentication.k8s.io", "v1", "DeleteOptions"), ("authorization.k8s.io", "v1", "DeleteOptions"), ("autoscaling", "v1", "DeleteOptions"), ("autoscaling", "v2", "DeleteOptions"), ("batch", "v1", "DeleteOptions"), ("certificates.k8s.io", "v1", "DeleteOptions"), ("certificates.k8s.io", "v1alpha1", "DeleteOptions"), ("certificates.k8s.io", "v1beta1", "DeleteOptions"), ("coordination.k8s.io", "v1", "DeleteOptions"), ("coordination.k8s.io", "v1alpha2", "DeleteOptions"), ("coordination.k8s.io", "v1beta1", "DeleteOptions"), ("discovery.k8s.io", "v1", "DeleteOptions"), ("events.k8s.io", "v1", "DeleteOptions"), ("flowcontrol.apiserver.k8s.io", "v1", "DeleteOptions"), ("internal.apiserver.k8s.io", "v1alpha1", "DeleteOptions"), ("networking.k8s.io", "v1", "DeleteOptions"), ("networking.k8s.io", "v1beta1", "DeleteOptions"), ("node.k8s.io", "v1", "DeleteOptions"), ("policy", "v1", "DeleteOptions"), ("rbac.authorization.k8s.io", "v1", "DeleteOptions"), ("resource.k8s.io", "v1", "DeleteOptions"), ("resource.k8s.io", "v1alpha3", "DeleteOptions"), ("resource.k8s.io", "v1beta1", "DeleteOptions"), ("resource.k8s.io", "v1beta2", "DeleteOptions"), ("scheduling.k8s.io", "v1", "DeleteOptions"), ("scheduling.k8s.io", "v1alpha2", "DeleteOptions"), ("storage.k8s.io", "v1", "DeleteOptions"), ("storage.k8s.io", "v1beta1", "DeleteOptions"), ("storagemigration.k8s.io", "v1beta1", "DeleteOptions")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("dryRun", List(&Str), Omitted, 6).list("atomic", &[]).protobuf(&[5]),
     field("gracePeriodSeconds", Int, Pointer, 2).format("int64").protobuf(&[1]),
     field("ignoreStoreReadErrorWithClusterBreakingPotential", Bool, Pointer, 7).protobuf(&[6]),
     field("kind", Str, Omitted, 0),
     field("orphanDependents", Bool, Pointer, 4).protobuf(&[3]),
-    field("preconditions", Ref(736), Pointer, 3).protobuf(&[2]),
+    field("preconditions", Ref(754), Pointer, 3).protobuf(&[2]),
     field("propagationPolicy", Str, Pointer, 5).protobuf(&[4]),
 ], protobuf: &[2, 6, 5, 7, 1, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const FIELD_SELECTOR_REQUIREMENT: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.FieldSelectorRequirement", ty: Object, required: &["key", "operator"], atomic: false, kinds: &[], format: "", fields: &[
@@ -74,7 +74,7 @@ pub(crate) const GROUP_VERSION_FOR_DISCOVERY: Definition = Definition { name: "i
     field("version", Str, Always, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const LABEL_SELECTOR: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector", ty: Object, required: &[], atomic: true, kinds: &[], format: "", fields: &[
-    field("matchExpressions", List(&Ref(729)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("matchExpressions", List(&Ref(747)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("matchLabels", Map(&Str), Omitted, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const LABEL_SELECTOR_REQUIREMENT: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelectorRequirement", ty: Object, required: &["key", "operator"], atomic: false, kinds: &[], format: "", fields: &[
@@ -87,12 +87,12 @@ pub(crate) const LIST_META: Definition = Definition { name: "io.k8s.apimachinery
     field("remainingItemCount", Int, Pointer, 3).format("int64").protobuf(&[4]),
     field("resourceVersion", Str, Omitted, 1).protobuf(&[2]),
     field("selfLink", Str, Omitted, 0).protobuf(&[1]),
-    field("shardInfo", Ref(738), Pointer, 4).protobuf(&[5]),
+    field("shardInfo", Ref(756), Pointer, 4).protobuf(&[5]),
 ], protobuf: &[3, 2, 0, 1, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const MANAGED_FIELDS_ENTRY: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.ManagedFieldsEntry", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("apiVersion", Str, Omitted, 2).protobuf(&[3]),
     field("fieldsType", Str, Omitted, 4).protobuf(&[6]),
-    field("fieldsV1", Ref(725), Pointer, 5).protobuf(&[7]),
+    field("fieldsV1", Ref(743), Pointer, 5).protobuf(&[7]),
     field("manager", Str, Omitted, 0).protobuf(&[1]),
     field("operation", Str, Omitted, 1).protobuf(&[2]),
     field("subresource", Str, Omitted, 6).protobuf(&[8]),
@@ -108,10 +108,10 @@ pub(crate) const OBJECT_META: Definition = Definition { name: "io.k8s.apimachine
     field("generateName", Str, Omitted, 1).protobuf(&[2]),
     field("generation", Int, Omitted, 6).format("int64").protobuf(&[7]),
     field("labels", Map(&Str), Omitted, 10).protobuf(&[11]),
-    field("managedFields", List(&Ref(731)), Omitted, 14).list("atomic", &[]).protobuf(&[17]),
+    field("managedFields", List(&Ref(749)), Omitted, 14).list("atomic", &[]).protobuf(&[17]),
     field("name", Str, Omitted, 0).protobuf(&[1]),
     field("namespace", Str, Omitted, 2).protobuf(&[3]),
-    field("ownerReferences", List(&Ref(734)), Omitted, 12).list("map", &["uid"]).patch("merge", "uid").protobuf(&[13]),
+    field("ownerReferences", List(&Ref(752)), Omitted, 12).list("map", &["uid"]).patch("merge", "uid").protobuf(&[13]),
     field("resourceVersion", Str, Omitted, 5).protobuf(&[6]),
     field("selfLink", Str, Omitted, 3).protobuf(&[4]),
     field("uid", Str, Omitted, 4).protobuf(&[5]),
@@ -139,10 +139,10 @@ pub(crate) const SHARD_INFO: Definition = Definition { name: "io.k8s.apimachiner
 pub(crate) const STATUS: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.Status", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "Status")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("code", Int, Omitted, 7).format("int32").protobuf(&[6]),
-    field("details", Ref(741), Pointer, 6).protobuf(&[5]),
+    field("details", Ref(759), Pointer, 6).protobuf(&[5]),
     field("kind", Str, Omitted, 0),
     field("message", Str, Omitted, 4).protobuf(&[3]),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
     field("reason", Str, Omitted, 5).protobuf(&[4]),
     field("status", Str, Omitted, 3).protobuf(&[2]),
 ], protobuf: &[5, 7, 4, 6, 2, 1], lookup: Lookup::NONE }.indexed();
@@ -152,7 +152,7 @@ pub(crate) const STATUS_CAUSE: Definition = Definition { name: "io.k8s.apimachin
     field("reason", Str, Omitted, 0).protobuf(&[1]),
 ], protobuf: &[2, 1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const STATUS_DETAILS: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.StatusDetails", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("causes", List(&Ref(740)), Omitted, 4).list("atomic", &[]).protobuf(&[4]),
+    field("causes", List(&Ref(758)), Omitted, 4).list("atomic", &[]).protobuf(&[4]),
     field("group", Str, Omitted, 1).protobuf(&[2]),
     field("kind", Str, Omitted, 2).protobuf(&[3]),
     field("name", Str, Omitted, 0).protobuf(&[1]),
@@ -160,7 +160,7 @@ pub(crate) const STATUS_DETAILS: Definition = Definition { name: "io.k8s.apimach
     field("uid", Str, Omitted, 3).protobuf(&[6]),
 ], protobuf: &[3, 1, 2, 0, 4, 5], lookup: Lookup::NONE }.indexed();
 pub(crate) const TIME: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.Time", ty: Time, required: &[], atomic: false, kinds: &[], format: "date-time", fields: &[], protobuf: &[], lookup: Lookup::NONE }.indexed();
-pub(crate) const WATCH_EVENT: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent", ty: Object, required: &["type", "object"], atomic: false, kinds: &[("", "v1", "WatchEvent"), ("admissionregistration.k8s.io", "v1", "WatchEvent"), ("admissionregistration.k8s.io", "v1alpha1", "WatchEvent"), ("admissionregistration.k8s.io", "v1beta1", "WatchEvent"), ("apiextensions.k8s.io", "v1", "WatchEvent"), ("apiregistration.k8s.io", "v1", "WatchEvent"), ("apps", "v1", "WatchEvent"), ("authentication.k8s.io", "v1", "WatchEvent"), ("authorization.k8s.io", "v1", "WatchEvent"), ("autoscaling", "v1", "WatchEvent"), ("autoscaling", "v2", "WatchEvent"), ("batch", "v1", "WatchEvent"), ("certificates.k8s.io", "v1", "WatchEvent"), ("certificates.k8s.io", "v1alpha1", "WatchEvent"), ("certificates.k8s.io", "v1beta1", "WatchEvent"), ("coordination.k8s.io", "v1", "WatchEvent"), ("coordination.k8s.io", "v1alpha2", "WatchEvent"), ("coordination.k8s.io", "v1beta1", "WatchEvent"), ("discovery.k8s.io", "v1", "WatchEvent"), ("events.k8s.io", "v1", "WatchEvent"), ("flowcontrol.apiserver.k8s.io", "v1", "WatchEvent"), ("internal.apiserver.k8s.io", "v1alpha1", "WatchEvent"), ("networking.k8s.io", "v1", "WatchEvent"), ("networking.k8s.io", "v1beta1", "WatchEvent"), ("node.k8s.io", "v1", "WatchEvent"), ("policy", "v1", "WatchEvent"), ("rbac.authorization.k8s.io", "v1", "WatchEvent"), ("resource.k8s.io", "v1", "WatchEvent"), ("resource.k8s.io", "v1alpha3", "WatchEvent"), ("resource.k8s.io", "v1beta1", "WatchEvent"), ("resource.k8s.io", "v1beta2", "WatchEvent"), ("scheduling.k8s.io", "v1", "WatchEvent"), ("storage.k8s.io", "v1", "WatchEvent"), ("storage.k8s.io", "v1beta1", "WatchEvent"), ("storagemigration.k8s.io", "v1beta1", "WatchEvent")], format: "", fields: &[
-    field("object", Ref(744), Null, 1).protobuf(&[2]),
+pub(crate) const WATCH_EVENT: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent", ty: Object, required: &["type", "object"], atomic: false, kinds: &[("", "v1", "WatchEvent"), ("admissionregistration.k8s.io", "v1", "WatchEvent"), ("admissionregistration.k8s.io", "v1alpha1", "WatchEvent"), ("admissionregistration.k8s.io", "v1beta1", "WatchEvent"), ("apiextensions.k8s.io", "v1", "WatchEvent"), ("apiregistration.k8s.io", "v1", "WatchEvent"), ("apps", "v1", "WatchEvent"), ("authentication.k8s.io", "v1", "WatchEvent"), ("authorization.k8s.io", "v1", "WatchEvent"), ("autoscaling", "v1", "WatchEvent"), ("autoscaling", "v2", "WatchEvent"), ("batch", "v1", "WatchEvent"), ("certificates.k8s.io", "v1", "WatchEvent"), ("certificates.k8s.io", "v1alpha1", "WatchEvent"), ("certificates.k8s.io", "v1beta1", "WatchEvent"), ("coordination.k8s.io", "v1", "WatchEvent"), ("coordination.k8s.io", "v1alpha2", "WatchEvent"), ("coordination.k8s.io", "v1beta1", "WatchEvent"), ("discovery.k8s.io", "v1", "WatchEvent"), ("events.k8s.io", "v1", "WatchEvent"), ("flowcontrol.apiserver.k8s.io", "v1", "WatchEvent"), ("internal.apiserver.k8s.io", "v1alpha1", "WatchEvent"), ("networking.k8s.io", "v1", "WatchEvent"), ("networking.k8s.io", "v1beta1", "WatchEvent"), ("node.k8s.io", "v1", "WatchEvent"), ("policy", "v1", "WatchEvent"), ("rbac.authorization.k8s.io", "v1", "WatchEvent"), ("resource.k8s.io", "v1", "WatchEvent"), ("resource.k8s.io", "v1alpha3", "WatchEvent"), ("resource.k8s.io", "v1beta1", "WatchEvent"), ("resource.k8s.io", "v1beta2", "WatchEvent"), ("scheduling.k8s.io", "v1", "WatchEvent"), ("scheduling.k8s.io", "v1alpha2", "WatchEvent"), ("storage.k8s.io", "v1", "WatchEvent"), ("storage.k8s.io", "v1beta1", "WatchEvent"), ("storagemigration.k8s.io", "v1beta1", "WatchEvent")], format: "", fields: &[
+    field("object", Ref(762), Null, 1).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();

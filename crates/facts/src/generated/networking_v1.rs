@@ -15,14 +15,14 @@ pub(crate) const HTTP_INGRESS_RULE_VALUE: Definition = Definition { name: "io.k8
 pub(crate) const IP_ADDRESS: Definition = Definition { name: "io.k8s.api.networking.v1.IPAddress", ty: Object, required: &["spec"], atomic: false, kinds: &[("networking.k8s.io", "v1", "IPAddress")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(459), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const IP_ADDRESS_LIST: Definition = Definition { name: "io.k8s.api.networking.v1.IPAddressList", ty: Object, required: &["items"], atomic: false, kinds: &[("networking.k8s.io", "v1", "IPAddressList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(457)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const IP_ADDRESS_SPEC: Definition = Definition { name: "io.k8s.api.networking.v1.IPAddressSpec", ty: Object, required: &["parentRef"], atomic: false, kinds: &[], format: "", fields: &[
     field("parentRef", Ref(483), Pointer, 0).protobuf(&[1]),
@@ -34,7 +34,7 @@ pub(crate) const IP_BLOCK: Definition = Definition { name: "io.k8s.api.networkin
 pub(crate) const INGRESS: Definition = Definition { name: "io.k8s.api.networking.v1.Ingress", ty: Object, required: &[], atomic: false, kinds: &[("networking.k8s.io", "v1", "Ingress")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(473), Always, 3).protobuf(&[2]),
     field("status", Ref(474), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -45,14 +45,14 @@ pub(crate) const INGRESS_BACKEND: Definition = Definition { name: "io.k8s.api.ne
 pub(crate) const INGRESS_CLASS: Definition = Definition { name: "io.k8s.api.networking.v1.IngressClass", ty: Object, required: &[], atomic: false, kinds: &[("networking.k8s.io", "v1", "IngressClass")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(466), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const INGRESS_CLASS_LIST: Definition = Definition { name: "io.k8s.api.networking.v1.IngressClassList", ty: Object, required: &["items"], atomic: false, kinds: &[("networking.k8s.io", "v1", "IngressClassList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(463)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const INGRESS_CLASS_PARAMETERS_REFERENCE: Definition = Definition { name: "io.k8s.api.networking.v1.IngressClassParametersReference", ty: Object, required: &["kind", "name"], atomic: false, kinds: &[], format: "", fields: &[
     field("apiGroup", Str, Pointer, 0).protobuf(&[1]),
@@ -69,7 +69,7 @@ pub(crate) const INGRESS_LIST: Definition = Definition { name: "io.k8s.api.netwo
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(461)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const INGRESS_LOAD_BALANCER_INGRESS: Definition = Definition { name: "io.k8s.api.networking.v1.IngressLoadBalancerIngress", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("hostname", Str, Omitted, 1).protobuf(&[2]),
@@ -108,7 +108,7 @@ pub(crate) const INGRESS_TLS: Definition = Definition { name: "io.k8s.api.networ
 pub(crate) const NETWORK_POLICY: Definition = Definition { name: "io.k8s.api.networking.v1.NetworkPolicy", ty: Object, required: &[], atomic: false, kinds: &[("networking.k8s.io", "v1", "NetworkPolicy")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(482), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const NETWORK_POLICY_EGRESS_RULE: Definition = Definition { name: "io.k8s.api.networking.v1.NetworkPolicyEgressRule", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
@@ -123,12 +123,12 @@ pub(crate) const NETWORK_POLICY_LIST: Definition = Definition { name: "io.k8s.ap
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(476)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const NETWORK_POLICY_PEER: Definition = Definition { name: "io.k8s.api.networking.v1.NetworkPolicyPeer", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("ipBlock", Ref(460), Pointer, 2).protobuf(&[3]),
-    field("namespaceSelector", Ref(728), Pointer, 1).protobuf(&[2]),
-    field("podSelector", Ref(728), Pointer, 0).protobuf(&[1]),
+    field("namespaceSelector", Ref(746), Pointer, 1).protobuf(&[2]),
+    field("podSelector", Ref(746), Pointer, 0).protobuf(&[1]),
 ], protobuf: &[2, 1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const NETWORK_POLICY_PORT: Definition = Definition { name: "io.k8s.api.networking.v1.NetworkPolicyPort", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("endPort", Int, Pointer, 2).format("int32").protobuf(&[3]),
@@ -138,7 +138,7 @@ pub(crate) const NETWORK_POLICY_PORT: Definition = Definition { name: "io.k8s.ap
 pub(crate) const NETWORK_POLICY_SPEC: Definition = Definition { name: "io.k8s.api.networking.v1.NetworkPolicySpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("egress", List(&Ref(477)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
     field("ingress", List(&Ref(478)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
-    field("podSelector", Ref(728), Always, 0).protobuf(&[1]),
+    field("podSelector", Ref(746), Always, 0).protobuf(&[1]),
     field("policyTypes", List(&Str), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
 ], protobuf: &[2, 1, 0, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const PARENT_REFERENCE: Definition = Definition { name: "io.k8s.api.networking.v1.ParentReference", ty: Object, required: &["resource", "name"], atomic: false, kinds: &[], format: "", fields: &[
@@ -154,7 +154,7 @@ pub(crate) const SERVICE_BACKEND_PORT: Definition = Definition { name: "io.k8s.a
 pub(crate) const SERVICE_CIDR: Definition = Definition { name: "io.k8s.api.networking.v1.ServiceCIDR", ty: Object, required: &[], atomic: false, kinds: &[("networking.k8s.io", "v1", "ServiceCIDR")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(487), Always, 3).protobuf(&[2]),
     field("status", Ref(488), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -162,11 +162,11 @@ pub(crate) const SERVICE_CIDR_LIST: Definition = Definition { name: "io.k8s.api.
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(485)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const SERVICE_CIDR_SPEC: Definition = Definition { name: "io.k8s.api.networking.v1.ServiceCIDRSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("cidrs", List(&Str), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const SERVICE_CIDR_STATUS: Definition = Definition { name: "io.k8s.api.networking.v1.ServiceCIDRStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("conditions", List(&Ref(722)), Omitted, 0).list("map", &["type"]).patch("merge", "type").protobuf(&[1]),
+    field("conditions", List(&Ref(740)), Omitted, 0).list("map", &["type"]).patch("merge", "type").protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();

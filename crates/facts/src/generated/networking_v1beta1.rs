@@ -7,14 +7,14 @@ use crate::Type::{List, Object, Ref, Str};
 pub(crate) const IP_ADDRESS: Definition = Definition { name: "io.k8s.api.networking.v1beta1.IPAddress", ty: Object, required: &["spec"], atomic: false, kinds: &[("networking.k8s.io", "v1beta1", "IPAddress")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(491), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const IP_ADDRESS_LIST: Definition = Definition { name: "io.k8s.api.networking.v1beta1.IPAddressList", ty: Object, required: &["items"], atomic: false, kinds: &[("networking.k8s.io", "v1beta1", "IPAddressList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(489)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const IP_ADDRESS_SPEC: Definition = Definition { name: "io.k8s.api.networking.v1beta1.IPAddressSpec", ty: Object, required: &["parentRef"], atomic: false, kinds: &[], format: "", fields: &[
     field("parentRef", Ref(492), Pointer, 0).protobuf(&[1]),
@@ -28,7 +28,7 @@ pub(crate) const PARENT_REFERENCE: Definition = Definition { name: "io.k8s.api.n
 pub(crate) const SERVICE_CIDR: Definition = Definition { name: "io.k8s.api.networking.v1beta1.ServiceCIDR", ty: Object, required: &[], atomic: false, kinds: &[("networking.k8s.io", "v1beta1", "ServiceCIDR")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(495), Always, 3).protobuf(&[2]),
     field("status", Ref(496), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -36,11 +36,11 @@ pub(crate) const SERVICE_CIDR_LIST: Definition = Definition { name: "io.k8s.api.
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(493)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const SERVICE_CIDR_SPEC: Definition = Definition { name: "io.k8s.api.networking.v1beta1.ServiceCIDRSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("cidrs", List(&Str), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const SERVICE_CIDR_STATUS: Definition = Definition { name: "io.k8s.api.networking.v1beta1.ServiceCIDRStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("conditions", List(&Ref(722)), Omitted, 0).list("map", &["type"]).patch("merge", "type").protobuf(&[1]),
+    field("conditions", List(&Ref(740)), Omitted, 0).list("map", &["type"]).patch("merge", "type").protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();

@@ -11,7 +11,7 @@ pub(crate) const RUNTIME_CLASS: Definition = Definition { name: "io.k8s.api.node
     field("apiVersion", Str, Omitted, 1),
     field("handler", Str, Always, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("overhead", Ref(497), Pointer, 4).protobuf(&[3]),
     field("scheduling", Ref(500), Pointer, 5).protobuf(&[4]),
 ], protobuf: &[3, 1, 4, 5], lookup: Lookup::NONE }.indexed();
@@ -19,7 +19,7 @@ pub(crate) const RUNTIME_CLASS_LIST: Definition = Definition { name: "io.k8s.api
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(498)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const SCHEDULING: Definition = Definition { name: "io.k8s.api.node.v1.Scheduling", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("nodeSelector", Map(&Str), Omitted, 0).map_type("atomic").protobuf(&[1]),

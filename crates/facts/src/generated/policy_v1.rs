@@ -6,14 +6,14 @@ use crate::Type::{Int, IntOrString, List, Map, Object, Ref, Str, Time};
 
 pub(crate) const EVICTION: Definition = Definition { name: "io.k8s.api.policy.v1.Eviction", ty: Object, required: &[], atomic: false, kinds: &[("policy", "v1", "Eviction")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("deleteOptions", Ref(723), Pointer, 3).protobuf(&[2]),
+    field("deleteOptions", Ref(741), Pointer, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_DISRUPTION_BUDGET: Definition = Definition { name: "io.k8s.api.policy.v1.PodDisruptionBudget", ty: Object, required: &[], atomic: false, kinds: &[("policy", "v1", "PodDisruptionBudget")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(504), Always, 3).protobuf(&[2]),
     field("status", Ref(505), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -21,16 +21,16 @@ pub(crate) const POD_DISRUPTION_BUDGET_LIST: Definition = Definition { name: "io
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(502)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_DISRUPTION_BUDGET_SPEC: Definition = Definition { name: "io.k8s.api.policy.v1.PodDisruptionBudgetSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("maxUnavailable", IntOrString, Pointer, 2).protobuf(&[3]),
     field("minAvailable", IntOrString, Pointer, 0).protobuf(&[1]),
-    field("selector", Ref(728), Pointer, 1).patch("replace", "").protobuf(&[2]),
+    field("selector", Ref(746), Pointer, 1).patch("replace", "").protobuf(&[2]),
     field("unhealthyPodEvictionPolicy", Str, Pointer, 3).protobuf(&[4]),
 ], protobuf: &[1, 2, 0, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const POD_DISRUPTION_BUDGET_STATUS: Definition = Definition { name: "io.k8s.api.policy.v1.PodDisruptionBudgetStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("conditions", List(&Ref(722)), Omitted, 6).list("map", &["type"]).patch("merge", "type").protobuf(&[7]),
+    field("conditions", List(&Ref(740)), Omitted, 6).list("map", &["type"]).patch("merge", "type").protobuf(&[7]),
     field("currentHealthy", Int, Always, 3).format("int32").protobuf(&[4]),
     field("desiredHealthy", Int, Always, 4).format("int32").protobuf(&[5]),
     field("disruptedPods", Map(&Time), Omitted, 1).protobuf(&[2]),

@@ -5,19 +5,19 @@ use crate::Presence::{Always, Null, Omitted, Pointer};
 use crate::Type::{List, Object, Ref, Str};
 
 pub(crate) const AGGREGATION_RULE: Definition = Definition { name: "io.k8s.api.rbac.v1.AggregationRule", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("clusterRoleSelectors", List(&Ref(728)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
+    field("clusterRoleSelectors", List(&Ref(746)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const CLUSTER_ROLE: Definition = Definition { name: "io.k8s.api.rbac.v1.ClusterRole", ty: Object, required: &[], atomic: false, kinds: &[("rbac.authorization.k8s.io", "v1", "ClusterRole")], format: "", fields: &[
     field("aggregationRule", Ref(506), Pointer, 4).protobuf(&[3]),
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("rules", List(&Ref(511)), Null, 3).list("atomic", &[]).protobuf(&[2]),
 ], protobuf: &[3, 4, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const CLUSTER_ROLE_BINDING: Definition = Definition { name: "io.k8s.api.rbac.v1.ClusterRoleBinding", ty: Object, required: &["roleRef"], atomic: false, kinds: &[("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("roleRef", Ref(516), Always, 4).protobuf(&[3]),
     field("subjects", List(&Ref(517)), Omitted, 3).list("atomic", &[]).protobuf(&[2]),
 ], protobuf: &[2, 4, 3], lookup: Lookup::NONE }.indexed();
@@ -25,13 +25,13 @@ pub(crate) const CLUSTER_ROLE_BINDING_LIST: Definition = Definition { name: "io.
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(508)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const CLUSTER_ROLE_LIST: Definition = Definition { name: "io.k8s.api.rbac.v1.ClusterRoleList", ty: Object, required: &["items"], atomic: false, kinds: &[("rbac.authorization.k8s.io", "v1", "ClusterRoleList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(507)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const POLICY_RULE: Definition = Definition { name: "io.k8s.api.rbac.v1.PolicyRule", ty: Object, required: &["verbs"], atomic: false, kinds: &[], format: "", fields: &[
     field("apiGroups", List(&Str), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
@@ -43,13 +43,13 @@ pub(crate) const POLICY_RULE: Definition = Definition { name: "io.k8s.api.rbac.v
 pub(crate) const ROLE: Definition = Definition { name: "io.k8s.api.rbac.v1.Role", ty: Object, required: &[], atomic: false, kinds: &[("rbac.authorization.k8s.io", "v1", "Role")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("rules", List(&Ref(511)), Null, 3).list("atomic", &[]).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const ROLE_BINDING: Definition = Definition { name: "io.k8s.api.rbac.v1.RoleBinding", ty: Object, required: &["roleRef"], atomic: false, kinds: &[("rbac.authorization.k8s.io", "v1", "RoleBinding")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("roleRef", Ref(516), Always, 4).protobuf(&[3]),
     field("subjects", List(&Ref(517)), Omitted, 3).list("atomic", &[]).protobuf(&[2]),
 ], protobuf: &[2, 4, 3], lookup: Lookup::NONE }.indexed();
@@ -57,13 +57,13 @@ pub(crate) const ROLE_BINDING_LIST: Definition = Definition { name: "io.k8s.api.
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(513)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const ROLE_LIST: Definition = Definition { name: "io.k8s.api.rbac.v1.RoleList", ty: Object, required: &["items"], atomic: false, kinds: &[("rbac.authorization.k8s.io", "v1", "RoleList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(512)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const ROLE_REF: Definition = Definition { name: "io.k8s.api.rbac.v1.RoleRef", ty: Object, required: &["kind", "name"], atomic: true, kinds: &[], format: "", fields: &[
     field("apiGroup", Str, Always, 0).protobuf(&[1]),

@@ -5,8 +5,8 @@ use crate::Presence::{Always, Null, Omitted, Pointer};
 use crate::Type::{Bool, Int, List, Map, Object, Quantity, Ref, Str, Time};
 
 pub(crate) const ALLOCATED_DEVICE_STATUS: Definition = Definition { name: "io.k8s.api.resource.v1.AllocatedDeviceStatus", ty: Object, required: &["driver", "pool", "device"], atomic: false, kinds: &[], format: "", fields: &[
-    field("conditions", List(&Ref(722)), Null, 4).list("map", &["type"]).protobuf(&[4]),
-    field("data", Ref(744), Pointer, 5).protobuf(&[5]),
+    field("conditions", List(&Ref(740)), Null, 4).list("map", &["type"]).protobuf(&[4]),
+    field("data", Ref(762), Pointer, 5).protobuf(&[5]),
     field("device", Str, Always, 2).protobuf(&[3]),
     field("driver", Str, Always, 0).protobuf(&[1]),
     field("networkData", Ref(546), Pointer, 6).protobuf(&[6]),
@@ -91,7 +91,7 @@ pub(crate) const DEVICE_CLAIM_CONFIGURATION: Definition = Definition { name: "io
 pub(crate) const DEVICE_CLASS: Definition = Definition { name: "io.k8s.api.resource.v1.DeviceClass", ty: Object, required: &["spec"], atomic: false, kinds: &[("resource.k8s.io", "v1", "DeviceClass")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(536), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CLASS_CONFIGURATION: Definition = Definition { name: "io.k8s.api.resource.v1.DeviceClassConfiguration", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
@@ -101,7 +101,7 @@ pub(crate) const DEVICE_CLASS_LIST: Definition = Definition { name: "io.k8s.api.
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(533)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CLASS_SPEC: Definition = Definition { name: "io.k8s.api.resource.v1.DeviceClassSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("config", List(&Ref(534)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
@@ -179,12 +179,12 @@ pub(crate) const NODE_ALLOCATABLE_RESOURCE_MAPPING: Definition = Definition { na
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const OPAQUE_DEVICE_CONFIGURATION: Definition = Definition { name: "io.k8s.api.resource.v1.OpaqueDeviceConfiguration", ty: Object, required: &["driver", "parameters"], atomic: false, kinds: &[], format: "", fields: &[
     field("driver", Str, Always, 0).protobuf(&[1]),
-    field("parameters", Ref(744), Null, 1).protobuf(&[2]),
+    field("parameters", Ref(762), Null, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM: Definition = Definition { name: "io.k8s.api.resource.v1.ResourceClaim", ty: Object, required: &["spec"], atomic: false, kinds: &[("resource.k8s.io", "v1", "ResourceClaim")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(552), Always, 3).protobuf(&[2]),
     field("status", Ref(553), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -198,7 +198,7 @@ pub(crate) const RESOURCE_CLAIM_LIST: Definition = Definition { name: "io.k8s.ap
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(549)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_SPEC: Definition = Definition { name: "io.k8s.api.resource.v1.ResourceClaimSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("devices", Ref(531), Always, 0).protobuf(&[1]),
@@ -211,17 +211,17 @@ pub(crate) const RESOURCE_CLAIM_STATUS: Definition = Definition { name: "io.k8s.
 pub(crate) const RESOURCE_CLAIM_TEMPLATE: Definition = Definition { name: "io.k8s.api.resource.v1.ResourceClaimTemplate", ty: Object, required: &["spec"], atomic: false, kinds: &[("resource.k8s.io", "v1", "ResourceClaimTemplate")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(556), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_TEMPLATE_LIST: Definition = Definition { name: "io.k8s.api.resource.v1.ResourceClaimTemplateList", ty: Object, required: &["items"], atomic: false, kinds: &[("resource.k8s.io", "v1", "ResourceClaimTemplateList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(554)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_TEMPLATE_SPEC: Definition = Definition { name: "io.k8s.api.resource.v1.ResourceClaimTemplateSpec", ty: Object, required: &["spec"], atomic: false, kinds: &[], format: "", fields: &[
-    field("metadata", Ref(733), Always, 0).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 0).protobuf(&[1]),
     field("spec", Ref(552), Always, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_POOL: Definition = Definition { name: "io.k8s.api.resource.v1.ResourcePool", ty: Object, required: &["name", "generation", "resourceSliceCount"], atomic: false, kinds: &[], format: "", fields: &[
@@ -232,14 +232,14 @@ pub(crate) const RESOURCE_POOL: Definition = Definition { name: "io.k8s.api.reso
 pub(crate) const RESOURCE_SLICE: Definition = Definition { name: "io.k8s.api.resource.v1.ResourceSlice", ty: Object, required: &["spec"], atomic: false, kinds: &[("resource.k8s.io", "v1", "ResourceSlice")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(560), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_SLICE_LIST: Definition = Definition { name: "io.k8s.api.resource.v1.ResourceSliceList", ty: Object, required: &["items"], atomic: false, kinds: &[("resource.k8s.io", "v1", "ResourceSliceList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(558)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_SLICE_SPEC: Definition = Definition { name: "io.k8s.api.resource.v1.ResourceSliceSpec", ty: Object, required: &["driver", "pool"], atomic: false, kinds: &[], format: "", fields: &[
     field("allNodes", Bool, Pointer, 4).protobuf(&[5]),

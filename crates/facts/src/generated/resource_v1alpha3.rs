@@ -13,7 +13,7 @@ pub(crate) const DEVICE_TAINT: Definition = Definition { name: "io.k8s.api.resou
 pub(crate) const DEVICE_TAINT_RULE: Definition = Definition { name: "io.k8s.api.resource.v1alpha3.DeviceTaintRule", ty: Object, required: &["spec"], atomic: false, kinds: &[("resource.k8s.io", "v1alpha3", "DeviceTaintRule")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(564), Always, 3).protobuf(&[2]),
     field("status", Ref(565), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -21,14 +21,14 @@ pub(crate) const DEVICE_TAINT_RULE_LIST: Definition = Definition { name: "io.k8s
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(562)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_TAINT_RULE_SPEC: Definition = Definition { name: "io.k8s.api.resource.v1alpha3.DeviceTaintRuleSpec", ty: Object, required: &["taint"], atomic: false, kinds: &[], format: "", fields: &[
     field("deviceSelector", Ref(566), Pointer, 0).protobuf(&[1]),
     field("taint", Ref(561), Always, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_TAINT_RULE_STATUS: Definition = Definition { name: "io.k8s.api.resource.v1alpha3.DeviceTaintRuleStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("conditions", List(&Ref(722)), Omitted, 0).list("map", &["type"]).patch("merge", "type").protobuf(&[1]),
+    field("conditions", List(&Ref(740)), Omitted, 0).list("map", &["type"]).patch("merge", "type").protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_TAINT_SELECTOR: Definition = Definition { name: "io.k8s.api.resource.v1alpha3.DeviceTaintSelector", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("device", Str, Pointer, 2).protobuf(&[4]),
@@ -50,7 +50,7 @@ pub(crate) const POOL_STATUS: Definition = Definition { name: "io.k8s.api.resour
 pub(crate) const RESOURCE_POOL_STATUS_REQUEST: Definition = Definition { name: "io.k8s.api.resource.v1alpha3.ResourcePoolStatusRequest", ty: Object, required: &["metadata", "spec"], atomic: false, kinds: &[("resource.k8s.io", "v1alpha3", "ResourcePoolStatusRequest")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(570), Always, 3).protobuf(&[2]),
     field("status", Ref(571), Pointer, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -58,7 +58,7 @@ pub(crate) const RESOURCE_POOL_STATUS_REQUEST_LIST: Definition = Definition { na
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(568)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_POOL_STATUS_REQUEST_SPEC: Definition = Definition { name: "io.k8s.api.resource.v1alpha3.ResourcePoolStatusRequestSpec", ty: Object, required: &["driver"], atomic: false, kinds: &[], format: "", fields: &[
     field("driver", Str, Always, 0).protobuf(&[1]),
@@ -66,7 +66,7 @@ pub(crate) const RESOURCE_POOL_STATUS_REQUEST_SPEC: Definition = Definition { na
     field("poolName", Str, Pointer, 1).protobuf(&[2]),
 ], protobuf: &[0, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_POOL_STATUS_REQUEST_STATUS: Definition = Definition { name: "io.k8s.api.resource.v1alpha3.ResourcePoolStatusRequestStatus", ty: Object, required: &["poolCount"], atomic: false, kinds: &[], format: "", fields: &[
-    field("conditions", List(&Ref(722)), Omitted, 2).list("map", &["type"]).patch("merge", "type").protobuf(&[3]),
+    field("conditions", List(&Ref(740)), Omitted, 2).list("map", &["type"]).patch("merge", "type").protobuf(&[3]),
     field("poolCount", Int, Pointer, 0).format("int32").protobuf(&[6]),
     field("pools", List(&Ref(567)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
 ], protobuf: &[2, 0, 1], lookup: Lookup::NONE }.indexed();

@@ -5,8 +5,8 @@ use crate::Presence::{Always, Null, Omitted, Pointer};
 use crate::Type::{Bool, Int, List, Map, Object, Quantity, Ref, Str, Time};
 
 pub(crate) const ALLOCATED_DEVICE_STATUS: Definition = Definition { name: "io.k8s.api.resource.v1beta2.AllocatedDeviceStatus", ty: Object, required: &["driver", "pool", "device"], atomic: false, kinds: &[], format: "", fields: &[
-    field("conditions", List(&Ref(722)), Null, 4).list("map", &["type"]).protobuf(&[4]),
-    field("data", Ref(744), Pointer, 5).protobuf(&[5]),
+    field("conditions", List(&Ref(740)), Null, 4).list("map", &["type"]).protobuf(&[4]),
+    field("data", Ref(762), Pointer, 5).protobuf(&[5]),
     field("device", Str, Always, 2).protobuf(&[3]),
     field("driver", Str, Always, 0).protobuf(&[1]),
     field("networkData", Ref(648), Pointer, 6).protobuf(&[6]),
@@ -91,7 +91,7 @@ pub(crate) const DEVICE_CLAIM_CONFIGURATION: Definition = Definition { name: "io
 pub(crate) const DEVICE_CLASS: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceClass", ty: Object, required: &["spec"], atomic: false, kinds: &[("resource.k8s.io", "v1beta2", "DeviceClass")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(633), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CLASS_CONFIGURATION: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceClassConfiguration", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
@@ -101,7 +101,7 @@ pub(crate) const DEVICE_CLASS_LIST: Definition = Definition { name: "io.k8s.api.
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(630)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_CLASS_SPEC: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceClassSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("config", List(&Ref(631)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
@@ -155,7 +155,7 @@ pub(crate) const DEVICE_TAINT: Definition = Definition { name: "io.k8s.api.resou
 pub(crate) const DEVICE_TAINT_RULE: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceTaintRule", ty: Object, required: &["spec"], atomic: false, kinds: &[("resource.k8s.io", "v1beta2", "DeviceTaintRule")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(643), Always, 3).protobuf(&[2]),
     field("status", Ref(644), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -163,14 +163,14 @@ pub(crate) const DEVICE_TAINT_RULE_LIST: Definition = Definition { name: "io.k8s
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(641)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_TAINT_RULE_SPEC: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceTaintRuleSpec", ty: Object, required: &["taint"], atomic: false, kinds: &[], format: "", fields: &[
     field("deviceSelector", Ref(645), Pointer, 0).protobuf(&[1]),
     field("taint", Ref(640), Always, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_TAINT_RULE_STATUS: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceTaintRuleStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("conditions", List(&Ref(722)), Omitted, 0).list("map", &["type"]).patch("merge", "type").protobuf(&[1]),
+    field("conditions", List(&Ref(740)), Omitted, 0).list("map", &["type"]).patch("merge", "type").protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const DEVICE_TAINT_SELECTOR: Definition = Definition { name: "io.k8s.api.resource.v1beta2.DeviceTaintSelector", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("device", Str, Pointer, 2).protobuf(&[4]),
@@ -204,12 +204,12 @@ pub(crate) const NODE_ALLOCATABLE_RESOURCE_MAPPING: Definition = Definition { na
 ], protobuf: &[1, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const OPAQUE_DEVICE_CONFIGURATION: Definition = Definition { name: "io.k8s.api.resource.v1beta2.OpaqueDeviceConfiguration", ty: Object, required: &["driver", "parameters"], atomic: false, kinds: &[], format: "", fields: &[
     field("driver", Str, Always, 0).protobuf(&[1]),
-    field("parameters", Ref(744), Null, 1).protobuf(&[2]),
+    field("parameters", Ref(762), Null, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM: Definition = Definition { name: "io.k8s.api.resource.v1beta2.ResourceClaim", ty: Object, required: &["spec"], atomic: false, kinds: &[("resource.k8s.io", "v1beta2", "ResourceClaim")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(654), Always, 3).protobuf(&[2]),
     field("status", Ref(655), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
@@ -223,7 +223,7 @@ pub(crate) const RESOURCE_CLAIM_LIST: Definition = Definition { name: "io.k8s.ap
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(651)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_SPEC: Definition = Definition { name: "io.k8s.api.resource.v1beta2.ResourceClaimSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("devices", Ref(628), Always, 0).protobuf(&[1]),
@@ -236,17 +236,17 @@ pub(crate) const RESOURCE_CLAIM_STATUS: Definition = Definition { name: "io.k8s.
 pub(crate) const RESOURCE_CLAIM_TEMPLATE: Definition = Definition { name: "io.k8s.api.resource.v1beta2.ResourceClaimTemplate", ty: Object, required: &["spec"], atomic: false, kinds: &[("resource.k8s.io", "v1beta2", "ResourceClaimTemplate")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(658), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_TEMPLATE_LIST: Definition = Definition { name: "io.k8s.api.resource.v1beta2.ResourceClaimTemplateList", ty: Object, required: &["items"], atomic: false, kinds: &[("resource.k8s.io", "v1beta2", "ResourceClaimTemplateList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(656)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_CLAIM_TEMPLATE_SPEC: Definition = Definition { name: "io.k8s.api.resource.v1beta2.ResourceClaimTemplateSpec", ty: Object, required: &["spec"], atomic: false, kinds: &[], format: "", fields: &[
-    field("metadata", Ref(733), Always, 0).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 0).protobuf(&[1]),
     field("spec", Ref(654), Always, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_POOL: Definition = Definition { name: "io.k8s.api.resource.v1beta2.ResourcePool", ty: Object, required: &["name", "generation", "resourceSliceCount"], atomic: false, kinds: &[], format: "", fields: &[
@@ -257,14 +257,14 @@ pub(crate) const RESOURCE_POOL: Definition = Definition { name: "io.k8s.api.reso
 pub(crate) const RESOURCE_SLICE: Definition = Definition { name: "io.k8s.api.resource.v1beta2.ResourceSlice", ty: Object, required: &["spec"], atomic: false, kinds: &[("resource.k8s.io", "v1beta2", "ResourceSlice")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("spec", Ref(662), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_SLICE_LIST: Definition = Definition { name: "io.k8s.api.resource.v1beta2.ResourceSliceList", ty: Object, required: &["items"], atomic: false, kinds: &[("resource.k8s.io", "v1beta2", "ResourceSliceList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(660)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const RESOURCE_SLICE_SPEC: Definition = Definition { name: "io.k8s.api.resource.v1beta2.ResourceSliceSpec", ty: Object, required: &["driver", "pool"], atomic: false, kinds: &[], format: "", fields: &[
     field("allNodes", Bool, Pointer, 4).protobuf(&[5]),

@@ -635,6 +635,22 @@ Column { name: "Global-Default", ty: "boolean", format: "", priority: 0 },
 Column { name: "Age", ty: "string", format: "", priority: 0 },
 Column { name: "PreemptionPolicy", ty: "string", format: "", priority: 0 },
 ] },
+Resource { group: "scheduling.k8s.io", version: "v1alpha2", resource: "podgroups", singular: "podgroup", kind: "PodGroup", namespaced: true,
+deprecation: "", gate: "GenericWorkload", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+Subresource { name: "status", kind: ("scheduling.k8s.io", "v1alpha2", "PodGroup"), verbs: &["get", "patch", "update"] },
+], columns: &[
+Column { name: "Name", ty: "string", format: "name", priority: 0 },
+Column { name: "Policy", ty: "string", format: "", priority: 0 },
+Column { name: "Workload", ty: "string", format: "", priority: 0 },
+Column { name: "Status", ty: "string", format: "", priority: 0 },
+Column { name: "Age", ty: "string", format: "", priority: 0 },
+] },
+Resource { group: "scheduling.k8s.io", version: "v1alpha2", resource: "workloads", singular: "workload", kind: "Workload", namespaced: true,
+deprecation: "", gate: "GenericWorkload", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
+], columns: &[
+Column { name: "Name", ty: "string", format: "name", priority: 0 },
+Column { name: "Age", ty: "string", format: "", priority: 0 },
+] },
 Resource { group: "coordination.k8s.io", version: "v1", resource: "leases", singular: "lease", kind: "Lease", namespaced: true,
 deprecation: "", gate: "", verbs: &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], short_names: &[], categories: &[], generation: false, subresources: &[
 ], columns: &[

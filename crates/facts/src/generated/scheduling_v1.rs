@@ -9,7 +9,7 @@ pub(crate) const PRIORITY_CLASS: Definition = Definition { name: "io.k8s.api.sch
     field("description", Str, Omitted, 5).protobuf(&[4]),
     field("globalDefault", Bool, Omitted, 4).protobuf(&[3]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("preemptionPolicy", Str, Pointer, 6).protobuf(&[5]),
     field("value", Int, Always, 3).format("int32").protobuf(&[2]),
 ], protobuf: &[4, 6, 2, 1, 5], lookup: Lookup::NONE }.indexed();
@@ -17,5 +17,5 @@ pub(crate) const PRIORITY_CLASS_LIST: Definition = Definition { name: "io.k8s.ap
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(663)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();

@@ -7,14 +7,14 @@ use crate::Type::{Bool, Int, List, Map, Object, Quantity, Ref, Str, Time};
 pub(crate) const CSI_DRIVER: Definition = Definition { name: "io.k8s.api.storage.v1.CSIDriver", ty: Object, required: &["spec"], atomic: false, kinds: &[("storage.k8s.io", "v1", "CSIDriver")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
-    field("spec", Ref(667), Always, 3).protobuf(&[2]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
+    field("spec", Ref(685), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const CSI_DRIVER_LIST: Definition = Definition { name: "io.k8s.api.storage.v1.CSIDriverList", ty: Object, required: &["items"], atomic: false, kinds: &[("storage.k8s.io", "v1", "CSIDriverList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(665)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(683)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const CSI_DRIVER_SPEC: Definition = Definition { name: "io.k8s.api.storage.v1.CSIDriverSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("attachRequired", Bool, Pointer, 0).protobuf(&[1]),
@@ -26,51 +26,51 @@ pub(crate) const CSI_DRIVER_SPEC: Definition = Definition { name: "io.k8s.api.st
     field("seLinuxMount", Bool, Pointer, 7).protobuf(&[8]),
     field("serviceAccountTokenInSecrets", Bool, Pointer, 9).protobuf(&[10]),
     field("storageCapacity", Bool, Pointer, 3).protobuf(&[4]),
-    field("tokenRequests", List(&Ref(676)), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
+    field("tokenRequests", List(&Ref(694)), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
     field("volumeLifecycleModes", List(&Str), Omitted, 2).list("set", &[]).protobuf(&[3]),
 ], protobuf: &[0, 3, 10, 8, 1, 9, 5, 6, 2, 7, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const CSI_NODE: Definition = Definition { name: "io.k8s.api.storage.v1.CSINode", ty: Object, required: &["spec"], atomic: false, kinds: &[("storage.k8s.io", "v1", "CSINode")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
-    field("spec", Ref(671), Always, 3).protobuf(&[2]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
+    field("spec", Ref(689), Always, 3).protobuf(&[2]),
 ], protobuf: &[2, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const CSI_NODE_DRIVER: Definition = Definition { name: "io.k8s.api.storage.v1.CSINodeDriver", ty: Object, required: &["name", "nodeID"], atomic: false, kinds: &[], format: "", fields: &[
-    field("allocatable", Ref(685), Pointer, 3).protobuf(&[4]),
+    field("allocatable", Ref(703), Pointer, 3).protobuf(&[4]),
     field("name", Str, Always, 0).protobuf(&[1]),
     field("nodeID", Str, Always, 1).protobuf(&[2]),
     field("topologyKeys", List(&Str), Null, 2).list("atomic", &[]).protobuf(&[3]),
 ], protobuf: &[1, 2, 3, 0], lookup: Lookup::NONE }.indexed();
 pub(crate) const CSI_NODE_LIST: Definition = Definition { name: "io.k8s.api.storage.v1.CSINodeList", ty: Object, required: &["items"], atomic: false, kinds: &[("storage.k8s.io", "v1", "CSINodeList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(668)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(686)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const CSI_NODE_SPEC: Definition = Definition { name: "io.k8s.api.storage.v1.CSINodeSpec", ty: Object, required: &["drivers"], atomic: false, kinds: &[], format: "", fields: &[
-    field("drivers", List(&Ref(669)), Null, 0).list("map", &["name"]).patch("merge", "name").protobuf(&[1]),
+    field("drivers", List(&Ref(687)), Null, 0).list("map", &["name"]).patch("merge", "name").protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const CSI_STORAGE_CAPACITY: Definition = Definition { name: "io.k8s.api.storage.v1.CSIStorageCapacity", ty: Object, required: &["storageClassName"], atomic: false, kinds: &[("storage.k8s.io", "v1", "CSIStorageCapacity")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("capacity", Quantity, Pointer, 5).protobuf(&[4]),
     field("kind", Str, Omitted, 0),
     field("maximumVolumeSize", Quantity, Pointer, 6).protobuf(&[5]),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
-    field("nodeTopology", Ref(728), Pointer, 3).protobuf(&[2]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
+    field("nodeTopology", Ref(746), Pointer, 3).protobuf(&[2]),
     field("storageClassName", Str, Always, 4).protobuf(&[3]),
 ], protobuf: &[4, 5, 6, 1, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const CSI_STORAGE_CAPACITY_LIST: Definition = Definition { name: "io.k8s.api.storage.v1.CSIStorageCapacityList", ty: Object, required: &["items"], atomic: false, kinds: &[("storage.k8s.io", "v1", "CSIStorageCapacityList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(672)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(690)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const STORAGE_CLASS: Definition = Definition { name: "io.k8s.api.storage.v1.StorageClass", ty: Object, required: &["provisioner"], atomic: false, kinds: &[("storage.k8s.io", "v1", "StorageClass")], format: "", fields: &[
     field("allowVolumeExpansion", Bool, Pointer, 7).protobuf(&[6]),
     field("allowedTopologies", List(&Ref(406)), Omitted, 9).list("atomic", &[]).protobuf(&[8]),
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("mountOptions", List(&Str), Omitted, 6).list("atomic", &[]).protobuf(&[5]),
     field("parameters", Map(&Str), Omitted, 4).protobuf(&[3]),
     field("provisioner", Str, Always, 3).protobuf(&[2]),
@@ -79,9 +79,9 @@ pub(crate) const STORAGE_CLASS: Definition = Definition { name: "io.k8s.api.stor
 ], protobuf: &[4, 7, 6, 8, 5, 0, 9, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const STORAGE_CLASS_LIST: Definition = Definition { name: "io.k8s.api.storage.v1.StorageClassList", ty: Object, required: &["items"], atomic: false, kinds: &[("storage.k8s.io", "v1", "StorageClassList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(674)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(692)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const TOKEN_REQUEST: Definition = Definition { name: "io.k8s.api.storage.v1.TokenRequest", ty: Object, required: &["audience"], atomic: false, kinds: &[], format: "", fields: &[
     field("audience", Str, Always, 0).protobuf(&[1]),
@@ -90,15 +90,15 @@ pub(crate) const TOKEN_REQUEST: Definition = Definition { name: "io.k8s.api.stor
 pub(crate) const VOLUME_ATTACHMENT: Definition = Definition { name: "io.k8s.api.storage.v1.VolumeAttachment", ty: Object, required: &["spec"], atomic: false, kinds: &[("storage.k8s.io", "v1", "VolumeAttachment")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
-    field("spec", Ref(680), Always, 3).protobuf(&[2]),
-    field("status", Ref(681), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
+    field("spec", Ref(698), Always, 3).protobuf(&[2]),
+    field("status", Ref(699), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const VOLUME_ATTACHMENT_LIST: Definition = Definition { name: "io.k8s.api.storage.v1.VolumeAttachmentList", ty: Object, required: &["items"], atomic: false, kinds: &[("storage.k8s.io", "v1", "VolumeAttachmentList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(677)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(695)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const VOLUME_ATTACHMENT_SOURCE: Definition = Definition { name: "io.k8s.api.storage.v1.VolumeAttachmentSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("inlineVolumeSpec", Ref(327), Pointer, 1).protobuf(&[2]),
@@ -107,26 +107,26 @@ pub(crate) const VOLUME_ATTACHMENT_SOURCE: Definition = Definition { name: "io.k
 pub(crate) const VOLUME_ATTACHMENT_SPEC: Definition = Definition { name: "io.k8s.api.storage.v1.VolumeAttachmentSpec", ty: Object, required: &["attacher", "source", "nodeName"], atomic: false, kinds: &[], format: "", fields: &[
     field("attacher", Str, Always, 0).protobuf(&[1]),
     field("nodeName", Str, Always, 2).protobuf(&[3]),
-    field("source", Ref(679), Always, 1).protobuf(&[2]),
+    field("source", Ref(697), Always, 1).protobuf(&[2]),
 ], protobuf: &[0, 2, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const VOLUME_ATTACHMENT_STATUS: Definition = Definition { name: "io.k8s.api.storage.v1.VolumeAttachmentStatus", ty: Object, required: &["attached"], atomic: false, kinds: &[], format: "", fields: &[
-    field("attachError", Ref(684), Pointer, 2).protobuf(&[3]),
+    field("attachError", Ref(702), Pointer, 2).protobuf(&[3]),
     field("attached", Bool, Always, 0).protobuf(&[1]),
     field("attachmentMetadata", Map(&Str), Omitted, 1).protobuf(&[2]),
-    field("detachError", Ref(684), Pointer, 3).protobuf(&[4]),
+    field("detachError", Ref(702), Pointer, 3).protobuf(&[4]),
 ], protobuf: &[1, 2, 0, 3], lookup: Lookup::NONE }.indexed();
 pub(crate) const VOLUME_ATTRIBUTES_CLASS: Definition = Definition { name: "io.k8s.api.storage.v1.VolumeAttributesClass", ty: Object, required: &["driverName"], atomic: false, kinds: &[("storage.k8s.io", "v1", "VolumeAttributesClass")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("driverName", Str, Always, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("parameters", Map(&Str), Omitted, 4).protobuf(&[3]),
 ], protobuf: &[3, 1, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const VOLUME_ATTRIBUTES_CLASS_LIST: Definition = Definition { name: "io.k8s.api.storage.v1.VolumeAttributesClassList", ty: Object, required: &["items"], atomic: false, kinds: &[("storage.k8s.io", "v1", "VolumeAttributesClassList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(682)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(700)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const VOLUME_ERROR: Definition = Definition { name: "io.k8s.api.storage.v1.VolumeError", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("errorCode", Int, Pointer, 2).format("int32").protobuf(&[3]),

@@ -8,12 +8,12 @@ pub(crate) const VOLUME_ATTRIBUTES_CLASS: Definition = Definition { name: "io.k8
     field("apiVersion", Str, Omitted, 1),
     field("driverName", Str, Always, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
     field("parameters", Map(&Str), Omitted, 4).protobuf(&[3]),
 ], protobuf: &[3, 1, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const VOLUME_ATTRIBUTES_CLASS_LIST: Definition = Definition { name: "io.k8s.api.storage.v1beta1.VolumeAttributesClassList", ty: Object, required: &["items"], atomic: false, kinds: &[("storage.k8s.io", "v1beta1", "VolumeAttributesClassList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(686)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(704)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();

@@ -7,20 +7,20 @@ use crate::Type::{List, Object, Ref, Str};
 pub(crate) const STORAGE_VERSION_MIGRATION: Definition = Definition { name: "io.k8s.api.storagemigration.v1beta1.StorageVersionMigration", ty: Object, required: &[], atomic: false, kinds: &[("storagemigration.k8s.io", "v1beta1", "StorageVersionMigration")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(733), Always, 2).protobuf(&[1]),
-    field("spec", Ref(690), Always, 3).protobuf(&[2]),
-    field("status", Ref(691), Always, 4).protobuf(&[3]),
+    field("metadata", Ref(751), Always, 2).protobuf(&[1]),
+    field("spec", Ref(708), Always, 3).protobuf(&[2]),
+    field("status", Ref(709), Always, 4).protobuf(&[3]),
 ], protobuf: &[2, 3, 4], lookup: Lookup::NONE }.indexed();
 pub(crate) const STORAGE_VERSION_MIGRATION_LIST: Definition = Definition { name: "io.k8s.api.storagemigration.v1beta1.StorageVersionMigrationList", ty: Object, required: &["items"], atomic: false, kinds: &[("storagemigration.k8s.io", "v1beta1", "StorageVersionMigrationList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(688)), Null, 3).protobuf(&[2]),
+    field("items", List(&Ref(706)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(730), Always, 2).protobuf(&[1]),
+    field("metadata", Ref(748), Always, 2).protobuf(&[1]),
 ], protobuf: &[3, 1], lookup: Lookup::NONE }.indexed();
 pub(crate) const STORAGE_VERSION_MIGRATION_SPEC: Definition = Definition { name: "io.k8s.api.storagemigration.v1beta1.StorageVersionMigrationSpec", ty: Object, required: &["resource"], atomic: false, kinds: &[], format: "", fields: &[
-    field("resource", Ref(726), Always, 0).protobuf(&[1]),
+    field("resource", Ref(744), Always, 0).protobuf(&[1]),
 ], protobuf: &[0], lookup: Lookup::NONE }.indexed();
 pub(crate) const STORAGE_VERSION_MIGRATION_STATUS: Definition = Definition { name: "io.k8s.api.storagemigration.v1beta1.StorageVersionMigrationStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("conditions", List(&Ref(722)), Omitted, 0).list("map", &["type"]).patch("merge", "type").protobuf(&[1]),
+    field("conditions", List(&Ref(740)), Omitted, 0).list("map", &["type"]).patch("merge", "type").protobuf(&[1]),
     field("resourceVersion", Str, Omitted, 1).protobuf(&[2]),
 ], protobuf: &[0, 1], lookup: Lookup::NONE }.indexed();

@@ -15,9 +15,6 @@ enum Stage {
     Last,
     /// Before the plugins of the embedder. Made by the embedder ([`AdmissionOptions::provide`]).
     Provided,
-    /// Accepted without effect: a plugin for kinds behind feature gates that are off in Kubernetes
-    /// and not there in this server. There it has no effect either while its gate is off.
-    Gated,
 }
 
 /// One plugin.
@@ -53,7 +50,7 @@ macro_rules! configured {
         }
     };
 }
-/// A row of a plugin that is made elsewhere, or has no effect.
+/// A row of a plugin that is made elsewhere.
 const fn row(name: &'static str, is_default: bool, stage: Stage) -> Row {
     Row { name, is_default, stage, make: |_| Err(String::new()) }
 }
@@ -87,7 +84,7 @@ const PLUGINS: &[Row] = &[
     plain!("ExtendedResourceToleration", false, First, extended_resource_toleration::ExtendedResourceToleration),
     plain!("DefaultStorageClass", true, First, default_storage_class::DefaultStorageClass),
     plain!("StorageObjectInUseProtection", true, First, storage_object_in_use_protection::StorageObjectInUseProtection),
-    row("PodGroupProtection", true, Stage::Gated),
+    plain!("PodGroupProtection", true, First, pod_group_protection::PodGroupProtection),
     plain!("OwnerReferencesPermissionEnforcement", false, First, owner_references_permission_enforcement::OwnerReferencesPermissionEnforcement),
     plain!("PersistentVolumeClaimResize", true, First, persistent_volume_claim_resize::PersistentVolumeClaimResize),
     plain!("RuntimeClass", true, First, runtime_class::RuntimeClass),
@@ -98,9 +95,9 @@ const PLUGINS: &[Row] = &[
     plain!("DefaultIngressClass", true, First, default_ingress_class::DefaultIngressClass),
     plain!("DenyServiceExternalIPs", false, First, deny_service_external_ips::DenyServiceExternalIps),
     plain!("PodTopologyLabels", true, First, pod_topology_labels::PodTopologyLabels),
-    row("PodGroupWorkloadExists", true, Stage::Gated),
+    plain!("PodGroupWorkloadExists", true, First, pod_group_workload_exists::PodGroupWorkloadExists),
     plain!("NodeDeclaredFeatureValidator", true, First, node_declared_feature_validator::NodeDeclaredFeatureValidator),
-    row("JobValidation", true, Stage::Gated),
+    plain!("JobValidation", true, First, job_validation::JobValidation),
     plain!("PodResizeValidator", true, First, pod_resize_validator::PodResizeValidator),
     row("MutatingAdmissionPolicy", true, Stage::Others),
     row("MutatingAdmissionWebhook", true, Stage::Others),
@@ -251,7 +248,6 @@ impl AdmissionOptions {
                     let missing = || AdmissionOptionsError::Missing(row.name.to_owned());
                     plugins.first.push(Box::new(Provided(provided.ok_or_else(missing)?.clone())));
                 }
-                Stage::Gated => {}
             }
         }
         Ok(plugins)
@@ -349,17 +345,6 @@ mod tests {
             ),
         ] {
             assert_eq!(check(options), error);
-        }
-    }
-
-    /// As in a kube-apiserver without their gates.
-    #[test]
-    fn plugins_behind_gates_may_be_named_and_have_no_effect() {
-        let default = check(AdmissionOptions::default());
-        for name in ["PodGroupProtection", "PodGroupWorkloadExists", "JobValidation"] {
-            assert!(!default.contains(name));
-            assert_eq!(check(AdmissionOptions::default().enable(name)), default);
-            assert_eq!(check(AdmissionOptions::default().disable(name)), default);
         }
     }
 

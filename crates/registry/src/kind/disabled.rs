@@ -8,7 +8,7 @@ const OF_PODS: [(&str, &str); 6] = [
     ("containers[].lifecycle.stopSignal", ""),
     ("initContainers[].lifecycle.stopSignal", ""),
     ("ephemeralContainers[].lifecycle.stopSignal", ""),
-    ("schedulingGroup", ""),
+    ("schedulingGroup", "GenericWorkload"),
     ("volumes[].projected.sources[].clusterTrustBundle", ""),
     ("volumes[].projected.sources[].podCertificate", "PodCertificateRequest"),
 ];

@@ -2,7 +2,7 @@
 use super::*;
 
 /// Every built-in kind, by module.
-static ROWS: [&Kind; 74] = [
+static ROWS: [&Kind; 76] = [
     &admissionregistration::admission_policy::MUTATING,
     &admissionregistration::admission_policy::MUTATING_BINDING,
     &admissionregistration::admission_policy::VALIDATING,
@@ -69,7 +69,9 @@ static ROWS: [&Kind; 74] = [
     &resource::resource_claim::KIND,
     &resource::resource_claim::TEMPLATE,
     &resource::resource_slice::KIND,
+    &scheduling::pod_group::KIND,
     &scheduling::priority_class::KIND,
+    &scheduling::workload::KIND,
     &storage::CSI_STORAGE_CAPACITY,
     &storage::csi_driver::KIND,
     &storage::csi_node::KIND,

@@ -31,6 +31,8 @@ pub struct StatusRule {
     pub resets: &'static [&'static str],
     /// How the metadata is checked, besides once as that of any object. Each check reports.
     pub checks: MetadataChecks,
+    /// A client that sends `status` through the main endpoint owns it, although it is not stored.
+    pub owned_through_main: bool,
     /// The answers of `/status` may be Tables.
     pub has_tables: bool,
 }
@@ -46,6 +48,7 @@ impl StatusRule {
             StatusMeta::Pod => &["spec", "metadata/deletionTimestamp", "metadata/ownerReferences"],
         };
         let checks = MetadataChecks::before(&[MetadataCheck::Change]);
-        Self { meta, initial, keeps_new: false, resets, checks, has_tables: true }
+        let (keeps_new, owned_through_main, has_tables) = (false, false, true);
+        Self { meta, initial, keeps_new, resets, checks, owned_through_main, has_tables }
     }
 }

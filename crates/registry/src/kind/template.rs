@@ -199,6 +199,13 @@ pub(super) fn spec(at: &At<'_, '_>, metadata: Option<&Value>) {
     let overhead = at.get("overhead");
     resources::overhead(&overhead, overhead.value);
     security::operating_system(at);
+    if let Some(group) = at.given("schedulingGroup") {
+        let name = group.get("podGroupName");
+        match name.is_set() {
+            true => name.formed(name::dns1123_subdomain),
+            false => name.invalid("must specify one of: `podGroupName`"),
+        }
+    }
     file_keys(at);
 }
 

@@ -63,7 +63,8 @@ impl Write<'_> {
                 rule.into_iter().flat_map(|rule| rule.resets.iter().copied()).collect()
             }
             None => {
-                let status = self.resource.status.map(|_| "status");
+                let rule = self.resource.status.filter(|rule| !rule.owned_through_main);
+                let status = rule.map(|_| "status");
                 self.resource.kind.resets.iter().copied().chain(status).collect()
             }
             Some(_) => {

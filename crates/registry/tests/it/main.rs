@@ -22,6 +22,7 @@ mod list_and_watch;
 mod migrations;
 mod objects;
 mod pod_certificates;
+mod pod_groups;
 mod priority;
 mod properties;
 mod reads;

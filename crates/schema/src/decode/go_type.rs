@@ -18,6 +18,8 @@ const NAMED_STRINGS: &[(&str, &str, &str)] = &[
     ("ManagedFieldsEntry", "operation", "v1.ManagedFieldsOperationType"),
     ("ObjectMeta", "uid", "types.UID"),
     ("OwnerReference", "uid", "types.UID"),
+    ("PodGroupSpec", "disruptionMode", "v1alpha2.DisruptionMode"),
+    ("PodGroupTemplate", "disruptionMode", "v1alpha2.DisruptionMode"),
     ("PodSpec", "dnsPolicy", "v1.DNSPolicy"),
     ("PodSpec", "restartPolicy", "v1.RestartPolicy"),
     ("Secret", "type", "v1.SecretType"),

@@ -5,6 +5,7 @@ mod catalog;
 mod cron;
 mod defaults;
 mod devices;
+mod groups;
 mod leftovers;
 mod nodes;
 pub(crate) mod observer;

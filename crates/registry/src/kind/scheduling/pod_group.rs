@@ -1,0 +1,152 @@
+//! PodGroups: pods that are scheduled together.
+use super::policy::{immutable, is_same, policy, union};
+use crate::kind::at::{At, check};
+use crate::kind::condition::conditions;
+use crate::kind::{Context, Kind, Members, StatusMeta, StatusRule, list, text};
+use crate::table::cell;
+use serde_json::Value;
+use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
+
+/// PodGroup.
+pub(in crate::kind) static KIND: Kind = Kind {
+    status: Some(StatusRule {
+        owned_through_main: true,
+        ..StatusRule::new(StatusMeta::Identity, "{}")
+    }),
+    prepare,
+    prepare_status,
+    validate,
+    validate_change,
+    validate_status,
+    disabled: &[
+        "spec.schedulingConstraints",
+        "spec.resourceClaims",
+        "spec.priorityClassName",
+        "spec.priority",
+    ],
+    cells: Some(cells),
+    rules: "template, policy; immutable; `status`",
+    ..Kind::plain("scheduling.k8s.io", "PodGroup")
+};
+
+/// Maximum number of resource claims of a group.
+const CLAIMS_MAX: usize = 4;
+/// The mode of disruption of a group without one, and of each new one: others belong to a feature
+/// that is off.
+const BY_POD: &str = "Pod";
+
+fn prepare(_: &Context<'_>, group: &mut Value, old: Option<&Value>) {
+    if old.is_none()
+        && let Some(spec) = spec_of(group)
+    {
+        spec.insert("disruptionMode".to_owned(), BY_POD.into());
+    }
+}
+fn spec_of(group: &mut Value) -> Option<&mut Members> {
+    group
+        .as_object_mut()?
+        .entry("spec")
+        .or_insert_with(|| Value::Object(Members::new()))
+        .as_object_mut()
+}
+
+/// Claims in the status belong to a feature that is off. They stay if the group has claims.
+fn prepare_status(_: &Context<'_>, group: &mut Value, old: &Value) {
+    if list(&old["spec"], "resourceClaims").is_empty()
+        && let Some(status) = group.get_mut("status").and_then(Value::as_object_mut)
+    {
+        status.remove("resourceClaimStatuses");
+    }
+}
+
+fn validate(group: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    if old.is_some() {
+        return;
+    }
+    check(group, None, errors, |at| {
+        let spec = at.get("spec");
+        if let Some(reference) = spec.given("podGroupTemplateRef") {
+            union(&reference, &["workload"]);
+            if let Some(template) = reference.given("workload") {
+                template.get("workloadName").named(name::long_name);
+                template.get("podGroupTemplateName").named(name::short_name);
+            }
+        }
+        policy(&spec.get("schedulingPolicy"));
+    });
+}
+
+fn validate_change(group: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    let Some(old) = old.map(|old| &old["spec"]) else { return };
+    check(group, None, errors, |at| {
+        let spec = at.get("spec");
+        immutable(&spec.get("podGroupTemplateRef"), &old["podGroupTemplateRef"]);
+        immutable(&spec.get("schedulingPolicy"), &old["schedulingPolicy"]);
+        // What is left of features that are off can only be removed, but for claims.
+        let removable = |member: &str| {
+            let (new, old) = (spec.get(member), &old[member]);
+            // An empty mode is one that is set.
+            let is_set = new.value != "" || member == "disruptionMode";
+            if new.is_set() && is_set && !is_same(new.value, old) {
+                new.forbidden("");
+            }
+        };
+        removable("schedulingConstraints");
+        let (claims, stored) = (spec.get("resourceClaims"), &old["resourceClaims"]);
+        if !is_same(claims.value, stored) {
+            immutable(&claims, stored);
+            claims.at_most(CLAIMS_MAX);
+        }
+        ["disruptionMode", "priorityClassName", "priority"].into_iter().for_each(removable);
+    });
+}
+
+fn validate_status(group: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    let stored = old.map_or(&Value::Null, |old| &old["status"]["resourceClaimStatuses"]);
+    check(group, None, errors, |at| {
+        conditions(&at.get("status.conditions"));
+        let claims = at.get("status.resourceClaimStatuses");
+        let known = at.list_of("spec.resourceClaims");
+        for claim in claims.items() {
+            let name = claim.get("name");
+            if !known.iter().any(|known| text(known, "name") == name.text()) {
+                let why = "must match the name of an entry in `spec.resourceClaims`";
+                name.invalid_as(&name.text().into(), why);
+            }
+        }
+        if !is_same(claims.value, stored) && claims.at_most(CLAIMS_MAX) {
+            each_claim(&claims, stored);
+        }
+    });
+}
+/// Each claim has a name of its own. Those that are stored are not checked again.
+fn each_claim(claims: &At<'_, '_>, stored: &Value) {
+    let all = claims.list();
+    for (i, claim) in claims.items().enumerate() {
+        let name = claim.text_of("name");
+        if all.iter().take(i).any(|other| text(other, "name") == name) {
+            claim.duplicate();
+        }
+    }
+    let stored = stored.as_array().map_or(&[][..], Vec::as_slice);
+    for claim in claims.items().filter(|claim| !stored.contains(claim.value)) {
+        claim.get("resourceClaimName").formed(name::long_name);
+    }
+}
+
+fn cells(group: &Value, now: Timestamp) -> Vec<Value> {
+    let condition = |kind: &str| cell::condition(group, "status.conditions", kind);
+    let policy = if cell::has(group, "spec.schedulingPolicy.gang") { "Gang" } else { "Basic" };
+    let status = match (condition("DisruptionTarget"), condition("PodGroupScheduled")) {
+        (Some(condition), _) => text(condition, "reason"),
+        (None, Some(condition)) if text(condition, "status") == "True" => "Scheduled",
+        (None, Some(_)) => "Unschedulable",
+        (None, None) => "Pending",
+    };
+    let workload = match cell::has(group, "spec.podGroupTemplateRef.workload") {
+        true => cell::text(group, "spec.podGroupTemplateRef.workload.workloadName"),
+        false => cell::NONE,
+    };
+    vec![cell::name(group), policy.into(), workload.into(), status.into(), cell::age(group, now)]
+}
