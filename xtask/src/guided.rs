@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `counting/` | the build that counts |
 //! | `counts/` | what it has counted, as it writes it |
-//! | `rest.profdata` | what it has counted at rest |
+//! | `rest.*` | what it has counted at rest, its kubeconfig and its log |
 //! | `setpoint.profdata` | all of it, as the compiler reads it |
 //! | `order` | the functions that ran, as the linker reads it |
 //! | `built/` | the build with the counts |
@@ -46,13 +46,13 @@ pub(crate) fn train() -> Result<()> {
     let counting = build_with("-Cprofile-generate=", &counts, &folder.join("counting"), &[])?;
     // The counts of a build before this one are none of its functions'.
     removed(&counts)?;
-    rest(&counting, &counts.join("rest"))?;
+    rest(&counting, &folder)?;
     for load in LOADS {
         let mut benches = cargo();
         benches.args(["run", "--release", "--locked", "--package", "setpoint-benches", "--"]);
         program::run(benches.args(*load).env("SETPOINT_BENCH_PROGRAM", &counting))?;
     }
-    let at_rest = ran(&counts.join("rest"), &folder.join("rest.profdata"))?;
+    let at_rest = ran(&rest_counts(&folder), &folder.join("rest.profdata"))?;
     let under_load = ran(&counts, &profile(&folder))?;
     let rested: HashSet<&String> = at_rest.iter().collect();
     let more = under_load.iter().filter(|name| !rested.contains(name));
@@ -63,12 +63,12 @@ pub(crate) fn train() -> Result<()> {
 }
 
 /// Counts what the program does from its start until it is at rest.
-fn rest(counting: &Path, counts: &Path) -> Result<()> {
-    let work = tempfile::tempdir().context("make a folder")?;
+fn rest(counting: &Path, folder: &Path) -> Result<()> {
     let mut up = Command::new(counting);
-    up.args(["up", "--secure-port", "0", "--kubeconfig"]).arg(work.path().join("kubeconfig"));
-    up.env("LLVM_PROFILE_FILE", counts.join("%m.profraw"));
-    let started = Started::up(&mut up, &work.path().join("log"))?;
+    up.args(["up", "--secure-port", "0", "--kubeconfig"]).arg(folder.join("rest.kubeconfig"));
+    up.env("LLVM_PROFILE_FILE", rest_counts(folder).join("%m.profraw"));
+    let started = Started::up(&mut up, &folder.join("rest.log"))?;
+    #[expect(clippy::disallowed_methods, reason = "another process is waited for")]
     std::thread::sleep(REST);
     started.end()
 }
@@ -111,6 +111,10 @@ fn folder() -> Result<PathBuf> {
 
 fn profile(folder: &Path) -> PathBuf {
     folder.join("setpoint.profdata")
+}
+
+fn rest_counts(folder: &Path) -> PathBuf {
+    folder.join("counts/rest")
 }
 
 fn order(folder: &Path) -> PathBuf {

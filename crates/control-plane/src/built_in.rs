@@ -272,11 +272,8 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
     if is_on("podgroup-protection-controller")
         && serves(registry, ["scheduling.k8s.io", GroupProtection::VERSION, "podgroups"])
     {
-        let protection = once(registry, stop, [POD_GROUPS], || {
-            let add = |setup: &Setup, manager: &mut Manager| {
-                GroupProtection::new(setup.clone()).add_to(manager)
-            };
-            setup().run(stop.clone(), add).boxed()
+        let protection = started(&[POD_GROUPS], |setup, manager| {
+            GroupProtection::new(setup.clone()).add_to(manager)
         });
         running.push(("protection of groups of pods", protection.boxed()));
     }

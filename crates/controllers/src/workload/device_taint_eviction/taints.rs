@@ -131,13 +131,16 @@ pub(super) struct SliceTaints {
     pub(super) tainted: BTreeMap<Arc<str>, Vec<Taint>>,
 }
 
+/// The names of a device and of its slice.
+type DeviceOfSlice = (Arc<str>, Arc<str>);
+
 /// The slices of a pool.
 #[derive(Debug, Default)]
 struct Pool {
     /// How many slices there are of each generation.
     generations: BTreeMap<i64, usize>,
-    /// The tainted devices, by device and slice, with the generation.
-    tainted: BTreeMap<(Arc<str>, Arc<str>), (i64, Vec<Taint>)>,
+    /// The tainted devices, with the generation of the slice.
+    tainted: BTreeMap<DeviceOfSlice, (i64, Vec<Taint>)>,
 }
 
 /// A taint that evicts, and the rule that it comes from; `None`: a slice has it.
@@ -241,7 +244,7 @@ impl Taints {
         let pool = self.pools.get(&*pool_key(&device.driver, &device.pool));
         if let Some(pool) = pool.filter(|pool| !pool.tainted.is_empty()) {
             let newest = pool.generations.last_key_value().map(|(generation, _)| *generation);
-            let start: (Arc<str>, Arc<str>) = (device.device.as_str().into(), "".into());
+            let start: DeviceOfSlice = (device.device.as_str().into(), "".into());
             let found = pool.tainted.range(start..);
             let found = found.take_while(|((name, _), _)| **name == *device.device);
             for (_, (_, taints)) in found.filter(|(_, (of, _))| Some(*of) == newest) {
