@@ -73,7 +73,8 @@ fn rest(counting: &Path, folder: &Path) -> Result<()> {
     started.end()
 }
 
-/// Merges counts into a profile; returns the functions that ran, those with the highest count first.
+/// Merges counts into a profile; returns the functions that ran, those with the highest count
+/// first.
 fn ran(counts: &Path, profile: &Path) -> Result<Vec<String>> {
     let tool = llvm_profdata()?;
     let mut merge = Command::new(&tool);
@@ -159,7 +160,7 @@ fn build_with(option: &str, path: &Path, target: &Path, link: &[&str]) -> Result
     Ok(target.join(host).join("dist/setpoint"))
 }
 
-/// The tool of the compiler's own version that merges counts, which is installed if it is not there.
+/// The tool of the compiler's own version that merges counts; installed if it is not there.
 fn llvm_profdata() -> Result<PathBuf> {
     let folder = rustc(&["--print", "target-libdir"])?;
     let tool = Path::new(folder.trim()).with_file_name("bin").join("llvm-profdata");

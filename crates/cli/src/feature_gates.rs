@@ -114,11 +114,9 @@ mod tests {
         check("CBORServingAndStorage=true", CBOR);
         check("CBORServingAndStorage=true, CBORServingAndStorage=false", "");
         check("kube:CBORServingAndStorage=1", CBOR);
-        check("AllAlpha=true", &format!("{CBOR} DRAResourcePoolStatus StorageVersionAPI"));
-        check(
-            "CBORServingAndStorage=false,AllAlpha=true",
-            "DRAResourcePoolStatus StorageVersionAPI",
-        );
+        let alpha = "DRAResourcePoolStatus GenericWorkload StorageVersionAPI";
+        check("AllAlpha=true", &format!("{CBOR} {alpha}"));
+        check("CBORServingAndStorage=false,AllAlpha=true", alpha);
         check("ClusterTrustBundle=true", "ClusterTrustBundle");
         check(
             "AllBeta=true,AllAlpha=true,ClusterTrustBundle=false",

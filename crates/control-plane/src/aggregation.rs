@@ -295,11 +295,12 @@ impl Aggregation {
     }
 }
 
-/// The registrations of a start, if the objects are still those of the start: they are the same for
-/// all control planes of a process, so they are read once.
+/// The registrations of a start, if the objects are still those of the start. They are the same for
+/// all control planes of a process with the default resources, so they are read once.
 fn of_start(registry: &Registry) -> Option<Arc<Vec<Registration>>> {
     static OF_ALL: OnceLock<Arc<Vec<Registration>>> = OnceLock::new();
-    if let Some(known) = OF_ALL.get() {
+    let is_like_others = registry.has_default_resources();
+    if let Some(known) = OF_ALL.get().filter(|_| is_like_others) {
         return registry.is_as_started(PREFIX).then(|| known.clone());
     }
     let (objects, newest) = registry.stored_objects(PREFIX);
@@ -307,8 +308,8 @@ fn of_start(registry: &Registry) -> Option<Arc<Vec<Registration>>> {
         return None;
     }
     let services = objects.iter().filter_map(|object| ApiService::parse(&object.value));
-    let read = services.map(|service| service.registration()).collect();
-    Some(OF_ALL.get_or_init(|| Arc::new(read)).clone())
+    let read = Arc::new(services.map(|service| service.registration()).collect());
+    Some(if is_like_others { OF_ALL.get_or_init(|| read).clone() } else { read })
 }
 
 /// A request for all APIServices, as the server itself.

@@ -427,6 +427,11 @@ async fn compact(inner: &Inner, stop: &CancellationToken) -> Result<(), ApiError
     }
 }
 impl Registry {
+    /// Whether its built-in resources are those that every server has by default: the command line
+    /// changes none, and an embedder compiled in no kinds.
+    pub fn has_default_resources(&self) -> bool {
+        Arc::ptr_eq(&self.inner.compiled, &bootstrap::catalog())
+    }
     /// Whether a feature gate is on, of [`RuntimeConfig::gates`].
     pub fn has_gate(&self, gate: &str) -> bool {
         self.inner.gates.contains(&gate)

@@ -4,6 +4,7 @@ use crate::user::{User, with_user};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use setpoint_control_plane::{ControlPlane, ServeOptions};
+use setpoint_registry::RuntimeConfig;
 use setpoint_store::{At, MemoryStore, Store as _};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -222,6 +223,34 @@ async fn roles_are_aggregated_after_a_quiet_time() {
         user.until(&format!("{CLUSTER_ROLES}/view"), |role| !has_rule(role)).await;
     })
     .await;
+}
+
+/// The story: the first control plane of a process with a change of an APIService read what is
+/// registered at the start, and all later ones took that for theirs, whatever they served.
+#[tokio::test(start_paused = true)]
+async fn control_planes_of_one_process_have_a_discovery_of_their_own() {
+    let beta = || {
+        let config = RuntimeConfig::with_gates("resource.k8s.io/v1beta2", &[]).unwrap();
+        ControlPlane::builder().runtime_config(config)
+    };
+    for (plane, expected) in [
+        (beta(), &["v1", "v1beta2"][..]),
+        (ControlPlane::builder(), &["v1"]),
+        (beta(), &["v1", "v1beta2"]),
+    ] {
+        with_user(plane, async |user| {
+            quiet().await;
+            let path = format!("{API_SERVICES}/v1.batch");
+            user.patch(&path, json!({"metadata": {"labels": {"mine": "yes"}}})).await;
+            quiet().await;
+            let group = user.get("/apis/resource.k8s.io").await;
+            let versions = group["versions"].as_array().into_iter().flatten();
+            let versions: Vec<&str> =
+                versions.map(|version| version["version"].as_str().unwrap_or_default()).collect();
+            assert_eq!(versions, expected);
+        })
+        .await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

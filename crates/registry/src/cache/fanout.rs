@@ -187,6 +187,10 @@ impl Fanout {
         self.buckets.get(&bucket).map_or(0, |bucket| bucket.n_watchers)
     }
 
+    /// Whether watchers are indexed by fields.
+    pub(super) fn has_fields(&self) -> bool {
+        !self.fields.is_empty()
+    }
     /// Whether an object is converted to find its watchers.
     pub(super) fn converts(&self, value: &[u8], revision: u64) -> bool {
         let is_as_stored =

@@ -269,6 +269,9 @@ impl ResourceCache {
     ) -> FieldValues {
         let (items, fields) = {
             let state = self.state.lock();
+            if !state.fanout.has_fields() {
+                return FieldValues::default();
+            }
             let mut items = Vec::new();
             for change in changes {
                 let (key, revision) = (&change.key, change.revision.0);
