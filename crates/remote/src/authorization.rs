@@ -8,7 +8,7 @@
 //!
 //! | a user has | read | again |
 //! |---|---|---|
-//! | `tokenFile` | at most 1 MiB | a minute later; if that fails, the earlier token stays |
+//! | `tokenFile` | at most 1 MiB | 50 s later; if that fails, the earlier token stays |
 //! | `exec` | as [`exec`](super::exec) says | before the token expires |
 //!
 //! While one request reads again, others use the token that is still there.
