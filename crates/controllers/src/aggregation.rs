@@ -9,7 +9,7 @@
 //! be the source of another. The rules are those of kube-controller-manager's controller of that
 //! name.
 
-use crate::api::{Api, RequestError};
+use crate::api::{Api, RequestError, ignore_not_found};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::first_error::FirstError;
 use crate::setup::Setup;
@@ -106,11 +106,8 @@ impl BoxedReconciler for Roles {
                 "metadata": {"name": name, "uid": uid}, "rules": rules,
             });
             let path = format!("{ROLES}/{name}?fieldManager={MANAGER}&force=true");
-            match self.api.apply(&path, &applied).await {
-                // Deleted in the meantime: the next event has the others.
-                Err(error) if error.is_not_found() => {}
-                applied => _ = errors.note(applied),
-            }
+            // Deleted in the meantime: the next event has the others.
+            errors.note(ignore_not_found(self.api.apply(&path, &applied).await));
         }
         errors.into_result()?;
         Ok(Action::await_change())

@@ -67,6 +67,24 @@ impl RequestError {
     }
 }
 
+/// Turns a 404 into `None`.
+pub(crate) fn ignore_not_found<T>(
+    answer: Result<T, RequestError>,
+) -> Result<Option<T>, RequestError> {
+    match answer {
+        Err(error) if error.is_not_found() => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
+/// Turns the refusal of a write into `None` if its object is gone (404) or has changed (409).
+pub(crate) fn ignore_stale<T>(answer: Result<T, RequestError>) -> Result<Option<T>, RequestError> {
+    match answer {
+        Err(error) if error.is_conflict() => Ok(None),
+        answer => ignore_not_found(answer),
+    }
+}
+
 /// A client that sends requests as one named controller.
 #[derive(Clone)]
 pub(crate) struct Api {
@@ -94,6 +112,11 @@ impl Api {
 
     pub(crate) async fn get(&self, path: &str) -> Result<Value, RequestError> {
         self.send(Method::GET, path, "application/json", None).await
+    }
+
+    /// The object at a path; `None` if there is none (404).
+    pub(crate) async fn get_opt(&self, path: &str) -> Result<Option<Value>, RequestError> {
+        ignore_not_found(self.get(path).await)
     }
 
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Value, RequestError> {

@@ -149,9 +149,8 @@ impl BoxedReconciler for Pass {
         let name = &*request.name;
         let client = context.client();
         let path = format!("/apis/storage.k8s.io/v1/volumeattributesclasses/{name}");
-        let class = match self.api.get(&path).await {
-            Err(error) if error.is_not_found() => return Ok(Action::await_change()),
-            class => class?,
+        let Some(class) = self.api.get_opt(&path).await? else {
+            return Ok(Action::await_change());
         };
         if class.deletion_timestamp().is_empty() {
             self.protect(&path, &class).await?;

@@ -7,7 +7,7 @@
 //! pods once, from the server. The rules are those of kube-controller-manager's
 //! `podgroup-protection-controller`, which looks for pods in its cache only.
 
-use crate::api::{Api, RequestError};
+use crate::api::{Api, RequestError, ignore_not_found};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::first_error::FirstError;
 use crate::protection::{Waiting, being_deleted};
@@ -221,10 +221,7 @@ impl Pass {
             let others = json!(others);
             group.set_meta("finalizers", others);
             // Not a patch: the original's role has no right to patch groups.
-            match self.api.put(&path, &group).await {
-                Err(error) if error.is_not_found() => {}
-                updated => _ = updated?,
-            }
+            ignore_not_found(self.api.put(&path, &group).await)?;
         }
         self.waiting.remove(namespace, name);
         Ok(())

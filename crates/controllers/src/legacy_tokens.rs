@@ -16,7 +16,7 @@
 //! read, so a token that is used meanwhile stays. The rules are those of kube-controller-manager's
 //! `legacy-serviceaccount-token-cleaner-controller`.
 
-use crate::api::{Api, RequestError};
+use crate::api::{Api, RequestError, ignore_stale};
 use crate::first_error::FirstError;
 use crate::setup::Setup;
 use serde_json::{Value, json};
@@ -119,10 +119,7 @@ impl LegacyTokens {
     /// Since when uses are noted. Makes the ConfigMap if it is missing or has no date.
     async fn since(&self, now: Timestamp) -> Result<Timestamp, RequestError> {
         let path = format!("{MAPS}/{MAP}");
-        let found = match self.api_of_server.get(&path).await {
-            Err(error) if error.is_not_found() => None,
-            found => Some(found?),
-        };
+        let found = self.api_of_server.get_opt(&path).await?;
         let data = json!({SINCE: date(now)});
         match &found {
             Some(map) => {
@@ -154,9 +151,8 @@ impl LegacyTokens {
             return Ok(false);
         }
         let path = format!("/api/v1/namespaces/{}/serviceaccounts/{name}", secret.namespace());
-        let account = match self.api.get(&path).await {
-            Err(error) if error.is_not_found() => return Ok(false),
-            account => account?,
+        let Some(account) = self.api.get_opt(&path).await? else {
+            return Ok(false);
         };
         let mut listed = account["secrets"].as_array().into_iter().flatten();
         Ok((uid.is_empty() || uid == account.uid())
@@ -182,11 +178,8 @@ impl LegacyTokens {
             }
             End::Delete => self.api.delete(&path, &json!({"preconditions": version})).await,
         };
-        match ended {
-            // Used or changed meanwhile: the next pass decides again.
-            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
-            ended => ended.map(drop),
-        }
+        // Used or changed meanwhile: the next pass decides again.
+        ignore_stale(ended).map(drop)
     }
 }
 

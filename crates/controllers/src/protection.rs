@@ -16,7 +16,7 @@
 //! whose claim is being deleted. The rules are those of kube-controller-manager's
 //! `pvc-protection-controller` and `pv-protection-controller`.
 
-use crate::api::{Api, RequestError};
+use crate::api::{Api, RequestError, ignore_not_found};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::first_error::FirstError;
 use crate::setup::Setup;
@@ -276,9 +276,8 @@ impl Volumes {
     /// One pass over one volume.
     async fn pass(&self, name: &str) -> Result<Action, RequestError> {
         let path = format!("/api/v1/persistentvolumes/{name}");
-        let volume = match self.api.get(&path).await {
-            Err(error) if error.is_not_found() => return Ok(Action::await_change()),
-            volume => volume?,
+        let Some(volume) = self.api.get_opt(&path).await? else {
+            return Ok(Action::await_change());
         };
         if volume["status"]["phase"] != "Bound" {
             release(&self.api, &path, &volume, VOLUME_FINALIZER).await?;
@@ -313,8 +312,5 @@ pub(crate) async fn set_finalizers(
     let metadata = json!({
         "uid": object.uid(), "resourceVersion": object.resource_version(), "finalizers": finalizers,
     });
-    match api.merge_patch(path, &json!({"metadata": metadata})).await {
-        Err(error) if error.is_not_found() => Ok(()),
-        other => other.map(drop),
-    }
+    ignore_not_found(api.merge_patch(path, &json!({"metadata": metadata})).await).map(drop)
 }

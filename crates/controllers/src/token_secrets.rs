@@ -14,7 +14,7 @@
 //! the uid and the version of the Secret that was read. Such tokens do not expire: they end with
 //! their Secret. The rules are those of kube-controller-manager's `tokens-controller`.
 
-use crate::api::Api;
+use crate::api::{Api, ignore_not_found};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::first_error::FirstError;
 use crate::setup::Setup;
@@ -122,9 +122,9 @@ impl BoxedReconciler for Pass {
             "" => self.namespace(&request.name, client).await?,
             namespace => {
                 let path = format!("/api/v1/namespaces/{namespace}/secrets/{}", request.name);
-                match self.api.get(&path).await {
-                    Err(error) if error.is_not_found() => true,
-                    secret => self.secret(secret?, client).await?,
+                match self.api.get_opt(&path).await? {
+                    None => true,
+                    Some(secret) => self.secret(secret, client).await?,
                 }
             }
         };
@@ -167,10 +167,7 @@ impl Pass {
         let namespace = secret.namespace();
         let path = format!("/api/v1/namespaces/{namespace}/secrets/{}", secret.name());
         let account = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}");
-        let account = match self.api.get(&account).await {
-            Err(error) if error.is_not_found() => None,
-            account => Some(account?),
-        };
+        let account = self.api.get_opt(&account).await?;
         let account = account.filter(|account| uid.is_empty() || account.uid() == uid);
         let shown = client.metadata::<ServiceAccount>().get(&Request::new(namespace, &*name))?;
         let shown = shown.and_then(|shown| shown.metadata.uid.clone()).unwrap_or_default();
@@ -182,10 +179,7 @@ impl Pass {
                 None => return Ok(is_watched),
             },
         };
-        match written {
-            Err(error) if error.is_not_found() => Ok(true),
-            written => Ok(written.map(|_| is_watched)?),
-        }
+        Ok(ignore_not_found(written)?.is_none() || is_watched)
     }
 
     /// A merge patch with what a Secret lacks.

@@ -37,6 +37,7 @@ use serde_json::{Map, Value, json};
 use setpoint_informer::Event;
 use setpoint_object::label::Selector;
 use setpoint_runtime::adopt::Claim;
+use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::owner::controller_of;
 use setpoint_runtime::{
     Action, BoxError, Client, Context, Controller, Manager, ObjectReference, Request, Watch,
@@ -267,10 +268,8 @@ async fn write_status(
     }
     let patch = json!({"metadata": {"uid": set.metadata.uid}, "status": body});
     let key = Request::new(set.namespace(), set.name());
-    match client.api::<StatefulSet>().patch_status(&key, &Patch::Merge(patch)).await {
-        Err(error) if error.is_not_found() => Ok(()),
-        written => Ok(written.map(drop)?),
-    }
+    ignore_not_found(client.api::<StatefulSet>().patch_status(&key, &Patch::Merge(patch)).await)?;
+    Ok(())
 }
 
 /// The object of events.

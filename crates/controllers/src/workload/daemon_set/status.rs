@@ -6,6 +6,7 @@ use super::{DaemonSet, HASH_LABEL};
 use kube_core::params::Patch;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::{ClientError, Request};
 
 /// Numbers that are written also if they are 0.
@@ -72,9 +73,9 @@ impl Sync<'_> {
         let patch = json!({"metadata": {"uid": self.set.metadata.uid}, "status": body});
         let namespace = self.set.metadata.namespace.as_deref().unwrap_or_default();
         let key = Request::new(namespace, self.set.name());
-        match self.client.api::<DaemonSet>().patch_status(&key, &Patch::Merge(patch)).await {
-            Err(error) if error.is_not_found() => Ok(()),
-            written => written.map(drop),
-        }
+        ignore_not_found(
+            self.client.api::<DaemonSet>().patch_status(&key, &Patch::Merge(patch)).await,
+        )
+        .map(drop)
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use setpoint_object::label::Selector;
 use setpoint_object::time::Timestamp;
+use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::{Api, ClientError, Request};
 
 /// The condition of a pass that could not create or delete pods.
@@ -111,10 +112,7 @@ pub(super) async fn write<O: Replicated>(
         meta.name.as_deref().unwrap_or_default(),
     );
     let patch = json!({"metadata": {"uid": meta.uid}, "status": body(status)});
-    match owners.patch_status(&key, &Patch::Merge(patch)).await {
-        Err(error) if error.is_not_found() => Ok(()),
-        written => written.map(drop),
-    }
+    ignore_not_found(owners.patch_status(&key, &Patch::Merge(patch)).await).map(drop)
 }
 
 /// The status as a merge patch: what is zero is removed, except `replicas` and
