@@ -7,9 +7,9 @@
 //! because a cache may not yet show every claim. The rules are those of kube-controller-manager's
 //! `volumeattributesclass-protection-controller`.
 
+use super::finalizer::{release, set_finalizers};
 use crate::api::{Api, RequestError};
 use crate::boxed::{Boxed, BoxedReconciler};
-use crate::protection::{release, set_finalizers};
 use crate::setup::Setup;
 use crate::workload::view::view;
 use k8s_openapi::api::core::v1 as core;
