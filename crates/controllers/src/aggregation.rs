@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use setpoint_informer::Event;
 use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::url::escape_segment;
 use setpoint_runtime::{Action, BoxError, Context, Controller, Manager, Request, Watch};
 use std::collections::{BTreeMap, HashSet};
 
@@ -105,6 +106,7 @@ impl BoxedReconciler for Roles {
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
                 "metadata": {"name": name, "uid": uid}, "rules": rules,
             });
+            let name = escape_segment(name);
             let path = format!("{ROLES}/{name}?fieldManager={MANAGER}&force=true");
             // Deleted in the meantime: the next event has the others.
             errors.note(ignore_not_found(self.api.apply(&path, &applied).await));

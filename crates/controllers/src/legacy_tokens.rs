@@ -19,6 +19,7 @@
 use crate::api::{Api, RequestError, ignore_stale};
 use crate::first_error::FirstError;
 use crate::setup::Setup;
+use crate::token_secrets::account_of;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::{Clock, Timestamp};
@@ -44,9 +45,6 @@ const SECRETS: &str = "/api/v1/secrets?fieldSelector=type%3Dkubernetes.io%2Fserv
 /// The labels with the dates of the last use, and since when a token is refused.
 const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
-/// The annotations that name the account.
-const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
-const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 
 /// Ends unused tokens in Secrets. Does nothing until [`LegacyTokens::run`].
 #[must_use]
@@ -142,21 +140,11 @@ impl LegacyTokens {
 
     /// Whether the Secret's account exists and lists it, as it does generated ones.
     async fn is_generated(&self, secret: &Value) -> Result<bool, RequestError> {
-        let annotation = |name: &str| {
-            let annotations = secret.meta().and_then(|meta| meta.get("annotations"));
-            annotations.and_then(|all| all.get(name)?.as_str()).unwrap_or_default()
-        };
-        let (name, uid) = (annotation(ACCOUNT_NAME), annotation(ACCOUNT_UID));
-        if name.is_empty() {
-            return Ok(false);
-        }
-        let path = format!("/api/v1/namespaces/{}/serviceaccounts/{name}", secret.namespace());
-        let Some(account) = self.api.get_opt(&path).await? else {
-            return Ok(false);
-        };
-        let mut listed = account["secrets"].as_array().into_iter().flatten();
-        Ok((uid.is_empty() || uid == account.uid())
-            && listed.any(|listed| listed["name"] == secret.name()))
+        let account = account_of(&self.api, secret).await?;
+        Ok(account.is_some_and(|account| {
+            let mut listed = account["secrets"].as_array().into_iter().flatten();
+            listed.any(|listed| listed["name"] == secret.name())
+        }))
     }
 
     /// The names of the Secrets that pods of a namespace use.
