@@ -7,7 +7,8 @@ pub(crate) use discovery::{Discovered, Resource, discover};
 
 use http::{Method, Request};
 use kube_client::Client;
-use serde_json::Value;
+use serde_json::{Value, json};
+use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, Status};
 use setpoint_runtime::answer::{ANSWER_MAX, request};
 use setpoint_runtime::client::BODY_BYTES_MAX;
@@ -83,6 +84,18 @@ pub(crate) fn ignore_stale<T>(answer: Result<T, RequestError>) -> Result<Option<
         Err(error) if error.is_conflict() => Ok(None),
         answer => ignore_not_found(answer),
     }
+}
+
+/// The options of a DELETE of the object with this uid, not of another one of its name.
+pub(crate) fn of_uid(uid: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}})
+}
+
+/// The options of a DELETE of an object that has not changed since it was read.
+pub(crate) fn as_read(object: &Value) -> Value {
+    let mut options = of_uid(object.uid());
+    options["preconditions"]["resourceVersion"] = object.resource_version().into();
+    options
 }
 
 /// A client that sends requests as one named controller.

@@ -27,7 +27,7 @@
 //! candidates that have not renewed for half an hour, which here are deleted when their time comes.
 //! Of equal candidates the oldest is the best; of those of one second, here the first by name.
 
-use crate::api::{Api, RequestError, ignore_stale};
+use crate::api::{Api, RequestError, as_read, ignore_stale};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use crate::workload::view::view;
@@ -37,7 +37,6 @@ use semver::Version;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
-use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_runtime::{Action, BoxError, Client, Context, Controller, Manager, Request, Watch};
 use std::sync::Arc;
@@ -424,11 +423,7 @@ impl Pass {
             // The cache will show it.
             return Ok(Action::await_change());
         }
-        let options = json!({
-            "apiVersion": "v1", "kind": "DeleteOptions",
-            "preconditions": {"uid": found.uid(), "resourceVersion": found.resource_version()},
-        });
-        ignore_stale(self.api.delete(&path, &options).await)?;
+        ignore_stale(self.api.delete(&path, &as_read(&found)).await)?;
         Ok(Action::await_change())
     }
 }

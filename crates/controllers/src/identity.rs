@@ -19,7 +19,7 @@
 //! after [`ALIVE`], and its Lease after an hour. A loopback address is of no use to others and is
 //! not published as an endpoint; kube-apiserver does not either.
 
-use crate::api::{Api, RequestError, ignore_not_found, ignore_stale};
+use crate::api::{Api, RequestError, ignore_not_found, ignore_stale, of_uid};
 use futures::future::BoxFuture;
 use kube_client::Client;
 use serde_json::{Value, json};
@@ -218,8 +218,7 @@ impl ServerIdentity {
             }
         }
         for (name, uid) in expired {
-            let options = json!({"preconditions": {"uid": uid}});
-            ignore_stale(self.api.delete(&format!("{LEASES}/{name}"), &options).await)?;
+            ignore_stale(self.api.delete(&format!("{LEASES}/{name}"), &of_uid(&uid)).await)?;
         }
         alive.retain(|ip| self.is_endpoint(ip));
         Ok(alive)

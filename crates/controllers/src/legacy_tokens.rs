@@ -16,7 +16,7 @@
 //! read, so a token that is used meanwhile stays. The rules are those of kube-controller-manager's
 //! `legacy-serviceaccount-token-cleaner-controller`.
 
-use crate::api::{Api, RequestError, ignore_stale};
+use crate::api::{Api, RequestError, as_read, ignore_stale};
 use crate::first_error::FirstError;
 use crate::setup::Setup;
 use crate::token_secrets::account_of;
@@ -157,14 +157,15 @@ impl LegacyTokens {
 
     async fn end(&self, secret: &Value, end: End, now: Timestamp) -> Result<(), RequestError> {
         let path = format!("/api/v1/namespaces/{}/secrets/{}", secret.namespace(), secret.name());
-        let version = json!({"uid": secret.uid(), "resourceVersion": secret.resource_version()});
         let ended = match end {
             End::Refuse => {
-                let mut metadata = version;
-                metadata["labels"] = json!({INVALID_SINCE: date(now)});
+                let metadata = json!({
+                    "uid": secret.uid(), "resourceVersion": secret.resource_version(),
+                    "labels": {INVALID_SINCE: date(now)},
+                });
                 self.api.merge_patch(&path, &json!({"metadata": metadata})).await
             }
-            End::Delete => self.api.delete(&path, &json!({"preconditions": version})).await,
+            End::Delete => self.api.delete(&path, &as_read(secret)).await,
         };
         // Used or changed meanwhile: the next pass decides again.
         ignore_stale(ended).map(drop)

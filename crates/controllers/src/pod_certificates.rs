@@ -4,11 +4,10 @@
 //! The rules are those of kube-controller-manager's `podcertificaterequest-cleaner-controller`. A
 //! request is deleted when its time comes, not at the next of its looks every five minutes.
 
-use crate::api::{Api, ignore_not_found};
+use crate::api::{Api, ignore_not_found, of_uid};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use k8s_openapi::api::certificates::v1beta1::PodCertificateRequest;
-use serde_json::json;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_runtime::{Action, BoxError, Context, Controller, Manager, Request, Watch};
@@ -72,10 +71,7 @@ impl BoxedReconciler for Pass {
         if !left.is_zero() {
             return Ok(Action::requeue_after(left));
         }
-        let options = json!({
-            "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": found.uid()},
-        });
-        ignore_not_found(self.api.delete(&path, &options).await)?;
+        ignore_not_found(self.api.delete(&path, &of_uid(found.uid())).await)?;
         Ok(Action::await_change())
     }
 }

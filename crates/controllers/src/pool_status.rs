@@ -15,7 +15,7 @@
 //! sixth of a second if a pool is incomplete, and deletes requests at one of its looks every ten
 //! minutes, not when their time comes.
 
-use crate::api::{Api, RequestError, ignore_not_found};
+use crate::api::{Api, RequestError, ignore_not_found, of_uid};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use kube_core::{ApiResource, DynamicObject};
@@ -94,10 +94,7 @@ impl BoxedReconciler for Pass {
         let now = self.clock.now();
         let left = ends_at(&found).since(now);
         if left.is_zero() {
-            let options = json!({
-                "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": found.uid()},
-            });
-            ignore_not_found(self.api.delete(&path, &options).await)?;
+            ignore_not_found(self.api.delete(&path, &of_uid(found.uid())).await)?;
             return Ok(Action::await_change());
         }
         if found["status"].is_object() {

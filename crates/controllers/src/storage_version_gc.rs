@@ -12,7 +12,7 @@
 //! `storageversion-garbage-collector-controller`. It also takes a server as gone if its Lease
 //! cannot be read, and writes without preconditions.
 
-use crate::api::{Api, RequestError, ignore_not_found};
+use crate::api::{Api, RequestError, as_read, ignore_not_found};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::identity::IDENTITY;
 use crate::setup::Setup;
@@ -22,7 +22,6 @@ use kube_core::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 use setpoint_informer::Event;
 use setpoint_object::label::Selector;
-use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_object::url::escape_segment;
 use setpoint_runtime::cache::ByType;
@@ -128,12 +127,7 @@ impl BoxedReconciler for Pass {
             return Ok(Action::await_change());
         }
         let written = if remaining.is_empty() {
-            let version = found["metadata"]["resourceVersion"].clone();
-            let options = json!({
-                "apiVersion": "v1", "kind": "DeleteOptions",
-                "preconditions": {"uid": found.uid(), "resourceVersion": version},
-            });
-            self.api.delete(&path, &options).await
+            self.api.delete(&path, &as_read(&found)).await
         } else {
             found["status"]["storageVersions"] = remaining.into();
             set_common_version(&mut found, self.clock.now());

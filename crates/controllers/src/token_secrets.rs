@@ -14,7 +14,7 @@
 //! the uid and the version of the Secret that was read. Such tokens do not expire: they end with
 //! their Secret. The rules are those of kube-controller-manager's `tokens-controller`.
 
-use crate::api::{Api, RequestError, ignore_not_found};
+use crate::api::{Api, RequestError, as_read, ignore_not_found};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::first_error::FirstError;
 use crate::setup::Setup;
@@ -169,7 +169,7 @@ impl Pass {
         let shown = shown.and_then(|shown| shown.metadata.uid.clone()).unwrap_or_default();
         let is_watched = account.as_ref().is_none_or(|account| account.uid() == shown);
         let written = match account {
-            None => self.api.delete(&path, &preconditions(&secret)).await,
+            None => self.api.delete(&path, &as_read(&secret)).await,
             Some(account) => match self.missing(&secret, &account).await? {
                 Some(patch) => self.api.merge_patch(&path, &patch).await,
                 None => return Ok(is_watched),
@@ -224,14 +224,6 @@ impl Pass {
             false => Ok(keys.sign(&claims)?),
         }
     }
-}
-
-/// The options of a DELETE of an object as it was read.
-fn preconditions(object: &Value) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "DeleteOptions",
-        "preconditions": {"uid": object.uid(), "resourceVersion": object.resource_version()},
-    })
 }
 
 /// The account of a Secret: with the name and, if there is one, the uid in its annotations.
