@@ -3,9 +3,10 @@
 use super::node::Fit;
 use super::sync::Sync;
 use super::{DaemonSet, HASH_LABEL};
+use crate::workload::difference::replacement;
 use kube_core::params::Patch;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::{ClientError, Request};
 
@@ -61,15 +62,7 @@ impl Sync<'_> {
         if self.set.status == status {
             return Ok(());
         }
-        let mut body = match json!(status) {
-            Value::Object(body) => body,
-            _ => Map::new(),
-        };
-        for (name, value) in &mut body {
-            if *value == 0 && !ALWAYS.contains(&&**name) {
-                *value = Value::Null;
-            }
-        }
+        let body = replacement(&status, &ALWAYS);
         let patch = json!({"metadata": {"uid": self.set.metadata.uid}, "status": body});
         let namespace = self.set.metadata.namespace.as_deref().unwrap_or_default();
         let key = Request::new(namespace, self.set.name());
