@@ -19,6 +19,7 @@ mod fuzz;
 mod ginkgo;
 mod guided;
 mod http;
+mod laid_over;
 mod machine;
 mod mutations;
 mod pages;

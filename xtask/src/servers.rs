@@ -1,11 +1,12 @@
 //! The two servers of chores that compare: kube-apiserver over an etcd, and `setpoint up`.
 
+use crate::conformance;
 use crate::http::{Address, Connection, trusting};
 use crate::started::Started;
 use anyhow::{Context, Result, bail};
 use std::fs::File;
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -43,9 +44,52 @@ pub(crate) struct Servers {
     _started: [Started; 3],
 }
 
+/// The programs, and where they write.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Programs {
+    /// The program `kube-apiserver` of a Kubernetes release.
+    #[arg(long)]
+    kube_apiserver: PathBuf,
+    /// The program `etcd`.
+    #[arg(long, default_value = "etcd")]
+    etcd: PathBuf,
+    /// The built program (default: builds `setpoint` without optimization).
+    #[arg(long)]
+    program: Option<PathBuf>,
+    /// The folder for logs and stores (default: a new one below the system's).
+    #[arg(long)]
+    work: Option<PathBuf>,
+}
+
+impl Programs {
+    fn apiserver(&self) -> Result<PathBuf> {
+        self.kube_apiserver.canonicalize().context("no such kube-apiserver")
+    }
+
+    /// The version of kube-apiserver.
+    pub(crate) fn version(&self) -> Result<String> {
+        conformance::version(&self.apiserver()?)
+    }
+
+    /// Starts both servers for a chore, with empty stores, and waits until they are ready.
+    pub(crate) fn start(&self, chore: &str, layout: Layout) -> Result<Servers> {
+        let apiserver = self.apiserver()?;
+        let program = match &self.program {
+            Some(program) => program.canonicalize().context("no such program")?,
+            None => conformance::build()?,
+        };
+        let own = || std::env::temp_dir().join(format!("setpoint-{chore}-{}", std::process::id()));
+        let work = self.work.clone().unwrap_or_else(own);
+        std::fs::create_dir_all(&work).context("make the folder")?;
+        let work = work.canonicalize()?;
+        println!("logs in {}", work.display());
+        Servers::start(&apiserver, &self.etcd, &program, &work, layout)
+    }
+}
+
 impl Servers {
     /// Starts them with empty stores, and waits until both are ready. Logs are in a folder.
-    pub(crate) fn start(
+    fn start(
         apiserver: &Path,
         etcd: &Path,
         program: &Path,

@@ -12,14 +12,12 @@ mod page;
 mod shared;
 mod subject;
 
-use crate::conformance;
 use crate::http::{Address, Answer, Connection};
-use crate::servers::{Layout, Servers};
+use crate::servers::{Layout, Programs};
 use anyhow::{Context, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use std::path::PathBuf;
 use std::time::Duration;
 use subject::Subject;
 
@@ -33,21 +31,11 @@ const NAMESPACE: &str = "fixtures";
 /// What to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The program `kube-apiserver` of a Kubernetes release.
-    #[arg(long)]
-    kube_apiserver: PathBuf,
-    /// The program `etcd`.
-    #[arg(long, default_value = "etcd")]
-    etcd: PathBuf,
-    /// The built program (default: builds `setpoint` without optimization).
-    #[arg(long)]
-    program: Option<PathBuf>,
+    #[command(flatten)]
+    programs: Programs,
     /// Only objects of this kind; leaves the page alone.
     #[arg(long)]
     kind: Option<String>,
-    /// The folder for logs and stores (default: a new one below the system's).
-    #[arg(long)]
-    work: Option<PathBuf>,
 }
 
 /// The two servers, by their names on the page.
@@ -130,19 +118,7 @@ fn pause(time: Duration) {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let apiserver = args.kube_apiserver.canonicalize().context("no such kube-apiserver")?;
-    let program = match &args.program {
-        Some(program) => program.canonicalize().context("no such program")?,
-        None => conformance::build()?,
-    };
-    let work = match &args.work {
-        Some(work) => work.clone(),
-        None => std::env::temp_dir().join(format!("setpoint-shared-etcd-{}", std::process::id())),
-    };
-    std::fs::create_dir_all(&work).context("make the folder")?;
-    let work = work.canonicalize()?;
-    println!("logs in {}", work.display());
-    let servers = Servers::start(&apiserver, &args.etcd, &program, &work, Layout::Shared)?;
+    let servers = args.programs.start("shared-etcd", Layout::Shared)?;
     let addresses = [servers.original.clone(), servers.ours.clone()];
     let mut clients = Clients {
         servers: [Connection::new(&addresses[0]), Connection::new(&addresses[1])],
@@ -172,7 +148,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     println!("{} objects, {differing} differ", rows.len());
     if args.kind.is_none() {
         let missing = subject::missing(&subjects);
-        page::write(&rows, &facts, &missing, &conformance::version(&apiserver)?)?;
+        page::write(&rows, &facts, &missing, &args.programs.version()?)?;
     }
     Ok(())
 }

@@ -14,17 +14,15 @@ mod page;
 mod places;
 mod random;
 
-use crate::conformance;
 use crate::http::{Answer, Connection};
-use crate::servers::{Layout, Servers};
+use crate::servers::{Layout, Programs};
 use answer::{Class, Outcome};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use bases::{Base, CASES, FIXTURES, Material};
 use change::{Change, Changer, merge_patch};
 use random::Random;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -38,15 +36,8 @@ const STATUS_ATTEMPTS_MAX: usize = 10;
 /// What to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The program `kube-apiserver` of a Kubernetes release.
-    #[arg(long)]
-    kube_apiserver: PathBuf,
-    /// The program `etcd`.
-    #[arg(long, default_value = "etcd")]
-    etcd: PathBuf,
-    /// The built program (default: builds `setpoint` without optimization).
-    #[arg(long)]
-    program: Option<PathBuf>,
+    #[command(flatten)]
+    programs: Programs,
     /// How many cases.
     #[arg(long, default_value_t = 100_000)]
     cases: usize,
@@ -65,9 +56,6 @@ pub(crate) struct Args {
     /// How many connections each server has.
     #[arg(long, default_value_t = 16)]
     connections: usize,
-    /// The folder for logs and stores (default: a new one below the system's).
-    #[arg(long)]
-    work: Option<PathBuf>,
 }
 
 /// How an object is sent.
@@ -134,19 +122,7 @@ struct Report {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let apiserver = args.kube_apiserver.canonicalize().context("no such kube-apiserver")?;
-    let program = match &args.program {
-        Some(program) => program.canonicalize().context("no such program")?,
-        None => conformance::build()?,
-    };
-    let work = match &args.work {
-        Some(work) => work.clone(),
-        None => std::env::temp_dir().join(format!("setpoint-validation-{}", std::process::id())),
-    };
-    std::fs::create_dir_all(&work).context("make the folder")?;
-    let work = work.canonicalize()?;
-    println!("logs in {}", work.display());
-    let servers = Servers::start(&apiserver, &args.etcd, &program, &work, Layout::Apart)?;
+    let servers = args.programs.start("validation", Layout::Apart)?;
     let all = bases::bases(None)?;
     let material = Material::of(&all);
     let wanted = bases::bases(args.kind.as_deref())?;
@@ -182,7 +158,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let report = report.into_inner().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
     print!("{}", page::listing(&report));
     if args.kind.is_none() && !args.no_page {
-        page::write(&report, args.cases, args.seed, &conformance::version(&apiserver)?)?;
+        page::write(&report, args.cases, args.seed, &args.programs.version()?)?;
     }
     Ok(())
 }

@@ -4,9 +4,7 @@ use anyhow::Context as _;
 use clap::{ArgAction, Args};
 use futures::future::{BoxFuture, FutureExt as _};
 use setpoint::apiserver::{BoxError, HealthCheck};
-use setpoint::encryption::{
-    EncryptedStore, EncryptionConfig, FILE_BYTES_MAX, NonceSource, Reloader,
-};
+use setpoint::encryption::{EncryptedStore, EncryptionConfig, NonceSource, Reloader};
 use setpoint::object::time::Clock;
 use setpoint::runtime::metrics::Metrics;
 use setpoint::store::Store;
@@ -90,19 +88,10 @@ impl Wrapped {
         let keepers = self.encryption.as_ref().map(|encryption| {
             metrics.update(|registry| encryption.store.register_metrics(registry));
             let counted = ConfigMetrics::register(metrics, "encryption", clock.clone());
-            let document = setpoint_small_file::read(&encryption.path, FILE_BYTES_MAX);
-            if let Ok(document) = document {
-                counted.loaded(&document);
-            }
+            counted.loaded(encryption.store.config().hash());
             let reloader = encryption.reloads.then(|| {
                 let reloader = Reloader::new(&encryption.path, encryption.store.clone());
-                reloader.report(move |hash| match hash {
-                    Some(hash) => {
-                        let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-                        counted.reloaded(Some(&format!("sha256:{hex}")));
-                    }
-                    None => counted.reloaded(None),
-                })
+                reloader.report(move |hash| counted.reloaded(hash))
             });
             Keepers { store: encryption.store.clone(), reloader }
         });
@@ -162,5 +151,29 @@ fn warn_of_readers(path: &Path) {
             mode = format!("{:o}", mode & 0o777),
             "other users can read the encryption configuration, which contains the keys: chmod 600"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::users::tests::once;
+    use setpoint::store::MemoryStore;
+
+    #[tokio::test]
+    async fn the_configuration_and_its_digest_are_of_one_read() {
+        let (path, _end) = once(
+            "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources: [{resources: [secrets], providers: [{identity: {}}]}]\n",
+        );
+        let options = EncryptionOptions {
+            encryption_provider_config: Some(path.into()),
+            encryption_provider_config_automatic_reload: false,
+        };
+        let (metrics, clock) = (Metrics::new(), Clock::wall());
+        let store = Arc::new(MemoryStore::default());
+        wrap(store, &options, &clock).await.unwrap().counted(&metrics, &clock);
+        let text = metrics.prometheus();
+        let hash = "8caf44c973dccc64ee8bbfbc18b34eabad6f6c9b9f6402919de1ff1783caa985";
+        assert!(text.contains(&format!("last_config_info{{hash=\"sha256:{hash}\"}} 1")), "{text}");
     }
 }

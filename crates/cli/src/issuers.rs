@@ -79,19 +79,18 @@ impl IssuerOptions {
             if self.has_flags() {
                 bail!("authentication-config file and oidc-* flags are mutually exclusive");
             }
-            let config = AuthenticationConfig::load(path, &own_issuers).with_context(|| {
+            let loaded = AuthenticationConfig::load(path, &own_issuers);
+            let (config, hash) = loaded.with_context(|| {
                 format!(
                     "failed to load authentication configuration from file {:?}",
                     path.display().to_string()
                 )
             })?;
             let metrics = metrics();
-            if let Ok(document) = setpoint_small_file::read(path, FILE_BYTES_MAX) {
-                metrics.loaded(&document);
-            }
+            metrics.loaded(&hash);
             let options = options
                 .reload(path)
-                .report(move |report| metrics.reloaded(report.result.as_deref().ok()));
+                .report(move |report| metrics.reloaded(report.result.as_ref().ok()));
             let issuers = Oidc::new(&config, options).context("use --authentication-config")?;
             return Ok((plane.issuers(issuers), config.anonymous.map(anonymous)));
         }

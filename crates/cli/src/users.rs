@@ -6,7 +6,6 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use setpoint::abac::Abac;
 use setpoint::apiserver::Anonymous;
-use setpoint::authorization_config::FILE_BYTES_MAX;
 use setpoint::object::field::quote;
 use setpoint::object::time::Clock;
 use setpoint::registry::{AllowAuthenticated, AlwaysDeny};
@@ -149,19 +148,12 @@ impl UserOptions {
                     "--authorization-config can not be specified when --authorization-mode or --authorization-webhook-* flags are defined"
                 );
             }
-            let config = AuthorizationConfig::load(path);
-            let allows_all = |config: &AuthorizationConfig| {
-                config.authorizers.iter().any(|one| one.kind == "AlwaysAllow")
-            };
-            let failed = || format!("use --authorization-config {}", path.display());
-            let allows_all = allows_all(&config.with_context(failed)?);
+            let opened = AuthorizationConfig::open(path, self.policies()?).await;
             let (chain, worker) =
-                AuthorizationConfig::open(path, self.policies()?).await.with_context(failed)?;
-            let metrics = metrics();
-            if let Ok(document) = setpoint_small_file::read(path, FILE_BYTES_MAX) {
-                metrics.loaded(&document);
-            }
-            let chain = (chain, worker.metrics(metrics));
+                opened.with_context(|| format!("use --authorization-config {}", path.display()))?;
+            let mut authorizers = worker.config().authorizers.iter();
+            let allows_all = authorizers.any(|one| one.kind == "AlwaysAllow");
+            let chain = (chain, worker.metrics(metrics()));
             return Ok((plane.authorization_config(chain), allows_all));
         }
         let modes = match &self.authorization_mode[..] {
@@ -226,5 +218,52 @@ impl UserOptions {
             ..defaults
         };
         AccessWebhook::open(path, options).await.context("open the authorization webhook")
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use clap::Parser;
+    use setpoint::ControlPlane;
+    use std::io::{PipeReader, Write as _};
+    use std::os::fd::AsRawFd as _;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        users: UserOptions,
+    }
+
+    /// The path of a file that can be read once, as that of a shell's `<(command)`, while its end
+    /// is held.
+    pub(crate) fn once(text: &str) -> (String, PipeReader) {
+        let (end, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(text.as_bytes()).unwrap();
+        (format!("/dev/fd/{}", end.as_raw_fd()), end)
+    }
+
+    #[tokio::test]
+    async fn configurations_and_their_digests_are_of_one_read() {
+        let start = "apiVersion: apiserver.config.k8s.io/v1\nkind: ";
+        let (authentication, _end) = once(&format!("{start}AuthenticationConfiguration\n"));
+        let all = "authorizers: [{type: AlwaysAllow, name: alwaysallow}]\n";
+        let (authorization, _end) = once(&format!("{start}AuthorizationConfiguration\n{all}"));
+        let authentication = format!("--authentication-config={authentication}");
+        let authorization = format!("--authorization-config={authorization}");
+        let program =
+            Program::try_parse_from(["setpoint", &authentication, &authorization]).unwrap();
+        let (metrics, plane) = (Metrics::new(), ControlPlane::builder());
+        let applied = program.users.apply(plane, &Clock::wall(), &metrics, Vec::new()).await;
+        drop(applied.unwrap());
+        let text = metrics.prometheus();
+        for (subject, hash) in [
+            ("authentication", "841fee19c7588ad10db6aafdec5115aa27f100f2cca20628a3350183764c37b5"),
+            ("authorization", "cd7bd4885b2af5319229fcac2b3a1d4039a506e677fe746c89c5f1409c7c39ff"),
+        ] {
+            let name = format!("apiserver_{subject}_config_controller_last_config_info");
+            let line = format!("{name}{{hash=\"sha256:{hash}\"}} 1");
+            assert!(text.contains(&line), "{line}\n{text}");
+        }
     }
 }

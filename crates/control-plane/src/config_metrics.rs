@@ -6,7 +6,6 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use setpoint_object::time::Clock;
 use setpoint_runtime::metrics::Metrics;
-use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::sync::Arc;
 
@@ -28,7 +27,8 @@ struct Inner {
 struct State {
     /// Successes, then failures: how often, and when last in seconds since 1970.
     reloads: [(u64, f64); 2],
-    hash: Option<String>,
+    /// SHA-256 of the file in use.
+    hash: Option<[u8; 32]>,
 }
 
 impl ConfigMetrics {
@@ -39,22 +39,19 @@ impl ConfigMetrics {
         new
     }
 
-    /// The configuration with which the program starts, as it is in its file.
-    pub fn loaded(&self, document: &[u8]) {
-        let hash = Sha256::digest(document);
-        let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-        self.0.state.lock().hash = Some(format!("sha256:{hex}"));
+    /// The SHA-256 of the file with which the program starts: of the bytes that were read for the
+    /// configuration.
+    pub fn loaded(&self, hash: &[u8; 32]) {
+        self.0.state.lock().hash = Some(*hash);
     }
 
-    /// Counts one: the digest of the configuration that was taken; `None`: it was refused.
-    pub fn reloaded(&self, hash: Option<&str>) {
+    /// Counts a reload: the SHA-256 of the file that was taken; `None`: it was refused.
+    pub fn reloaded(&self, hash: Option<&[u8; 32]>) {
         let now = self.0.clock.now().0.as_secs_f64();
         let mut state = self.0.state.lock();
         let (n, last) = &mut state.reloads[usize::from(hash.is_none())];
         (*n, *last) = (*n + 1, now);
-        if let Some(hash) = hash {
-            state.hash = Some(hash.to_owned());
-        }
+        state.hash = hash.copied().or(state.hash);
     }
 }
 
@@ -62,7 +59,7 @@ impl Collector for ConfigMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let (reloads, hash) = {
             let state = self.0.state.lock();
-            (state.reloads, state.hash.clone())
+            (state.reloads, state.hash)
         };
         let name = |end: &str| format!("apiserver_{}_config_controller_{end}", self.0.subject);
         let rows = || ["success", "failure"].into_iter().zip(reloads).filter(|(_, (n, _))| *n > 0);
@@ -80,9 +77,10 @@ impl Collector for ConfigMetrics {
             family.encode_family(&[("status", status)])?.encode_gauge(&at)?;
         }
         let Some(hash) = hash else { return Ok(()) };
+        let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
         let (info, help) = (name("last_config_info"), "The digest of the configuration in use");
         let mut family = encoder.encode_descriptor(&info, help, None, MetricType::Gauge)?;
-        family.encode_family(&[("hash", &*hash)])?.encode_gauge(&1_i64)
+        family.encode_family(&[("hash", format!("sha256:{hex}"))])?.encode_gauge(&1_i64)
     }
 }
 
@@ -96,22 +94,25 @@ mod tests {
         let metrics = Metrics::new();
         let clock = Clock::starting_at(Timestamp::from_secs(7));
         let counted = ConfigMetrics::register(&metrics, "authorization", clock);
-        counted.loaded(b"abc");
+        counted.loaded(&[0x0a; 32]);
         let text = metrics.prometheus();
-        let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert!(
-            text.contains(&format!(r#"last_config_info{{hash="sha256:{digest}"}} 1"#)),
-            "{text}"
-        );
+        let info = |byte: &str| {
+            let hash = format!("sha256:{}", byte.repeat(32));
+            format!(
+                r#"apiserver_authorization_config_controller_last_config_info{{hash="{hash}"}} 1"#
+            )
+        };
+        assert!(text.contains(&info("0a")), "{text}");
         assert!(!text.contains("status="), "{text}");
         counted.reloaded(None);
-        counted.reloaded(Some("sha256:ab"));
-        counted.reloaded(Some("sha256:cd"));
+        counted.reloaded(Some(&[0xab; 32]));
+        counted.reloaded(Some(&[0xcd; 32]));
+        counted.reloaded(None);
         let text = metrics.prometheus();
         for line in [
             r#"apiserver_authorization_config_controller_automatic_reloads_total{status="success"} 2"#,
-            r#"apiserver_authorization_config_controller_automatic_reloads_total{status="failure"} 1"#,
-            r#"apiserver_authorization_config_controller_last_config_info{hash="sha256:cd"} 1"#,
+            r#"apiserver_authorization_config_controller_automatic_reloads_total{status="failure"} 2"#,
+            &info("cd"),
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }

@@ -62,10 +62,7 @@ const PART_ITEMS_MAX: usize = 1000;
 pub struct InProcessSource {
     server: ApiServer,
     resource: GroupVersionResource,
-    namespace: Option<String>,
-    label_selector: String,
-    field_selector: String,
-    shard_selector: String,
+    selection: Selection,
     can_stream_list: bool,
 }
 
@@ -73,10 +70,7 @@ impl fmt::Debug for InProcessSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("InProcessSource")
             .field("resource", &self.resource)
-            .field("namespace", &self.namespace)
-            .field("labels", &self.label_selector)
-            .field("fields", &self.field_selector)
-            .field("shard", &self.shard_selector)
+            .field("selection", &self.selection)
             .finish_non_exhaustive()
     }
 }
@@ -104,15 +98,10 @@ impl InProcessSource {
         dynamic_type: &K::DynamicType,
         namespace: Option<&str>,
     ) -> Self {
-        Self {
-            server: server.clone(),
-            resource: ResourceType::of::<K>(dynamic_type).resource,
-            namespace: namespace.map(str::to_owned),
-            label_selector: String::new(),
-            field_selector: String::new(),
-            shard_selector: String::new(),
-            can_stream_list: true,
-        }
+        let mut selection = Selection::default();
+        selection.namespace = namespace.map(str::to_owned);
+        let resource = ResourceType::of::<K>(dynamic_type).resource;
+        Self { server: server.clone(), resource, selection, can_stream_list: true }
     }
 
     /// What a cache of a manager lists and watches: for
@@ -122,36 +111,33 @@ impl InProcessSource {
         Self {
             server: server.clone(),
             resource: request.resource_type.resource.clone(),
-            namespace: request.selection.namespace.clone(),
-            label_selector: request.selection.labels.clone(),
-            field_selector: request.selection.fields.clone(),
-            shard_selector: request.selection.shard.clone(),
+            selection: request.selection.clone(),
             can_stream_list: true,
         }
     }
 
     /// Only the objects of one namespace.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.namespace = Some(namespace.into());
+        self.selection.namespace = Some(namespace.into());
         self
     }
 
     /// Only objects whose labels match, in query form: `app=web,tier in (a,b)`.
     pub fn labels(mut self, selector: impl Into<String>) -> Self {
-        self.label_selector = selector.into();
+        self.selection.labels = selector.into();
         self
     }
 
     /// Only objects whose fields match, in query form: `spec.nodeName=n1`.
     pub fn fields(mut self, selector: impl Into<String>) -> Self {
-        self.field_selector = selector.into();
+        self.selection.fields = selector.into();
         self
     }
 
     /// Only the objects of one shard, in query form: [`ShardSelector`]. A wrong one is the error of
     /// each request.
     pub fn shard(mut self, selector: impl Into<String>) -> Self {
-        self.shard_selector = selector.into();
+        self.selection.shard = selector.into();
         self
     }
 
@@ -168,12 +154,12 @@ impl InProcessSource {
             group: group.to_string(),
             version: version.to_string(),
             resource: resource.to_string(),
-            namespace: self.namespace.clone().unwrap_or_default(),
+            namespace: self.selection.namespace.clone().unwrap_or_default(),
             ..ResourcePath::default()
         };
         Attributes {
-            label_selector: self.label_selector.clone(),
-            field_selector: self.field_selector.clone(),
+            label_selector: self.selection.labels.clone(),
+            field_selector: self.selection.fields.clone(),
             ..Attributes::new(Identity::loopback(), verb, Requested::Unrouted(path))
         }
     }
@@ -191,15 +177,15 @@ impl InProcessSource {
             kind: String::new(),
             plural: resource.to_string(),
         };
-        let namespace = self.namespace.as_deref();
+        let Selection { namespace, labels, fields, shard, .. } = &self.selection;
+        let namespace = namespace.as_deref();
         let source =
             ClientSource::dynamic::<DynamicObject>(self.server.client(), &resource, namespace);
-        let source = source.labels(&self.label_selector).fields(&self.field_selector);
-        Some(source.shard(&self.shard_selector))
+        Some(source.labels(labels).fields(fields).shard(shard))
     }
 
     fn shard_selector(&self) -> Result<Option<ShardSelector>, SourceError> {
-        let text = Some(&*self.shard_selector).filter(|text| !text.is_empty());
+        let text = Some(&*self.selection.shard).filter(|text| !text.is_empty());
         Ok(text.map(ShardSelector::parse).transpose()?)
     }
 
@@ -279,12 +265,7 @@ impl ListWatch for InProcessSource {
     }
 
     fn selection(&self) -> Selection {
-        let mut selection = Selection::default();
-        selection.namespace.clone_from(&self.namespace);
-        selection.labels.clone_from(&self.label_selector);
-        selection.fields.clone_from(&self.field_selector);
-        selection.shard.clone_from(&self.shard_selector);
-        selection
+        self.selection.clone()
     }
 }
 

@@ -9,7 +9,7 @@
 //! be the source of another. The rules are those of kube-controller-manager's controller of that
 //! name.
 
-use crate::api::{Api, RequestError};
+use crate::api::{Api, RequestError, ignore_not_found};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::first_error::FirstError;
 use crate::setup::Setup;
@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use setpoint_informer::Event;
 use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::url::escape_segment;
 use setpoint_runtime::{Action, BoxError, Context, Controller, Manager, Request, Watch};
 use std::collections::{BTreeMap, HashSet};
 
@@ -105,12 +106,10 @@ impl BoxedReconciler for Roles {
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
                 "metadata": {"name": name, "uid": uid}, "rules": rules,
             });
+            let name = escape_segment(name);
             let path = format!("{ROLES}/{name}?fieldManager={MANAGER}&force=true");
-            match self.api.apply(&path, &applied).await {
-                // Deleted in the meantime: the next event has the others.
-                Err(error) if error.is_not_found() => {}
-                applied => _ = errors.note(applied),
-            }
+            // Deleted in the meantime: the next event has the others.
+            errors.note(ignore_not_found(self.api.apply(&path, &applied).await));
         }
         errors.into_result()?;
         Ok(Action::await_change())

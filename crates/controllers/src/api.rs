@@ -7,7 +7,8 @@ pub(crate) use discovery::{Discovered, Resource, discover};
 
 use http::{Method, Request};
 use kube_client::Client;
-use serde_json::Value;
+use serde_json::{Value, json};
+use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, Status};
 use setpoint_runtime::answer::{ANSWER_MAX, request};
 use setpoint_runtime::client::BODY_BYTES_MAX;
@@ -67,6 +68,36 @@ impl RequestError {
     }
 }
 
+/// Turns a 404 into `None`.
+pub(crate) fn ignore_not_found<T>(
+    answer: Result<T, RequestError>,
+) -> Result<Option<T>, RequestError> {
+    match answer {
+        Err(error) if error.is_not_found() => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
+/// Turns the refusal of a write into `None` if its object is gone (404) or has changed (409).
+pub(crate) fn ignore_stale<T>(answer: Result<T, RequestError>) -> Result<Option<T>, RequestError> {
+    match answer {
+        Err(error) if error.is_conflict() => Ok(None),
+        answer => ignore_not_found(answer),
+    }
+}
+
+/// The options of a DELETE of the object with this uid, not of another one of its name.
+pub(crate) fn of_uid(uid: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}})
+}
+
+/// The options of a DELETE of an object that has not changed since it was read.
+pub(crate) fn as_read(object: &Value) -> Value {
+    let mut options = of_uid(object.uid());
+    options["preconditions"]["resourceVersion"] = object.resource_version().into();
+    options
+}
+
 /// A client that sends requests as one named controller.
 #[derive(Clone)]
 pub(crate) struct Api {
@@ -94,6 +125,11 @@ impl Api {
 
     pub(crate) async fn get(&self, path: &str) -> Result<Value, RequestError> {
         self.send(Method::GET, path, "application/json", None).await
+    }
+
+    /// The object at a path; `None` if there is none (404).
+    pub(crate) async fn get_opt(&self, path: &str) -> Result<Option<Value>, RequestError> {
+        ignore_not_found(self.get(path).await)
     }
 
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Value, RequestError> {

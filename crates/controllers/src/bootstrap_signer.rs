@@ -12,7 +12,7 @@
 //! The rules are those of kube-controller-manager's `bootstrap-signer-controller`. It reads and
 //! writes nothing outside the two namespaces, as its roles there demand.
 
-use crate::api::{Api, RequestError};
+use crate::api::{Api, RequestError, ignore_not_found};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use crate::token_cleaner::{Token, caches_of_tokens, list_of_tokens, text};
@@ -89,9 +89,8 @@ impl BoxedReconciler for Pass {
     async fn pass(&self, _: &Request, _: &Context) -> Result<Action, RequestError> {
         let (namespace, name) = INFO;
         let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
-        let mut info = match self.api.get(&path).await {
-            Err(error) if error.is_not_found() => return Ok(Action::await_change()),
-            info => info?,
+        let Some(mut info) = self.api.get_opt(&path).await? else {
+            return Ok(Action::await_change());
         };
         let Some(content) = info["data"][KUBECONFIG].as_str().map(str::to_owned) else {
             return Ok(Action::await_change());
@@ -133,10 +132,7 @@ impl BoxedReconciler for Pass {
 impl Pass {
     /// Writes the ConfigMap. One that is gone needs no signature.
     async fn write(&self, path: &str, info: &Value) -> Result<(), RequestError> {
-        match self.api.put(path, info).await {
-            Err(error) if error.is_not_found() => Ok(()),
-            written => written.map(drop),
-        }
+        ignore_not_found(self.api.put(path, info).await).map(drop)
     }
 }
 

@@ -27,7 +27,7 @@
 //! candidates that have not renewed for half an hour, which here are deleted when their time comes.
 //! Of equal candidates the oldest is the best; of those of one second, here the first by name.
 
-use crate::api::{Api, RequestError};
+use crate::api::{Api, RequestError, as_read, ignore_stale};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use crate::workload::view::view;
@@ -37,7 +37,6 @@ use semver::Version;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
-use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_runtime::{Action, BoxError, Client, Context, Controller, Manager, Request, Watch};
 use std::sync::Arc;
@@ -358,10 +357,7 @@ impl Pass {
                 "metadata": {"resourceVersion": candidate.metadata.resource_version},
                 "spec": {"pingTime": now.rfc3339_micro()},
             });
-            match self.api.merge_patch(&path, &patch).await {
-                Err(error) if error.is_not_found() || error.is_conflict() => {}
-                patched => _ = patched?,
-            }
+            ignore_stale(self.api.merge_patch(&path, &patch).await)?;
         }
         Ok(is_open)
     }
@@ -377,30 +373,25 @@ impl Pass {
     ) -> Result<(), RequestError> {
         let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", lease.namespace);
         let path = format!("{leases}/{}", lease.name);
-        let mut found = match self.api.get(&path).await {
-            Err(error) if error.is_not_found() => {
-                let new = json!({"renewTime": now.rfc3339_micro(), "leaseDurationSeconds": LEASE_SECONDS});
-                let new = json!({
-                    "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-                    "metadata": {"namespace": &*lease.namespace, "name": &*lease.name},
-                    "spec": elected(new, strategy, holder, now),
-                });
-                return match self.api.post(&leases, &new).await {
-                    Err(error) if error.is_already_exists() => Ok(()),
-                    created => created.map(drop),
-                };
-            }
-            found => found?,
+        let Some(mut found) = self.api.get_opt(&path).await? else {
+            let new =
+                json!({"renewTime": now.rfc3339_micro(), "leaseDurationSeconds": LEASE_SECONDS});
+            let new = json!({
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": {"namespace": &*lease.namespace, "name": &*lease.name},
+                "spec": elected(new, strategy, holder, now),
+            });
+            return match self.api.post(&leases, &new).await {
+                Err(error) if error.is_already_exists() => Ok(()),
+                created => created.map(drop),
+            };
         };
         let spec = elected(found["spec"].clone(), strategy, holder, now);
         if found["spec"] == spec {
             return Ok(());
         }
         found["spec"] = spec;
-        match self.api.put(&path, &found).await {
-            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
-            written => written.map(drop),
-        }
+        ignore_stale(self.api.put(&path, &found).await).map(drop)
     }
 }
 
@@ -425,22 +416,14 @@ impl Pass {
             return Ok(Action::requeue_after(known.end().since(now) + Duration::from_millis(1)));
         }
         let path = path_of(&request.namespace, &request.name);
-        let found = match self.api.get(&path).await {
-            Err(error) if error.is_not_found() => return Ok(Action::await_change()),
-            found => found?,
+        let Some(found) = self.api.get_opt(&path).await? else {
+            return Ok(Action::await_change());
         };
         if Candidate::deserialize(&found)?.end() >= now {
             // The cache will show it.
             return Ok(Action::await_change());
         }
-        let options = json!({
-            "apiVersion": "v1", "kind": "DeleteOptions",
-            "preconditions": {"uid": found.uid(), "resourceVersion": found.resource_version()},
-        });
-        match self.api.delete(&path, &options).await {
-            Err(error) if error.is_not_found() || error.is_conflict() => {}
-            deleted => _ = deleted?,
-        }
+        ignore_stale(self.api.delete(&path, &as_read(&found)).await)?;
         Ok(Action::await_change())
     }
 }

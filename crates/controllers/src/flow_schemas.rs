@@ -7,7 +7,7 @@
 //! the schemas that name it. The server itself does not read the condition: requests are classified
 //! by the objects.
 
-use crate::api::Api;
+use crate::api::{Api, ignore_not_found};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use bytes::Bytes;
@@ -186,11 +186,9 @@ impl Pass {
             }]},
         });
         let path = format!("{SCHEMAS}/{name}/status?fieldManager={MANAGER}&force=true");
-        match self.api.apply(&path, &applied).await {
-            // Deleted: an event follows. A conflict is repeated, because it does not say whether
-            // another schema has the name.
-            Err(error) if error.is_not_found() => Ok(()),
-            applied => Ok(applied.map(drop)?),
-        }
+        // Deleted: an event follows. A conflict is repeated, because it does not say whether
+        // another schema has the name.
+        ignore_not_found(self.api.apply(&path, &applied).await)?;
+        Ok(())
     }
 }

@@ -19,7 +19,7 @@
 //! after [`ALIVE`], and its Lease after an hour. A loopback address is of no use to others and is
 //! not published as an endpoint; kube-apiserver does not either.
 
-use crate::api::{Api, RequestError};
+use crate::api::{Api, RequestError, ignore_not_found, ignore_stale, of_uid};
 use futures::future::BoxFuture;
 use kube_client::Client;
 use serde_json::{Value, json};
@@ -122,7 +122,7 @@ impl ServerIdentity {
             }
         }
         let removal = async {
-            ignore_missing(self.api.delete(&self.lease(), &json!({})).await)?;
+            ignore_stale(self.api.delete(&self.lease(), &json!({})).await)?;
             if let Some(published) = &self.published {
                 published.withdraw(self.address.ip()).await?;
             }
@@ -184,17 +184,16 @@ impl ServerIdentity {
         let metadata = json!({
             "labels": {label: value}, "annotations": {ADDRESS: self.address.to_string()},
         });
-        match self.api.merge_patch(&path, &json!({"metadata": metadata, "spec": spec})).await {
-            Err(error) if error.is_not_found() => {
-                let mut lease = json!({
-                    "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-                    "metadata": metadata, "spec": spec,
-                });
-                lease["metadata"]["name"] = name.into();
-                self.api.post(LEASES, &lease).await.map(drop)
-            }
-            renewed => renewed.map(drop),
+        let patch = json!({"metadata": metadata, "spec": spec});
+        if ignore_not_found(self.api.merge_patch(&path, &patch).await)?.is_none() {
+            let mut lease = json!({
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": metadata, "spec": spec,
+            });
+            lease["metadata"]["name"] = name.into();
+            self.api.post(LEASES, &lease).await?;
         }
+        Ok(())
     }
 
     /// The addresses of the running servers. Leases of servers that are gone for long are
@@ -219,8 +218,7 @@ impl ServerIdentity {
             }
         }
         for (name, uid) in expired {
-            let options = json!({"preconditions": {"uid": uid}});
-            ignore_missing(self.api.delete(&format!("{LEASES}/{name}"), &options).await)?;
+            ignore_stale(self.api.delete(&format!("{LEASES}/{name}"), &of_uid(&uid)).await)?;
         }
         alive.retain(|ip| self.is_endpoint(ip));
         Ok(alive)
@@ -229,7 +227,7 @@ impl ServerIdentity {
     /// Sets the target port of the Service, unless this server has set it in the object with the
     /// uid `known`: servers with different ports do not overwrite each other's for ever.
     async fn port(&self, known: &mut String) -> Result<(), RequestError> {
-        let Some(service) = found(self.api.get(SERVICE).await)? else { return Ok(()) };
+        let Some(service) = self.api.get_opt(SERVICE).await? else { return Ok(()) };
         if service.uid() == known.as_str() {
             return Ok(());
         }
@@ -288,7 +286,7 @@ impl ServerIdentity {
             object.get(member).and_then(Value::as_array).cloned().unwrap_or_default()
         };
         for attempt in 1.. {
-            let written = match found(self.api.get(&path).await)? {
+            let written = match self.api.get_opt(&path).await? {
                 None if list(wanted, members[0]).is_empty() => return Ok(()),
                 None => self.api.post(collection, wanted).await,
                 Some(found) => {
@@ -313,7 +311,7 @@ impl ServerIdentity {
     async fn publish(&self, members: &BTreeMap<String, String>) -> Result<(), RequestError> {
         let path = format!("{MAPS}/{AUTHENTICATION}");
         for attempt in 1.. {
-            let written = match found(self.api.get(&path).await)? {
+            let written = match self.api.get_opt(&path).await? {
                 None => {
                     let map = json!({
                         "apiVersion": "v1", "kind": "ConfigMap",
@@ -388,21 +386,6 @@ fn certificates(pem: &str) -> impl Iterator<Item = &str> {
         let rest = &pem[at..];
         Some(&rest[..rest.find(END)? + END.len()])
     })
-}
-
-/// The object; `None` if it does not exist.
-fn found(answer: Result<Value, RequestError>) -> Result<Option<Value>, RequestError> {
-    match answer {
-        Err(error) if error.is_not_found() => Ok(None),
-        answer => answer.map(Some),
-    }
-}
-
-fn ignore_missing(answer: Result<Value, RequestError>) -> Result<(), RequestError> {
-    match answer {
-        Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
-        answer => answer.map(drop),
-    }
 }
 
 #[cfg(test)]

@@ -16,9 +16,10 @@
 //! read, so a token that is used meanwhile stays. The rules are those of kube-controller-manager's
 //! `legacy-serviceaccount-token-cleaner-controller`.
 
-use crate::api::{Api, RequestError};
+use crate::api::{Api, RequestError, as_read, ignore_stale};
 use crate::first_error::FirstError;
 use crate::setup::Setup;
+use crate::token_secrets::account_of;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::{Clock, Timestamp};
@@ -44,9 +45,6 @@ const SECRETS: &str = "/api/v1/secrets?fieldSelector=type%3Dkubernetes.io%2Fserv
 /// The labels with the dates of the last use, and since when a token is refused.
 const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
-/// The annotations that name the account.
-const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
-const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 
 /// Ends unused tokens in Secrets. Does nothing until [`LegacyTokens::run`].
 #[must_use]
@@ -119,10 +117,7 @@ impl LegacyTokens {
     /// Since when uses are noted. Makes the ConfigMap if it is missing or has no date.
     async fn since(&self, now: Timestamp) -> Result<Timestamp, RequestError> {
         let path = format!("{MAPS}/{MAP}");
-        let found = match self.api_of_server.get(&path).await {
-            Err(error) if error.is_not_found() => None,
-            found => Some(found?),
-        };
+        let found = self.api_of_server.get_opt(&path).await?;
         let data = json!({SINCE: date(now)});
         match &found {
             Some(map) => {
@@ -145,22 +140,11 @@ impl LegacyTokens {
 
     /// Whether the Secret's account exists and lists it, as it does generated ones.
     async fn is_generated(&self, secret: &Value) -> Result<bool, RequestError> {
-        let annotation = |name: &str| {
-            let annotations = secret.meta().and_then(|meta| meta.get("annotations"));
-            annotations.and_then(|all| all.get(name)?.as_str()).unwrap_or_default()
-        };
-        let (name, uid) = (annotation(ACCOUNT_NAME), annotation(ACCOUNT_UID));
-        if name.is_empty() {
-            return Ok(false);
-        }
-        let path = format!("/api/v1/namespaces/{}/serviceaccounts/{name}", secret.namespace());
-        let account = match self.api.get(&path).await {
-            Err(error) if error.is_not_found() => return Ok(false),
-            account => account?,
-        };
-        let mut listed = account["secrets"].as_array().into_iter().flatten();
-        Ok((uid.is_empty() || uid == account.uid())
-            && listed.any(|listed| listed["name"] == secret.name()))
+        let account = account_of(&self.api, secret).await?;
+        Ok(account.is_some_and(|account| {
+            let mut listed = account["secrets"].as_array().into_iter().flatten();
+            listed.any(|listed| listed["name"] == secret.name())
+        }))
     }
 
     /// The names of the Secrets that pods of a namespace use.
@@ -173,20 +157,18 @@ impl LegacyTokens {
 
     async fn end(&self, secret: &Value, end: End, now: Timestamp) -> Result<(), RequestError> {
         let path = format!("/api/v1/namespaces/{}/secrets/{}", secret.namespace(), secret.name());
-        let version = json!({"uid": secret.uid(), "resourceVersion": secret.resource_version()});
         let ended = match end {
             End::Refuse => {
-                let mut metadata = version;
-                metadata["labels"] = json!({INVALID_SINCE: date(now)});
+                let metadata = json!({
+                    "uid": secret.uid(), "resourceVersion": secret.resource_version(),
+                    "labels": {INVALID_SINCE: date(now)},
+                });
                 self.api.merge_patch(&path, &json!({"metadata": metadata})).await
             }
-            End::Delete => self.api.delete(&path, &json!({"preconditions": version})).await,
+            End::Delete => self.api.delete(&path, &as_read(secret)).await,
         };
-        match ended {
-            // Used or changed meanwhile: the next pass decides again.
-            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
-            ended => ended.map(drop),
-        }
+        // Used or changed meanwhile: the next pass decides again.
+        ignore_stale(ended).map(drop)
     }
 }
 

@@ -23,7 +23,7 @@
 mod condition;
 mod content;
 
-use crate::api::{Api, RequestError, discover};
+use crate::api::{Api, RequestError, discover, ignore_not_found};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use bytes::Bytes;
@@ -129,9 +129,8 @@ impl BoxedReconciler for NamespaceController {
     async fn pass(&self, request: &Request, _: &Context) -> Result<Action, PassError> {
         let name = &*request.name;
         let path = format!("/api/v1/namespaces/{name}");
-        let found = match self.api.get(&path).await {
-            Err(error) if error.is_not_found() => return Ok(Action::await_change()),
-            other => other?,
+        let Some(found) = self.api.get_opt(&path).await? else {
+            return Ok(Action::await_change());
         };
         let finalizers = finalizers(&found);
         if found.deletion_timestamp().is_empty() || !finalizers.contains(&FINALIZER) {
@@ -151,10 +150,8 @@ impl BoxedReconciler for NamespaceController {
         let mut finalized = namespace;
         finalized["spec"]["finalizers"] =
             finalizers.iter().filter(|finalizer| **finalizer != FINALIZER).copied().collect();
-        match self.api.put(&format!("{path}/finalize"), &finalized).await {
-            Err(error) if !error.is_not_found() => Err(error.into()),
-            _ => Ok(Action::await_change()),
-        }
+        ignore_not_found(self.api.put(&format!("{path}/finalize"), &finalized).await)?;
+        Ok(Action::await_change())
     }
 }
 

@@ -4,11 +4,10 @@
 //! The rules are those of kube-controller-manager's `podcertificaterequest-cleaner-controller`. A
 //! request is deleted when its time comes, not at the next of its looks every five minutes.
 
-use crate::api::Api;
+use crate::api::{Api, ignore_not_found, of_uid};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use k8s_openapi::api::certificates::v1beta1::PodCertificateRequest;
-use serde_json::json;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_runtime::{Action, BoxError, Context, Controller, Manager, Request, Watch};
@@ -63,9 +62,8 @@ impl BoxedReconciler for Pass {
             "/apis/certificates.k8s.io/v1beta1/namespaces/{}/podcertificaterequests/{}",
             request.namespace, request.name
         );
-        let found = match self.api.get(&path).await {
-            Err(error) if error.is_not_found() => return Ok(Action::await_change()),
-            found => found?,
+        let Some(found) = self.api.get_opt(&path).await? else {
+            return Ok(Action::await_change());
         };
         let created = found["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
         let end = Timestamp::parse(created).unwrap_or_default() + AGE_MAX;
@@ -73,13 +71,7 @@ impl BoxedReconciler for Pass {
         if !left.is_zero() {
             return Ok(Action::requeue_after(left));
         }
-        let options = json!({
-            "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": found.uid()},
-        });
-        match self.api.delete(&path, &options).await {
-            Err(error) if error.is_not_found() => {}
-            deleted => _ = deleted?,
-        }
+        ignore_not_found(self.api.delete(&path, &of_uid(found.uid())).await)?;
         Ok(Action::await_change())
     }
 }

@@ -15,7 +15,7 @@
 //! sixth of a second if a pool is incomplete, and deletes requests at one of its looks every ten
 //! minutes, not when their time comes.
 
-use crate::api::{Api, RequestError};
+use crate::api::{Api, RequestError, ignore_not_found, of_uid};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use kube_core::{ApiResource, DynamicObject};
@@ -88,20 +88,13 @@ impl BoxedReconciler for Pass {
 
     async fn pass(&self, request: &Request, _: &Context) -> Result<Action, RequestError> {
         let path = format!("/apis/{GROUP}/{VERSION}/{REQUESTS}/{}", request.name);
-        let mut found = match self.api.get(&path).await {
-            Err(error) if error.is_not_found() => return Ok(Action::await_change()),
-            found => found?,
+        let Some(mut found) = self.api.get_opt(&path).await? else {
+            return Ok(Action::await_change());
         };
         let now = self.clock.now();
         let left = ends_at(&found).since(now);
         if left.is_zero() {
-            let options = json!({
-                "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": found.uid()},
-            });
-            match self.api.delete(&path, &options).await {
-                Err(error) if error.is_not_found() => {}
-                deleted => _ = deleted?,
-            }
+            ignore_not_found(self.api.delete(&path, &of_uid(found.uid())).await)?;
             return Ok(Action::await_change());
         }
         if found["status"].is_object() {
@@ -112,11 +105,8 @@ impl BoxedReconciler for Pass {
             return Ok(Action::requeue());
         };
         found["status"] = status;
-        match self.api.put(&format!("{path}/status"), &found).await {
-            Err(error) if error.is_not_found() => {}
-            // The change that it brings is another pass.
-            written => _ = written?,
-        }
+        // The change that it brings is another pass.
+        ignore_not_found(self.api.put(&format!("{path}/status"), &found).await)?;
         Ok(Action::await_change())
     }
 }

@@ -17,7 +17,7 @@
 //! A pass costs a list of each counted resource of the namespace. Charges of the API server cause
 //! none.
 
-use crate::api::{Api, Discovered, RequestError, Resource, discover};
+use crate::api::{Api, Discovered, RequestError, Resource, discover, ignore_not_found};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::gc::{ObjectEvent, ObjectFeed};
 use crate::setup::Setup;
@@ -227,12 +227,9 @@ impl BoxedReconciler for Quotas {
         let name = &*request.name;
         let path = format!("/api/v1/namespaces/{namespace}/resourcequotas/{name}");
         for _ in 0..ATTEMPTS_MAX {
-            let mut quota = match self.api.get(&path).await {
-                Err(error) if error.is_not_found() => {
-                    self.counted.remove(namespace, name);
-                    return Ok(Action::await_change());
-                }
-                quota => quota?,
+            let Some(mut quota) = self.api.get_opt(&path).await? else {
+                self.counted.remove(namespace, name);
+                return Ok(Action::await_change());
             };
             let hard = quantities(&quota["spec"]["hard"]);
             let resources = self.resources(&hard).await?;
@@ -312,11 +309,8 @@ impl Quotas {
                     add(&mut sum, &amounts);
                 }
             });
-            match listed.await {
-                // Its definition was deleted.
-                Err(error) if error.is_not_found() => {}
-                listed => listed?,
-            }
+            // A 404: its definition was deleted.
+            ignore_not_found(listed.await)?;
         }
         Ok(sum)
     }

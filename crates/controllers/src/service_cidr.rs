@@ -13,7 +13,7 @@
 //! reads the ranges and the addresses from the server, because caches may lack some. The rules are
 //! those of kube-controller-manager's `service-cidr-controller`.
 
-use crate::api::{Api, RequestError};
+use crate::api::{Api, RequestError, ignore_not_found};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::protection::{release, set_finalizers};
 use crate::setup::Setup;
@@ -128,9 +128,8 @@ impl BoxedReconciler for Pass {
     async fn pass(&self, request: &Request, _: &Context) -> Result<Action, RequestError> {
         let name = &*request.name;
         let path = format!("{RANGES}/{name}");
-        let range = match self.api.get(&path).await {
-            Err(error) if error.is_not_found() => return Ok(Action::await_change()),
-            range => range?,
+        let Some(range) = self.api.get_opt(&path).await? else {
+            return Ok(Action::await_change());
         };
         let mut finalizers = range.finalizers();
         let is_protected = finalizers.contains(&FINALIZER);
@@ -197,10 +196,7 @@ impl Pass {
             "metadata": {"name": range.name()}, "status": {"conditions": [condition]},
         });
         let path = format!("{path}/status?fieldManager={NAME}&force=true");
-        match self.api.apply(&path, &status).await {
-            Err(error) if error.is_not_found() => Ok(()),
-            applied => applied.map(drop),
-        }
+        ignore_not_found(self.api.apply(&path, &status).await).map(drop)
     }
 }
 

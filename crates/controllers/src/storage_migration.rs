@@ -28,7 +28,7 @@
 //! `storage-version-migrator-controller`. It also shortens `status.storedVersions` after a failure,
 //! which is not done here: objects in the old versions remain then.
 
-use crate::api::{Api, Discovered, RequestError, Resource, discover};
+use crate::api::{Api, Discovered, RequestError, Resource, discover, ignore_not_found};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use crate::workload::view::view;
@@ -321,10 +321,7 @@ impl Pass {
 
     /// The definition of a custom resource; `None`: it is another resource.
     async fn definition(&self, key: &str) -> Result<Option<Value>, RequestError> {
-        match self.api.get(&format!("{DEFINITIONS}/{key}")).await {
-            Err(error) if error.is_not_found() => Ok(None),
-            definition => definition.map(Some),
-        }
+        self.api.get_opt(&format!("{DEFINITIONS}/{key}")).await
     }
 
     fn migrating(&self, definition: &Value, is_so: bool, reason: &str, message: &str) -> Value {
@@ -388,10 +385,7 @@ impl Pass {
     /// Writes a status. A migration that is gone needs none.
     async fn put_status(&self, migration: &Value) -> Result<(), RequestError> {
         let path = format!("{MIGRATIONS}/{}/status", migration.name());
-        match self.api.put(&path, migration).await {
-            Err(error) if error.is_not_found() => Ok(()),
-            written => written.map(drop),
-        }
+        ignore_not_found(self.api.put(&path, migration).await).map(drop)
     }
 
     /// Takes the next step of the migration that runs.

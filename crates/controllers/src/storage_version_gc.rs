@@ -12,7 +12,7 @@
 //! `storageversion-garbage-collector-controller`. It also takes a server as gone if its Lease
 //! cannot be read, and writes without preconditions.
 
-use crate::api::{Api, RequestError};
+use crate::api::{Api, RequestError, as_read, ignore_not_found};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::identity::IDENTITY;
 use crate::setup::Setup;
@@ -22,7 +22,6 @@ use kube_core::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 use setpoint_informer::Event;
 use setpoint_object::label::Selector;
-use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_object::url::escape_segment;
 use setpoint_runtime::cache::ByType;
@@ -104,9 +103,8 @@ impl BoxedReconciler for Pass {
 
     async fn pass(&self, request: &Request, _: &Context) -> Result<Action, RequestError> {
         let path = format!("/apis/{GROUP}/{VERSION}/{RESOURCE}/{}", request.name);
-        let mut found = match self.api.get(&path).await {
-            Err(error) if error.is_not_found() => return Ok(Action::await_change()),
-            found => found?,
+        let Some(mut found) = self.api.get_opt(&path).await? else {
+            return Ok(Action::await_change());
         };
         let all = found["status"]["storageVersions"].as_array().cloned().unwrap_or_default();
         let mut remaining = Vec::new();
@@ -129,21 +127,13 @@ impl BoxedReconciler for Pass {
             return Ok(Action::await_change());
         }
         let written = if remaining.is_empty() {
-            let version = found["metadata"]["resourceVersion"].clone();
-            let options = json!({
-                "apiVersion": "v1", "kind": "DeleteOptions",
-                "preconditions": {"uid": found.uid(), "resourceVersion": version},
-            });
-            self.api.delete(&path, &options).await
+            self.api.delete(&path, &as_read(&found)).await
         } else {
             found["status"]["storageVersions"] = remaining.into();
             set_common_version(&mut found, self.clock.now());
             self.api.put(&format!("{path}/status"), &found).await
         };
-        match written {
-            Err(error) if error.is_not_found() => {}
-            written => _ = written?,
-        }
+        ignore_not_found(written)?;
         Ok(Action::await_change())
     }
 }
@@ -151,14 +141,9 @@ impl BoxedReconciler for Pass {
 impl Pass {
     /// Whether a server has its Lease.
     async fn is_there(&self, id: &str) -> Result<bool, RequestError> {
-        match self.api.get(&format!("{LEASES}/{}", escape_segment(id))).await {
-            Ok(lease) => {
-                let (label, server) = IDENTITY;
-                Ok(lease["metadata"]["labels"][label] == server)
-            }
-            Err(error) if error.is_not_found() => Ok(false),
-            Err(error) => Err(error),
-        }
+        let lease = self.api.get_opt(&format!("{LEASES}/{}", escape_segment(id))).await?;
+        let (label, server) = IDENTITY;
+        Ok(lease.is_some_and(|lease| lease["metadata"]["labels"][label] == server))
     }
 }
 

@@ -4,13 +4,13 @@
 //! passed, and a token without one does not expire. It reads nothing outside the namespace, as its
 //! role there demands.
 
-use crate::api::Api;
+use crate::api::{Api, as_read, ignore_not_found};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Secret;
-use serde_json::{Value, json};
+use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_runtime::cache::{ByType, CacheConfig};
@@ -87,9 +87,8 @@ impl BoxedReconciler for Pass {
     async fn pass(&self, request: &Request, _: &Context) -> Result<Action, BoxError> {
         let name = &*request.name;
         let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{name}");
-        let secret = match self.api.get(&path).await {
-            Err(error) if error.is_not_found() => return Ok(Action::await_change()),
-            secret => secret?,
+        let Some(secret) = self.api.get_opt(&path).await? else {
+            return Ok(Action::await_change());
         };
         let Some(expires) = expiration(&secret).filter(|_| secret["type"] == TYPE) else {
             return Ok(Action::await_change());
@@ -98,14 +97,7 @@ impl BoxedReconciler for Pass {
         if remaining > Duration::ZERO {
             return Ok(Action::requeue_after(remaining));
         }
-        let options = json!({
-            "apiVersion": "v1", "kind": "DeleteOptions",
-            "preconditions": {"uid": secret.uid(), "resourceVersion": secret.resource_version()},
-        });
-        match self.api.delete(&path, &options).await {
-            Err(error) if error.is_not_found() => {}
-            deleted => _ = deleted?,
-        }
+        ignore_not_found(self.api.delete(&path, &as_read(&secret)).await)?;
         Ok(Action::await_change())
     }
 }

@@ -14,7 +14,7 @@
 //! the uid and the version of the Secret that was read. Such tokens do not expire: they end with
 //! their Secret. The rules are those of kube-controller-manager's `tokens-controller`.
 
-use crate::api::Api;
+use crate::api::{Api, RequestError, as_read, ignore_not_found};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::first_error::FirstError;
 use crate::setup::Setup;
@@ -26,6 +26,7 @@ use serde_json::{Map, Value, json};
 use setpoint_informer::Event;
 use setpoint_jwt::KeyRing;
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::name::dns1123_subdomain;
 use setpoint_object::users;
 use setpoint_runtime::cache::ByType;
 use setpoint_runtime::{
@@ -122,9 +123,9 @@ impl BoxedReconciler for Pass {
             "" => self.namespace(&request.name, client).await?,
             namespace => {
                 let path = format!("/api/v1/namespaces/{namespace}/secrets/{}", request.name);
-                match self.api.get(&path).await {
-                    Err(error) if error.is_not_found() => true,
-                    secret => self.secret(secret?, client).await?,
+                match self.api.get_opt(&path).await? {
+                    None => true,
+                    Some(secret) => self.secret(secret, client).await?,
                 }
             }
         };
@@ -160,32 +161,21 @@ impl Pass {
         if secret["type"] != TYPE || !secret.deletion_timestamp().is_empty() {
             return Ok(true);
         }
-        let annotation = |name: &str| {
-            secret["metadata"]["annotations"][name].as_str().unwrap_or_default().to_owned()
-        };
-        let (name, uid) = (annotation(ACCOUNT_NAME), annotation(ACCOUNT_UID));
         let namespace = secret.namespace();
         let path = format!("/api/v1/namespaces/{namespace}/secrets/{}", secret.name());
-        let account = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}");
-        let account = match self.api.get(&account).await {
-            Err(error) if error.is_not_found() => None,
-            account => Some(account?),
-        };
-        let account = account.filter(|account| uid.is_empty() || account.uid() == uid);
-        let shown = client.metadata::<ServiceAccount>().get(&Request::new(namespace, &*name))?;
+        let account = account_of(&self.api, &secret).await?;
+        let name = account.as_ref().map_or("", |account| account.name());
+        let shown = client.metadata::<ServiceAccount>().get(&Request::new(namespace, name))?;
         let shown = shown.and_then(|shown| shown.metadata.uid.clone()).unwrap_or_default();
         let is_watched = account.as_ref().is_none_or(|account| account.uid() == shown);
         let written = match account {
-            None => self.api.delete(&path, &preconditions(&secret)).await,
+            None => self.api.delete(&path, &as_read(&secret)).await,
             Some(account) => match self.missing(&secret, &account).await? {
                 Some(patch) => self.api.merge_patch(&path, &patch).await,
                 None => return Ok(is_watched),
             },
         };
-        match written {
-            Err(error) if error.is_not_found() => Ok(true),
-            written => Ok(written.map(|_| is_watched)?),
-        }
+        Ok(ignore_not_found(written)?.is_none() || is_watched)
     }
 
     /// A merge patch with what a Secret lacks.
@@ -236,10 +226,18 @@ impl Pass {
     }
 }
 
-/// The options of a DELETE of an object as it was read.
-fn preconditions(object: &Value) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "DeleteOptions",
-        "preconditions": {"uid": object.uid(), "resourceVersion": object.resource_version()},
-    })
+/// The account of a Secret: with the name and, if there is one, the uid in its annotations.
+pub(crate) async fn account_of(api: &Api, secret: &Value) -> Result<Option<Value>, RequestError> {
+    let annotation = |name: &str| {
+        let annotations = secret.meta().and_then(|meta| meta.get("annotations"));
+        annotations.and_then(|all| all.get(name)?.as_str()).unwrap_or_default()
+    };
+    let (name, uid) = (annotation(ACCOUNT_NAME), annotation(ACCOUNT_UID));
+    // The annotation may be any text, and one that is no name would be another path.
+    if !dns1123_subdomain(name).is_empty() {
+        return Ok(None);
+    }
+    let path = format!("/api/v1/namespaces/{}/serviceaccounts/{name}", secret.namespace());
+    let account = api.get_opt(&path).await?;
+    Ok(account.filter(|account| uid.is_empty() || account.uid() == uid))
 }

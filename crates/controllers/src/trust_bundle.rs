@@ -12,7 +12,7 @@
 //! `kube-apiserver-serving-clustertrustbundle-publisher-controller`. It demands the rights of its
 //! role there: it reads bundles by lists and watches only, and may `attest` for the signer.
 
-use crate::api::{Api, RequestError};
+use crate::api::{Api, RequestError, ignore_not_found, of_uid};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use bytes::Bytes;
@@ -152,13 +152,8 @@ impl BoxedReconciler for Pass {
             Some(_) => {}
         }
         for (name, uid) in others {
-            let options = json!({
-                "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid},
-            });
-            match self.api.delete(&format!("{collection}/{name}"), &options).await {
-                Err(error) if error.is_not_found() => {}
-                deleted => _ = deleted?,
-            }
+            let deleted = self.api.delete(&format!("{collection}/{name}"), &of_uid(&uid)).await;
+            ignore_not_found(deleted)?;
         }
         Ok(Action::await_change())
     }

@@ -7,6 +7,7 @@ use crate::mapping::Mapping;
 use serde::Deserialize;
 use setpoint_object::field;
 use setpoint_small_file::SmallFileError;
+use sha2::{Digest as _, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -193,15 +194,20 @@ pub struct UserValidationRule {
 }
 
 impl AuthenticationConfig {
-    /// Reads and checks a file. `disallowed_issuers`: those of this server's own tokens.
+    /// Reads and checks a file. `disallowed_issuers`: those of this server's own tokens. Returns
+    /// also the SHA-256 of what was read.
     ///
     /// # Errors
     ///
     /// The file cannot be read, or as [`parse`](Self::parse) and [`validate`](Self::validate).
-    pub fn load(path: &Path, disallowed_issuers: &[String]) -> Result<Self, ConfigError> {
-        let config = Self::parse(&setpoint_small_file::read(path, FILE_BYTES_MAX)?)?;
+    pub fn load(
+        path: &Path,
+        disallowed_issuers: &[String],
+    ) -> Result<(Self, [u8; 32]), ConfigError> {
+        let document = setpoint_small_file::read(path, FILE_BYTES_MAX)?;
+        let config = Self::parse(&document)?;
         config.validate(disallowed_issuers)?;
-        Ok(config)
+        Ok((config, Sha256::digest(&document).into()))
     }
 
     /// Reads a document in YAML or JSON.

@@ -22,9 +22,8 @@ pub const UPDATE_MAX: Duration = Duration::from_secs(60);
 /// What became of a file that has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReloadReport {
-    /// The digest of the configuration that was taken, `sha256:…`; an error if the file cannot be
-    /// used.
-    pub result: Result<String, String>,
+    /// The SHA-256 of the file whose configuration was taken; an error if it cannot be used.
+    pub result: Result<[u8; 32], String>,
 }
 
 /// Reads the file until the future is dropped. Ends at once without a file.
@@ -63,7 +62,7 @@ async fn look(
     file: &FilePath,
     seen: &mut Option<Vec<u8>>,
     begin: &mpsc::Sender<Arc<IssuerSet>>,
-) -> Result<Option<String>, String> {
+) -> Result<Option<[u8; 32]>, String> {
     let read = setpoint_small_file::read_async(file, FILE_BYTES_MAX).await;
     let document = read.map_err(|error| text_of(&ConfigError::from(error)))?;
     if seen.as_ref() == Some(&document) {
@@ -91,9 +90,9 @@ async fn look(
     }
     oidc.replace(set);
     source.current = config;
-    let hash = Sha256::digest(&document);
+    let hash = Sha256::digest(&document).into();
     *seen = Some(document);
-    Ok(Some(digest(&hash)))
+    Ok(Some(hash))
 }
 
 /// The configuration of a document with its issuers; `None`: it is the present one.
@@ -119,9 +118,4 @@ fn take(
         Err(error) => error,
         Ok(_) => ConfigError::Invalid(vec![changed]),
     })
-}
-
-fn digest(hash: &[u8]) -> String {
-    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
 }

@@ -43,9 +43,22 @@ impl Message {
         }
     }
     pub(super) fn texts(&mut self, field: u64, value: Option<&Value>) {
-        for text in value.and_then(Value::as_array).into_iter().flatten() {
+        for text in list(value) {
             if let Some(text) = text.as_str() {
                 self.bytes(field, text.as_bytes());
+            }
+        }
+    }
+    /// The operations of a path, by field and method.
+    pub(super) fn operations(
+        &mut self,
+        methods: &[(u64, &str)],
+        item: &Value,
+        operation: fn(&Map<String, Value>) -> Message,
+    ) {
+        for (field, method) in methods {
+            if let Some(Value::Object(members)) = item.get(method) {
+                self.message(*field, &operation(members));
             }
         }
     }
@@ -92,6 +105,16 @@ impl Message {
     }
 }
 
+/// The members of an object; none of anything else.
+pub(super) fn object(value: Option<&Value>) -> impl Iterator<Item = (&String, &Value)> {
+    value.and_then(Value::as_object).into_iter().flatten()
+}
+
+/// The items of a list; none of anything else.
+pub(super) fn list(value: Option<&Value>) -> impl Iterator<Item = &Value> {
+    value.and_then(Value::as_array).into_iter().flatten()
+}
+
 /// Appends a path to the bytes of a `Paths` message.
 pub(super) fn push_path(out: &mut Vec<u8>, name: &str, item: &Value) {
     let mut message = Message::default();
@@ -124,11 +147,8 @@ pub(super) fn definitions_head(definitions_len: usize) -> Vec<u8> {
 
 fn path_item(item: &Value) -> Message {
     let mut out = Message::default();
-    for (field, method) in [(2, "get"), (3, "put"), (4, "post"), (5, "delete"), (8, "patch")] {
-        if let Some(Value::Object(members)) = item.get(method) {
-            out.message(field, &operation(members));
-        }
-    }
+    let methods = [(2, "get"), (3, "put"), (4, "post"), (5, "delete"), (8, "patch")];
+    out.operations(&methods, item, operation);
     parameters(&mut out, 9, item.get("parameters"));
     out
 }
@@ -142,9 +162,7 @@ fn operation(members: &Map<String, Value>) -> Message {
     out.texts(7, members.get("consumes"));
     parameters(&mut out, 8, members.get("parameters"));
     let mut responses = Message::default();
-    for (code, response) in
-        members.get("responses").and_then(Value::as_object).into_iter().flatten()
-    {
+    for (code, response) in object(members.get("responses")) {
         let mut message = Message::default();
         message.text(1, response.get("description"));
         if let Some(value) = response.get("schema") {
@@ -163,7 +181,7 @@ fn operation(members: &Map<String, Value>) -> Message {
 }
 
 fn parameters(out: &mut Message, field: u64, parameters: Option<&Value>) {
-    for parameter in parameters.and_then(Value::as_array).into_iter().flatten() {
+    for parameter in list(parameters) {
         let mut message = Message::default();
         let place = parameter.get("in").and_then(Value::as_str).unwrap_or_default();
         if place == "body" {
@@ -217,7 +235,7 @@ fn schema(value: &Value) -> Message {
     out.int(17, get("maxProperties"));
     out.int(18, get("minProperties"));
     out.texts(19, get("required"));
-    for value in get("enum").and_then(Value::as_array).into_iter().flatten() {
+    for value in list(get("enum")) {
         out.any(20, Some(value));
     }
     match get("additionalProperties") {

@@ -3,7 +3,7 @@
 //!
 //! Encodes the JSON pieces of the document, one path or schema at a time.
 
-use super::protobuf::{FIXED64, Message, VARINT};
+use super::protobuf::{FIXED64, Message, VARINT, list, object};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -113,16 +113,6 @@ impl Document {
     }
 }
 
-/// The members of an object; none of anything else.
-fn object(value: Option<&Value>) -> impl Iterator<Item = (&String, &Value)> {
-    value.and_then(Value::as_object).into_iter().flatten()
-}
-
-/// The items of a list; none of anything else.
-fn list(value: Option<&Value>) -> impl Iterator<Item = &Value> {
-    value.and_then(Value::as_array).into_iter().flatten()
-}
-
 /// A message with one other as its field.
 fn wrapped(field: u64, message: &Message) -> Message {
     let mut out = Message::default();
@@ -141,11 +131,7 @@ fn path_item(item: &Value) -> Message {
         (9, "head"),
         (10, "patch"),
     ];
-    for (field, method) in methods {
-        if let Some(Value::Object(members)) = item.get(method) {
-            out.message(field, &operation(members));
-        }
-    }
+    out.operations(&methods, item, operation);
     parameters(&mut out, 13, item.get("parameters"));
     out
 }

@@ -145,6 +145,18 @@ impl Person {
         self.create(&networks("default", ""), &network(name, cidr, gateway)).await;
     }
 
+    /// Declares a network, and waits until it is there.
+    async fn made(&self, name: &str, cidr: &str, gateway: &str) {
+        self.declare(name, cidr, gateway).await;
+        self.judged(name, "True", "Synced").await;
+    }
+
+    /// Waits until the last network is gone, and has been freed.
+    async fn freed(&self, backend: &Scripted, name: &str) {
+        self.gone(&networks("default", name)).await;
+        assert_eq!(backend.names(), [] as [&str; 0]);
+    }
+
     /// Waits until the condition Ready has this status and reason; returns its message.
     async fn judged(&self, name: &str, status: &str, reason: &str) -> String {
         let ready = |network: &Option<Value>| {
@@ -175,38 +187,40 @@ impl Person {
     }
 }
 
+/// Tells a story of networks and their back end.
+async fn with_networks(story: impl AsyncFnOnce(Person, Arc<Scripted>)) {
+    with_person(async |person| {
+        person.define_networks().await;
+        story(person, Arc::default()).await;
+    })
+    .await;
+}
+
 async fn quiet(secs: u64) {
     tokio::time::sleep(Duration::from_secs(secs)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn network_goes_though_its_controller_was_dead_when_it_was_deleted() {
-    with_person(async |person| {
-        person.define_networks().await;
-        let backend = Arc::new(Scripted::default());
+    with_networks(async |person, backend| {
         let controller = start(person.client.clone(), &backend);
-        person.declare("a", "10.0.0.0/24", "10.0.0.1").await;
-        person.judged("a", "True", "Synced").await;
+        person.made("a", "10.0.0.0/24", "10.0.0.1").await;
         drop(controller);
         person.delete(&networks("default", "a"), "Background").await;
         quiet(600).await;
         assert!(person.is_deleting("a").await);
         assert_eq!(backend.names(), ["default/a"]);
         let _controller = start(person.client.clone(), &backend);
-        person.gone(&networks("default", "a")).await;
-        assert_eq!(backend.names(), [] as [&str; 0]);
+        person.freed(&backend, "a").await;
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn network_goes_though_its_controller_dies_while_it_frees_it() {
-    with_person(async |person| {
-        person.define_networks().await;
-        let backend = Arc::new(Scripted::default());
+    with_networks(async |person, backend| {
         let controller = start(person.client.clone(), &backend);
-        person.declare("a", "10.0.0.0/24", "10.0.0.1").await;
-        person.judged("a", "True", "Synced").await;
+        person.made("a", "10.0.0.0/24", "10.0.0.1").await;
         quiet(10).await;
         let before = backend.n_calls();
         backend.hang(Some("default/a"));
@@ -218,8 +232,7 @@ async fn network_goes_though_its_controller_dies_while_it_frees_it() {
         quiet(60).await;
         assert_eq!(backend.names(), ["default/a"]);
         let _controller = start(person.client.clone(), &backend);
-        person.gone(&networks("default", "a")).await;
-        assert_eq!(backend.names(), [] as [&str; 0]);
+        person.freed(&backend, "a").await;
     })
     .await;
 }
@@ -228,13 +241,10 @@ async fn network_goes_though_its_controller_dies_while_it_frees_it() {
 async fn object_goes_though_its_controller_dies_between_freeing_and_letting_go() {
     // The writes: finalizer added, status, event, finalizer removed.
     for crash in [Crash::Before(4), Crash::After(4)] {
-        with_person(async |person| {
-            person.define_networks().await;
-            let backend = Arc::new(Scripted::default());
+        with_networks(async |person, backend| {
             let wire = crashing(&person, crash);
             let controller = start(wire.client(), &backend);
-            person.declare("a", "10.0.0.0/24", "10.0.0.1").await;
-            person.judged("a", "True", "Synced").await;
+            person.made("a", "10.0.0.0/24", "10.0.0.1").await;
             quiet(60).await;
             person.delete(&networks("default", "a"), "Background").await;
             wire.crashed().await;
@@ -254,9 +264,7 @@ async fn object_goes_though_its_controller_dies_between_freeing_and_letting_go()
 async fn nothing_is_made_before_the_object_is_held() {
     // The first write adds the finalizer.
     for (crash, held) in [(Crash::Before(1), false), (Crash::After(1), true)] {
-        with_person(async |person| {
-            person.define_networks().await;
-            let backend = Arc::new(Scripted::default());
+        with_networks(async |person, backend| {
             let wire = crashing(&person, crash);
             let controller = start(wire.client(), &backend);
             person.declare("a", "10.0.0.0/24", "10.0.0.1").await;
@@ -266,8 +274,7 @@ async fn nothing_is_made_before_the_object_is_held() {
             person.delete(&networks("default", "a"), "Background").await;
             assert_eq!(person.get(&networks("default", "a")).await.is_some(), held, "{crash:?}");
             let _controller = start(person.client.clone(), &backend);
-            person.gone(&networks("default", "a")).await;
-            assert_eq!(backend.names(), [] as [&str; 0]);
+            person.freed(&backend, "a").await;
         })
         .await;
     }
@@ -275,9 +282,7 @@ async fn nothing_is_made_before_the_object_is_held() {
 
 #[tokio::test(start_paused = true)]
 async fn failing_back_end_is_told_of_once_and_asked_less_and_less_often() {
-    with_person(async |person| {
-        person.define_networks().await;
-        let backend = Arc::new(Scripted::default());
+    with_networks(async |person, backend| {
         backend.fail(10);
         let controller = start(person.client.clone(), &backend);
         person.declare("a", "10.0.0.0/24", "10.0.0.1").await;
@@ -300,8 +305,7 @@ async fn failing_back_end_is_told_of_once_and_asked_less_and_less_often() {
         // A network that cannot be released keeps its object.
         backend.fail(5);
         person.delete(&networks("default", "a"), "Background").await;
-        person.gone(&networks("default", "a")).await;
-        assert_eq!(backend.names(), [] as [&str; 0]);
+        person.freed(&backend, "a").await;
         assert_eq!(controller.handle.stats().error, 15);
     })
     .await;
@@ -309,12 +313,9 @@ async fn failing_back_end_is_told_of_once_and_asked_less_and_less_often() {
 
 #[tokio::test(start_paused = true)]
 async fn taken_range_is_given_once_it_is_free() {
-    with_person(async |person| {
-        person.define_networks().await;
-        let backend = Arc::new(Scripted::default());
+    with_networks(async |person, backend| {
         let _controller = start(person.client.clone(), &backend);
-        person.declare("first", "10.0.0.0/16", "10.0.0.1").await;
-        person.judged("first", "True", "Synced").await;
+        person.made("first", "10.0.0.0/16", "10.0.0.1").await;
         person.declare("second", "10.0.1.0/24", "10.0.1.1").await;
         let message = person.judged("second", "False", "RangeTaken").await;
         assert_eq!(message, "10.0.1.0/24 overlaps 10.0.0.0/16, which default/first holds");
@@ -335,9 +336,7 @@ async fn taken_range_is_given_once_it_is_free() {
 
 #[tokio::test(start_paused = true)]
 async fn resync_of_unchanged_networks_does_nothing() {
-    with_person(async |person| {
-        person.define_networks().await;
-        let backend = Arc::new(Scripted::default());
+    with_networks(async |person, backend| {
         let wire = Wire::clean(person.client.clone(), "controller", crate::replay::trace());
         let controller = start(wire.client(), &backend);
         for n in 0..20 {
@@ -364,9 +363,7 @@ async fn resync_of_unchanged_networks_does_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn network_that_hangs_holds_up_one_worker_of_two() {
-    with_person(async |person| {
-        person.define_networks().await;
-        let backend = Arc::new(Scripted::default());
+    with_networks(async |person, backend| {
         backend.hang(Some("default/stuck"));
         let _controller = start(person.client.clone(), &backend);
         person.declare("stuck", "10.0.0.0/24", "10.0.0.1").await;
@@ -374,8 +371,7 @@ async fn network_that_hangs_holds_up_one_worker_of_two() {
         for n in 1..4 {
             let name = format!("n{n}");
             let (cidr, gateway) = (format!("10.0.{n}.0/24"), format!("10.0.{n}.1"));
-            person.declare(&name, &cidr, &gateway).await;
-            person.judged(&name, "True", "Synced").await;
+            person.made(&name, &cidr, &gateway).await;
         }
     })
     .await;

@@ -6,6 +6,7 @@ use crate::remote::RemoteError;
 use serde::{Deserialize, Deserializer};
 use setpoint_object::{duration, field};
 use setpoint_small_file::SmallFileError;
+use sha2::{Digest as _, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -204,9 +205,15 @@ impl AuthorizationConfig {
     ///
     /// The file cannot be read, or as [`parse`](Self::parse) and [`validate`](Self::validate).
     pub fn load(path: &Path) -> Result<Self, AuthorizationConfigError> {
-        let config = Self::parse(&setpoint_small_file::read(path, FILE_BYTES_MAX)?)?;
+        Ok(Self::load_hashed(path)?.0)
+    }
+
+    /// [`load`](Self::load), with the SHA-256 of what was read.
+    fn load_hashed(path: &Path) -> Result<(Self, [u8; 32]), AuthorizationConfigError> {
+        let document = setpoint_small_file::read(path, FILE_BYTES_MAX)?;
+        let config = Self::parse(&document)?;
         config.validate()?;
-        Ok(config)
+        Ok((config, Sha256::digest(&document).into()))
     }
 
     /// Reads a document in YAML or JSON, with defaults.
@@ -264,8 +271,8 @@ impl AuthorizationConfig {
         validate::names(self, &[]).map_err(AuthorizationConfigError::Names)
     }
 
-    /// Opens the authorizers, and the worker that reads the file again. `abac`: the policies of the
-    /// type `ABAC`, which needs them. Call it within a tokio runtime.
+    /// Reads a file once, and opens its authorizers and the worker that reads the file again.
+    /// `abac`: the policies of the type `ABAC`, which needs them. Call it within a tokio runtime.
     ///
     /// # Errors
     ///
@@ -276,9 +283,9 @@ impl AuthorizationConfig {
         abac: Option<Arc<Abac>>,
     ) -> Result<(Arc<ConfiguredAuthorizers>, super::AuthorizationWorker), AuthorizationConfigError>
     {
-        let config = Self::load(path)?;
+        let (config, hash) = Self::load_hashed(path)?;
         let chain = Arc::new(ConfiguredAuthorizers::new(&config, abac).await?);
-        let worker = super::AuthorizationWorker::new(chain.clone(), config, path);
+        let worker = super::AuthorizationWorker::new(chain.clone(), (config, hash), path);
         Ok((chain, worker))
     }
 }

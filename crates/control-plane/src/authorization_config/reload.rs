@@ -21,6 +21,8 @@ pub struct AuthorizationWorker {
     chain: Arc<ConfiguredAuthorizers>,
     path: PathBuf,
     loaded: AuthorizationConfig,
+    /// SHA-256 of the file with it.
+    hash: [u8; 32],
     /// The content that was read last.
     seen: Option<Vec<u8>>,
     /// Types that must stay.
@@ -32,13 +34,18 @@ pub struct AuthorizationWorker {
 impl AuthorizationWorker {
     pub(super) fn new(
         chain: Arc<ConfiguredAuthorizers>,
-        loaded: AuthorizationConfig,
+        (loaded, hash): (AuthorizationConfig, [u8; 32]),
         path: &Path,
     ) -> Self {
         let kinds = loaded.authorizers.iter().map(|one| one.kind.clone());
         let required = kinds.filter(|kind| kind != "Webhook").collect();
         let (path, period) = (path.to_owned(), RELOAD_PERIOD);
-        Self { chain, path, loaded, seen: None, required, period, metrics: None }
+        Self { chain, path, loaded, hash, seen: None, required, period, metrics: None }
+    }
+
+    /// The configuration of the chain, as it was read last.
+    pub fn config(&self) -> &AuthorizationConfig {
+        &self.loaded
     }
 
     /// How often the file is read. Default: [`RELOAD_PERIOD`].
@@ -47,8 +54,9 @@ impl AuthorizationWorker {
         self
     }
 
-    /// Counts reloads. Default: they are only logged.
+    /// Shows the digest of the file, and counts reloads. Default: they are only logged.
     pub fn metrics(mut self, metrics: ConfigMetrics) -> Self {
+        metrics.loaded(&self.hash);
         self.metrics = Some(metrics);
         self
     }
@@ -59,10 +67,10 @@ impl AuthorizationWorker {
         while reloads.next(&stop).await {
             let file = self.path.display().to_string();
             let result = match self.look().await {
-                Ok(None) => continue,
-                Ok(Some(hash)) => {
+                Ok(false) => continue,
+                Ok(true) => {
                     tracing::info!(file, "reloaded the authorization configuration");
-                    Some(hash)
+                    Some(&self.hash)
                 }
                 Err(error) => {
                     tracing::error!(
@@ -74,18 +82,18 @@ impl AuthorizationWorker {
                 }
             };
             if let Some(metrics) = &self.metrics {
-                metrics.reloaded(result.as_deref());
+                metrics.reloaded(result);
             }
         }
     }
 
-    /// Takes the file's configuration if it is another one. Returns its digest.
-    async fn look(&mut self) -> Result<Option<String>, AuthorizationConfigError> {
+    /// Takes the file's configuration if it is another one. Returns whether it is.
+    async fn look(&mut self) -> Result<bool, AuthorizationConfigError> {
         let document = setpoint_small_file::read_async(&self.path, FILE_BYTES_MAX).await?;
         if self.seen.as_ref() == Some(&document) {
-            return Ok(None);
+            return Ok(false);
         }
-        let hash = Sha256::digest(&document);
+        let hash = Sha256::digest(&document).into();
         // It is tried once, as in kube-apiserver.
         let document = self.seen.insert(document);
         let config = AuthorizationConfig::parse(document)?;
@@ -94,7 +102,7 @@ impl AuthorizationWorker {
         required.dedup();
         validate::names(&config, &required).map_err(AuthorizationConfigError::Names)?;
         if config == self.loaded {
-            return Ok(None);
+            return Ok(false);
         }
         let has = |kind| config.authorizers.iter().any(|one| one.kind == kind);
         for (kind, is_there) in [
@@ -110,8 +118,7 @@ impl AuthorizationWorker {
         }
         let authorizers = self.chain.make(&config).await?;
         self.chain.replace(authorizers);
-        self.loaded = config;
-        let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Some(format!("sha256:{hex}")))
+        (self.loaded, self.hash) = (config, hash);
+        Ok(true)
     }
 }

@@ -3,6 +3,8 @@
 
 use super::ServeError;
 use crate::reload::Reloads;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use parking_lot::Mutex;
 use serde_json::Value;
 use setpoint_apiserver::listen::{CertificateError, read_chain, read_file, read_file_async};
@@ -96,11 +98,28 @@ fn joined(own: &str, text: Option<&[u8]>) -> Result<String, CertificateError> {
         if !pem.is_empty() && !pem.ends_with('\n') {
             pem.push('\n');
         }
-        // Checked by itself: an empty file is an error.
-        read_chain(text)?;
-        pem.push_str(&String::from_utf8_lossy(text));
+        // By itself: an empty file is an error.
+        pem.push_str(&pem_of(&read_chain(text)?));
     }
     Ok(pem)
+}
+
+/// Certificates in PEM. What else was in their file is not published: it may be the key.
+pub(super) fn pem_of(chain: &[impl AsRef<[u8]>]) -> String {
+    let mut pem = String::new();
+    for certificate in chain {
+        pem.push_str("-----BEGIN CERTIFICATE-----\n");
+        let encoded = STANDARD.encode(certificate);
+        let mut rest = &*encoded;
+        while !rest.is_empty() {
+            // 64 characters a line, as RFC 7468 has it.
+            let (line, more) = rest.split_at(rest.len().min(64));
+            pem.extend([line, "\n"]);
+            rest = more;
+        }
+        pem.push_str("-----END CERTIFICATE-----\n");
+    }
+    pem
 }
 
 /// Follows the files of all authorities.

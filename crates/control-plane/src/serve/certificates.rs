@@ -1,12 +1,12 @@
 //! The certificates of a running server: loading and renewal.
 
 use super::authorities::{
-    AuthorityFiles, FollowedAuthorities, FrontProxyError, check_names, published_names,
+    AuthorityFiles, FollowedAuthorities, FrontProxyError, check_names, pem_of, published_names,
 };
 use super::{CertDirError, ServeError, ServeOptions, cert_dir};
 use setpoint_apiserver::RequestHeader;
 use setpoint_apiserver::listen::{
-    CertificateWatcher, CurrentCertificate, Loaded, NamedCertificate, Pki, PkiFiles, Tls, read_file,
+    CertificateWatcher, CurrentCertificate, Loaded, NamedCertificate, Pki, PkiFiles, Tls,
 };
 use setpoint_object::time::Clock;
 use std::collections::BTreeMap;
@@ -67,9 +67,9 @@ impl Certificates {
         let (current, ca, freshness) = match &options.tls_files {
             Some(files) => {
                 let watcher = CertificateWatcher::open(files.clone())?;
-                let chain = read_file(&files.certificate)?;
-                let ca = String::from_utf8_lossy(&chain).into_owned();
-                (watcher.current(), ca, Freshness::Files(watcher))
+                let current = watcher.current();
+                let ca = pem_of(current.get().chain());
+                (current, ca, Freshness::Files(watcher))
             }
             None => {
                 let renewal = Renewal {
@@ -220,7 +220,9 @@ mod tests {
         let ca = || Pki::generate(clock.now(), &["127.0.0.1".to_owned()]).unwrap();
         let (first, second) = (ca(), ca());
         let file = dir.path().join("ca.crt");
-        std::fs::write(&file, first.ca_pem()).unwrap();
+        // With the key of the authority, which is not published.
+        let key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+        std::fs::write(&file, format!("{key}{}{key}", first.ca_pem())).unwrap();
         let options = ServeOptions::new(([127, 0, 0, 1], 0)).client_ca_file(&file);
         let Certificates { authorities, .. } = Certificates::open(&options, &[], &clock).unwrap();
         let current = authorities.followed[0].current.clone();
@@ -229,6 +231,7 @@ mod tests {
         let publishes =
             |pki: &Pki| published.lock()["client-ca-file"].contains(pki.ca_pem().trim());
         assert!(trusts(&first) && publishes(&first) && !trusts(&second));
+        assert!(!published.lock()["client-ca-file"].contains("PRIVATE"));
         let stop = CancellationToken::new();
         let story = async {
             let poll = Duration::from_secs(11);

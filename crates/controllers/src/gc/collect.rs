@@ -4,7 +4,7 @@ use super::Shared;
 use super::graph::{Coordinates, Uid};
 use super::reference::{OwnerState, owner_state};
 use super::{FOREGROUND, ORPHAN};
-use crate::api::{RequestError, Resource};
+use crate::api::{RequestError, Resource, ignore_not_found};
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 
@@ -139,9 +139,9 @@ impl Item<'_> {
             preconditions["resourceVersion"] = self.live.resource_version().into();
         }
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy, "preconditions": preconditions});
-        match self.shared.api.delete(&self.path, &options).await {
-            Err(error) if error.is_not_found() => forget(self.shared, self.uid),
-            other => Ok(other.map(drop)?),
+        match ignore_not_found(self.shared.api.delete(&self.path, &options).await)? {
+            None => forget(self.shared, self.uid),
+            Some(_) => Ok(()),
         }
     }
 
@@ -182,9 +182,8 @@ impl Item<'_> {
             return Ok(());
         };
         let path = resource.object(&coordinates.namespace, &coordinates.name);
-        let live = match self.shared.api.get(&path).await {
-            Err(error) if error.is_not_found() => return Ok(()),
-            other => other?,
+        let Some(live) = self.shared.api.get_opt(&path).await? else {
+            return Ok(());
         };
         if live.uid() != &**dependent {
             return Ok(());
@@ -197,10 +196,9 @@ impl Item<'_> {
             return Ok(());
         }
         let metadata = json!({"uid": &**dependent, "resourceVersion": live.resource_version(), "ownerReferences": remaining});
-        match self.shared.api.merge_patch(&path, &json!({"metadata": metadata})).await {
-            Err(error) if error.is_not_found() => Ok(()),
-            other => Ok(other.map(drop)?),
-        }
+        let patch = json!({"metadata": metadata});
+        ignore_not_found(self.shared.api.merge_patch(&path, &patch).await)?;
+        Ok(())
     }
 
     async fn drop_finalizer(&self, finalizer: &str) -> Result<(), CollectError> {
@@ -215,9 +213,10 @@ impl Item<'_> {
         metadata["uid"] = (&**self.uid).into();
         metadata["resourceVersion"] = self.live.resource_version().into();
         tracing::debug!(resource = %self.resource.resource, name = self.live.name(), %metadata, "patch");
-        match self.shared.api.merge_patch(&self.path, &json!({"metadata": metadata})).await {
-            Err(error) if error.is_not_found() => forget(self.shared, self.uid),
-            other => Ok(other.map(drop)?),
+        let patch = json!({"metadata": metadata});
+        match ignore_not_found(self.shared.api.merge_patch(&self.path, &patch).await)? {
+            None => forget(self.shared, self.uid),
+            Some(_) => Ok(()),
         }
     }
 }

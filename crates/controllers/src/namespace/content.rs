@@ -1,7 +1,7 @@
 //! Deletes the content of a namespace.
 
 use super::condition::Findings;
-use crate::api::{Api, Discovered, RequestError, Resource};
+use crate::api::{Api, Discovered, RequestError, Resource, ignore_not_found};
 use crate::first_error::FirstError;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
@@ -94,10 +94,8 @@ async fn try_delete(
         // An object that is refused does not keep the others.
         let mut errors = FirstError::new();
         for object in &remaining {
-            match api.delete(&resource.object(namespace, object.name()), &options).await {
-                Err(error) if error.is_not_found() => {}
-                deleted => _ = errors.note(deleted),
-            }
+            let deleted = api.delete(&resource.object(namespace, object.name()), &options).await;
+            errors.note(ignore_not_found(deleted));
         }
         errors.into_result()?;
         remaining = list(api, &collection).await?;

@@ -42,6 +42,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use setpoint_object::label::Selector;
 use setpoint_object::time::Timestamp;
+use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::owner::controller_of;
 use setpoint_runtime::{
     Action, BoxError, Client, Context, Controller, Manager, ObjectReference, Request, Watch,
@@ -482,10 +483,8 @@ impl Pass<'_> {
         let metadata = json!({"uid": meta.uid, "resourceVersion": meta.resource_version});
         let patch = Patch::Merge(json!({"metadata": metadata, "status": patch}));
         let key = Request::new(self.namespace(), self.name());
-        match self.client.api::<CronJob>().patch_status(&key, &patch).await {
-            Err(error) if error.is_not_found() => Ok(()),
-            written => Ok(written.map(drop)?),
-        }
+        ignore_not_found(self.client.api::<CronJob>().patch_status(&key, &patch).await)?;
+        Ok(())
     }
 }
 

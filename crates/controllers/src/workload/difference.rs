@@ -1,6 +1,7 @@
 //! Merge patches of statuses.
 
-use serde_json::{Map, Value};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 /// The merge patch from one object to another; empty if they are equal.
 pub(crate) fn difference(old: &Value, new: &Value) -> Map<String, Value> {
@@ -23,10 +24,22 @@ pub(crate) fn difference(old: &Value, new: &Value) -> Map<String, Value> {
     patch
 }
 
+/// A merge patch that replaces the members that this program writes: members that are zero or
+/// empty are removed, as Go's `omitempty` does, except those of `kept`.
+pub(crate) fn replacement(new: &impl Serialize, kept: &[&str]) -> Value {
+    let mut body = json!(new);
+    for (name, value) in body.as_object_mut().into_iter().flatten() {
+        let is_empty = *value == 0 || *value == "" || value.as_array().is_some_and(Vec::is_empty);
+        if is_empty && !kept.contains(&&**name) {
+            *value = Value::Null;
+        }
+    }
+    body
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn patch_has_what_differs() {
@@ -39,5 +52,12 @@ mod tests {
         ] {
             assert_eq!(Value::Object(difference(&old, &new)), patch);
         }
+    }
+
+    #[test]
+    fn a_replacement_removes_what_is_empty_unless_it_is_kept() {
+        let new = json!({"a": 0, "b": 0, "c": "", "d": [], "e": null, "f": 1, "g": false});
+        let patch = json!({"a": 0, "b": null, "c": null, "d": null, "e": null, "f": 1, "g": false});
+        assert_eq!(replacement(&new, &["a"]), patch);
     }
 }

@@ -40,6 +40,7 @@ use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
 use setpoint_object::label::Selector;
 use setpoint_object::time::Timestamp;
+use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::mapper::Mapper;
 use setpoint_runtime::owner::controller_of;
 use setpoint_runtime::{
@@ -230,10 +231,7 @@ impl BoxedReconciler for Budgets {
             let meta = &budget.metadata;
             let metadata = json!({"uid": meta.uid, "resourceVersion": meta.resource_version});
             let patch = Patch::Merge(json!({"metadata": metadata, "status": patch}));
-            match client.api::<Budget>().patch_status(request, &patch).await {
-                Err(error) if error.is_not_found() => {}
-                written => _ = written?,
-            }
+            ignore_not_found(client.api::<Budget>().patch_status(request, &patch).await)?;
         }
         // About as many pods as the pass looked at.
         let rest = rest(usize::try_from(status.expected_pods).unwrap_or_default());
@@ -497,10 +495,7 @@ async fn end_target(client: &Client, key: &Request, now: Timestamp) -> Result<Ac
         "metadata": {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version},
         "status": {"conditions": [condition]},
     });
-    match client.api::<core::Pod>().patch_status(key, &Patch::Strategic(patch)).await {
-        Err(error) if error.is_not_found() => {}
-        written => _ = written?,
-    }
+    ignore_not_found(client.api::<core::Pod>().patch_status(key, &Patch::Strategic(patch)).await)?;
     Ok(Action::await_change())
 }
 

@@ -47,6 +47,7 @@ use serde_json::json;
 use setpoint_informer::{Event, Object};
 use setpoint_object::label::Selector;
 use setpoint_object::time::Timestamp;
+use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::owner::controller_of;
 use setpoint_runtime::{
     Action, BoxError, Client, ClientError, Context, Controller, Manager, ObjectReference, Request,
@@ -402,14 +403,10 @@ async fn write_status(
     let metadata = json!({"uid": writer.job.uid(), "resourceVersion": version});
     let patch = Patch::Merge(json!({"metadata": metadata, "status": patch}));
     let key = Request::new(writer.job.namespace(), writer.job.name());
-    match writer.client.api::<Job>().patch_status(&key, &patch).await {
-        Ok(job) => {
-            *version = job.metadata.resource_version;
-            Ok(true)
-        }
-        Err(error) if error.is_not_found() => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+    let written = ignore_not_found(writer.client.api::<Job>().patch_status(&key, &patch).await)?;
+    let Some(job) = written else { return Ok(false) };
+    *version = job.metadata.resource_version;
+    Ok(true)
 }
 
 /// Removes the finalizer from pods that a Job of this name controls, but not the one that exists.

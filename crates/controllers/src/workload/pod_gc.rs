@@ -24,6 +24,7 @@ use serde::Deserialize;
 use serde_json::json;
 use setpoint_object::taint::Taint;
 use setpoint_object::time::Timestamp;
+use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::{Action, BoxError, Client, Context, Controller, Manager, Request, Watch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -243,9 +244,9 @@ async fn delete(
                 json!([disruption_target(&pod.metadata, "True", condition, now)]);
         }
         let patch = json!({"metadata": {"uid": pod.uid()}, "status": status});
-        match api.patch_status(&key, &Patch::Strategic(patch)).await {
-            Err(error) if error.is_not_found() => return Ok(()),
-            written => _ = written?,
+        let written = api.patch_status(&key, &Patch::Strategic(patch)).await;
+        if ignore_not_found(written)?.is_none() {
+            return Ok(());
         }
     }
     let mut params = precondition(pod.uid());

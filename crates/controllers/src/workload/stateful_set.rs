@@ -22,6 +22,7 @@
 mod claims;
 mod sync;
 
+use super::difference::replacement;
 use super::history::{History, revisions};
 use super::pod::{self, BY_CONTROLLER, Pod, orphan_key};
 use super::pod_control::rest;
@@ -33,10 +34,11 @@ use claims::VolumeClaim;
 use k8s_openapi::api::apps::v1 as apps;
 use kube_core::params::Patch;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use setpoint_informer::Event;
 use setpoint_object::label::Selector;
 use setpoint_runtime::adopt::Claim;
+use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::owner::controller_of;
 use setpoint_runtime::{
     Action, BoxError, Client, Context, Controller, Manager, ObjectReference, Request, Watch,
@@ -255,22 +257,11 @@ async fn write_status(
     if set.status == *status {
         return Ok(());
     }
-    let mut body = match json!(status) {
-        Value::Object(body) => body,
-        _ => Map::new(),
-    };
-    for (name, value) in &mut body {
-        let is_kept = ["replicas", "availableReplicas", "collisionCount"].contains(&&**name);
-        if !is_kept && (*value == 0 || *value == "") {
-            *value = Value::Null;
-        }
-    }
+    let body = replacement(status, &["replicas", "availableReplicas", "collisionCount"]);
     let patch = json!({"metadata": {"uid": set.metadata.uid}, "status": body});
     let key = Request::new(set.namespace(), set.name());
-    match client.api::<StatefulSet>().patch_status(&key, &Patch::Merge(patch)).await {
-        Err(error) if error.is_not_found() => Ok(()),
-        written => Ok(written.map(drop)?),
-    }
+    ignore_not_found(client.api::<StatefulSet>().patch_status(&key, &Patch::Merge(patch)).await)?;
+    Ok(())
 }
 
 /// The object of events.

@@ -23,6 +23,7 @@ use setpoint_informer::{Event, Object};
 use setpoint_object::skim;
 use setpoint_object::taint::{Taint, Toleration};
 use setpoint_object::time::Timestamp;
+use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::source::Enqueue;
 use setpoint_runtime::{
     Action, BoxError, Context, Controller, Manager, ObjectReference, Reconciler, Request, Watch,
@@ -237,9 +238,8 @@ async fn evict(key: &Request, pod: &NodePod, context: &Context) -> Result<Action
     let api = context.client().field_manager(COMPONENT).api::<core::Pod>();
     let noted = api.subresource::<Value>("status").patch(key, &Patch::Strategic(patch)).await;
     // A conflict does not say whether another pod has the name: the pass is repeated.
-    match noted {
-        Err(error) if error.is_not_found() => return Ok(Action::await_change()),
-        noted => drop(noted?),
+    if ignore_not_found(noted)?.is_none() {
+        return Ok(Action::await_change());
     }
     let message = format!("Marking for deletion Pod {key}");
     context.recorder().normal(&ObjectReference::of(pod), "TaintManagerEviction", message);

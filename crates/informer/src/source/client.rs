@@ -44,10 +44,7 @@ const METADATA: &str =
 pub struct ClientSource {
     client: Client,
     path: String,
-    namespace: Option<String>,
-    label_selector: String,
-    field_selector: String,
-    shard_selector: String,
+    selection: Selection,
     metadata_only: Arc<AtomicBool>,
     gzip: bool,
     can_stream_list: bool,
@@ -57,9 +54,7 @@ impl fmt::Debug for ClientSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientSource")
             .field("path", &self.path)
-            .field("labels", &self.label_selector)
-            .field("fields", &self.field_selector)
-            .field("shard", &self.shard_selector)
+            .field("selection", &self.selection)
             .field("metadata_only", &self.metadata_only)
             .field("gzip", &self.gzip)
             .finish_non_exhaustive()
@@ -92,10 +87,10 @@ impl ClientSource {
         Self {
             client,
             path: K::url_path(dynamic_type, namespace),
-            namespace: namespace.map(str::to_owned),
-            label_selector: String::new(),
-            field_selector: String::new(),
-            shard_selector: String::new(),
+            selection: Selection {
+                namespace: namespace.map(str::to_owned),
+                ..Selection::default()
+            },
             metadata_only: Arc::default(),
             gzip: false,
             can_stream_list: true,
@@ -104,13 +99,13 @@ impl ClientSource {
 
     /// Only objects whose labels match, in the query form: `app=web,tier in (a,b)`.
     pub fn labels(mut self, selector: impl Into<String>) -> Self {
-        self.label_selector = selector.into();
+        self.selection.labels = selector.into();
         self
     }
 
     /// Only objects whose fields match, in the query form: `spec.nodeName=n1`.
     pub fn fields(mut self, selector: impl Into<String>) -> Self {
-        self.field_selector = selector.into();
+        self.selection.fields = selector.into();
         self
     }
 
@@ -120,7 +115,7 @@ impl ClientSource {
     /// A server without shards sends everything, and only the answer to a list shows that. So lists
     /// are not streamed, and a list that is not of this shard is a [`SourceError::NotSharded`].
     pub fn shard(mut self, selector: impl Into<String>) -> Self {
-        self.shard_selector = selector.into();
+        self.selection.shard = selector.into();
         self
     }
 
@@ -157,9 +152,9 @@ impl ClientSource {
 
     fn query(&self) -> Query {
         Query::default()
-            .add("labelSelector", &self.label_selector)
-            .add("fieldSelector", &self.field_selector)
-            .add("shardSelector", &self.shard_selector)
+            .add("labelSelector", &self.selection.labels)
+            .add("fieldSelector", &self.selection.fields)
+            .add("shardSelector", &self.selection.shard)
     }
 
     /// Sends a GET. `gzip`: the answer may be compressed.
@@ -200,7 +195,7 @@ impl ClientSource {
             .add("resourceVersionMatch", if request.exact { "Exact" } else { "" });
         let accept = if self.metadata_only.load(Relaxed) { METADATA_LIST } else { JSON };
         let response = self.get(query, accept, self.gzip).await?;
-        Ok(list::parts(list::body(response), self.shard_selector.clone()))
+        Ok(list::parts(list::body(response), self.selection.shard.clone()))
     }
 
     /// Opens a watch, and returns the body of the answer.
@@ -286,15 +281,10 @@ impl ListWatch for ClientSource {
     }
 
     fn can_stream_list(&self) -> bool {
-        self.can_stream_list && self.shard_selector.is_empty()
+        self.can_stream_list && self.selection.shard.is_empty()
     }
 
     fn selection(&self) -> Selection {
-        Selection {
-            namespace: self.namespace.clone(),
-            labels: self.label_selector.clone(),
-            fields: self.field_selector.clone(),
-            shard: self.shard_selector.clone(),
-        }
+        self.selection.clone()
     }
 }

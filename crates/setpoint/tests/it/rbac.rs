@@ -299,6 +299,12 @@ async fn aggregated_roles_follow_their_sources() {
         extra["metadata"]["labels"] =
             json!({"rbac.authorization.k8s.io/aggregate-to-view": "true"});
         admin(&server, &format!("{RBAC}/clusterroles"), extra).await;
+        // A name that is escaped in paths.
+        let mut copy = role("ClusterRole", "also views?", json!([]));
+        copy["aggregationRule"] = json!({"clusterRoleSelectors": [
+            {"matchLabels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}},
+        ]});
+        admin(&server, &format!("{RBAC}/clusterroles"), copy).await;
         let bound = binding("ClusterRoleBinding", "viewers", "ClusterRole", "admin", devs());
         admin(&server, &format!("{RBAC}/clusterrolebindings"), bound).await;
         settled().await;
@@ -311,6 +317,10 @@ async fn aggregated_roles_follow_their_sources() {
         let secrets = "/api/v1/namespaces/default/secrets";
         assert_eq!(send(&server, bob(), Method::GET, secrets, Value::Null).await.0, 200);
         assert_eq!(send(&server, bob(), Method::GET, "/api/v1/nodes", Value::Null).await.0, 403);
+        let path = format!("{RBAC}/clusterroles/also%20views%3F");
+        let (_, copy) = send(&server, Identity::admin(), Method::GET, &path, Value::Null).await;
+        let rules = copy["rules"].as_array().unwrap();
+        assert!(rules.iter().any(|rule| rule["resources"] == json!(["widgets"])), "{copy}");
     })
     .await;
 }

@@ -26,6 +26,8 @@ pub(crate) struct Served {
     pub(crate) url: String,
     /// `host:port` of the listener without authentication.
     pub(crate) insecure: Option<String>,
+    /// The authority of its certificate, in PEM.
+    ca: String,
     kubeconfig: PathBuf,
     stop: CancellationToken,
     running: JoinSet<()>,
@@ -41,11 +43,12 @@ impl Served {
         let kubeconfig = dir.join(format!("{name}.kubeconfig"));
         let serving = plane.serve(options.kubeconfig(&kubeconfig)).await.unwrap();
         let (url, stop) = (serving.url().to_owned(), CancellationToken::new());
+        let ca = serving.ca().to_owned();
         let insecure = serving.insecure_url().map(|url| url.replace("http://", ""));
         let mut running = JoinSet::new();
         let until = stop.clone();
         running.spawn(async move { serving.run(until).await.unwrap() });
-        Self { url, insecure, kubeconfig, stop, running }
+        Self { url, insecure, ca, kubeconfig, stop, running }
     }
 
     pub(crate) async fn config(&self) -> Config {
@@ -168,13 +171,18 @@ async fn the_certificate_is_for_the_addresses_at_which_others_reach_the_server()
 async fn certificate_of_the_files_is_presented() {
     let dir = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    let files = CertificateFiles::in_folder(dir.path());
-    std::fs::write(&files.certificate, made.cert.pem()).unwrap();
-    std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
+    // One file with both, as other servers want it.
+    let file = dir.path().join("both.pem");
+    let key = made.signing_key.serialize_pem();
+    std::fs::write(&file, format!("The certificate\n{}{key}", made.cert.pem())).unwrap();
+    let files = CertificateFiles { certificate: file.clone(), key: file };
     let plane = ControlPlane::builder().build();
     let served = Served::start(dir.path(), "s", plane, local().tls_files(files)).await;
     let config = served.config().await;
     assert_eq!(config.root_cert.as_ref().unwrap()[0], made.cert.der().as_ref());
+    // What clients and pods get as the server's authority.
+    let authority = served.ca.replace("\r\n", "\n");
+    assert_eq!(authority, made.cert.pem().replace("\r\n", "\n"));
     get(config).await.unwrap();
     served.stop().await;
 }

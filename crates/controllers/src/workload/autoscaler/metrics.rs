@@ -100,10 +100,8 @@ impl ApiMetrics {
     /// The preferred version of custom metrics, of those that are known.
     async fn custom_version(&self) -> Result<&'static str, MetricsError> {
         let missing = || MetricsError(format!("no custom metrics API ({CUSTOM}) registered"));
-        let group = match self.api.get(&format!("/apis/{CUSTOM}")).await {
-            Err(error) if error.is_not_found() => return Err(missing()),
-            group => group.map_err(|error| MetricsError(error.to_string()))?,
-        };
+        let group = self.api.get_opt(&format!("/apis/{CUSTOM}")).await;
+        let group = group.map_err(|error| MetricsError(error.to_string()))?.ok_or_else(missing)?;
         let known = |version: &Value| {
             ["v1beta2", "v1beta1"].into_iter().find(|known| version["version"] == *known)
         };

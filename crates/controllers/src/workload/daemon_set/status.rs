@@ -3,9 +3,11 @@
 use super::node::Fit;
 use super::sync::Sync;
 use super::{DaemonSet, HASH_LABEL};
+use crate::workload::difference::replacement;
 use kube_core::params::Patch;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::json;
+use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::{ClientError, Request};
 
 /// Numbers that are written also if they are 0.
@@ -60,21 +62,13 @@ impl Sync<'_> {
         if self.set.status == status {
             return Ok(());
         }
-        let mut body = match json!(status) {
-            Value::Object(body) => body,
-            _ => Map::new(),
-        };
-        for (name, value) in &mut body {
-            if *value == 0 && !ALWAYS.contains(&&**name) {
-                *value = Value::Null;
-            }
-        }
+        let body = replacement(&status, &ALWAYS);
         let patch = json!({"metadata": {"uid": self.set.metadata.uid}, "status": body});
         let namespace = self.set.metadata.namespace.as_deref().unwrap_or_default();
         let key = Request::new(namespace, self.set.name());
-        match self.client.api::<DaemonSet>().patch_status(&key, &Patch::Merge(patch)).await {
-            Err(error) if error.is_not_found() => Ok(()),
-            written => written.map(drop),
-        }
+        ignore_not_found(
+            self.client.api::<DaemonSet>().patch_status(&key, &Patch::Merge(patch)).await,
+        )
+        .map(drop)
     }
 }

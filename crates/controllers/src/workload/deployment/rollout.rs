@@ -14,6 +14,7 @@ use kube_core::params::Patch;
 use kube_core::{ApiResource, DynamicObject};
 use serde_json::{Map, Value, json};
 use setpoint_object::time::Timestamp;
+use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::owner::controller_of;
 use setpoint_runtime::{
     BoxError, Client, ClientError, Context, ObjectReference, Request, controller_reference,
@@ -455,10 +456,7 @@ impl<'a> Rollout<'a> {
         let namespace = self.deployment.metadata.namespace.as_deref().unwrap_or_default();
         let key = Request::new(namespace, self.deployment.name());
         let deployments = self.client.api::<Deployment>();
-        match deployments.patch_status(&key, &Patch::Merge(patch)).await {
-            Err(error) if error.is_not_found() => Ok(()),
-            written => written.map(drop),
-        }
+        ignore_not_found(deployments.patch_status(&key, &Patch::Merge(patch)).await).map(drop)
     }
 }
 

@@ -2,8 +2,9 @@
 
 use super::numbers::{self, sum};
 use super::{Deployment, ReplicaSet, Rollout};
+use crate::workload::difference::replacement;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use setpoint_object::time::Timestamp;
 use std::time::Duration;
 
@@ -95,19 +96,9 @@ impl DeploymentStatus {
             || self.available_replicas > before.available_replicas
     }
 
-    /// The status as a merge patch: what is zero is removed, except `terminatingReplicas`.
+    /// The status as a merge patch.
     pub(super) fn body(&self) -> Value {
-        let mut body = match json!(self) {
-            Value::Object(body) => body,
-            _ => Map::new(),
-        };
-        for (name, value) in &mut body {
-            let is_empty = *value == 0 || value.as_array().is_some_and(Vec::is_empty);
-            if is_empty && name != "terminatingReplicas" && name != "collisionCount" {
-                *value = Value::Null;
-            }
-        }
-        Value::Object(body)
+        replacement(self, &["terminatingReplicas", "collisionCount"])
     }
 }
 

@@ -13,6 +13,7 @@ use kube_core::DynamicObject;
 use kube_core::params::Patch;
 use serde_json::{Value, json};
 use setpoint_object::label::Selector;
+use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::owner::controller_of;
 use setpoint_runtime::{
     Api, BoxError, Client, ClientError, Context, ObjectReference, Request, controller_reference,
@@ -111,11 +112,8 @@ impl JobPods<'_> {
             "ownerReferences": owners, "finalizers": finalizers,
         });
         let patch = Patch::Merge(json!({"metadata": metadata}));
-        match self.api().patch(&Request::of(pod), &patch).await {
-            Ok(pod) => Ok(Some(Arc::new(pod))),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        let patched = self.api().patch(&Request::of(pod), &patch).await;
+        Ok(ignore_not_found(patched)?.map(Arc::new))
     }
 
     /// Creates a pod, with an index or without.

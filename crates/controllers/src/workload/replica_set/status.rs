@@ -1,12 +1,14 @@
 //! The status of ReplicaSets and ReplicationControllers.
 
 use super::{Pod, Replicated};
+use crate::workload::difference::replacement;
 use crate::workload::pod_control::message;
 use kube_core::params::Patch;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use setpoint_object::label::Selector;
 use setpoint_object::time::Timestamp;
+use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::{Api, ClientError, Request};
 
 /// The condition of a pass that could not create or delete pods.
@@ -110,25 +112,7 @@ pub(super) async fn write<O: Replicated>(
         meta.namespace.as_deref().unwrap_or_default(),
         meta.name.as_deref().unwrap_or_default(),
     );
-    let patch = json!({"metadata": {"uid": meta.uid}, "status": body(status)});
-    match owners.patch_status(&key, &Patch::Merge(patch)).await {
-        Err(error) if error.is_not_found() => Ok(()),
-        written => written.map(drop),
-    }
-}
-
-/// The status as a merge patch: what is zero is removed, except `replicas` and
-/// `terminatingReplicas`.
-fn body(status: &ReplicaStatus) -> Value {
-    let mut body = match json!(status) {
-        Value::Object(body) => body,
-        _ => Map::new(),
-    };
-    for (name, value) in &mut body {
-        let is_empty = *value == 0 || value.as_array().is_some_and(Vec::is_empty);
-        if is_empty && name != "replicas" && name != "terminatingReplicas" {
-            *value = Value::Null;
-        }
-    }
-    Value::Object(body)
+    let body = replacement(status, &["replicas", "terminatingReplicas"]);
+    let patch = json!({"metadata": {"uid": meta.uid}, "status": body});
+    ignore_not_found(owners.patch_status(&key, &Patch::Merge(patch)).await).map(drop)
 }

@@ -11,16 +11,11 @@ use std::collections::BTreeMap;
 
 /// ValidatingAdmissionPolicy.
 pub(in crate::kind) static VALIDATING: Kind = Kind {
-    changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
-    qualified_finalizers: false,
-    unconditional_update: false,
     default,
     validate: |object, _, errors| policy_spec::validating(object, errors),
     validate_status: policy_spec::validate_status,
     // Expressions in CEL are compiled.
     validates_slowly: true,
-    warnings: name_warnings,
-    update_warnings: |policy, _| name_warnings(policy),
     status_warnings: name_warnings,
     needs: Needs { reads: Some(Reads::ParamKind), ..Needs::NONE },
     cells: Some(validating),
@@ -29,7 +24,7 @@ pub(in crate::kind) static VALIDATING: Kind = Kind {
         checks: MetadataChecks::NONE,
         ..StatusRule::new(StatusMeta::Identity, "{}")
     }),
-    ..Kind::plain("admissionregistration.k8s.io", super::VALIDATING_POLICY)
+    ..either_kind(super::VALIDATING_POLICY)
 };
 
 /// What Kubernetes 1.36 stores of the mutating kinds, because 1.35 had no `v1`. It has the same
@@ -42,55 +37,56 @@ const V1BETA1: FormerVersion = FormerVersion {
 
 /// MutatingAdmissionPolicy.
 pub(in crate::kind) static MUTATING: Kind = Kind {
-    storage: Some(("admissionregistration.k8s.io", "v1")),
-    convert: Some(versions::SAME_MEMBERS),
-    former: Some(V1BETA1),
-    changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
-    qualified_finalizers: false,
-    unconditional_update: false,
     default,
     validate: |object, _, errors| policy_spec::mutating(object, errors),
     validates_slowly: true,
-    warnings: name_warnings,
-    update_warnings: |policy, _| name_warnings(policy),
     needs: Needs { reads: Some(Reads::ParamKind), ..Needs::NONE },
     cells: Some(mutating),
     rules: "params, matches, conditions, variables, mutations",
-    ..Kind::plain("admissionregistration.k8s.io", super::MUTATING_POLICY)
+    ..mutating_kind(super::MUTATING_POLICY)
 };
 
 /// ValidatingAdmissionPolicyBinding.
 pub(in crate::kind) static VALIDATING_BINDING: Kind = Kind {
-    changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
-    qualified_finalizers: false,
-    unconditional_update: false,
     default: default_binding,
     validate: |object, _, errors| policy_binding::validating(object, errors),
-    warnings: name_warnings,
-    update_warnings: |binding, _| name_warnings(binding),
     needs: of_binding("validatingadmissionpolicies"),
     cells: Some(binding),
     rules: "policy, params, matches, actions",
-    ..Kind::plain("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding")
+    ..either_kind("ValidatingAdmissionPolicyBinding")
 };
 
 /// MutatingAdmissionPolicyBinding.
 pub(in crate::kind) static MUTATING_BINDING: Kind = Kind {
-    storage: Some(("admissionregistration.k8s.io", "v1")),
-    convert: Some(versions::SAME_MEMBERS),
-    former: Some(V1BETA1),
-    changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
-    qualified_finalizers: false,
-    unconditional_update: false,
     default: default_binding,
     validate: |object, _, errors| policy_binding::mutating(object, errors),
-    warnings: name_warnings,
-    update_warnings: |binding, _| name_warnings(binding),
     needs: of_binding("mutatingadmissionpolicies"),
     cells: Some(binding),
     rules: "policy, params, matches",
-    ..Kind::plain("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding")
+    ..mutating_kind("MutatingAdmissionPolicyBinding")
 };
+
+/// What policies and bindings have in common.
+const fn either_kind(kind: &'static str) -> Kind {
+    Kind {
+        changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
+        qualified_finalizers: false,
+        unconditional_update: false,
+        warnings: name_warnings,
+        update_warnings: |object, _| name_warnings(object),
+        ..Kind::plain("admissionregistration.k8s.io", kind)
+    }
+}
+
+/// What the mutating kinds have in common.
+const fn mutating_kind(kind: &'static str) -> Kind {
+    Kind {
+        storage: Some(("admissionregistration.k8s.io", "v1")),
+        convert: Some(versions::SAME_MEMBERS),
+        former: Some(V1BETA1),
+        ..either_kind(kind)
+    }
+}
 
 /// What a binding needs, by the resource of its policies.
 const fn of_binding(policies: &'static str) -> Needs {

@@ -7,32 +7,25 @@ use setpoint_object::time::Timestamp;
 use setpoint_object::{field, name};
 
 /// RoleBinding.
-pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
-    names: NameRule::WholeSegment,
-    create_on_update: true,
-    default,
-    validate,
-    validate_change,
-    needs: Needs { grants: Some(Grants::Role), ..Needs::NONE },
-    cells: Some(cells),
-    rules: "role, subjects; immutable role",
-    ..Kind::plain("rbac.authorization.k8s.io", "RoleBinding")
-};
+pub(in crate::kind) static KIND: Kind = binding("RoleBinding");
 
 /// ClusterRoleBinding.
-pub(in crate::kind) static CLUSTER: Kind = Kind {
-    changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
-    names: NameRule::WholeSegment,
-    create_on_update: true,
-    default,
-    validate,
-    validate_change,
-    needs: Needs { grants: Some(Grants::Role), ..Needs::NONE },
-    cells: Some(cells),
-    rules: "role, subjects; immutable role",
-    ..Kind::plain("rbac.authorization.k8s.io", "ClusterRoleBinding")
-};
+pub(in crate::kind) static CLUSTER: Kind = binding("ClusterRoleBinding");
+
+const fn binding(kind: &'static str) -> Kind {
+    Kind {
+        changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
+        names: NameRule::WholeSegment,
+        create_on_update: true,
+        default,
+        validate,
+        validate_change,
+        needs: Needs { grants: Some(Grants::Role), ..Needs::NONE },
+        cells: Some(cells),
+        rules: "role, subjects; immutable role",
+        ..Kind::plain(RBAC, kind)
+    }
+}
 
 /// The group of roles, users and groups.
 const RBAC: &str = "rbac.authorization.k8s.io";

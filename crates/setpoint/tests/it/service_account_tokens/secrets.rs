@@ -107,9 +107,11 @@ async fn a_secrets_token_ends_with_the_secret_and_the_secret_with_the_account() 
             assert_eq!(world.secret(name).await["code"], 404, "{name}");
         }
         // Neither does a Secret stay whose account never was.
-        world.create(SECRETS, secret("v", "zz")).await;
-        world.settled().await;
-        assert_eq!(world.secret("v").await["code"], 404);
+        for account in ["zz", "z z", "zz/token", "zz?limit=1"] {
+            world.create(SECRETS, secret("v", account)).await;
+            world.settled().await;
+            assert_eq!(world.secret("v").await["code"], 404, "{account}");
+        }
         let unnamed = json!({
             "metadata": {"name": "w"}, "type": "kubernetes.io/service-account-token",
         });

@@ -7,9 +7,9 @@
 //! because a cache may not yet show every claim. The rules are those of kube-controller-manager's
 //! `volumeattributesclass-protection-controller`.
 
+use super::finalizer::{release, set_finalizers};
 use crate::api::{Api, RequestError};
 use crate::boxed::{Boxed, BoxedReconciler};
-use crate::protection::{release, set_finalizers};
 use crate::setup::Setup;
 use crate::workload::view::view;
 use k8s_openapi::api::core::v1 as core;
@@ -149,9 +149,8 @@ impl BoxedReconciler for Pass {
         let name = &*request.name;
         let client = context.client();
         let path = format!("/apis/storage.k8s.io/v1/volumeattributesclasses/{name}");
-        let class = match self.api.get(&path).await {
-            Err(error) if error.is_not_found() => return Ok(Action::await_change()),
-            class => class?,
+        let Some(class) = self.api.get_opt(&path).await? else {
+            return Ok(Action::await_change());
         };
         if class.deletion_timestamp().is_empty() {
             self.protect(&path, &class).await?;
