@@ -11,19 +11,23 @@
 //! | `counts/` | what it has counted, as it writes it |
 //! | `rest.*` | what it has counted at rest, its kubeconfig and its log |
 //! | `setpoint.profdata` | all of it, as the compiler reads it |
-//! | `order` | the functions that ran, as the linker reads it |
+//! | `ran` | the functions that ran |
+//! | `order/` | the same under the names that they have in the program, as the linker reads it; the file is named after its content, so that another order is another command |
 //! | `built/` | the build with the counts |
 //! | `setpoint` | its program |
 //!
-//! Both builds name their target, so that `RUSTFLAGS` are not those of build scripts and macros.
+//! Both builds name their target, so that `RUSTFLAGS` are not those of build scripts and macros. The
+//! program is linked twice with the counts: the link gives functions that are local to a part of it
+//! other names, which depend on all of that part (`run.llvm.1234`).
 
 use crate::cargo::{cargo, target_folder};
 use crate::program;
 use crate::started::Started;
 use anyhow::{Context, Result, ensure};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -38,6 +42,10 @@ const LOADS: &[&[&str]] = &[
 
 /// How long a started program is watched at rest.
 const REST: Duration = Duration::from_secs(5);
+/// How often it is started for that: which tasks meet depends on chance.
+const STARTS: usize = 3;
+/// What the link puts between the name of a local function and a number.
+const OF_PART: &str = ".llvm.";
 
 /// Counts what the program does at rest and under load.
 pub(crate) fn train() -> Result<()> {
@@ -46,7 +54,9 @@ pub(crate) fn train() -> Result<()> {
     let counting = build_with("-Cprofile-generate=", &counts, &folder.join("counting"), &[])?;
     // The counts of a build before this one are none of its functions'.
     removed(&counts)?;
-    rest(&counting, &folder)?;
+    for _ in 0..STARTS {
+        rest(&counting, &folder)?;
+    }
     for load in LOADS {
         let mut benches = cargo();
         benches.args(["run", "--release", "--locked", "--package", "setpoint-benches", "--"]);
@@ -56,8 +66,8 @@ pub(crate) fn train() -> Result<()> {
     let under_load = ran(&counts, &profile(&folder))?;
     let rested: HashSet<&String> = at_rest.iter().collect();
     let more = under_load.iter().filter(|name| !rested.contains(name));
-    let ordered: Vec<&str> = at_rest.iter().chain(more).map(String::as_str).collect();
-    fs::write(order(&folder), ordered.join("\n") + "\n").context("write the order of functions")?;
+    let all: Vec<&str> = at_rest.iter().chain(more).map(String::as_str).collect();
+    fs::write(ran_file(&folder), lines(&all)).context("write the functions that ran")?;
     // Cargo knows the profile by its name only.
     removed(&folder.join("built"))
 }
@@ -76,7 +86,7 @@ fn rest(counting: &Path, folder: &Path) -> Result<()> {
 /// Merges counts into a profile; returns the functions that ran, those with the highest count
 /// first.
 fn ran(counts: &Path, profile: &Path) -> Result<Vec<String>> {
-    let tool = llvm_profdata()?;
+    let tool = llvm_tool("llvm-profdata")?;
     let mut merge = Command::new(&tool);
     program::run(merge.args(["merge", "--output"]).arg(profile).arg(counts))?;
     let mut show = Command::new(&tool);
@@ -95,15 +105,70 @@ pub(crate) fn build() -> Result<PathBuf> {
     if !profile.exists() {
         train()?;
     }
-    let order = format!("-Clink-arg=-Wl,--symbol-ordering-file={}", order(&folder).display());
-    // Some of them have become parts of others.
-    let link = [&*order, "-Clink-arg=-Wl,--no-warn-symbol-ordering"];
+    let built = folder.join("built");
+    let linked = |order: Option<&Path>| {
+        let order =
+            order.map(|order| format!("-Clink-arg=-Wl,--symbol-ordering-file={}", order.display()));
+        // Some of them have become parts of others.
+        let link =
+            order.iter().flat_map(|order| [order, "-Clink-arg=-Wl,--no-warn-symbol-ordering"]);
+        build_with("-Cprofile-use=", &profile, &built, &link.collect::<Vec<_>>())
+    };
     // The linker that Rust uses by itself is one that takes an order on this platform only.
-    let link = if cfg!(all(target_arch = "x86_64", target_env = "gnu")) { &link[..] } else { &[] };
-    let built = build_with("-Cprofile-use=", &profile, &folder.join("built"), link)?;
-    let program = folder.join("setpoint");
-    fs::copy(&built, &program).with_context(|| format!("copy {}", built.display()))?;
-    Ok(program)
+    let program = match cfg!(all(target_arch = "x86_64", target_env = "gnu")) {
+        true => {
+            let orders = folder.join("order");
+            fs::create_dir_all(&orders).context("make the folder of the order")?;
+            let last = fs::read_dir(&orders)?.next().transpose()?.map(|file| file.path());
+            let program = linked(last.as_deref())?;
+            let ran = fs::read_to_string(ran_file(&folder)).context("read what ran")?;
+            let ordered = lines(&in_program(&ran, &names(&program)?));
+            let mut hasher = DefaultHasher::new();
+            ordered.hash(&mut hasher);
+            let order = orders.join(format!("{:016x}", hasher.finish()));
+            if last.as_ref() == Some(&order) {
+                program
+            } else {
+                removed(&orders)?;
+                fs::create_dir_all(&orders).context("make the folder of the order")?;
+                fs::write(&order, ordered).context("write the order of functions")?;
+                linked(Some(&order))?
+            }
+        }
+        false => linked(None)?,
+    };
+    let copy = folder.join("setpoint");
+    fs::copy(&program, &copy).with_context(|| format!("copy {}", program.display()))?;
+    Ok(copy)
+}
+
+fn lines(names: &[&str]) -> String {
+    names.iter().flat_map(|name| [name, "\n"]).collect()
+}
+
+/// The names of a program's functions and data.
+fn names(program: &Path) -> Result<String> {
+    let mut nm = Command::new(llvm_tool("llvm-nm")?);
+    let nm = nm.args(["--defined-only", "--format=just-symbols"]).arg(program);
+    let output = nm.output().context("start llvm-nm")?;
+    ensure!(output.status.success(), "{nm:?} failed");
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// The functions that ran, in their order, under all the names that a program has for each.
+fn in_program<'a>(ran: &'a str, names: &'a str) -> Vec<&'a str> {
+    let mut of_parts: HashMap<&str, Vec<&str>> = HashMap::new();
+    for name in names.lines() {
+        if let Some((function, _)) = name.split_once(OF_PART) {
+            of_parts.entry(function).or_default().push(name);
+        }
+    }
+    ran.lines()
+        .flat_map(|function| {
+            let others = of_parts.remove(function).unwrap_or_default();
+            std::iter::once(function).chain(others)
+        })
+        .collect()
 }
 
 fn folder() -> Result<PathBuf> {
@@ -118,8 +183,8 @@ fn rest_counts(folder: &Path) -> PathBuf {
     folder.join("counts/rest")
 }
 
-fn order(folder: &Path) -> PathBuf {
-    folder.join("order")
+fn ran_file(folder: &Path) -> PathBuf {
+    folder.join("ran")
 }
 
 /// The functions in what `llvm-profdata show` prints that ran at all, those with the highest count
@@ -160,10 +225,10 @@ fn build_with(option: &str, path: &Path, target: &Path, link: &[&str]) -> Result
     Ok(target.join(host).join("dist/setpoint"))
 }
 
-/// The tool of the compiler's own version that merges counts; installed if it is not there.
-fn llvm_profdata() -> Result<PathBuf> {
+/// A tool of the compiler's own version; installed if it is not there.
+fn llvm_tool(name: &str) -> Result<PathBuf> {
     let folder = rustc(&["--print", "target-libdir"])?;
-    let tool = Path::new(folder.trim()).with_file_name("bin").join("llvm-profdata");
+    let tool = Path::new(folder.trim()).with_file_name("bin").join(name);
     if !tool.exists() {
         let mut rustup = Command::new("rustup");
         rustup.args(["component", "add", "llvm-tools"]);
@@ -190,6 +255,13 @@ fn removed(folder: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn functions_are_ordered_under_the_names_of_the_program() {
+        let names = "one\nlocal.llvm.12\nlocal.llvm.7\nother.llvm.12\nmain\n";
+        let ordered = in_program("local\none\ngone\n", names);
+        assert_eq!(ordered, ["local", "local.llvm.12", "local.llvm.7", "one", "gone"]);
+    }
 
     #[test]
     fn functions_that_ran_are_listed_by_their_counts() {
