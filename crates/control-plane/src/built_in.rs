@@ -51,7 +51,7 @@ const COORDINATED_ELECTION: &str = "CoordinatedLeaderElection";
 /// ResourcePoolStatusRequests, and of the collection of StorageVersions.
 const DEVICE_TAINT_RULES: &str = "DRADeviceTaintRules";
 const POOL_STATUS: &str = "DRAResourcePoolStatus";
-const STORAGE_VERSION_API: &str = "StorageVersionAPI";
+pub(crate) const STORAGE_VERSION_API: &str = "StorageVersionAPI";
 
 // The objects that controllers of every control plane watch.
 const NAMESPACES: Watched = Watched::all("", "namespaces");
@@ -382,7 +382,7 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
 type Add = fn(&Setup, &mut Manager) -> Result<(), BoxError>;
 
 /// Whether a resource is served, by group, version and name.
-fn serves(registry: &Registry, [group, version, resource]: [&str; 3]) -> bool {
+pub(crate) fn serves(registry: &Registry, [group, version, resource]: [&str; 3]) -> bool {
     registry.catalog().get(group, version, resource).is_some()
 }
 

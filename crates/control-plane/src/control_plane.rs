@@ -2,17 +2,17 @@
 
 use crate::SharedParts;
 use crate::aggregation::{Aggregation, ProxyCertificate};
-use crate::built_in::{Controllers, Settings, is_served};
+use crate::built_in::{Controllers, Settings};
 use crate::extensions::{Extensions, Task};
+use crate::identity::{Published, identify};
 use crate::nodes::SimulatedNodes;
-use crate::serve::{PublishedAuthentication, add_front_proxy};
 use crate::source::InProcessSource;
 use crate::webhooks::{Clients, ServedServices, WebhookCredentials};
 use futures::future::{BoxFuture, FutureExt, OptionFuture};
 use kube_client::{Client, Resource};
 use setpoint_apiserver::{ApiServer, Credentials};
+use setpoint_controllers::Selection;
 use setpoint_controllers::workload::certificates::Signers;
-use setpoint_controllers::{PublishedAddresses, Selection, ServerIdentity};
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_object::{ApiError, seed};
 use setpoint_registry::RuntimeConfig;
@@ -389,19 +389,6 @@ impl fmt::Debug for Tasks {
     }
 }
 
-/// What a listener publishes about itself.
-#[derive(Debug)]
-pub(crate) struct Published {
-    /// Where other machines reach it.
-    pub(crate) address: SocketAddr,
-    /// What extension servers read about authentication here.
-    pub(crate) authentication: PublishedAuthentication,
-    /// The CA of the proxy's client certificate, in PEM; `None`: its owner publishes it.
-    pub(crate) proxy_ca: Option<String>,
-    /// Cancelled when the listener is about to stop.
-    pub(crate) leaves: CancellationToken,
-}
-
 impl ControlPlane {
     /// A builder with the wall clock and the operating system's entropy, unless
     /// [`ControlPlaneBuilder::simulated`] replaces both.
@@ -552,48 +539,4 @@ impl ControlPlane {
         }
         Ok(())
     }
-}
-
-/// The addresses that servers publish in the store.
-struct Addresses(Registry);
-
-impl PublishedAddresses for Addresses {
-    fn publish(&self, address: IpAddr) -> BoxFuture<'_, Result<(), BoxError>> {
-        async move { Ok(self.0.publish_address(address).await?) }.boxed()
-    }
-    fn withdraw(&self, address: IpAddr) -> BoxFuture<'_, Result<(), BoxError>> {
-        async move { Ok(self.0.withdraw_address(address).await?) }.boxed()
-    }
-    fn all(&self) -> BoxFuture<'_, Result<BTreeSet<IpAddr>, BoxError>> {
-        async move { Ok(self.0.published_addresses().await?) }.boxed()
-    }
-}
-
-/// Publishes a listener from when the server is ready until `stop`.
-async fn identify(server: &ApiServer, stop: &CancellationToken, published: Published) {
-    let Published { address, authentication, proxy_ca, leaves } = published;
-    if !is_served(server, stop).await {
-        return;
-    }
-    let clock = server.registry().clock().clone();
-    let identity = ServerIdentity::new(server.client(), clock, address)
-        .published(Addresses(server.registry().clone()));
-    let leaves = leaves.child_token();
-    let members = move || {
-        let mut members = authentication.lock().clone();
-        if let Some(ca) = &proxy_ca {
-            add_front_proxy(&mut members, ca);
-        }
-        members
-    };
-    let identity = identity.authentication(members).run(leaves.clone());
-    let follow = async {
-        tokio::select! {
-            biased;
-            // Cancel safe: both only wait for a state.
-            () = stop.cancelled() => leaves.cancel(),
-            () = leaves.cancelled() => {}
-        }
-    };
-    tokio::join!(identity, follow);
 }

@@ -35,6 +35,7 @@ pub mod delegation;
 mod extensions;
 mod families;
 mod flow_metrics;
+mod identity;
 mod issuers;
 mod metrics_page;
 mod nodes;

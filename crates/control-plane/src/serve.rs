@@ -43,7 +43,8 @@ pub(crate) use front_proxy::add_front_proxy;
 pub use signing::SigningKeyError;
 pub use tokens::TokenFileError;
 
-use crate::control_plane::{ControlPlane, ControlPlaneError, Published};
+use crate::control_plane::{ControlPlane, ControlPlaneError};
+use crate::identity::Published;
 use authorities::AuthorityFiles;
 use certificates::{Certificates, Freshness};
 use kube_client::Client;

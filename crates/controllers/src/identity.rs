@@ -10,6 +10,7 @@
 //! | Lease `kube-system/apiserver-…` | the server's address; renewed in every round, so that others know that it lives |
 //! | Service `default/kubernetes` | its target port, once: at start, and when it was created again |
 //! | Endpoints and EndpointSlice `default/kubernetes` | the addresses of all servers that live |
+//! | StorageVersions, if it is told to | what the server stores and reads, at start and every ten minutes |
 //! | ConfigMap `kube-system/extension-apiserver-authentication` | the CAs of client certificates and of front proxies, and their headers; what other servers have written is kept |
 //!
 //! Beside kube-apiservers the addresses come from [`PublishedAddresses`], which is where they keep
@@ -18,6 +19,10 @@
 //! A server that stops removes its Lease and its address. A server that is killed loses its address
 //! after [`ALIVE`], and its Lease after an hour. A loopback address is of no use to others and is
 //! not published as an endpoint; kube-apiserver does not either.
+
+mod storage_versions;
+
+pub use storage_versions::StoredResource;
 
 use crate::api::{Api, RequestError, ignore_not_found, ignore_stale, of_uid};
 use futures::future::BoxFuture;
@@ -30,6 +35,7 @@ use setpoint_runtime::BoxError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+use storage_versions::StorageVersions;
 use tokio_util::sync::CancellationToken;
 
 /// The time between two rounds: ten seconds, as kube-apiserver renews its Lease.
@@ -75,6 +81,7 @@ pub struct ServerIdentity {
     address: SocketAddr,
     authentication: Option<Authentication>,
     published: Option<Box<dyn PublishedAddresses>>,
+    stored: Vec<StoredResource>,
 }
 
 impl ServerIdentity {
@@ -82,7 +89,7 @@ impl ServerIdentity {
     pub fn new(client: Client, clock: Clock, address: SocketAddr) -> Self {
         // The servers write as themselves, not as a controller.
         let api = Api::of_server(client, NAME);
-        Self { api, clock, address, authentication: None, published: None }
+        Self { api, clock, address, authentication: None, published: None, stored: Vec::new() }
     }
 
     /// Where other servers publish their addresses, too. Default: nowhere; the Leases count.
@@ -102,14 +109,24 @@ impl ServerIdentity {
         self
     }
 
+    /// What the server stores, for StorageVersions (`internal.apiserver.k8s.io/v1alpha1`), which the
+    /// server must serve. Default: nothing, and no StorageVersions are written.
+    pub fn storage_versions(mut self, stored: Vec<StoredResource>) -> Self {
+        self.stored = stored;
+        self
+    }
+
     /// Runs until `stop`, then removes the server's address, for at most five seconds. Dropping it
     /// stops at once.
     pub async fn run(self, stop: CancellationToken) {
         let mut service = String::new();
+        let mut versions = StorageVersions::new(&self.api, &self.clock, &self.stored);
         while !stop.is_cancelled() {
             let round = async {
                 self.port(&mut service).await?;
-                self.round().await
+                self.round().await?;
+                // The Lease is there: without it they would be collected.
+                Ok::<_, BoxError>(versions.round(self.name()).await?)
             };
             if let Err(error) = Box::pin(round).await {
                 tracing::warn!(%error, "publish the server's address");
@@ -165,18 +182,22 @@ impl ServerIdentity {
         !ip.is_loopback() && !ip.is_unspecified() && ip.is_ipv6() == self.address.is_ipv6()
     }
 
-    /// The path of the server's Lease. Two servers have no common address.
-    fn lease(&self) -> String {
+    /// The server's name: that of its Lease. Two servers have no common address.
+    fn name(&self) -> String {
         let address = self.address.ip().to_string().replace(':', "-");
-        let address = address.trim_matches('-');
-        format!("{LEASES}/apiserver-{address}-{}", self.address.port())
+        format!("apiserver-{}-{}", address.trim_matches('-'), self.address.port())
+    }
+
+    /// The path of the server's Lease.
+    fn lease(&self) -> String {
+        format!("{LEASES}/{}", self.name())
     }
 
     /// Creates or renews the Lease.
     async fn renew(&self) -> Result<(), RequestError> {
         let path = self.lease();
         let now = self.clock.now().rfc3339_micro();
-        let name = path.rsplit('/').next().unwrap_or_default();
+        let name = self.name();
         let spec = json!({
             "holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now,
         });

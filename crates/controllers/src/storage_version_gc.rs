@@ -148,7 +148,7 @@ impl Pass {
 }
 
 /// Sets the version that all servers store, if it is one, and the condition that says so.
-fn set_common_version(object: &mut Value, now: Timestamp) {
+pub(crate) fn set_common_version(object: &mut Value, now: Timestamp) {
     let generation = object["metadata"]["generation"].as_i64();
     let Some(status) = object["status"].as_object_mut() else { return };
     let servers = status.get("storageVersions").and_then(Value::as_array);

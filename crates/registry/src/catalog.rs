@@ -213,6 +213,17 @@ impl Resource {
     pub fn storage_group_version(&self) -> GroupVersion {
         GroupVersion::new(self.storage_group.clone(), self.storage_version.clone())
     }
+    /// Group and version that a kube-apiserver stores, which this server stores in a store that is
+    /// shared with one.
+    pub fn encoding(&self) -> GroupVersion {
+        let former = self.kind.former.as_ref();
+        let version = former.map_or(&*self.storage_version, |former| former.version);
+        GroupVersion::new(self.storage_group.clone(), version)
+    }
+    /// Whether it is a built-in kind that is stored.
+    pub fn is_stored_built_in(&self) -> bool {
+        self.source.is_none() && !self.storage_version_hash.is_empty()
+    }
     /// `openAPIV3Schema` of this version as it was written, in JSON. `None` for built-in kinds and
     /// for definitions without one.
     pub fn open_api(&self) -> Option<Bytes> {

@@ -6,6 +6,7 @@ use setpoint::object::time::Clock;
 use setpoint::store::MemoryStore;
 use setpoint::{ControlPlane, ServeOptions};
 use setpoint_controllers::ServerIdentity;
+use setpoint_registry::RuntimeConfig;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -155,6 +156,75 @@ async fn a_service_kubernetes_that_is_created_again_has_the_port_of_the_server()
         tokio::join!(identity.run(stop.clone()), work);
     })
     .await;
+}
+
+#[tokio::test]
+async fn each_server_says_what_it_stores() {
+    const VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
+    let plane = |name: &str, store: &Arc<MemoryStore>, beta: &str| {
+        let served = format!("internal.apiserver.k8s.io/v1alpha1=true{beta}");
+        let config = RuntimeConfig::with_gates(&served, &["StorageVersionAPI"]).unwrap();
+        ControlPlane::builder().runtime_config(config).store(store.clone()).shared_as(name).build()
+    };
+    let store = Arc::new(MemoryStore::default());
+    let a = Served::of(plane("a", &store, ""), Ipv4Addr::new(10, 9, 0, 1).into()).await;
+    let path = |name: &str| format!("{VERSIONS}/{name}");
+    let entries = |object: &Option<Value>| {
+        let object = object.as_ref();
+        object.map_or(Value::Null, |object| object["status"]["storageVersions"].clone())
+    };
+    let entry = |object: &Option<Value>, at: usize| {
+        let entry = entries(object)[at].clone();
+        let member = |name: &str| entry[name].clone();
+        json!([member("encodingVersion"), member("decodableVersions"), member("servedVersions")])
+    };
+    let has = |n: usize| {
+        move |object: &Option<Value>| entries(object).as_array().is_some_and(|all| all.len() == n)
+    };
+    // The last one.
+    a.person.until(&path("storage.k8s.io.volumeattributesclasses"), "it is written", has(1)).await;
+    for (name, expected) in [
+        ("core.pods", json!(["v1", ["v1"], ["v1"]])),
+        ("core.events", json!(["v1", ["v1", "events.k8s.io/v1"], ["v1"]])),
+        (
+            "autoscaling.horizontalpodautoscalers",
+            json!([
+                "autoscaling/v2",
+                ["autoscaling/v2", "autoscaling/v1"],
+                ["autoscaling/v2", "autoscaling/v1"]
+            ]),
+        ),
+        (
+            "apiextensions.k8s.io.customresourcedefinitions",
+            json!([
+                "apiextensions.k8s.io/v1beta1",
+                ["apiextensions.k8s.io/v1", "apiextensions.k8s.io/v1beta1"],
+                ["apiextensions.k8s.io/v1"]
+            ]),
+        ),
+    ] {
+        let object = a.person.get(&path(name)).await;
+        assert_eq!(entry(&object, 0), expected, "{name}");
+        let object = object.unwrap();
+        assert_eq!(object["status"]["commonEncodingVersion"], expected[0], "{name}");
+        assert_eq!(object["status"]["conditions"][0]["reason"], "CommonEncodingVersionSet");
+        let id = format!("apiserver-10.9.0.1-{}", a.port);
+        assert_eq!(object["status"]["storageVersions"][0]["apiServerID"], id);
+    }
+    for absent in ["events.k8s.io.events", "authorization.k8s.io.subjectaccessreviews"] {
+        assert!(a.person.get(&path(absent)).await.is_none(), "{absent}");
+    }
+    // Another one serves more; each has an entry.
+    let beta = ",networking.k8s.io/v1beta1=true";
+    let b = Served::of(plane("b", &store, beta), Ipv4Addr::new(10, 9, 0, 2).into()).await;
+    let addresses = path("networking.k8s.io.ipaddresses");
+    let object = b.person.until(&addresses, "it has both", has(2)).await;
+    let v1 = "networking.k8s.io/v1";
+    let both = json!([v1, "networking.k8s.io/v1beta1"]);
+    assert_eq!(entry(&object, 0), json!([v1, [v1], [v1]]));
+    assert_eq!(entry(&object, 1), json!([v1, both, both]));
+    a.stop().await;
+    b.stop().await;
 }
 
 #[tokio::test]

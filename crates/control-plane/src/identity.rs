@@ -1,0 +1,119 @@
+//! What a server publishes about itself: see [`ServerIdentity`].
+
+use crate::built_in::{STORAGE_VERSION_API, is_served, serves};
+use crate::serve::{PublishedAuthentication, add_front_proxy};
+use futures::future::{BoxFuture, FutureExt};
+use setpoint_apiserver::ApiServer;
+use setpoint_controllers::{PublishedAddresses, ServerIdentity, StoredResource};
+use setpoint_registry::{Catalog, Registry};
+use setpoint_runtime::BoxError;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// What a listener publishes about itself.
+#[derive(Debug)]
+pub(crate) struct Published {
+    /// Where other machines reach it.
+    pub(crate) address: SocketAddr,
+    /// What extension servers read about authentication here.
+    pub(crate) authentication: PublishedAuthentication,
+    /// The CA of the proxy's client certificate, in PEM; `None`: its owner publishes it.
+    pub(crate) proxy_ca: Option<String>,
+    /// Cancelled when the listener is about to stop.
+    pub(crate) leaves: CancellationToken,
+}
+
+/// The addresses that servers publish in the store.
+struct Addresses(Registry);
+
+impl PublishedAddresses for Addresses {
+    fn publish(&self, address: IpAddr) -> BoxFuture<'_, Result<(), BoxError>> {
+        async move { Ok(self.0.publish_address(address).await?) }.boxed()
+    }
+    fn withdraw(&self, address: IpAddr) -> BoxFuture<'_, Result<(), BoxError>> {
+        async move { Ok(self.0.withdraw_address(address).await?) }.boxed()
+    }
+    fn all(&self) -> BoxFuture<'_, Result<BTreeSet<IpAddr>, BoxError>> {
+        async move { Ok(self.0.published_addresses().await?) }.boxed()
+    }
+}
+
+/// Publishes a listener from when the server is ready until `stop`.
+pub(crate) async fn identify(server: &ApiServer, stop: &CancellationToken, published: Published) {
+    let Published { address, authentication, proxy_ca, leaves } = published;
+    if !is_served(server, stop).await {
+        return;
+    }
+    let clock = server.registry().clock().clone();
+    let identity = ServerIdentity::new(server.client(), clock, address)
+        .published(Addresses(server.registry().clone()));
+    let leaves = leaves.child_token();
+    let members = move || {
+        let mut members = authentication.lock().clone();
+        if let Some(ca) = &proxy_ca {
+            add_front_proxy(&mut members, ca);
+        }
+        members
+    };
+    let identity = identity
+        .authentication(members)
+        .storage_versions(stored(server.registry()))
+        .run(leaves.clone());
+    let follow = async {
+        tokio::select! {
+            biased;
+            // Cancel safe: both only wait for a state.
+            () = stop.cancelled() => leaves.cancel(),
+            () = leaves.cancelled() => {}
+        }
+    };
+    tokio::join!(identity, follow);
+}
+
+/// What the server stores of its built-in kinds; nothing without StorageVersions.
+fn stored(registry: &Registry) -> Vec<StoredResource> {
+    let has_versions = registry.has_gate(STORAGE_VERSION_API)
+        && serves(registry, ["internal.apiserver.k8s.io", "v1alpha1", "storageversions"]);
+    match has_versions {
+        true => stored_resources(&registry.catalog()),
+        false => Vec::new(),
+    }
+}
+
+/// One for each place in the store. The name is that of the first group, so that the Events of both
+/// groups have one.
+fn stored_resources(catalog: &Catalog) -> Vec<StoredResource> {
+    let mut all: BTreeMap<Arc<str>, StoredResource> = BTreeMap::new();
+    let mut groups: Vec<_> = catalog.groups.iter().collect();
+    groups.sort_by(|one, other| one.name.cmp(&other.name));
+    for group in groups {
+        let of_group = group.versions.iter().flat_map(|version| {
+            // Custom resources have `status.storedVersions` in their definitions.
+            catalog.group_version(&group.name, version).filter(|row| row.is_stored_built_in())
+        });
+        for row in of_group {
+            let served = row.group_version().to_string();
+            let group = if group.name.is_empty() { "core" } else { &*group.name };
+            let name = format!("{group}.{}", row.resource);
+            let stored = all.entry(row.storage_prefix.clone()).or_insert_with(|| StoredResource {
+                name: name.clone(),
+                encoding: row.encoding().to_string(),
+                decodable: Vec::new(),
+                served: Vec::new(),
+            });
+            stored.decodable.push(served.clone());
+            if stored.name == name {
+                stored.served.push(served);
+            }
+            for also in [row.storage_group_version(), row.encoding()] {
+                let also = also.to_string();
+                if !stored.decodable.contains(&also) {
+                    stored.decodable.push(also);
+                }
+            }
+        }
+    }
+    all.into_values().collect()
+}
