@@ -28,6 +28,7 @@ mod worker;
 pub use crate::slices::{OBJECTS_PER_POLL_MAX, Slices};
 pub use board::ErrorHandler;
 pub use builder::SharedInformerBuilder;
+pub(crate) use builder::{ObjectType, Settings};
 pub use worker::InformerWorker;
 
 use crate::event::Event;
