@@ -36,9 +36,10 @@ pub use request::{InformerLease, InformerRequest};
 
 pub use worker::FactoryWorker;
 
-use crate::informer::{Cacheable, SharedInformer, SharedInformerBuilder};
+use crate::informer::{Cacheable, ObjectType, Settings, SharedInformer, SharedInformerBuilder};
 use crate::object::Untyped;
 use crate::resource_type::ResourceType;
+use crate::source::ClientSource;
 use crate::status::InformerStatus;
 use futures::future::BoxFuture;
 use kube_client::Client;
@@ -108,6 +109,22 @@ enum Readers {
     Only(TypeId),
 }
 
+/// A request for an informer.
+struct Wanted {
+    /// The type of the objects.
+    of: ObjectType,
+    resource_type: ResourceType,
+    selection: Selection,
+    is_pinned: bool,
+}
+
+impl Wanted {
+    fn id(&self, readers: Readers) -> Id {
+        let (resource_type, selection) = (self.resource_type.clone(), self.selection.clone());
+        Id { resource_type, selection, readers }
+    }
+}
+
 struct Entry {
     informer: SharedInformer<Untyped>,
     /// Whether requests ask for metadata only.
@@ -131,35 +148,26 @@ struct Start {
 type Run = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>;
 
 impl State {
-    /// The existing informer for a reader of `K`, unless it has ended by itself.
-    fn known<K: Cacheable>(
-        &mut self,
-        resource_type: &ResourceType,
-        selection: &Selection,
-        is_pinned: bool,
-    ) -> Option<(SharedInformer<K>, u64)> {
-        let id = |readers| Id {
-            resource_type: resource_type.clone(),
-            selection: selection.clone(),
-            readers,
-        };
-        if !K::metadata_api() {
-            self.widen(id(Readers::Metadata), id(Readers::All));
+    /// The existing informer for a request, unless it has ended by itself.
+    fn known(&mut self, wanted: &Wanted) -> Option<(SharedInformer<Untyped>, u64)> {
+        let of = wanted.of;
+        if !of.is_metadata {
+            self.widen(wanted.id(Readers::Metadata), wanted.id(Readers::All));
         }
         let is_shut_down = self.is_shut_down;
-        let readers = match K::metadata_api() {
-            true => &[Readers::Only(TypeId::of::<K>()), Readers::Metadata, Readers::All][..],
-            false => &[Readers::Only(TypeId::of::<K>()), Readers::All],
+        let readers = match of.is_metadata {
+            true => &[Readers::Only(of.id), Readers::Metadata, Readers::All][..],
+            false => &[Readers::Only(of.id), Readers::All],
         };
-        let mut ids = readers.iter().map(|readers| id(*readers));
+        let mut ids = readers.iter().map(|readers| wanted.id(*readers));
         let id = ids.find(|id| {
             let entry = self.informers.get(id);
             entry.is_some_and(|entry| is_shut_down || !entry.informer.has_stopped())
         })?;
         let entry = self.informers.get_mut(&id)?;
-        entry.is_pinned |= is_pinned;
-        entry.n_leases += usize::from(!is_pinned);
-        Some((entry.informer.cast(), entry.number))
+        entry.is_pinned |= wanted.is_pinned;
+        entry.n_leases += usize::from(!wanted.is_pinned);
+        Some((entry.informer.clone(), entry.number))
     }
 
     /// Turns an informer of metadata that has not started into one of whole objects.
@@ -248,26 +256,50 @@ impl InformerFactory {
         is_pinned: bool,
         build: impl FnOnce(SharedInformerBuilder<K>) -> SharedInformerBuilder<K>,
     ) -> (SharedInformer<K>, u64) {
-        let resource_type = ResourceType::of::<K>(dynamic_type);
-        let known = self.0.state.lock().known(&resource_type, &selection, is_pinned);
-        if let Some(known) = known {
-            return known;
-        }
-        // Built without the lock, since `build` may request other informers. Building starts
-        // nothing, so a lost race costs nothing.
-        let metadata_only = Arc::new(AtomicBool::new(K::metadata_api()));
-        let (client, flag) = (&self.0.client, metadata_only.clone());
-        let builder =
-            self.0.options.builder(client, dynamic_type, &resource_type, &selection, flag);
-        let builder = build(builder);
-        let readers = match K::metadata_api() {
-            _ if builder.holds_values() => Readers::Only(TypeId::of::<K>()),
+        let (of, resource_type) = (ObjectType::of::<K>(), ResourceType::of::<K>(dynamic_type));
+        let wanted = Wanted { of, resource_type, selection, is_pinned };
+        let known = self.0.state.lock().known(&wanted);
+        let (informer, number) = known.unwrap_or_else(|| {
+            // Built without the lock, since `build` may request other informers. Building starts
+            // nothing, so a lost race costs nothing.
+            let namespace = wanted.selection.namespace.as_deref();
+            let source = ClientSource::dynamic::<K>(self.0.client.clone(), dynamic_type, namespace);
+            let (settings, metadata_only) = self.settings(&wanted, source);
+            let builder = build(SharedInformerBuilder::from_settings(settings));
+            self.insert(wanted, builder.into_settings(), metadata_only)
+        });
+        (informer.cast(), number)
+    }
+
+    /// How a new informer is built, and whether its requests ask for metadata only.
+    fn settings(&self, wanted: &Wanted, source: ClientSource) -> (Box<Settings>, Arc<AtomicBool>) {
+        let metadata_only = Arc::new(AtomicBool::new(wanted.of.is_metadata));
+        let (options, flag) = (&self.0.options, metadata_only.clone());
+        let settings = options.settings(source, &wanted.resource_type, &wanted.selection, flag);
+        (settings, metadata_only)
+    }
+
+    /// Builds an informer and keeps it, unless another call was faster.
+    ///
+    /// # Panics
+    /// As [`SharedInformerBuilder::build`].
+    fn insert(
+        &self,
+        wanted: Wanted,
+        settings: Box<Settings>,
+        metadata_only: Arc<AtomicBool>,
+    ) -> (SharedInformer<Untyped>, u64) {
+        let readers = match wanted.of.is_metadata {
+            _ if settings.holds_values() => Readers::Only(wanted.of.id),
             true => Readers::Metadata,
             false => Readers::All,
         };
-        let (informer, worker) = builder.build();
+        let (informer, worker) = match settings.try_build(wanted.of) {
+            Ok(built) => built,
+            Err(error) => panic!("{error}"),
+        };
         let mut state = self.0.state.lock();
-        if let Some(known) = state.known(&resource_type, &selection, is_pinned) {
+        if let Some(known) = state.known(&wanted) {
             drop(state);
             return known;
         }
@@ -275,15 +307,15 @@ impl InformerFactory {
         let number = state.next;
         let stop = CancellationToken::new();
         let entry = Entry {
-            informer: informer.cast(),
+            informer: informer.clone(),
             metadata_only,
             number,
             is_started: false,
-            is_pinned,
-            n_leases: usize::from(!is_pinned),
+            is_pinned: wanted.is_pinned,
+            n_leases: usize::from(!wanted.is_pinned),
             stop: stop.clone(),
         };
-        let ended = state.informers.insert(Id { resource_type, selection, readers }, entry);
+        let ended = state.informers.insert(wanted.id(readers), entry);
         if !state.is_shut_down {
             let run: Run = Box::new(move |all| {
                 Box::pin(async move {

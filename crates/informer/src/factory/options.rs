@@ -1,12 +1,12 @@
 //! Options of all informers of a factory.
-use crate::informer::{Cacheable, SharedInformer, SharedInformerBuilder};
+use crate::informer::{Settings, SharedInformerBuilder};
 use crate::metrics::MetricsRegistry;
 use crate::policy::CachePolicy;
 use crate::reflector::ReflectorError;
 use crate::resource_type::ResourceType;
 use crate::source::{ClientSource, ListWatch, Selection};
 use crate::transform::Transform;
-use kube_client::Client;
+use kube_core::DynamicObject;
 use setpoint_object::Prune;
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -116,16 +116,15 @@ impl FactoryOptions {
         }
     }
 
-    pub(super) fn builder<K: Cacheable>(
+    /// How an informer is built, over the source that reads its objects from the server.
+    pub(super) fn settings(
         &self,
-        client: &Client,
-        dynamic_type: &K::DynamicType,
+        source: ClientSource,
         resource_type: &ResourceType,
         selection: &Selection,
         metadata_only: Arc<AtomicBool>,
-    ) -> SharedInformerBuilder<K> {
-        let namespace = selection.namespace.as_deref();
-        let source = ClientSource::dynamic::<K>(client.clone(), dynamic_type, namespace)
+    ) -> Box<Settings> {
+        let source = source
             .labels(selection.labels.clone())
             .fields(selection.fields.clone())
             .shard(selection.shard.clone())
@@ -142,11 +141,13 @@ impl FactoryOptions {
             selection.hash(&mut hasher);
         }
         let resync = self.resync_of.get(resource_type).copied().unwrap_or(self.resync);
-        let mut builder = SharedInformer::builder_dynamic(source, dynamic_type)
-            .resync(resync)
-            .resync_spread(self.resync_spread)
-            .policy(self.policy)
-            .keep_managed_fields(self.keep_managed_fields);
+        // What it is built with does not depend on the type of the objects.
+        let mut builder =
+            SharedInformerBuilder::<DynamicObject>::new(source, resource_type.clone())
+                .resync(resync)
+                .resync_spread(self.resync_spread)
+                .policy(self.policy)
+                .keep_managed_fields(self.keep_managed_fields);
         if let Some(seed) = self.seed {
             builder = builder.seed(seed ^ hasher.finish());
         }
@@ -175,6 +176,6 @@ impl FactoryOptions {
         if let Some(metrics) = &self.metrics {
             builder = builder.metrics(metrics, self.name.as_str());
         }
-        builder
+        builder.into_settings()
     }
 }

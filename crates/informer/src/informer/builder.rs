@@ -30,6 +30,12 @@ const QUIET_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Builds a [`SharedInformer`] and the worker that runs it.
 #[must_use]
 pub struct SharedInformerBuilder<K> {
+    settings: Box<Settings>,
+    of: PhantomData<fn() -> K>,
+}
+
+/// What to build. Compiled once for all types of objects, as what is built is.
+pub(crate) struct Settings {
     source: Arc<dyn ListWatch>,
     resource_type: ResourceType,
     policy: CachePolicy,
@@ -45,45 +51,56 @@ pub struct SharedInformerBuilder<K> {
     give_up_after: Option<Duration>,
     metrics: Option<(MetricsRegistry, Arc<str>)>,
     seed: Option<u64>,
-    of: PhantomData<fn() -> K>,
+}
+
+/// What an informer must know of the type that it is built for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ObjectType {
+    pub(crate) id: TypeId,
+    /// Whether its readers need metadata only.
+    pub(crate) is_metadata: bool,
+    decode: fn(&[u8]) -> Option<AnyValue>,
+    ids: fn(&(dyn Any + Send + Sync)) -> (&str, &str),
+}
+
+impl ObjectType {
+    pub(crate) fn of<K: Cacheable>() -> Self {
+        Self {
+            id: TypeId::of::<K>(),
+            is_metadata: K::metadata_api(),
+            decode: decode_value::<K>,
+            ids: ids_of::<K>,
+        }
+    }
 }
 
 impl<K> fmt::Debug for SharedInformerBuilder<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedInformerBuilder")
-            .field("resource", &self.resource_type.to_string())
-            .field("policy", &self.policy)
-            .field("resync", &self.resync)
-            .field("reflector", &self.reflector)
+            .field("resource", &self.settings.resource_type.to_string())
+            .field("policy", &self.settings.policy)
+            .field("resync", &self.settings.resync)
+            .field("reflector", &self.settings.reflector)
             .finish_non_exhaustive()
     }
 }
 
 impl<K: Cacheable> SharedInformerBuilder<K> {
     pub(crate) fn new(source: Arc<dyn ListWatch>, resource_type: ResourceType) -> Self {
-        Self {
-            source,
-            resource_type,
-            policy: CachePolicy::default(),
-            decoded_bytes: DECODED_BYTES,
-            resync: Duration::ZERO,
-            resync_spread: 0.0,
-            indices: Vec::new(),
-            reflector: ReflectorOptions::default(),
-            prune: None,
-            keep_managed_fields: false,
-            transform: None,
-            on_error: None,
-            give_up_after: None,
-            metrics: None,
-            seed: None,
-            of: PhantomData,
-        }
+        Self::from_settings(Box::new(Settings::new(source, resource_type)))
+    }
+
+    pub(crate) fn from_settings(settings: Box<Settings>) -> Self {
+        Self { settings, of: PhantomData }
+    }
+
+    pub(crate) fn into_settings(self) -> Box<Settings> {
+        self.settings
     }
 
     /// How the cache stores objects. Default: [`CachePolicy::Compact`].
     pub fn policy(mut self, policy: CachePolicy) -> Self {
-        self.policy = policy;
+        self.settings.policy = policy;
         self
     }
 
@@ -91,7 +108,7 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
     /// about, by their texts, lists and maps. One value may take an eighth of it. Default:
     /// [`DECODED_BYTES`]; zero is none. Without effect under [`CachePolicy::Decoded`].
     pub fn decoded_bytes(mut self, n_bytes: usize) -> Self {
-        self.decoded_bytes = n_bytes;
+        self.settings.decoded_bytes = n_bytes;
         self
     }
 
@@ -99,7 +116,7 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
     /// nothing. Default: removes `metadata.managedFields` only; see
     /// [`keep_managed_fields`](Self::keep_managed_fields).
     pub fn prune(mut self, prune: Prune) -> Self {
-        self.prune = Some(prune);
+        self.settings.prune = Some(prune);
         self
     }
 
@@ -110,21 +127,21 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
     /// keeps the owners on the server, and a server-side apply must not send them. Keep them to
     /// read who owns which field. [`CachePolicy::Metadata`] never keeps them.
     pub fn keep_managed_fields(mut self, keep: bool) -> Self {
-        self.keep_managed_fields = keep;
+        self.settings.keep_managed_fields = keep;
         self
     }
 
     /// How often handlers get every cached object again, without a request to the server (REF-40).
     /// Default: zero, never.
     pub fn resync(mut self, period: Duration) -> Self {
-        self.resync = period;
+        self.settings.resync = period;
         self
     }
 
     /// Makes the resync period randomly shorter or longer by up to this fraction: 0.1 is ± 10 %. So
     /// informers and replicas that start together do not resync together. Default: 0.
     pub fn resync_spread(mut self, fraction: f64) -> Self {
-        self.resync_spread = fraction.clamp(0.0, 1.0);
+        self.settings.resync_spread = fraction.clamp(0.0, 1.0);
         self
     }
 
@@ -135,7 +152,7 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         name: impl Into<Arc<str>>,
         function: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
-        self.indices.push((name.into(), typed(function)));
+        self.settings.indices.push((name.into(), typed(function)));
         self
     }
 
@@ -146,7 +163,7 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         name: impl Into<Arc<str>>,
         function: impl Fn(&Object<K>) -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
-        self.indices.push((name.into(), untyped(function)));
+        self.settings.indices.push((name.into(), untyped(function)));
         self
     }
 
@@ -154,14 +171,14 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
     /// [`BACKOFF_MIN`](crate::backoff::BACKOFF_MIN) and
     /// [`BACKOFF_MAX`](crate::backoff::BACKOFF_MAX).
     pub fn backoff(mut self, min: Duration, max: Duration) -> Self {
-        self.reflector.backoff_min = min;
-        self.reflector.backoff_max = max;
+        self.settings.reflector.backoff_min = min;
+        self.settings.reflector.backoff_max = max;
         self
     }
 
     /// Objects per page of all lists (REF-1 d). Default: by REF-1.
     pub fn page_size(mut self, page_size: u32) -> Self {
-        self.reflector.page_size = Some(page_size);
+        self.settings.reflector.page_size = Some(page_size);
         self
     }
 
@@ -173,13 +190,13 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
     /// Servers send a bookmark every minute or so. A shorter time opens many watches for nothing.
     pub fn watch_quiet_timeout(mut self, timeout: Duration) -> Self {
         let timeout = timeout.min(QUIET_TIMEOUT_MAX);
-        self.reflector.watch_quiet_timeout = (!timeout.is_zero()).then_some(timeout);
+        self.settings.reflector.watch_quiet_timeout = (!timeout.is_zero()).then_some(timeout);
         self
     }
 
     /// All options of the reflector.
     pub fn reflector(mut self, options: ReflectorOptions) -> Self {
-        self.reflector = options;
+        self.settings.reflector = options;
         self
     }
 
@@ -189,14 +206,14 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         mut self,
         transform: impl Fn(Bytes) -> Result<Bytes, TransformError> + Send + Sync + 'static,
     ) -> Self {
-        self.transform = Some(Arc::new(transform));
+        self.settings.transform = Some(Arc::new(transform));
         self
     }
 
     /// Called with every failure, besides the log and [`SharedInformer::status`]. Must return fast.
     /// The last call counts.
     pub fn on_error(mut self, handler: impl Fn(&ReflectorError) + Send + Sync + 'static) -> Self {
-        self.on_error = Some(Arc::new(handler));
+        self.settings.on_error = Some(Arc::new(handler));
         self
     }
 
@@ -205,14 +222,14 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
     /// [`InformerStatus::has_given_up`](crate::InformerStatus). Default: never; the informer goes
     /// on trying and recovers by itself.
     pub fn give_up_after(mut self, patience: Duration) -> Self {
-        self.give_up_after = Some(patience);
+        self.settings.give_up_after = Some(patience);
         self
     }
 
     /// Reports metrics under this informer name, unless a running informer of the same resource
     /// does so already (2.7). The name is a label: a program should have few.
     pub fn metrics(mut self, registry: &MetricsRegistry, informer: impl Into<Arc<str>>) -> Self {
-        self.metrics = Some((registry.clone(), informer.into()));
+        self.settings.metrics = Some((registry.clone(), informer.into()));
         self
     }
 
@@ -222,20 +239,16 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         mut self,
         report: impl Fn(&Inconsistency) + Send + Sync + 'static,
     ) -> Self {
-        self.source = Arc::new(ConsistencyDetector::new(self.source, report));
+        let source = self.settings.source.clone();
+        self.settings.source = Arc::new(ConsistencyDetector::new(source, report));
         self
     }
 
     /// The seed of the informer's jitter and watch timeouts, for a simulation. Default: the
     /// operating system's entropy, so that processes that fail together do not retry together.
     pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = Some(seed);
+        self.settings.seed = Some(seed);
         self
-    }
-
-    /// Whether the cache stores values of `K`, which readers of other types cannot use.
-    pub(crate) fn holds_values(&self) -> bool {
-        self.policy == CachePolicy::Decoded
     }
 
     /// The informer and its worker. Starts nothing.
@@ -255,6 +268,42 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
     /// # Errors
     /// If two indexes have one name (IDX-6).
     pub fn try_build(self) -> Result<(SharedInformer<K>, InformerWorker), IndexExists> {
+        let (informer, worker) = self.settings.try_build(ObjectType::of::<K>())?;
+        Ok((informer.cast(), worker))
+    }
+}
+
+impl Settings {
+    pub(crate) fn new(source: Arc<dyn ListWatch>, resource_type: ResourceType) -> Self {
+        Self {
+            source,
+            resource_type,
+            policy: CachePolicy::default(),
+            decoded_bytes: DECODED_BYTES,
+            resync: Duration::ZERO,
+            resync_spread: 0.0,
+            indices: Vec::new(),
+            reflector: ReflectorOptions::default(),
+            prune: None,
+            keep_managed_fields: false,
+            transform: None,
+            on_error: None,
+            give_up_after: None,
+            metrics: None,
+            seed: None,
+        }
+    }
+
+    /// Whether the cache stores values of a type, which readers of other types cannot use.
+    pub(crate) fn holds_values(&self) -> bool {
+        self.policy == CachePolicy::Decoded
+    }
+
+    /// The informer of a type, whose readers are of any type, and its worker.
+    pub(crate) fn try_build(
+        self,
+        of: ObjectType,
+    ) -> Result<(SharedInformer<Untyped>, InformerWorker), IndexExists> {
         for (n, (name, _)) in self.indices.iter().enumerate() {
             if &**name == NAMESPACE_INDEX
                 || self.indices[..n].iter().any(|(other, _)| other == name)
@@ -262,7 +311,7 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
                 return Err(IndexExists(name.clone()));
             }
         }
-        let values_of = self.holds_values().then(TypeId::of::<K>);
+        let values_of = self.holds_values().then_some(of.id);
         let reserved = self.metrics.and_then(|(registry, informer)| {
             registry.reserve(informer, &self.resource_type.resource)
         });
@@ -284,7 +333,7 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
             lister,
             processor: Mutex::new(Processor::new(indexer, resync, metrics)),
             board,
-            pool: Pool::new(self.policy, self.decoded_bytes, Some(ids_of::<K>)),
+            pool: Pool::new(self.policy, self.decoded_bytes, Some(of.ids)),
             wake: Notify::new(),
         });
         let rng = backoff::rng(seed, 1);
@@ -297,7 +346,7 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
             shared.resource_type.clone(),
             prune,
             self.transform,
-            (shared.pool.clone(), decode_value::<K>),
+            (shared.pool.clone(), of.decode),
             shared.board.panics(),
             shared.lister.clone(),
         );

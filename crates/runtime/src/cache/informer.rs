@@ -206,7 +206,7 @@ impl<K: Cacheable> CacheInformer<K> {
         for member in &self.0.all {
             let handler = handler.clone();
             let handler = move |event: Event<K>| handler(event);
-            match member.informer.add_handler(handler, options.clone()) {
+            match member.informer.add_callback(handler, options.clone()) {
                 Ok(registration) => registrations.push(registration),
                 Err(stopped) => {
                     registrations.iter().for_each(HandlerRegistration::remove);

@@ -211,7 +211,7 @@ impl<R: RequestKey> Controller<R> {
         });
         let mut workers = JoinSet::new();
         for _ in 0..n_workers {
-            workers.spawn(self.reconciler.clone().work(worker.clone()));
+            workers.spawn(worker.clone().run(self.reconciler.clone()));
         }
         workers
     }

@@ -2,6 +2,7 @@
 
 use std::{
     any::Any,
+    future,
     hash::Hash,
     mem,
     panic::AssertUnwindSafe,
@@ -22,6 +23,7 @@ use tokio::{
     task::coop::consume_budget,
     time::{Instant, sleep_until, timeout_at},
 };
+use tokio_util::sync::ReusableBoxFuture;
 use tracing::Instrument;
 
 use super::{
@@ -44,23 +46,45 @@ use crate::{
     telemetry::{Trace, within},
 };
 
-/// A type-erased reconciler. Erased once per worker, so that passes allocate nothing for it.
+/// A type-erased reconciler, so that what workers do is compiled once for all reconcilers.
 pub(super) trait DynReconciler<R>: Send + Sync {
-    /// Reconciles keys until the queue is shut down.
-    fn work(
-        self: Arc<Self>,
-        worker: Arc<Worker<R>>,
-    ) -> BoxFuture<'static, Result<(), ControllerError>>;
+    /// Puts a pass over a key into `place`, where the last one was. Starts nothing.
+    fn begin<'a>(&'a self, place: &mut Place<'a>, key: R, context: Context);
 }
+
+/// Where a pass is while it runs. Passes of one reconciler use the same memory, so that only the
+/// first one allocates it.
+type Place<'a> = ReusableBoxFuture<'a, Result<Action, BoxError>>;
 
 pub(super) struct Erased<T>(pub(super) T);
 
 impl<R: RequestKey, T: Reconciler<R>> DynReconciler<R> for Erased<T> {
-    fn work(
-        self: Arc<Self>,
-        worker: Arc<Worker<R>>,
-    ) -> BoxFuture<'static, Result<(), ControllerError>> {
-        async move { worker.run(&self.0).await }.boxed()
+    fn begin<'a>(&'a self, place: &mut Place<'a>, key: R, context: Context) {
+        // The call itself may panic, too, so it is made by the first poll.
+        place.set(async move { self.0.reconcile(key, context).await.map_err(Into::into) });
+    }
+}
+
+/// The passes of one worker, one after the other.
+struct Passes<'a, R> {
+    reconciler: &'a dyn DynReconciler<R>,
+    place: Place<'a>,
+}
+
+impl<'a, R> Passes<'a, R> {
+    fn new(reconciler: &'a dyn DynReconciler<R>) -> Self {
+        Self { reconciler, place: Place::new(future::pending()) }
+    }
+
+    /// A pass over a key, which has ended when [`cancel`](Self::cancel) or the next one is called.
+    fn begin(&mut self, key: R, context: Context) -> &mut Place<'a> {
+        self.reconciler.begin(&mut self.place, key, context);
+        &mut self.place
+    }
+
+    /// Drops what a pass holds that did not run to its end.
+    fn cancel(&mut self) {
+        self.place.set(future::pending());
     }
 }
 
@@ -102,14 +126,17 @@ impl Ids {
 impl<R: RequestKey> Worker<R> {
     /// Reconciles keys until the queue is shut down or the controller stops. Keys still queued then
     /// are dropped: a start lists everything again.
-    async fn run(&self, reconciler: &impl Reconciler<R>) -> Result<(), ControllerError> {
+    pub(super) async fn run(
+        self: Arc<Self>,
+        reconciler: Arc<dyn DynReconciler<R>>,
+    ) -> Result<(), ControllerError> {
         // A token and a count of references of its own: workers do not contend for a shared cache
         // line.
         let stop = self.common.stopping.child_token();
         let common = Arc::new(CommonContext { stopping: stop.clone(), ..self.common.clone() });
         while let Some(item) = self.queue.get().await {
             // Boxed, so that a worker that waits for a key is small.
-            Box::pin(self.burst(reconciler, item, &common)).await?;
+            Box::pin(self.burst(&*reconciler, item, &common)).await?;
             if stop.is_cancelled() || self.is_deposed() {
                 break;
             }
@@ -121,11 +148,12 @@ impl<R: RequestKey> Worker<R> {
     /// controller stops.
     async fn burst(
         &self,
-        reconciler: &impl Reconciler<R>,
+        reconciler: &dyn DynReconciler<R>,
         first: Item<'_, R>,
         common: &Arc<CommonContext>,
     ) -> Result<(), ControllerError> {
         let mut resting: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
+        let mut passes = Passes::new(reconciler);
         let mut next = Some(first);
         while let Some(item) = next {
             if common.stopping.is_cancelled() || self.is_deposed() {
@@ -133,7 +161,7 @@ impl<R: RequestKey> Worker<R> {
             }
             if let Some(admitted) = self.admit(&item) {
                 let (written, rest) = {
-                    let pass = pin!(self.pass(reconciler, &item, common, admitted.as_ref()));
+                    let pass = pin!(self.pass(&mut passes, &item, common, admitted.as_ref()));
                     poll_resting_while(&mut resting, pass).await?
                 };
                 drop(admitted);
@@ -198,7 +226,7 @@ impl<R: RequestKey> Worker<R> {
     /// Reconciles a key once; returns what the pass wrote, and how long the key rests.
     async fn pass(
         &self,
-        reconciler: &impl Reconciler<R>,
+        passes: &mut Passes<'_, R>,
         item: &Item<'_, R>,
         common: &Arc<CommonContext>,
         admitted: Option<&GatePass>,
@@ -234,18 +262,21 @@ impl<R: RequestKey> Worker<R> {
             let _active = self.shared.counters.begin();
             // Pinned here, because a future that is moved into another takes its size in it twice.
             let mut pass = pin!(
-                within(trace.as_ref(), self.reconcile(reconciler, key.clone(), context))
+                within(trace.as_ref(), self.reconcile(passes, key.clone(), context))
                     .instrument(span.clone())
             );
             match admitted {
                 None => pass.await,
                 Some(admitted) => tokio::select! {
                     biased;
-                    fenced = admitted.revoked() => Outcome::Error(fenced.into()),
+                    fenced = admitted.revoked() => Outcome::Revoked(fenced.into()),
                     outcome = &mut pass => outcome,
                 },
             }
         };
+        if matches!(outcome, Outcome::Revoked(_) | Outcome::Timeout(_)) {
+            passes.cancel();
+        }
         let ended = Instant::now();
         self.shared.counters.took.observe(ended.duration_since(at));
         let _entered = span.enter();
@@ -272,17 +303,9 @@ impl<R: RequestKey> Worker<R> {
         traces.begin(&self.options.name, key, request, began, common.clock.now())
     }
 
-    async fn reconcile(
-        &self,
-        reconciler: &impl Reconciler<R>,
-        key: R,
-        context: Context,
-    ) -> Outcome {
+    async fn reconcile(&self, passes: &mut Passes<'_, R>, key: R, context: Context) -> Outcome {
         let deadline = context.deadline().zip(self.options.reconcile_timeout);
-        // Both the call and its future may panic.
-        let mut pass = pin!(
-            AssertUnwindSafe(async { reconciler.reconcile(key, context).await }).catch_unwind()
-        );
+        let mut pass = AssertUnwindSafe(passes.begin(key, context)).catch_unwind();
         let ended = match deadline {
             Some((deadline, timeout)) => match timeout_at(deadline, &mut pass).await {
                 Ok(ended) => ended,
@@ -292,7 +315,7 @@ impl<R: RequestKey> Worker<R> {
         };
         match ended {
             Ok(Ok(action)) => Outcome::Ok(action),
-            Ok(Err(error)) => Outcome::Error(error.into()),
+            Ok(Err(error)) => Outcome::Error(error),
             Err(panic) => Outcome::Panic(panic::message(&*panic).to_owned()),
         }
     }
@@ -421,6 +444,8 @@ pub(super) async fn poll_resting_while<T>(
 pub(super) enum Outcome {
     Ok(Action),
     Error(BoxError),
+    /// It was ended, because another process may have the key by now.
+    Revoked(BoxError),
     Panic(String),
     Timeout(ReconcileTimeout),
 }
@@ -437,7 +462,7 @@ impl<R: RequestKey> Worker<R> {
         let mut remembered = None;
         let error: BoxError = match outcome {
             Outcome::Ok(action) => return Ok(self.succeed(item, action)),
-            Outcome::Error(error) => error,
+            Outcome::Error(error) | Outcome::Revoked(error) => error,
             Outcome::Panic(message) => {
                 count(&counters.panics);
                 if !self.options.recovers_panics {
