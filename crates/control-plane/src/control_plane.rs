@@ -8,7 +8,7 @@ use crate::identity::{Published, identify};
 use crate::nodes::SimulatedNodes;
 use crate::source::InProcessSource;
 use crate::webhooks::{Clients, ServedServices, WebhookCredentials};
-use futures::future::{BoxFuture, FutureExt, OptionFuture};
+use futures::future::OptionFuture;
 use kube_client::{Client, Resource};
 use setpoint_apiserver::{ApiServer, Credentials};
 use setpoint_controllers::Selection;
@@ -21,12 +21,9 @@ use setpoint_registry::{
     EVENT_TTL, HISTORY_PERIOD, NodePorts, Rbac, Registry, RegistryWorker, ServiceAccountTokens,
     ServiceNetworks,
 };
-use setpoint_runtime::BoxError;
 use setpoint_store::{MemoryStore, Store};
 use setpoint_webhook_client::{Identity, ServiceResolver, Webhooks};
-use std::collections::BTreeSet;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
