@@ -8,9 +8,9 @@
 //!
 //! A watch from the beginning has a frame for every object, and its client may take all of them at
 //! once. So a stream yields after the frames of [`SLICE_BYTES`] of objects, and frames of large
-//! objects that need a tree are made on blocking threads. The frame of a long object in JSON is sent
-//! in pieces, of which one is the stored object; where a message must be whole, it is copied on a
-//! blocking thread. A connection polls a stream that wakes
+//! objects that need a tree are made on blocking threads. The frame of a long object in JSON is
+//! sent in pieces, of which one is the stored object; where a message must be whole, it is copied
+//! on a blocking thread. A connection polls a stream that wakes
 //! itself several times in one turn. So frames that need trees also take units of the task's
 //! budget, and a slice of them ends the turn.
 

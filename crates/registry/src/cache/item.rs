@@ -6,7 +6,8 @@
 //! shared while another holder exists: the informers of one process share it.
 //!
 //! Looking through a long object takes milliseconds. So its positions are found on another thread
-//! before the item is in an index ([`look_through`]); nothing that serves it looks through it again.
+//! before the item is in an index ([`look_through`]), and nothing that serves it looks through it
+//! again.
 use crate::threads::Threads;
 use bytes::Bytes;
 use parking_lot::Mutex;
