@@ -45,12 +45,14 @@ const TARGETS: &[&str] = &[
     "cbor",
     "cel",
     "certificate",
+    "certificate_request",
     "crd_schema",
     "cron",
     "encryption",
     "field_selector",
     "field_set",
     "frames",
+    "grpc_frames",
     "json_path",
     "jwks",
     "label_selector",
@@ -68,6 +70,7 @@ const TARGETS: &[&str] = &[
     "skim",
     "token",
     "traceparent",
+    "tracing_config",
     "webhook_answer",
 ];
 

@@ -200,6 +200,7 @@ impl Exchange<'_> {
             include,
             clock: self.registry.clock().clone(),
             metrics: self.observation.watch(&target.resource),
+            in_pieces: upgrade.is_none(),
             large: self.large.clone(),
         };
         Ok(match upgrade {

@@ -8,7 +8,9 @@
 //!
 //! A watch from the beginning has a frame for every object, and its client may take all of them at
 //! once. So a stream yields after the frames of [`SLICE_BYTES`] of objects, and frames of large
-//! objects that need a tree are made on blocking threads. A connection polls a stream that wakes
+//! objects that need a tree are made on blocking threads. The frame of a long object in JSON is
+//! sent in pieces, of which one is the stored object; where a message must be whole, it is copied
+//! on a blocking thread. A connection polls a stream that wakes
 //! itself several times in one turn. So frames that need trees also take units of the task's
 //! budget, and a slice of them ends the turn.
 
@@ -50,6 +52,8 @@ pub(crate) struct Framing {
     pub(crate) clock: Clock,
     /// Count the events.
     pub(crate) metrics: Vec<Arc<dyn WatchMetrics>>,
+    /// A frame may come in several pieces, as for a reader of bytes. Otherwise it is one message.
+    pub(crate) in_pieces: bool,
     /// Limits the frames of large objects that are made at once.
     pub(crate) large: LargeAnswers,
 }
@@ -77,9 +81,20 @@ pub(crate) fn frames<E>(events: E, framing: Framing) -> impl Stream<Item = Bytes
 where
     E: Stream<Item = Result<Arc<Event>, ApiError>> + Send + Unpin,
 {
-    Frames { events, framing, making: None, n_bytes: 0, n_bytes_owed: 0, first: true, done: false }
+    Frames {
+        events,
+        framing,
+        making: None,
+        pieces: Pieces::default(),
+        n_bytes: 0,
+        n_bytes_owed: 0,
+        first: true,
+        done: false,
+    }
 }
 
+/// The rest of a frame that shares the bytes of its object.
+type Pieces = std::vec::IntoIter<Bytes>;
 /// A frame that a blocking thread makes.
 type Making = Pin<Box<dyn Future<Output = Result<Option<Bytes>, BodyError>> + Send>>;
 
@@ -89,6 +104,7 @@ struct Frames<E> {
     framing: Framing,
     // State.
     making: Option<Making>,
+    pieces: Pieces,
     /// Bytes of the objects whose frames were made in this turn.
     n_bytes: usize,
     /// Bytes of objects whose trees the task's budget has not paid for.
@@ -124,6 +140,9 @@ where
                 // A panic is the error of an object that cannot be written.
                 return Poll::Ready(Some(this.sent(frame.ok().flatten())));
             }
+            if let Some(piece) = this.pieces.next() {
+                return Poll::Ready(Some(piece));
+            }
             if this.done {
                 return Poll::Ready(None);
             }
@@ -141,7 +160,17 @@ where
                     let headings = std::mem::take(&mut this.first);
                     this.n_bytes += event.object_len();
                     let makes_trees = this.framing.makes_trees();
-                    if event.object_len() <= LARGE_BYTES_MIN || !makes_trees {
+                    if let Some(pieces) = this.framing.pieces(&event) {
+                        let n_bytes = pieces.iter().map(Bytes::len).sum();
+                        this.framing.metrics.iter().for_each(|metrics| metrics.sent(n_bytes));
+                        this.pieces = pieces.into_iter();
+                        continue;
+                    }
+                    let is_here = match makes_trees {
+                        true => event.object_len() <= LARGE_BYTES_MIN,
+                        false => !event.is_long() || this.framing.is_made(&event),
+                    };
+                    if is_here {
                         if makes_trees {
                             this.n_bytes_owed += event.object_len();
                         }
@@ -173,6 +202,22 @@ impl Framing {
     /// Whether an object is decoded to a tree.
     fn makes_trees(&self) -> bool {
         self.transform.makes_trees(self.encoding)
+    }
+
+    /// Whether the frame is the JSON of the object as it is.
+    fn is_plain(&self) -> bool {
+        matches!(self.transform, Transform::None) && !self.makes_trees()
+    }
+
+    /// Whether the frame of an event exists already.
+    fn is_made(&self, event: &Event) -> bool {
+        self.is_plain() && event.has_frame()
+    }
+
+    /// The frame of an event with a long object, without a copy of it.
+    fn pieces(&self, event: &Event) -> Option<Vec<Bytes>> {
+        let is_cut = self.in_pieces && self.is_plain() && event.is_long();
+        if is_cut { event.frame_pieces() } else { None }
     }
 
     /// The frame of an event; `None` if its object has no form in the encoding.
@@ -251,6 +296,7 @@ mod tests {
             include: IncludeObject::Metadata,
             clock: registry.clock().clone(),
             metrics: Vec::new(),
+            in_pieces: true,
             large: LargeAnswers::default(),
         }
     }
@@ -340,5 +386,28 @@ mod tests {
                 }
             }
         });
+    }
+
+    /// A serving thread copied each long object, for up to a few milliseconds.
+    #[tokio::test]
+    async fn long_objects_are_sent_without_a_copy_or_copied_on_another_thread() {
+        let data = "x".repeat(3 << 20);
+        let event = event(&data).unwrap();
+        let (whole, start) =
+            (Event::new(EventKind::Added, event.object(), 1).frame(), event.object().as_ptr());
+        let mut framing = framing(Encoding::Json, Transform::None);
+        let sent = frames(stream::iter([Ok(event.clone())]), framing.clone());
+        let pieces: Vec<Bytes> = sent.collect().await;
+        assert!(pieces.iter().any(|piece| piece.as_ptr() == start), "no copy");
+        assert_eq!(pieces.concat(), whole);
+        assert!(!event.has_frame());
+
+        framing.in_pieces = false;
+        let mut sent = frames(stream::iter([Ok(event.clone())]), framing.clone());
+        assert!(futures::poll!(sent.next()).is_pending(), "it is made elsewhere");
+        assert_eq!(sent.next().await, Some(whole));
+        // Once for all.
+        let sent = frames(stream::iter([Ok(event.clone())]), framing);
+        assert!(futures::poll!(std::pin::pin!(sent.take(1).count())).is_ready());
     }
 }

@@ -16,7 +16,7 @@ use serde_json::json;
 use setpoint::store::{Damage, DiskError, DiskStat, DiskStore, disk::BUMP_REVISION};
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
-    io::{self, BufReader, BufWriter, Write},
+    io::{self, BufReader, BufWriter, Read as _, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
@@ -228,7 +228,8 @@ fn stat(folder: &Path, output: Output) -> anyhow::Result<()> {
         Output::Text => control::STAT,
         Output::Json => control::STAT_JSON,
     };
-    if let Some(mut answer) = control::send(folder, request)? {
+    if let Some(answer) = control::send(folder, request)? {
+        let mut answer = answer.take(control::STAT_BYTES_MAX);
         let n = io::copy(&mut answer, &mut io::stdout().lock()).context("copy the response")?;
         anyhow::ensure!(n > 0, "the program that uses {} did not answer", folder.display());
         return Ok(());
@@ -261,7 +262,7 @@ fn backup(folder: &Path, file: &Path) -> anyhow::Result<()> {
     out.set_len(0).with_context(|| cannot("write", &partial))?;
     let copied = match control::send(folder, control::BACKUP)? {
         Some(mut answer) => io::copy(&mut answer, &mut out)
-            .with_context(|| cannot("write", &partial))
+            .with_context(|| format!("cannot copy the store to {}", partial.display()))
             .and_then(|_| check_copy(&partial)),
         None => copy_of_folder(folder, &partial, &out).map_err(Into::into),
     };

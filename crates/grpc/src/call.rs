@@ -9,7 +9,7 @@ use http::{Method, Request, StatusCode, Version, request};
 use prost::{DecodeError, Message};
 use std::future::poll_fn;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Why a call was not opened. Nothing was sent.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,7 @@ pub enum GrpcError {
     /// The server did not process the request: HTTP/2's `REFUSED_STREAM` (RFC 9113, section 8.7).
     #[error("the server refused the stream: {0}")]
     NotProcessed(String),
-    /// Nothing has arrived for this long.
+    /// Nothing has arrived for this long, or the answer is not whole after this long.
     #[error("no answer in time")]
     Silent(Duration),
     /// The server's status is not OK.
@@ -43,6 +43,11 @@ pub enum GrpcError {
     #[error("the answer is malformed: {0}")]
     Malformed(#[from] Malformed),
 }
+
+/// An answer to one message must be whole after as many times the longest silence: a server that
+/// sends a byte now and then ends the call too. With three seconds of silence, a gigabyte has to
+/// arrive at 17 MB/s.
+pub const WHOLE_SILENCES_MAX: u32 = 20;
 
 /// What is wrong with an answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -154,7 +159,8 @@ impl Call {
     }
 
     /// Sends the only message, and returns the only one of the answer, once its status is there.
-    /// `silence` is the maximum time without any bytes of the answer.
+    /// `silence` is the maximum time without any bytes of the answer, which is whole after
+    /// [`WHOLE_SILENCES_MAX`] times as long.
     ///
     /// # Errors
     ///
@@ -165,10 +171,14 @@ impl Call {
         silence: Duration,
     ) -> Result<A, GrpcError> {
         self.send(frame, true)?;
-        let mut only = None;
+        let (mut only, whole) = (None, silence.saturating_mul(WHOLE_SILENCES_MAX));
+        let begun = Instant::now();
         loop {
-            let step = timeout(silence, self.step()).await;
-            match step.unwrap_or(Err(GrpcError::Silent(silence)))? {
+            // Not more than is left of the whole time.
+            let left = whole.saturating_sub(begun.elapsed());
+            let (most, spent) = if left < silence { (left, whole) } else { (silence, silence) };
+            let step = timeout(most, self.step()).await;
+            match step.unwrap_or(Err(GrpcError::Silent(spent)))? {
                 Step::Message(message) if only.is_none() => only = Some(message),
                 Step::Message(_) => return Err(GrpcError::malformed(Malformed::ManyMessages)),
                 Step::Bytes => {}

@@ -40,6 +40,6 @@ mod status;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use call::{Call, GrpcError, Malformed, OpenError, Step, request};
+pub use call::{Call, GrpcError, Malformed, OpenError, Step, WHOLE_SILENCES_MAX, request};
 pub use frame::{FrameError, Frames, frame};
 pub use status::{Code, STATUS_TEXT_BYTES_MAX, Status};

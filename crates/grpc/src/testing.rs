@@ -9,6 +9,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use prost::Message;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 
@@ -29,6 +30,8 @@ pub enum Reply {
     Body(Bytes, Status),
     /// These bytes as the body. The stream stays open.
     Open(Bytes),
+    /// The head of a message without an end, and then a byte after each pause.
+    Drops(Duration),
     /// These bytes as the body, and the end without a status.
     NoStatus(Bytes),
     /// A status in the headers, and nothing else.
@@ -122,6 +125,13 @@ async fn call(
         Reply::Open(bytes) => {
             let _open = send(&mut respond, bytes, false)?;
             std::future::pending::<()>().await;
+        }
+        Reply::Drops(pause) => {
+            let mut body = send(&mut respond, Bytes::from_static(b"\0\0\0\xff\xff"), false)?;
+            loop {
+                tokio::time::sleep(pause).await;
+                body.send_data(Bytes::from_static(b"x"), false)?;
+            }
         }
         Reply::NoStatus(bytes) => _ = send(&mut respond, bytes, true)?,
         Reply::Status(status) => {

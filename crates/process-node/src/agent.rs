@@ -14,7 +14,7 @@ use setpoint_apiserver::{
 };
 use setpoint_object::ApiError;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,6 +29,8 @@ const OUTPUT_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Room for a piece of input of an attached client.
 const INPUT_BYTES: usize = 4 << 10;
+/// How long a port of a pod may take to accept a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 /// Serves the pods of this process.
 #[derive(Debug, Clone)]
@@ -141,9 +143,9 @@ impl NodeAgent for Agent {
         async move {
             let found = found.ok_or_else(|| ApiError::internal("the pod does not run"))?;
             // A server that listens on its pod's address, or on loopback only.
-            let connected = match TcpStream::connect((found.ip, port)).await {
+            let connected = match connect(found.ip.into(), port).await {
                 Ok(connected) => Ok(connected),
-                Err(_) => TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await,
+                Err(_) => connect(Ipv4Addr::LOCALHOST.into(), port).await,
             };
             match connected {
                 Ok(connected) => Ok(Box::new(connected) as Box<dyn PodConnection>),
@@ -155,6 +157,12 @@ impl NodeAgent for Agent {
         }
         .boxed()
     }
+}
+
+/// Connects to a port of this machine. A server that accepts nothing has a full queue.
+async fn connect(address: IpAddr, port: u16) -> io::Result<TcpStream> {
+    let connected = tokio::time::timeout(CONNECT_MAX, TcpStream::connect((address, port))).await;
+    connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 /// Copies until the end; a disconnect of the other side is not an error.

@@ -57,7 +57,7 @@ pub(crate) use event::Meter;
 pub use event::{Event, EventKind};
 pub(crate) use index::Index;
 pub(crate) use interest::{Field, Interest, Term};
-pub(crate) use item::Item;
+pub(crate) use item::{Item, LONG_BYTES_MIN, look_through};
 pub use objects::{
     MAILBOX_BYTES_MAX, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges, StoredObject,
 };
@@ -181,6 +181,8 @@ impl WatchCache {
         threads: &Threads,
         stop: CancellationToken,
     ) -> Result<(), ApiError> {
+        // What requests compute there does not delay the cache, which has a place of its own.
+        let threads = &threads.with_own_place();
         let ended = tokio::select! {
             biased;
             ended = self.follow(store, replayed_revisions, threads, &stop) => ended,
@@ -286,7 +288,7 @@ impl WatchCache {
                 feed => break feed?,
             }
         };
-        let filled = fill::read(store, from).await?;
+        let filled = fill::read(store, from, threads).await?;
         self.shared.fill(from, filled);
         while self.shared.reached.get().revision < present.0 {
             self.shared.apply(feed.next().await?, threads).await;

@@ -23,6 +23,7 @@ pub use listed::{List, Listed};
 pub(crate) use options::{Fresh, WatchStart};
 pub(crate) use scope::Scope;
 
+use crate::cache::LONG_BYTES_MIN;
 use crate::connect::{is_connected, no_agent, object_name};
 use crate::conversion::ObjectVersion;
 use crate::convert;
@@ -84,8 +85,8 @@ impl Registry {
                 let served = converter.serve_one(&row, object).await?;
                 encode::with_resource_version(&served, revision)
             }
-            None if is_long(&value)
-                && !convert::is_served_as_stored(resource, &value, revision) =>
+            None if value.len() > LONG_BYTES_MIN
+                || is_long(&value) && !convert::is_served_as_stored(resource, &value, revision) =>
             {
                 let serve = async move { convert::serve(&row, &value, revision) };
                 self.inner.threads.run(serve).await??

@@ -84,6 +84,10 @@ impl Threads {
     pub(crate) fn new(in_place: bool) -> Self {
         Self { permits: Arc::new(Semaphore::new(POLLS_MAX)), in_place }
     }
+    /// One more place for a poll, for a task that must not wait for others.
+    pub(crate) fn with_own_place(&self) -> Self {
+        Self { permits: Arc::new(Semaphore::new(1)), in_place: self.in_place }
+    }
     /// Whether costly work should use [`Threads::run`].
     pub(crate) fn are_used(&self) -> bool {
         !self.in_place

@@ -200,3 +200,18 @@ fn quantities_hold_for_the_corpus_and_its_mutants() {
 fn parents_of_traces_hold_for_the_corpus_and_its_mutants() {
     replay("traceparent", 500, setpoint_fuzz::traceparent::check);
 }
+
+#[test]
+fn requests_for_certificates_hold_for_the_corpus_and_its_mutants() {
+    replay("certificate_request", 20, setpoint_fuzz::certificate_request::check);
+}
+
+#[test]
+fn frames_of_grpc_hold_for_the_corpus_and_its_mutants() {
+    replay("grpc_frames", 500, setpoint_fuzz::grpc_frames::check);
+}
+
+#[test]
+fn configurations_of_tracing_hold_for_the_corpus_and_its_mutants() {
+    replay("tracing_config", 200, setpoint_fuzz::tracing_config::check);
+}

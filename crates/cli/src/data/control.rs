@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use setpoint::store::DiskStore;
 use std::{
     fs::{self, Permissions},
-    io::{self, Write},
+    io::{self, Read, Write},
     os::fd::AsRawFd as _,
     os::unix::{fs::PermissionsExt, net::UnixStream as BlockingStream},
     path::{Path, PathBuf},
@@ -33,6 +33,14 @@ const REQUEST_BYTES_MAX: u64 = 64;
 /// How long a client may take to send its request, and to read a part of the response.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long the program that uses the folder may take until the first part of its response: one
+/// request is served at a time, and the statistics of a large store are read from all of its file.
+const FIRST_PART_TIMEOUT: Duration = Duration::from_secs(300);
+/// How long it may take until the next part.
+const NEXT_PART_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum length of the statistics in bytes; they have some hundred.
+pub(super) const STAT_BYTES_MAX: u64 = 64 << 10;
+
 /// The pause after a connection that could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 /// The longest path that an address of a socket has room for: 108 bytes with a zero at the end.
@@ -49,8 +57,58 @@ fn within<T>(folder: &Path, use_path: impl FnOnce(&Path) -> io::Result<T>) -> io
     use_path(&Path::new("/proc/self/fd").join(open.as_raw_fd().to_string()).join(SOCKET))
 }
 
+/// The response of the program that uses the folder, to its end.
+///
+/// Reading it fails with an error that says who did not answer, if a part takes too long.
+#[derive(Debug)]
+pub(super) struct Answer {
+    stream: BlockingStream,
+    folder: PathBuf,
+    /// How long the next part may take.
+    patience: Duration,
+    /// How long each later part may take.
+    next_patience: Duration,
+}
+
+impl Read for Answer {
+    fn read(&mut self, part: &mut [u8]) -> io::Result<usize> {
+        let patience = self.patience;
+        let read = self.stream.read(part).map_err(|error| silent(error, &self.folder, patience))?;
+        if patience != self.next_patience {
+            self.stream.set_read_timeout(Some(self.next_patience))?;
+            self.patience = self.next_patience;
+        }
+        Ok(read)
+    }
+}
+
+/// The error of a program that takes too long, with its name.
+fn silent(error: io::Error, folder: &Path, patience: Duration) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!(
+                "the program that uses {} did not answer for {patience:?}: it hangs, or serves \
+                 another request",
+                folder.display()
+            ),
+        ),
+        _ => error,
+    }
+}
+
 /// Sends a request to the program that uses the folder; `None` if none listens.
-pub(super) fn send(folder: &Path, request: &str) -> anyhow::Result<Option<BlockingStream>> {
+pub(super) fn send(folder: &Path, request: &str) -> anyhow::Result<Option<Answer>> {
+    send_with(folder, request, FIRST_PART_TIMEOUT, NEXT_PART_TIMEOUT)
+}
+
+/// The same, with limits of the time until the first and until each later part.
+fn send_with(
+    folder: &Path,
+    request: &str,
+    first: Duration,
+    next: Duration,
+) -> anyhow::Result<Option<Answer>> {
     let connected = within(folder, |path| BlockingStream::connect(path));
     let mut stream = match connected {
         Ok(stream) => stream,
@@ -67,8 +125,12 @@ pub(super) fn send(folder: &Path, request: &str) -> anyhow::Result<Option<Blocki
             return Err(error).with_context(|| format!("cannot query {}", folder.display()));
         }
     };
-    stream.write_all(format!("{request}\n").as_bytes()).context("send the request")?;
-    Ok(Some(stream))
+    stream.set_read_timeout(Some(first)).context("limit the time of the response")?;
+    stream.set_write_timeout(Some(IO_TIMEOUT)).context("limit the time of the request")?;
+    let sent = stream.write_all(format!("{request}\n").as_bytes());
+    sent.map_err(|error| silent(error, folder, IO_TIMEOUT)).context("send the request")?;
+    let folder = folder.to_owned();
+    Ok(Some(Answer { stream, folder, patience: first, next_patience: next }))
 }
 
 /// Serves requests about a store.
@@ -156,7 +218,7 @@ impl Control {
 mod tests {
     use super::*;
     use setpoint::store::DiskOptions;
-    use std::io::Read as _;
+    use std::os::unix::net::UnixListener as BlockingListener;
 
     /// A server did not start with a data folder of more than 94 bytes.
     #[tokio::test]
@@ -183,5 +245,25 @@ mod tests {
         assert!(answer.contains("\"revision\""), "{answer}");
         store.close().await;
         assert!(!folder.join(SOCKET).exists());
+    }
+
+    /// A program that was stopped (SIGSTOP), or that hung, held `setpoint store backup` and `stat`
+    /// until they were killed.
+    #[test]
+    fn a_program_that_does_not_answer_is_named_after_a_while() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = BlockingListener::bind(folder.path().join(SOCKET)).unwrap();
+        let (long, short) = (Duration::from_secs(60), Duration::from_millis(50));
+        for (sent, first, next) in [("", short, long), ("the first part", long, short)] {
+            let mut answer = send_with(folder.path(), BACKUP, first, next).unwrap().unwrap();
+            let (mut served, _) = listener.accept().unwrap();
+            served.write_all(sent.as_bytes()).unwrap();
+            let mut read = Vec::new();
+            let error = answer.read_to_end(&mut read).unwrap_err();
+            assert_eq!((&*read, error.kind()), (sent.as_bytes(), io::ErrorKind::TimedOut));
+            let said = error.to_string();
+            let names_it = said.contains(&folder.path().display().to_string());
+            assert!(names_it && said.contains("did not answer for 50ms"), "{said}");
+        }
     }
 }

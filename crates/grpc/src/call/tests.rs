@@ -124,6 +124,23 @@ async fn silent_server_ends_the_call() {
     }
 }
 
+/// The story: a member of etcd that sent a byte every two seconds held a read for days.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_sends_drops_ends_the_call() {
+    let begun = Instant::now();
+    let call = async {
+        let mut tasks = JoinSet::new();
+        let connection = connect(Reply::Drops(LONG / 2), &mut tasks).await;
+        let head = request("http", "localhost", "/s/m");
+        let call = Call::open(connection, head, 1 << 20).await.unwrap();
+        call.unary::<String>(frame(&"question".to_owned()), LONG).await
+    };
+    let whole = LONG * WHOLE_SILENCES_MAX;
+    let ended = timeout(2 * whole, call).await;
+    assert_eq!(ended, Ok(Err(GrpcError::Silent(whole))));
+    assert_eq!(begun.elapsed(), whole);
+}
+
 #[tokio::test(start_paused = true)]
 async fn stream_returns_its_messages_and_then_its_end() {
     let mut tasks = JoinSet::new();

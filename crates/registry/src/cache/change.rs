@@ -110,18 +110,17 @@ pub(crate) fn event_of(
     kind: EventKind,
     revision: u64,
 ) -> Result<Event, ApiError> {
-    let is_converted = item.is_converted();
-    if revision == item.revision
-        && (is_converted || convert::is_served_as_stored(resource, &item.value, revision))
-    {
-        return Ok(Event::of_item(kind, item.clone()));
-    }
-    if is_converted {
-        let object = encode::with_resource_version(&item.value, revision);
+    if item.is_shown_converted(resource) {
+        let object = convert::serve_as(resource, &item.value, item.revision, revision)?;
         return Ok(Event::new(kind, object, revision));
     }
-    let object = convert::serve_as(resource, &item.value, item.revision, revision)?;
-    Ok(Event::new(kind, object, revision))
+    // A short one is copied, so that all who hold the event share the object.
+    if revision == item.revision || item.is_long() {
+        return Ok(Event::of_item(kind, item.clone(), revision));
+    }
+    let mut object = Vec::with_capacity(item.value.len() + encode::RESOURCE_VERSION_BYTES);
+    item.push_spliced_at(&mut object, revision);
+    Ok(Event::new(kind, object.into(), revision))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The event of a change: encoded once, shared by all watchers that get it.
 use super::Item;
+use super::item::LONG_BYTES_MIN;
 use bytes::Bytes;
 use setpoint_object::encode::RESOURCE_VERSION_BYTES;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,7 +43,8 @@ pub struct Event {
 /// The object of an event.
 #[derive(Debug)]
 enum Shown {
-    /// As stored, at the revision of the event.
+    /// As stored, with the revision of the event: another one than its own if a long object was
+    /// deleted.
     Stored(Arc<Item>),
     Converted(Bytes),
 }
@@ -52,8 +54,8 @@ impl Event {
         Self::showing(kind, revision, Shown::Converted(object))
     }
     /// An event of a stored object.
-    pub(crate) fn of_item(kind: EventKind, item: Arc<Item>) -> Self {
-        Self::showing(kind, item.revision, Shown::Stored(item))
+    pub(crate) fn of_item(kind: EventKind, item: Arc<Item>, revision: u64) -> Self {
+        Self::showing(kind, revision, Shown::Stored(item))
     }
     fn showing(kind: EventKind, revision: u64, object: Shown) -> Self {
         Self {
@@ -79,7 +81,12 @@ impl Event {
     /// in this process.
     pub fn object(&self) -> Bytes {
         match &self.object {
-            Shown::Stored(item) => item.spliced(),
+            Shown::Stored(item) if item.revision == self.revision => item.spliced(),
+            Shown::Stored(item) => {
+                let mut out = Vec::with_capacity(item.value.len() + RESOURCE_VERSION_BYTES);
+                item.push_spliced_at(&mut out, self.revision);
+                out.into()
+            }
             Shown::Converted(object) => object.clone(),
         }
     }
@@ -95,7 +102,8 @@ impl Event {
         let encode = || {
             let frame: Bytes = match &self.object {
                 Shown::Stored(item) => {
-                    framed(self.kind, item.value.len(), |out| item.push_spliced(out))
+                    let push = |out: &mut Vec<u8>| item.push_spliced_at(out, self.revision);
+                    framed(self.kind, item.value.len(), push)
                 }
                 Shown::Converted(object) => {
                     framed(self.kind, object.len(), |out| out.extend(object))
@@ -105,6 +113,25 @@ impl Event {
             frame
         };
         self.frame.get_or_init(encode).clone()
+    }
+    /// Whether it takes long to copy the object.
+    pub fn is_long(&self) -> bool {
+        self.object_len() > LONG_BYTES_MIN
+    }
+    /// Whether [`Event::frame`] was encoded already.
+    pub fn has_frame(&self) -> bool {
+        self.frame.get().is_some()
+    }
+    /// The bytes of [`Event::frame`] in pieces that share those of the object, so that a long
+    /// object is not copied. `None` if that would need a look through the object.
+    pub fn frame_pieces(&self) -> Option<Vec<Bytes>> {
+        let object = match &self.object {
+            Shown::Stored(item) => item.pieces(self.revision)?.to_vec(),
+            Shown::Converted(object) => vec![object.clone()],
+        };
+        let head = Bytes::from(head(self.kind).concat());
+        let tail = Bytes::from_static(TAIL);
+        Some([head].into_iter().chain(object).chain([tail]).collect())
     }
     /// The protobuf wire form: a length of four bytes, big-endian, and a `WatchEvent`; encoded
     /// once, shared. `None` if the object has no protobuf form, as custom resources.
@@ -142,16 +169,21 @@ impl Event {
 
 /// A frame with room for an object of about `object_len` bytes.
 fn framed(kind: EventKind, object_len: usize, push: impl FnOnce(&mut Vec<u8>)) -> Bytes {
-    let (kind, tail) = (kind.as_str().as_bytes(), b"}\n");
-    let head = [br#"{"type":""#, kind, br#"","object":"#];
+    let head = head(kind);
     let head_len: usize = head.iter().map(|part| part.len()).sum();
-    let room = head_len + object_len + RESOURCE_VERSION_BYTES + tail.len();
+    let room = head_len + object_len + RESOURCE_VERSION_BYTES + TAIL.len();
     let mut out = Vec::with_capacity(room);
     head.iter().for_each(|part| out.extend_from_slice(part));
     push(&mut out);
-    out.extend_from_slice(tail);
+    out.extend_from_slice(TAIL);
     out.into()
 }
+/// What precedes the object in a frame.
+fn head(kind: EventKind) -> [&'static [u8]; 3] {
+    [br#"{"type":""#, kind.as_str().as_bytes(), br#"","object":"#]
+}
+/// What follows it.
+const TAIL: &[u8] = b"}\n";
 
 /// Counts the bytes of the events that were made with it and still exist.
 #[derive(Debug, Clone, Default)]

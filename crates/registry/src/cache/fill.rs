@@ -6,7 +6,9 @@
 //! task reads a part page by page and makes its items. As many tasks run as the runtime has
 //! threads, plus one, so that the store reads while items are made. The parts are joined in key
 //! order, so the result does not depend on which ends first.
+use super::item::look_through;
 use super::{Index, Item, prefix_of};
+use crate::threads::Threads;
 use bytes::Bytes;
 use setpoint_object::keys;
 use setpoint_store::{At, RangeRequest, Revision, Store, StoreError, is_sealed, prefix_end};
@@ -40,7 +42,11 @@ struct Run {
 /// The state at a revision.
 ///
 /// Dropping the future ends its tasks.
-pub(super) async fn read(store: &Arc<dyn Store>, at: Revision) -> Result<Filled, StoreError> {
+pub(super) async fn read(
+    store: &Arc<dyn Store>,
+    at: Revision,
+    threads: &Threads,
+) -> Result<Filled, StoreError> {
     let (root, end) =
         (Bytes::from_static(keys::ROOT.as_bytes()), prefix_end(keys::ROOT.as_bytes()));
     let mut starts = vec![root.clone()];
@@ -51,7 +57,7 @@ pub(super) async fn read(store: &Arc<dyn Store>, at: Revision) -> Result<Filled,
         && let Some((_, (start, end))) = parts.next()
     {
         // As most stores of a process with many: not worth a task.
-        return Ok(put_together(part(&**store, at, start, end).await?.into_iter()));
+        return Ok(put_together(part(&**store, at, start, end, threads).await?.into_iter()));
     }
     let mut runs: Vec<Vec<Run>> = starts.iter().map(|_| Vec::new()).collect();
 
@@ -61,8 +67,8 @@ pub(super) async fn read(store: &Arc<dyn Store>, at: Revision) -> Result<Filled,
         while tasks.len() < n_tasks
             && let Some((idx, (start, end))) = parts.next()
         {
-            let store = store.clone();
-            tasks.spawn(async move { (idx, part(&*store, at, start, end).await) });
+            let (store, threads) = (store.clone(), threads.clone());
+            tasks.spawn(async move { (idx, part(&*store, at, start, end, &threads).await) });
         }
         // Cancel safe: dropping the set ends its tasks, which have changed nothing.
         let Some(ended) = tasks.join_next().await else { break };
@@ -79,6 +85,7 @@ async fn part(
     at: Revision,
     start: Bytes,
     end: Bytes,
+    threads: &Threads,
 ) -> Result<Vec<Run>, StoreError> {
     let at = At::Exactly(at);
     let mut request = RangeRequest { start, end, at, limit: PAGE_KEYS_MAX };
@@ -87,7 +94,7 @@ async fn part(
         let page = store.range(request.clone()).await?.value;
         let is_last = page.entries.len() >= page.count;
         let last = page.entries.last().map(|last| [&*last.key, b"\0"].concat().into());
-        let mut n_left = page.entries.len();
+        let (mut n_left, mut long) = (page.entries.len(), Vec::new());
         for kv in page.entries {
             let prefix = prefix_of(&kv.key);
             if runs.last().is_none_or(|run| *run.prefix != *prefix) {
@@ -99,8 +106,11 @@ async fn part(
             if is_sealed(&kv.value) {
                 run.sealed.push(kv.key.clone());
             }
-            run.items.push(Arc::new(Item::from(kv)));
+            let item = Arc::new(Item::from(kv));
+            long.extend(item.is_long().then(|| item.clone()));
+            run.items.push(item);
         }
+        look_through(&long, threads).await;
         match last {
             Some(next) if !is_last => request.start = next,
             _ => return Ok(runs),
@@ -149,7 +159,7 @@ mod tests {
         }
         let at = store.revision().await.unwrap();
         store.commit(Txn { ops: vec![Op::Delete(key(5))], ..Txn::default() }).await.unwrap();
-        let filled = read(&store, at).await.unwrap();
+        let filled = read(&store, at, &Threads::new(true)).await.unwrap();
         let prefixes: Vec<_> = filled.keys().map(|prefix| &prefix["/registry/".len()..]).collect();
         assert_eq!(prefixes, ["configmaps/", "ex.io/foos/", "pods/", "services/specs/"]);
         let items = |state: &State| -> Vec<Bytes> {

@@ -4,6 +4,11 @@
 //! shared byte strings, two numbers and a reference count. Nothing that can be derived from the
 //! bytes is stored, except the position of the labels. The object with its resourceVersion is
 //! shared while another holder exists: the informers of one process share it.
+//!
+//! Looking through a long object takes milliseconds. So its positions are found on another thread
+//! before the item is in an index ([`look_through`]), and nothing that serves it looks through it
+//! again.
+use crate::threads::Threads;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use setpoint_object::encode::Places;
@@ -29,6 +34,8 @@ pub(crate) struct Item {
     /// Where the value is cut: zero until first use, [`UNCUT`] if it cannot be cut.
     places: AtomicU64,
 }
+/// Objects with more bytes are long: 256 KiB, which take up to half a millisecond to look through.
+pub(crate) const LONG_BYTES_MIN: usize = 256 << 10;
 /// The value cannot be cut.
 const UNCUT: u64 = u64::MAX;
 /// An object with its resourceVersion.
@@ -78,6 +85,18 @@ impl Item {
         });
         Bytes::from_owner(Owner(spliced))
     }
+    /// Whether it takes long to look through it.
+    pub(crate) fn is_long(&self) -> bool {
+        self.value.len() > LONG_BYTES_MIN
+    }
+    /// The object with a resourceVersion in pieces that share its bytes. `None` if it was not
+    /// looked through yet, or cannot be cut.
+    pub(super) fn pieces(&self, revision: u64) -> Option<[Bytes; 3]> {
+        let bits = self.places.load(Ordering::Relaxed);
+        let is_known = bits != 0 && bits != UNCUT;
+        is_known
+            .then(|| Places::from_bits(bits).pieces_with_resource_version(&self.value, revision))
+    }
     /// Where the value is cut, if it can be.
     fn places(&self) -> Option<Places> {
         // Relaxed: a thread that does not see it yet computes the same value.
@@ -90,9 +109,13 @@ impl Item {
     }
     /// Appends the stored object with its resourceVersion.
     pub(crate) fn push_spliced(&self, out: &mut Vec<u8>) {
+        self.push_spliced_at(out, self.revision);
+    }
+    /// The same with another resourceVersion.
+    pub(super) fn push_spliced_at(&self, out: &mut Vec<u8>, revision: u64) {
         match self.places() {
-            Some(places) => places.push_with_resource_version(out, &self.value, self.revision),
-            None => encode::push_with_resource_version(out, &self.value, self.revision),
+            Some(places) => places.push_with_resource_version(out, &self.value, revision),
+            None => encode::push_with_resource_version(out, &self.value, revision),
         }
     }
     /// Appends the same as an item of a list of a built-in kind: without `apiVersion` and `kind`.
@@ -123,5 +146,52 @@ impl Item {
     /// Its size in bytes: itself, its key and its value.
     pub(super) fn weight(&self) -> usize {
         size_of::<Self>() + self.key.len() + self.value.len()
+    }
+}
+
+/// Finds the positions in the long ones of some items, on another thread.
+///
+/// Dropping the future leaves them to the first use.
+pub(crate) async fn look_through(items: impl IntoIterator<Item = &Arc<Item>>, threads: &Threads) {
+    let long: Vec<_> = items.into_iter().filter(|item| item.is_long()).cloned().collect();
+    if long.is_empty() {
+        return;
+    }
+    let look = async move {
+        for item in long {
+            item.places();
+            item.labels_text();
+            // A poll has one long object.
+            tokio::task::yield_now().await;
+        }
+    };
+    // What it does not find is found at the first use.
+    drop(threads.run(look).await);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn a_long_object_is_looked_through_once_and_served_in_pieces() {
+        let object = |long| {
+            let long = "x".repeat(if long { LONG_BYTES_MIN } else { 0 });
+            let object = json!({"apiVersion": "ex.io/v1", "data": long, "kind": "Foo",
+                "metadata": {"labels": {"a": "b"}, "name": "a"}});
+            Arc::new(Item::new("/registry/ex.io/foos/a".into(), 7, encode::to_bytes(&object)))
+        };
+        let items = [object(true), object(false)];
+        look_through(&items, &Threads::new(false)).await;
+        let known = items.each_ref().map(|item| {
+            let labels = item.labels_at.load(Ordering::Relaxed);
+            (item.pieces(8).is_some(), labels != UNKNOWN)
+        });
+        assert_eq!(known, [(true, true), (false, false)]);
+        let mut whole = Vec::new();
+        items[0].push_spliced_at(&mut whole, 8);
+        assert_eq!(items[0].pieces(8).unwrap().concat(), whole);
+        assert_eq!(whole, encode::with_resource_version(&items[0].value, 8));
     }
 }

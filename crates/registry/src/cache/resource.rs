@@ -16,6 +16,7 @@
 //! same objects. After that the snapshot is dropped here, and the watch ends.
 use super::fanout::{Fanout, Placement, Woken};
 use super::field_values::FieldValues;
+use super::item::LONG_BYTES_MIN;
 use super::window::{WINDOW_CHANGES_MIN, Window};
 use super::{Change, Index, Interest, Item};
 use crate::threads::Threads;
@@ -261,33 +262,43 @@ impl ResourceCache {
         self.state.lock().fanout.leave(watcher.id, &watcher.placement);
     }
 
-    /// The values that the fan-out of changes needs and that take a conversion.
+    /// What the application of changes needs and that takes long.
     pub(super) async fn field_values(
         &self,
         changes: &[setpoint_store::Change],
         threads: &Threads,
     ) -> FieldValues {
-        let (items, fields) = {
+        let long = changes.iter().filter_map(|change| {
+            let value = change.value.as_ref().filter(|value| value.len() > LONG_BYTES_MIN)?;
+            Some(Arc::new(Item::new(change.key.clone(), change.revision.0, value.clone())))
+        });
+        let long: Vec<_> = long.collect();
+        let read = {
             let state = self.state.lock();
-            if !state.fanout.has_fields() {
-                return FieldValues::default();
-            }
-            let mut items = Vec::new();
-            for change in changes {
-                let (key, revision) = (&change.key, change.revision.0);
-                let now = change.value.iter().filter(|now| state.fanout.converts(now, revision));
-                items
-                    .extend(now.map(|now| Arc::new(Item::new(key.clone(), revision, now.clone()))));
-                let before = state.index.get(key).cloned();
-                let before = before.or_else(|| Some(Arc::new(change.previous.clone()?.into())));
-                items.extend(before.filter(|one| state.fanout.converts(&one.value, one.revision)));
-            }
-            if items.is_empty() {
-                return FieldValues::default();
-            }
-            (items, state.fanout.numbered_fields())
+            state.fanout.has_fields().then(|| {
+                let takes_long = |value: &[u8], revision| {
+                    value.len() > LONG_BYTES_MIN || state.fanout.converts(value, revision)
+                };
+                let mut items = Vec::new();
+                for change in changes {
+                    let (key, revision) = (&change.key, change.revision.0);
+                    let now = change.value.iter().filter(|now| takes_long(now, revision));
+                    let item = |now: &Bytes| Item::new(key.clone(), revision, now.clone());
+                    items.extend(now.map(|now| Arc::new(item(now))));
+                    let before = state.index.get(key).cloned();
+                    let before = before.or_else(|| Some(Arc::new(change.previous.clone()?.into())));
+                    items.extend(before.filter(|one| takes_long(&one.value, one.revision)));
+                }
+                (items, state.fanout.numbered_fields())
+            })
         };
-        FieldValues::read(items, fields, threads).await
+        let values = match read {
+            Some((items, fields)) if !items.is_empty() => {
+                FieldValues::read(items, fields, threads).await
+            }
+            _ => FieldValues::default(),
+        };
+        if long.is_empty() { values } else { values.with_long(long, threads).await }
     }
     /// Applies changes in order.
     pub(super) fn apply(&self, changes: Vec<setpoint_store::Change>, values: &FieldValues) {
@@ -464,7 +475,7 @@ impl State {
         let key: &[u8] = &change.key;
         let (item, known) = match change.value {
             Some(value) => {
-                let item = Arc::new(Item::new(change.key, revision, value));
+                let item = values.item(change.key, revision, value);
                 let known = self.index.insert(item.clone());
                 (Some(item), known)
             }

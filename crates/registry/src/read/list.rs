@@ -2,7 +2,7 @@
 use super::options::ListAt;
 use super::token::Token;
 use super::{Listed, Scope};
-use crate::cache::{Index, Item, serve};
+use crate::cache::{Index, Item, look_through, serve};
 use crate::conversion::{CALL_TIMEOUT, CHUNK_BYTES_MAX, ListBytes};
 use crate::request::ListOptions;
 use crate::routed::Target;
@@ -255,7 +255,7 @@ impl<'a> List<'a> {
                 cost = 0;
                 tokio::task::yield_now().await;
             }
-            let listed = match item.converts_slowly(&self.scope.resource) {
+            let listed = match self.scope.looks_slowly(item) {
                 false => look_at(&self.scope, item)?,
                 true => {
                     let (scope, item) = (self.scope.clone(), item.clone());
@@ -305,6 +305,7 @@ impl<'a> List<'a> {
             }
             let entries = snapshot.value.entries.into_iter();
             let items: Vec<_> = entries.map(|kv| Arc::new(Item::from(kv))).collect();
+            look_through(&items, &self.inner.threads).await;
             match self.fill_converted(&mut page, &items).await {
                 Err(error) => return Ok(Err(error)),
                 Ok(Some((last, n_behind))) => {

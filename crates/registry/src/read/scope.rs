@@ -86,6 +86,14 @@ impl Scope {
             None => key.starts_with(&self.prefix),
         }
     }
+    /// Whether [`Scope::selects`], or the object as it is served, takes long.
+    pub(crate) fn looks_slowly(&self, item: &Item) -> bool {
+        let reads_object = || {
+            let by_uid = self.shard.as_ref().is_some_and(|s| matches!(s.field(), ShardField::Uid));
+            by_uid || self.fields.iter().any(|term| matches!(term.label, FieldLabel::Of(_)))
+        };
+        item.converts_slowly(&self.resource) || item.is_long() && reads_object()
+    }
     /// Whether it selects an object under its prefix.
     pub(crate) fn selects(&self, item: &Item) -> Result<bool, ApiError> {
         if let Some(shard) = &self.shard {

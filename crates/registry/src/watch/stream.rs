@@ -54,7 +54,7 @@ pub struct WatchStream {
     seen: u64,
     /// Looks that the task's budget has not paid for.
     n_looks_owed: usize,
-    /// The look at an object whose conversion takes long. It comes before all others.
+    /// The look at an object that takes long. It comes before all others.
     elsewhere: Option<Look>,
     threads: Threads,
 }
@@ -217,7 +217,7 @@ impl WatchStream {
         for item in index.range(from, to) {
             n_looked += 1;
             self.n_looks_owed += 1;
-            if item.converts_slowly(&self.scope.resource) {
+            if self.scope.looks_slowly(item) {
                 let (scope, item) = (self.scope.clone(), item.clone());
                 *after = Some(item.clone());
                 let look = async move { initial_event(&scope, &item) };
@@ -265,7 +265,7 @@ impl WatchStream {
                 continue;
             }
             let mut states = [&change.before, &change.now].into_iter().flatten();
-            if states.any(|item| item.converts_slowly(&self.scope.resource)) {
+            if states.any(|item| self.scope.looks_slowly(item)) {
                 let (scope, change) = (self.scope.clone(), change.clone());
                 let look = async move { event_of_change(&scope, &change) };
                 self.elsewhere = Some(look_elsewhere(&self.threads, look));

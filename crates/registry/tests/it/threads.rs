@@ -372,3 +372,32 @@ fn long_objects_are_listed_and_watched_in_another_version_on_another_thread() {
         server.stop().await;
     });
 }
+
+/// A thread that serves looked through a long object, and copied it, for each of its events.
+#[tokio::test]
+async fn events_of_long_objects_share_the_bytes_of_the_store() {
+    let (server, _) = server(|builder| builder).await;
+    define(&server, two_versions()).await;
+    let object = |n: usize| {
+        json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": "a"},
+            "data": "y".repeat(n), "spec": {"a": "x".repeat(n)}})
+    };
+    let path = FOOS;
+    let watch = server.request(Verb::Watch, path);
+    let mut events = server.registry.watch(&watch, &ListOptions::default()).await.unwrap();
+    server.create(FOOS, object(1 << 20)).await.unwrap();
+    server.delete(&format!("{FOOS}/a")).await.unwrap();
+    for kind in [EventKind::Added, EventKind::Deleted] {
+        let event = events.next().await.unwrap().unwrap();
+        assert!(event.kind == kind && event.is_long());
+        let pieces = event.frame_pieces().unwrap().concat();
+        assert!(!event.has_frame(), "nothing was copied");
+        assert_eq!(event.frame(), pieces);
+        let frame: Value = serde_json::from_slice(&pieces).unwrap();
+        let version = &frame["object"]["metadata"]["resourceVersion"];
+        assert_eq!(*version, event.revision.to_string());
+    }
+    // A short one is copied: a piece costs more.
+    server.create(FOOS, object(10)).await.unwrap();
+    assert!(!events.next().await.unwrap().unwrap().is_long());
+}
