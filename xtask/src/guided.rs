@@ -12,13 +12,14 @@
 //! | `rest.*` | what it has counted at rest, its kubeconfig and its log |
 //! | `setpoint.profdata` | all of it, as the compiler reads it |
 //! | `ran` | the functions that ran |
-//! | `order/` | the same under the names that they have in the program, as the linker reads it; the file is named after its content, so that another order is another command |
+//! | `order/` | the same under the names that they have in the program, as the linker reads it |
 //! | `built/` | the build with the counts |
 //! | `setpoint` | its program |
 //!
-//! Both builds name their target, so that `RUSTFLAGS` are not those of build scripts and macros. The
-//! program is linked twice with the counts: the link gives functions that are local to a part of it
-//! other names, which depend on all of that part (`run.llvm.1234`).
+//! Both builds name their target, so that `RUSTFLAGS` are not those of build scripts and macros.
+//! The program is linked twice with the counts: the link gives functions that are local to a part
+//! of it other names, which depend on all of that part (`run.llvm.1234`). The file of the order is
+//! named after its content, so that another order is another command.
 
 use crate::cargo::{cargo, target_folder};
 use crate::program;

@@ -109,8 +109,8 @@ impl ServerIdentity {
         self
     }
 
-    /// What the server stores, for StorageVersions (`internal.apiserver.k8s.io/v1alpha1`), which the
-    /// server must serve. Default: nothing, and no StorageVersions are written.
+    /// What the server stores, for StorageVersions (`internal.apiserver.k8s.io/v1alpha1`), which
+    /// the server must serve. Default: nothing, and no StorageVersions are written.
     pub fn storage_versions(mut self, stored: Vec<StoredResource>) -> Self {
         self.stored = stored;
         self

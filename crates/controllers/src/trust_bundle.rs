@@ -6,17 +6,19 @@
 //! The name of a bundle has a digest of its certificates, so that another authority is another
 //! bundle. A pass creates the present one, restores its certificates, and then deletes all others
 //! of the signer: there is a bundle at any time. Any change of a bundle of the signer is one pass,
-//! and so is the start.
+//! and so is the start. Passes are repeated until the cache shows the bundle: a cache that lists
+//! again may never have seen one that is gone.
 //!
 //! The rules are those of kube-controller-manager's
 //! `kube-apiserver-serving-clustertrustbundle-publisher-controller`. It demands the rights of its
 //! role there: it reads bundles by lists and watches only, and may `attest` for the signer.
 
-use crate::api::{Api, RequestError, ignore_not_found, of_uid};
+use crate::api::{Api, ignore_not_found, of_uid};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use bytes::Bytes;
-use kube_core::{ApiResource, DynamicObject};
+use kube_core::metadata::PartialObjectMeta;
+use kube_core::{ApiResource, DynamicObject, Resource as _};
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_runtime::cache::ByType;
@@ -75,13 +77,7 @@ impl TrustBundlePublisher {
     /// If it fails permanently.
     pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
         let Self { setup, version, authorities } = self;
-        let resource = ApiResource {
-            group: GROUP.to_owned(),
-            version: version.to_owned(),
-            api_version: format!("{GROUP}/{version}"),
-            kind: KIND.to_owned(),
-            plural: RESOURCE.to_owned(),
-        };
+        let resource = resource(version);
         let mut of_signer = ByType::default();
         of_signer.config.fields = Some(format!("spec.signerName={SIGNER}"));
         let caches = CacheOptions::new().of::<DynamicObject>(&resource, of_signer)?;
@@ -97,6 +93,16 @@ impl TrustBundlePublisher {
             .build(Boxed(Pass { api: setup.api(NAME), version, authorities }))?;
         manager.add(controller)?;
         Ok(manager.run(stop).await?)
+    }
+}
+
+fn resource(version: &str) -> ApiResource {
+    ApiResource {
+        group: GROUP.to_owned(),
+        version: version.to_owned(),
+        api_version: format!("{GROUP}/{version}"),
+        kind: KIND.to_owned(),
+        plural: RESOURCE.to_owned(),
     }
 }
 
@@ -121,9 +127,9 @@ struct Pass {
 }
 
 impl BoxedReconciler for Pass {
-    type Error = RequestError;
+    type Error = BoxError;
 
-    async fn pass(&self, _: &Request, _: &Context) -> Result<Action, RequestError> {
+    async fn pass(&self, _: &Request, context: &Context) -> Result<Action, BoxError> {
         let collection = format!("/apis/{GROUP}/{}/{RESOURCE}", self.version);
         let name = name_of(&self.authorities);
         let (mut present, mut others) = (None, Vec::new());
@@ -136,26 +142,30 @@ impl BoxedReconciler for Pass {
         let of_signer = format!("{collection}?fieldSelector=spec.signerName%3D{signer}");
         self.api.list_pages(&of_signer, take).await?;
         let certificates = Value::from(&*self.authorities);
-        match present {
+        let bundle = match present {
             None => {
                 let bundle = json!({
                     "apiVersion": format!("{GROUP}/{}", self.version), "kind": KIND,
                     "metadata": {"name": name},
                     "spec": {"signerName": SIGNER, "trustBundle": certificates},
                 });
-                self.api.post(&collection, &bundle).await?;
+                self.api.post(&collection, &bundle).await?
             }
             Some(mut bundle) if bundle["spec"]["trustBundle"] != certificates => {
                 bundle["spec"]["trustBundle"] = certificates;
-                self.api.put(&format!("{collection}/{name}"), &bundle).await?;
+                self.api.put(&format!("{collection}/{name}"), &bundle).await?
             }
-            Some(_) => {}
-        }
+            Some(bundle) => bundle,
+        };
         for (name, uid) in others {
             let deleted = self.api.delete(&format!("{collection}/{name}"), &of_uid(&uid)).await;
             ignore_not_found(deleted)?;
         }
-        Ok(Action::await_change())
+        let cache =
+            context.client().api_with::<PartialObjectMeta<DynamicObject>>(resource(self.version));
+        let shown = cache.get(&Request::cluster(name))?;
+        let is_shown = shown.is_some_and(|shown| shown.meta().uid.as_deref() == Some(bundle.uid()));
+        Ok(if is_shown { Action::await_change() } else { Action::requeue() })
     }
 }
 

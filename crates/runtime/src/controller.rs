@@ -4,6 +4,7 @@ mod builder;
 mod collector;
 mod error;
 mod options;
+mod passes;
 mod run;
 mod stats;
 mod worker;
@@ -30,11 +31,7 @@ pub(crate) use self::{
     collector::{ControllerCollector, Controllers, queues},
     run::Environment,
 };
-use self::{
-    options::Overrides,
-    stats::Counters,
-    worker::{DynReconciler, MinInterval},
-};
+use self::{options::Overrides, passes::DynReconciler, stats::Counters, worker::MinInterval};
 use crate::{
     explain::{Explain, Explainer, Explanation},
     metrics::Durations,

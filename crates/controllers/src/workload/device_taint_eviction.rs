@@ -404,7 +404,8 @@ impl Pass {
                 *evicted.entry(rule.clone()).or_default() += 1;
             }
         }
-        self.shared.forget(key);
+        // It stays planned until the cache shows its end: the status of the rules, which counts by
+        // the cache, is written after that.
         Ok(Action::await_change())
     }
 

@@ -12,8 +12,9 @@ use tokio::sync::{mpsc, watch};
 use super::{
     BuildError, Controller, RateLimits, Shared,
     options::{Overrides, limiter_of},
+    passes::Erased,
     stats::Counters,
-    worker::{Erased, MinInterval},
+    worker::MinInterval,
 };
 use crate::{
     client::Client,

@@ -9,7 +9,7 @@ use setpoint_registry::RuntimeConfig;
 use setpoint_runtime::BoxError;
 use setpoint_runtime::events::EventApi;
 use setpoint_testenv::scenario::check;
-use setpoint_testenv::{Life, Plans, Scenario, TestEnv};
+use setpoint_testenv::{Life, Plan, Plans, Scenario, TestEnv};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
@@ -142,7 +142,7 @@ impl Scenario for Tainted {
 
 #[test]
 fn pods_leave_tainted_devices_with_every_plan() {
-    check(&Tainted, &Plans::new().crashes().storms(8));
+    check(&Tainted, &Plans::new().crashes().storms(8).plan(Plan::storm(279)));
 }
 
 /// A question about pools, which is answered once, and a server that is gone.
