@@ -1,7 +1,7 @@
 //! Gangs, and the scheduler.
 
 use super::observer::{at_every_change, of};
-use crate::cluster::{Cluster, condition};
+use crate::cluster::Cluster;
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_registry::RuntimeConfig;
@@ -93,10 +93,7 @@ impl Scenario for Gangs {
                 cluster.until_all(PODS, is_full).await;
                 let pods = cluster.list(PODS).await;
                 let placed: Vec<&Value> = pods.iter().filter(|pod| is_placed(pod)).collect();
-                let path = format!("{GROUPS}/{}", group_of(placed[0]));
-                let is_said =
-                    |group: &Value| condition(group, "PodGroupScheduled")["reason"] == "Scheduled";
-                cluster.until(&path, is_said).await;
+                // A scheduler that was killed after the bindings says nothing, as kube-scheduler.
                 let at_once = json!({"gracePeriodSeconds": 0});
                 for pod in placed {
                     let name = pod["metadata"]["name"].as_str().unwrap();
