@@ -1,7 +1,7 @@
 //! Features that are off unless an option turns them on, by kube-apiserver's names.
 
 use crate::envtest::flags::parse_bool;
-use setpoint::registry::RuntimeConfig;
+use setpoint::registry::{RuntimeConfig, RuntimeConfigError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
@@ -36,6 +36,12 @@ impl FeatureGates {
             given.get(gate).or_else(|| given.get(set)).copied().unwrap_or(false)
         };
         Self { on: all().filter(is_on).map(|(gate, _)| gate).collect() }
+    }
+
+    /// The same, if each has those that it needs.
+    pub(crate) fn checked(self) -> Result<Self, GateError> {
+        RuntimeConfig::check_gates(&self.names())?;
+        Ok(self)
     }
 
     /// Whether bodies and answers may be in CBOR.
@@ -82,6 +88,8 @@ pub(crate) enum GateError {
     NoBool(String),
     #[error("there is no feature gate {0}, only {known}", known = FeatureGates::known())]
     Unknown(String),
+    #[error(transparent)]
+    Needs(#[from] RuntimeConfigError),
 }
 
 impl FromStr for FeatureGates {
@@ -98,7 +106,7 @@ impl FromStr for FeatureGates {
             }
             pairs.push((name, is_on));
         }
-        Ok(Self::of_pairs(pairs))
+        Self::of_pairs(pairs).checked()
     }
 }
 
@@ -114,25 +122,31 @@ mod tests {
         check("CBORServingAndStorage=true", CBOR);
         check("CBORServingAndStorage=true, CBORServingAndStorage=false", "");
         check("kube:CBORServingAndStorage=1", CBOR);
-        let alpha = "DRAResourcePoolStatus GenericWorkload StorageVersionAPI";
+        let alpha = "DRAResourcePoolStatus GangScheduling GenericWorkload StorageVersionAPI WorkloadWithJob";
         check("AllAlpha=true", &format!("{CBOR} {alpha}"));
         check("CBORServingAndStorage=false,AllAlpha=true", alpha);
         check("ClusterTrustBundle=true", "ClusterTrustBundle");
         check(
             "AllBeta=true,AllAlpha=true,ClusterTrustBundle=false",
-            "CBORServingAndStorage CoordinatedLeaderElection DRADeviceTaintRules DRAResourcePoolStatus GenericWorkload PodCertificateRequest StorageVersionAPI StorageVersionMigrator",
+            "CBORServingAndStorage CoordinatedLeaderElection DRADeviceTaintRules DRAResourcePoolStatus GangScheduling GenericWorkload PodCertificateRequest StorageVersionAPI StorageVersionMigrator WorkloadWithJob",
         );
         let error = |text| on(text).unwrap_err().to_string();
         assert_eq!(
             error("A=true"),
-            "there is no feature gate A, only CBORServingAndStorage, ClusterTrustBundle, CoordinatedLeaderElection, DRADeviceTaintRules, DRAResourcePoolStatus, GenericWorkload, PodCertificateRequest, StorageVersionAPI, StorageVersionMigrator"
+            "there is no feature gate A, only CBORServingAndStorage, ClusterTrustBundle, CoordinatedLeaderElection, DRADeviceTaintRules, DRAResourcePoolStatus, GangScheduling, GenericWorkload, PodCertificateRequest, StorageVersionAPI, StorageVersionMigrator, WorkloadWithJob"
         );
+        for gates in ["GangScheduling=true", "AllAlpha=true,GenericWorkload=false"] {
+            assert_eq!(
+                error(gates),
+                "GangScheduling is enabled, but depends on features that are disabled: [GenericWorkload]"
+            );
+        }
         assert_eq!(error("A"), "missing bool value for A");
         assert_eq!(error("A=maybe"), "invalid value of A=maybe: not true or false");
         let cbor = FeatureGates { on: [CBOR].into() };
         assert_eq!(
             cbor.to_string(),
-            "CBORServingAndStorage=true,ClusterTrustBundle=false,CoordinatedLeaderElection=false,DRADeviceTaintRules=false,DRAResourcePoolStatus=false,GenericWorkload=false,PodCertificateRequest=false,StorageVersionAPI=false,StorageVersionMigrator=false"
+            "CBORServingAndStorage=true,ClusterTrustBundle=false,CoordinatedLeaderElection=false,DRADeviceTaintRules=false,DRAResourcePoolStatus=false,GangScheduling=false,GenericWorkload=false,PodCertificateRequest=false,StorageVersionAPI=false,StorageVersionMigrator=false,WorkloadWithJob=false"
         );
         assert_eq!(cbor.to_string().parse(), Ok(cbor));
     }

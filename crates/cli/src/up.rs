@@ -137,7 +137,9 @@ pub(crate) struct Options {
     /// ResourcePoolStatusRequests answered, and `StorageVersionAPI=true`, with
     /// `internal.apiserver.k8s.io/v1alpha1`, StorageVersions collected. `GenericWorkload=true` is
     /// for Workloads and PodGroups in `scheduling.k8s.io/v1alpha2`, and for the groups of pods.
-    /// There are no others.
+    /// With `GangScheduling=true` besides, the scheduler places as many pods of a gang as it needs
+    /// at once, or none; with `WorkloadWithJob=true`, Jobs whose pods are a gang get a Workload and
+    /// a PodGroup. There are no others.
     #[arg(long, default_value_t, value_name = "NAME=BOOL,...")]
     feature_gates: FeatureGates,
     /// Number of worker threads. Default: the number of cores of the machine or its control group.

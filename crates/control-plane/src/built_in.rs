@@ -27,6 +27,9 @@ use setpoint_runtime::{BoxError, Manager};
 use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
 
+/// Workloads, which are served as PodGroups are.
+const WORKLOADS: [&str; 3] = ["scheduling.k8s.io", GroupProtection::VERSION, "workloads"];
+
 /// The Lease that elects the server that runs them.
 const LEASE: (&str, &str) = ("kube-system", "setpoint-controllers");
 
@@ -48,10 +51,11 @@ const STORAGE_VERSIONS: &str = "/registry/storageversions/";
 const COORDINATED_ELECTION: &str = "CoordinatedLeaderElection";
 
 /// The feature gates of taints for devices that rules choose, of answers to
-/// ResourcePoolStatusRequests, and of the collection of StorageVersions.
+/// ResourcePoolStatusRequests, of the collection of StorageVersions, and of Workloads for Jobs.
 const DEVICE_TAINT_RULES: &str = "DRADeviceTaintRules";
 const POOL_STATUS: &str = "DRAResourcePoolStatus";
 pub(crate) const STORAGE_VERSION_API: &str = "StorageVersionAPI";
+const WORKLOAD_WITH_JOB: &str = "WorkloadWithJob";
 
 // The objects that controllers of every control plane watch.
 const NAMESPACES: Watched = Watched::all("", "namespaces");
@@ -176,6 +180,8 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
         let setup = Setup::new(client, registry.clock().clone()).seed(seed);
         let setup = setup.in_place(registry.works_in_place());
         let setup = setup.device_taint_rules(has_taint_rules(registry));
+        let has_workloads = registry.has_gate(WORKLOAD_WITH_JOB) && serves(registry, WORKLOADS);
+        let setup = setup.workloads_of_jobs(has_workloads);
         match &signers {
             Some(signers) => setup.signers(signers.clone()),
             None => setup,

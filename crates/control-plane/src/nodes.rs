@@ -1,16 +1,20 @@
 //! Runs simulated nodes and the scheduler of a control plane.
 
-use crate::built_in::has_taint_rules;
+use crate::built_in::{has_taint_rules, serves};
 use setpoint_apiserver::ApiServer;
-use setpoint_controllers::Setup;
 use setpoint_controllers::workload::node_lifecycle::NodeLifecycleController;
 use setpoint_controllers::workload::taint_eviction::TaintEvictionController;
+use setpoint_controllers::{GroupProtection, Setup};
 use setpoint_nodes::{Nodes, Stages};
+use setpoint_registry::Registry;
 use setpoint_runtime::events::EventApi;
 use setpoint_runtime::{BoxError, Manager};
-use setpoint_scheduler::Scheduler;
+use setpoint_scheduler::{PodGroups, Scheduler};
 use std::collections::BTreeMap;
 use tokio_util::sync::CancellationToken;
+
+/// The feature gate of gangs. PodGroups themselves have one, too.
+const GANG_SCHEDULING: &str = "GangScheduling";
 
 /// Nodes without containers, with a scheduler: the argument of
 /// [`ControlPlaneBuilder::nodes`](crate::ControlPlaneBuilder::nodes). A number is that many nodes.
@@ -67,6 +71,7 @@ impl SimulatedNodes {
         Scheduler::new(seed.wrapping_add(2))
             .in_place(server.registry().works_in_place())
             .device_taint_rules(has_taint_rules(server.registry()))
+            .pod_groups(pod_groups(server.registry()))
             .add_to(&mut manager)?;
         let families = server.registry().service_networks().families();
         let mut nodes = Nodes::new(self.n, seed.wrapping_add(3)).families(families);
@@ -84,5 +89,15 @@ impl SimulatedNodes {
 impl From<u32> for SimulatedNodes {
     fn from(n: u32) -> Self {
         Self::new(n)
+    }
+}
+
+/// What the scheduler does with pods of PodGroups.
+fn pod_groups(registry: &Registry) -> PodGroups {
+    let is_served = serves(registry, ["scheduling.k8s.io", GroupProtection::VERSION, "podgroups"]);
+    match (is_served, registry.has_gate(GANG_SCHEDULING)) {
+        (false, _) => PodGroups::Ignored,
+        (true, false) => PodGroups::Together,
+        (true, true) => PodGroups::Gangs,
     }
 }

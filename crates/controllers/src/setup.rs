@@ -23,14 +23,22 @@ pub struct Setup {
     in_place: bool,
     signers: Option<Signers>,
     device_taint_rules: bool,
+    workloads_of_jobs: bool,
 }
 
 impl Setup {
     /// Controllers send requests with `client`, and date conditions and compute ages by `clock`.
     pub fn new(client: Client, clock: Clock) -> Self {
         let seed = seed::from_entropy();
-        let (signers, device_taint_rules) = (None, false);
-        Self { client, clock, seed, in_place: false, signers, device_taint_rules }
+        Self {
+            client,
+            clock,
+            seed,
+            in_place: false,
+            signers: None,
+            device_taint_rules: false,
+            workloads_of_jobs: false,
+        }
     }
 
     /// The authorities that sign certificate requests. Default: none, and so none is signed.
@@ -44,6 +52,14 @@ impl Setup {
     /// without that, no pod is evicted from a tainted device. Default: taints of slices only.
     pub fn device_taint_rules(mut self, has_taint_rules: bool) -> Self {
         self.device_taint_rules = has_taint_rules;
+        self
+    }
+
+    /// Whether Jobs whose pods are a gang get a Workload and a PodGroup, kube-controller-manager's
+    /// feature gate `WorkloadWithJob`. The server has to serve both, in
+    /// `scheduling.k8s.io/v1alpha2`: without that, no Job goes on. Default: they get none.
+    pub fn workloads_of_jobs(mut self, has_workloads: bool) -> Self {
+        self.workloads_of_jobs = has_workloads;
         self
     }
 
@@ -127,6 +143,11 @@ impl Setup {
     /// Whether pods are evicted because of DeviceTaintRules.
     pub(crate) fn has_device_taint_rules(&self) -> bool {
         self.device_taint_rules
+    }
+
+    /// Whether Jobs get Workloads.
+    pub(crate) fn has_workloads_of_jobs(&self) -> bool {
+        self.workloads_of_jobs
     }
 
     /// A seed for randomness beside the manager's.

@@ -24,19 +24,33 @@ const NEEDED: [&str; 9] = [
 ];
 
 /// The gates of what is done with resources that are served without them, too.
-const OF_BEHAVIOR: [&str; 4] = [
+const OF_BEHAVIOR: [&str; 6] = [
     // The server elects the holders of Leases that have LeaseCandidates.
     "CoordinatedLeaderElection",
     // The taints of DeviceTaintRules count.
     "DRADeviceTaintRules",
     // ResourcePoolStatusRequests are answered.
     "DRAResourcePoolStatus",
+    // The scheduler places enough pods of a PodGroup at once, or none.
+    "GangScheduling",
     // What servers that are gone have left in StorageVersions is removed.
     "StorageVersionAPI",
+    // Jobs whose pods are a gang get Workloads and PodGroups.
+    "WorkloadWithJob",
 ];
 
 /// Those that kube-apiserver 1.36 calls alpha. The others are beta.
-const ALPHA: [&str; 3] = ["DRAResourcePoolStatus", "GenericWorkload", "StorageVersionAPI"];
+const ALPHA: [&str; 5] = [
+    "DRAResourcePoolStatus",
+    "GangScheduling",
+    "GenericWorkload",
+    "StorageVersionAPI",
+    "WorkloadWithJob",
+];
+
+/// Gates that need another one, each with that.
+const NEEDS: [(&str, &str); 2] =
+    [("GangScheduling", "GenericWorkload"), ("WorkloadWithJob", "GenericWorkload")];
 
 /// Names of sets of versions, in the order in which they are applied.
 const SETS: [(&str, Stability); 4] = [
@@ -120,6 +134,9 @@ pub enum RuntimeConfigError {
         "invalid key {0}: group/version/resource and resource is always lowercase plural, not {1:?}"
     )]
     Case(String, String),
+    /// A feature gate is on without another one that it needs. The gate, and what it needs.
+    #[error("{0} is enabled, but depends on features that are disabled: [{1}]")]
+    GateNeeds(&'static str, &'static str),
     /// Nothing would be served.
     #[error("invalid runtime-config with only api/all=false")]
     Nothing,
@@ -134,9 +151,22 @@ impl RuntimeConfig {
     ///
     /// # Errors
     ///
-    /// As from a text without gates.
+    /// As from a text without gates; and if a gate is on without one that it needs.
     pub fn with_gates(text: &str, gates: &[&str]) -> Result<Self, RuntimeConfigError> {
+        Self::check_gates(gates)?;
         parse(text, known(gates))
+    }
+    /// Whether each of some feature gates has those that it needs beside it.
+    ///
+    /// # Errors
+    ///
+    /// The first by name that has not, [`RuntimeConfigError::GateNeeds`].
+    pub fn check_gates(gates: &[&str]) -> Result<(), RuntimeConfigError> {
+        let lacks = |(gate, needed): &&(_, _)| gates.contains(gate) && !gates.contains(needed);
+        match NEEDS.iter().find(lacks) {
+            Some((gate, needed)) => Err(RuntimeConfigError::GateNeeds(gate, needed)),
+            None => Ok(()),
+        }
     }
     /// The feature gates that resources need, and those of what is done with resources that need
     /// none.
@@ -352,6 +382,18 @@ mod tests {
         let beta = "certificates.k8s.io/v1beta1";
         assert!(has(beta, gate, "v1beta1") && !has(beta, gate, "v1alpha1"));
         assert!(RuntimeConfig::knows(beta, gate) && !RuntimeConfig::knows(beta, &[]));
+    }
+
+    #[test]
+    fn gate_that_needs_another_one_is_refused_without_it() {
+        let error = RuntimeConfig::with_gates("", &["GangScheduling"]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "GangScheduling is enabled, but depends on features that are disabled: [GenericWorkload]"
+        );
+        assert!(RuntimeConfig::with_gates("", &["GenericWorkload", "GangScheduling"]).is_ok());
+        let are_gates = |gate: &str| RuntimeConfig::gates().any(|known| known == gate);
+        assert!(NEEDS.iter().all(|(gate, needed)| are_gates(gate) && are_gates(needed)));
     }
 
     #[test]

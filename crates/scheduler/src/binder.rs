@@ -30,6 +30,7 @@ const VOLUMES_MAX: Duration = Duration::from_secs(600);
 const VOLUMES_PERIOD: Duration = Duration::from_secs(1);
 
 mod devices;
+mod groups;
 
 /// What a pod's claims have.
 enum Volumes {
@@ -63,6 +64,7 @@ impl Binder {
         let job = self.shared.state.lock().job(key);
         match job {
             None => Ok(Action::await_change()),
+            Some(Job::Say(condition)) => self.say_of_group(key, &condition, context).await,
             Some(Job::Bind { pod, since, placed, grants }) => {
                 self.bind(&pod, since, &placed, &grants, context).await
             }

@@ -14,6 +14,7 @@
 //! | `crowd` | assigned pods that are alike, counted by node and zone |
 //! | `plugins` | a table of filters and scores; `plugins::claims` allocates devices |
 //! | `cycle`, `preemption` | the decision about one pod: a pure function, in steps of bounded work |
+//! | `group`, `group_cycle` | PodGroups with their pods, and the decision about one group |
 //! | `state` | assigned, assumed and refused pods; what each refused pod waits for |
 //! | `scheduler`, `binder` | the controllers around it |
 //!
@@ -30,8 +31,11 @@ mod binder;
 mod crowd;
 mod cycle;
 mod disk;
+mod group;
+mod group_cycle;
 mod labels;
 mod node;
+mod placing;
 mod plugins;
 mod pod;
 mod preemption;
@@ -39,4 +43,5 @@ mod scheduler;
 mod state;
 mod view;
 
+pub use group::PodGroups;
 pub use scheduler::{SCHEDULER_NAME, Scheduler, SchedulerError};

@@ -171,6 +171,13 @@ pub(crate) fn filter(cycle: &Cycle, node: &Node, info: &NodeInfo) -> Result<(), 
     Ok(())
 }
 
+/// Asks those filters again that look at nothing but the node and what is on it, without what
+/// was computed from other nodes: all but those that another pod may help by its presence.
+pub(crate) fn filter_again(cycle: &Cycle, node: &Node, info: &NodeInfo) -> bool {
+    let local = PLUGINS.iter().filter(|plugin| plugin.awaits & change::POD_THERE == 0);
+    local.filter_map(|plugin| plugin.filter).all(|filter| filter(cycle, node, info).is_ok())
+}
+
 impl Normalize {
     /// Normalizes one plug-in's scores of all nodes.
     pub(crate) fn apply(self, scores: &mut [f64]) {

@@ -98,6 +98,8 @@ pub(crate) struct PodSpec {
     pub(crate) disks: Vec<Disk>,
     /// Claims of devices.
     pub(crate) device_claims: Vec<DeviceClaim>,
+    /// The name of its PodGroup.
+    pub(crate) group: Option<Arc<str>>,
 }
 
 /// A claim of devices of a pod.
@@ -387,6 +389,7 @@ impl PodSpec {
             own_claims: items(&spec["volumes"]).iter().filter_map(own).collect(),
             disks: items(&spec["volumes"]).iter().filter_map(Disk::read).collect(),
             device_claims: items(&spec["resourceClaims"]).iter().map(DeviceClaim::read).collect(),
+            group: spec["schedulingGroup"]["podGroupName"].as_str().map(Arc::from),
         }
     }
 

@@ -31,6 +31,11 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
+    /// A node that a pod waits for, with nobody to leave it.
+    pub(crate) fn without_victims(node: Arc<str>) -> Self {
+        Self { node, victims: Vec::new(), n_broken_budgets: 0 }
+    }
+
     /// Smaller is better.
     fn rank(&self) -> (usize, i32, i64, usize, Reverse<Option<Timestamp>>) {
         let highest = self.victims.iter().map(|pod| pod.spec.priority).max().unwrap_or(i32::MIN);

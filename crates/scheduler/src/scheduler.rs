@@ -2,6 +2,7 @@
 
 use crate::binder::{Binder, FIELD_MANAGER};
 use crate::cycle::{Decision, Verdict};
+use crate::group::{PodGroup, PodGroups, group_of};
 use crate::labels::strings;
 use crate::node::Node;
 use crate::plugins::change;
@@ -64,6 +65,7 @@ pub struct Scheduler {
     seed: u64,
     in_place: bool,
     has_taint_rules: bool,
+    pod_groups: PodGroups,
 }
 
 impl Scheduler {
@@ -71,7 +73,8 @@ impl Scheduler {
     /// equally good nodes.
     pub fn new(seed: u64) -> Self {
         let name = SCHEDULER_NAME.into();
-        Self { name, seed, in_place: false, has_taint_rules: false }
+        let pod_groups = PodGroups::Ignored;
+        Self { name, seed, in_place: false, has_taint_rules: false, pod_groups }
     }
 
     /// Whether costly expressions about devices are evaluated on the thread of the cycle, for
@@ -86,6 +89,12 @@ impl Scheduler {
     /// that, no pod is placed. Default: they have the taints of their slices only.
     pub fn device_taint_rules(mut self, has_taint_rules: bool) -> Self {
         self.has_taint_rules = has_taint_rules;
+        self
+    }
+
+    /// What becomes of pods that belong to a PodGroup. Default: they are placed as all others.
+    pub fn pod_groups(mut self, pod_groups: PodGroups) -> Self {
+        self.pod_groups = pod_groups;
         self
     }
 
@@ -104,7 +113,7 @@ impl Scheduler {
     /// The manager has another scheduler of this name.
     pub fn add_to(self, manager: &mut Manager) -> Result<(), SchedulerError> {
         let shared = Arc::new(Shared {
-            state: Mutex::new(State::new(SmallRng::seed_from_u64(self.seed))),
+            state: Mutex::new(State::with(SmallRng::seed_from_u64(self.seed), self.pod_groups)),
             name: self.name.clone(),
             changed: Notify::new(),
             pods: OnceLock::new(),
@@ -279,6 +288,13 @@ impl Scheduler {
             ),
             false => cycles,
         };
+        let cycles = match self.pod_groups {
+            PodGroups::Ignored => cycles,
+            PodGroups::Together | PodGroups::Gangs => cycles.handles(
+                Watch::<DynamicObject>::dynamic(groups()),
+                shared.on(|state, key, group| state.put_group(key, group.map(PodGroup::read))),
+            ),
+        };
         cycles.build(Cycles { shared: pods, in_place: self.in_place })
     }
 }
@@ -291,6 +307,17 @@ fn taint_rules() -> ApiResource {
         api_version: "resource.k8s.io/v1beta2".to_owned(),
         kind: "DeviceTaintRule".to_owned(),
         plural: "devicetaintrules".to_owned(),
+    }
+}
+
+/// PodGroups in the version that kube-scheduler reads.
+pub(crate) fn groups() -> ApiResource {
+    ApiResource {
+        group: "scheduling.k8s.io".to_owned(),
+        version: "v1alpha2".to_owned(),
+        api_version: "scheduling.k8s.io/v1alpha2".to_owned(),
+        kind: "PodGroup".to_owned(),
+        plural: "podgroups".to_owned(),
     }
 }
 
@@ -321,13 +348,19 @@ impl Shared {
 
     /// Changes the state, and wakes the source of refused pods if that may help some.
     pub(crate) fn put(&self, put: impl FnOnce(&mut State)) {
+        self.change(put);
+    }
+
+    /// The same for a change with a result.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state.lock();
-        put(&mut state);
+        let changed = change(&mut state);
         let has_changed = state.has_changed();
         drop(state);
         if has_changed {
             self.changed.notify_one();
         }
+        changed
     }
 
     /// A handler that takes in what owners of one kind select.
@@ -382,6 +415,9 @@ impl Shared {
                 tokio::task::yield_now().await;
             }
             let changes = self.state.lock().take_changes();
+            if changes == 0 {
+                continue;
+            }
             let mut after = None;
             loop {
                 let now = Instant::now();
@@ -441,6 +477,10 @@ impl Reconciler for Cycles {
     type Error = BoxError;
 
     async fn reconcile(&self, request: Request, _: Context) -> Result<Action, BoxError> {
+        if group_of(&request).is_some() {
+            // Boxed, so that cycles about single pods are small.
+            return Box::pin(self.group_pass(&request)).await;
+        }
         let shared = &self.shared;
         let (mut decision, mut rng) = {
             let mut state = shared.state.lock();
@@ -491,3 +531,5 @@ impl Reconciler for Cycles {
         Ok(action)
     }
 }
+
+mod groups;

@@ -6,6 +6,7 @@
 //! | a pod is | because | it occupies its node |
 //! |---|---|---|
 //! | waiting | it has no node | no |
+//! | held | a cycle chose a node; others of its gang have none | yes |
 //! | assumed | a cycle chose a node; the binding is being written | yes |
 //! | assigned | the watch shows its node | yes |
 //!
@@ -18,14 +19,16 @@
 //! again, after its back-off; changes during its own cycle count too. A change of a claim of
 //! devices hands out the pods that name it.
 
-use crate::cycle::{Cycle, Refused};
+use crate::cycle::Refused;
+use crate::group::{GroupCondition, Groups, PodGroups};
 use crate::labels::Labels;
 use crate::node::Node;
+use crate::placing::Binding;
 use crate::plugins::claims::{self, Claim, Grant};
-use crate::plugins::{self, Placement, change};
+use crate::plugins::{Placement, change};
 use crate::pod::Pod;
 use crate::preemption::Candidate;
-use crate::view::{Promise, View};
+use crate::view::View;
 use rand::rngs::SmallRng;
 use setpoint_runtime::Request;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,7 +52,8 @@ pub(crate) struct State {
     claimants: BTreeSet<(Request, Request)>,
     /// Refused pods whose claims of devices have changed.
     woken: BTreeSet<Request>,
-    /// What is to be written about pods.
+    pub(crate) groups: Groups,
+    /// What is to be written about pods and groups.
     jobs: BTreeMap<Request, Job>,
     /// Changes since the cycle in progress took its snapshot.
     during_cycle: u8,
@@ -72,6 +76,8 @@ struct Entry {
     is_held: bool,
     /// The nomination that is being written, which events from before do not have; empty: none.
     nomination: Option<Arc<str>>,
+    /// What it is to be bound to once enough of its group have a place.
+    held: Option<Binding>,
 }
 
 impl Entry {
@@ -83,11 +89,12 @@ impl Entry {
             not_before: None,
             is_held: false,
             nomination: None,
+            held: None,
         }
     }
 }
 
-/// What is to be written about a pod.
+/// What is to be written about a pod, or a group.
 #[derive(Debug, Clone)]
 pub(crate) enum Job {
     /// It goes to a node.
@@ -116,6 +123,8 @@ pub(crate) enum Job {
         /// A claim that should lose its devices.
         deallocates: Option<Request>,
     },
+    /// A condition of a group.
+    Say(Arc<GroupCondition>),
 }
 
 /// A key to hand out again.
@@ -127,13 +136,21 @@ pub(crate) struct Retry {
 }
 
 impl State {
+    /// A state without objects, for pods that are placed one by one.
+    #[cfg(test)]
     pub(crate) fn new(rng: SmallRng) -> Self {
+        Self::with(rng, PodGroups::Ignored)
+    }
+
+    /// A state without objects.
+    pub(crate) fn with(rng: SmallRng, policy: PodGroups) -> Self {
         Self {
             view: View::default(),
             pods: BTreeMap::new(),
             refused: BTreeMap::new(),
             claimants: BTreeSet::new(),
             woken: BTreeSet::new(),
+            groups: Groups::new(policy),
             jobs: BTreeMap::new(),
             during_cycle: 0,
             changed: 0,
@@ -147,8 +164,22 @@ impl State {
         self.pods.get(key).map(|entry| entry.pod.clone())
     }
 
-    /// Takes in the new state of a pod. Returns its priority if a cycle should look at it.
-    pub(crate) fn put_pod(&mut self, mut pod: Pod, scheduler: &str) -> Option<i32> {
+    /// Takes in the new state of a pod. Returns its priority if a cycle should look at it alone.
+    pub(crate) fn put_pod(&mut self, pod: Pod, scheduler: &str) -> Option<i32> {
+        let Some(group) = self.group_key(&pod) else { return self.take_in(pod, scheduler) };
+        let key = pod.key.clone();
+        // Its place was not given to it yet.
+        let is_leaving = pod.is_deleting && pod.node.is_empty();
+        if is_leaving && self.pods.get(&key).is_some_and(|entry| entry.held.is_some()) {
+            self.remove_pod(&key);
+        }
+        let is_absent = is_leaving && !pod.is_over && pod.spec.scheduler == scheduler;
+        let must_try = self.take_in(pod, scheduler).is_some();
+        self.update_member(&group, &key, is_absent, must_try);
+        None
+    }
+
+    fn take_in(&mut self, mut pod: Pod, scheduler: &str) -> Option<i32> {
         let key = pod.key.clone();
         let earlier = self.pods.get(&key);
         let is_same = earlier.is_some_and(|earlier| earlier.pod.uid == pod.uid);
@@ -224,6 +255,7 @@ impl State {
         self.disclaim(key);
         self.refused.remove(key);
         self.jobs.remove(key);
+        self.groups.remove_member(key);
         if let Some(entry) = self.pods.remove(key)
             && !entry.pod.node.is_empty()
         {
@@ -309,11 +341,7 @@ impl State {
 
     fn forget_nomination(&mut self, key: &Request) {
         let Some(pod) = self.pod(key).filter(|pod| !pod.nominated.is_empty()) else { return };
-        if let Some(mut pods) = self.view.nominated.remove(&pod.nominated) {
-            Arc::make_mut(&mut pods).retain(|other| other.key != *key);
-            if !pods.is_empty() {
-                self.view.nominated.insert(pod.nominated.clone(), pods);
-            }
+        if self.view.withdraw(&pod) {
             self.changed(change::POD_GONE);
         }
     }
@@ -348,7 +376,8 @@ impl State {
 
     /// Whether refused pods have to be compared with changes.
     pub(crate) fn has_changed(&self) -> bool {
-        self.changed != 0 && !self.refused.is_empty() || !self.woken.is_empty()
+        let has_woken = !self.woken.is_empty() || self.groups.has_woken();
+        self.changed != 0 && !self.refused.is_empty() || has_woken
     }
 
     /// The changes since the last call.
@@ -382,9 +411,15 @@ impl State {
         (retries, last)
     }
 
-    /// At most `n_max` of the refused pods whose claims of devices have changed.
+    /// At most `n_max` of the refused pods whose claims of devices have changed, and of the groups
+    /// that should be tried.
     pub(crate) fn take_woken(&mut self, n_max: usize, now: Instant) -> Vec<Retry> {
         let mut retries = Vec::new();
+        while retries.len() < n_max
+            && let Some(key) = self.groups.pop_woken()
+        {
+            retries.extend(self.retry_group(&key, now));
+        }
         while retries.len() < n_max
             && let Some(key) = self.woken.pop_first()
         {
@@ -409,12 +444,20 @@ impl State {
     /// The pod of a cycle that begins now, if it waits for one.
     pub(crate) fn begin(&mut self, key: &Request) -> Option<Pod> {
         let entry = self.pods.get(key)?;
-        if entry.is_assumed || !entry.pod.node.is_empty() || entry.pod.spec.is_gated {
+        let is_grouped = self.group_key(&entry.pod).is_some();
+        if !self.waits(key) || is_grouped {
             return None;
         }
         self.refused.remove(key);
         self.during_cycle = 0;
         Some(Pod::clone(&entry.pod))
+    }
+
+    /// Whether a pod waits for a cycle.
+    fn waits(&self, key: &Request) -> bool {
+        self.pods.get(key).is_some_and(|entry| {
+            !entry.is_assumed && entry.pod.node.is_empty() && !entry.pod.spec.is_gated
+        })
     }
 
     /// Whether the pod of a cycle is still the one that waits.
@@ -427,82 +470,30 @@ impl State {
         })
     }
 
-    /// Places the pod of a cycle, if it still fits. Its binding becomes a job.
-    pub(crate) fn assume(&mut self, cycle: &Cycle, node: &Arc<str>, now: Instant) -> Assumed {
-        if !self.is_current(&cycle.pod) {
-            return Assumed::Obsolete;
-        }
-        let info = self.view.nodes.get(node);
-        let fits = info.is_some_and(|info| {
-            let found = info.node.as_ref();
-            found.is_some_and(|found| plugins::filter(cycle, found, info).is_ok())
-        });
-        // The volumes of the snapshot may be taken by now.
-        let placed = match cycle.late.is_empty() {
-            true => Some(Vec::new()),
-            false => self.place(cycle, node),
-        };
-        let Some(placed) = placed.filter(|_| fits) else { return Assumed::NoLongerFits };
-        let grants = match cycle.claims.is_empty() {
-            true => Some(Vec::new()),
-            false => {
-                let Cycle { view, pod, .. } = cycle;
-                cycle.claims.grant(&mut self.view.inventory, &view.inventory, pod, node)
-            }
-        };
-        let Some(grants) = grants else { return Assumed::NoLongerFits };
-        let key = cycle.pod.key.clone();
-        self.forget_nomination(&key);
-        let pod = Arc::new(cycle.pod.on(node));
-        self.view.put_pod(pod.clone());
-        for Placement { claim, volume } in &placed {
-            let (pod, node, volume) = (pod.uid.clone(), node.clone(), volume.clone());
-            self.view.make_promise(claim, Promise { pod, node, volume });
-        }
-        let (placed, grants) = (placed.into(), grants.into());
-        let job = Job::Bind { pod: pod.clone(), since: now, placed, grants };
-        self.jobs.insert(key.clone(), job);
-        if let Some(entry) = self.pods.get_mut(&key) {
-            (entry.pod, entry.is_assumed) = (pod, true);
-        }
-        Assumed::Yes
-    }
-
-    /// What the claims of the pod of a cycle that wait for it get on a node now.
-    fn place(&self, cycle: &Cycle, node: &str) -> Option<Vec<Placement>> {
-        let late = plugins::check_claims(&self.view, &cycle.pod).ok()?;
-        plugins::place(&late, self.view.nodes.get(node)?.node.as_ref()?)
-    }
-
-    /// The server has not assigned an assumed pod: it waits again.
-    pub(crate) fn forget(&mut self, pod: &Pod, now: Instant) -> Option<Retry> {
-        self.forget_devices(pod);
-        let entry = self.pods.get_mut(&pod.key)?;
-        if !entry.is_assumed || entry.pod.uid != pod.uid {
-            return None;
-        }
-        entry.is_assumed = false;
-        entry.n_refusals += 1;
-        entry.not_before = Some(now + backoff(entry.n_refusals));
-        let assumed = entry.pod.clone();
-        let waiting = Arc::new(assumed.on(&Arc::default()));
-        entry.pod = waiting.clone();
-        self.jobs.remove(&pod.key);
-        self.view.break_promises_of(&assumed);
-        self.leave(&assumed);
-        // Room was made for it.
-        self.nominate(&waiting);
-        self.retry(&pod.key, now)
-    }
-
     /// Notes that no node fits the pod of a cycle. Returns when to try again if something has
     /// changed meanwhile, or is to be said only then.
     pub(crate) fn refuse(&mut self, pod: Pod, refused: Refused, now: Instant) -> Option<Retry> {
         if !self.is_current(&pod) {
             return None;
         }
+        let (key, priority, awaits) = (pod.key.clone(), pod.spec.priority, refused.awaits);
+        if let Some(entry) = self.pods.get_mut(&key).filter(|_| !refused.is_early) {
+            entry.n_refusals = entry.n_refusals.saturating_add(1);
+            entry.not_before = Some(now + backoff(entry.n_refusals));
+        }
+        let awaited = awaits & self.during_cycle != 0;
+        let is_unsaid = self.say(pod, refused);
+        if awaited {
+            return self.retry(&key, now);
+        }
+        self.refused.insert(key.clone(), awaits);
+        is_unsaid.then_some(Retry { key, priority, after: BACKOFF_MIN })
+    }
+
+    /// Makes a job of a refusal. Returns whether it is to be said only the next time.
+    fn say(&mut self, pod: Pod, refused: Refused) -> bool {
         let key = pod.key.clone();
-        let Refused { message, awaits, preempted, mut clears_nomination, .. } = refused;
+        let Refused { message, preempted, mut clears_nomination, .. } = refused;
         let Refused { is_fault, is_early, deallocates, .. } = refused;
         // A more important pod has taken its room: its status does not say so yet.
         let entry = self.pods.get(&key);
@@ -510,19 +501,12 @@ impl State {
         clears_nomination |= is_withdrawn && preempted.is_none();
         // Claims that do not exist yet may be on their way: that is said a moment later.
         let mut is_said = !message.is_empty();
-        if let Some(entry) = self.pods.get_mut(&key) {
-            if is_early {
-                let was_held = entry.is_held;
-                entry.is_held |= is_said;
-                is_said &= was_held;
-            } else {
-                entry.n_refusals = entry.n_refusals.saturating_add(1);
-                entry.not_before = Some(now + backoff(entry.n_refusals));
-            }
+        if let Some(entry) = self.pods.get_mut(&key).filter(|_| is_early) {
+            let was_held = entry.is_held;
+            entry.is_held |= is_said;
+            is_said &= was_held;
         }
         let is_unsaid = !message.is_empty() && !is_said;
-        let priority = pod.spec.priority;
-        let awaited = awaits & self.during_cycle != 0;
         match &preempted {
             Some(candidate) => {
                 self.withdraw_nominations(&candidate.node, pod.spec.priority);
@@ -531,17 +515,25 @@ impl State {
             None if clears_nomination => self.renominate(&key, &Arc::default()),
             None => {}
         }
-        let pod = Arc::new(pod);
         if is_said {
+            let pod = Arc::new(pod);
             let job =
                 Job::Refuse { pod, message, preempted, clears_nomination, is_fault, deallocates };
-            self.jobs.insert(key.clone(), job);
+            self.jobs.insert(key, job);
         }
-        if awaited {
-            return self.retry(&key, now);
-        }
-        self.refused.insert(key.clone(), awaits);
-        is_unsaid.then_some(Retry { key, priority, after: BACKOFF_MIN })
+        is_unsaid
+    }
+
+    /// The keys of all jobs.
+    #[cfg(test)]
+    pub(crate) fn job_keys(&self) -> Vec<Request> {
+        self.jobs.keys().cloned().collect()
+    }
+
+    /// Forgets all jobs, as if they were written.
+    #[cfg(test)]
+    pub(crate) fn forget_jobs(&mut self) {
+        self.jobs.clear();
     }
 
     /// The job of a pod.
@@ -553,6 +545,7 @@ impl State {
     pub(crate) fn finish(&mut self, key: &Request, written: &Arc<Pod>) {
         let is_it = |job: &Job| match job {
             Job::Bind { pod, .. } | Job::Refuse { pod, .. } => Arc::ptr_eq(pod, written),
+            Job::Say(_) => false,
         };
         if self.jobs.get(key).is_some_and(is_it) {
             self.jobs.remove(key);
@@ -569,22 +562,17 @@ impl State {
     }
 }
 
-/// The result of [`State::assume`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Assumed {
-    /// The pod is on the node.
-    Yes,
-    /// The node has changed since the snapshot.
-    NoLongerFits,
-    /// The pod has changed or gone since the snapshot.
-    Obsolete,
-}
-
 /// The back-off after some refusals.
 fn backoff(n_refusals: u32) -> Duration {
     let factor = 1 << n_refusals.saturating_sub(1).min(10);
     BACKOFF_MIN.saturating_mul(factor).min(BACKOFF_MAX)
 }
+
+mod groups;
+mod placing;
+
+pub(crate) use groups::Kept;
+pub(crate) use placing::Assumed;
 
 #[cfg(test)]
 mod tests;

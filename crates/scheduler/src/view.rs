@@ -88,6 +88,17 @@ impl View {
         }
     }
 
+    /// A pod no longer waits for room on the node that it is nominated for. Returns whether some
+    /// pods waited there.
+    pub(crate) fn withdraw(&mut self, pod: &Pod) -> bool {
+        let Some(mut pods) = self.nominated.remove(&pod.nominated) else { return false };
+        Arc::make_mut(&mut pods).retain(|other| other.key != pod.key);
+        if !pods.is_empty() {
+            self.nominated.insert(pod.nominated.clone(), pods);
+        }
+        true
+    }
+
     fn zone(&self, node: &Arc<str>) -> Option<Arc<str>> {
         self.nodes.get(node).and_then(|info| zone_of(info.node.as_deref()?))
     }

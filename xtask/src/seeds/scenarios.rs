@@ -132,6 +132,11 @@ pub(super) const PROGRAMS: &[Program] = &[
                 &["Scheduler"],
             ),
             of(
+                "scheduler: gangs",
+                "storms::gangs::gangs_are_placed_whole_one_after_the_other_with_any_plan",
+                &["Scheduler"],
+            ),
+            of(
                 "node-lifecycle, taint-eviction",
                 "storms::nodes::pods_leave_silent_nodes_when_their_time_is_over_with_every_plan",
                 &["NodeLifecycleController", "TaintEvictionController"],

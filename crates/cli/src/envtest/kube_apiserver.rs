@@ -168,7 +168,7 @@ fn feature_gates(given: &ParsedFlags) -> anyhow::Result<FeatureGates> {
     for (name, value) in given.iter().filter(|(name, _)| name == "feature-gates") {
         pairs.extend(parse_map(name, value)?);
     }
-    Ok(FeatureGates::of_pairs(pairs))
+    Ok(FeatureGates::of_pairs(pairs).checked()?)
 }
 
 /// The modes of all flags; `None`: none was given.

@@ -4,6 +4,8 @@
 mod device_taints;
 mod devices;
 mod endings;
+mod gang_jobs;
+mod gangs;
 mod idle;
 mod migration;
 mod nodes;

@@ -37,7 +37,7 @@ use crate::setup::Setup;
 use k8s_openapi::api::apps::v1 as apps;
 pub(crate) use numbers::int_or_percent;
 use numbers::{Fenceposts, fenceposts};
-pub(crate) use revision::{comparable, hash};
+pub(crate) use revision::{comparable, hash, hash_of_texts};
 use rollout::Rollout;
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -22,6 +22,7 @@
 //! The rules are those of kube-controller-manager's `job-controller`.
 
 mod backoff;
+mod gang;
 mod indexes;
 pub(crate) mod object;
 mod pods;
@@ -72,12 +73,15 @@ const POD: &str = "pod/";
 /// The controller of Jobs.
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct JobController(());
+pub struct JobController {
+    has_workloads: bool,
+}
 
 impl JobController {
-    /// Creates a controller. It has no settings: client, clock and seed are the manager's.
-    pub fn new(_: Setup) -> Self {
-        Self(())
+    /// Creates a controller. Client, clock and seed are the manager's; its setting is
+    /// [`workloads_of_jobs`](Setup::workloads_of_jobs).
+    pub fn new(setup: Setup) -> Self {
+        Self { has_workloads: setup.has_workloads_of_jobs() }
     }
 
     /// Adds it to a manager, which runs it.
@@ -93,9 +97,16 @@ impl JobController {
             .maps(pods, job_of)
             .watches_with(Watch::<pod::Pod>::new(), of_orphan)
             .concurrency(WORKERS)
-            .sync_timeout(None)
-            .build(Boxed(Jobs::default()))?;
-        manager.add(controller)?;
+            .sync_timeout(None);
+        let controller = match self.has_workloads {
+            // They are only read: nothing follows from their changes, as in the reference.
+            true => controller
+                .watches(gang::watch_workloads(), |_| Vec::new())
+                .watches(gang::watch_groups(), |_| Vec::new()),
+            false => controller,
+        };
+        let jobs = Jobs { has_workloads: self.has_workloads, ..Jobs::default() };
+        manager.add(controller.build(Boxed(jobs))?)?;
         Ok(())
     }
 }
@@ -152,6 +163,8 @@ fn adopters(pod: &pod::Pod, client: &Client) -> Vec<Request> {
 
 #[derive(Default)]
 struct Jobs {
+    /// Jobs get Workloads.
+    has_workloads: bool,
     /// The back-off of Jobs with failed pods, with the Job's uid. Entries go with the Job.
     backoff: Mutex<BTreeMap<Request, (String, Backoff)>>,
 }
@@ -199,8 +212,11 @@ impl BoxedReconciler for Jobs {
         let Some(selector) = job.selector() else { return Ok(Action::await_change()) };
         let mut candidates = pods.by_index(BY_CONTROLLER, job.uid())?;
         candidates.extend(pods.by_index(BY_CONTROLLER, &orphan_key(&request.namespace))?);
-        let writer = JobPods { context, client: &client, job: &job, reference };
+        let mut writer = JobPods { context, client: &client, job: &job, reference, group: None };
         let pods = writer.claim(candidates, &selector).await?;
+        if self.has_workloads {
+            writer.group = gang::group_of(&writer, pods.len()).await?;
+        }
         let now = context.clock().now();
         let pods = pods.iter().map(|pod| &**pod).collect();
         let state = State::new(&job, pods, self.backoff_of(request, job.uid()));

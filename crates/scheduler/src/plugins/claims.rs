@@ -242,6 +242,11 @@ impl Claims {
         Ok(())
     }
 
+    /// Forgets what was found for other nodes.
+    pub(crate) fn keep_only(&mut self, node: &Arc<str>) {
+        self.found.retain(|name, _| name == node);
+    }
+
     /// Notes why a node was refused.
     pub(crate) fn note_refused(&mut self, refusal: &Refusal, node: &Node) {
         if !refusal.reasons.iter().any(|reason| reason == UNAVAILABLE) {

@@ -5,6 +5,7 @@ mod catalog;
 mod cron;
 mod defaults;
 mod devices;
+mod gangs;
 mod groups;
 mod leftovers;
 mod nodes;

@@ -192,7 +192,7 @@ fn maps_are_checked_and_one_gate_has_an_effect() {
     let has = |translated: &Translated, wanted: &str| {
         translated.options.iter().any(|option| option == wanted)
     };
-    let gate = "--feature-gates=CBORServingAndStorage=true,ClusterTrustBundle=false,CoordinatedLeaderElection=false,DRADeviceTaintRules=false,DRAResourcePoolStatus=false,GenericWorkload=false,PodCertificateRequest=false,StorageVersionAPI=false,StorageVersionMigrator=false";
+    let gate = "--feature-gates=CBORServingAndStorage=true,ClusterTrustBundle=false,CoordinatedLeaderElection=false,DRADeviceTaintRules=false,DRAResourcePoolStatus=false,GangScheduling=false,GenericWorkload=false,PodCertificateRequest=false,StorageVersionAPI=false,StorageVersionMigrator=false,WorkloadWithJob=false";
     assert!(has(&cbor, gate));
     // The order does not matter.
     let bundles = "--runtime-config=certificates.k8s.io/v1beta1=true";

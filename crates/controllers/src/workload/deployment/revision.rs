@@ -36,13 +36,24 @@ pub(crate) fn hash(value: &Value, salt: Option<i32>) -> String {
     if let Some(salt) = salt {
         hash.bytes(&i64::from(salt).to_le_bytes());
     }
-    let letter = |digit: u8| char::from(ALPHABET[usize::from(digit) % ALPHABET.len()]);
-    hash.0.to_string().bytes().map(letter).collect()
+    hash.text()
+}
+
+/// A hash of texts, one behind the other: FNV-1a, as a label-safe text.
+pub(crate) fn hash_of_texts(texts: &[&str]) -> String {
+    let mut hash = Fnv(0x811c_9dc5);
+    texts.iter().for_each(|text| hash.bytes(text.as_bytes()));
+    hash.text()
 }
 
 struct Fnv(u32);
 
 impl Fnv {
+    fn text(&self) -> String {
+        let letter = |digit: u8| char::from(ALPHABET[usize::from(digit) % ALPHABET.len()]);
+        self.0.to_string().bytes().map(letter).collect()
+    }
+
     fn bytes(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = (self.0 ^ u32::from(*byte)).wrapping_mul(0x0100_0193);

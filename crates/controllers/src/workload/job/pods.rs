@@ -34,6 +34,8 @@ pub(super) struct JobPods<'a> {
     pub(super) client: &'a Client,
     pub(super) job: &'a Job,
     pub(super) reference: ObjectReference,
+    /// The name of the PodGroup of new pods.
+    pub(super) group: Option<String>,
 }
 
 impl JobPods<'_> {
@@ -123,7 +125,10 @@ impl JobPods<'_> {
         index: Option<i32>,
     ) -> Result<(), ClientError> {
         let Ok(owner) = controller_reference(self.job, &()) else { return Ok(()) };
-        let pod = new_pod(state, &owner, index);
+        let mut pod = new_pod(state, &owner, index);
+        if let Some(group) = &self.group {
+            pod.data["spec"]["schedulingGroup"] = json!({"podGroupName": group});
+        }
         PodControl::new(self.context, self.client, &self.reference).create(&pod).await
     }
 
