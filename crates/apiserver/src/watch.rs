@@ -389,25 +389,33 @@ mod tests {
     }
 
     /// A serving thread copied each long object, for up to a few milliseconds.
-    #[tokio::test]
-    async fn long_objects_are_sent_without_a_copy_or_copied_on_another_thread() {
-        let data = "x".repeat(3 << 20);
-        let event = event(&data).unwrap();
-        let (whole, start) =
-            (Event::new(EventKind::Added, event.object(), 1).frame(), event.object().as_ptr());
-        let mut framing = framing(Encoding::Json, Transform::None);
-        let sent = frames(stream::iter([Ok(event.clone())]), framing.clone());
-        let pieces: Vec<Bytes> = sent.collect().await;
-        assert!(pieces.iter().any(|piece| piece.as_ptr() == start), "no copy");
-        assert_eq!(pieces.concat(), whole);
-        assert!(!event.has_frame());
+    #[test]
+    fn long_objects_are_sent_without_a_copy_or_copied_on_another_thread() {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let event = event(&"x".repeat(3 << 20)).unwrap();
+            let (whole, start) =
+                (Event::new(EventKind::Added, event.object(), 1).frame(), event.object().as_ptr());
+            let mut framing = framing(Encoding::Json, Transform::None);
+            let sent = frames(stream::iter([Ok(event.clone())]), framing.clone());
+            let pieces: Vec<Bytes> = sent.collect().await;
+            assert!(pieces.iter().any(|piece| piece.as_ptr() == start), "no copy");
+            assert_eq!(pieces.concat(), whole);
+            assert!(!event.has_frame());
 
-        framing.in_pieces = false;
-        let mut sent = frames(stream::iter([Ok(event.clone())]), framing.clone());
-        assert!(futures::poll!(sent.next()).is_pending(), "it is made elsewhere");
-        assert_eq!(sent.next().await, Some(whole));
-        // Once for all.
-        let sent = frames(stream::iter([Ok(event.clone())]), framing);
-        assert!(futures::poll!(std::pin::pin!(sent.take(1).count())).is_ready());
+            framing.in_pieces = false;
+            // The only other thread is busy at first.
+            let (busy, wait) = std::sync::mpsc::channel::<()>();
+            let ended = tokio::task::spawn_blocking(move || wait.recv());
+            let mut sent = frames(stream::iter([Ok(event.clone())]), framing.clone());
+            assert!(futures::poll!(sent.next()).is_pending(), "it is made elsewhere");
+            drop(busy);
+            assert_eq!(sent.next().await, Some(whole));
+            assert!(ended.await.unwrap().is_err());
+            // Once for all.
+            let sent = frames(stream::iter([Ok(event.clone())]), framing);
+            assert!(futures::poll!(std::pin::pin!(sent.take(1).count())).is_ready());
+        });
     }
 }
