@@ -11,7 +11,7 @@
 //! | PodGroup | `scheduling.k8s.io/podgroup-protection` | no pod names it but those that have ended |
 //! | VolumeAttributesClass | `kubernetes.io/vac-protection` | no claim and no volume uses it |
 //!
-//! Claims and groups are reconciled by namespace ([`waiting`]): the deletion of one and the end of
+//! Claims and groups are reconciled by namespace: the deletion of one and the end of
 //! a pod both enqueue their namespace, and one pass lists its pods once, from the server, because a
 //! cache may not yet show every pod.
 
