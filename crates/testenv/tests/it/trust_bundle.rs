@@ -84,8 +84,6 @@ impl Scenario for Published {
 
 #[test]
 fn the_authority_has_one_bundle_with_every_plan() {
-    check(
-        &Published,
-        &Plans::new().crashes().storms(8).plan(Plan::storm(44)).plan(Plan::storm(709)),
-    );
+    let plans = Plans::new().crashes().storms(8).plan(Plan::storm(44)).plan(Plan::storm(709));
+    check(&Published, &plans);
 }
