@@ -83,7 +83,9 @@ impl Registry {
             Some(converter) => {
                 let object = ObjectVersion { key: stored.key, revision, value };
                 let served = converter.serve_one(&row, object).await?;
-                encode::with_resource_version(&served, revision)
+                let n_bytes = served.len();
+                let splice = async move { encode::with_resource_version(&served, revision) };
+                self.inner.threads.run_if(n_bytes > LONG_BYTES_MIN, splice).await?
             }
             None if value.len() > LONG_BYTES_MIN
                 || is_long(&value) && !convert::is_served_as_stored(resource, &value, revision) =>

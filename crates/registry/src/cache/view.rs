@@ -32,7 +32,7 @@
 //! Converted objects survive a failure. After a converter has failed for a while, only missing
 //! objects are converted, and watches continue.
 use super::resource::{Begin, ResourceCache, Taken, Watcher};
-use super::{Change, Index, Item, Shared};
+use super::{Change, Index, Item, Shared, look_through};
 use crate::catalog::Resource;
 use crate::conversion::{
     BATCH_BYTES_MAX, BATCH_OBJECTS_MAX, BATCHES_MAX, Converter, Lookup, ObjectVersion,
@@ -390,7 +390,9 @@ pub(crate) async fn serve(
         }
         Arc::new(Item::converted(item.key.clone(), item.revision, value))
     });
-    Ok(made.collect())
+    let made: Vec<_> = made.collect();
+    look_through(&made, converter.threads()).await;
+    Ok(made)
 }
 
 impl ViewReader {

@@ -67,6 +67,10 @@ impl Converter {
             single_flight: SingleFlight::default(),
         }
     }
+    /// The threads for work on long objects.
+    pub(crate) fn threads(&self) -> &Threads {
+        &self.threads
+    }
     /// Adds another cache of converted objects: those in it are not converted again.
     pub(crate) fn look_into(&self, elsewhere: Weak<dyn Lookup>) {
         self.single_flight.look_into(elsewhere);
