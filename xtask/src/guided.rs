@@ -116,31 +116,42 @@ pub(crate) fn build() -> Result<PathBuf> {
         build_with("-Cprofile-use=", &profile, &built, &link.collect::<Vec<_>>())
     };
     // The linker that Rust uses by itself is one that takes an order on this platform only.
-    let program = match cfg!(all(target_arch = "x86_64", target_env = "gnu")) {
-        true => {
-            let orders = folder.join("order");
-            fs::create_dir_all(&orders).context("make the folder of the order")?;
-            let last = fs::read_dir(&orders)?.next().transpose()?.map(|file| file.path());
-            let program = linked(last.as_deref())?;
-            let ran = fs::read_to_string(ran_file(&folder)).context("read what ran")?;
-            let ordered = lines(&in_program(&ran, &names(&program)?));
-            let mut hasher = DefaultHasher::new();
-            ordered.hash(&mut hasher);
-            let order = orders.join(format!("{:016x}", hasher.finish()));
-            if last.as_ref() == Some(&order) {
-                program
-            } else {
-                removed(&orders)?;
-                fs::create_dir_all(&orders).context("make the folder of the order")?;
-                fs::write(&order, ordered).context("write the order of functions")?;
-                linked(Some(&order))?
-            }
-        }
-        false => linked(None)?,
-    };
+    let takes_order = cfg!(all(target_arch = "x86_64", target_env = "gnu"));
+    let last = if takes_order { last_order(&folder)? } else { None };
+    let mut program = linked(last.as_deref())?;
+    if takes_order && let Some(order) = new_order(&folder, &program, last)? {
+        program = linked(Some(&order))?;
+    }
     let copy = folder.join("setpoint");
     fs::copy(&program, &copy).with_context(|| format!("copy {}", program.display()))?;
     Ok(copy)
+}
+
+/// The order that the program was linked in last.
+fn last_order(folder: &Path) -> Result<Option<PathBuf>> {
+    let orders = order(folder);
+    if !orders.exists() {
+        return Ok(None);
+    }
+    Ok(fs::read_dir(orders)?.next().transpose()?.map(|file| file.path()))
+}
+
+/// Writes the order in which a linked program's functions should be, in place of the last one;
+/// `None` if it is the same.
+fn new_order(folder: &Path, program: &Path, last: Option<PathBuf>) -> Result<Option<PathBuf>> {
+    let ran = fs::read_to_string(ran_file(folder)).context("read what ran")?;
+    let ordered = lines(&in_program(&ran, &names(program)?));
+    let mut hasher = DefaultHasher::new();
+    ordered.hash(&mut hasher);
+    let orders = order(folder);
+    let new = orders.join(format!("{:016x}", hasher.finish()));
+    if last.as_ref() == Some(&new) {
+        return Ok(None);
+    }
+    removed(&orders)?;
+    fs::create_dir_all(&orders).context("make the folder of the order")?;
+    fs::write(&new, ordered).context("write the order of functions")?;
+    Ok(Some(new))
 }
 
 fn lines(names: &[&str]) -> String {
@@ -186,6 +197,10 @@ fn rest_counts(folder: &Path) -> PathBuf {
 
 fn ran_file(folder: &Path) -> PathBuf {
     folder.join("ran")
+}
+
+fn order(folder: &Path) -> PathBuf {
+    folder.join("order")
 }
 
 /// The functions in what `llvm-profdata show` prints that ran at all, those with the highest count
