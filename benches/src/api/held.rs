@@ -14,6 +14,8 @@ use crate::process::thread_cpu;
 use anyhow::Context as _;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use serde_json::json;
 use setpoint::ControlPlane;
 use setpoint::prelude::CancellationToken;
 use setpoint::serve::ServeOptions;
@@ -30,6 +32,8 @@ const REPEATS: u64 = 9;
 /// A watch from the beginning.
 const WATCH: &str = "/api/v1/pods?watch=true&sendInitialEvents=true&allowWatchBookmarks=true\
                      &resourceVersionMatch=NotOlderThan";
+/// Values of the large ConfigMap.
+const LARGE_VALUES: usize = 40_000;
 /// Goal for the longest turn, in milliseconds.
 const TURN_GOAL: f64 = 5.0;
 
@@ -137,6 +141,10 @@ enum Request {
     InitialEvents(Form),
     /// The same by a label that no Pod has, and by a field.
     NoInitialEvents(&'static str),
+    /// A ConfigMap of 1 MB is created, seen by a watch, and deleted.
+    LargeEvent(Form),
+    /// The same with a watch by a field that it does not have.
+    NoLargeEvent,
     /// A definition of 1 MB is created, and deleted.
     Definition,
     /// All Pods, dry run.
@@ -149,8 +157,9 @@ fn all() -> Vec<Request> {
     let watches = [Form::JSON, Form::TABLE, Form::PROTOBUF].map(Request::InitialEvents);
     let selected = ["labelSelector=app%3Dnobody", "fieldSelector=spec.nodeName%3Dnowhere"]
         .map(Request::NoInitialEvents);
-    let others = [Request::Definition, Request::DeleteCollection];
-    let others = watches.into_iter().chain(selected).chain(others);
+    let events = [Form::JSON, Form::TABLE, Form::PROTOBUF].map(Request::LargeEvent);
+    let others = [Request::NoLargeEvent, Request::Definition, Request::DeleteCollection];
+    let others = watches.into_iter().chain(selected).chain(events).chain(others);
     lists.map(Request::List).into_iter().chain(floods.map(Request::Flood)).chain(others).collect()
 }
 
@@ -165,6 +174,12 @@ impl Request {
             Self::NoInitialEvents(selector) => {
                 let (by, _) = selector.split_once("Selector").unwrap_or_default();
                 format!("watch of all Pods from the beginning, by a {by} that none has")
+            }
+            Self::LargeEvent(form) => {
+                format!("create, watch and delete of a ConfigMap of 1 MB, {}", form.name)
+            }
+            Self::NoLargeEvent => {
+                "create and delete of a ConfigMap of 1 MB beside a watch of others".to_owned()
             }
             Self::Definition => "create and delete of a definition of 1 MB".to_owned(),
             Self::DeleteCollection => "deletecollection of Pods, dry run".to_owned(),
@@ -186,6 +201,18 @@ impl Request {
                 let path = format!("{WATCH}&{selector}");
                 initial_events(connection, Form::JSON.ask_for(&path)).await?;
             }
+            Self::LargeEvent(form) => {
+                let path = format!("{CONFIG_MAPS}?watch=true");
+                let watch = connection.begin(form.ask_for(&path), Bytes::new()).await?;
+                large_config_map(connection, n).await?;
+                an_event(watch.into_body(), form.is_text()).await?;
+            }
+            Self::NoLargeEvent => {
+                let path = format!("{CONFIG_MAPS}?watch=true&fieldSelector=metadata.name%3Dother");
+                let watch = connection.begin(Form::JSON.ask_for(&path), Bytes::new()).await?;
+                large_config_map(connection, n).await?;
+                drop(watch);
+            }
             Self::Definition => {
                 let plural = format!("held{n}");
                 let create = Ask::write("POST", definitions::PATH);
@@ -200,6 +227,37 @@ impl Request {
         }
         Ok(())
     }
+}
+
+/// Creates and deletes a ConfigMap that is 1 MB when stored, half of it the managed fields of its
+/// values.
+async fn large_config_map(connection: &mut Connection, n: u64) -> anyhow::Result<()> {
+    let data: serde_json::Map<_, _> =
+        (0..LARGE_VALUES).map(|at| (format!("k{at}"), "v".into())).collect();
+    let body = json!({"metadata": {"name": format!("large-{n}")}, "data": data}).to_string();
+    connection.send(Ask::write("POST", CONFIG_MAPS), body.into()).await?.ok()?;
+    let path = format!("{CONFIG_MAPS}/large-{n}");
+    connection.send(Ask::write("DELETE", &path), Bytes::new()).await?.ok()?;
+    Ok(())
+}
+
+/// Reads an event of a watch, which ends with a line if it is text. What else is in the same frame
+/// is discarded.
+async fn an_event(mut body: Incoming, is_text: bool) -> anyhow::Result<()> {
+    let (mut n_bytes, mut length) = (0, None);
+    while length.is_none_or(|length| n_bytes < length) {
+        let frame = body.frame().await.context("the watch has ended")??;
+        let Some(data) = frame.data_ref() else { continue };
+        if is_text && data.contains(&b'\n') {
+            break;
+        }
+        // Others begin with their length.
+        if let (false, 0, Some(head)) = (is_text, n_bytes, data.first_chunk::<4>()) {
+            length = Some(usize::try_from(u32::from_be_bytes(*head))?);
+        }
+        n_bytes += data.len();
+    }
+    Ok(())
 }
 
 /// Watches until the end of the initial events.

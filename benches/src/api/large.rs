@@ -45,6 +45,11 @@ impl Form {
         Self { name: "", accept, gzip: false, goals: [Goal::None; 3] }
     }
 
+    /// Whether an event of a watch in it is a line of text.
+    pub(super) fn is_text(self) -> bool {
+        self.accept != Self::PROTOBUF.accept
+    }
+
     /// The request for all Pods.
     pub(super) fn ask(self) -> Ask<'static> {
         self.ask_for(ALL_PODS)

@@ -114,7 +114,7 @@ pub enum Presence {
 }
 
 /// The type of a field, list item or map value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Type {
     /// A string.
     Str,

@@ -1,7 +1,11 @@
 //! From the facts tables to nodes.
+//!
+//! Most fields are like others: they differ in their names only, which are their definitions'. Those
+//! have one node, so that there is one node for three fields.
 
 use crate::node::{Document, ListType, Node, NodeId, PatchStrategy, Property, Scalar, Shape, Str};
 use setpoint_facts::{DEFINITIONS, Definition, Field, Presence, Type};
+use std::collections::HashMap;
 
 /// A field whose type is a definition: its node is filled once every definition's node is complete.
 struct Pending {
@@ -10,21 +14,58 @@ struct Pending {
     field: &'static Field,
 }
 
+/// The document while it is built.
+#[derive(Default)]
+struct Builder {
+    document: Document,
+    /// The nodes of fields, by what they are made of.
+    fields: HashMap<Key, NodeId>,
+    /// The nodes of items and values that are no definitions.
+    inner: HashMap<(Type, &'static str), NodeId>,
+    pending: Vec<Pending>,
+}
+
+/// What the node of a field is made of.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    ty: Type,
+    presence: Presence,
+    order: u8,
+    format: &'static str,
+    is_atomic: bool,
+    is_granular: bool,
+    list: (&'static str, &'static [&'static str]),
+    patch: (&'static str, &'static str),
+    default: &'static str,
+}
+
+impl Key {
+    fn of(field: &'static Field) -> Self {
+        Self {
+            ty: field.ty,
+            presence: field.presence,
+            order: field.order,
+            format: field.format,
+            is_atomic: field.atomic,
+            is_granular: field.granular,
+            list: (field.list_type, field.list_map_keys),
+            patch: (field.patch_strategy, field.merge_key),
+            default: field.default,
+        }
+    }
+}
+
 /// All definitions: node `i` is definition `i`, fields follow.
 pub(super) fn document() -> Document {
-    let fields: usize = DEFINITIONS.iter().map(|definition| definition.fields.len()).sum();
-    let mut document = Document::default();
-    document.nodes.reserve(DEFINITIONS.len() + fields * 5 / 4);
-    document.nodes.extend(DEFINITIONS.iter().map(definition_node));
-    let mut pending = Vec::new();
+    let mut builder = Builder::default();
+    builder.document.nodes.extend(DEFINITIONS.iter().map(definition_node));
     for (at, definition) in DEFINITIONS.iter().enumerate() {
-        let mut properties = Vec::with_capacity(definition.fields.len());
-        for field in definition.fields {
-            let node = add_field(&mut document, field, &mut pending);
-            properties.push(Property::new(field.name, node));
-        }
-        document.nodes[at].properties = properties;
+        let property = |field: &'static Field| Property::new(field.name, builder.field(field));
+        let properties = definition.fields.iter().map(property).collect();
+        builder.document.nodes[at].properties = properties;
     }
+    let Builder { mut document, pending, .. } = builder;
+    document.nodes.shrink_to_fit();
     for Pending { node, definition, field } in pending {
         let base = &document.nodes[usize::from(definition)];
         let mut full = base.clone();
@@ -46,39 +87,54 @@ fn definition_node(definition: &'static Definition) -> Node {
     }
 }
 
-fn add_field(document: &mut Document, field: &'static Field, pending: &mut Vec<Pending>) -> NodeId {
-    if let Type::Ref(definition) = field.ty {
-        let node = document.push(Node::default());
-        pending.push(Pending { node, definition, field });
-        return node;
-    }
-    let mut node = type_node(document, field.ty, field.format);
-    add_facts(&mut node, field);
-    document.push(node)
-}
-
-/// A node of a type; those inside it are pushed.
-fn type_node(document: &mut Document, ty: Type, format: &'static str) -> Node {
-    match ty {
-        Type::List(items) => Node {
-            shape: Shape::Array,
-            items: Some(inner(document, *items, format)),
-            ..Node::default()
-        },
-        Type::Map(values) => {
-            Node { additional: Some(inner(document, *values, format)), ..Node::default() }
+impl Builder {
+    /// The node of a field.
+    fn field(&mut self, field: &'static Field) -> NodeId {
+        let key = Key::of(field);
+        if let Some(known) = self.fields.get(&key) {
+            return *known;
         }
-        scalar => scalar_node(scalar, format),
+        let id = if let Type::Ref(definition) = field.ty {
+            let node = self.document.push(Node::default());
+            self.pending.push(Pending { node, definition, field });
+            node
+        } else {
+            let mut node = self.node(field.ty, field.format);
+            add_facts(&mut node, field);
+            self.document.push(node)
+        };
+        self.fields.insert(key, id);
+        id
     }
-}
 
-/// The node of list items or map values: a definition itself when it is one.
-fn inner(document: &mut Document, ty: Type, format: &'static str) -> NodeId {
-    if let Type::Ref(definition) = ty {
-        return NodeId(u32::from(definition));
+    /// A node of a type; those inside it are pushed.
+    fn node(&mut self, ty: Type, format: &'static str) -> Node {
+        match ty {
+            Type::List(items) => Node {
+                shape: Shape::Array,
+                items: Some(self.inner(*items, format)),
+                ..Node::default()
+            },
+            Type::Map(values) => {
+                Node { additional: Some(self.inner(*values, format)), ..Node::default() }
+            }
+            scalar => scalar_node(scalar, format),
+        }
     }
-    let node = type_node(document, ty, format);
-    document.push(node)
+
+    /// The node of list items or map values: a definition itself when it is one.
+    fn inner(&mut self, ty: Type, format: &'static str) -> NodeId {
+        if let Type::Ref(definition) = ty {
+            return NodeId(u32::from(definition));
+        }
+        if let Some(known) = self.inner.get(&(ty, format)) {
+            return *known;
+        }
+        let node = self.node(ty, format);
+        let id = self.document.push(node);
+        self.inner.insert((ty, format), id);
+        id
+    }
 }
 
 fn scalar_node(ty: Type, format: &'static str) -> Node {

@@ -26,6 +26,14 @@ fn every_definition_is_the_node_of_its_index() {
 }
 
 #[test]
+fn fields_that_are_alike_have_one_node() {
+    let definitions = setpoint_facts::DEFINITIONS;
+    let n_fields: usize = definitions.iter().map(|definition| definition.fields.len()).sum();
+    let n_more = document().nodes.len() - definitions.len();
+    assert!(n_more < 2 * n_fields / 5, "{n_more} nodes for {n_fields} fields");
+}
+
+#[test]
 fn every_declared_default_is_json() {
     for definition in setpoint_facts::DEFINITIONS {
         for field in definition.fields.iter().filter(|field| !field.default.is_empty()) {

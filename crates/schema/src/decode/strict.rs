@@ -5,7 +5,7 @@
 //! not looked into, and neither is a type that decodes itself (`JSON`, `RawExtension`, `FieldsV1`,
 //! schemas that may stand for a boolean).
 
-use crate::node::{NodeId, Shape, TypeSchema, View};
+use crate::node::{Property, Shape, TypeSchema, View};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use setpoint_object::field::quote;
 use std::collections::HashSet;
@@ -101,11 +101,13 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Self { schema, found } = self;
-        let mut fields: HashSet<NodeId> = HashSet::new();
+        // By their places: fields that are alike have one node.
+        let mut fields: HashSet<usize> = HashSet::new();
         let mut keys: HashSet<String> = HashSet::new();
         while let Some(name) = map.next_key::<String>()? {
-            let (member, is_new) = if let Some(property) = schema.property(&name) {
-                (Some(property), fields.insert(property.id()))
+            let properties = &schema.node().properties;
+            let (member, is_new) = if let Ok(place) = Property::search(properties, &name) {
+                (Some(schema.at(properties[place].id)), fields.insert(place))
             } else if schema.properties.is_empty()
                 // A definition without fields is a struct without fields.
                 && (schema.additional.is_some()
