@@ -62,18 +62,8 @@ fn main() -> ExitCode {
         return ended;
     }
     let succeeded = |()| ExitCode::SUCCESS;
-    let command = Program::command();
-    let matches = command.clone().try_get_matches().unwrap_or_else(|error| refuse(&error));
-    let program = Program::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let ended = match program.command {
-        Command::Up(mut options) => {
-            if let Some((name, matches)) = matches.subcommand()
-                && let Some(command) = command.find_subcommand(name)
-            {
-                options.flags = flagz::shown(command, matches);
-            }
-            up::up(*options).map(succeeded)
-        }
+    let ended = match Program::read().command {
+        Command::Up(options) => up::up(*options).map(succeeded),
         Command::Demo(options) => demo::demo(options).map(succeeded),
         Command::Store(command) => data::run(command).map(succeeded),
         Command::Envtest(command) => envtest::run(command),
@@ -86,6 +76,23 @@ fn main() -> ExitCode {
         let _ = writeln!(io::stderr(), "setpoint: {error:#}");
         ExitCode::from(data::exit_code(&error))
     })
+}
+
+impl Program {
+    /// Reads the command line. What describes and holds its flags, some 250 KB, is freed before a
+    /// server starts.
+    fn read() -> Self {
+        let command = Self::command();
+        let matches = command.clone().try_get_matches().unwrap_or_else(|error| refuse(&error));
+        let mut program = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+        if let Command::Up(options) = &mut program.command
+            && let Some((name, matches)) = matches.subcommand()
+            && let Some(command) = command.find_subcommand(name)
+        {
+            options.flags = flagz::shown(command, matches);
+        }
+        program
+    }
 }
 
 /// Ends the program with what is wrong with its command line, and with a tip if it has a flag of
