@@ -1,12 +1,16 @@
 //! Constructors that the generated tables use: one call for the common members of a field, chained
 //! calls for the rest. Evaluated at compile time.
 
-use crate::{Field, Presence, Type};
+use crate::{Facts, Field, Presence, Type};
 
-/// A field without list type, patch metadata, default or format.
-pub(crate) const fn field(name: &'static str, ty: Type, presence: Presence, order: u8) -> Field {
-    Field {
-        name,
+/// A field with its facts.
+pub(crate) const fn field(name: &'static str, facts: &'static Facts) -> Field {
+    Field { name, facts }
+}
+
+/// Facts of a field without list type, patch metadata, default or format.
+pub(crate) const fn of(ty: Type, presence: Presence, order: u8) -> Facts {
+    Facts {
         ty,
         list_type: "",
         list_map_keys: &[],
@@ -22,7 +26,7 @@ pub(crate) const fn field(name: &'static str, ty: Type, presence: Presence, orde
     }
 }
 
-impl Field {
+impl Facts {
     pub(crate) const fn format(self, format: &'static str) -> Self {
         Self { format, ..self }
     }

@@ -105,7 +105,7 @@ pub(crate) fn emit(
         let (header, body) = text.split_at(HEADER.len());
         let mut imports = String::from("use crate::{Definition, Lookup};\n");
         if body.contains("field(") {
-            imports.push_str("use crate::build::field;\n");
+            imports.push_str("use crate::build::{field, of};\n");
         }
         let presences: Vec<&str> = PRESENCES
             .iter()
@@ -223,8 +223,8 @@ fn in_protobuf_order<'a>(
     ways.into_iter().map(|(_, at)| at).collect()
 }
 
-/// Writes a field on one line: `field(name, type, presence, order)` and chained calls for other
-/// members.
+/// Writes a field on one line: `field(name, &of(type, presence, order))`, with chained calls for
+/// other members.
 fn write_field(
     out: &mut String,
     name: &str,
@@ -244,7 +244,7 @@ fn write_field(
         (true, _) => Presence::Always,
     });
     let order = go.map_or(usize::from(u8::MAX), |(at, _)| at);
-    write!(out, "\n    field({name:?}, {ty}, {presence:?}, {order})")?;
+    write!(out, "\n    field({name:?}, &of({ty}, {presence:?}, {order})")?;
     if !format.is_empty() {
         write!(out, ".format({format:?})")?;
     }
@@ -267,7 +267,7 @@ fn write_field(
     if let Some((_, go)) = go.filter(|(_, go)| !go.protobuf.is_empty()) {
         write!(out, ".protobuf(&{:?})", go.protobuf)?;
     }
-    out.push(',');
+    out.push_str("),");
     Ok(())
 }
 

@@ -439,7 +439,8 @@ impl Changer<'_> {
             return object.into();
         }
         let chance = if definition.fields.len() > 8 { 15 } else { 40 };
-        for &Field { name, ty, .. } in definition.fields {
+        for &Field { name, facts } in definition.fields {
+            let ty = facts.ty;
             let is_needed = definition.required.contains(&name) && self.random.percent(90);
             if is_needed || self.random.percent(chance) {
                 let place =

@@ -1,58 +1,28 @@
 //! From the facts tables to nodes.
 //!
-//! Most fields are like others: they differ in their names only, which are their definitions'. Those
-//! have one node, so that there is one node for three fields.
+//! Fields that differ in their names only have one node: the names are in the nodes of their
+//! definitions.
 
 use crate::node::{Document, ListType, Node, NodeId, PatchStrategy, Property, Scalar, Shape, Str};
-use setpoint_facts::{DEFINITIONS, Definition, Field, Presence, Type};
+use setpoint_facts::{DEFINITIONS, Definition, Facts, Field, Presence, Type};
 use std::collections::HashMap;
 
 /// A field whose type is a definition: its node is filled once every definition's node is complete.
 struct Pending {
     node: NodeId,
     definition: u16,
-    field: &'static Field,
+    facts: &'static Facts,
 }
 
 /// The document while it is built.
 #[derive(Default)]
 struct Builder {
     document: Document,
-    /// The nodes of fields, by what they are made of.
-    fields: HashMap<Key, NodeId>,
+    /// The nodes of fields.
+    fields: HashMap<&'static Facts, NodeId>,
     /// The nodes of items and values that are no definitions.
     inner: HashMap<(Type, &'static str), NodeId>,
     pending: Vec<Pending>,
-}
-
-/// What the node of a field is made of.
-#[derive(PartialEq, Eq, Hash)]
-struct Key {
-    ty: Type,
-    presence: Presence,
-    order: u8,
-    format: &'static str,
-    is_atomic: bool,
-    is_granular: bool,
-    list: (&'static str, &'static [&'static str]),
-    patch: (&'static str, &'static str),
-    default: &'static str,
-}
-
-impl Key {
-    fn of(field: &'static Field) -> Self {
-        Self {
-            ty: field.ty,
-            presence: field.presence,
-            order: field.order,
-            format: field.format,
-            is_atomic: field.atomic,
-            is_granular: field.granular,
-            list: (field.list_type, field.list_map_keys),
-            patch: (field.patch_strategy, field.merge_key),
-            default: field.default,
-        }
-    }
 }
 
 /// All definitions: node `i` is definition `i`, fields follow.
@@ -60,19 +30,20 @@ pub(super) fn document() -> Document {
     let mut builder = Builder::default();
     builder.document.nodes.extend(DEFINITIONS.iter().map(definition_node));
     for (at, definition) in DEFINITIONS.iter().enumerate() {
-        let property = |field: &'static Field| Property::new(field.name, builder.field(field));
+        let property =
+            |field: &'static Field| Property::new(field.name, builder.field(field.facts));
         let properties = definition.fields.iter().map(property).collect();
         builder.document.nodes[at].properties = properties;
     }
     let Builder { mut document, pending, .. } = builder;
     document.nodes.shrink_to_fit();
-    for Pending { node, definition, field } in pending {
+    for Pending { node, definition, facts } in pending {
         let base = &document.nodes[usize::from(definition)];
         let mut full = base.clone();
-        if field.granular {
+        if facts.granular {
             full.atomic_map = false;
         }
-        add_facts(&mut full, field);
+        add_facts(&mut full, facts);
         document.nodes[node.0 as usize] = full;
     }
     document
@@ -89,21 +60,20 @@ fn definition_node(definition: &'static Definition) -> Node {
 
 impl Builder {
     /// The node of a field.
-    fn field(&mut self, field: &'static Field) -> NodeId {
-        let key = Key::of(field);
-        if let Some(known) = self.fields.get(&key) {
+    fn field(&mut self, facts: &'static Facts) -> NodeId {
+        if let Some(known) = self.fields.get(facts) {
             return *known;
         }
-        let id = if let Type::Ref(definition) = field.ty {
+        let id = if let Type::Ref(definition) = facts.ty {
             let node = self.document.push(Node::default());
-            self.pending.push(Pending { node, definition, field });
+            self.pending.push(Pending { node, definition, facts });
             node
         } else {
-            let mut node = self.node(field.ty, field.format);
-            add_facts(&mut node, field);
+            let mut node = self.node(facts.ty, facts.format);
+            add_facts(&mut node, facts);
             self.document.push(node)
         };
-        self.fields.insert(key, id);
+        self.fields.insert(facts, id);
         id
     }
 
@@ -174,14 +144,14 @@ fn well_known(ty: Type) -> Option<&'static str> {
 }
 
 /// Properties of the field, not of its type.
-fn add_facts(node: &mut Node, field: &'static Field) {
-    node.list_type = match field.list_type {
-        "map" => ListType::Map(field.list_map_keys.iter().map(|key| Str::Borrowed(*key)).collect()),
+fn add_facts(node: &mut Node, facts: &'static Facts) {
+    node.list_type = match facts.list_type {
+        "map" => ListType::Map(facts.list_map_keys.iter().map(|key| Str::Borrowed(*key)).collect()),
         "set" => ListType::Set,
         _ => ListType::Atomic,
     };
-    node.atomic_map |= field.atomic;
-    for strategy in field.patch_strategy.split(',') {
+    node.atomic_map |= facts.atomic;
+    for strategy in facts.patch_strategy.split(',') {
         match strategy {
             "merge" => node.patch.merge = true,
             "retainKeys" => node.patch.retain_keys = true,
@@ -189,18 +159,18 @@ fn add_facts(node: &mut Node, field: &'static Field) {
             _ => {}
         }
     }
-    if !field.merge_key.is_empty() {
+    if !facts.merge_key.is_empty() {
         node.patch = PatchStrategy {
-            merge_key: Some(Str::Borrowed(field.merge_key)),
+            merge_key: Some(Str::Borrowed(facts.merge_key)),
             ..std::mem::take(&mut node.patch)
         };
     }
-    if !field.default.is_empty() {
+    if !facts.default.is_empty() {
         // Generated text: what is no JSON would fail this module's tests.
-        node.default = serde_json::from_str(field.default).ok();
+        node.default = serde_json::from_str(facts.default).ok();
     }
-    node.order = field.order;
-    match field.presence {
+    node.order = facts.order;
+    match facts.presence {
         Presence::Omitted => node.omit_empty = true,
         Presence::Pointer => {}
         Presence::Always => node.always_present = true,

@@ -30,7 +30,7 @@ fn fields_that_are_alike_have_one_node() {
     let definitions = setpoint_facts::DEFINITIONS;
     let n_fields: usize = definitions.iter().map(|definition| definition.fields.len()).sum();
     let n_more = document().nodes.len() - definitions.len();
-    assert!(n_more < 2 * n_fields / 5, "{n_more} nodes for {n_fields} fields");
+    assert!(n_more < n_fields / 2, "{n_more} nodes for {n_fields} fields");
 }
 
 #[test]
