@@ -11,7 +11,8 @@
 //! | `counts/` | what it has counted, as it writes it |
 //! | `rest.*` | what it has counted at rest, its kubeconfig and its log |
 //! | `setpoint.profdata` | all of it, as the compiler reads it |
-//! | `ran` | the functions that ran |
+//! | `ran.rest` | the functions that ran at rest |
+//! | `ran.load` | those that ran under load only |
 //! | `order/` | the same under the names that they have in the program, as the linker reads it |
 //! | `built/` | the build with the counts |
 //! | `setpoint` | its program |
@@ -44,7 +45,12 @@ const LOADS: &[&[&str]] = &[
 /// How long a started program is watched at rest.
 const REST: Duration = Duration::from_secs(5);
 /// How often it is started for that: which tasks meet depends on chance.
-const STARTS: usize = 3;
+const STARTS: usize = 8;
+/// Moves blocks that never ran, and those that only a panic runs, out of their functions.
+const SPLIT: &str =
+    "-Cllvm-args=-enable-split-machine-functions -mfs-psi-cutoff=0 -mfs-split-ehcode";
+/// The end of the names of such blocks.
+const SPLIT_OFF: &str = ".cold";
 /// What the link puts between the name of a local function and a number.
 const OF_PART: &str = ".llvm.";
 
@@ -63,12 +69,17 @@ pub(crate) fn train() -> Result<()> {
         benches.args(["run", "--release", "--locked", "--package", "setpoint-benches", "--"]);
         program::run(benches.args(*load).env("SETPOINT_BENCH_PROGRAM", &counting))?;
     }
-    let at_rest = ran(&rest_counts(&folder), &folder.join("rest.profdata"))?;
-    let under_load = ran(&counts, &profile(&folder))?;
+    let rest_profile = folder.join("rest.profdata");
+    merge(&rest_counts(&folder), &rest_profile)?;
+    merge(&counts, &profile(&folder))?;
+    let at_rest = ran(functions(&rest_profile)?);
     let rested: HashSet<&String> = at_rest.iter().collect();
-    let more = under_load.iter().filter(|name| !rested.contains(name));
-    let all: Vec<&str> = at_rest.iter().chain(more).map(String::as_str).collect();
-    fs::write(ran_file(&folder), lines(&all)).context("write the functions that ran")?;
+    let mut under_load = ran(functions(&profile(&folder))?);
+    under_load.retain(|name| !rested.contains(name));
+    for (names, file) in [(&at_rest, ran_at_rest(&folder)), (&under_load, ran_under_load(&folder))]
+    {
+        fs::write(file, lines(names)).context("write the functions that ran")?;
+    }
     // Cargo knows the profile by its name only.
     removed(&folder.join("built"))
 }
@@ -84,18 +95,27 @@ fn rest(counting: &Path, folder: &Path) -> Result<()> {
     started.end()
 }
 
-/// Merges counts into a profile; returns the functions that ran, those with the highest count
-/// first.
-fn ran(counts: &Path, profile: &Path) -> Result<Vec<String>> {
-    let tool = llvm_tool("llvm-profdata")?;
-    let mut merge = Command::new(&tool);
-    program::run(merge.args(["merge", "--output"]).arg(profile).arg(counts))?;
-    let mut show = Command::new(&tool);
+/// Merges counts into a profile.
+fn merge(counts: &Path, profile: &Path) -> Result<()> {
+    let mut merge = Command::new(llvm_tool("llvm-profdata")?);
+    program::run(merge.args(["merge", "--output"]).arg(profile).arg(counts))
+}
+
+/// The functions of a profile, with the highest count of each.
+fn functions(profile: &Path) -> Result<Vec<(u64, String)>> {
+    let mut show = Command::new(llvm_tool("llvm-profdata")?);
     show.args(["show", "--all-functions", "--counts"]).arg(profile);
     let mut shown = show.stdout(Stdio::piped()).spawn().context("start llvm-profdata")?;
-    let ran = functions_that_ran(BufReader::new(shown.stdout.take().context("its output")?))?;
+    let functions = shown_functions(BufReader::new(shown.stdout.take().context("its output")?))?;
     ensure!(shown.wait()?.success(), "{show:?} failed");
-    Ok(ran)
+    Ok(functions)
+}
+
+/// The functions that ran, those with the highest count first.
+fn ran(mut functions: Vec<(u64, String)>) -> Vec<String> {
+    functions.retain(|(most, _)| *most > 0);
+    functions.sort_by(|(a, a_name), (b, b_name)| b.cmp(a).then_with(|| a_name.cmp(b_name)));
+    functions.into_iter().map(|(_, name)| name).collect()
 }
 
 /// Builds the program with what was counted last, which is counted first if nothing was; returns
@@ -107,16 +127,17 @@ pub(crate) fn build() -> Result<PathBuf> {
         train()?;
     }
     let built = folder.join("built");
+    // The linker that Rust uses by itself is one that takes an order on this platform only.
+    let takes_order = cfg!(all(target_arch = "x86_64", target_env = "gnu"));
     let linked = |order: Option<&Path>| {
         let order =
             order.map(|order| format!("-Clink-arg=-Wl,--symbol-ordering-file={}", order.display()));
         // Some of them have become parts of others.
         let link =
             order.iter().flat_map(|order| [order, "-Clink-arg=-Wl,--no-warn-symbol-ordering"]);
+        let link = takes_order.then_some(SPLIT).into_iter().chain(link);
         build_with("-Cprofile-use=", &profile, &built, &link.collect::<Vec<_>>())
     };
-    // The linker that Rust uses by itself is one that takes an order on this platform only.
-    let takes_order = cfg!(all(target_arch = "x86_64", target_env = "gnu"));
     let last = if takes_order { last_order(&folder)? } else { None };
     let mut program = linked(last.as_deref())?;
     if takes_order && let Some(order) = new_order(&folder, &program, last)? {
@@ -139,8 +160,11 @@ fn last_order(folder: &Path) -> Result<Option<PathBuf>> {
 /// Writes the order in which a linked program's functions should be, in place of the last one;
 /// `None` if it is the same.
 fn new_order(folder: &Path, program: &Path, last: Option<PathBuf>) -> Result<Option<PathBuf>> {
-    let ran = fs::read_to_string(ran_file(folder)).context("read what ran")?;
-    let ordered = lines(&in_program(&ran, &names(program)?));
+    let read = |file: &Path| fs::read_to_string(file).context("read what ran");
+    let (rest, load) = (read(&ran_at_rest(folder))?, read(&ran_under_load(folder))?);
+    let counted = functions(&profile(folder))?;
+    let counted = counted.iter().map(|(_, name)| name.as_str()).collect();
+    let ordered = lines(&in_program([&rest, &load], &counted, &names(program)?));
     let mut hasher = DefaultHasher::new();
     ordered.hash(&mut hasher);
     let orders = order(folder);
@@ -154,33 +178,51 @@ fn new_order(folder: &Path, program: &Path, last: Option<PathBuf>) -> Result<Opt
     Ok(Some(new))
 }
 
-fn lines(names: &[&str]) -> String {
-    names.iter().flat_map(|name| [name, "\n"]).collect()
+fn lines(names: &[impl AsRef<str>]) -> String {
+    names.iter().flat_map(|name| [name.as_ref(), "\n"]).collect()
 }
 
-/// The names of a program's functions and data.
+/// The names of a program's functions, in the order of their places.
 fn names(program: &Path) -> Result<String> {
     let mut nm = Command::new(llvm_tool("llvm-nm")?);
-    let nm = nm.args(["--defined-only", "--format=just-symbols"]).arg(program);
+    let nm = nm.args(["--defined-only", "--numeric-sort", "--format=posix"]).arg(program);
     let output = nm.output().context("start llvm-nm")?;
     ensure!(output.status.success(), "{nm:?} failed");
-    Ok(String::from_utf8(output.stdout)?)
+    let symbols = String::from_utf8(output.stdout)?;
+    let functions = symbols.lines().filter_map(|symbol| {
+        let (name, rest) = symbol.split_once(' ')?;
+        rest.starts_with(['t', 'T', 'w', 'W']).then_some(name)
+    });
+    Ok(lines(&functions.collect::<Vec<_>>()))
 }
 
-/// The functions that ran, in their order, under all the names that a program has for each.
-fn in_program<'a>(ran: &'a str, names: &'a str) -> Vec<&'a str> {
+/// The functions that ran at rest, those that are not counted, and those that ran under load only,
+/// under all the names that a program has for each.
+fn in_program<'a>(
+    [rest, load]: [&'a str; 2],
+    counted: &HashSet<&str>,
+    names: &'a str,
+) -> Vec<&'a str> {
     let mut of_parts: HashMap<&str, Vec<&str>> = HashMap::new();
+    let mut uncounted = Vec::new();
     for name in names.lines() {
-        if let Some((function, _)) = name.split_once(OF_PART) {
+        let function = name.split_once(OF_PART).map(|(function, _)| function);
+        if let Some(function) = function {
             of_parts.entry(function).or_default().push(name);
         }
+        let function = function.unwrap_or(name);
+        if !counted.contains(function) && !function.ends_with(SPLIT_OFF) {
+            uncounted.push(name);
+        }
     }
-    ran.lines()
-        .flat_map(|function| {
+    let mut ran = |functions: &'a str| -> Vec<&'a str> {
+        let all = functions.lines().flat_map(|function| {
             let others = of_parts.remove(function).unwrap_or_default();
             std::iter::once(function).chain(others)
-        })
-        .collect()
+        });
+        all.collect()
+    };
+    [ran(rest), uncounted, ran(load)].concat()
 }
 
 fn folder() -> Result<PathBuf> {
@@ -195,18 +237,21 @@ fn rest_counts(folder: &Path) -> PathBuf {
     folder.join("counts/rest")
 }
 
-fn ran_file(folder: &Path) -> PathBuf {
-    folder.join("ran")
+fn ran_at_rest(folder: &Path) -> PathBuf {
+    folder.join("ran.rest")
+}
+
+fn ran_under_load(folder: &Path) -> PathBuf {
+    folder.join("ran.load")
 }
 
 fn order(folder: &Path) -> PathBuf {
     folder.join("order")
 }
 
-/// The functions in what `llvm-profdata show` prints that ran at all, those with the highest count
-/// first.
-fn functions_that_ran(shown: impl BufRead) -> Result<Vec<String>> {
-    let mut ran: Vec<(u64, String)> = Vec::new();
+/// The functions in what `llvm-profdata show` prints, with the highest count of each.
+fn shown_functions(shown: impl BufRead) -> Result<Vec<(u64, String)>> {
+    let mut functions: Vec<(u64, String)> = Vec::new();
     let mut function = String::new();
     for line in shown.lines() {
         let line = line.context("read what llvm-profdata shows")?;
@@ -214,17 +259,14 @@ fn functions_that_ran(shown: impl BufRead) -> Result<Vec<String>> {
         if let Some(counts) = trimmed.strip_prefix("Block counts: [") {
             let counts = counts.trim_end_matches(']').split(", ");
             let most = counts.filter_map(|count| count.parse().ok()).max().unwrap_or(0);
-            if most > 0 {
-                ran.push((most, std::mem::take(&mut function)));
-            }
+            functions.push((most, std::mem::take(&mut function)));
         } else if line.len() == trimmed.len() + 2 && trimmed.ends_with(':') {
             // A function of one file only is named after it, too.
             let name = trimmed.trim_end_matches(':');
             name.rsplit(';').next().unwrap_or(name).clone_into(&mut function);
         }
     }
-    ran.sort_by(|(a, a_name), (b, b_name)| b.cmp(a).then_with(|| a_name.cmp(b_name)));
-    Ok(ran.into_iter().map(|(_, name)| name).collect())
+    Ok(functions)
 }
 
 /// Builds the program with an option of the compiler that names a path, and options for its last
@@ -274,9 +316,12 @@ mod tests {
 
     #[test]
     fn functions_are_ordered_under_the_names_of_the_program() {
-        let names = "one\nlocal.llvm.12\nlocal.llvm.7\nother.llvm.12\nmain\n";
-        let ordered = in_program("local\none\ngone\n", names);
-        assert_eq!(ordered, ["local", "local.llvm.12", "local.llvm.7", "one", "gone"]);
+        let names = "memcpy\none\none.cold\nlocal.llvm.12\nlocal.llvm.7\nother.llvm.12\nmain\n\
+                     idle\nstd.llvm.3\n";
+        let counted = HashSet::from(["one", "local", "other", "main", "idle"]);
+        let ordered = in_program(["local\nidle\n", "one\ngone\n"], &counted, names);
+        let expected = ["local", "local.llvm.12", "local.llvm.7", "idle", "memcpy", "std.llvm.3"];
+        assert_eq!(ordered, [&expected[..], &["one", "gone"]].concat());
     }
 
     #[test]
@@ -298,7 +343,9 @@ Counters:
 Instrumentation level: IR  entry_first = 0
 Functions shown: 3
 ";
-        let ran = functions_that_ran(shown.as_bytes()).unwrap();
+        let shown = shown_functions(shown.as_bytes()).unwrap();
+        assert_eq!(shown.len(), 3);
+        let ran = ran(shown);
         assert_eq!(ran, ["_RNvCsa_3one4mine", "_RNvCsa_3one3run"]);
     }
 }
