@@ -11,7 +11,23 @@ use std::sync::Arc;
 ///
 /// The request was authenticated, authorized (under a path as a non-resource request: `get
 /// /prefix/…`) and counted like any other. Its [`Attributes`](crate::Attributes) are an extension,
-/// as `Arc<Attributes>`. Its `Authorization` header is removed.
+/// as `Arc<Attributes>`. Its `Authorization` header is removed. Its body may be of any length: read
+/// it through `http_body_util::Limited`.
+///
+/// ```
+/// use http::{Request, Response};
+/// use setpoint_apiserver::{Attributes, Body, Handler, RequestBody};
+/// use std::sync::Arc;
+///
+/// /// Greets the user.
+/// async fn greet(request: Request<RequestBody>) -> Response<Body> {
+///     let attributes = request.extensions().get::<Arc<Attributes>>();
+///     let user = attributes.map_or("", |attributes| &attributes.identity.user);
+///     Response::new(Body::once(format!("hello {user}")))
+/// }
+///
+/// let handler: Arc<dyn Handler> = Arc::new(greet);
+/// ```
 pub trait Handler: Send + Sync {
     /// Answers a request. The future is dropped if the client disconnects or the deadline passes.
     fn handle(&self, request: Request<RequestBody>) -> BoxFuture<'static, Response<Body>>;

@@ -12,6 +12,26 @@ use std::sync::Arc;
 
 /// A check of `/healthz` and `/readyz` that a program adds. `/livez` has none, because to restart
 /// the server would not mend what others lack.
+///
+/// ```
+/// use futures::future::{BoxFuture, FutureExt as _};
+/// use setpoint_apiserver::{BoxError, HealthCheck};
+/// use std::sync::atomic::{AtomicBool, Ordering};
+///
+/// /// The program has imported its data.
+/// #[derive(Debug)]
+/// struct Imported(AtomicBool);
+///
+/// impl HealthCheck for Imported {
+///     fn name(&self) -> &'static str {
+///         "import"
+///     }
+///     fn check(&self) -> BoxFuture<'_, Result<(), BoxError>> {
+///         let is_done = self.0.load(Ordering::Relaxed);
+///         async move { if is_done { Ok(()) } else { Err("the import goes on".into()) } }.boxed()
+///     }
+/// }
+/// ```
 pub trait HealthCheck: fmt::Debug + Send + Sync + 'static {
     /// Its name, which is also the path of the single check.
     fn name(&self) -> &'static str;

@@ -34,6 +34,33 @@ impl fmt::Debug for Intercepted {
 
 /// Sees each request over HTTP when its user is known, before flow control and authorization. It
 /// may wait, within the deadline of the request; dropping the future drops the request.
+///
+/// ```
+/// use futures::future::{BoxFuture, FutureExt as _};
+/// use http::request::Parts;
+/// use setpoint_apiserver::{Attributes, Intercepted, Interceptor, Verb};
+/// use setpoint_object::ApiError;
+///
+/// /// Fails the writes of `jane`.
+/// #[derive(Debug)]
+/// struct Broken;
+///
+/// impl Interceptor for Broken {
+///     fn intercept<'a>(
+///         &'a self,
+///         _parts: &'a Parts,
+///         request: &'a Attributes,
+///     ) -> BoxFuture<'a, Intercepted> {
+///         let intercepted = match (&*request.identity.user, &request.verb) {
+///             ("jane", Verb::Create | Verb::Update | Verb::Patch) => {
+///                 Intercepted::Fail(ApiError::internal("out of order"))
+///             }
+///             _ => Intercepted::Continue,
+///         };
+///         async { intercepted }.boxed()
+///     }
+/// }
+/// ```
 pub trait Interceptor: fmt::Debug + Send + Sync {
     /// Decides about one request. `parts` is the head of the request, `request` its attributes.
     fn intercept<'a>(

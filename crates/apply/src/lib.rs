@@ -31,6 +31,7 @@
 //! | object | `selector(\|selector\| …)`: changes what was set so far, at first nothing |
 //! | list of objects | `rule(\|rule\| …)`: adds an item; in the singular |
 //! | list of objects with keys | `container("web", \|container\| …)`: changes the item with that key, at first with nothing else |
+//! | the same with several keys | `port(80, "TCP", \|port\| …)`: all keys, in the order of the schema |
 //! | map from strings to objects | `property("size", \|property\| …)`: as a list with keys |
 //! | free-form JSON | `raw(json!({}))`: sets it |
 //!

@@ -17,7 +17,8 @@ use setpoint_apiserver::{
 };
 use setpoint_object::time::Clock;
 use setpoint_registry::{
-    Admission, AdmissionPlugins, Authorizer, NodeAuthorizer, Rbac, Registry, RegistryBuilder,
+    Admission, AdmissionPlugins, Authorizer, ConversionProvider, NodeAuthorizer, Rbac, Registry,
+    RegistryBuilder,
 };
 use setpoint_spans::Tracer;
 use std::collections::BTreeMap;
@@ -51,6 +52,7 @@ pub(crate) struct Extensions {
     rbac: Option<Arc<Rbac>>,
     admission: Vec<Arc<dyn Admission>>,
     plugins: Option<AdmissionPlugins>,
+    converter: Option<Arc<dyn ConversionProvider>>,
     audit: Vec<Arc<dyn AuditSink>>,
     metrics: Vec<Arc<dyn Metrics>>,
     routes: Vec<(String, Arc<dyn Handler>)>,
@@ -118,6 +120,9 @@ impl Extensions {
         }
         if let Some(plugins) = self.plugins.take() {
             builder = builder.admission_plugins(plugins);
+        }
+        if let Some(converter) = self.converter.take() {
+            builder = builder.converter(converter);
         }
         if let Some(timeout) = self.min_request_timeout {
             builder = builder.watch_timeout_min(timeout);
@@ -280,6 +285,13 @@ impl ControlPlaneBuilder {
     /// ```
     pub fn admission_plugins(mut self, plugins: AdmissionPlugins) -> Self {
         self.extensions.plugins = Some(plugins);
+        self
+    }
+
+    /// Converts custom resources whose definitions have the conversion strategy `Webhook`, in this
+    /// process: no webhook of a definition is called. Default: calls the webhook of the definition.
+    pub fn converter(mut self, converter: Arc<dyn ConversionProvider>) -> Self {
+        self.extensions.converter = Some(converter);
         self
     }
 

@@ -64,6 +64,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// Where a control plane is served, which certificate it presents and which clients it trusts.
+///
+/// The clients may do everything, unless the control plane was built with
+/// [RBAC](crate::ControlPlaneBuilder::rbac) or another
+/// [authorizer](crate::ControlPlaneBuilder::authorizer).
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct ServeOptions {

@@ -66,6 +66,46 @@ pub(crate) const RECENT_BYTES_MAX: usize = 4 << 20;
 
 /// Converts objects of one custom resource between its versions.
 ///
+/// ```
+/// use bytes::Bytes;
+/// use futures::future::{BoxFuture, FutureExt as _};
+/// use serde_json::{Value, json};
+/// use setpoint_object::GroupKind;
+/// use setpoint_registry::{Conversion, ConversionError, ConversionProvider, ConversionRequest};
+/// use std::sync::Arc;
+///
+/// /// What is `size` in `ex.io/v1` is `length` in `ex.io/v2`.
+/// #[derive(Debug)]
+/// struct Foos;
+///
+/// impl Conversion for Foos {
+///     fn convert(
+///         &self,
+///         request: ConversionRequest,
+///     ) -> BoxFuture<'static, Result<Vec<Bytes>, ConversionError>> {
+///         let (from, to) = match &*request.api_version {
+///             "ex.io/v2" => ("size", "length"),
+///             _ => ("length", "size"),
+///         };
+///         let convert = move |object: Bytes| {
+///             let mut object: Value = serde_json::from_slice(&object)
+///                 .map_err(|error| ConversionError::Refused(error.to_string()))?;
+///             object["spec"] = json!({to: object["spec"][from]});
+///             object["apiVersion"] = request.api_version.clone().into();
+///             Ok(object.to_string().into())
+///         };
+///         let objects = request.objects.into_iter().map(convert).collect();
+///         async { objects }.boxed()
+///     }
+/// }
+///
+/// impl ConversionProvider for Foos {
+///     fn conversion(&self, kind: &GroupKind, _spec: &Value) -> Option<Arc<dyn Conversion>> {
+///         (&*kind.kind == "Foo").then(|| Arc::new(Foos) as _)
+///     }
+/// }
+/// ```
+///
 /// A call has at most [`BATCH_OBJECTS_MAX`] objects and [`BATCH_BYTES_MAX`] bytes (a single object
 /// may be larger), and lasts at most [`CALL_TIMEOUT`].
 pub trait Conversion: Debug + Send + Sync {

@@ -40,8 +40,8 @@
 //!
 //! In a replay, a pass takes no time. In production, many passes ran concurrently. Therefore keys
 //! may be reconciled in another order, and a pass may see an earlier state of a cache. Such
-//! differences are reported. Requests that do not go through the manager's client (another client,
-//! the file system) are not recorded.
+//! differences are reported. Requests that do not go through the manager's client (those to an
+//! [additional cluster](crate::cluster), another client, the file system) are not recorded.
 //!
 //! A recording contains the answers of the API, including Secrets. Protect the file like a
 //! kubeconfig.

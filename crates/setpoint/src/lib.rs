@@ -90,6 +90,8 @@ assert_eq!(version?.major, "1");
 | objects in memory, in a folder, in etcd | [`ControlPlaneBuilder::store`] with a [`MemoryStore`](store::MemoryStore), a `DiskStore` (feature `disk`), an `EtcdStore` (feature `etcd`), or a custom engine |
 | several servers on one store | [`ControlPlaneBuilder::shared_as`] |
 | TLS, certificates, kubeconfig, tokens | [`ServeOptions`], [`ControlPlane::serve`] |
+| roles; by default, authenticated users may do everything | [`ControlPlaneBuilder::rbac`] |
+| admission, authorizers, kinds, routes, audit of its own | [`ControlPlaneBuilder`]; `docs/extending.md` has a table |
 | an in-process client or informer source | [`ControlPlane::client`], [`ControlPlane::source`] |
 | a custom HTTP server around it | [`ControlPlane::server`], a tower service |
 | notification when it is ready, and a way to stop it | [`ControlPlane::ready`], [`Serving::run`] |

@@ -1,6 +1,6 @@
 //! Extensions by an embedder, written with public names only.
 
-use crate::plane::Person;
+use crate::plane::{Person, with_person_of};
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -13,8 +13,11 @@ use setpoint::apiserver::{
     ApiServer, Attributes, AuditEvent, AuditQueue, AuditSink, Authentication, Authenticator, Body,
     Ended, Identity, Metrics, RequestBody, Stage, Verb,
 };
-use setpoint_object::{ApiError, GroupVersionResource};
-use setpoint_registry::{Admission, Authorizer, Decision, Operation, Review};
+use setpoint_object::{ApiError, GroupKind, GroupVersionResource};
+use setpoint_registry::{
+    Admission, Authorizer, Conversion, ConversionError, ConversionProvider, ConversionRequest,
+    Decision, Operation, Review,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -323,4 +326,68 @@ async fn authenticator_and_route_are_part_of_the_pipeline_and_are_audited() {
         ]
     );
     assert_eq!(*metrics.0.lock(), ["answered watch 200", "ended watch 200"]);
+}
+
+// ---- a conversion
+
+/// Version v1 of a Foo has `size`, v2 has `length`.
+#[derive(Debug)]
+struct Lengths;
+impl ConversionProvider for Lengths {
+    fn conversion(&self, kind: &GroupKind, _spec: &Value) -> Option<Arc<dyn Conversion>> {
+        (&*kind.kind == "Foo").then(|| Arc::new(Self) as Arc<dyn Conversion>)
+    }
+}
+impl Conversion for Lengths {
+    fn convert(
+        &self,
+        request: ConversionRequest,
+    ) -> BoxFuture<'static, Result<Vec<Bytes>, ConversionError>> {
+        let (from, to) = match request.api_version.ends_with("v2") {
+            true => ("size", "length"),
+            false => ("length", "size"),
+        };
+        let convert = move |object: Bytes| {
+            let mut object: Value = serde_json::from_slice(&object)
+                .map_err(|error| ConversionError::Refused(error.to_string()))?;
+            object["spec"] = json!({to: object["spec"][from]});
+            object["apiVersion"] = request.api_version.clone().into();
+            Ok(object.to_string().into())
+        };
+        let objects = request.objects.into_iter().map(convert).collect();
+        async { objects }.boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn converter_takes_the_place_of_a_webhook() {
+    let version = |name: &str, field: &str| {
+        json!({"name": name, "served": true, "storage": name == "v1",
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec":
+                {"type": "object", "properties": {field: {"type": "integer"}}}}}}})
+    };
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "foos.ex.io"},
+        "spec": {
+            "group": "ex.io", "scope": "Namespaced", "names": {"plural": "foos", "kind": "Foo"},
+            "versions": [version("v1", "size"), version("v2", "length")],
+            // Nobody listens there.
+            "conversion": {"strategy": "Webhook", "webhook": {
+                "clientConfig": {"url": "https://localhost:1/"}, "conversionReviewVersions": ["v1"]}},
+        },
+    });
+    let plane = ControlPlane::builder().simulated(0).converter(Arc::new(Lengths)).build();
+    with_person_of(plane, async |person| {
+        person.define(&definition).await;
+        let foos = |version: &str| format!("/apis/ex.io/{version}/namespaces/default/foos");
+        let new = json!({"apiVersion": "ex.io/v2", "kind": "Foo", "metadata": {"name": "a"},
+            "spec": {"length": 3}});
+        let made = person.request("POST", &foos("v2"), JSON, &new).await.unwrap();
+        assert_eq!(made["spec"], json!({"length": 3}));
+        let stored = format!("{}/a", foos("v1"));
+        let stored = person.request("GET", &stored, JSON, &Value::Null).await.unwrap();
+        assert_eq!(stored["spec"], json!({"size": 3}));
+    })
+    .await;
 }

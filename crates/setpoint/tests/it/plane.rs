@@ -136,11 +136,16 @@ impl Person {
         }
     }
 
-    /// Applies the definition of Network.
+    /// Creates the definition of Network.
     pub(crate) async fn define_networks(&self) {
-        let crd: Value = serde_saphyr::from_str(network::api::CRD_YAML).unwrap();
-        self.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd).await;
-        self.until(NETWORKS_CRD, "it is established", |crd| {
+        self.define(&serde_saphyr::from_str(network::api::CRD_YAML).unwrap()).await;
+    }
+
+    /// Creates a definition, and waits until it is established.
+    pub(crate) async fn define(&self, definition: &Value) {
+        self.create(DEFINITIONS, definition).await;
+        let path = format!("{DEFINITIONS}/{}", definition["metadata"]["name"].as_str().unwrap());
+        self.until(&path, "it is established", |crd| {
             let crd = crd.as_ref().unwrap();
             let conditions = crd["status"]["conditions"].as_array().map(Vec::as_slice);
             conditions.unwrap_or_default().iter().any(|condition| {
@@ -150,6 +155,8 @@ impl Person {
         .await;
     }
 }
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// Path of the definition of Network.
 pub(crate) const NETWORKS_CRD: &str =
