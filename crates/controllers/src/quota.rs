@@ -26,6 +26,7 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use setpoint_informer::{Event, Object};
 use setpoint_object::Skim;
+use setpoint_object::pod_phase;
 use setpoint_object::quantity::Quantity;
 use setpoint_object::skim::scalar;
 use setpoint_object::time::Clock;
@@ -206,7 +207,7 @@ async fn follow(mut feed: Box<dyn ObjectFeed>, counted: &Counted, keys: mpsc::Se
 /// of the scope `NotTerminating`. Deadlines cannot be removed, so none moves back.
 fn may_relieve(object: &[u8]) -> bool {
     let phase = scalar(object, &["status", "phase"]);
-    matches!(phase.as_deref(), Some("Succeeded" | "Failed"))
+    phase.as_deref().is_some_and(pod_phase::is_terminal)
         || scalar(object, &["spec", "activeDeadlineSeconds"]).is_some()
 }
 

@@ -49,6 +49,7 @@ pub mod name;
 pub mod origin;
 pub mod panic;
 pub mod partial;
+pub mod pod_phase;
 pub mod prune;
 pub mod quantity;
 pub mod resource_version;

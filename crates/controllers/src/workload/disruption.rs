@@ -39,6 +39,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
 use setpoint_object::label::Selector;
+use setpoint_object::pod_phase;
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::mapper::Mapper;
@@ -472,7 +473,7 @@ fn is_overdue(budget: &Budget, pod: &Pod, disrupted: &BTreeMap<String, Time>) ->
 async fn end_target(client: &Client, key: &Request, now: Timestamp) -> Result<Action, BoxError> {
     let Some(pod) = client.api::<core::Pod>().get(key)? else { return Ok(Action::await_change()) };
     let status = pod.status.clone().unwrap_or_default();
-    let is_finished = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    let is_finished = status.phase.as_deref().is_some_and(pod_phase::is_terminal);
     let mut conditions = status.conditions.iter().flatten();
     let target = conditions.find(|condition| {
         condition.type_ == DISRUPTION_TARGET

@@ -6,6 +6,7 @@ use kube_core::Resource;
 use serde::Deserialize;
 use setpoint_informer::{Event, Object};
 use setpoint_object::label::Selector;
+use setpoint_object::pod_phase;
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::owner::controller_of;
 use std::time::Duration;
@@ -109,7 +110,7 @@ impl Pod {
 
     /// Whether its containers have ended for good.
     pub(crate) fn is_finished(&self) -> bool {
-        matches!(&*self.status.phase, "Succeeded" | "Failed")
+        pod_phase::is_terminal(&self.status.phase)
     }
 
     /// Whether it counts as a replica: it has not finished and is not being deleted.

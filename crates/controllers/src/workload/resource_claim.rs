@@ -26,6 +26,7 @@ use kube_core::{ApiResource, DynamicObject};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
+use setpoint_object::pod_phase;
 use setpoint_runtime::client::ClientError;
 use setpoint_runtime::owner::controller_of;
 use setpoint_runtime::{
@@ -161,7 +162,7 @@ impl Pod {
 
     /// Whether its containers do not run, and never will.
     fn is_done(&self) -> bool {
-        matches!(&*self.status.phase, "Succeeded" | "Failed")
+        pod_phase::is_terminal(&self.status.phase)
             || self.is_being_deleted() && self.spec.node_name.is_empty()
     }
 
