@@ -51,6 +51,7 @@ use graph::{Coordinates, Graph, Observation, OwnerReference, Uid};
 use kube_client::Client;
 use monitor::Monitor;
 use parking_lot::Mutex;
+use setpoint_object::error::chain;
 use setpoint_object::{Skim, seed};
 use setpoint_workqueue::WorkQueue;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -374,7 +375,7 @@ impl GarbageCollector {
                         is_discovered = true;
                     }
                     Err(error) => {
-                        tracing::warn!(error = &error as &dyn std::error::Error, "read discovery")
+                        tracing::warn!(error = chain(&error), "read discovery")
                     }
                 }
             }
@@ -514,7 +515,7 @@ async fn work(shared: Arc<Shared>) {
                 }
                 let conflict = matches!(&error, collect::CollectError::Request(error) if RequestError::is_conflict(error));
                 if !conflict {
-                    tracing::debug!(%uid, error = &error as &dyn std::error::Error, "retrying later");
+                    tracing::debug!(%uid, error = chain(&error), "retrying later");
                 }
                 shared.queue.add_rate_limited(uid.clone());
             }

@@ -21,6 +21,7 @@ use crate::first_error::FirstError;
 use crate::setup::Setup;
 use crate::token_secrets::account_of;
 use serde_json::{Value, json};
+use setpoint_object::error::chain;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::{Clock, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,7 +70,10 @@ impl LegacyTokens {
             let pause = match Box::pin(self.pass()).await {
                 Ok(()) => PERIOD,
                 Err(error) => {
-                    tracing::warn!(%error, "look for unused tokens of service accounts");
+                    tracing::warn!(
+                        error = chain(&error),
+                        "look for unused tokens of service accounts"
+                    );
                     RETRY_PERIOD
                 }
             };

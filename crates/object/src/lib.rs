@@ -35,6 +35,7 @@ pub mod cidr;
 pub mod cron;
 pub mod duration;
 pub mod encode;
+pub mod error;
 pub mod field;
 pub mod field_selector;
 pub mod gvk;

@@ -21,7 +21,7 @@
 
 use super::difference::difference;
 use super::pod::{self, Pod};
-use super::pod_control::{DISRUPTION_TARGET, disruption_target, rest};
+use super::pod_control::{DISRUPTION_TARGET, disruption_target, message, rest};
 use super::replica_set::{ReplicaSet, ReplicationController};
 use super::view::view;
 use super::{COMPONENT, fresh};
@@ -213,7 +213,7 @@ impl BoxedReconciler for Budgets {
                 let mut status = budget.status.clone();
                 status.disruptions_allowed = 0;
                 let observed = status.observed_generation;
-                let (reason, message) = ("SyncFailed", error.to_string());
+                let (reason, message) = ("SyncFailed", message(&*error));
                 set_condition(
                     &mut status.conditions,
                     ALLOWED,
@@ -264,7 +264,8 @@ impl Budgets {
         let pods: Vec<&Pod> = pods.iter().map(|pod| &**pod).collect();
         let counted = self.count(client, budget, namespace, &pods).await;
         let Counted { expected, desired, has_unmanaged } = counted.inspect_err(|error| {
-            let note = format!("Failed to calculate the number of expected pods: {error}");
+            let why = message(&**error);
+            let note = format!("Failed to calculate the number of expected pods: {why}");
             recorder.warning(&reference, "CalculateExpectedPodCountFailed", note);
         })?;
         if has_unmanaged {

@@ -362,7 +362,8 @@ async fn generate(
             None => match make(client, pod, claim, template).await {
                 Ok(name) => name,
                 Err(error) => {
-                    let note = format!("PodResourceClaim {}: {error}", claim.name);
+                    let why = pod_control::message(&*error);
+                    let note = format!("PodResourceClaim {}: {why}", claim.name);
                     let pod = ObjectReference::of(pod);
                     context.recorder().warning(&pod, "FailedResourceClaimCreation", note);
                     return Err(error);
