@@ -34,9 +34,9 @@ const BY_CLASS: &str = "attributes-class";
 view! {
     /// A PersistentVolumeClaim.
     Claim of core::PersistentVolumeClaim {
-        /// What is wanted.
+        /// The desired state.
         spec: Uses,
-        /// What is.
+        /// The observed state.
         status: ClaimStatus,
     }
 }

@@ -73,7 +73,7 @@ view! {
     Autoscaler of api::HorizontalPodAutoscaler {
         /// The spec.
         spec: api::HorizontalPodAutoscalerSpec,
-        /// What is.
+        /// The observed state.
         status: api::HorizontalPodAutoscalerStatus,
     }
 }

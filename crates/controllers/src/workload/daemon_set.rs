@@ -55,7 +55,7 @@ view! {
     DaemonSet of apps::DaemonSet {
         /// The spec.
         spec: DaemonSetSpec,
-        /// What is.
+        /// The observed state.
         status: DaemonSetStatus,
     }
 }

@@ -62,7 +62,7 @@ view! {
     Deployment of apps::Deployment {
         /// The spec.
         spec: DeploymentSpec,
-        /// What is.
+        /// The observed state.
         status: DeploymentStatus,
     }
 }

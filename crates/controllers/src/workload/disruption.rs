@@ -71,7 +71,7 @@ view! {
     Budget of policy::PodDisruptionBudget {
         /// The spec.
         spec: BudgetSpec,
-        /// What is.
+        /// The observed state.
         status: BudgetStatus,
     }
 }

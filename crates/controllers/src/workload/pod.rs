@@ -20,7 +20,7 @@ view! {
     Pod of core::Pod {
         /// The spec.
         spec: PodSpec,
-        /// What is.
+        /// The observed state.
         status: PodStatus,
     }
 }

@@ -57,7 +57,7 @@ view! {
     Node of core::Node {
         /// The spec.
         spec: NodeSpec,
-        /// What is.
+        /// The observed state.
         status: NodeStatus,
     }
 }

@@ -56,7 +56,7 @@ view! {
     Pod of core::Pod {
         /// The spec.
         spec: PodSpec,
-        /// What is.
+        /// The observed state.
         status: PodStatus,
     }
 }
@@ -106,7 +106,7 @@ struct Extended {
 view! {
     /// A ResourceClaim.
     Claim of resource::ResourceClaim {
-        /// What is.
+        /// The observed state.
         status: ClaimStatus,
     }
 }

@@ -64,7 +64,7 @@ view! {
     StatefulSet of apps::StatefulSet {
         /// The spec.
         spec: StatefulSetSpec,
-        /// What is.
+        /// The observed state.
         status: StatefulSetStatus,
     }
 }

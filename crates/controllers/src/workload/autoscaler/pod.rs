@@ -14,7 +14,7 @@ view! {
     Pod of core::Pod {
         /// The spec, as JSON: requests of resources are in it.
         spec: Value,
-        /// What is.
+        /// The observed state.
         status: PodStatus,
     }
 }

@@ -18,7 +18,7 @@ view! {
     Job of batch::Job {
         /// The spec.
         spec: JobSpec,
-        /// What is.
+        /// The observed state.
         status: JobStatus,
     }
 }

@@ -14,7 +14,7 @@ const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 view! {
     /// A PersistentVolumeClaim.
     Claim of core::PersistentVolumeClaim {
-        /// What is wanted, as JSON.
+        /// The desired state, as JSON.
         spec: Value,
         /// What is, as JSON.
         status: Value,
@@ -24,7 +24,7 @@ view! {
 view! {
     /// A PersistentVolume.
     Volume of core::PersistentVolume {
-        /// What is wanted, as JSON.
+        /// The desired state, as JSON.
         spec: Value,
         /// What is, as JSON.
         status: Value,
