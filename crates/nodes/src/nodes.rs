@@ -17,8 +17,8 @@ use setpoint_object::error::chain;
 use setpoint_runtime::manager::AddError;
 use setpoint_runtime::source::{Enqueue, KeySink, SourceRun, source_fn};
 use setpoint_runtime::{
-    Action, BoxError, BuildError, Client, Context, Controller, Manager, Reconciler, Request,
-    Runnable, Watch,
+    Action, BoxError, BuildError, Client, Context, Controller, EventRecorder, Manager, Reconciler,
+    Request, Runnable, Watch,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -223,24 +223,72 @@ impl Nodes {
     }
 }
 
-fn engine<K: Cacheable>(
+/// What the engine of each kind is made of.
+struct EngineParts {
     stages: Vec<Stage>,
-    dynamic_type: K::DynamicType,
-    kind: &ResourceRef,
-    world: &Arc<World>,
-    recorder: setpoint_runtime::EventRecorder,
+    world: Arc<World>,
+    recorder: EventRecorder,
     seed: u64,
-) -> Engine<K> {
-    Engine {
-        stages,
-        dynamic_type,
-        api_version: kind.api_version.clone(),
-        kind: kind.kind.clone(),
-        world: world.clone(),
-        recorder,
-        waiting: Mutex::new(BTreeMap::new()),
-        rng: Mutex::new(SmallRng::seed_from_u64(seed)),
+}
+
+impl EngineParts {
+    fn engine<K: Cacheable>(self, kind: &ResourceRef, dynamic_type: K::DynamicType) -> Engine<K> {
+        Engine {
+            stages: self.stages,
+            dynamic_type,
+            api_version: kind.api_version.clone(),
+            kind: kind.kind.clone(),
+            world: self.world,
+            recorder: self.recorder,
+            waiting: Mutex::new(BTreeMap::new()),
+            rng: Mutex::new(SmallRng::seed_from_u64(self.seed)),
+        }
     }
+}
+
+/// The controller that moves nodes through their stages.
+fn node_stages(parts: EngineParts, kind: &ResourceRef) -> Result<Controller, BuildError> {
+    let nodes = parts.world.clone();
+    Controller::builder("node-stages")
+        .concurrency(WORKERS)
+        .handles(Watch::<Node>::new(), move |event: &Event<Node>, keys: &Enqueue<'_, Request>| {
+            let node = event_value(event);
+            if nodes.put_node(&event.key().name, node.as_ref()) {
+                keys.add(event.key().clone());
+            }
+        })
+        .sync_timeout(None)
+        .build(parts.engine::<Node>(kind, ()))
+}
+
+/// The controller that moves pods through their stages.
+fn pod_stages(parts: EngineParts, kind: &ResourceRef) -> Result<Controller, BuildError> {
+    let (pods, sink) = (parts.world.clone(), parts.world.clone());
+    Controller::builder("pod-stages")
+        .concurrency(WORKERS)
+        .source(source_fn("pods of new nodes", async move |keys: KeySink<Request>| {
+            _ = sink.pods.set(keys);
+            Ok(SourceRun::none())
+        }))
+        .handles(Watch::<Pod>::new(), move |event: &Event<Pod>, keys: &Enqueue<'_, Request>| {
+            let seen = seen_pod(event);
+            let is_gone = seen.is_none();
+            if pods.put_pod(event.key(), seen) || is_gone {
+                keys.add(event.key().clone());
+            }
+        })
+        .sync_timeout(None)
+        .build(parts.engine::<Pod>(kind, ()))
+}
+
+/// The controller that moves objects of another kind through their stages.
+fn other_stages(parts: EngineParts, kind: &ResourceRef) -> Result<Controller, BuildError> {
+    let resource = resource(kind);
+    Controller::builder(format!("stages-{}", resource.plural))
+        .concurrency(WORKERS)
+        .for_(Watch::<DynamicObject>::dynamic(resource.clone()))
+        .sync_timeout(None)
+        .build(parts.engine::<DynamicObject>(kind, resource))
 }
 
 fn resource(kind: &ResourceRef) -> ApiResource {
