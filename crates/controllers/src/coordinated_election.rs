@@ -100,10 +100,6 @@ fn time(text: Option<&String>) -> Option<Timestamp> {
 }
 
 impl Candidate {
-    fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
     fn renewed(&self) -> Option<Timestamp> {
         time(self.spec.renew_time.as_ref())
     }

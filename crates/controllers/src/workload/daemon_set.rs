@@ -71,16 +71,6 @@ pub(crate) struct DaemonSetSpec {
     revision_history_limit: Option<i32>,
 }
 
-impl DaemonSet {
-    fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
-    }
-}
-
 /// The controller of DaemonSets.
 #[derive(Clone, Debug)]
 #[must_use]

@@ -112,14 +112,6 @@ impl Serialize for Slice {
 }
 
 impl Service {
-    fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    fn namespace(&self) -> &str {
-        self.metadata.namespace.as_deref().unwrap_or_default()
-    }
-
     /// Whether a controller keeps its endpoints: it has a selector and is no alias of a host.
     fn has_endpoints(&self) -> bool {
         self.spec.selector.is_some() && self.spec.kind != "ExternalName"

@@ -87,25 +87,10 @@ pub(crate) fn is_event_selected(event: &Event<Pod>, selector: &Selector) -> bool
 }
 
 impl Pod {
-    /// The name.
-    pub(crate) fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    /// The uid.
-    pub(crate) fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
-    }
-
     /// The value of a label; empty if it is absent.
     pub(crate) fn label(&self, key: &str) -> &str {
         let labels = self.metadata.labels.as_ref();
         labels.and_then(|labels| labels.get(key)).map_or("", String::as_str)
-    }
-
-    /// Whether it is being deleted.
-    pub(crate) fn is_being_deleted(&self) -> bool {
-        self.metadata.deletion_timestamp.is_some()
     }
 
     /// Whether its containers have ended for good.

@@ -143,21 +143,9 @@ pub(super) enum Named<'a> {
 }
 
 impl Pod {
-    pub(super) fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
-    }
-
     /// Empty before the pod is scheduled.
     pub(super) fn node_name(&self) -> &str {
         &self.spec.node_name
-    }
-
-    pub(super) fn namespace(&self) -> &str {
-        self.metadata.namespace.as_deref().unwrap_or_default()
-    }
-
-    pub(super) fn is_being_deleted(&self) -> bool {
-        self.metadata.deletion_timestamp.is_some()
     }
 
     /// Whether its containers do not run, and never will.
@@ -204,10 +192,6 @@ impl Pod {
 }
 
 impl Claim {
-    fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
     /// The uid of the pod that it was made for.
     fn pod_uid(&self) -> Option<&str> {
         controller_of(self).filter(|owner| owner.kind == "Pod").map(|owner| &*owner.uid)

@@ -31,12 +31,6 @@ pub(crate) struct PodStatus {
 }
 
 impl Pod {
-    pub(super) fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-}
-
-impl Pod {
     pub(super) fn state(&self) -> PodState {
         let ready = self.status.conditions.iter().find(|condition| condition.kind == "Ready");
         PodState {

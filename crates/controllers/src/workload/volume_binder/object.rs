@@ -50,18 +50,6 @@ pub(super) fn annotation<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a
 }
 
 impl Claim {
-    pub(super) fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    pub(super) fn namespace(&self) -> &str {
-        self.metadata.namespace.as_deref().unwrap_or_default()
-    }
-
-    pub(super) fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
-    }
-
     pub(super) fn key(&self) -> Request {
         Request::new(self.namespace(), self.name())
     }
@@ -84,10 +72,6 @@ impl Volume {
     /// Whether the binder has made it.
     pub(super) fn is_simulated(&self) -> bool {
         annotation(&self.metadata, PROVISIONED_BY) == Some(PROVISIONER)
-    }
-
-    pub(super) fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
     }
 
     pub(super) fn key(&self) -> Request {
