@@ -145,6 +145,7 @@ impl LeaseSpec {
 }
 
 /// The controllers of coordinated leader election. They do nothing until a manager runs them.
+#[derive(Debug)]
 #[must_use]
 pub struct CoordinatedElection {
     setup: Setup,

@@ -55,6 +55,7 @@ use setpoint_object::error::chain;
 use setpoint_object::{Skim, seed};
 use setpoint_workqueue::WorkQueue;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -279,6 +280,12 @@ pub struct GarbageCollector {
     client: Client,
     seed: u64,
     feed: Option<Feed>,
+}
+
+impl fmt::Debug for GarbageCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GarbageCollector").field("seed", &self.seed).finish_non_exhaustive()
+    }
 }
 
 impl GarbageCollector {

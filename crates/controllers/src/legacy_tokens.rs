@@ -25,6 +25,7 @@ use setpoint_object::error::chain;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::{Clock, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -54,6 +55,12 @@ pub struct LegacyTokens {
     /// The client of the ConfigMap, which is the server's.
     api_of_server: Api,
     clock: Clock,
+}
+
+impl fmt::Debug for LegacyTokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LegacyTokens").finish_non_exhaustive()
+    }
 }
 
 impl LegacyTokens {

@@ -34,6 +34,7 @@ use setpoint_quota::pod::quantities;
 use setpoint_quota::{Scopes, Term, Usage, add, is_relevant, usage};
 use setpoint_runtime::{Action, BoxError, Context, Controller, Predicate, Request, Watch};
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -60,6 +61,12 @@ const KEYS_MAX: usize = 1024;
 pub struct QuotaController {
     setup: Setup,
     feed: Option<Box<dyn ObjectFeed>>,
+}
+
+impl fmt::Debug for QuotaController {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuotaController").finish_non_exhaustive()
+    }
 }
 
 impl QuotaController {

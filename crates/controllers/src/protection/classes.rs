@@ -91,6 +91,7 @@ impl Volume {
 }
 
 /// The controller that protects attributes classes. It does nothing until a manager runs it.
+#[derive(Debug)]
 #[must_use]
 pub struct AttributesClassProtection {
     setup: Setup,
