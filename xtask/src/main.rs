@@ -65,26 +65,26 @@ enum Chore {
     Audit,
     /// Run benchmarks, and write the result table and the figures on pages.
     Bench(bench::Args),
-    /// Runs the cases of the CEL specification and writes `crates/cel/conformance.md`.
+    /// Run the cases of the CEL specification, and write `crates/cel/conformance.md`.
     CelSpec(cel_spec::Args),
-    /// Compares expressions with cel-go's results and writes `crates/cel/differences.md`.
+    /// Compare expressions with cel-go's results, and write `crates/cel/differences.md`.
     CelGo(cel_go::Args),
-    /// Runs scenarios with kube-controller-manager and with the controllers of `setpoint up`, and
-    /// writes `docs/original-controllers.md`.
+    /// Run scenarios with kube-controller-manager and with the controllers of `setpoint up`, and
+    /// write `docs/original-controllers.md`.
     Compare(compare::Args),
-    /// Runs Kubernetes' end-to-end specs against `setpoint up` and writes `docs/conformance.md`.
+    /// Run Kubernetes' end-to-end specs against `setpoint up`, and write `docs/conformance.md`.
     Conformance(conformance::Args),
-    /// Runs controller-runtime's suites against the installed binaries and writes
+    /// Run controller-runtime's suites against the installed binaries, and write
     /// `docs/controller-runtime.md`.
     ControllerRuntime(controller_runtime::Args),
-    /// Sends generated objects to kube-apiserver and to `setpoint up`, compares the answers, and
-    /// writes `docs/validation.md`.
+    /// Send generated objects to kube-apiserver and to `setpoint up`, compare the answers, and
+    /// write `docs/validation.md`.
     Validation(validation::Args),
-    /// Writes and reads every kind with kube-apiserver and `setpoint up` on one etcd, and writes
+    /// Write and read every kind with kube-apiserver and `setpoint up` on one etcd, and write
     /// `docs/shared-etcd.md`.
     SharedEtcd(shared_etcd::Args),
-    /// Patches generated objects here and with Kubernetes' libraries, compares the results, and
-    /// writes `docs/patches.md`.
+    /// Patch generated objects here and with Kubernetes' libraries, compare the results, and write
+    /// `docs/patches.md`.
     Patches(patches::Args),
     /// Play every controller's scenario with many seeds, and write `docs/seeds.md`.
     Seeds(seeds::Args),

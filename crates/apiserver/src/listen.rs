@@ -42,6 +42,7 @@ use crate::filter::authenticate::{
 use crate::server::ApiServer;
 use http::Request;
 use http::request::Parts;
+use setpoint_object::error::chain;
 use setpoint_object::time::Clock;
 use setpoint_serve::tls::PeerCertificate;
 use setpoint_serve::{Received, STREAMS_MAX, Server};
@@ -267,7 +268,7 @@ impl Listener {
                 }
                 // It was made before.
                 Err(error) => {
-                    tracing::error!(error = &error as &dyn std::error::Error, "set up TLS");
+                    tracing::error!(error = chain(&error), "set up TLS");
                     return;
                 }
             }

@@ -23,18 +23,13 @@
 
 mod begin;
 mod document;
-
-pub(crate) use begin::Rejected;
+mod identify;
 
 use crate::backend::{self, Backend, Found, Generation, Served};
 use crate::body::{Body, RequestBody};
 use crate::extra::Handler;
-use crate::filter::authenticate::{
-    extra_space, has_credentials, keep_connection, strip_credentials,
-};
-use crate::filter::fairness::{Page, Schema, WAIT_MAX};
-use crate::filter::impersonate::{self, Wanted};
-use crate::filter::in_flight::TooManyRequests;
+use crate::filter::authenticate::{extra_space, strip_credentials};
+use crate::filter::fairness::{Page, Schema};
 use crate::filter::{cors, deadline, readiness};
 use crate::intercept::{ChangeAnswer, Intercepted};
 use crate::negotiate::Types;
@@ -52,10 +47,8 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use parking_lot::Mutex;
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Origin, Reason};
-use setpoint_registry::{
-    Attributes, Catalog, Identity, Impersonator, Requested, ResourcePath, Verb, is_health,
-};
-use setpoint_spans::Tracer;
+use setpoint_registry::{Attributes, Catalog, Identity, Requested, ResourcePath, Verb, is_health};
+use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use tokio::time::{Instant, timeout_at};
@@ -63,9 +56,6 @@ use tokio::time::{Instant, timeout_at};
 /// The message of a server that has not started.
 const STARTING: &str =
     "the request has been made before all known HTTP paths have been installed, please try again";
-
-/// The audit annotation of a token that is older than its holder requested.
-const STALE_TOKEN: &str = "authentication.k8s.io/stale-token";
 
 /// A request over HTTP after routing.
 struct RoutedRequest<'a> {
@@ -77,6 +67,20 @@ struct RoutedRequest<'a> {
     destination: Destination,
     /// Deadline of the complete answer; `None`: the request is long-running.
     deadline: Option<Instant>,
+}
+
+impl<'a> RoutedRequest<'a> {
+    /// Makes the answer for an error, which the observation notes.
+    fn failed<'o>(
+        &self,
+        observation: &'o Observation,
+    ) -> impl Fn(&ApiError, Types) -> Response<Body> + use<'a, 'o> {
+        let (parts, style) = (self.parts, self.style);
+        move |error, types| {
+            observation.failed(error);
+            respond::error_in(error, &parts.headers, style, types)
+        }
+    }
 }
 
 /// Waits until an event is stored, at most until a deadline.
@@ -288,90 +292,31 @@ impl Inner {
     async fn pass(
         &self,
         request: RoutedRequest<'_>,
-        mut attributes: Attributes,
+        attributes: Attributes,
         body: RequestBody,
         begun: &OnceLock<Arc<Observation>>,
         classified: &OnceLock<Arc<Schema>>,
         changes: &Mutex<Vec<ChangeAnswer>>,
     ) -> Response<Body> {
-        let RoutedRequest { parts, query, style, catalog, backends, destination, deadline } =
-            request;
-        let arrived = Instant::now();
-        let received = self.tracer.as_ref().map(Tracer::now);
-        let identity = self.authenticators.identify(parts).await;
-        let (user, took) = (identity.as_ref(), arrived.elapsed());
-        self.observers.authenticated(user, has_credentials(parts), took);
-        let is_known = identity.is_some();
-        attributes.identity = identity.unwrap_or_else(|| Identity::new("", []));
-        if let Some(staleness) = self.authenticators.staleness(parts, &attributes.identity) {
-            attributes.annotate(STALE_TOKEN, staleness);
-        }
-        let span = match (&self.tracer, received) {
-            (Some(tracer), Some(at)) if is_known => trace::begin(tracer, parts, &attributes, at),
-            _ => None,
-        };
-        attributes.trace = span.as_ref().map(|span| span.trace().clone());
-        let attributes = Arc::new(attributes);
-        let observation =
-            begun.get_or_init(|| self.observers.begin(&attributes, || AuditSource::of(parts)));
-        span.into_iter().for_each(|span| observation.traces(span));
-        if !is_known {
-            observation.unauthenticated();
-        } else if let Some(stored) = observation.received()
-            && let Err(error) = stored.await
-        {
-            observation.refused();
-            return respond::internal_error(&parts.uri, &error);
-        }
-        let failed_in = |error: &ApiError, types: Types| {
-            observation.failed(error);
-            respond::error_in(error, &parts.headers, style, types)
-        };
-        let failed = |error: &ApiError| failed_in(error, Types::default());
-        if !is_known {
-            return failed(&ApiError::unauthorized());
-        }
-        keep_connection(&parts.extensions, &attributes.identity);
-        let attributes = match self.impersonate(parts, &attributes).await {
-            Ok(None) => attributes,
-            Ok(Some(attributes)) => {
-                observation.impersonated(attributes.clone());
-                attributes
-            }
-            Err(error) => return respond::without_sniffing(failed(&error)),
-        };
+        let (attributes, observation) =
+            match self.identify(request.parts, request.style, attributes, begun).await {
+                ControlFlow::Continue(identified) => identified,
+                ControlFlow::Break(answer) => return answer,
+            };
+        let failed = request.failed(observation);
         for interceptor in &self.interceptors {
-            match interceptor.intercept(parts, &attributes).await {
+            match interceptor.intercept(request.parts, &attributes).await {
                 Intercepted::Continue => {}
-                Intercepted::Fail(error) => return failed(&error),
+                Intercepted::Fail(error) => return failed(&error, Types::default()),
                 Intercepted::Change(change) => changes.lock().push(change),
             }
         }
-        let patience = deadline.map_or(WAIT_MAX, |deadline| {
-            (deadline.saturating_duration_since(Instant::now()) / 4).min(WAIT_MAX)
-        });
-        let objects_max = query.text("limit").parse().ok().filter(|n| *n > 0).unwrap_or(usize::MAX);
-        let permit = match self.begin(&attributes, patience, objects_max, classified).await {
-            Ok(permit) => permit,
-            Err(Rejected::TooManyRequests) => {
-                observation.terminated();
-                return TooManyRequests.respond();
-            }
-            // As the reference: a text, if no authorizer could decide.
-            Err(Rejected::Forbidden(error)) if error.code() == 500 => {
-                let causes = error.0.details.iter().flat_map(|details| &details.causes);
-                let why = causes.map(|cause| &*cause.message).next().unwrap_or(&error.0.message);
-                return respond::internal_error(&parts.uri, &why);
-            }
-            Err(Rejected::Forbidden(error)) => return respond::without_sniffing(failed(&error)),
+        let permit = match self.admit(&request, &attributes, observation, classified).await {
+            ControlFlow::Continue(permit) => permit,
+            ControlFlow::Break(answer) => return answer,
         };
-        match self.watches.enter(&attributes) {
-            Ok(watch) => watch.into_iter().for_each(|watch| observation.holds(watch)),
-            Err(error) => {
-                observation.terminated();
-                return failed(&error);
-            }
-        }
+        let RoutedRequest { parts, query, style, catalog, backends, destination, deadline } =
+            request;
         let (watch, scoped) = match destination {
             Destination::Resource { watch, scoped } => (watch, scoped),
             Destination::Document(route) => {
@@ -408,7 +353,7 @@ impl Inner {
                 return respond::text(StatusCode::OK, dump.unwrap_or_default());
             }
             Destination::None(Unrouted::Page) => return respond::page_not_found(),
-            Destination::None(Unrouted::Status(error)) => return failed(&error),
+            Destination::None(Unrouted::Status(error)) => return failed(&error, Types::default()),
         };
         let served =
             attributes.target().map_err(|error| NotServed::Status(Box::new(error))).and_then(
@@ -417,7 +362,7 @@ impl Inner {
         match served {
             Ok(()) => {}
             Err(NotServed::Page) => return respond::page_not_found(),
-            Err(NotServed::Status(error)) => return failed(&error),
+            Err(NotServed::Status(error)) => return failed(&error, Types::default()),
         }
         let exchange = Exchange {
             registry: &self.registry,
@@ -434,29 +379,10 @@ impl Inner {
         };
         let mut response = match exchange.answer(body).await {
             Ok(response) => response,
-            Err(Refusal(error)) => failed_in(&error, self.types),
+            Err(Refusal(error)) => failed(&error, self.types),
         };
         respond::add_warnings(response.headers_mut(), &attributes.warnings());
         response
-    }
-
-    /// The request as the user that its headers name; `None` if they name none.
-    ///
-    /// # Errors
-    ///
-    /// 400 for headers without a user, 403 if its user may not act as that one.
-    async fn impersonate(
-        &self,
-        parts: &Parts,
-        attributes: &Attributes,
-    ) -> Result<Option<Arc<Attributes>>, ApiError> {
-        let Some(wanted) = Wanted::of(&parts.headers)? else { return Ok(None) };
-        let span = attributes.stage("constrainedimpersonation");
-        let (identity, verb) = impersonate::authorize(&self.registry, attributes, &wanted).await?;
-        drop(span);
-        let impersonator = Impersonator { identity: attributes.identity.clone(), verb };
-        let attributes = attributes.as_user(identity, impersonator);
-        Ok(Some(Arc::new(attributes)))
     }
 
     /// Starts the observation of a request in process.

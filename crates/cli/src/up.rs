@@ -1,13 +1,14 @@
 //! `setpoint up`: a control plane served on a socket.
 
+mod run;
+
 use crate::admission::AdmissionOptions;
-use crate::audit::AuditOptions;
+use crate::audit::{AuditOptions, Log};
 use crate::connections::ConnectionOptions;
-use crate::data::control::Control;
 use crate::durations::duration;
 use crate::encryption::{self, EncryptionOptions};
 use crate::envtest::control::Pages;
-use crate::envtest::parent::{Parent, remove_leftovers};
+use crate::envtest::parent::Parent;
 use crate::envtest::planes::{Planes, Template, access};
 use crate::feature_gates::FeatureGates;
 use crate::front_proxy::FrontProxyOptions;
@@ -21,6 +22,7 @@ use crate::trace::TraceOptions;
 use crate::users::UserOptions;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
+use run::{Beside, Running, Signals};
 use setpoint::apiserver::listen::{Certificate, CertificateFiles, read_file};
 use setpoint::audit::AuditMetrics;
 use setpoint::log::LogFormat;
@@ -28,9 +30,9 @@ use setpoint::object::time::Clock;
 use setpoint::registry::{NodePorts, RuntimeConfig, ServiceNetworks};
 use setpoint::runtime::election::machine_identity;
 use setpoint::runtime::metrics::Metrics;
-use setpoint::spans::SpanMetrics;
+use setpoint::spans::{SpanMetrics, Tracer};
 use setpoint::webhook_client::Identity as WebhookIdentity;
-use setpoint::{ControlPlane, Selection, ServeOptions};
+use setpoint::{ControlPlane, ControlPlaneBuilder, Selection, ServeOptions};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::Write as _;
@@ -38,9 +40,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::{JoinError, JoinSet};
-use tokio_util::sync::CancellationToken;
 
 /// Options of `setpoint up`.
 #[derive(Debug, Args)]
@@ -277,9 +276,51 @@ pub(crate) struct Harness {
 /// Serves until a signal, or until the harness has ended.
 pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow::Result<()> {
     // Installed first, so that no signal during start-up is lost.
-    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
-    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let mut signals = Signals::listen()?;
+    let path = options.kubeconfig.clone();
+    let Built { plane, serve, beside } = build(options, harness.is_some(), &mut signals).await?;
+    let client = plane.client();
+    let serving = plane.serve(serve).await?;
+    let url = serving.url().to_owned();
+    let path = match path {
+        Some(path) => Some(path),
+        None if harness.is_some() => None,
+        None => {
+            // Named after the port, which is known only now.
+            let path = default_path(serving.port());
+            serving.write_kubeconfig(&path)?;
+            Some(path)
+        }
+    };
+    let insecure_url = serving.insecure_url().map(str::to_owned);
+    if let Some(url) = &insecure_url {
+        tracing::info!(url, "serving without authentication");
+    }
+    let document =
+        harness.as_ref().is_some_and(|harness| harness.announces).then(|| access(&serving));
+    let announce = || match (&path, document) {
+        (_, Some(document)) => print_line(&document),
+        (Some(path), None) => print_line(&ready_line(&url, path, insecure_url.as_deref())),
+        (None, None) => {
+            tracing::info!(url, "serving");
+            Ok(())
+        }
+    };
+    let running = Running::start(serving, client, beside)?;
+    let (parent, leftovers) = harness.map(|harness| (harness.parent, harness.leftovers)).unzip();
+    running.run(announce, (parent, leftovers.unwrap_or_default()), &mut signals).await
+}
 
+/// A control plane that is not served yet.
+struct Built {
+    plane: ControlPlane,
+    serve: ServeOptions,
+    beside: Beside,
+}
+
+/// Opens what the options name, and builds a control plane of it. A signal while the store is
+/// opened ends the process.
+async fn build(options: Options, is_harness: bool, signals: &mut Signals) -> anyhow::Result<Built> {
     let gates = &options.feature_gates;
     let runtime_config = RuntimeConfig::with_gates(&options.runtime_config, &gates.names())
         .context("use --runtime-config")?;
@@ -287,27 +328,23 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
     let clock = Clock::wall();
     let (tracer, exporter) = options.trace.open(&clock).await?.unzip();
     let history = options.history.unwrap_or(setpoint::registry::HISTORY_PERIOD);
-    let open = tokio::select! {
+    let (of_store, of_encryption) = (&options.store, &options.encryption);
+    let (open, wrapped) = tokio::select! {
         biased;
         // Cancel safe: the program exits.
-        open = open_store(&options.store, &clock, history) => open?,
+        opened = async {
+            let open = open_store(of_store, &clock, history).await?;
+            let wrapped = encryption::wrap(open.store.clone(), of_encryption, &clock).await?;
+            anyhow::Ok((open, wrapped))
+        } => opened?,
         // The runtime would wait for the thread that reads the data folder. To end it is like a
-        // kill, and nothing has been acknowledged.
-        _ = interrupt.recv() => std::process::exit(0),
-        _ = terminate.recv() => std::process::exit(0),
-    };
-    let wrapped = tokio::select! {
-        biased;
-        // Cancel safe: the program exits.
-        wrapped = encryption::wrap(open.store.clone(), &options.encryption, &clock) => wrapped?,
-        // Nothing was written yet.
-        _ = interrupt.recv() => std::process::exit(0),
-        _ = terminate.recv() => std::process::exit(0),
+        // kill, and nothing has been acknowledged or written.
+        _ = signals.next() => std::process::exit(0),
     };
     let metrics = Metrics::new();
     let (store, keepers) = wrapped.counted(&metrics, &clock);
     let nodes = options.nodes.simulated().await?;
-    let planes = harness.is_some().then(|| {
+    let planes = is_harness.then(|| {
         Planes::new(Template {
             controllers: options.controllers.clone(),
             admission: options.admission.clone(),
@@ -352,17 +389,8 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
     if let Some((planes, _)) = &planes {
         plane = Pages::new(planes.clone()).add_to(plane);
     }
-    if let Some(tracer) = tracer {
-        let spans = SpanMetrics::of(tracer.queue().clone());
-        metrics.update(|registry| registry.register_collector(Box::new(spans)));
-        plane = plane.tracer(tracer);
-    }
     let audit = options.audit.open(&clock).await?;
-    for (sink, _) in &audit {
-        plane = plane.audit(sink.clone());
-    }
-    let counted = AuditMetrics::of(audit.iter().map(|(sink, _)| sink.clone()));
-    metrics.update(|registry| registry.register_collector(Box::new(counted)));
+    plane = observed(plane, tracer, &audit, &metrics);
     if open.is_shared() {
         plane =
             plane.shared_as(machine_identity().context("read the operating system's randomness")?);
@@ -374,8 +402,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
         .service_account_tokens(options.service_accounts.tokens())
         .bootstrap_tokens(options.enable_bootstrap_token_auth);
     let address = SocketAddr::new(options.bind_address, options.secure_port);
-    let data = open.disk().map(|(_, folder)| folder);
-    let serve = options.certificates.apply(ServeOptions::new(address), data);
+    let serve = options.certificates.apply(ServeOptions::new(address), folder);
     let mut serve = options.serving.apply(options.service_accounts.apply(serve))?;
     if let Some(address) = options.advertise_address {
         serve = serve.advertise_address(address);
@@ -383,150 +410,32 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
     if let Some(port) = options.insecure_port {
         serve = serve.insecure_port(port);
     }
-    let path = options.kubeconfig.clone();
-    if let Some(path) = &path {
+    if let Some(path) = &options.kubeconfig {
         serve = serve.kubeconfig(path);
     }
-    let plane = plane.build();
-    let client = plane.client();
-    let serving = plane.serve(serve).await?;
-    let url = serving.url().to_owned();
-    let path = match path {
-        Some(path) => Some(path),
-        None if harness.is_some() => None,
-        None => {
-            // Named after the port, which is known only now.
-            let path = default_path(serving.port());
-            serving.write_kubeconfig(&path)?;
-            Some(path)
-        }
-    };
-    let insecure_url = serving.insecure_url().map(str::to_owned);
-    if let Some(url) = &insecure_url {
-        tracing::info!(url, "serving without authentication");
-    }
-    let announcement =
-        harness.as_ref().is_some_and(|harness| harness.announces).then(|| access(&serving));
-
-    let mut ready = serving.ready();
-    let (stop, stop_background) = (CancellationToken::new(), CancellationToken::new());
-    let mut background = JoinSet::new();
-    if let Some((disk, folder)) = open.disk() {
-        let control = Control::bind(folder, disk.clone())?;
-        background.spawn(control.run(stop_background.clone()));
-    }
-    for (_, worker) in audit {
-        // Ends after the control plane, so that the last requests are written.
-        background.spawn(worker.run(stop_background.clone()));
-    }
-    if let Some(exporter) = exporter {
-        // Ends after the control plane as well.
-        background.spawn(exporter.run(stop_background.clone()));
-    }
-    if let Some(keepers) = keepers {
-        background.spawn(keepers.run(stop_background.clone()));
-    }
-    if let Some((_, worker)) = planes {
-        // Ends at once: answers that last as long as a plane would keep the listener open.
-        background.spawn(worker.run(stop.clone()));
-    }
-    let mut running = JoinSet::new();
-    running.spawn(serving.run(stop.clone()));
-
-    let (parent, leftovers) = match harness {
-        Some(harness) => (Some(harness.parent), harness.leftovers),
-        None => (None, Vec::new()),
-    };
-    let orphaned = async move {
-        match parent {
-            Some(parent) => parent.ended().await,
-            None => std::future::pending().await,
-        }
-    };
-    let mut orphaned = std::pin::pin!(orphaned);
-    let mut is_orphan = false;
-    let is_ready = tokio::select! {
-        // Cancel safe: a dropped `join_next` has taken no result.
-        Some(ended) = running.join_next() => {
-            let ended = ended?.context("start the control plane");
-            return ended.map_err(|error| open.cause_of(error));
-        }
-        // Cancel safe: it waits for a state and is not polled again.
-        started = ready.wait_for(|ready| *ready) => {
-            started.context("start the registry")?;
-            true
-        }
-        // Cancel safe: the first signal ends the program.
-        _ = interrupt.recv() => false,
-        _ = terminate.recv() => false,
-        () = &mut orphaned => {
-            is_orphan = true;
-            false
-        }
-    };
-    // They end before the control plane, to which they report.
-    let (mut nodes, stop_nodes) = (JoinSet::new(), CancellationToken::new());
-    let mut failure = None;
-    if is_ready {
-        if let Some(processes) = processes {
-            nodes.spawn(processes.run(client, clock.clone(), stop_nodes.clone()));
-        }
-        match (&path, announcement) {
-            (_, Some(document)) => print_line(&document)?,
-            (Some(path), None) => print_line(&ready_line(&url, path, insecure_url.as_deref()))?,
-            (None, None) => tracing::info!(url, "serving"),
-        }
-        tokio::select! {
-            // Cancel safe: the first signal ends the program.
-            _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
-            _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
-            () = &mut orphaned => is_orphan = true,
-            Some(ended) = nodes.join_next() => failure = failed_nodes(ended),
-            Some(ended) = running.join_next() => {
-                let ended = ended?.context("run the control plane");
-                return ended.map_err(|error| open.cause_of(error));
-            }
-        }
-    }
-    let stopping = async {
-        stop_nodes.cancel();
-        while let Some(ended) = nodes.join_next().await {
-            failure = failure.or(failed_nodes(ended));
-        }
-        if is_orphan {
-            tracing::info!("the process that started this one has ended: stopping");
-        }
-        stop.cancel();
-        while let Some(ended) = running.join_next().await {
-            ended?.context("stop the control plane")?;
-        }
-        stop_background.cancel();
-        while background.join_next().await.is_some() {}
-        open.close().await;
-        if is_orphan {
-            remove_leftovers(&leftovers);
-        }
-        failure.map_or(Ok(()), Err)
-    };
-    tokio::select! {
-        biased;
-        stopped = stopping => stopped,
-        // Cancel safe: the process ends. As after a kill, acknowledged writes are in the store.
-        _ = interrupt.recv() => end_at_once("SIGINT"),
-        // Cancel safe: as above.
-        _ = terminate.recv() => end_at_once("SIGTERM"),
-    }
+    let planes = planes.map(|(_, worker)| worker);
+    let beside = Beside { open, audit, exporter, keepers, planes, processes, clock };
+    Ok(Built { plane: plane.build(), serve, beside })
 }
 
-/// Ends the process without waiting for requests, or for a disk that does not answer.
-fn end_at_once(signal: &str) -> ! {
-    tracing::warn!("{signal} while stopping: ending at once");
-    std::process::exit(1)
-}
-
-/// Why the process nodes have ended, if they have failed: without them no pod runs.
-fn failed_nodes(ended: Result<anyhow::Result<()>, JoinError>) -> Option<anyhow::Error> {
-    ended.context("join the process nodes").flatten().err()
+/// Records requests in audit logs and as spans, and counts both in `metrics`.
+fn observed(
+    mut plane: ControlPlaneBuilder,
+    tracer: Option<Tracer>,
+    audit: &[Log],
+    metrics: &Metrics,
+) -> ControlPlaneBuilder {
+    if let Some(tracer) = tracer {
+        let spans = SpanMetrics::of(tracer.queue().clone());
+        metrics.update(|registry| registry.register_collector(Box::new(spans)));
+        plane = plane.tracer(tracer);
+    }
+    for (sink, _) in audit {
+        plane = plane.audit(sink.clone());
+    }
+    let counted = AuditMetrics::of(audit.iter().map(|(sink, _)| sink.clone()));
+    metrics.update(|registry| registry.register_collector(Box::new(counted)));
+    plane
 }
 
 fn ready_line(url: &str, kubeconfig: &Path, insecure_url: Option<&str>) -> String {

@@ -54,9 +54,9 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct ConfiguredAuthorizers {
     current: RwLock<Arc<[Arc<dyn Authorizer>]>>,
-    /// If the first configuration had it.
+    /// `None` if the first configuration did not have the type `RBAC`.
     rbac: Option<Arc<Rbac>>,
-    /// The same.
+    /// `None` if the first configuration did not have the type `Node`.
     node: Option<Arc<NodeAuthorizer>>,
     abac: Option<Arc<Abac>>,
 }

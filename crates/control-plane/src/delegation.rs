@@ -33,6 +33,7 @@ use http::Method;
 use kube_client::Config;
 use serde_json::{Value, json};
 use setpoint_apiserver::RequestHeaderNames;
+use setpoint_object::error::chain;
 use setpoint_registry::{AdmissionOptions, AdmissionOptionsError};
 use setpoint_remote::ATTEMPT_MAX;
 use std::fs;
@@ -273,7 +274,7 @@ impl Delegation {
                 Err(error) => Err(error),
             };
             if let Err(error) = kept {
-                let error = &error as &dyn std::error::Error;
+                let error = chain(&error);
                 tracing::warn!(error, "the host's authorities of clients cannot be followed");
             }
         }

@@ -30,6 +30,7 @@ const MANAGER: &str = "clusterrole-aggregation-controller";
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 
 /// Keeps aggregated ClusterRoles. Does nothing until a manager runs it.
+#[derive(Debug)]
 #[must_use]
 pub struct ClusterRoleAggregation {
     setup: Setup,

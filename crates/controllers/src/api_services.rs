@@ -42,6 +42,7 @@ const VERSION_PRIORITY: i32 = 100;
 const INDEX: &str = "api-services";
 
 /// Keeps the APIService objects of custom resources. Does nothing until a manager runs it.
+#[derive(Debug)]
 #[must_use]
 pub struct ApiServices {
     setup: Setup,

@@ -37,6 +37,7 @@ const SIGNATURE: &str = "jws-kubeconfig-";
 const USAGE: &str = "usage-bootstrap-signing";
 
 /// Signs the ConfigMap `cluster-info`. Does nothing until [`BootstrapSigner::run`].
+#[derive(Debug)]
 #[must_use]
 pub struct BootstrapSigner {
     setup: Setup,

@@ -100,10 +100,6 @@ fn time(text: Option<&String>) -> Option<Timestamp> {
 }
 
 impl Candidate {
-    fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
     fn renewed(&self) -> Option<Timestamp> {
         time(self.spec.renew_time.as_ref())
     }
@@ -149,6 +145,7 @@ impl LeaseSpec {
 }
 
 /// The controllers of coordinated leader election. They do nothing until a manager runs them.
+#[derive(Debug)]
 #[must_use]
 pub struct CoordinatedElection {
     setup: Setup,

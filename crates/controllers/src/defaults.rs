@@ -40,6 +40,7 @@ const DESCRIPTION_TEXT: &str = "Contains a CA bundle that can be used to verify 
 const WORKERS: usize = 5;
 
 /// Creates and restores what every namespace has. Does nothing until a manager runs it.
+#[derive(Debug)]
 #[must_use]
 pub struct NamespaceDefaults {
     setup: Setup,

@@ -29,6 +29,7 @@ const CONDITION: &str = "Dangling";
 const INDEX: &str = "level";
 
 /// Keeps the condition. Does nothing until a manager runs it.
+#[derive(Debug)]
 #[must_use]
 pub struct FlowSchemas {
     setup: Setup,

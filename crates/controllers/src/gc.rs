@@ -51,9 +51,11 @@ use graph::{Coordinates, Graph, Observation, OwnerReference, Uid};
 use kube_client::Client;
 use monitor::Monitor;
 use parking_lot::Mutex;
+use setpoint_object::error::chain;
 use setpoint_object::{Skim, seed};
 use setpoint_workqueue::WorkQueue;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -280,6 +282,12 @@ pub struct GarbageCollector {
     feed: Option<Feed>,
 }
 
+impl fmt::Debug for GarbageCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GarbageCollector").field("seed", &self.seed).finish_non_exhaustive()
+    }
+}
+
 impl GarbageCollector {
     /// Creates a collector that uses `client` and watches the metadata of every resource that can
     /// be deleted.
@@ -374,7 +382,7 @@ impl GarbageCollector {
                         is_discovered = true;
                     }
                     Err(error) => {
-                        tracing::warn!(error = &error as &dyn std::error::Error, "read discovery")
+                        tracing::warn!(error = chain(&error), "read discovery")
                     }
                 }
             }
@@ -514,7 +522,7 @@ async fn work(shared: Arc<Shared>) {
                 }
                 let conflict = matches!(&error, collect::CollectError::Request(error) if RequestError::is_conflict(error));
                 if !conflict {
-                    tracing::debug!(%uid, error = &error as &dyn std::error::Error, "retrying later");
+                    tracing::debug!(%uid, error = chain(&error), "retrying later");
                 }
                 shared.queue.add_rate_limited(uid.clone());
             }

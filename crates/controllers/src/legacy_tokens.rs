@@ -21,9 +21,11 @@ use crate::first_error::FirstError;
 use crate::setup::Setup;
 use crate::token_secrets::account_of;
 use serde_json::{Value, json};
+use setpoint_object::error::chain;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::{Clock, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -55,6 +57,12 @@ pub struct LegacyTokens {
     clock: Clock,
 }
 
+impl fmt::Debug for LegacyTokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LegacyTokens").finish_non_exhaustive()
+    }
+}
+
 impl LegacyTokens {
     /// Creates a controller that starts from `setup`.
     pub fn new(setup: &Setup) -> Self {
@@ -69,7 +77,10 @@ impl LegacyTokens {
             let pause = match Box::pin(self.pass()).await {
                 Ok(()) => PERIOD,
                 Err(error) => {
-                    tracing::warn!(%error, "look for unused tokens of service accounts");
+                    tracing::warn!(
+                        error = chain(&error),
+                        "look for unused tokens of service accounts"
+                    );
                     RETRY_PERIOD
                 }
             };

@@ -36,6 +36,7 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_runtime::{
     Action, BoxError, Context, Controller, Manager, Predicate, RateLimits, Request, Watch,
 };
+use std::fmt;
 use std::time::Duration;
 
 /// The controller's name in its user agent and in logs.
@@ -67,6 +68,12 @@ pub(crate) enum PassError {
 pub struct NamespaceController {
     setup: Setup,
     api: Api,
+}
+
+impl fmt::Debug for NamespaceController {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NamespaceController").finish_non_exhaustive()
+    }
 }
 
 impl NamespaceController {

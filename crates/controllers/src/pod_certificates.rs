@@ -21,6 +21,7 @@ pub const AGE_MAX: Duration = Duration::from_secs(15 * 60);
 const WORKERS: usize = 5;
 
 /// The controller that deletes PodCertificateRequests. It does nothing until a manager runs it.
+#[derive(Debug)]
 #[must_use]
 pub struct PodCertificateCleaner {
     setup: Setup,

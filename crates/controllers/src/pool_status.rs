@@ -44,6 +44,7 @@ pub const PENDING_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 const POOLS_BY_DEFAULT: usize = 100;
 
 /// The controller that answers ResourcePoolStatusRequests. It does nothing until a manager runs it.
+#[derive(Debug)]
 #[must_use]
 pub struct PoolStatusController {
     setup: Setup,

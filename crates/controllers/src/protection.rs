@@ -32,6 +32,7 @@ use setpoint_runtime::{BoxError, Manager};
 
 /// The protection of claims and that of volumes. They do nothing until a manager runs
 /// them.
+#[derive(Debug)]
 #[must_use]
 pub struct ProtectionController {
     setup: Setup,

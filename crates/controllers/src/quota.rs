@@ -26,6 +26,7 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use setpoint_informer::{Event, Object};
 use setpoint_object::Skim;
+use setpoint_object::pod_phase;
 use setpoint_object::quantity::Quantity;
 use setpoint_object::skim::scalar;
 use setpoint_object::time::Clock;
@@ -33,6 +34,7 @@ use setpoint_quota::pod::quantities;
 use setpoint_quota::{Scopes, Term, Usage, add, is_relevant, usage};
 use setpoint_runtime::{Action, BoxError, Context, Controller, Predicate, Request, Watch};
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -59,6 +61,12 @@ const KEYS_MAX: usize = 1024;
 pub struct QuotaController {
     setup: Setup,
     feed: Option<Box<dyn ObjectFeed>>,
+}
+
+impl fmt::Debug for QuotaController {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuotaController").finish_non_exhaustive()
+    }
 }
 
 impl QuotaController {
@@ -206,7 +214,7 @@ async fn follow(mut feed: Box<dyn ObjectFeed>, counted: &Counted, keys: mpsc::Se
 /// of the scope `NotTerminating`. Deadlines cannot be removed, so none moves back.
 fn may_relieve(object: &[u8]) -> bool {
     let phase = scalar(object, &["status", "phase"]);
-    matches!(phase.as_deref(), Some("Succeeded" | "Failed"))
+    phase.as_deref().is_some_and(pod_phase::is_terminal)
         || scalar(object, &["spec", "activeDeadlineSeconds"]).is_some()
 }
 

@@ -45,6 +45,7 @@ const RANGES: &str = "/apis/networking.k8s.io/v1/servicecidrs";
 const ADDRESSES: &str = "/apis/networking.k8s.io/v1/ipaddresses?labelSelector=ipaddress.kubernetes.io%2Fmanaged-by%3Dipallocator.k8s.io";
 
 /// The controller of ServiceCIDRs. It does nothing until a manager runs it.
+#[derive(Debug)]
 #[must_use]
 pub struct ServiceCidrs {
     setup: Setup,

@@ -10,6 +10,7 @@ use setpoint_object::time::Clock;
 use setpoint_object::{Prune, seed};
 use setpoint_runtime::cache::ByType;
 use setpoint_runtime::{BoxError, CacheOptions, Manager, ManagerBuilder};
+use std::fmt;
 use tokio_util::sync::CancellationToken;
 
 /// The client, the clock and the randomness of controllers. Cheap to clone; controllers with one
@@ -24,6 +25,12 @@ pub struct Setup {
     signers: Option<Signers>,
     device_taint_rules: bool,
     workloads_of_jobs: bool,
+}
+
+impl fmt::Debug for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Setup").field("seed", &self.seed).finish_non_exhaustive()
+    }
 }
 
 impl Setup {

@@ -111,6 +111,7 @@ impl GroupResource {
 }
 
 /// The controller of StorageVersionMigrations. It does nothing until a manager runs it.
+#[derive(Debug)]
 #[must_use]
 pub struct StorageVersionMigrator {
     setup: Setup,

@@ -42,6 +42,7 @@ const CONDITION: &str = "AllEncodingVersionsEqual";
 
 /// The controller that collects what servers leave in StorageVersions. Does nothing until
 /// [`StorageVersionCollector::run`].
+#[derive(Debug)]
 #[must_use]
 pub struct StorageVersionCollector {
     setup: Setup,

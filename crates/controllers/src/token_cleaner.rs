@@ -29,6 +29,7 @@ const PREFIX: &str = "bootstrap-token-";
 const ID_CHARS: usize = 6;
 
 /// Deletes expired bootstrap tokens. Does nothing until [`TokenCleaner::run`].
+#[derive(Debug)]
 #[must_use]
 pub struct TokenCleaner {
     setup: Setup,

@@ -32,6 +32,7 @@ use setpoint_runtime::cache::ByType;
 use setpoint_runtime::{
     Action, BoxError, CacheOptions, Client, Context, Controller, Request, Watch,
 };
+use std::fmt;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -54,6 +55,12 @@ pub struct TokenSecrets {
     setup: Setup,
     keys: KeyRing,
     root_ca: Option<Arc<str>>,
+}
+
+impl fmt::Debug for TokenSecrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenSecrets").finish_non_exhaustive()
+    }
 }
 
 impl TokenSecrets {

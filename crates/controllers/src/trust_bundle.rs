@@ -42,6 +42,7 @@ const DIGEST_BYTES: usize = 12;
 
 /// Publishes the authorities of the API server's certificates. Does nothing until
 /// [`TrustBundlePublisher::run`].
+#[derive(Debug)]
 #[must_use]
 pub struct TrustBundlePublisher {
     setup: Setup,

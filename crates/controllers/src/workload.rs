@@ -107,6 +107,7 @@ const ROWS: &[(&str, Add)] = &[
 
 /// The workload controllers of a selection, on one manager. They do nothing until
 /// [`WorkloadControllers::run`].
+#[derive(Debug)]
 #[must_use]
 pub struct WorkloadControllers {
     setup: Setup,

@@ -2,6 +2,7 @@
 
 use crate::config::{ConfigError, EncryptionConfig, FILE_BYTES_MAX};
 use crate::store::EncryptedStore;
+use setpoint_object::error::chain;
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::path::PathBuf;
@@ -84,7 +85,7 @@ impl Reloader {
                 Look::Refused(error) => {
                     tracing::error!(
                         path,
-                        error = &error as &dyn std::error::Error,
+                        error = chain(&error),
                         "the new encryption configuration is invalid; the earlier one stays in use"
                     );
                     (self.report)(None);

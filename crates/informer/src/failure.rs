@@ -1,6 +1,7 @@
-//! Failures shared by several stages: an informer that has stopped, panics of user functions, and
-//! the text of an error with its causes.
+//! Failures shared by several stages: an informer that has stopped, and panics of user functions.
+
 use crate::key::Key;
+pub(crate) use setpoint_object::error::chain;
 use setpoint_object::panic;
 use std::any::Any;
 use std::fmt;
@@ -50,20 +51,4 @@ pub(crate) fn pass_on_panic(ended: Result<(), tokio::task::JoinError>) {
     {
         std::panic::resume_unwind(panic);
     }
-}
-
-/// An error and its causes as one sentence. Skips a cause whose text the error above it already
-/// ends with, since some errors print their causes themselves.
-pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let message = error.to_string();
-        if !text.ends_with(&message) {
-            text.push_str(": ");
-            text.push_str(&message);
-        }
-        cause = error.source();
-    }
-    text
 }

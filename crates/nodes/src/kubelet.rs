@@ -33,6 +33,7 @@ use container::{Evolved, ended_before, evolve, finished};
 use resize::Resize;
 use serde_json::{Map, Value, json};
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::pod_phase;
 use setpoint_object::time::Timestamp;
 use std::time::Duration;
 
@@ -280,7 +281,7 @@ fn reject(pod: &Value, around: &Surroundings, reason: &'static str, message: &st
 
 /// Whether a pod has ended.
 pub(crate) fn is_over(pod: &Value) -> bool {
-    matches!(text(&pod["status"]["phase"]), "Succeeded" | "Failed")
+    pod_phase::is_terminal(text(&pod["status"]["phase"]))
 }
 
 /// Where a container is.
@@ -392,7 +393,7 @@ impl Next {
         let all = sidecars.chain(&self.main);
         let unready: Vec<&str> =
             all.filter(|evolved| !evolved.is_ready()).map(Evolved::name).collect();
-        let is_over = matches!(phase, "Succeeded" | "Failed");
+        let is_over = pod_phase::is_terminal(phase);
         let ended = if phase == "Failed" { "PodFailed" } else { "PodCompleted" };
         let (are_ready, why, message) = match (is_over, unready.is_empty()) {
             (true, _) => (false, ended, None),

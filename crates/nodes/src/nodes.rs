@@ -13,11 +13,12 @@ use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use setpoint_informer::{Cacheable, Event};
 use setpoint_object::cidr::{Families, Family};
+use setpoint_object::error::chain;
 use setpoint_runtime::manager::AddError;
 use setpoint_runtime::source::{Enqueue, KeySink, SourceRun, source_fn};
 use setpoint_runtime::{
-    Action, BoxError, BuildError, Client, Context, Controller, Manager, Reconciler, Request,
-    Runnable, Watch,
+    Action, BoxError, BuildError, Client, Context, Controller, EventRecorder, Manager, Reconciler,
+    Request, Runnable, Watch,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -109,84 +110,19 @@ impl Nodes {
         }
         let world = Arc::new(World::new(self.families));
         let handle = manager.handle();
-        let mut by_kind: BTreeMap<ResourceRef, Vec<Stage>> = BTreeMap::new();
-        for kind in ["Node", "Pod"] {
-            let api_version = "v1".to_owned();
-            by_kind.insert(
-                ResourceRef { api_version, kind: kind.to_owned(), resource: None },
-                Vec::new(),
-            );
-        }
-        for stage in self.capacity_stage().iter().chain(&self.stages.0) {
-            by_kind.entry(stage.resource.clone()).or_default().push(stage.clone());
-        }
-        for (n, (kind, stages)) in (1_u64..).zip(by_kind) {
-            let seed = self.seed.wrapping_add(n);
-            let recorder = handle.recorder(FIELD_MANAGER).field_manager(FIELD_MANAGER);
-            match (&*kind.api_version, &*kind.kind) {
-                ("v1", "Node") => {
-                    let engine = engine::<Node>(stages, (), &kind, &world, recorder, seed);
-                    let nodes = world.clone();
-                    let controller = Controller::builder("node-stages")
-                        .concurrency(WORKERS)
-                        .handles(
-                            Watch::<Node>::new(),
-                            move |event: &Event<Node>, keys: &Enqueue<'_, Request>| {
-                                let node = event_value(event);
-                                if nodes.put_node(&event.key().name, node.as_ref()) {
-                                    keys.add(event.key().clone());
-                                }
-                            },
-                        )
-                        .sync_timeout(None)
-                        .build(engine)?;
-                    manager.add(controller)?;
-                }
-                ("v1", "Pod") => {
-                    let engine = engine::<Pod>(stages, (), &kind, &world, recorder, seed);
-                    let (pods, sink) = (world.clone(), world.clone());
-                    let controller = Controller::builder("pod-stages")
-                        .concurrency(WORKERS)
-                        .source(source_fn(
-                            "pods of new nodes",
-                            async move |keys: KeySink<Request>| {
-                                _ = sink.pods.set(keys);
-                                Ok(SourceRun::none())
-                            },
-                        ))
-                        .handles(
-                            Watch::<Pod>::new(),
-                            move |event: &Event<Pod>, keys: &Enqueue<'_, Request>| {
-                                let seen = seen_pod(event);
-                                let is_gone = seen.is_none();
-                                if pods.put_pod(event.key(), seen) || is_gone {
-                                    keys.add(event.key().clone());
-                                }
-                            },
-                        )
-                        .sync_timeout(None)
-                        .build(engine)?;
-                    manager.add(controller)?;
-                }
-                _ => {
-                    let resource = resource(&kind);
-                    let name = format!("stages-{}", resource.plural);
-                    let engine = engine::<DynamicObject>(
-                        stages,
-                        resource.clone(),
-                        &kind,
-                        &world,
-                        recorder,
-                        seed,
-                    );
-                    let controller = Controller::builder(name)
-                        .concurrency(WORKERS)
-                        .for_(Watch::<DynamicObject>::dynamic(resource))
-                        .sync_timeout(None)
-                        .build(engine)?;
-                    manager.add(controller)?;
-                }
-            }
+        for (n, (kind, stages)) in (1_u64..).zip(self.stages_by_kind()) {
+            let parts = EngineParts {
+                stages,
+                world: world.clone(),
+                recorder: handle.recorder(FIELD_MANAGER).field_manager(FIELD_MANAGER),
+                seed: self.seed.wrapping_add(n),
+            };
+            let controller = match (&*kind.api_version, &*kind.kind) {
+                ("v1", "Node") => node_stages(parts, &kind),
+                ("v1", "Pod") => pod_stages(parts, &kind),
+                _ => other_stages(parts, &kind),
+            };
+            manager.add(controller?)?;
         }
         let heartbeat = Heartbeat {
             world: world.clone(),
@@ -206,6 +142,21 @@ impl Nodes {
         let register = Runnable::new(move |stop| self.register(client, stop));
         manager.add_runnable("nodes", register)?;
         Ok(())
+    }
+
+    /// The stages of each kind. Nodes and pods are always among the kinds.
+    fn stages_by_kind(&self) -> BTreeMap<ResourceRef, Vec<Stage>> {
+        let built_in = ["Node", "Pod"].map(|kind| ResourceRef {
+            api_version: "v1".to_owned(),
+            kind: kind.to_owned(),
+            resource: None,
+        });
+        let mut by_kind: BTreeMap<ResourceRef, Vec<Stage>> =
+            built_in.into_iter().map(|kind| (kind, Vec::new())).collect();
+        for stage in self.capacity_stage().iter().chain(&self.stages.0) {
+            by_kind.entry(stage.resource.clone()).or_default().push(stage.clone());
+        }
+        by_kind
     }
 
     /// The stage of nodes without a capacity: API servers drop the status of new objects.
@@ -241,7 +192,7 @@ impl Nodes {
                 Ok(_) => idx += 1,
                 Err(error) if error.is_already_exists() => idx += 1,
                 Err(error) => {
-                    tracing::warn!(%error, name, "register a node");
+                    tracing::warn!(error = chain(&error), name, "register a node");
                     tokio::select! {
                         biased;
                         () = stop.cancelled() => return Ok(()),
@@ -272,24 +223,72 @@ impl Nodes {
     }
 }
 
-fn engine<K: Cacheable>(
+/// What the engine of each kind is made of.
+struct EngineParts {
     stages: Vec<Stage>,
-    dynamic_type: K::DynamicType,
-    kind: &ResourceRef,
-    world: &Arc<World>,
-    recorder: setpoint_runtime::EventRecorder,
+    world: Arc<World>,
+    recorder: EventRecorder,
     seed: u64,
-) -> Engine<K> {
-    Engine {
-        stages,
-        dynamic_type,
-        api_version: kind.api_version.clone(),
-        kind: kind.kind.clone(),
-        world: world.clone(),
-        recorder,
-        waiting: Mutex::new(BTreeMap::new()),
-        rng: Mutex::new(SmallRng::seed_from_u64(seed)),
+}
+
+impl EngineParts {
+    fn engine<K: Cacheable>(self, kind: &ResourceRef, dynamic_type: K::DynamicType) -> Engine<K> {
+        Engine {
+            stages: self.stages,
+            dynamic_type,
+            api_version: kind.api_version.clone(),
+            kind: kind.kind.clone(),
+            world: self.world,
+            recorder: self.recorder,
+            waiting: Mutex::new(BTreeMap::new()),
+            rng: Mutex::new(SmallRng::seed_from_u64(self.seed)),
+        }
     }
+}
+
+/// The controller that moves nodes through their stages.
+fn node_stages(parts: EngineParts, kind: &ResourceRef) -> Result<Controller, BuildError> {
+    let nodes = parts.world.clone();
+    Controller::builder("node-stages")
+        .concurrency(WORKERS)
+        .handles(Watch::<Node>::new(), move |event: &Event<Node>, keys: &Enqueue<'_, Request>| {
+            let node = event_value(event);
+            if nodes.put_node(&event.key().name, node.as_ref()) {
+                keys.add(event.key().clone());
+            }
+        })
+        .sync_timeout(None)
+        .build(parts.engine::<Node>(kind, ()))
+}
+
+/// The controller that moves pods through their stages.
+fn pod_stages(parts: EngineParts, kind: &ResourceRef) -> Result<Controller, BuildError> {
+    let (pods, sink) = (parts.world.clone(), parts.world.clone());
+    Controller::builder("pod-stages")
+        .concurrency(WORKERS)
+        .source(source_fn("pods of new nodes", async move |keys: KeySink<Request>| {
+            _ = sink.pods.set(keys);
+            Ok(SourceRun::none())
+        }))
+        .handles(Watch::<Pod>::new(), move |event: &Event<Pod>, keys: &Enqueue<'_, Request>| {
+            let seen = seen_pod(event);
+            let is_gone = seen.is_none();
+            if pods.put_pod(event.key(), seen) || is_gone {
+                keys.add(event.key().clone());
+            }
+        })
+        .sync_timeout(None)
+        .build(parts.engine::<Pod>(kind, ()))
+}
+
+/// The controller that moves objects of another kind through their stages.
+fn other_stages(parts: EngineParts, kind: &ResourceRef) -> Result<Controller, BuildError> {
+    let resource = resource(kind);
+    Controller::builder(format!("stages-{}", resource.plural))
+        .concurrency(WORKERS)
+        .for_(Watch::<DynamicObject>::dynamic(resource.clone()))
+        .sync_timeout(None)
+        .build(parts.engine::<DynamicObject>(kind, resource))
 }
 
 fn resource(kind: &ResourceRef) -> ApiResource {
@@ -331,7 +330,11 @@ impl Reconciler for Heartbeat {
         // Boxed, so that a worker that waits for work is small.
         let passed = Box::pin(self.pass(&request.name, &context)).await;
         Ok(passed.unwrap_or_else(|error| {
-            tracing::warn!(%error, node = %request.name, "a heartbeat of a simulated node");
+            tracing::warn!(
+                error = chain(&*error),
+                node = %request.name,
+                "a heartbeat of a simulated node"
+            );
             Action::requeue_after(HEARTBEAT_PAUSE)
         }))
     }

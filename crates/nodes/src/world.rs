@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use setpoint_object::cidr::{Families, Family};
+use setpoint_object::pod_phase;
 use setpoint_runtime::Request;
 use setpoint_runtime::source::KeySink;
 use std::collections::{BTreeMap, BTreeSet};
@@ -280,7 +281,7 @@ impl World {
     pub(crate) fn put_pod(&self, key: &Request, pod: Option<SeenPod>) -> bool {
         let mut guard = self.inner.lock();
         let inner = &mut *guard;
-        let is_over = |pod: &SeenPod| matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
+        let is_over = |pod: &SeenPod| pod_phase::is_terminal(&pod.status.phase);
         let seen = pod.as_ref().filter(|pod| !pod.spec.node_name.is_empty() && !is_over(pod));
         let mut earlier = inner.pods.remove(key);
         let held = earlier.as_ref().map(|earlier| (earlier.node.clone(), earlier.held()));

@@ -24,7 +24,8 @@ const CONFIG_KEY: &str = "[-._a-zA-Z0-9]+";
 pub fn dns1123_subdomain(name: &str) -> Vec<String> {
     subdomain(name, "characters")
 }
-/// The same, with messages that count bytes: those of Kubernetes' declarative validation.
+/// As [`dns1123_subdomain`], with messages that count bytes: those of Kubernetes' declarative
+/// validation (`k8s-long-name`).
 pub fn long_name(name: &str) -> Vec<String> {
     subdomain(name, "bytes")
 }
@@ -41,7 +42,8 @@ fn subdomain(name: &str, unit: &str) -> Vec<String> {
 pub fn dns1123_label(name: &str) -> Vec<String> {
     label(name, "characters")
 }
-/// The same, with messages that count bytes: those of Kubernetes' declarative validation.
+/// As [`dns1123_label`], with messages that count bytes: those of Kubernetes' declarative
+/// validation (`k8s-short-name`).
 pub fn short_name(name: &str) -> Vec<String> {
     label(name, "bytes")
 }

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint_apiserver::{NodeAgent, go_arch};
 use setpoint_informer::Event;
+use setpoint_object::error::chain;
 use setpoint_object::time::Clock;
 use setpoint_runtime::manager::AddError;
 use setpoint_runtime::source::Enqueue;
@@ -297,7 +298,11 @@ async fn heartbeats(
                 outcome = beat => outcome,
             };
             if let Err(error) = outcome {
-                tracing::warn!(%error, node = name, "a heartbeat of a process node");
+                tracing::warn!(
+                    error = chain(&*error),
+                    node = name,
+                    "a heartbeat of a process node"
+                );
                 pause = RETRY;
             }
         }

@@ -5,6 +5,7 @@ use crate::env::PodAddresses;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use serde_json::{Map, Value, json};
 use setpoint_nodes::restart::{ContainerPolicy, Policy};
+use setpoint_object::pod_phase;
 use setpoint_object::time::Timestamp;
 use std::collections::BTreeMap;
 
@@ -168,7 +169,7 @@ fn can_restart_all(pod: &Pod) -> bool {
 /// Whether a pod has ended.
 pub(crate) fn is_over(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
+    phase.is_some_and(pod_phase::is_terminal)
 }
 
 /// Why a pod was ended by its node.
@@ -237,7 +238,7 @@ impl View<'_> {
     /// The status, and the conditions in it.
     pub(crate) fn status(&self, before: &Conditions) -> (Value, Conditions) {
         let phase = self.phase();
-        let is_over = matches!(phase, "Succeeded" | "Failed");
+        let is_over = pod_phase::is_terminal(phase);
         let spec = self.pod.spec.as_ref();
         let is_host = spec.and_then(|spec| spec.host_network) == Some(true);
         let host = self.addresses.host.to_string();

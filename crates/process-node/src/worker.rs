@@ -20,6 +20,7 @@ use kube_core::params::{DeleteParams, Patch, Preconditions};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint_nodes::restart::ContainerPolicy;
+use setpoint_object::error::chain;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_runtime::client::ClientError;
 use setpoint_runtime::{Client, EventRecorder, ObjectReference, Request};
@@ -422,7 +423,7 @@ impl Worker {
             Ok(()) => true,
             Err(error) if is_absent(&error) => true,
             Err(error) => {
-                tracing::warn!(%error, pod = %self.parts.key, "delete a pod that has ended");
+                tracing::warn!(error = chain(&error), pod = %self.parts.key, "delete a pod that has ended");
                 self.write_due = Some(Instant::now() + RETRY);
                 false
             }
@@ -478,7 +479,7 @@ impl Worker {
             }
             Err(error) if is_absent(&error) => true,
             Err(error) => {
-                tracing::warn!(%error, pod = %self.parts.key, "write the status of a pod");
+                tracing::warn!(error = chain(&error), pod = %self.parts.key, "write the status of a pod");
                 self.write_due = Some(Instant::now() + RETRY);
                 false
             }

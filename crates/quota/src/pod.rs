@@ -122,7 +122,7 @@ pub fn of_containers(spec: &Value, member: &str) -> Amounts {
     sum(spec, |container| quantities(&container["resources"][member]))
 }
 
-/// The same of containers and init containers.
+/// As [`of_containers`], of lists of containers and of init containers.
 pub fn of_lists(containers: &[Value], init_containers: &[Value], member: &str) -> Amounts {
     sum_lists(containers, init_containers, |container| quantities(&container["resources"][member]))
 }

@@ -1,6 +1,7 @@
 //! The amounts that one object uses.
 use crate::pod;
 use serde_json::Value;
+use setpoint_object::pod_phase;
 use setpoint_object::quantity::Quantity;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -110,7 +111,7 @@ pub fn usage(group: &str, resource: &str, object: &Value, now: u64) -> Usage {
 
 /// Whether a pod needs no resources any more.
 fn has_ended(pod: &Value, now: u64) -> bool {
-    if matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
+    if pod["status"]["phase"].as_str().is_some_and(pod_phase::is_terminal) {
         return true;
     }
     // The time of deletion is when the grace period ends.

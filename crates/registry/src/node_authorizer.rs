@@ -181,82 +181,155 @@ fn node_of(identity: &Identity) -> Option<&str> {
 ///
 /// The reason why there is no opinion; may be empty.
 fn decide(graph: &Graph, rules: &[Rule], node: &str, request: &Attributes) -> Result<(), String> {
-    let verb = request.verb.as_str();
-    let subresource = request.subresource().map_or("", Subresource::as_str);
-    let is_related = |kind| is_related(graph, node, kind, request);
-    let read_one = |kind| match (verb, subresource) {
-        ("get", "") => is_related(kind),
-        ("get", _) => Err("cannot get subresource".to_owned()),
-        _ => Err("can only get individual resources of this type".to_owned()),
+    let asked = Asked {
+        graph,
+        node,
+        request,
+        verb: request.verb.as_str(),
+        subresource: request.subresource().map_or("", Subresource::as_str),
     };
-    let read = |kind| {
-        if !matches!(verb, "get" | "list" | "watch") {
-            return Err("can only read resources of this type".to_owned());
-        }
-        if !subresource.is_empty() {
-            return Err("cannot read subresource".to_owned());
-        }
-        if request.namespace().is_empty() {
-            return Err("can only read namespaced object of this type".to_owned());
-        }
-        is_related(kind)
-    };
-    let refuse = |reason: &str| Err(reason.to_owned());
     match (request.group(), request.resource()) {
-        ("", "secrets") => read(Kind::Secret),
-        ("", "configmaps") => read(Kind::ConfigMap),
-        ("", "persistentvolumeclaims") if subresource == "status" => match verb {
-            "update" | "patch" => is_related(Kind::Claim),
+        ("", "secrets") => asked.read(Kind::Secret),
+        ("", "configmaps") => asked.read(Kind::ConfigMap),
+        ("", "persistentvolumeclaims") if asked.subresource == "status" => match asked.verb {
+            "update" | "patch" => asked.is_related(Kind::Claim),
             _ => refuse("can only get/update/patch this type"),
         },
-        ("", "persistentvolumeclaims") => read_one(Kind::Claim),
-        ("", "persistentvolumes") => read_one(Kind::Volume),
-        ("resource.k8s.io", "resourceclaims") => read_one(Kind::ResourceClaim),
-        ("storage.k8s.io", "volumeattachments") => read_one(Kind::Attachment),
-        ("", "serviceaccounts") => match (verb, subresource) {
-            ("get", "") => read(Kind::ServiceAccount),
-            ("create", "token") if !request.name().is_empty() => is_related(Kind::ServiceAccount),
-            ("create", _) if !request.name().is_empty() => {
+        ("", "persistentvolumeclaims") => asked.read_one(Kind::Claim),
+        ("", "persistentvolumes") => asked.read_one(Kind::Volume),
+        ("resource.k8s.io", "resourceclaims") => asked.read_one(Kind::ResourceClaim),
+        ("storage.k8s.io", "volumeattachments") => asked.read_one(Kind::Attachment),
+        ("", "serviceaccounts") => asked.service_account(),
+        ("coordination.k8s.io", "leases") => asked.lease(),
+        ("storage.k8s.io", "csinodes") => asked.csi_node(),
+        ("resource.k8s.io", "resourceslices") => asked.resource_slice(),
+        ("", "nodes") => asked.own_node(),
+        ("", "pods") => asked.pod(),
+        (group @ "certificates.k8s.io", resource @ "podcertificaterequests") => {
+            // With the feature gate the role has a rule.
+            let create = Request { verb: "create", group, resource, ..Request::default() };
+            match rules.iter().any(|rule| rule.allows(&create)) {
+                true => asked.certificate_request(),
+                false => refuse(""),
+            }
+        }
+        (group, resource) => {
+            let question = Request {
+                verb: asked.verb,
+                group,
+                resource,
+                subresource: asked.subresource,
+                name: request.name(),
+                path: request.path(),
+            };
+            match rules.iter().any(|rule| rule.allows(&question)) {
+                true => Ok(()),
+                false => refuse(""),
+            }
+        }
+    }
+}
+
+fn refuse(reason: &str) -> Result<(), String> {
+    Err(reason.to_owned())
+}
+
+/// What the agent of a node asks for. Each method is the rule of one resource; its error is the
+/// reason why there is no opinion.
+struct Asked<'a> {
+    graph: &'a Graph,
+    node: &'a str,
+    request: &'a Attributes,
+    verb: &'a str,
+    /// Empty for the main endpoint.
+    subresource: &'a str,
+}
+
+impl Asked<'_> {
+    /// The object is related to the node in the graph.
+    fn is_related(&self, kind: Kind) -> Result<(), String> {
+        let (node, request) = (self.node, self.request);
+        if request.name().is_empty() {
+            return refuse("No Object name found");
+        }
+        match self.graph.leads_to(node, kind, request.namespace(), request.name()) {
+            true => Ok(()),
+            false => Err(format!("no relationship found between node '{node}' and this object")),
+        }
+    }
+
+    /// Gets one object that is related to the node.
+    fn read_one(&self, kind: Kind) -> Result<(), String> {
+        match (self.verb, self.subresource) {
+            ("get", "") => self.is_related(kind),
+            ("get", _) => refuse("cannot get subresource"),
+            _ => refuse("can only get individual resources of this type"),
+        }
+    }
+
+    /// Reads objects of a namespace that are related to the node.
+    fn read(&self, kind: Kind) -> Result<(), String> {
+        if !matches!(self.verb, "get" | "list" | "watch") {
+            return refuse("can only read resources of this type");
+        }
+        if !self.subresource.is_empty() {
+            return refuse("cannot read subresource");
+        }
+        if self.request.namespace().is_empty() {
+            return refuse("can only read namespaced object of this type");
+        }
+        self.is_related(kind)
+    }
+
+    fn service_account(&self) -> Result<(), String> {
+        let is_named = !self.request.name().is_empty();
+        match (self.verb, self.subresource) {
+            ("get", "") => self.read(Kind::ServiceAccount),
+            ("create", "token") if is_named => self.is_related(Kind::ServiceAccount),
+            ("create", _) if is_named => {
                 refuse("can only create token subresource of serviceaccount")
             }
             _ => refuse("can only create tokens for individual service accounts"),
-        },
-        ("coordination.k8s.io", "leases") => match verb {
-            "get" | "create" | "update" | "patch" | "delete" => {
-                if request.namespace() != LEASES {
-                    return Err(format!(
-                        "can only access leases in the {LEASES:?} system namespace"
-                    ));
-                }
-                match verb == "create" || request.name() == node {
-                    true => Ok(()),
-                    false => refuse(
-                        "can only access node lease with the same name as the requesting node",
-                    ),
-                }
+        }
+    }
+
+    fn lease(&self) -> Result<(), String> {
+        match self.verb {
+            "get" | "create" | "update" | "patch" | "delete" => {}
+            _ => return refuse("can only get, create, update, patch, or delete a node lease"),
+        }
+        if self.request.namespace() != LEASES {
+            return Err(format!("can only access leases in the {LEASES:?} system namespace"));
+        }
+        match self.verb == "create" || self.request.name() == self.node {
+            true => Ok(()),
+            false => refuse("can only access node lease with the same name as the requesting node"),
+        }
+    }
+
+    fn csi_node(&self) -> Result<(), String> {
+        match self.verb {
+            "get" | "create" | "update" | "patch" | "delete" => {}
+            _ => return refuse("can only get, create, update, patch, or delete a CSINode"),
+        }
+        if !self.subresource.is_empty() {
+            return refuse("cannot authorize CSINode subresources");
+        }
+        match self.verb == "create" || self.request.name() == self.node {
+            true => Ok(()),
+            false => refuse("can only access CSINode with the same name as the requesting node"),
+        }
+    }
+
+    fn resource_slice(&self) -> Result<(), String> {
+        match self.verb {
+            _ if !self.subresource.is_empty() => {
+                refuse("cannot authorize ResourceSlice subresources")
             }
-            _ => refuse("can only get, create, update, patch, or delete a node lease"),
-        },
-        ("storage.k8s.io", "csinodes") => match verb {
-            "get" | "create" | "update" | "patch" | "delete" => {
-                if !subresource.is_empty() {
-                    return refuse("cannot authorize CSINode subresources");
-                }
-                match verb == "create" || request.name() == node {
-                    true => Ok(()),
-                    false => {
-                        refuse("can only access CSINode with the same name as the requesting node")
-                    }
-                }
-            }
-            _ => refuse("can only get, create, update, patch, or delete a CSINode"),
-        },
-        ("resource.k8s.io", "resourceslices") => match verb {
-            _ if !subresource.is_empty() => refuse("cannot authorize ResourceSlice subresources"),
             "create" => Ok(()),
-            "get" | "update" | "patch" | "delete" => is_related(Kind::Slice),
+            "get" | "update" | "patch" | "delete" => self.is_related(Kind::Slice),
             "watch" | "list" | "deletecollection" => {
-                match selects(request, "spec.nodeName", node) {
+                match selects(self.request, "spec.nodeName", self.node) {
                     true => Ok(()),
                     false => refuse(
                         "can only list/watch/deletecollection resourceslices with nodeName field selector",
@@ -266,10 +339,14 @@ fn decide(graph: &Graph, rules: &[Rule], node: &str, request: &Attributes) -> Re
             _ => refuse(
                 "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection",
             ),
-        },
-        ("", "nodes") => match (subresource, verb) {
+        }
+    }
+
+    fn own_node(&self) -> Result<(), String> {
+        let node = self.node;
+        match (self.subresource, self.verb) {
             ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),
-            ("", "get" | "list" | "watch") => match request.name() {
+            ("", "get" | "list" | "watch") => match self.request.name() {
                 own if own == node => Ok(()),
                 "" => Err(format!("node '{node}' cannot read all nodes, only its own Node object")),
                 other => {
@@ -277,68 +354,43 @@ fn decide(graph: &Graph, rules: &[Rule], node: &str, request: &Attributes) -> Re
                 }
             },
             _ => refuse(""),
-        },
-        ("", "pods") => match (subresource, verb) {
-            ("", "get") => is_related(Kind::Pod),
+        }
+    }
+
+    fn pod(&self) -> Result<(), String> {
+        match (self.subresource, self.verb) {
+            ("", "get") => self.is_related(Kind::Pod),
             ("", "list" | "watch") => {
-                if selects(request, "spec.nodeName", node) {
+                if selects(self.request, "spec.nodeName", self.node) {
                     return Ok(());
                 }
-                match request.name() {
+                match self.request.name() {
                     "" => refuse("can only list/watch pods with spec.nodeName field selector"),
-                    _ => is_related(Kind::Pod),
+                    _ => self.is_related(Kind::Pod),
                 }
             }
             ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
                 Ok(())
             }
             _ => refuse(""),
-        },
-        (group @ "certificates.k8s.io", resource @ "podcertificaterequests") => {
-            // With the feature gate the role has a rule.
-            let create = Request { verb: "create", group, resource, ..Request::default() };
-            match rules.iter().any(|rule| rule.allows(&create)) {
-                true => certificate_request(graph, node, request),
-                false => refuse(""),
-            }
-        }
-        (group, resource) => {
-            let name = request.name();
-            let path = request.path();
-            let question = Request { verb, group, resource, subresource, name, path };
-            match rules.iter().any(|rule| rule.allows(&question)) {
-                true => Ok(()),
-                false => refuse(""),
-            }
         }
     }
-}
 
-/// Certificate requests of pods: those of its node.
-fn certificate_request(graph: &Graph, node: &str, request: &Attributes) -> Result<(), String> {
-    let refuse = |reason: &str| Err(reason.to_owned());
-    if request.subresource().is_some() {
-        return refuse("nodes may not access the status subresource of PodCertificateRequests");
-    }
-    match request.verb.as_str() {
-        // Admission looks at what it is for.
-        "create" => Ok(()),
-        "get" => is_related(graph, node, Kind::CertificateRequest, request),
-        "list" | "watch" if selects(request, "spec.nodeName", node) => Ok(()),
-        "list" | "watch" => {
-            refuse("can only list/watch podcertificaterequests with nodeName field selector")
+    /// Certificate requests of pods of the node.
+    fn certificate_request(&self) -> Result<(), String> {
+        if !self.subresource.is_empty() {
+            return refuse("nodes may not access the status subresource of PodCertificateRequests");
         }
-        verb => Err(format!("nodes may not {verb} podcertificaterequests")),
-    }
-}
-
-fn is_related(graph: &Graph, node: &str, kind: Kind, request: &Attributes) -> Result<(), String> {
-    if request.name().is_empty() {
-        return Err("No Object name found".to_owned());
-    }
-    match graph.leads_to(node, kind, request.namespace(), request.name()) {
-        true => Ok(()),
-        false => Err(format!("no relationship found between node '{node}' and this object")),
+        match self.verb {
+            // Admission looks at what it is for.
+            "create" => Ok(()),
+            "get" => self.is_related(Kind::CertificateRequest),
+            "list" | "watch" if selects(self.request, "spec.nodeName", self.node) => Ok(()),
+            "list" | "watch" => {
+                refuse("can only list/watch podcertificaterequests with nodeName field selector")
+            }
+            verb => Err(format!("nodes may not {verb} podcertificaterequests")),
+        }
     }
 }
 

@@ -1,14 +1,10 @@
 //! Errors of any type, and their texts.
 
+pub(crate) use setpoint_object::error::chain;
 use std::error::Error;
 
 /// An owned error of any type.
 pub type BoxError = Box<dyn Error + Send + Sync>;
-
-/// An error with its causes as one line for a log.
-pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
-    causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
 
 /// An error and its causes.
 pub(crate) fn causes<'a>(

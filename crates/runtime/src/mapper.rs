@@ -29,6 +29,8 @@ use kube_core::{
 use parking_lot::Mutex;
 use tokio::{sync::Semaphore, time::Instant};
 
+use crate::error::chain;
+
 /// How long an unknown kind is not looked up again after the server has answered.
 ///
 /// 10 s: how long controllers usually wait before they look again for a type that is not installed.
@@ -225,7 +227,10 @@ impl Mapper {
             }
             Ok(_) => Ok(false),
             Err(error) => {
-                tracing::debug!(%error, "no aggregated discovery: groups are discovered one by one");
+                tracing::debug!(
+                    error = chain(&error),
+                    "no aggregated discovery: groups are discovered one by one"
+                );
                 Ok(false)
             }
         }

@@ -6,6 +6,7 @@ use crate::labels::{Labels, NodeSelector, NodeSelectorTerm, items, list_of, stri
 use serde_json::Value;
 use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::pod_phase;
 use setpoint_object::taint::Toleration;
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::Request;
@@ -282,7 +283,7 @@ impl Pod {
             nominated: text(&pod["status"]["nominatedNodeName"]).into(),
             generated: Arc::new(generated.collect()),
             is_deleting: !pod.deletion_timestamp().is_empty(),
-            is_over: matches!(phase, "Succeeded" | "Failed"),
+            is_over: pod_phase::is_terminal(phase),
             started: Timestamp::parse(text(&pod["status"]["startTime"])),
             generation,
             spec,

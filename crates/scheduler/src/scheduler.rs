@@ -1,21 +1,16 @@
 //! The scheduler's controllers.
 
+mod groups;
+mod watches;
+
+pub(crate) use watches::pod_group_resource;
+
 use crate::binder::{Binder, FIELD_MANAGER};
 use crate::cycle::{Decision, Verdict};
-use crate::group::{PodGroup, PodGroups, group_of};
-use crate::labels::strings;
-use crate::node::Node;
-use crate::plugins::change;
-use crate::plugins::claims::{Claim as DeviceClaim, Class, Slice, TaintRule};
+use crate::group::{PodGroups, group_of};
 use crate::pod::{Owner, OwnerKind, Pod};
 use crate::state::{Assumed, Retry, State};
-use crate::view::{Budget, Claim, LateClass, Volume};
-use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{self, Namespace, PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
-use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
-use kube_core::{ApiResource, DynamicObject};
+use k8s_openapi::api::core::v1;
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -27,7 +22,7 @@ use setpoint_runtime::manager::AddError;
 use setpoint_runtime::queue::{AddOptions, Priorities};
 use setpoint_runtime::source::{Enqueue, KeySink, SourceRun, source_fn};
 use setpoint_runtime::{
-    Action, BoxError, BuildError, Context, Controller, Manager, Reconciler, Request, Watch,
+    Action, BoxError, BuildError, Context, Controller, Manager, Reconciler, Request,
 };
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -138,136 +133,19 @@ impl Scheduler {
         Ok(())
     }
 
+    /// The controller that runs cycles, and keeps the state that they decide by.
     fn cycles(&self, shared: &Arc<Shared>) -> Result<Controller, BuildError> {
-        let pods = shared.clone();
         let refused = shared.clone();
-        let cycles = Controller::builder(&*self.name)
+        let mut cycles = Controller::builder(&*self.name)
             // One cycle at a time: each sees what the one before has placed.
             .concurrency(1)
-            .priorities(Priorities::Strict)
-            .handles(Watch::<v1::Pod>::new(), {
-                let shared = shared.clone();
-                move |event: &Event<v1::Pod>, keys: &Enqueue<'_, Request>| {
-                    shared.on_pod(event, keys);
-                }
-            })
-            .handles(
-                Watch::<v1::Node>::new(),
-                shared.on(|state, key, node| {
-                    state.put_node(&key.name, node.map(Node::read));
-                }),
-            )
-            .handles(
-                Watch::<Namespace>::new(),
-                shared.on(|state, key, namespace| {
-                    let labels =
-                        namespace.map(|namespace| strings(&namespace["metadata"]["labels"]));
-                    state.put_namespace(key.name.clone(), labels);
-                }),
-            )
-            .handles(
-                Watch::<v1::Service>::new(),
-                shared.on(|state, key, service| state.view.put_service(key, service)),
-            )
-            .handles(
-                Watch::<v1::ReplicationController>::new(),
-                shared.on_owner(OwnerKind::ReplicationController, |owner| {
-                    let labels = serde_json::json!({"matchLabels": owner["spec"]["selector"]});
-                    Selector::from_object(&labels).ok().flatten()
-                }),
-            )
-            .handles(
-                Watch::<ReplicaSet>::new(),
-                shared.on_owner(OwnerKind::ReplicaSet, |owner| {
-                    Selector::from_object(&owner["spec"]["selector"]).ok().flatten()
-                }),
-            )
-            .handles(
-                Watch::<StatefulSet>::new(),
-                shared.on_owner(OwnerKind::StatefulSet, |owner| {
-                    Selector::from_object(&owner["spec"]["selector"]).ok().flatten()
-                }),
-            )
-            .handles(
-                Watch::<PersistentVolumeClaim>::new(),
-                shared.on(|state, key, claim| {
-                    state.view.put_claim(key, claim.map(Claim::read));
-                    state.changed(change::VOLUME);
-                }),
-            )
-            .handles(
-                Watch::<PersistentVolume>::new(),
-                shared.on(|state, key, volume| {
-                    state.view.put_volume(&key.name, volume.map(Volume::read));
-                    state.changed(change::VOLUME);
-                }),
-            )
-            .handles(
-                Watch::<StorageClass>::new(),
-                shared.on(|state, key, class| {
-                    match class.and_then(LateClass::read) {
-                        Some(class) => {
-                            let classes = &mut state.view.late_classes;
-                            classes.insert(key.name.clone(), Arc::new(class));
-                        }
-                        None => _ = state.view.late_classes.remove(&key.name),
-                    }
-                    state.changed(change::VOLUME);
-                }),
-            )
-            .handles(
-                Watch::<CSINode>::new(),
-                shared.on(|state, key, node| {
-                    state.view.put_csi_node(&key.name, node);
-                    state.changed(change::NODE);
-                }),
-            )
-            .handles(
-                Watch::<VolumeAttachment>::new(),
-                shared.on(|state, key, attachment| {
-                    state.view.put_attachment(&key.name, attachment);
-                    if attachment.is_none() {
-                        state.changed(change::VOLUME);
-                    }
-                }),
-            )
-            .handles(
-                Watch::<PodDisruptionBudget>::new(),
-                shared.on(|state, key, budget| {
-                    match budget.map(|budget| Arc::new(Budget::read(budget))) {
-                        Some(budget) => _ = state.view.budgets.insert(key.clone(), budget),
-                        None => _ = state.view.budgets.remove(key),
-                    }
-                }),
-            )
-            .handles(
-                Watch::<DeviceClass>::new(),
-                shared.on(|state, key, class| {
-                    state.view.inventory.put_class(&key.name, class.map(Class::read));
-                    state.changed(change::CLASS);
-                }),
-            )
-            .handles(Watch::<ResourceSlice>::new(), {
-                let shared = shared.clone();
-                move |event: &Event<ResourceSlice>, _: &Enqueue<'_, Request>| {
-                    // Read before the lock: a slice may have many devices.
-                    let slice = object(event).as_ref().map(Slice::read);
-                    shared.put(|state| {
-                        state.view.inventory.put_slice(&event.key().name, slice);
-                        state.changed(change::DEVICE);
-                    });
-                }
-            })
-            .handles(Watch::<ResourceClaim>::new(), {
-                let shared = shared.clone();
-                move |event: &Event<ResourceClaim>, _: &Enqueue<'_, Request>| {
-                    let key = event.key();
-                    let earlier = shared.state.lock().view.inventory.claim(key).cloned();
-                    let read = |claim: Value| DeviceClaim::read(&claim, earlier.as_deref());
-                    let claim = object(event).map(read);
-                    shared.put(|state| state.put_device_claim(key, claim));
-                }
-            })
+            .priorities(Priorities::Strict);
+        cycles = watches::pods_and_nodes(cycles, shared);
+        cycles = watches::owners(cycles, shared);
+        cycles = watches::volumes(cycles, shared);
+        cycles = watches::budgets(cycles, shared);
+        cycles = watches::devices(cycles, shared);
+        cycles = cycles
             .source(source_fn("refused pods", async move |keys: KeySink<Request>| {
                 _ = refused.pods.set(keys.clone());
                 Ok(SourceRun::new(async move {
@@ -276,48 +154,13 @@ impl Scheduler {
                 }))
             }))
             .sync_timeout(None);
-        let cycles = match self.has_taint_rules {
-            true => cycles.handles(
-                Watch::<DynamicObject>::dynamic(taint_rules()).cluster_scoped(),
-                shared.on(|state, key, rule| {
-                    let inventory = &mut state.view.inventory;
-                    if inventory.put_rule(&key.name, rule.and_then(TaintRule::read)) {
-                        state.changed(change::DEVICE);
-                    }
-                }),
-            ),
-            false => cycles,
-        };
-        let cycles = match self.pod_groups {
-            PodGroups::Ignored => cycles,
-            PodGroups::Together | PodGroups::Gangs => cycles.handles(
-                Watch::<DynamicObject>::dynamic(groups()),
-                shared.on(|state, key, group| state.put_group(key, group.map(PodGroup::read))),
-            ),
-        };
-        cycles.build(Cycles { shared: pods, in_place: self.in_place })
-    }
-}
-
-/// DeviceTaintRules in the version that kube-scheduler reads.
-fn taint_rules() -> ApiResource {
-    ApiResource {
-        group: "resource.k8s.io".to_owned(),
-        version: "v1beta2".to_owned(),
-        api_version: "resource.k8s.io/v1beta2".to_owned(),
-        kind: "DeviceTaintRule".to_owned(),
-        plural: "devicetaintrules".to_owned(),
-    }
-}
-
-/// PodGroups in the version that kube-scheduler reads.
-pub(crate) fn groups() -> ApiResource {
-    ApiResource {
-        group: "scheduling.k8s.io".to_owned(),
-        version: "v1alpha2".to_owned(),
-        api_version: "scheduling.k8s.io/v1alpha2".to_owned(),
-        kind: "PodGroup".to_owned(),
-        plural: "podgroups".to_owned(),
+        if self.has_taint_rules {
+            cycles = watches::taint_rules(cycles, shared);
+        }
+        if self.pod_groups != PodGroups::Ignored {
+            cycles = watches::pod_groups(cycles, shared);
+        }
+        cycles.build(Cycles { shared: shared.clone(), in_place: self.in_place })
     }
 }
 
@@ -531,5 +374,3 @@ impl Reconciler for Cycles {
         Ok(action)
     }
 }
-
-mod groups;

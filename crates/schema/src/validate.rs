@@ -45,7 +45,8 @@ pub fn validate(schema: &TypeSchema, value: &Value, old: Option<&Value>) -> Vec<
     validate_with(schema, value, old, Vec::new())
 }
 
-/// The same with errors of the caller, which the API reports after those of types and values.
+/// As [`validate`], with errors of the caller, which the API reports after those of types and
+/// values.
 pub fn validate_with(
     schema: &TypeSchema,
     value: &Value,

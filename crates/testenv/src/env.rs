@@ -8,6 +8,7 @@ use kube_client::{Api, Client, ResourceExt as _};
 use parking_lot::Mutex;
 use setpoint_control_plane::control_plane::ControlPlaneError;
 use setpoint_control_plane::{ControlPlane, ControlPlaneBuilder};
+use setpoint_object::error::chain;
 use setpoint_object::seed;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_runtime::{Manager, ManagerBuilder, ManagerError};
@@ -386,16 +387,4 @@ fn kind_and_status(
     condition: &k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionCondition,
 ) -> (&str, &str) {
     (&condition.type_, &condition.status)
-}
-
-/// Formats an error with its causes.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }

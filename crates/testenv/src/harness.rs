@@ -1,8 +1,8 @@
 //! The runtime part of `#[setpoint::test]`.
 
 use crate::TestEnv;
-use crate::env::chain;
 use futures::future::LocalBoxFuture;
+use setpoint_object::error::chain;
 
 /// The arguments of the attribute.
 #[derive(Debug, Clone, Copy)]

@@ -24,6 +24,7 @@ use crate::backend::{Backend, BackendError};
 use crate::ruleset::{Rule, Ruleset};
 use k8s_openapi::api::core::v1::Node;
 use setpoint::informer::Event;
+use setpoint::object::error::chain;
 use setpoint::object::label::Selector;
 use setpoint::prelude::*;
 use setpoint::runtime::cache::{ByType, CacheOptionsError};
@@ -282,17 +283,6 @@ impl Plan {
         }
         all
     }
-}
-
-/// An error and its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 /// Writes the report of the node.

@@ -1,10 +1,17 @@
 //! The stages between authentication and the answer: flow control and authorization.
 
+use super::RoutedRequest;
+use crate::body::Body;
 use crate::filter::fairness::{Entered, Schema, WAIT_MAX};
 use crate::filter::in_flight::{Permit, TooManyRequests};
+use crate::negotiate::Types;
+use crate::observe::Observation;
+use crate::respond;
 use crate::server::Inner;
+use http::Response;
 use setpoint_object::ApiError;
 use setpoint_registry::Attributes;
+use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -63,6 +70,51 @@ impl Inner {
         match self.registry.authorize(request).await {
             Ok(()) => Ok(permit),
             Err(error) => Err(Rejected::Forbidden(error)),
+        }
+    }
+
+    /// [`Inner::begin`] and the limit of watches, for a request over HTTP. Breaks with the answer
+    /// to a request that may not go on.
+    pub(super) async fn admit(
+        &self,
+        request: &RoutedRequest<'_>,
+        attributes: &Attributes,
+        observation: &Observation,
+        classified: &OnceLock<Arc<Schema>>,
+    ) -> ControlFlow<Response<Body>, Permit> {
+        let failed = request.failed(observation);
+        let patience = request.deadline.map_or(WAIT_MAX, |deadline| {
+            (deadline.saturating_duration_since(Instant::now()) / 4).min(WAIT_MAX)
+        });
+        let limit = request.query.text("limit").parse().ok();
+        let objects_max = limit.filter(|n| *n > 0).unwrap_or(usize::MAX);
+        let begun = self.begin(attributes, patience, objects_max, classified).await;
+        let permit = match begun {
+            Ok(permit) => permit,
+            Err(Rejected::TooManyRequests) => {
+                observation.terminated();
+                return ControlFlow::Break(TooManyRequests.respond());
+            }
+            // As the reference: a text, if no authorizer could decide.
+            Err(Rejected::Forbidden(error)) if error.code() == 500 => {
+                let causes = error.0.details.iter().flat_map(|details| &details.causes);
+                let why = causes.map(|cause| &*cause.message).next().unwrap_or(&error.0.message);
+                return ControlFlow::Break(respond::internal_error(&request.parts.uri, &why));
+            }
+            Err(Rejected::Forbidden(error)) => {
+                let answer = failed(&error, Types::default());
+                return ControlFlow::Break(respond::without_sniffing(answer));
+            }
+        };
+        match self.watches.enter(attributes) {
+            Ok(watch) => {
+                watch.into_iter().for_each(|watch| observation.holds(watch));
+                ControlFlow::Continue(permit)
+            }
+            Err(error) => {
+                observation.terminated();
+                ControlFlow::Break(failed(&error, Types::default()))
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use setpoint_object::ApiError;
 use setpoint_object::meta::ObjectExt as _;
+use setpoint_object::pod_phase;
 
 /// The member of a pod's spec and that of its status, for each kind of container.
 const KINDS: [(&str, &str); 3] = [
@@ -99,7 +100,7 @@ pub(super) fn check_running(pod: &Value, name: &str) -> Result<(), ApiError> {
 /// 400 with its phase.
 pub(super) fn check_not_over(pod: &Value) -> Result<(), ApiError> {
     match pod["status"]["phase"].as_str() {
-        Some(phase @ ("Succeeded" | "Failed")) => Err(ApiError::bad_request(format!(
+        Some(phase) if pod_phase::is_terminal(phase) => Err(ApiError::bad_request(format!(
             "cannot connect to a container of a completed pod; current phase is {phase}"
         ))),
         _ => Ok(()),

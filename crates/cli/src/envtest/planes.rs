@@ -17,6 +17,7 @@ use http::{Method, Response, StatusCode};
 use serde_json::{Value, json as value};
 use setpoint::apiserver::listen::{LIMITS, Limits};
 use setpoint::apiserver::{Anonymous, Body};
+use setpoint::object::error::chain;
 use setpoint::object::time::Clock;
 use setpoint::object::{ApiError, Reason};
 use setpoint::registry::{NodePorts, Registry, RuntimeConfig, ServiceNetworks};
@@ -112,8 +113,7 @@ impl Opened {
     /// Runs until `stop`.
     async fn run(self, id: u64, stop: CancellationToken) {
         if let Err(error) = self.serving.run(stop).await {
-            let error = &error as &dyn std::error::Error;
-            tracing::error!(error, id, "a control plane has failed");
+            tracing::error!(error = chain(&error), id, "a control plane has failed");
         }
     }
 }

@@ -10,6 +10,7 @@ use http::{Method, Request, header};
 use http_body_util::Full;
 use serde_json::{Value, json};
 use setpoint_apiserver::{ApiServer, Attributes, Events, Identity, Requested, ResourcePath, Verb};
+use setpoint_object::error::chain;
 use setpoint_registry::{ListOptions, VersionMatch};
 use setpoint_webhook_client::Service;
 use std::sync::Arc;
@@ -136,7 +137,7 @@ impl Actor {
         let Some(backend) = documents.backend(&self.remote).await else { return };
         if let Err(error) = self.remote.document(self.server.backends(), backend) {
             let group_version = &self.remote.group_version;
-            tracing::warn!(%error, %group_version, "show the documents of an APIService");
+            tracing::warn!(error = chain(&error), %group_version, "show the documents of an APIService");
         }
     }
 }

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use setpoint_apiserver::{Backend, DOCUMENT_BYTES_MAX, Identity};
+use setpoint_object::error::chain;
 use setpoint_object::{GroupVersion, users};
 use setpoint_webhook_client::Lane;
 use std::collections::BTreeMap;
@@ -96,7 +97,7 @@ impl Documents {
                 Ok(backend) => return Some(backend),
                 Err(error) => error,
             };
-            tracing::warn!(%error, group_version = %remote.group_version, "use a server's documents");
+            tracing::warn!(error = chain(&error), group_version = %remote.group_version, "use a server's documents");
             if used.v2.take().is_none() && used.discovery.take().is_none() {
                 if used.v3.is_empty() {
                     return None;

@@ -8,6 +8,7 @@ use hyper::body::Incoming;
 use parking_lot::{Mutex, RwLock};
 use setpoint_apiserver::{Backend, BackendError, Backends, RequestBody};
 use setpoint_object::GroupVersion;
+use setpoint_object::error::chain;
 use setpoint_object::time::Clock;
 use setpoint_webhook_client::{
     Address, ConfigError, Lane, ResolveError, ServiceResolver, Transport, TransportError,
@@ -104,7 +105,7 @@ impl Remote {
         entry.priorities = (service.group_priority, service.version_priority);
         entry.is_available = service.is_available();
         if let Err(error) = self.put(backends, &mut entry, None) {
-            tracing::warn!(%error, group_version = %self.group_version, "serve an APIService");
+            tracing::warn!(error = chain(&error), group_version = %self.group_version, "serve an APIService");
         }
     }
 

@@ -4,6 +4,7 @@ use super::document::{AuthorizationConfig, AuthorizationConfigError, FILE_BYTES_
 use super::{ConfiguredAuthorizers, validate};
 use crate::config_metrics::ConfigMetrics;
 use crate::reload::Reloads;
+use setpoint_object::error::chain;
 use sha2::{Digest as _, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -75,7 +76,7 @@ impl AuthorizationWorker {
                 Err(error) => {
                     tracing::error!(
                         file,
-                        error = &error as &dyn std::error::Error,
+                        error = chain(&error),
                         "the authorization configuration cannot be used: the earlier one stays"
                     );
                     None

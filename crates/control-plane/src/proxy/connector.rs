@@ -21,6 +21,7 @@ use parking_lot::RwLock;
 use serde_json::Value;
 use setpoint_apiserver::{Body, Connector, Location, Peer, RequestBody};
 use setpoint_nodes::NODE_LABEL;
+use setpoint_object::error::chain;
 use setpoint_object::time::Clock;
 use setpoint_object::{ApiError, Reason};
 use setpoint_registry::is_reachable;
@@ -75,7 +76,7 @@ impl NetworkConnector {
             match files.read() {
                 Ok(certificates) => self.0.replace(certificates),
                 Err(error) => {
-                    let error = &error as &dyn std::error::Error;
+                    let error = chain(&error);
                     tracing::error!(error, "the certificates for kubelets in use stay");
                 }
             }

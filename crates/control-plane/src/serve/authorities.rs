@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use setpoint_apiserver::listen::{CertificateError, read_chain, read_file, read_file_async};
 use setpoint_apiserver::{AuthorityError, ClientAuthorities, RequestHeaderNames};
+use setpoint_object::error::chain;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -155,7 +156,7 @@ impl AuthorityFiles {
                     }
                     Err(error) => tracing::error!(
                         file,
-                        error = &error as &dyn std::error::Error,
+                        error = chain(&error),
                         "the authorities of client certificates cannot be read: those in use stay"
                     ),
                 }

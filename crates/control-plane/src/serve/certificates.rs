@@ -8,6 +8,7 @@ use setpoint_apiserver::RequestHeader;
 use setpoint_apiserver::listen::{
     CertificateWatcher, CurrentCertificate, Loaded, NamedCertificate, Pki, PkiFiles, Tls,
 };
+use setpoint_object::error::chain;
 use setpoint_object::time::Clock;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -152,7 +153,7 @@ impl Renewal {
                 () = tokio::time::sleep(RENEW_INTERVAL) => {}
             }
             if let Err(error) = self.renew_if_due() {
-                let error = &error as &dyn std::error::Error;
+                let error = chain(&error);
                 tracing::error!(
                     error,
                     "the server's certificate cannot be renewed: the one in use stays"

@@ -6,6 +6,7 @@ use super::reference::{OwnerState, owner_state};
 use super::{FOREGROUND, ORPHAN};
 use crate::api::{RequestError, Resource, ignore_not_found};
 use serde_json::{Value, json};
+use setpoint_object::error::chain;
 use setpoint_object::meta::ObjectExt;
 
 /// Why an object has to be processed again.
@@ -162,7 +163,7 @@ impl Item<'_> {
             let coordinates = self.shared.graph.lock().coordinates(dependent).cloned();
             let Some(coordinates) = coordinates else { continue };
             if let Err(error) = self.remove_reference_from(&coordinates, dependent).await {
-                tracing::debug!(%dependent, error = &error as &dyn std::error::Error, "remove the reference from a dependent");
+                tracing::debug!(%dependent, error = chain(&error), "remove the reference from a dependent");
                 remaining += 1;
             }
         }

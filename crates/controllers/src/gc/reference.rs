@@ -3,6 +3,7 @@
 use super::collect::CollectError;
 use super::{FOREGROUND, Shared};
 use serde_json::{Value, json};
+use setpoint_object::error::chain;
 use setpoint_object::meta::ObjectExt;
 
 /// The state of the owner that a reference names, as read from the server.
@@ -85,6 +86,6 @@ async fn warn_of_other_namespace(shared: &Shared, dependent: &Value, reference: 
     });
     let path = format!("/api/v1/namespaces/{namespace}/events");
     if let Err(error) = shared.api.post(&path, &event).await {
-        tracing::debug!(error = &error as &dyn std::error::Error, "record an event");
+        tracing::debug!(error = chain(&error), "record an event");
     }
 }

@@ -4,6 +4,7 @@ use super::condition::Findings;
 use crate::api::{Api, Discovered, RequestError, Resource, ignore_not_found};
 use crate::first_error::FirstError;
 use serde_json::{Value, json};
+use setpoint_object::error::chain;
 use setpoint_object::meta::ObjectExt;
 use std::time::Duration;
 
@@ -64,7 +65,7 @@ async fn delete_resource(
         // The type was removed meanwhile, and its objects with it.
         Err(error) if error.is_not_found() => Vec::new(),
         Err(error) => {
-            findings.failures.insert(resource.dotted(), error.to_string());
+            findings.failures.insert(resource.dotted(), chain(&error));
             Vec::new()
         }
     }

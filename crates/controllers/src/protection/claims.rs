@@ -45,7 +45,7 @@ struct Claims;
 
 impl Protected for Claims {
     type Pod = PartialObjectMeta<Pod>;
-    type Kept = Used;
+    type InUse = Used;
 
     fn path(&self, namespace: &str, name: &str) -> String {
         format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}")
@@ -55,7 +55,7 @@ impl Protected for Claims {
         Ok(used.add_pod(&pod))
     }
 
-    fn is_kept(&self, used: &Used, claim: &Value) -> bool {
+    fn is_in_use(&self, used: &Used, claim: &Value) -> bool {
         used.by_name.contains(claim.name())
             || used.has_ephemeral(claim.name(), controller_of(claim))
     }

@@ -34,9 +34,9 @@ const BY_CLASS: &str = "attributes-class";
 view! {
     /// A PersistentVolumeClaim.
     Claim of core::PersistentVolumeClaim {
-        /// What is wanted.
+        /// The desired state.
         spec: Uses,
-        /// What is.
+        /// The observed state.
         status: ClaimStatus,
     }
 }
@@ -91,6 +91,7 @@ impl Volume {
 }
 
 /// The controller that protects attributes classes. It does nothing until a manager runs it.
+#[derive(Debug)]
 #[must_use]
 pub struct AttributesClassProtection {
     setup: Setup,

@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::pod_phase;
 use setpoint_runtime::{BoxError, Controller, Manager, Watch};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,9 +28,9 @@ const GROUP: &str = "scheduling.k8s.io";
 view! {
     /// A pod.
     Pod of core::Pod {
-        /// What is wanted.
+        /// The desired state.
         spec: PodSpec,
-        /// What is.
+        /// The observed state.
         status: PodStatus,
     }
 }
@@ -56,14 +57,15 @@ pub(crate) struct PodStatus {
 }
 
 impl Pod {
-    /// The group that it keeps: none if it has ended.
-    fn kept_group(self) -> Option<String> {
-        let has_ended = matches!(&*self.status.phase, "Succeeded" | "Failed");
+    /// The group that it uses: none if it has ended.
+    fn group_in_use(self) -> Option<String> {
+        let has_ended = pod_phase::is_terminal(&self.status.phase);
         self.spec.scheduling_group.filter(|_| !has_ended)?.pod_group_name
     }
 }
 
 /// The controller that protects PodGroups. It does nothing until a manager runs it.
+#[derive(Debug)]
 #[must_use]
 pub struct GroupProtection {
     setup: Setup,
@@ -116,7 +118,7 @@ fn frees_a_group(event: &Event<Pod>) -> bool {
         Event::Updated { old, new, .. } if old.uid() != new.uid() => true,
         event => {
             let pod = event.object().and_then(|pod| pod.get().ok());
-            pod.is_none_or(|pod| Pod::clone(&pod).kept_group().is_none())
+            pod.is_none_or(|pod| Pod::clone(&pod).group_in_use().is_none())
         }
     }
 }
@@ -126,22 +128,22 @@ struct Groups;
 impl Protected for Groups {
     type Pod = Pod;
     /// Their names.
-    type Kept = BTreeSet<String>;
+    type InUse = BTreeSet<String>;
 
     fn path(&self, namespace: &str, name: &str) -> String {
         let version = GroupProtection::VERSION;
         format!("/apis/{GROUP}/{version}/namespaces/{namespace}/podgroups/{name}")
     }
 
-    fn add(&self, kept: &mut BTreeSet<String>, pod: Value) -> Result<bool, serde_json::Error> {
-        let group = serde_json::from_value::<Pod>(pod)?.kept_group();
+    fn add(&self, in_use: &mut BTreeSet<String>, pod: Value) -> Result<bool, serde_json::Error> {
+        let group = serde_json::from_value::<Pod>(pod)?.group_in_use();
         let is_member = group.is_some();
-        kept.extend(group);
+        in_use.extend(group);
         Ok(is_member)
     }
 
-    fn is_kept(&self, kept: &BTreeSet<String>, group: &Value) -> bool {
-        kept.contains(group.name())
+    fn is_in_use(&self, in_use: &BTreeSet<String>, group: &Value) -> bool {
+        in_use.contains(group.name())
     }
 
     /// Not a patch: the original's role has no right to patch groups.

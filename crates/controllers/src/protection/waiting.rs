@@ -1,11 +1,11 @@
-//! Objects of a namespace that its pods keep.
+//! Objects that are being deleted and that pods of their namespace still use.
 //!
 //! | event | effect |
 //! |---|---|
 //! | an object is being deleted | it waits, and its namespace is enqueued |
 //! | a pod has ended, or is gone | its namespace is enqueued if an object waits there |
-//! | a pass over the namespace | lists its pods once, from the server, and releases what none keeps |
-//! | objects still wait after a pass, and the cache does not show a pod that keeps one | the pass is repeated: the end of that pod may cause no event |
+//! | a pass over the namespace | lists its pods once, from the server, and releases what none uses |
+//! | objects still wait after a pass, and the cache does not show a pod that uses one | the pass is repeated: the end of that pod may cause no event |
 
 use crate::api::{Api, RequestError};
 use crate::boxed::BoxedReconciler;
@@ -20,25 +20,25 @@ use setpoint_runtime::{Action, BoxError, Context, Request};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A resource whose objects are kept by pods of their namespace.
+/// A resource whose objects are in use by pods of their namespace.
 pub(super) trait Protected: Send + Sync + 'static {
     /// A pod, as the controller watches it.
     type Pod: Cacheable<DynamicType = ()>;
-    /// The objects that pods keep.
-    type Kept: Default + Send + Sync;
+    /// The objects that pods use.
+    type InUse: Default + Send + Sync;
 
     /// The path of an object.
     fn path(&self, namespace: &str, name: &str) -> String;
 
-    /// Adds the objects that a pod keeps. Returns whether there are any.
+    /// Adds the objects that a pod uses. Returns whether there are any.
     ///
     /// # Errors
     ///
     /// The pod cannot be decoded.
-    fn add(&self, kept: &mut Self::Kept, pod: Value) -> Result<bool, serde_json::Error>;
+    fn add(&self, in_use: &mut Self::InUse, pod: Value) -> Result<bool, serde_json::Error>;
 
-    /// Whether a pod keeps an object.
-    fn is_kept(&self, kept: &Self::Kept, object: &Value) -> bool;
+    /// Whether a pod uses an object.
+    fn is_in_use(&self, in_use: &Self::InUse, object: &Value) -> bool;
 
     /// Removes the finalizer of an object that is being deleted and has it, unless the object has
     /// changed since it was read.
@@ -69,7 +69,7 @@ impl Waiting {
     }
 
     /// The request for a pass over the namespace of a pod, if an object waits there and `frees`
-    /// says that the pod keeps none any more.
+    /// says that the pod uses none any more.
     pub(super) fn request<P>(&self, pod: &Event<P>, frees: fn(&Event<P>) -> bool) -> Vec<Request> {
         let namespace = &pod.key().namespace;
         let is_relevant = self.has_any(namespace) && frees(pod);
@@ -122,7 +122,7 @@ impl<P: Protected> BoxedReconciler for Pass<P> {
         // An object that cannot be released does not keep the others.
         let mut errors = FirstError::new();
         for (name, uid) in waiting {
-            errors.note(self.one(namespace, (&name, &uid), &used.kept).await);
+            errors.note(self.one(namespace, (&name, &uid), &used.in_use).await);
         }
         errors.into_result()?;
         if !self.waiting.has_any(namespace) {
@@ -141,20 +141,20 @@ impl<P: Protected> BoxedReconciler for Pass<P> {
     }
 }
 
-/// What the pods of a namespace keep.
+/// What the pods of a namespace use.
 #[derive(Debug, Default)]
 struct Used<K> {
-    /// The names and uids of the pods that keep something.
+    /// The names and uids of the pods that use something.
     pods: Vec<(String, String)>,
-    kept: K,
+    in_use: K,
 }
 
 impl<P: Protected> Pass<P> {
-    async fn used(&self, namespace: &str) -> Result<Used<P::Kept>, BoxError> {
-        let (mut used, mut failed) = (Used::<P::Kept>::default(), None);
+    async fn used(&self, namespace: &str) -> Result<Used<P::InUse>, BoxError> {
+        let (mut used, mut failed) = (Used::<P::InUse>::default(), None);
         let take = |pod: Value| {
             let (name, uid) = (pod.name().to_owned(), pod.uid().to_owned());
-            match self.protected.add(&mut used.kept, pod) {
+            match self.protected.add(&mut used.in_use, pod) {
                 Ok(true) => used.pods.push((name, uid)),
                 Ok(false) => {}
                 Err(error) => failed = Some(error),
@@ -167,18 +167,18 @@ impl<P: Protected> Pass<P> {
         }
     }
 
-    /// Releases a waiting object that no pod keeps.
+    /// Releases a waiting object that no pod uses.
     async fn one(
         &self,
         namespace: &str,
         (name, uid): (&str, &str),
-        kept: &P::Kept,
+        in_use: &P::InUse,
     ) -> Result<(), RequestError> {
         let path = self.protected.path(namespace, name);
         // Another object of the name waits by itself.
         let found = self.api.get_opt(&path).await?.filter(|found| found.uid() == uid);
         if let Some(found) = found {
-            if self.protected.is_kept(kept, &found) {
+            if self.protected.is_in_use(in_use, &found) {
                 return Ok(());
             }
             self.protected.release(&self.api, &path, found).await?;

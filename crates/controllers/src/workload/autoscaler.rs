@@ -26,6 +26,7 @@ mod status;
 pub use metrics::{MetricObject, MetricsError, MetricsSource, PodMetric, PodMetrics};
 
 use super::COMPONENT;
+use super::pod_control::message;
 use super::view::view;
 use crate::api::Api;
 use crate::boxed::{Boxed, BoxedReconciler};
@@ -44,7 +45,6 @@ use replicas::Tolerance;
 use setpoint_object::label::Selector;
 use setpoint_object::quantity::Quantity;
 use setpoint_object::time::Timestamp;
-use setpoint_runtime::client::ClientError;
 use setpoint_runtime::mapper::Mapper;
 use setpoint_runtime::{
     Action, BoxError, Client, Context, Controller, Manager, ObjectReference, Request, Watch,
@@ -73,7 +73,7 @@ view! {
     Autoscaler of api::HorizontalPodAutoscaler {
         /// The spec.
         spec: api::HorizontalPodAutoscalerSpec,
-        /// What is.
+        /// The observed state.
         status: api::HorizontalPodAutoscalerStatus,
     }
 }
@@ -294,7 +294,7 @@ impl Run<'_> {
                 let kind = &target.kind;
                 return Err(format!("no matches for kind {kind:?} in group {group:?}"));
             }
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(message(&error)),
         };
         let key = self.target();
         let scales = self.client.api_with::<DynamicObject>(resource.clone()).scale();
@@ -453,7 +453,7 @@ impl Run<'_> {
             error
         })?;
         let pods = self.client.api::<Pod>().select().namespace(self.request.namespace.clone());
-        let pods = pods.labels(selector.clone()).all().map_err(|error| error.to_string())?;
+        let pods = pods.labels(selector.clone()).all().map_err(|error| message(&error))?;
         let selecting = self.pass.selecting(self.request, &selector, &pods);
         if selecting.len() > 1 {
             let names: Vec<String> =
@@ -566,11 +566,6 @@ impl Run<'_> {
 
 fn replicas(scale: &Scale) -> i32 {
     scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0)
-}
-
-/// The server's message, or the error's.
-fn message(error: &ClientError) -> String {
-    error.api().map_or_else(|| error.to_string(), |error| error.0.message.clone())
 }
 
 fn time(at: Timestamp) -> Time {

@@ -67,7 +67,7 @@ view! {
     CronJob of batch::CronJob {
         /// The spec.
         spec: CronJobSpec,
-        /// What is.
+        /// The observed state.
         status: CronJobStatus,
     }
 }

@@ -55,7 +55,7 @@ view! {
     DaemonSet of apps::DaemonSet {
         /// The spec.
         spec: DaemonSetSpec,
-        /// What is.
+        /// The observed state.
         status: DaemonSetStatus,
     }
 }
@@ -69,16 +69,6 @@ pub(crate) struct DaemonSetSpec {
     update_strategy: Value,
     min_ready_seconds: i32,
     revision_history_limit: Option<i32>,
-}
-
-impl DaemonSet {
-    fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
-    }
 }
 
 /// The controller of DaemonSets.

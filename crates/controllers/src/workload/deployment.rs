@@ -62,7 +62,7 @@ view! {
     Deployment of apps::Deployment {
         /// The spec.
         spec: DeploymentSpec,
-        /// What is.
+        /// The observed state.
         status: DeploymentStatus,
     }
 }
@@ -93,10 +93,6 @@ impl DeploymentSpec {
 }
 
 impl Deployment {
-    fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
     fn generation(&self) -> i64 {
         self.metadata.generation.unwrap_or_default()
     }

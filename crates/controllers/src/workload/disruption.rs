@@ -21,7 +21,7 @@
 
 use super::difference::difference;
 use super::pod::{self, Pod};
-use super::pod_control::{DISRUPTION_TARGET, disruption_target, rest};
+use super::pod_control::{DISRUPTION_TARGET, disruption_target, message, rest};
 use super::replica_set::{ReplicaSet, ReplicationController};
 use super::view::view;
 use super::{COMPONENT, fresh};
@@ -39,6 +39,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
 use setpoint_object::label::Selector;
+use setpoint_object::pod_phase;
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::mapper::Mapper;
@@ -70,7 +71,7 @@ view! {
     Budget of policy::PodDisruptionBudget {
         /// The spec.
         spec: BudgetSpec,
-        /// What is.
+        /// The observed state.
         status: BudgetStatus,
     }
 }
@@ -212,7 +213,7 @@ impl BoxedReconciler for Budgets {
                 let mut status = budget.status.clone();
                 status.disruptions_allowed = 0;
                 let observed = status.observed_generation;
-                let (reason, message) = ("SyncFailed", error.to_string());
+                let (reason, message) = ("SyncFailed", message(&*error));
                 set_condition(
                     &mut status.conditions,
                     ALLOWED,
@@ -263,7 +264,8 @@ impl Budgets {
         let pods: Vec<&Pod> = pods.iter().map(|pod| &**pod).collect();
         let counted = self.count(client, budget, namespace, &pods).await;
         let Counted { expected, desired, has_unmanaged } = counted.inspect_err(|error| {
-            let note = format!("Failed to calculate the number of expected pods: {error}");
+            let why = message(&**error);
+            let note = format!("Failed to calculate the number of expected pods: {why}");
             recorder.warning(&reference, "CalculateExpectedPodCountFailed", note);
         })?;
         if has_unmanaged {
@@ -472,7 +474,7 @@ fn is_overdue(budget: &Budget, pod: &Pod, disrupted: &BTreeMap<String, Time>) ->
 async fn end_target(client: &Client, key: &Request, now: Timestamp) -> Result<Action, BoxError> {
     let Some(pod) = client.api::<core::Pod>().get(key)? else { return Ok(Action::await_change()) };
     let status = pod.status.clone().unwrap_or_default();
-    let is_finished = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    let is_finished = status.phase.as_deref().is_some_and(pod_phase::is_terminal);
     let mut conditions = status.conditions.iter().flatten();
     let target = conditions.find(|condition| {
         condition.type_ == DISRUPTION_TARGET

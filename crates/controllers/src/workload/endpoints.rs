@@ -37,6 +37,7 @@ use serde_json::json;
 use setpoint_informer::{Event, Object};
 use setpoint_object::cidr::Family;
 use setpoint_object::label::Selector;
+use setpoint_object::pod_phase;
 use setpoint_runtime::{Client, Request};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -111,14 +112,6 @@ impl Serialize for Slice {
 }
 
 impl Service {
-    fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    fn namespace(&self) -> &str {
-        self.metadata.namespace.as_deref().unwrap_or_default()
-    }
-
     /// Whether a controller keeps its endpoints: it has a selector and is no alias of a host.
     fn has_endpoints(&self) -> bool {
         self.spec.selector.is_some() && self.spec.kind != "ExternalName"
@@ -196,7 +189,7 @@ fn addresses_in(pod: &Pod, family: Family) -> Vec<String> {
 /// Whether a pod may be an endpoint: it has an address and has not finished.
 fn is_endpoint(pod: &Pod) -> bool {
     let Some(status) = &pod.status else { return false };
-    let is_finished = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    let is_finished = status.phase.as_deref().is_some_and(pod_phase::is_terminal);
     !is_finished && !addresses(status).is_empty()
 }
 

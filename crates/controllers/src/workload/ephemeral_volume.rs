@@ -140,7 +140,8 @@ impl BoxedReconciler for Pass {
         for volume in &pod.spec.volumes {
             let Some(ephemeral) = &volume.ephemeral else { continue };
             if let Err(error) = ensure(&client, request, &pod, volume, ephemeral).await {
-                let note = format!("ephemeral volume {}: {error}", volume.name);
+                let why = super::pod_control::message(&*error);
+                let note = format!("ephemeral volume {}: {why}", volume.name);
                 context.recorder().warning(&ObjectReference::of(&*pod), "FailedBinding", note);
                 return Err(error);
             }

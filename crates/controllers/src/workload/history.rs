@@ -28,11 +28,6 @@ view! {
 }
 
 impl ControllerRevision {
-    /// The name.
-    pub(crate) fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
     /// A label's value; empty if it is absent.
     pub(crate) fn label(&self, key: &str) -> &str {
         let labels = self.metadata.labels.as_ref();

@@ -13,7 +13,7 @@ view! {
     NodePod of core::Pod {
         /// The spec.
         spec: NodePodSpec,
-        /// What is.
+        /// The observed state.
         status: NodePodStatus,
     }
 }
@@ -54,7 +54,7 @@ view! {
     NodeView of core::Node {
         /// The spec.
         spec: NodeSpec,
-        /// What is.
+        /// The observed state.
         status: NodeStatus,
     }
 }

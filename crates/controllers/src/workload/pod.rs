@@ -6,6 +6,7 @@ use kube_core::Resource;
 use serde::Deserialize;
 use setpoint_informer::{Event, Object};
 use setpoint_object::label::Selector;
+use setpoint_object::pod_phase;
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::owner::controller_of;
 use std::time::Duration;
@@ -19,7 +20,7 @@ view! {
     Pod of core::Pod {
         /// The spec.
         spec: PodSpec,
-        /// What is.
+        /// The observed state.
         status: PodStatus,
     }
 }
@@ -86,30 +87,15 @@ pub(crate) fn is_event_selected(event: &Event<Pod>, selector: &Selector) -> bool
 }
 
 impl Pod {
-    /// The name.
-    pub(crate) fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    /// The uid.
-    pub(crate) fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
-    }
-
     /// The value of a label; empty if it is absent.
     pub(crate) fn label(&self, key: &str) -> &str {
         let labels = self.metadata.labels.as_ref();
         labels.and_then(|labels| labels.get(key)).map_or("", String::as_str)
     }
 
-    /// Whether it is being deleted.
-    pub(crate) fn is_being_deleted(&self) -> bool {
-        self.metadata.deletion_timestamp.is_some()
-    }
-
     /// Whether its containers have ended for good.
     pub(crate) fn is_finished(&self) -> bool {
-        matches!(&*self.status.phase, "Succeeded" | "Failed")
+        pod_phase::is_terminal(&self.status.phase)
     }
 
     /// Whether it counts as a replica: it has not finished and is not being deleted.

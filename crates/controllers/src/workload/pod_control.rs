@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube_core::params::{DeleteParams, Preconditions};
 use kube_core::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
+use setpoint_object::error::chain;
 use setpoint_object::name::dns1123_subdomain;
 use setpoint_runtime::{
     Client, ClientError, Context, EventRecorder, ObjectReference, Request, Timestamp,
@@ -181,17 +182,8 @@ pub(crate) fn is_namespace_terminating(error: &ClientError) -> bool {
 }
 
 /// An error as conditions and events show it: the server's message, or the error with its causes.
-pub(crate) fn message(error: &ClientError) -> String {
-    if let Some(error) = error.api() {
-        return error.0.message.clone();
-    }
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
+pub(crate) fn message(error: &(dyn Error + 'static)) -> String {
+    error.downcast_ref::<ClientError>().map_or_else(|| chain(error), ClientError::message)
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use kube_core::params::Patch;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
+use setpoint_object::error::chain;
 use setpoint_object::taint::Taint;
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::client::ignore_not_found;
@@ -56,7 +57,7 @@ view! {
     Node of core::Node {
         /// The spec.
         spec: NodeSpec,
-        /// What is.
+        /// The observed state.
         status: NodeStatus,
     }
 }
@@ -138,7 +139,7 @@ impl BoxedReconciler for Collector {
         // A pod that cannot be deleted does not keep the others: the next pass tries it again.
         let delete = async |pod: &Pod, condition| {
             if let Err(error) = delete(&client, pod, condition, context).await {
-                tracing::warn!(%error, pod = %Request::of(pod), "collect a pod");
+                tracing::warn!(error = chain(&*error), pod = %Request::of(pod), "collect a pod");
             }
         };
         let finished = of_kind(FINISHED)?;

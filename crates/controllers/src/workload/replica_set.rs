@@ -53,7 +53,7 @@ view! {
     ReplicaSet of apps::ReplicaSet {
         /// The spec.
         spec: ReplicaSpec,
-        /// What is.
+        /// The observed state.
         status: ReplicaStatus,
     }
 }
@@ -63,7 +63,7 @@ view! {
     ReplicationController of core::ReplicationController {
         /// The spec.
         spec: ReplicaSpec,
-        /// What is.
+        /// The observed state.
         status: ReplicaStatus,
     }
 }

@@ -26,6 +26,7 @@ use kube_core::{ApiResource, DynamicObject};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
+use setpoint_object::pod_phase;
 use setpoint_runtime::client::ClientError;
 use setpoint_runtime::owner::controller_of;
 use setpoint_runtime::{
@@ -55,7 +56,7 @@ view! {
     Pod of core::Pod {
         /// The spec.
         spec: PodSpec,
-        /// What is.
+        /// The observed state.
         status: PodStatus,
     }
 }
@@ -105,7 +106,7 @@ struct Extended {
 view! {
     /// A ResourceClaim.
     Claim of resource::ResourceClaim {
-        /// What is.
+        /// The observed state.
         status: ClaimStatus,
     }
 }
@@ -142,26 +143,14 @@ pub(super) enum Named<'a> {
 }
 
 impl Pod {
-    pub(super) fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
-    }
-
     /// Empty before the pod is scheduled.
     pub(super) fn node_name(&self) -> &str {
         &self.spec.node_name
     }
 
-    pub(super) fn namespace(&self) -> &str {
-        self.metadata.namespace.as_deref().unwrap_or_default()
-    }
-
-    pub(super) fn is_being_deleted(&self) -> bool {
-        self.metadata.deletion_timestamp.is_some()
-    }
-
     /// Whether its containers do not run, and never will.
     fn is_done(&self) -> bool {
-        matches!(&*self.status.phase, "Succeeded" | "Failed")
+        pod_phase::is_terminal(&self.status.phase)
             || self.is_being_deleted() && self.spec.node_name.is_empty()
     }
 
@@ -203,10 +192,6 @@ impl Pod {
 }
 
 impl Claim {
-    fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
     /// The uid of the pod that it was made for.
     fn pod_uid(&self) -> Option<&str> {
         controller_of(self).filter(|owner| owner.kind == "Pod").map(|owner| &*owner.uid)
@@ -361,7 +346,8 @@ async fn generate(
             None => match make(client, pod, claim, template).await {
                 Ok(name) => name,
                 Err(error) => {
-                    let note = format!("PodResourceClaim {}: {error}", claim.name);
+                    let why = pod_control::message(&*error);
+                    let note = format!("PodResourceClaim {}: {why}", claim.name);
                     let pod = ObjectReference::of(pod);
                     context.recorder().warning(&pod, "FailedResourceClaimCreation", note);
                     return Err(error);

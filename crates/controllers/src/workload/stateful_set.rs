@@ -64,7 +64,7 @@ view! {
     StatefulSet of apps::StatefulSet {
         /// The spec.
         spec: StatefulSetSpec,
-        /// What is.
+        /// The observed state.
         status: StatefulSetStatus,
     }
 }
@@ -102,18 +102,6 @@ pub(crate) struct StatefulSetStatus {
 }
 
 impl StatefulSet {
-    fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    fn namespace(&self) -> &str {
-        self.metadata.namespace.as_deref().unwrap_or_default()
-    }
-
-    fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
-    }
-
     fn replicas(&self) -> i32 {
         self.spec.replicas.unwrap_or(1)
     }

@@ -6,7 +6,8 @@
 
 use serde::{Deserialize, Deserializer};
 
-/// Declares a view of a Kubernetes type: a struct with `metadata` and the named fields.
+/// Declares a view of a Kubernetes type: a struct with `metadata`, what is asked most often of it,
+/// and the named fields.
 macro_rules! view {
     ($(#[$doc:meta])* $name:ident of $kind:ty { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$doc])*
@@ -16,6 +17,29 @@ macro_rules! view {
             /// The metadata.
             pub(crate) metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
             $($(#[$field_doc])* pub(crate) $field: $type,)*
+        }
+
+        #[allow(dead_code, reason = "no view needs all of them")]
+        impl $name {
+            /// The name; empty if it is absent.
+            pub(crate) fn name(&self) -> &str {
+                self.metadata.name.as_deref().unwrap_or_default()
+            }
+
+            /// The namespace; empty if it has none.
+            pub(crate) fn namespace(&self) -> &str {
+                self.metadata.namespace.as_deref().unwrap_or_default()
+            }
+
+            /// The uid; empty if it is absent.
+            pub(crate) fn uid(&self) -> &str {
+                self.metadata.uid.as_deref().unwrap_or_default()
+            }
+
+            /// Whether it is being deleted.
+            pub(crate) fn is_being_deleted(&self) -> bool {
+                self.metadata.deletion_timestamp.is_some()
+            }
         }
 
         impl kube_core::Resource for $name {

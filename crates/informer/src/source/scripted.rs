@@ -19,6 +19,7 @@ pub enum Asked {
 }
 
 /// One answer of a script.
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum Answer {
     /// To a list.
@@ -30,6 +31,7 @@ pub enum Answer {
 }
 
 /// One step of a scripted watch.
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum Step {
     /// Sends a frame.

@@ -11,6 +11,7 @@ use crate::stored::tree;
 use serde_json::{Value, json};
 use setpoint_object::ApiError;
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::pod_phase;
 use setpoint_object::time::Timestamp;
 use setpoint_schema::encode::to_bytes;
 use setpoint_store::{KeyValue, Revision};
@@ -295,7 +296,7 @@ impl Write<'_> {
         let mut seconds =
             asked.or_else(|| spec["terminationGracePeriodSeconds"].as_i64()).unwrap_or(0);
         let is_unscheduled = spec["nodeName"].as_str().unwrap_or_default().is_empty();
-        let is_over = matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+        let is_over = object["status"]["phase"].as_str().is_some_and(pod_phase::is_terminal);
         if is_unscheduled || is_over {
             seconds = 0;
         }

@@ -6,7 +6,12 @@ use setpoint_informer::{AtLeastError, DecodeError};
 use setpoint_object::ApiError;
 
 use super::layer::LayerError;
-use crate::{cache::NamespaceNotCached, error::BoxError, fence::Fenced, pass::WriteOutcome};
+use crate::{
+    cache::NamespaceNotCached,
+    error::{BoxError, chain},
+    fence::Fenced,
+    pass::WriteOutcome,
+};
 
 /// A call: `update networks.samplecrd.k8s.io default/example`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -204,6 +209,12 @@ impl ClientError {
         }
     }
 
+    /// The error as conditions and events show it: the server's message without the call, or the
+    /// error with its causes ([`chain`]).
+    pub fn message(&self) -> String {
+        self.api().map_or_else(|| chain(self), |error| error.0.message.clone())
+    }
+
     /// The HTTP code of the server's answer, if any.
     pub fn code(&self) -> Option<u16> {
         self.api().map(ApiError::code)
@@ -263,5 +274,22 @@ impl WriteOutcome {
             Err(ClientError::Request { .. } | ClientError::Layer { .. }) => Self::NotSent,
             Err(_) => Self::Unknown,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use setpoint_object::GroupResource;
+
+    #[test]
+    fn message_is_the_servers_or_has_the_cause() {
+        let call = || Call { verb: "get", resource: "pods".into(), object: "default/a".into() };
+        let pods = GroupResource { group: "".into(), resource: "pods".into() };
+        let source = ApiError::forbidden(&pods, "a", "no");
+        let refused = ClientError::Api { call: call(), source };
+        assert_eq!(refused.message(), r#"pods "a" is forbidden: no"#);
+        let unsent = ClientError::Transport { call: call(), source: "connection refused".into() };
+        assert_eq!(unsent.message(), "get pods default/a: reach the server: connection refused");
     }
 }

@@ -174,7 +174,7 @@ impl Certificates {
     }
 }
 
-/// Sets the days on which a certificate is valid; rcgen's dates have no smaller unit.
+/// Sets the days on which a certificate is valid: from the start of the first to that of the last.
 fn set_days(params: &mut CertificateParams, from: Timestamp, to: Timestamp) {
     let [from, to] = [from, to].map(|moment| {
         // `YYYY-MM-DD...`

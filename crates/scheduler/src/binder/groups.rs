@@ -2,7 +2,7 @@
 
 use super::{Binder, FIELD_MANAGER};
 use crate::group::{GroupCondition, group_of};
-use crate::scheduler::groups as resource;
+use crate::scheduler::pod_group_resource;
 use kube_core::DynamicObject;
 use kube_core::params::Patch;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ impl Binder {
         condition: &Arc<GroupCondition>,
         context: &Context,
     ) -> Result<Action, BoxError> {
-        let api = context.client().api_with::<DynamicObject>(resource());
+        let api = context.client().api_with::<DynamicObject>(pod_group_resource());
         let api = api.field_manager(FIELD_MANAGER);
         let group = group_of(key).unwrap_or_else(|| key.clone());
         if let Some(found) = api.get_live(&group).await?

@@ -30,7 +30,8 @@ pub fn may_multiply(operations: &[Value]) -> bool {
         || operations.iter().any(|operation| operation["op"] == "copy")
 }
 
-/// The same for a JSON patch that is not parsed yet, with an error on the safe side.
+/// [`may_multiply`] for a JSON patch that is not parsed yet: also true for some patches that do
+/// not.
 pub fn may_multiply_text(patch: &[u8]) -> bool {
     const COPY: &[u8] = b"copy";
     patch.len() > INLINE_TEXT_MAX

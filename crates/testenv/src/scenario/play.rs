@@ -3,11 +3,11 @@
 use super::patient::patient;
 use super::state;
 use super::{Life, Plan, Scenario};
-use crate::env::chain;
 use crate::wire::{Trace, Wire};
 use crate::{TestEnv, Timeline};
 use kube_client::Client;
 use serde_json::Value;
+use setpoint_object::error::chain;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_store::MemoryStore;
 use setpoint_store::fault::{FaultStore, Faults};

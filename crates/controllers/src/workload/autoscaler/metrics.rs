@@ -5,6 +5,7 @@ use futures::future::{BoxFuture, FutureExt as _};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
 use serde_json::Value;
 use setpoint_object::duration;
+use setpoint_object::error::chain;
 use setpoint_object::quantity::Quantity;
 use setpoint_object::time::Timestamp;
 use std::collections::BTreeMap;
@@ -101,7 +102,7 @@ impl ApiMetrics {
     async fn custom_version(&self) -> Result<&'static str, MetricsError> {
         let missing = || MetricsError(format!("no custom metrics API ({CUSTOM}) registered"));
         let group = self.api.get_opt(&format!("/apis/{CUSTOM}")).await;
-        let group = group.map_err(|error| MetricsError(error.to_string()))?.ok_or_else(missing)?;
+        let group = group.map_err(|error| MetricsError(chain(&error)))?.ok_or_else(missing)?;
         let known = |version: &Value| {
             ["v1beta2", "v1beta1"].into_iter().find(|known| version["version"] == *known)
         };
@@ -120,7 +121,7 @@ impl ApiMetrics {
                 let reason = "the server could not find the requested resource";
                 Err(failed(format!("{reason} (get {what})")))
             }
-            Err(error) => Err(failed(error.to_string())),
+            Err(error) => Err(failed(chain(&error))),
         }
     }
 

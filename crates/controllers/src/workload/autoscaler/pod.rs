@@ -14,7 +14,7 @@ view! {
     Pod of core::Pod {
         /// The spec, as JSON: requests of resources are in it.
         spec: Value,
-        /// What is.
+        /// The observed state.
         status: PodStatus,
     }
 }
@@ -28,12 +28,6 @@ pub(crate) struct PodStatus {
     /// RFC 3339; empty before a node has accepted the pod.
     #[serde(deserialize_with = "crate::workload::view::or_default")]
     pub(super) start_time: String,
-}
-
-impl Pod {
-    pub(super) fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
 }
 
 impl Pod {

@@ -2,6 +2,7 @@
 
 use super::super::difference::difference;
 use super::{Autoscaler, api};
+use crate::workload::pod_control::message;
 use kube_core::params::Patch;
 use serde_json::json;
 use setpoint_runtime::{BoxError, Client, Context, ObjectReference, Request};
@@ -27,7 +28,7 @@ pub(super) async fn write(
         Err(error) if error.is_not_found() => Ok(()),
         Err(error) => {
             let reference = ObjectReference::of(autoscaler);
-            let note = error.to_string();
+            let note = message(&error);
             context.recorder().warning(&reference, "FailedUpdateStatus", note);
             Err(error.into())
         }

@@ -37,10 +37,6 @@ pub(crate) struct NodeSpec {
 }
 
 impl Node {
-    pub(super) fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
     /// Whether two states of a node may have different pods.
     pub(super) fn differs(&self, other: &Self) -> bool {
         self.metadata.labels != other.metadata.labels || self.spec != other.spec

@@ -461,14 +461,6 @@ impl<'a> Rollout<'a> {
 }
 
 impl ReplicaSet {
-    pub(super) fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    pub(super) fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
-    }
-
     fn key(&self) -> Request {
         Request::new(self.metadata.namespace.as_deref().unwrap_or_default(), self.name())
     }

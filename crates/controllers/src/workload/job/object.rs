@@ -18,7 +18,7 @@ view! {
     Job of batch::Job {
         /// The spec.
         spec: JobSpec,
-        /// What is.
+        /// The observed state.
         status: JobStatus,
     }
 }
@@ -48,26 +48,6 @@ pub(crate) struct JobSpec {
 }
 
 impl Job {
-    /// The name.
-    pub(crate) fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    /// The namespace.
-    pub(crate) fn namespace(&self) -> &str {
-        self.metadata.namespace.as_deref().unwrap_or_default()
-    }
-
-    /// The uid.
-    pub(crate) fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
-    }
-
-    /// Whether it is being deleted.
-    pub(crate) fn is_being_deleted(&self) -> bool {
-        self.metadata.deletion_timestamp.is_some()
-    }
-
     /// Whether another controller manages it.
     pub(crate) fn is_managed_elsewhere(&self) -> bool {
         self.spec.managed_by.as_deref().is_some_and(|by| by != MANAGED_BY)

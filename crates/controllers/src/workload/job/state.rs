@@ -12,6 +12,7 @@ use crate::workload::pod::is_ready;
 use k8s_openapi::api::batch::v1::{JobCondition, JobStatus};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use setpoint_object::pod_phase;
 use setpoint_object::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -424,7 +425,7 @@ pub(super) fn is_tracked(pod: &Pod) -> bool {
 }
 
 fn is_finished(pod: &Pod) -> bool {
-    matches!(phase_of(pod), "Succeeded" | "Failed")
+    pod_phase::is_terminal(phase_of(pod))
 }
 
 fn is_active(pod: &Pod) -> bool {

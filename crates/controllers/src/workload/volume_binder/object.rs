@@ -14,7 +14,7 @@ const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 view! {
     /// A PersistentVolumeClaim.
     Claim of core::PersistentVolumeClaim {
-        /// What is wanted, as JSON.
+        /// The desired state, as JSON.
         spec: Value,
         /// What is, as JSON.
         status: Value,
@@ -24,7 +24,7 @@ view! {
 view! {
     /// A PersistentVolume.
     Volume of core::PersistentVolume {
-        /// What is wanted, as JSON.
+        /// The desired state, as JSON.
         spec: Value,
         /// What is, as JSON.
         status: Value,
@@ -50,18 +50,6 @@ pub(super) fn annotation<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a
 }
 
 impl Claim {
-    pub(super) fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    pub(super) fn namespace(&self) -> &str {
-        self.metadata.namespace.as_deref().unwrap_or_default()
-    }
-
-    pub(super) fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
-    }
-
     pub(super) fn key(&self) -> Request {
         Request::new(self.namespace(), self.name())
     }
@@ -84,10 +72,6 @@ impl Volume {
     /// Whether the binder has made it.
     pub(super) fn is_simulated(&self) -> bool {
         annotation(&self.metadata, PROVISIONED_BY) == Some(PROVISIONER)
-    }
-
-    pub(super) fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
     }
 
     pub(super) fn key(&self) -> Request {

@@ -1,4 +1,5 @@
 //! Warnings for new pods and templates: what is valid and probably not meant.
+
 use super::ALL_CONTAINERS;
 use super::profile::{
     APP_ARMOR_OF_CONTAINER, APP_ARMOR_WARNING, SECCOMP_OF_CONTAINER, SECCOMP_OF_POD, app_armor_of,
@@ -7,6 +8,7 @@ use crate::kind::{format, node_label, text};
 use serde_json::Value;
 use setpoint_object::field;
 use std::cell::RefCell;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 /// Maximum number of warnings: each is a header.
@@ -45,10 +47,12 @@ const DEPRECATED_ANNOTATIONS: [(&str, &str); 3] = [
 ];
 /// The warning for annotations of seccomp profiles.
 const SECCOMP: &str = r#"non-functional in v1.27+; use the "seccompProfile" field instead"#;
+
 /// Warnings for a pod.
 pub(in crate::kind) fn of_pod(pod: &Value) -> Vec<String> {
     of_object(pod, None)
 }
+
 /// Warnings for the spec of a claim at a path: amounts that are no whole number of bytes.
 pub(in crate::kind) fn of_claim(spec: &Value, path: &str) -> Vec<String> {
     let mut all = Vec::new();
@@ -61,6 +65,7 @@ pub(in crate::kind) fn of_claim(spec: &Value, path: &str) -> Vec<String> {
     }
     all
 }
+
 /// Warnings for a template at a path.
 pub(in crate::kind) fn of_template(template: &Value, path: &str) -> Vec<String> {
     of_object(template, Some(path))
@@ -70,6 +75,7 @@ pub(in crate::kind) fn of_template(template: &Value, path: &str) -> Vec<String> 
 fn fraction(amount: &str) -> String {
     format!("fractional byte value {} is invalid, must be an integer", field::quote(amount))
 }
+
 /// How two ports of the same number and protocol are alike on their host: number and address.
 fn overlap(a: (i64, &str), b: (i64, &str)) -> Option<&'static str> {
     if a == b {
@@ -80,6 +86,10 @@ fn overlap(a: (i64, &str), b: (i64, &str)) -> Option<&'static str> {
         (a.0 == b.0 && a.1.is_empty() != b.1.is_empty()).then_some("dangerously ambiguous")
     }
 }
+
+/// The lists of an affinity.
+const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
 const NO_SELECTOR: &str = "a null labelSelector results in matching no pod";
 
@@ -93,6 +103,7 @@ struct File<'a> {
     path: &'a str,
     source: String,
 }
+
 impl File<'_> {
     fn overlaps(&self, other: &Self) -> bool {
         let below = |a: &str, b: &str| a.strip_prefix(b).is_some_and(|rest| rest.starts_with('/'));
@@ -100,6 +111,7 @@ impl File<'_> {
         !a.is_empty() && !b.is_empty() && (a == b || below(a, b) || below(b, a))
     }
 }
+
 impl std::fmt::Display for File<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.source.as_str() {
@@ -115,6 +127,7 @@ struct Files<'a, F> {
     files: Vec<File<'a>>,
     add: F,
 }
+
 impl<'a, F: Fn(String)> Files<'a, F> {
     /// Warns of the earlier files that a file hides or is hidden by. `shown`: the kind of volume.
     fn file(&mut self, shown: &str, path: &'a str, source: &str) {
@@ -173,8 +186,6 @@ fn of_placement(spec: &Value, path: &field::Path, add: impl Fn(String)) {
     }
     let affinity = &spec["affinity"]["nodeAffinity"];
     let path_of = |member: &str| path.child("affinity").child("nodeAffinity").child(member);
-    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
-    const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
     for (i, term) in items(&affinity[REQUIRED], "nodeSelectorTerms") {
         let path = path_of(REQUIRED).child("nodeSelectorTerms").index(i);
         node_label::of_term(term, false, &path).into_iter().for_each(&add);
@@ -195,208 +206,277 @@ fn of_placement(spec: &Value, path: &field::Path, add: impl Fn(String)) {
     }
 }
 
-/// Warnings for a pod, or for a template at a path.
+/// Warnings for a pod, or for a template at a path, in the order of the API.
 fn of_object(object: &Value, root: Option<&str>) -> Vec<String> {
-    let spec = &object["spec"];
     let path_of = |member: &str| match root {
         None => field::Path::new(member),
         Some(root) => field::Path::new(root).child(member),
     };
-    let path = &path_of("spec");
-    let annotations = &object["metadata"]["annotations"];
-    let annotations_path = path_of("metadata").child("annotations");
-    let all = RefCell::new(Vec::new());
-    let add = |warning: String| {
-        if all.borrow().len() < WARNINGS_MAX {
-            all.borrow_mut().push(warning);
-        }
+    let pod = Warned {
+        spec: &object["spec"],
+        path: path_of("spec"),
+        annotations: &object["metadata"]["annotations"],
+        annotations_path: path_of("metadata").child("annotations"),
+        is_template: root.is_some(),
+        warnings: RefCell::new(Vec::new()),
     };
-    let warn = |path: field::Path, message: String| add(format!("{path}: {message}"));
-    let warn_of_annotation = |key: &str, message: &str| {
-        if annotations.get(key).is_some() {
-            warn(annotations_path.key(key), message.to_owned());
-        }
-    };
-    of_placement(spec, path, add);
+    of_placement(pod.spec, &pod.path, |warning| pod.add(warning));
     for (key, message) in DEPRECATED_ANNOTATIONS {
-        warn_of_annotation(key, message);
+        pod.warn_of_annotation(key, message);
     }
-    for (i, volume) in items(spec, "volumes") {
-        for (source, message) in DEPRECATED {
-            if volume.get(source).is_some() {
-                let shown = if source == "storageos" { "storageOS" } else { source };
-                warn(path.child("volumes").index(i).child(shown), message.to_owned());
+    pod.volumes();
+    pod.references();
+    pod.fractions(&pod.spec["overhead"], &pod.path.child("overhead"), &BYTES);
+    if pod.spec["securityContext"]["seccompProfile"].is_null() {
+        pod.warn_of_annotation(SECCOMP_OF_POD, SECCOMP);
+    }
+    for (path, container) in pod.containers() {
+        pod.profiles_of_container(container);
+        pod.amounts_of_container(container, &path);
+        pod.variables(container, &path);
+    }
+    pod.ports();
+    pod.port_names();
+    pod.termination();
+    pod.affinity();
+    pod.addresses();
+    pod.warnings.into_inner()
+}
+
+/// Resources that are counted in bytes.
+const BYTES: [&str; 2] = ["memory", "ephemeral-storage"];
+
+/// The parts of a pod or template, and the warnings so far.
+struct Warned<'a> {
+    spec: &'a Value,
+    path: field::Path,
+    annotations: &'a Value,
+    annotations_path: field::Path,
+    is_template: bool,
+    warnings: RefCell<Vec<String>>,
+}
+
+impl<'a> Warned<'a> {
+    fn add(&self, warning: String) {
+        let mut warnings = self.warnings.borrow_mut();
+        if warnings.len() < WARNINGS_MAX {
+            warnings.push(warning);
+        }
+    }
+
+    fn warn(&self, path: field::Path, message: String) {
+        self.add(format!("{path}: {message}"));
+    }
+
+    fn warn_of_annotation(&self, key: &str, message: &str) {
+        if self.annotations.get(key).is_some() {
+            self.warn(self.annotations_path.key(key), message.to_owned());
+        }
+    }
+
+    /// All containers with their paths.
+    fn containers(&self) -> impl Iterator<Item = (field::Path, &'a Value)> {
+        ALL_CONTAINERS.into_iter().flat_map(move |list| {
+            items(self.spec, list).map(move |(i, one)| (self.path.child(list).index(i), one))
+        })
+    }
+
+    /// All ports of containers with their paths.
+    fn all_ports(&self) -> impl Iterator<Item = (field::Path, &'a Value)> {
+        self.containers().flat_map(|(path, container)| {
+            items(container, "ports").map(move |(j, port)| (path.child("ports").index(j), port))
+        })
+    }
+
+    fn volumes(&self) {
+        for (i, volume) in items(self.spec, "volumes") {
+            let path = self.path.child("volumes").index(i);
+            for (source, message) in DEPRECATED {
+                if volume.get(source).is_some() {
+                    let shown = if source == "storageos" { "storageOS" } else { source };
+                    self.warn(path.child(shown), message.to_owned());
+                }
+            }
+            let claim = &volume["ephemeral"]["volumeClaimTemplate"]["spec"];
+            if claim.is_object() {
+                let path = path.child("ephemeral.volumeClaimTemplate.spec").text();
+                of_claim(claim, &path).into_iter().for_each(|warning| self.add(warning));
             }
         }
-        let claim = &volume["ephemeral"]["volumeClaimTemplate"]["spec"];
-        if claim.is_object() {
-            let path = path.child("volumes").index(i).child("ephemeral.volumeClaimTemplate.spec");
-            of_claim(claim, &path.text()).into_iter().for_each(add);
+        for (_, volume) in items(self.spec, "volumes") {
+            of_files(volume, |warning| self.add(warning));
         }
     }
-    for (_, volume) in items(spec, "volumes") {
-        of_files(volume, add);
-    }
-    for (list, member, noun) in [("hostAliases", "ip", "ip"), ("imagePullSecrets", "name", "name")]
-    {
-        let mut seen = HashSet::new();
-        for (i, item) in items(spec, list) {
-            let value = text(item, member);
-            let path = path.child(list).index(i).child(member);
-            if !seen.insert(value) {
-                warn(path, format!("duplicate {noun} {}", field::quote(value)));
+
+    /// Aliases of hosts and pull secrets: each once, and secrets with names.
+    fn references(&self) {
+        for (list, member, noun) in
+            [("hostAliases", "ip", "ip"), ("imagePullSecrets", "name", "name")]
+        {
+            let mut seen = HashSet::new();
+            for (i, item) in items(self.spec, list) {
+                let value = text(item, member);
+                if !seen.insert(value) {
+                    let path = self.path.child(list).index(i).child(member);
+                    self.warn(path, format!("duplicate {noun} {}", field::quote(value)));
+                }
+            }
+        }
+        for (i, secret) in items(self.spec, "imagePullSecrets") {
+            if text(secret, "name").is_empty() {
+                let path = self.path.child("imagePullSecrets").index(i).child("name");
+                self.warn(path, "invalid empty name \"\"".to_owned());
             }
         }
     }
-    for (i, secret) in items(spec, "imagePullSecrets") {
-        if text(secret, "name").is_empty() {
-            let path = path.child("imagePullSecrets").index(i).child("name");
-            warn(path, "invalid empty name \"\"".to_owned());
-        }
-    }
-    let fractions = |amounts: &Value, path: &field::Path, names: &[&str]| {
+
+    /// Warns of amounts of these resources that are no whole number.
+    fn fractions(&self, amounts: &Value, path: &field::Path, names: &[&str]) {
         for name in names {
             // In canonical form only fractions are written in thousandths.
             let amount = text(amounts, name);
             if amount.ends_with('m') {
-                warn(path.key(name), fraction(amount));
-            }
-        }
-    };
-    const BYTES: [&str; 2] = ["memory", "ephemeral-storage"];
-    fractions(&spec["overhead"], &path.child("overhead"), &BYTES);
-    let has_profile = |of: &Value, profile: &str| !of["securityContext"][profile].is_null();
-    if !has_profile(spec, "seccompProfile") {
-        warn_of_annotation(SECCOMP_OF_POD, SECCOMP);
-    }
-    let app_armor = &spec["securityContext"]["appArmorProfile"];
-    let mut ports = HashMap::new();
-    let mut port_names = HashMap::new();
-    for list in ALL_CONTAINERS {
-        for (i, container) in items(spec, list) {
-            let path = path.child(list).index(i);
-            let name = text(container, "name");
-            if !has_profile(container, "seccompProfile") {
-                warn_of_annotation(&format!("{SECCOMP_OF_CONTAINER}{name}"), SECCOMP);
-            }
-            // Of a pod, the annotation becomes a member, with a warning of its own.
-            if root.is_some() && !has_profile(container, "appArmorProfile") {
-                let key = format!("{APP_ARMOR_OF_CONTAINER}{name}");
-                if app_armor.is_null()
-                    || app_armor_of(text(annotations, &key)).as_ref() != Some(app_armor)
-                {
-                    warn_of_annotation(&key, APP_ARMOR_WARNING);
-                }
-            }
-            for name in BYTES {
-                for member in ["limits", "requests"] {
-                    let path = path.child("resources").child(member);
-                    fractions(&container["resources"][member], &path, &[name]);
-                }
-            }
-            let mut variables = HashSet::new();
-            for (j, variable) in items(container, "env") {
-                let name = text(variable, "name");
-                // A variable may add to the one of the same name before it.
-                let extends = || {
-                    let (value, reference) = (text(variable, "value"), format!("$({name})"));
-                    value.contains(&reference) && value != reference
-                };
-                if !variables.insert(name) && !extends() {
-                    warn(
-                        path.child("env").index(j),
-                        format!(
-                            "hides previous definition of {}, which may be dropped when using apply",
-                            field::quote(name)
-                        ),
-                    );
-                }
+                self.warn(path.key(name), fraction(amount));
             }
         }
     }
-    for list in ALL_CONTAINERS {
-        for (i, container) in items(spec, list) {
-            for (j, port) in items(container, "ports") {
-                let path = path.child(list).index(i).child("ports").index(j);
-                let host_ip = text(port, "hostIP");
-                let host = (port["hostPort"].as_i64().unwrap_or(0), host_ip);
-                let name = text(port, "name");
-                if !host_ip.is_empty() && host.0 == 0 {
-                    let number = port["containerPort"].as_i64().unwrap_or(0);
-                    let protocol = text(port, "protocol");
-                    warn(
-                        path.clone(),
-                        format!(
-                            "hostIP set without hostPort: {{Name:{name} HostPort:0 ContainerPort:{number} Protocol:{protocol} HostIP:{host_ip}}}"
-                        ),
-                    );
-                }
-                let key = (port["containerPort"].as_i64(), text(port, "protocol"));
-                let others = ports.entry(key).or_insert_with(Vec::new);
-                for (other, other_host) in others.iter().take(WARNINGS_MAX) {
-                    if let Some(how) = overlap(host, *other_host) {
-                        warn(path.clone(), format!("{how} port definition with {other}"));
-                    }
-                }
-                others.push((path, host));
+
+    fn amounts_of_container(&self, container: &Value, path: &field::Path) {
+        for name in BYTES {
+            for member in ["limits", "requests"] {
+                let path = path.child("resources").child(member);
+                self.fractions(&container["resources"][member], &path, &[name]);
             }
         }
     }
-    for list in ALL_CONTAINERS {
-        for (i, container) in items(spec, list) {
-            for (j, port) in items(container, "ports") {
-                let path = path.child(list).index(i).child("ports").index(j);
-                let name = text(port, "name");
-                if name.is_empty() {
-                    continue;
+
+    /// Annotations in place of members that a container may have.
+    fn profiles_of_container(&self, container: &Value) {
+        let name = text(container, "name");
+        let has_profile = |profile: &str| !container["securityContext"][profile].is_null();
+        if !has_profile("seccompProfile") {
+            self.warn_of_annotation(&format!("{SECCOMP_OF_CONTAINER}{name}"), SECCOMP);
+        }
+        // Of a pod, the annotation becomes a member, with a warning of its own.
+        if self.is_template && !has_profile("appArmorProfile") {
+            let of_pod = &self.spec["securityContext"]["appArmorProfile"];
+            let key = format!("{APP_ARMOR_OF_CONTAINER}{name}");
+            let annotated = text(self.annotations, &key);
+            if of_pod.is_null() || app_armor_of(annotated).as_ref() != Some(of_pod) {
+                self.warn_of_annotation(&key, APP_ARMOR_WARNING);
+            }
+        }
+    }
+
+    /// Environment variables that hide earlier ones.
+    fn variables(&self, container: &Value, path: &field::Path) {
+        let mut variables = HashSet::new();
+        for (j, variable) in items(container, "env") {
+            let name = text(variable, "name");
+            // A variable may add to the one of the same name before it.
+            let extends = || {
+                let (value, reference) = (text(variable, "value"), format!("$({name})"));
+                value.contains(&reference) && value != reference
+            };
+            if !variables.insert(name) && !extends() {
+                let name = field::quote(name);
+                self.warn(
+                    path.child("env").index(j),
+                    format!(
+                        "hides previous definition of {name}, which may be dropped when using apply"
+                    ),
+                );
+            }
+        }
+    }
+
+    /// Ports that are alike on their host.
+    fn ports(&self) {
+        let mut ports = HashMap::new();
+        for (path, port) in self.all_ports() {
+            let (host_ip, protocol) = (text(port, "hostIP"), text(port, "protocol"));
+            let host = (port["hostPort"].as_i64().unwrap_or(0), host_ip);
+            let number = port["containerPort"].as_i64();
+            if !host_ip.is_empty() && host.0 == 0 {
+                let (name, number) = (text(port, "name"), number.unwrap_or(0));
+                self.warn(
+                    path.clone(),
+                    format!(
+                        "hostIP set without hostPort: {{Name:{name} HostPort:0 ContainerPort:{number} Protocol:{protocol} HostIP:{host_ip}}}"
+                    ),
+                );
+            }
+            let others = ports.entry((number, protocol)).or_insert_with(Vec::new);
+            for (other, other_host) in others.iter().take(WARNINGS_MAX) {
+                if let Some(how) = overlap(host, *other_host) {
+                    self.warn(path.clone(), format!("{how} port definition with {other}"));
                 }
-                match port_names.get(name) {
-                    Some(other) => warn(
+            }
+            others.push((path, host));
+        }
+    }
+
+    fn port_names(&self) {
+        let mut names = HashMap::new();
+        for (path, port) in self.all_ports() {
+            let name = text(port, "name");
+            if name.is_empty() {
+                continue;
+            }
+            match names.entry(name) {
+                Entry::Occupied(other) => {
+                    let (name, other) = (field::quote(name), other.get());
+                    self.warn(
                         path,
                         format!(
-                            "duplicate port name {} with {other}, services and probes that select ports by name will use {other}",
-                            field::quote(name)
+                            "duplicate port name {name} with {other}, services and probes that select ports by name will use {other}"
                         ),
-                    ),
-                    None => {
-                        port_names.insert(name, path);
+                    );
+                }
+                Entry::Vacant(first) => _ = first.insert(path),
+            }
+        }
+    }
+
+    fn termination(&self) {
+        let seconds = &self.spec["terminationGracePeriodSeconds"];
+        if seconds.as_i64().is_some_and(|seconds| seconds < 0) {
+            self.warn(
+                self.path.child("terminationGracePeriodSeconds"),
+                "must be >= 0; negative values are invalid and will be treated as 1".to_owned(),
+            );
+        }
+    }
+
+    /// Terms of the affinity to pods that select none.
+    fn affinity(&self) {
+        for kind in ["podAffinity", "podAntiAffinity"] {
+            for (list, inner) in [(REQUIRED, ""), (PREFERRED, "podAffinityTerm")] {
+                for (i, term) in items(&self.spec["affinity"][kind], list) {
+                    let mut path = self.path.child("affinity").child(kind).child(list).index(i);
+                    let mut term = term;
+                    if !inner.is_empty() {
+                        (path, term) = (path.child(inner), &term[inner]);
+                    }
+                    if term.get("labelSelector").is_none() {
+                        self.warn(path.child("labelSelector"), NO_SELECTOR.to_owned());
                     }
                 }
             }
         }
     }
-    if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0) {
-        warn(
-            path.child("terminationGracePeriodSeconds"),
-            "must be >= 0; negative values are invalid and will be treated as 1".to_owned(),
-        );
-    }
-    for kind in ["podAffinity", "podAntiAffinity"] {
-        let terms = &spec["affinity"][kind];
-        for (list, inner) in [
-            ("requiredDuringSchedulingIgnoredDuringExecution", ""),
-            ("preferredDuringSchedulingIgnoredDuringExecution", "podAffinityTerm"),
-        ] {
-            for (i, term) in items(terms, list) {
-                let mut path = path.child("affinity").child(kind).child(list).index(i);
-                let mut term = term;
-                if !inner.is_empty() {
-                    (path, term) = (path.child(inner), &term[inner]);
-                }
-                if term.get("labelSelector").is_none() {
-                    warn(path.child("labelSelector"), NO_SELECTOR.to_owned());
-                }
-            }
+
+    /// Addresses that are not in canonical form.
+    fn addresses(&self) {
+        for (i, server) in items(&self.spec["dnsConfig"], "nameservers") {
+            let place = || self.path.child("dnsConfig.nameservers").index(i).text();
+            let server = server.as_str().unwrap_or_default();
+            format::ip_warning(place, server).into_iter().for_each(|warning| self.add(warning));
+        }
+        for (i, alias) in items(self.spec, "hostAliases") {
+            let place = || self.path.child("hostAliases").index(i).child("ip").text();
+            let ip = text(alias, "ip");
+            format::ip_warning(place, ip).into_iter().for_each(|warning| self.add(warning));
         }
     }
-    for (i, server) in items(&spec["dnsConfig"], "nameservers") {
-        let place = || path.child("dnsConfig.nameservers").index(i).text();
-        let server = server.as_str().unwrap_or_default();
-        format::ip_warning(place, server).into_iter().for_each(add);
-    }
-    for (i, alias) in items(spec, "hostAliases") {
-        let place = || path.child("hostAliases").index(i).child("ip").text();
-        format::ip_warning(place, text(alias, "ip")).into_iter().for_each(add);
-    }
-    all.into_inner()
 }

@@ -5,6 +5,7 @@ use crate::kind::set_condition;
 use serde_json::{Value, json};
 use setpoint_object::field;
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::pod_phase;
 use setpoint_object::time::Timestamp;
 
 /// What is wrong with a binding: its target is a node with a name.
@@ -57,7 +58,7 @@ pub(crate) fn place(pod: &Value, binding: &Value, now: Timestamp) -> Result<Valu
 /// Whether its eviction disrupts nothing: it has ended, or is terminating.
 pub(crate) fn is_over(pod: &Value) -> bool {
     let phase = pod["status"]["phase"].as_str();
-    !pod.deletion_timestamp().is_empty() || matches!(phase, Some("Succeeded" | "Failed"))
+    !pod.deletion_timestamp().is_empty() || phase.is_some_and(pod_phase::is_terminal)
 }
 
 /// The pod with the reason of its eviction in its status.

@@ -1,6 +1,7 @@
 //! The cells of a pod: the status of its containers as one word.
 use crate::table::{age, cell};
 use serde_json::Value;
+use setpoint_object::pod_phase;
 use setpoint_object::time::Timestamp;
 
 pub(super) fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
@@ -94,7 +95,7 @@ fn reason(object: &Value) -> (String, Tally) {
     if cell::deleting(object) {
         if cell::text(status, "reason") == "NodeLost" {
             reason = "Unknown".to_owned();
-        } else if !matches!(phase, "Failed" | "Succeeded") {
+        } else if !pod_phase::is_terminal(phase) {
             reason = "Terminating".to_owned();
         }
     }
