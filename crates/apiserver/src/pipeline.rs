@@ -37,7 +37,6 @@ use crate::filter::impersonate::{self, Wanted};
 use crate::filter::in_flight::TooManyRequests;
 use crate::filter::{cors, deadline, readiness};
 use crate::intercept::{ChangeAnswer, Intercepted};
-use crate::negotiate::Types;
 use crate::observe::{AuditSource, EventStored, Observation};
 use crate::proxy::Forwarded;
 use crate::query::Query;
@@ -323,11 +322,10 @@ impl Inner {
             observation.refused();
             return respond::internal_error(&parts.uri, &error);
         }
-        let failed_in = |error: &ApiError, types: Types| {
+        let failed = |error: &ApiError| {
             observation.failed(error);
-            respond::error_in(error, &parts.headers, style, types)
+            respond::error(error, &parts.headers, style)
         };
-        let failed = |error: &ApiError| failed_in(error, Types::default());
         if !is_known {
             return failed(&ApiError::unauthorized());
         }
@@ -434,7 +432,11 @@ impl Inner {
         };
         let mut response = match exchange.answer(body).await {
             Ok(response) => response,
-            Err(Refusal(error)) => failed_in(&error, self.types),
+            Err(Refusal(error)) => {
+                observation.failed(&error);
+                let large = (&self.large, &attributes.identity.user);
+                respond::refusal(error, &parts.headers, style, self.types, large).await
+            }
         };
         respond::add_warnings(response.headers_mut(), &attributes.warnings());
         response
