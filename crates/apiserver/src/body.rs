@@ -68,6 +68,17 @@ impl Body {
         Self(Kind::Stream(Box::pin(stream)))
     }
 
+    /// The same body. It owns `guard` until its last byte is dropped.
+    pub(crate) fn holding(self, guard: impl Send + Sync + 'static) -> Self {
+        match self.0 {
+            Kind::Once(bytes) => Self(Kind::Once(bytes.map(|bytes| held(bytes, guard)))),
+            Kind::Stream(stream) => Self::try_stream(stream.map(move |piece| {
+                let _held = &guard;
+                piece
+            })),
+        }
+    }
+
     /// The bytes if the body is one piece; `None` for a stream.
     pub fn as_bytes(&self) -> Option<&[u8]> {
         match &self.0 {
@@ -113,6 +124,22 @@ impl http_body::Body for Body {
             }
             Kind::Stream(_) => SizeHint::default(),
         }
+    }
+}
+
+/// The same bytes. They own `guard` until the last part of them is dropped.
+pub(crate) fn held(bytes: Bytes, guard: impl Send + Sync + 'static) -> Bytes {
+    Bytes::from_owner(Held { bytes, _guard: guard })
+}
+
+struct Held<G> {
+    bytes: Bytes,
+    _guard: G,
+}
+
+impl<G> AsRef<[u8]> for Held<G> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 

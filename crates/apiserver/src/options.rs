@@ -3,20 +3,17 @@
 use crate::query::Query;
 use serde_json::{Value, json};
 use setpoint_object::ApiError;
-use setpoint_object::field::{self, ErrorKind, Path};
+use setpoint_object::field::{self, Path};
 use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::gvk::GroupKind;
 use setpoint_object::label::Selector;
 use setpoint_registry::{
     DeleteOptions, FieldValidation, Format, ListOptions, PatchType, RawDeleteOptions,
-    ShardSelector, VersionMatch, WriteOptions, check_dry_run,
+    ShardSelector, VersionMatch, WriteOptions, check_dry_run, check_field_manager,
 };
 use setpoint_schema::decode::cbor;
 use setpoint_schema::patch::json_type;
 use std::time::Duration;
-
-/// Maximum length of a field manager in bytes; longer ones are refused with 422.
-const FIELD_MANAGER_BYTES_MAX: usize = 128;
 
 fn invalid(kind: &str, errors: &[field::Error]) -> ApiError {
     ApiError::invalid(&GroupKind { group: "meta.k8s.io".into(), kind: kind.into() }, "", errors)
@@ -60,7 +57,7 @@ pub(crate) fn patch(query: &Query, patch_type: PatchType) -> Result<WriteOptions
 
 fn write_fields(query: &Query, errors: &mut field::Errors) -> WriteOptions {
     let field_manager = query.text("fieldManager").to_owned();
-    check_field_manager(&field_manager, errors);
+    check_field_manager(&field_manager, &Path::new("fieldManager"), errors);
     let dry_runs: Vec<&str> = query.all("dryRun").collect();
     check_dry_run(&dry_runs, errors);
     let field_validation = match query.text("fieldValidation") {
@@ -78,23 +75,6 @@ fn write_fields(query: &Query, errors: &mut field::Errors) -> WriteOptions {
     };
     let dry_run = !dry_runs.is_empty();
     WriteOptions { dry_run, field_manager, field_validation, force: None }
-}
-
-fn check_field_manager(manager: &str, errors: &mut field::Errors) {
-    let path = || Path::new("fieldManager");
-    if manager.len() > FIELD_MANAGER_BYTES_MAX {
-        errors.push(field::Error::too_long(path(), FIELD_MANAGER_BYTES_MAX));
-    }
-    for (at, c) in manager.char_indices() {
-        if !field::is_printable(c) {
-            errors.push(field::Error {
-                kind: ErrorKind::Invalid,
-                path: path(),
-                shown: Some(field::quote(manager)),
-                detail: format!("invalid character U+{:04X} (at position {at})", c as u32),
-            });
-        }
-    }
 }
 
 /// Options of list, watch and deletecollection. They are checked as those of a watch if `watch` is

@@ -32,7 +32,6 @@ use crate::filter::authenticate::{extra_space, strip_credentials};
 use crate::filter::fairness::{Page, Schema};
 use crate::filter::{cors, deadline, readiness};
 use crate::intercept::{ChangeAnswer, Intercepted};
-use crate::negotiate::Types;
 use crate::observe::{AuditSource, EventStored, Observation};
 use crate::proxy::Forwarded;
 use crate::query::Query;
@@ -74,11 +73,11 @@ impl<'a> RoutedRequest<'a> {
     fn failed<'o>(
         &self,
         observation: &'o Observation,
-    ) -> impl Fn(&ApiError, Types) -> Response<Body> + use<'a, 'o> {
+    ) -> impl Fn(&ApiError) -> Response<Body> + use<'a, 'o> {
         let (parts, style) = (self.parts, self.style);
-        move |error, types| {
+        move |error| {
             observation.failed(error);
-            respond::error_in(error, &parts.headers, style, types)
+            respond::error(error, &parts.headers, style)
         }
     }
 }
@@ -307,7 +306,7 @@ impl Inner {
         for interceptor in &self.interceptors {
             match interceptor.intercept(request.parts, &attributes).await {
                 Intercepted::Continue => {}
-                Intercepted::Fail(error) => return failed(&error, Types::default()),
+                Intercepted::Fail(error) => return failed(&error),
                 Intercepted::Change(change) => changes.lock().push(change),
             }
         }
@@ -353,7 +352,7 @@ impl Inner {
                 return respond::text(StatusCode::OK, dump.unwrap_or_default());
             }
             Destination::None(Unrouted::Page) => return respond::page_not_found(),
-            Destination::None(Unrouted::Status(error)) => return failed(&error, Types::default()),
+            Destination::None(Unrouted::Status(error)) => return failed(&error),
         };
         let served =
             attributes.target().map_err(|error| NotServed::Status(Box::new(error))).and_then(
@@ -362,7 +361,7 @@ impl Inner {
         match served {
             Ok(()) => {}
             Err(NotServed::Page) => return respond::page_not_found(),
-            Err(NotServed::Status(error)) => return failed(&error, Types::default()),
+            Err(NotServed::Status(error)) => return failed(&error),
         }
         let exchange = Exchange {
             registry: &self.registry,
@@ -379,7 +378,11 @@ impl Inner {
         };
         let mut response = match exchange.answer(body).await {
             Ok(response) => response,
-            Err(Refusal(error)) => failed(&error, self.types),
+            Err(Refusal(error)) => {
+                observation.failed(&error);
+                let large = (&self.large, &attributes.identity.user);
+                respond::refusal(error, &parts.headers, style, self.types, large).await
+            }
         };
         respond::add_warnings(response.headers_mut(), &attributes.warnings());
         response

@@ -28,6 +28,7 @@ use setpoint_registry::{
     Attributes, Body as Sent, Deleted, List, PatchType, Registry, SchemaLanguage, Subresource,
     Target, Verb,
 };
+use setpoint_schema::INLINE_BYTES_MAX;
 use setpoint_spans::Span;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -360,7 +361,12 @@ impl Exchange<'_> {
             negotiate::body_format(&self.parts.headers, SchemaLanguage::GoTypes, self.types)?
         };
         self.observation.sent(&bytes, format);
-        options::delete(self.query, &bytes, format)
+        if bytes.len() <= INLINE_BYTES_MAX {
+            return options::delete(self.query, &bytes, format);
+        }
+        let query = self.query.clone();
+        let read = move || options::delete(&query, &bytes, format);
+        self.large.run_blocking(read).await.map_err(ApiError::internal)?
     }
 
     /// Answers with one object, transformed. A `Status` is never transformed. Trees of large
@@ -377,18 +383,23 @@ impl Exchange<'_> {
         self.event(WRITE);
         let _span = self.sends("SerializeObject");
         let (large, user) = (self.large, &self.attributes.identity.user);
-        let bytes = match is_done {
-            true => large.count_at_once(user, bytes),
-            false => large.count(user, bytes)?,
-        };
         let is_plain = accepted == Accepted::default() && !self.style.pretty;
         let is_large = bytes.len() > LARGE_BYTES_MIN;
+        let room = match (is_large, is_done) {
+            (false, _) => None,
+            (true, true) => Some(large.reserve_at_once(user, bytes.len())),
+            (true, false) => Some(large.reserve(user, bytes.len())?),
+        };
         let (form, style) = (self.form(accepted, target), self.style);
         let observation = self.observation.clone();
         let answer = move || {
             let json = transformed(accepted.transform, &form, bytes);
             observation.object(&json);
-            respond::document(code, accepted, style, json)
+            let answer = respond::document(code, accepted, style, json);
+            match room {
+                Some(room) => room.hold(answer),
+                None => answer,
+            }
         };
         if is_plain || !is_large {
             return Ok(answer());

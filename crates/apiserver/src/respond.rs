@@ -14,7 +14,7 @@ use serde_json::Value;
 use setpoint_object::ApiError;
 use setpoint_object::status::Details;
 use setpoint_registry::{List, Listed};
-use setpoint_schema::{cbor, protobuf};
+use setpoint_schema::{INLINE_BYTES_MAX, cbor, protobuf};
 use std::io::Write as _;
 use std::sync::Arc;
 
@@ -330,6 +330,32 @@ pub(crate) fn error_in(
     }
 }
 
+/// As [`error_in`], for errors of any size: they repeat what the client sent. A large one is
+/// written on a blocking thread, and counted until it is sent. If there is no room, the answer is
+/// 429.
+pub(crate) async fn refusal(
+    error: ApiError,
+    headers: &HeaderMap,
+    style: Style,
+    types: Types,
+    (large, user): (&LargeAnswers, &Arc<str>),
+) -> Response<Body> {
+    let n_bytes = error.0.n_bytes();
+    if n_bytes <= INLINE_BYTES_MAX {
+        return error_in(&error, headers, style, types);
+    }
+    let room = match large.reserve(user, n_bytes) {
+        Ok(room) => room,
+        Err(crowded) => return error_in(&crowded, headers, style, types),
+    };
+    let own_headers = headers.clone();
+    let answer = move || room.hold(error_in(&error, &own_headers, style, types));
+    match large.run_blocking(answer).await {
+        Ok(response) => response,
+        Err(failed) => error_in(&ApiError::internal(failed), headers, style, types),
+    }
+}
+
 /// Answers with the `Status` of a failure.
 fn status(error: &ApiError, accepted: Accepted, style: Style) -> Response<Body> {
     let code = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -422,66 +448,4 @@ pub(crate) fn add_warnings(headers: &mut HeaderMap, texts: &[String]) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn style(headers: &[(&'static str, &'static str)], query: &str) -> Style {
-        let mut map = HeaderMap::new();
-        for (name, value) in headers {
-            map.append(*name, HeaderValue::from_static(value));
-        }
-        Style::of(&map, &Query::parse(query))
-    }
-
-    #[test]
-    fn json_is_indented_for_terminals_and_on_request() {
-        assert!(style(&[("user-agent", "curl/8.5.0")], "").pretty);
-        assert!(!style(&[("user-agent", "curl/8.5.0")], "pretty=false").pretty);
-        assert!(style(&[("user-agent", "kubectl/v1.32")], "pretty=1").pretty);
-        for value in ["true", "True", "TRUE", "T", "t"] {
-            assert!(style(&[], &format!("pretty={value}")).pretty, "{value}");
-        }
-        // Not a boolean: false, for curl too. An empty value is none.
-        for value in ["yes", "tRUE", "f", "False"] {
-            let query = format!("pretty={value}");
-            assert!(!style(&[("user-agent", "curl/8.5.0")], &query).pretty, "{value}");
-        }
-        assert!(style(&[("user-agent", "curl/8.5.0")], "pretty").pretty);
-        assert!(!style(&[("user-agent", "kubectl/v1.32")], "").pretty);
-    }
-
-    #[test]
-    fn only_long_bodies_are_compressed_and_only_for_the_bare_token() {
-        let long = Bytes::from(vec![b' '; GZIP_BYTES_MIN + 1]);
-        let encoding = |style: Style, body: &Bytes| {
-            with_body(StatusCode::OK, "application/json", style, body.clone())
-                .headers()
-                .contains_key(header::CONTENT_ENCODING)
-        };
-        let takes = style(&[("accept-encoding", "deflate, gzip")], "");
-        assert!(encoding(takes, &long));
-        assert!(!encoding(takes, &long.slice(1..)));
-        assert!(!encoding(style(&[("accept-encoding", "gzip;q=0.5")], ""), &long));
-    }
-
-    #[test]
-    fn warnings_are_quoted_and_limited() {
-        let mut headers = HeaderMap::new();
-        add_warnings(&mut headers, &["unknown field \"a\"".into(), "bad\u{1}".into()]);
-        let lines: Vec<_> = headers.get_all(header::WARNING).iter().collect();
-        assert_eq!(lines, [r#"299 - "unknown field \"a\"""#]);
-        let mut headers = HeaderMap::new();
-        add_warnings(&mut headers, &vec!["x".repeat(300); 20]);
-        assert_eq!(headers.get_all(header::WARNING).iter().count(), 16);
-    }
-
-    #[test]
-    fn an_error_in_no_acceptable_encoding_is_indented_json() {
-        let mut headers = HeaderMap::new();
-        headers.insert(header::ACCEPT, HeaderValue::from_static("text/html"));
-        let response = error(&ApiError::unauthorized(), &headers, style(&[], ""));
-        assert_eq!(response.status(), 401);
-        let body = std::str::from_utf8(response.body().as_bytes().unwrap()).unwrap();
-        assert!(body.starts_with("{\n  \"kind\": \"Status\",\n"), "{body}");
-    }
-}
+mod tests;

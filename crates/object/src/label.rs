@@ -4,7 +4,10 @@ use crate::name;
 use serde_json::Value;
 use std::fmt;
 
+mod matcher;
 mod parse;
+
+pub use matcher::Matcher;
 
 /// A parsed label selector. The empty one matches everything.
 ///
@@ -164,7 +167,7 @@ impl Requirement {
     }
     /// Whether the requirement holds for a label's value; `None` if the object lacks the label.
     pub fn matches(&self, value: Option<&str>) -> bool {
-        let is_among = |value: &str| self.values.iter().any(|v| v == value);
+        let is_among = |value: &str| self.values.binary_search_by(|v| (**v).cmp(value)).is_ok();
         // Compares integers. A label that is not an integer does not match.
         let compares = |holds: fn(&i64, &i64) -> bool| {
             let wanted = self.values.first().and_then(|v| v.parse().ok());

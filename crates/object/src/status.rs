@@ -311,6 +311,19 @@ impl ApiError {
     }
 }
 impl Status {
+    /// The bytes of its texts. As JSON they take up to six times as many.
+    pub fn n_bytes(&self) -> usize {
+        let details = self.details.iter().map(|details| {
+            let Details { name, group, kind, uid, causes, .. } = details;
+            let of_cause = |cause: &Cause| {
+                let Cause { reason, message, field } = cause;
+                reason.len() + message.len() + field.len()
+            };
+            let causes = causes.iter().map(of_cause).sum::<usize>();
+            name.len() + group.len() + kind.len() + uid.len() + causes
+        });
+        self.message.len() + details.sum::<usize>()
+    }
     /// An otherwise empty Success.
     pub fn success() -> Self {
         Self { status: "Success".to_owned(), ..Self::default() }

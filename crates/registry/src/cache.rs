@@ -57,7 +57,7 @@ pub(crate) use event::Meter;
 pub use event::{Event, EventKind};
 pub(crate) use index::Index;
 pub(crate) use interest::{Field, Interest, Term};
-pub(crate) use item::{Item, LONG_BYTES_MIN, look_through};
+pub(crate) use item::{Item, LONG_BYTES_MIN, SKIM_COST, look_through};
 pub use objects::{
     MAILBOX_BYTES_MAX, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges, StoredObject,
 };

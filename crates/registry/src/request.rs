@@ -20,6 +20,10 @@ pub fn check_field_manager(manager: &str, path: &field::Path, errors: &mut field
         errors.push(field::Error::too_long(path.clone(), FIELD_MANAGER_BYTES_MAX));
     }
     for (at, c) in manager.char_indices() {
+        // Each error repeats the name, so that the errors of a long one are quadratic.
+        if errors.is_full() {
+            break;
+        }
         if !field::is_printable(c) {
             errors.push(field::Error {
                 kind: field::ErrorKind::Invalid,
@@ -196,4 +200,26 @@ pub enum Deleted {
         /// Its uid.
         uid: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_a_field_manager_end_where_further_ones_would_be_dropped() {
+        let mut errors = field::Errors::new();
+        check_field_manager("a\u{1}b\n", &field::Path::new("fieldManager"), &mut errors);
+        let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        let expected = [
+            r#"fieldManager: Invalid value: "a\x01b\n": invalid character U+0001 (at position 1)"#,
+            r#"fieldManager: Invalid value: "a\x01b\n": invalid character U+000A (at position 3)"#,
+        ];
+        assert_eq!(texts, expected);
+        // Half a million errors of two million bytes each would take an hour.
+        let mut errors = field::Errors::new();
+        let long = "\u{1}".repeat(500_000);
+        check_field_manager(&long, &field::Path::new("fieldManager"), &mut errors);
+        assert!(errors.is_full() && errors.len() < 10, "{}", errors.len());
+    }
 }

@@ -1,5 +1,7 @@
 //! The schema of a type as an arena of nodes, so that recursive types are ordinary, with a borrowed
 //! cursor to walk it.
+mod growth;
+
 use crate::pattern::Pattern;
 use crate::rules::Rules;
 use std::borrow::Cow;
@@ -252,6 +254,8 @@ pub struct Document {
     lender: Option<Arc<Document>>,
     /// Properties of all nodes together, computed once.
     traits: OnceLock<Traits>,
+    /// Whether a few bytes of an object may grow by a lot, computed once.
+    grows: OnceLock<bool>,
     /// The rules, compiled when an object is first validated.
     rules: OnceLock<Rules>,
 }
@@ -392,9 +396,12 @@ impl TypeSchema {
         is_new
     }
     /// Whether validation may take far longer than the size of an object suggests, up to
-    /// [`crate::validate::STEPS_MAX`]: there are patterns, combinators, long enums or rules in CEL.
+    /// [`crate::validate::STEPS_MAX`]: there are patterns, combinators, long enums or rules in CEL,
+    /// or a few bytes get many defaults or lack many required members.
     pub fn has_costly_validation(&self) -> bool {
-        self.document.traits().costly_validation
+        let Self { document, .. } = self;
+        document.traits().costly_validation
+            || *document.grows.get_or_init(|| growth::is_large(&document.nodes))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Which requests are refused before a handler sees them, as by Go's server.
 //!
 //! hyper has parsed the head. What is no head, it has answered itself: with a 400 without a text,
-//! also where Go's server has another code (an unknown `Transfer-Encoding` is a 501 there). Of the
-//! others, these are refused by the rules of Go's `net/http` and `net/url`:
+//! also where Go's server has another code (a `Transfer-Encoding` that does not end with `chunked`
+//! is a 501 there). Of the others, these are refused by the rules of Go's `net/http` and `net/url`:
 //!
 //! | a request | answer |
 //! |---|---|
@@ -10,6 +10,7 @@
 //! | without `Host` (HTTP/1.1) | 400 `400 Bad Request: missing required Host header` |
 //! | with other bytes in `Host` than hosts have | 400 `400 Bad Request: malformed Host header` |
 //! | with another `Expect` than `100-continue` | 417 |
+//! | with more than `chunked` in `Transfer-Encoding` | 501 `Unsupported transfer encoding` |
 //!
 //! The connection is closed after each. Over HTTP/2, the stream of a request whose path is invalid
 //! is reset, and there is nothing else to check.
@@ -28,6 +29,8 @@ pub(crate) enum Refusal {
     MalformedHost,
     /// Its `Expect` is not `100-continue`.
     Expectation,
+    /// Its body has another encoding than `chunked`, or several.
+    TransferEncoding,
 }
 
 impl Refusal {
@@ -38,10 +41,12 @@ impl Refusal {
             Self::MissingHost => "400 Bad Request: missing required Host header",
             Self::MalformedHost => "400 Bad Request: malformed Host header",
             Self::Expectation => "",
+            Self::TransferEncoding => "Unsupported transfer encoding",
         };
         let mut answer = Response::new(Bytes::from_static(text.as_bytes()));
         *answer.status_mut() = match self {
             Self::Expectation => StatusCode::EXPECTATION_FAILED,
+            Self::TransferEncoding => StatusCode::NOT_IMPLEMENTED,
             Self::BadRequest | Self::MissingHost | Self::MalformedHost => StatusCode::BAD_REQUEST,
         };
         let headers = answer.headers_mut();
@@ -65,6 +70,13 @@ pub(crate) fn check(
     version: Version,
     headers: &HeaderMap,
 ) -> Result<(), Refusal> {
+    let mut encodings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let encoding = encodings.next().map_or(&b"chunked"[..], HeaderValue::as_bytes);
+    // The body would be that encoding's, as it is, for whoever reads it.
+    let is_known = encodings.next().is_none() && encoding.eq_ignore_ascii_case(b"chunked");
+    if version >= Version::HTTP_11 && !is_known {
+        return Err(Refusal::TransferEncoding);
+    }
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = hosts.next();
     if hosts.next().is_some() || !is_valid_path(method, uri) {
@@ -123,6 +135,25 @@ mod tests {
             map.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
         check(&method.parse().unwrap(), &target.parse().unwrap(), version, &map).err()
+    }
+
+    #[test]
+    fn a_body_is_chunked_or_has_no_encoding() {
+        for (encodings, is_refused) in [
+            (&[][..], false),
+            (&["chunked"][..], false),
+            (&["Chunked"], false),
+            (&["gzip, chunked"], true),
+            (&["chunked", "chunked"], true),
+            (&["identity"], true),
+            (&[""], true),
+        ] {
+            let mut headers = vec![("host", "a")];
+            headers.extend(encodings.iter().map(|encoding| ("transfer-encoding", *encoding)));
+            let found = outcome("POST /", Version::HTTP_11, &headers);
+            let expected = is_refused.then_some(Refusal::TransferEncoding);
+            assert_eq!(found, expected, "{encodings:?}");
+        }
     }
 
     #[test]

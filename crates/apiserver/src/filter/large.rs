@@ -21,9 +21,10 @@
 //! [`LargeAnswers::end_slow`] checks this while a listener runs; it is also checked whenever a
 //! request finds no permit.
 
-use crate::body::BodyError;
+use crate::body::{self, Body, BodyError};
 use bytes::Bytes;
 use futures::Stream;
+use http::Response;
 use parking_lot::Mutex;
 use setpoint_object::ApiError;
 use std::collections::{BTreeMap, VecDeque};
@@ -45,7 +46,7 @@ const LISTS_PER_USER_MAX: usize = 4;
 /// Maximum bytes of large answers: 512 MiB, an eighth of a small machine.
 const BYTES_MAX: usize = 512 << 20;
 /// Maximum bytes of one user's large answers.
-const BYTES_PER_USER_MAX: usize = 256 << 20;
+pub(crate) const BYTES_PER_USER_MAX: usize = 256 << 20;
 /// Maximum requests that wait for a permit.
 const WAITING_MAX: usize = 128;
 /// Maximum requests of one user that wait for a permit.
@@ -218,6 +219,12 @@ impl LargeAnswers {
         Some(self.new_permit(user, bytes))
     }
 
+    /// Bytes that are counted.
+    #[cfg(test)]
+    pub(crate) fn n_bytes(&self) -> usize {
+        self.0.state.lock().all.bytes
+    }
+
     fn new_permit(&self, user: &Arc<str>, bytes: usize) -> Permit {
         Permit { large: self.clone(), user: user.clone(), bytes }
     }
@@ -236,35 +243,26 @@ impl LargeAnswers {
         self.serve_waiting();
     }
 
-    /// Counts the bytes of a single large answer until its last part is dropped.
+    /// Reserves room for a single answer that is made of `n_bytes` bytes. Small ones need none.
     ///
     /// # Errors
     ///
     /// 429 if they exceed the limits.
-    pub(crate) fn count(&self, user: &Arc<str>, bytes: Bytes) -> Result<Bytes, ApiError> {
-        if bytes.len() <= LARGE_BYTES_MIN {
-            return Ok(bytes);
-        }
-        if !self.0.state.lock().has_room(user, bytes.len()) {
+    pub(crate) fn reserve(&self, user: &Arc<str>, n_bytes: usize) -> Result<Room, ApiError> {
+        if n_bytes > LARGE_BYTES_MIN && !self.0.state.lock().has_room(user, n_bytes) {
             self.end_slow_now();
-            if !self.0.state.lock().has_room(user, bytes.len()) {
+            if !self.0.state.lock().has_room(user, n_bytes) {
                 return Err(crowded());
             }
         }
-        Ok(self.count_at_once(user, bytes))
+        Ok(self.reserve_at_once(user, n_bytes))
     }
 
     /// The same, even beyond the limits, for the answer of a completed write.
-    pub(crate) fn count_at_once(&self, user: &Arc<str>, bytes: Bytes) -> Bytes {
-        if bytes.len() <= LARGE_BYTES_MIN {
-            return bytes;
-        }
-        self.counted(user, bytes)
-    }
-
-    fn counted(&self, user: &Arc<str>, bytes: Bytes) -> Bytes {
-        self.0.state.lock().take(user, 0, bytes.len());
-        Bytes::from_owner(Counted { large: self.clone(), user: user.clone(), bytes })
+    pub(crate) fn reserve_at_once(&self, user: &Arc<str>, n_bytes: usize) -> Room {
+        let mut room = Room { large: self.clone(), user: user.clone(), n_bytes: 0 };
+        room.resize(if n_bytes > LARGE_BYTES_MIN { n_bytes } else { 0 });
+        room
     }
 
     /// Runs work on one large object on a blocking thread, with limited concurrency; in place, in a
@@ -359,22 +357,40 @@ impl Drop for Permit {
     }
 }
 
-/// Bytes that are counted until the last part of them is dropped.
-struct Counted {
+/// Bytes that are counted until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Room {
     large: LargeAnswers,
     user: Arc<str>,
-    bytes: Bytes,
+    n_bytes: usize,
 }
 
-impl AsRef<[u8]> for Counted {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
+impl Room {
+    /// The same answer, which is counted until the last part of it is dropped. Its own bytes are
+    /// counted, whatever it was made of. The bytes of a stream are those that it was made of.
+    pub(crate) fn hold(mut self, answer: Response<Body>) -> Response<Body> {
+        if let Some(bytes) = answer.body().as_bytes() {
+            self.resize(if bytes.len() > LARGE_BYTES_MIN { bytes.len() } else { 0 });
+        }
+        match self.n_bytes {
+            0 => answer,
+            _ => answer.map(|body| body.holding(self)),
+        }
+    }
+
+    fn resize(&mut self, n_bytes: usize) {
+        let former = std::mem::replace(&mut self.n_bytes, n_bytes);
+        if n_bytes > former {
+            self.large.0.state.lock().take(&self.user, 0, n_bytes - former);
+        } else if n_bytes < former {
+            self.large.release(&self.user, 0, former - n_bytes);
+        }
     }
 }
 
-impl Drop for Counted {
+impl Drop for Room {
     fn drop(&mut self) {
-        self.large.release(&self.user, 0, self.bytes.len());
+        self.resize(0);
     }
 }
 
@@ -438,7 +454,9 @@ impl Stream for Sending {
         match source.chunks.as_mut().poll_next(cx) {
             Poll::Ready(Some(Ok(chunk))) => {
                 *self.cell.state.lock() = (Instant::now(), Some(source));
-                Poll::Ready(Some(Ok(self.large.counted(&self.user, chunk.into()))))
+                let mut room = self.large.reserve_at_once(&self.user, 0);
+                room.resize(chunk.len());
+                Poll::Ready(Some(Ok(body::held(chunk.into(), room))))
             }
             Poll::Ready(end) => {
                 self.is_done = true;

@@ -4,7 +4,6 @@ use super::RoutedRequest;
 use crate::body::Body;
 use crate::filter::fairness::{Entered, Schema, WAIT_MAX};
 use crate::filter::in_flight::{Permit, TooManyRequests};
-use crate::negotiate::Types;
 use crate::observe::Observation;
 use crate::respond;
 use crate::server::Inner;
@@ -102,7 +101,7 @@ impl Inner {
                 return ControlFlow::Break(respond::internal_error(&request.parts.uri, &why));
             }
             Err(Rejected::Forbidden(error)) => {
-                let answer = failed(&error, Types::default());
+                let answer = failed(&error);
                 return ControlFlow::Break(respond::without_sniffing(answer));
             }
         };
@@ -113,7 +112,7 @@ impl Inner {
             }
             Err(error) => {
                 observation.terminated();
-                ControlFlow::Break(failed(&error, Types::default()))
+                ControlFlow::Break(failed(&error))
             }
         }
     }

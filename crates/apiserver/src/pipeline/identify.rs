@@ -4,7 +4,6 @@
 use crate::body::Body;
 use crate::filter::authenticate::{has_credentials, keep_connection};
 use crate::filter::impersonate::{self, Wanted};
-use crate::negotiate::Types;
 use crate::observe::{AuditSource, Observation};
 use crate::respond::{self, Style};
 use crate::server::Inner;
@@ -52,7 +51,7 @@ impl Inner {
         span.into_iter().for_each(|span| observation.traces(span));
         let failed = |error: &ApiError| {
             observation.failed(error);
-            respond::error_in(error, &parts.headers, style, Types::default())
+            respond::error(error, &parts.headers, style)
         };
         if !is_known {
             observation.unauthenticated();

@@ -14,6 +14,7 @@ mod endings;
 mod forward;
 mod handshakes;
 mod harness;
+mod holds;
 mod large;
 mod openapi;
 mod protobuf;

@@ -145,7 +145,25 @@ fn requirement() -> impl Strategy<Value = String> {
     })
 }
 
+fn near_value() -> impl Strategy<Value = String> {
+    prop_oneof!["[ab]?", "-?[0-3]"]
+}
+fn near_requirement() -> impl Strategy<Value = String> {
+    prop_oneof!["!?[abc]", "[abc] (in|notin) \\([ab0-3](,[ab0-3]){0,3}\\)", "[abc](=|!=|>|<)[0-3]"]
+}
+
 proptest! {
+    #[test]
+    fn matcher_matches_what_its_selector_matches(
+        requirements in proptest::collection::vec(near_requirement(), 0..5),
+        labels in proptest::collection::btree_map("[abc]", near_value(), 0..4),
+    ) {
+        let selector = Selector::parse(&requirements.join(",")).unwrap();
+        let expected = selector.matches(|key| labels.get(key).map(String::as_str));
+        let pairs: Vec<_> = labels.iter().collect();
+        prop_assert_eq!(Matcher::from(&selector).matches(&pairs), expected, "{}", selector);
+    }
+
     #[test]
     fn displayed_selector_parses_to_the_same(requirements in proptest::collection::vec(requirement(), 0..4)) {
         let selector = Selector::parse(&requirements.join(" , ")).unwrap();

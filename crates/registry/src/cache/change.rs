@@ -98,7 +98,7 @@ impl Item {
         self.value.len() > INLINE_BYTES_MAX && self.is_shown_converted(resource)
     }
     /// Whether it must be converted to see it as a row serves it.
-    pub(super) fn is_shown_converted(&self, resource: &Resource) -> bool {
+    pub(crate) fn is_shown_converted(&self, resource: &Resource) -> bool {
         !self.is_converted() && !convert::is_served_as_stored(resource, &self.value, self.revision)
     }
 }

@@ -36,6 +36,12 @@ pub(crate) struct Item {
 }
 /// Objects with more bytes are long: 256 KiB, which take up to half a millisecond to look through.
 pub(crate) const LONG_BYTES_MIN: usize = 256 << 10;
+/// Labels with more bytes are long: 32 KiB, which take up to half a millisecond to look through.
+const LONG_LABELS_BYTES_MIN: usize = 32 << 10;
+/// Cost of one byte of an object that is skimmed, in nanoseconds. Long texts take a tenth of it.
+pub(crate) const SKIM_COST: usize = 2;
+/// Cost of one byte of labels, in nanoseconds.
+const LABELS_COST: usize = 10;
 /// The value cannot be cut.
 const UNCUT: u64 = u64::MAX;
 /// An object with its resourceVersion.
@@ -138,6 +144,17 @@ impl Item {
         }
         let (start, end) = ((at >> 32) as usize, (at & u64::from(u32::MAX)) as usize);
         self.value.get(start..end).unwrap_or_default()
+    }
+    /// Whether it takes long to look through its labels.
+    pub(crate) fn has_long_labels(&self) -> bool {
+        self.labels_text().len() > LONG_LABELS_BYTES_MIN
+    }
+    /// The time that a look at its labels may take, in nanoseconds by measurement. The first one finds
+    /// them.
+    pub(crate) fn labels_cost(&self) -> usize {
+        let is_found = self.labels_at.load(Ordering::Relaxed) & !CONVERTED != UNKNOWN;
+        let find = if is_found { 0 } else { self.value.len() * SKIM_COST };
+        find + self.labels_text().len() * LABELS_COST
     }
     /// The labels, sorted by key.
     pub(crate) fn labels(&self) -> Vec<(Cow<'_, str>, Cow<'_, str>)> {

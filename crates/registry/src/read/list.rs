@@ -20,8 +20,6 @@ const CHUNK_MAX: usize = 1000;
 
 /// Work before the list yields, in nanoseconds by measurement: about one millisecond.
 const SLICE_COST: usize = 1_000_000;
-/// Cost of one object, including a label selector, in nanoseconds.
-const LOOK_COST: usize = 500;
 /// Cost of one byte of an object that is converted, in nanoseconds.
 const CONVERSION_COST: usize = 20;
 /// Objects that are counted before the list yields: each takes some nanoseconds.
@@ -32,7 +30,7 @@ const EXPIRED: &str = "The provided continue parameter is too old to display a c
 
 pub(super) struct List<'a> {
     inner: &'a Inner,
-    scope: Scope,
+    scope: Arc<Scope>,
     at: ListAt,
     /// Zero: no limit.
     limit: usize,
@@ -59,7 +57,7 @@ impl<'a> List<'a> {
     ) -> Result<Self, ApiError> {
         // Selectors are refused before versions, as in Kubernetes.
         options.validate(false)?;
-        let scope = Scope::new(target, options)?;
+        let scope = Arc::new(Scope::new(target, options)?);
         let at = ListAt::of(options)?;
         let limit = usize::try_from(options.limit).unwrap_or(0);
         let (token, resource_version) = (&*options.continue_token, &*options.resource_version);
@@ -250,13 +248,16 @@ impl<'a> List<'a> {
     ) -> Result<Option<Bytes>, ApiError> {
         let mut cost = 0;
         for item in items {
-            cost += LOOK_COST;
             if cost > SLICE_COST {
                 cost = 0;
                 tokio::task::yield_now().await;
             }
+            let look_cost = self.scope.look_cost(item);
             let listed = match self.scope.looks_slowly(item) {
-                false => look_at(&self.scope, item)?,
+                false => {
+                    cost += look_cost;
+                    look_at(&self.scope, item)?
+                }
                 true => {
                     let (scope, item) = (self.scope.clone(), item.clone());
                     self.inner.threads.run(async move { look_at(&scope, &item) }).await??

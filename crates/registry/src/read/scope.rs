@@ -1,5 +1,5 @@
 //! The objects that a list or watch covers: a range of keys, and selectors.
-use crate::cache::{Field, Interest, Item, Term};
+use crate::cache::{Field, Interest, Item, SKIM_COST, Term};
 use crate::catalog::Resource;
 use crate::request::ListOptions;
 use crate::routed::Target;
@@ -8,11 +8,16 @@ use bytes::Bytes;
 use setpoint_object::ApiError;
 use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::keys;
-use setpoint_object::label::{Operator, Selector};
+use setpoint_object::label::{Matcher, Operator, Selector};
 use setpoint_object::skim;
 use setpoint_store::prefix_end;
 use std::borrow::Cow;
 use std::sync::Arc;
+
+/// Cost of a look at an object, in nanoseconds.
+const LOOK_COST: usize = 500;
+/// Cost of one byte of an object that is converted to look up a value, in nanoseconds.
+const CONVERSION_COST: usize = 20;
 
 /// The objects that a list or watch covers.
 #[derive(Debug, Clone)]
@@ -21,16 +26,26 @@ pub(crate) struct Scope {
     /// The common prefix of the keys: the resource's prefix and the namespace.
     pub(crate) prefix: Bytes,
     labels: Selector,
-    fields: Vec<FieldTerm>,
+    matcher: Matcher,
+    fields: Vec<FieldCondition>,
     shard: Option<ShardSelector>,
     /// The only possible key, if the selectors name the object.
     only: Option<Bytes>,
 }
+/// All terms of one field, so that its value is read once.
 #[derive(Debug, Clone)]
-struct FieldTerm {
+struct FieldCondition {
     label: FieldLabel,
-    value: String,
-    negated: bool,
+    /// The values that it must have, sorted and unique: with two, nothing is selected.
+    wanted: Vec<String>,
+    /// The values that it must not have, sorted.
+    unwanted: Vec<String>,
+}
+impl FieldCondition {
+    fn holds(&self, value: &str) -> bool {
+        self.wanted.iter().all(|wanted| wanted == value)
+            && self.unwanted.binary_search_by(|unwanted| (**unwanted).cmp(value)).is_err()
+    }
 }
 /// The field that a label refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,15 +65,11 @@ impl Scope {
         let resource = target.resource.clone();
         let namespace = if resource.scope.is_namespaced() { target.namespace.as_str() } else { "" };
         let prefix = keys::collection(&resource.storage_prefix, resource.scope, namespace);
-        let terms = options.fields.terms().iter();
-        let fields = terms.map(|term| {
-            let label = field_label(&resource, &term.path)?;
-            Ok(FieldTerm { label, value: term.value.clone(), negated: term.negated })
-        });
-        let fields = fields.collect::<Result<_, ApiError>>()?;
+        let fields = field_conditions(&resource, &options.fields)?;
         let only = only_key(&resource, namespace, &options.fields);
         let (labels, shard) = (options.labels.clone(), options.shard.clone());
-        Ok(Self { resource, prefix, labels, fields, shard, only })
+        let matcher = Matcher::from(&labels);
+        Ok(Self { resource, prefix, labels, matcher, fields, shard, only })
     }
     /// Whether it covers every object under its prefix.
     pub(crate) fn is_everything(&self) -> bool {
@@ -88,11 +99,32 @@ impl Scope {
     }
     /// Whether [`Scope::selects`], or the object as it is served, takes long.
     pub(crate) fn looks_slowly(&self, item: &Item) -> bool {
-        let reads_object = || {
-            let by_uid = self.shard.as_ref().is_some_and(|s| matches!(s.field(), ShardField::Uid));
-            by_uid || self.fields.iter().any(|term| matches!(term.label, FieldLabel::Of(_)))
+        item.converts_slowly(&self.resource)
+            || item.is_long() && self.n_reads() > 0
+            || !self.matcher.is_everything() && item.has_long_labels()
+    }
+    /// The time that [`Scope::selects`] may take, in nanoseconds by measurement. The first call for an
+    /// object finds its labels.
+    pub(crate) fn look_cost(&self, item: &Item) -> usize {
+        let byte = || match item.is_shown_converted(&self.resource) {
+            true => CONVERSION_COST,
+            false => SKIM_COST,
         };
-        item.converts_slowly(&self.resource) || item.is_long() && reads_object()
+        let reads = match self.n_reads() {
+            0 => 0,
+            n_reads => n_reads * item.value.len() * byte(),
+        };
+        let labels = match self.matcher.is_everything() {
+            true => 0,
+            false => item.labels_cost(),
+        };
+        LOOK_COST + reads + labels
+    }
+    /// How many values are looked up in each object.
+    fn n_reads(&self) -> usize {
+        let by_uid = self.shard.as_ref().is_some_and(|s| matches!(s.field(), ShardField::Uid));
+        let of_object = |field: &&FieldCondition| matches!(field.label, FieldLabel::Of(_));
+        usize::from(by_uid) + self.fields.iter().filter(of_object).count()
     }
     /// Whether it selects an object under its prefix.
     pub(crate) fn selects(&self, item: &Item) -> Result<bool, ApiError> {
@@ -105,26 +137,21 @@ impl Scope {
                 return Ok(false);
             }
         }
-        if !self.labels.is_everything() {
-            let labels = item.labels();
-            let label =
-                |key: &str| labels.iter().find(|(k, _)| *k == key).map(|(_, value)| &**value);
-            if !self.labels.matches(label) {
-                return Ok(false);
-            }
+        if !self.matcher.is_everything() && !self.matcher.matches(&item.labels()) {
+            return Ok(false);
         }
         if self.fields.is_empty() {
             return Ok(true);
         }
         let (namespace, name) = self.resource.names(&item.key);
-        for term in &self.fields {
+        for condition in &self.fields {
             // Reads fields in the served version. Names come from the key, not from the object.
-            let value = match &term.label {
+            let value = match &condition.label {
                 FieldLabel::Name => Cow::Borrowed(name),
                 FieldLabel::Namespace => Cow::Borrowed(namespace),
                 FieldLabel::Of(field) => field.value(&self.resource, item)?,
             };
-            if (value == term.value) == term.negated {
+            if !condition.holds(&value) {
                 return Ok(false);
             }
         }
@@ -137,9 +164,11 @@ impl Scope {
         if let [namespace @ .., b'/'] = namespace {
             interest.namespace = std::str::from_utf8(namespace).ok().map(Box::from);
         }
-        for term in self.fields.iter().filter(|term| !term.negated) {
-            let value = Box::from(term.value.as_str());
-            match &term.label {
+        for FieldCondition { label, wanted, .. } in &self.fields {
+            // Another value selects nothing.
+            let Some(value) = wanted.first() else { continue };
+            let value = Box::from(value.as_str());
+            match label {
                 FieldLabel::Name => interest.terms.push(Term::Name(value)),
                 // The namespace of a cluster-scoped object is empty.
                 FieldLabel::Namespace if value.is_empty() => {}
@@ -167,6 +196,33 @@ fn only_key(resource: &Resource, namespace: &str, fields: &FieldSelector) -> Opt
         return None;
     }
     Some(resource.key(namespace, name))
+}
+
+/// The terms of a selector by field.
+fn field_conditions(
+    resource: &Resource,
+    selector: &FieldSelector,
+) -> Result<Vec<FieldCondition>, ApiError> {
+    let mut conditions: Vec<FieldCondition> = Vec::new();
+    for term in selector.terms() {
+        let label = field_label(resource, &term.path)?;
+        // A resource has few fields.
+        let known = conditions.iter().position(|condition| condition.label == label);
+        let at = known.unwrap_or_else(|| {
+            conditions.push(FieldCondition { label, wanted: Vec::new(), unwanted: Vec::new() });
+            conditions.len() - 1
+        });
+        if let Some(FieldCondition { wanted, unwanted, .. }) = conditions.get_mut(at) {
+            let values = if term.negated { unwanted } else { wanted };
+            values.push(term.value.clone());
+        }
+    }
+    for FieldCondition { wanted, unwanted, .. } in &mut conditions {
+        wanted.sort_unstable();
+        wanted.dedup();
+        unwanted.sort_unstable();
+    }
+    Ok(conditions)
 }
 
 /// The field that a label refers to.

@@ -2,6 +2,8 @@ use crate::Verb;
 use crate::testing::{Bench, config_map, options, take};
 use serde_json::json;
 use setpoint_store::{Op, Revision};
+use std::task::Poll;
+use std::time::Duration;
 
 /// Five ConfigMaps at revisions 2 to 6; the odd ones have a label.
 async fn bench() -> Bench {
@@ -119,6 +121,66 @@ async fn a_list_before_the_cache_is_filled_reads_the_store() {
         let page = unfilled.list("v1/configmaps", options(text)).await.unwrap();
         assert_eq!(page, "a@2=1 b@3=1 · at 6 · 3 remain · more");
     }
+}
+
+fn secret(name: &str, text: &str) -> serde_json::Value {
+    json!({"apiVersion": "v1", "data": {"a": text}, "kind": "Secret",
+        "metadata": {"name": name, "namespace": "default"}, "type": "Opaque"})
+}
+
+/// How often a list lets others run.
+async fn n_yields(bench: &Bench, path: &str, text: &str) -> usize {
+    let mut list = Box::pin(bench.list(path, options(text)));
+    let mut n_yields = 0;
+    loop {
+        match futures::poll!(list.as_mut()) {
+            Poll::Ready(page) => {
+                page.unwrap();
+                return n_yields;
+            }
+            Poll::Pending => n_yields += 1,
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn looks_at_large_objects_take_their_time_of_a_slice() {
+    let bench = Bench::new().await;
+    for n in 0..40 {
+        let name = format!("s{n:02}");
+        let text = "x".repeat(200 << 10);
+        bench.put(&format!("secrets/default/{name}"), &secret(&name, &text)).await;
+    }
+    bench.settle().await;
+    // Each counts as 400 microseconds, and a slice is a millisecond. The first look at labels finds
+    // them.
+    for (text, expected) in
+        [("fields=type=none", 10..=45), ("labels=a", 10..=45), ("labels=a", 0..=4), ("", 0..=4)]
+    {
+        let n_yields = n_yields(&bench, "v1/secrets", text).await;
+        assert!(expected.contains(&n_yields), "{text}: {n_yields}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+#[expect(clippy::disallowed_methods, reason = "the time that a processor takes is real")]
+async fn a_field_is_read_once_for_all_its_terms() {
+    let bench = Bench::new().await;
+    let text = "x".repeat(200 << 10);
+    bench.put("secrets/default/s", &secret("s", &text)).await;
+    let terms: Vec<_> = (0..5000).map(|n| format!("type!=a{n}")).collect();
+    let fields = format!("fields={}", terms.join(","));
+    let begun = std::time::Instant::now();
+    assert_eq!(bench.list("v1/secrets", options(&fields)).await.unwrap(), "s@2 · at 2");
+    for (more, page) in [("type=Opaque", "s@2 · at 2"), ("type!=Opaque", " · at 2")] {
+        let text = format!("{fields},{more}");
+        assert_eq!(bench.list("v1/secrets", options(&text)).await.unwrap(), page, "{more}");
+    }
+    let two = "fields=type=Opaque,type=other";
+    assert_eq!(bench.list("v1/secrets", options(two)).await.unwrap(), " · at 2");
+    // Term by term, it took half a minute.
+    assert!(begun.elapsed() < Duration::from_secs(10));
 }
 
 #[tokio::test(start_paused = true)]

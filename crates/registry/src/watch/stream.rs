@@ -23,6 +23,8 @@ use tokio::task::coop;
 
 /// Maximum number of objects or changes per poll before the stream yields.
 const LOOKS_MAX: usize = 128;
+/// The time of one look, in nanoseconds. An object that takes longer counts as several looks.
+const LOOK_COST: usize = 8000;
 /// Looks that cost as much of a task's budget as an operation. A budget has 128, so a turn has two
 /// milliseconds of looks at a field, which cost most. Without it a connection would poll a stream
 /// that yields several times in one turn.
@@ -83,6 +85,11 @@ fn initial_event(scope: &Scope, item: &Arc<CachedItem>) -> Result<Option<Arc<Eve
     }
     let event = event_of(item, &scope.resource, EventKind::Added, item.revision)?;
     Ok(Some(Arc::new(event)))
+}
+
+/// The looks that an object counts as. Objects that take very long are looked at elsewhere.
+fn n_looks(scope: &Scope, item: &CachedItem) -> usize {
+    scope.look_cost(item).div_ceil(LOOK_COST)
 }
 
 /// The event of a change in a scope, if there is one.
@@ -215,8 +222,7 @@ impl WatchStream {
         let to = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(&*end) };
         let mut n_looked = 0;
         for item in index.range(from, to) {
-            n_looked += 1;
-            self.n_looks_owed += 1;
+            let n_looks = n_looks(&self.scope, item);
             if self.scope.looks_slowly(item) {
                 let (scope, item) = (self.scope.clone(), item.clone());
                 *after = Some(item.clone());
@@ -224,8 +230,10 @@ impl WatchStream {
                 self.elsewhere = Some(look_elsewhere(&self.threads, look));
                 return Ok(None);
             }
+            n_looked += n_looks;
+            self.n_looks_owed += n_looks;
             let event = initial_event(&self.scope, item)?;
-            if event.is_some() || n_looked == LOOKS_MAX {
+            if event.is_some() || n_looked >= LOOKS_MAX {
                 *after = Some(item.clone());
                 return Ok(event);
             }
@@ -242,7 +250,9 @@ impl WatchStream {
         !is_early && self.scope.has_key(change.key())
     }
     fn poll_live(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
-        for _ in 0..LOOKS_MAX {
+        let mut n_looked = 0;
+        while n_looked < LOOKS_MAX {
+            n_looked += 1;
             let Some(change) = self.taken.pop_front() else {
                 // Read before the window: a change up to it that is not in the window does not
                 // exist.
@@ -264,13 +274,18 @@ impl WatchStream {
             if !self.is_in_range(&change) {
                 continue;
             }
-            let mut states = [&change.before, &change.now].into_iter().flatten();
-            if states.any(|item| self.scope.looks_slowly(item)) {
+            let states = || [&change.before, &change.now].into_iter().flatten();
+            let n_looks = states().map(|item| n_looks(&self.scope, item)).sum::<usize>();
+            if states().any(|item| self.scope.looks_slowly(item)) {
                 let (scope, change) = (self.scope.clone(), change.clone());
                 let look = async move { event_of_change(&scope, &change) };
                 self.elsewhere = Some(look_elsewhere(&self.threads, look));
                 break;
             }
+            // One is counted already.
+            let n_more = n_looks.saturating_sub(1);
+            n_looked += n_more;
+            self.n_looks_owed += n_more;
             if let Some(item) = event_of_change(&self.scope, &change).transpose() {
                 return Poll::Ready(Some(item));
             }

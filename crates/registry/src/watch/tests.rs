@@ -402,3 +402,27 @@ async fn looks_at_what_is_not_selected_end_the_turn_however_often_the_stream_is_
     let turns: Vec<usize> = tasks.join_next().await.unwrap().unwrap();
     assert!(turns.len() >= 3 && turns.iter().all(|n_events| *n_events <= 4), "{turns:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn looks_at_large_objects_count_as_several() {
+    let bench = Bench::new().await;
+    let secret = |name: &str, of_type: &str| {
+        let text = "x".repeat(200 << 10);
+        json!({"apiVersion": "v1", "data": {"a": text}, "kind": "Secret",
+            "metadata": {"name": name, "namespace": "default"}, "type": of_type})
+    };
+    for n in 0..40 {
+        let name = format!("s{n:02}");
+        bench.put(&format!("secrets/default/{name}"), &secret(&name, "Opaque")).await;
+    }
+    bench.put("secrets/default/t", &secret("t", "other")).await;
+    bench.settle().await;
+    let mut stream = bench.watch("v1/secrets", options("fields=type=other")).await.unwrap();
+    let mut n_yields = 0;
+    while futures::poll!(stream.next()).is_pending() {
+        n_yields += 1;
+        tokio::task::yield_now().await;
+    }
+    // Each counts as 400 microseconds, and a poll takes a millisecond.
+    assert!((10..=45).contains(&n_yields), "{n_yields}");
+}

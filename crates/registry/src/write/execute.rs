@@ -1,15 +1,15 @@
 //! Write requests, and the thread that each runs on.
 //!
 //! Most writes run on the serving thread. A write that may compute for more than a few milliseconds
-//! runs on a thread that may block ([`crate::threads`]): a large body, a type that is costly to
-//! validate or not compiled yet. Others leave the serving thread when they meet what is large,
+//! runs on a thread that may block ([`crate::threads`]): a large body or one of many values, a type
+//! that is costly to validate or not compiled yet. Others leave the serving thread when they meet what is large,
 //! before any work on it: a stored object, what a webhook, a policy, a conversion or defaults have
 //! made of a small one.
 use super::Write;
 use super::retry::Attempts;
 use crate::catalog::Resource;
 use crate::kind::Action;
-use crate::request::{Body, DeleteOptions, Deleted, PatchType, WriteOptions, Written};
+use crate::request::{Body, DeleteOptions, Deleted, Format, PatchType, WriteOptions, Written};
 use crate::routed::{Attributes, Target};
 use crate::shared::Registry;
 use crate::threads::ServingThread;
@@ -18,12 +18,22 @@ use setpoint_object::ApiError;
 use setpoint_schema::INLINE_BYTES_MAX;
 use std::sync::Arc;
 
+/// Maximum number of values in a body that is worked on on the serving thread. Each takes up to
+/// five microseconds, most of it for defaults and errors of empty ones.
+const INLINE_VALUES_MAX: usize = 1024;
+/// Bytes of a value in a binary encoding, as few as are usual.
+const BINARY_VALUE_BYTES: usize = 8;
+
 /// One write request.
 pub(super) trait WriteRequest: Clone + Send + Sync + 'static {
     /// Its result.
     type Output: Send + 'static;
+    /// Its body.
+    fn body(&self) -> Option<&Body>;
     /// The size of its body in bytes.
-    fn n_bytes(&self) -> usize;
+    fn n_bytes(&self) -> usize {
+        self.body().map_or(0, |body| body.bytes.len())
+    }
     /// One attempt.
     fn attempt(
         &self,
@@ -50,8 +60,8 @@ pub(super) struct Connect(pub(super) Value);
 
 impl WriteRequest for Connect {
     type Output = Value;
-    fn n_bytes(&self) -> usize {
-        0
+    fn body(&self) -> Option<&Body> {
+        None
     }
     async fn attempt(&self, write: Write<'_>) -> Result<Value, ApiError> {
         write.connected(&self.0).await
@@ -59,8 +69,8 @@ impl WriteRequest for Connect {
 }
 impl WriteRequest for Create {
     type Output = Written;
-    fn n_bytes(&self) -> usize {
-        self.0.bytes.len()
+    fn body(&self) -> Option<&Body> {
+        Some(&self.0)
     }
     async fn attempt(&self, write: Write<'_>) -> Result<Written, ApiError> {
         let target = write.target;
@@ -77,8 +87,8 @@ impl WriteRequest for Create {
 }
 impl WriteRequest for Update {
     type Output = Written;
-    fn n_bytes(&self) -> usize {
-        self.0.bytes.len()
+    fn body(&self) -> Option<&Body> {
+        Some(&self.0)
     }
     async fn attempt(&self, write: Write<'_>) -> Result<Written, ApiError> {
         match write.is_connect() {
@@ -89,8 +99,8 @@ impl WriteRequest for Update {
 }
 impl WriteRequest for Patch {
     type Output = Written;
-    fn n_bytes(&self) -> usize {
-        self.1.bytes.len()
+    fn body(&self) -> Option<&Body> {
+        Some(&self.1)
     }
     async fn attempt(&self, write: Write<'_>) -> Result<Written, ApiError> {
         match write.is_connect() {
@@ -101,8 +111,8 @@ impl WriteRequest for Patch {
 }
 impl WriteRequest for Delete {
     type Output = Deleted;
-    fn n_bytes(&self) -> usize {
-        0
+    fn body(&self) -> Option<&Body> {
+        None
     }
     async fn attempt(&self, write: Write<'_>) -> Result<Deleted, ApiError> {
         if write.is_connect() {
@@ -143,7 +153,7 @@ pub(super) async fn run<R: WriteRequest>(
         let thread = ServingThread::left();
         return Attempts::new(registry, attributes, target, options, &thread).run(&request).await;
     }
-    let is_costly = request.n_bytes() > INLINE_BYTES_MAX || is_costly(&target.resource);
+    let is_costly = request.body().is_some_and(is_large) || is_costly(&target.resource);
     let thread = if is_costly { ServingThread::left() } else { ServingThread::new() };
     let thread = Arc::new(thread);
     let write = {
@@ -155,6 +165,17 @@ pub(super) async fn run<R: WriteRequest>(
         }
     };
     threads.run_from_here(&thread, write).await?
+}
+/// Whether work on a body would hold the serving thread: it is long, or has many values. Each `{}`
+/// of a list may get a dozen defaults and errors.
+fn is_large(Body { bytes, format }: &Body) -> bool {
+    let n_values = || match format {
+        Format::Json | Format::Yaml => {
+            bytes.iter().filter(|byte| matches!(byte, b'{' | b'[' | b',' | b'\n')).count()
+        }
+        Format::Protobuf | Format::Cbor => bytes.len() / BINARY_VALUE_BYTES,
+    };
+    bytes.len() > INLINE_BYTES_MAX || n_values() > INLINE_VALUES_MAX
 }
 /// Whether any write of a row's objects may be costly.
 fn is_costly(row: &Resource) -> bool {

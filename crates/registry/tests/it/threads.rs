@@ -107,6 +107,20 @@ async fn a_write_with_a_large_body_or_a_large_stored_object_runs_on_another_thre
 }
 
 #[tokio::test]
+async fn a_write_of_many_small_values_runs_on_another_thread() {
+    let (server, witness) = server(|builder| builder).await;
+    let map = |name: &str, n: usize| {
+        let data: serde_json::Map<_, _> = (0..n).map(|n| (n.to_string(), json!("x"))).collect();
+        json!({"metadata": {"name": name}, "data": data})
+    };
+    server.create(MAPS, map("few", 500)).await.unwrap();
+    assert!(witness.saw_here());
+    server.create(MAPS, map("many", 2000)).await.unwrap();
+    assert!(!witness.saw_here());
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn writes_of_a_costly_type_run_on_another_thread_whatever_their_size() {
     let (server, witness) = server(|builder| builder).await;
     let spec = |field: Value| json!({"spec": {"type": "object", "properties": {"a": field}}});

@@ -401,6 +401,31 @@ fn types_say_whether_their_validation_may_be_costly() {
     let plain = type_schema(&schema(json!({"a": {"type": "string", "maxLength": 3}})));
     let pattern = type_schema(&schema(json!({"a": {"type": "string", "pattern": "a"}})));
     assert!(!plain.has_costly_validation() && pattern.has_costly_validation());
+    let members = |n: usize, of: Value| -> Value {
+        (0..n).map(|n| (format!("m{n}"), of.clone())).collect::<serde_json::Map<_, _>>().into()
+    };
+    let costly = |field: Value| type_schema(&schema(json!({"a": field}))).has_costly_validation();
+    let text = json!({"type": "string", "default": "x"});
+    let defaults = |n: usize| json!({"type": "object", "properties": members(n, text.clone())});
+    let list = |items: Value| json!({"type": "array", "items": items});
+    let map = |items: Value| json!({"type": "object", "additionalProperties": items});
+    // Defaults, once and in each of many.
+    assert!(!costly(defaults(1000)) && !costly(list(defaults(20))) && !costly(map(defaults(20))));
+    assert!(costly(list(defaults(100))) && costly(map(defaults(100))));
+    let within = json!({"type": "object", "properties": {"b": defaults(100)}});
+    assert!(!costly(within.clone()) && costly(list(within)));
+    let long = json!({"type": "string", "default": "x".repeat(10_000)});
+    assert!(costly(list(json!({"type": "object", "properties": {"b": long}}))));
+    // Defaults within defaults.
+    let mut nested = defaults(8);
+    for _ in 0..4 {
+        nested["default"] = json!({});
+        nested = json!({"type": "object", "properties": members(8, nested)});
+    }
+    assert!(costly(nested));
+    let names: Vec<_> = (0..100).map(|n| format!("m{n}")).collect();
+    let required = json!({"type": "object", "required": names});
+    assert!(!costly(required.clone()) && costly(list(required)));
 }
 
 #[test]

@@ -456,6 +456,11 @@ async fn refused_request_is_answered_after_those_before_it() {
             "400 Bad Request: missing required Host header",
         ),
         ("GET /b HTTP/1.1\r\nHost: a\r\nExpect: b", "417 Expectation Failed", ""),
+        (
+            "PUT /b HTTP/1.1\r\nTransfer-Encoding: gzip, chunked",
+            "501 Not Implemented",
+            "Unsupported transfer encoding",
+        ),
     ] {
         let out = exchange(&format!("{good}{head}\r\n\r\n{good}")).await;
         let answers: Vec<&str> = out.split("HTTP/1.1 ").skip(1).collect();

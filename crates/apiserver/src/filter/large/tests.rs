@@ -77,18 +77,12 @@ async fn bytes_are_limited_per_user_and_in_total_and_one_answer_is_always_possib
     assert_eq!(large.acquire(&user("a"), MIB).await.unwrap_err().code(), 429);
     assert_eq!(large.acquire(&user("b"), MIB).await.unwrap_err().code(), 429);
     drop(huge);
-    let object = Bytes::from(vec![0; MIB]);
-    let held: Vec<_> = (0..BYTES_PER_USER_MAX / MIB)
-        .map(|_| large.count(&user("a"), object.clone()).unwrap())
-        .collect();
-    assert_eq!(large.count(&user("a"), object.clone()).unwrap_err().code(), 429);
+    let rooms: Vec<_> =
+        (0..BYTES_PER_USER_MAX / MIB).map(|_| large.reserve(&user("a"), MIB).unwrap()).collect();
+    assert_eq!(large.reserve(&user("a"), MIB).unwrap_err().code(), 429);
     // The answer of a completed write is sent.
-    drop(large.count_at_once(&user("a"), object.clone()));
-    // A part keeps the whole counted.
-    let part = held[0].slice(..1);
-    drop(held);
-    assert_eq!(large.0.state.lock().all.bytes, MIB);
-    drop(part);
+    drop(large.reserve_at_once(&user("a"), MIB));
+    drop(rooms);
     assert_eq!(large.0.state.lock().all.bytes, 0);
     assert!(large.0.state.lock().users.is_empty());
 }

@@ -113,7 +113,7 @@ fn pool_name(at: &At<'_, '_>) {
     }
     for (n, part) in at.text().split('/').enumerate() {
         if part.is_empty() {
-            at.invalid_as(&at.text().into(), format!("segment {n}: must not be empty"));
+            at.invalid(format!("segment {n}: must not be empty"));
             continue;
         }
         for fault in name::dns1123_subdomain(part) {

@@ -133,7 +133,10 @@ fn webhook_service(service: &Value, path: &Path, errors: &mut Errors) {
     let Some(url_path) = service.get("path").and_then(Value::as_str) else { return };
     let path = path.child("path");
     let mut fault = |detail: String| {
-        errors.push(Error::invalid(path.clone(), &url_path.into(), detail));
+        // Each repeats the whole path, and a long one may have a fault in every segment.
+        if !errors.is_full() {
+            errors.push(Error::invalid(path.clone(), &url_path.into(), detail));
+        }
     };
     if matches!(url_path, "" | "/") {
         return;

@@ -320,12 +320,13 @@ fn map_list(schema: &Value, keys: &[Value], path: &Path, errors: &mut Errors) {
         }
     }
     not_nullable(items, "map", &path, errors);
-    let required = items.get("required").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let required = items.get("required").and_then(Value::as_array).into_iter().flatten();
+    let required: HashSet<&str> = required.filter_map(Value::as_str).collect();
     for key in keys {
         let Some(property) = property(key) else { continue };
         let path = path.child("properties").key(key);
         let has_default = property.get("default").is_some_and(|default| !default.is_null());
-        if !has_default && !required.iter().any(|name| name == key) {
+        if !has_default && !required.contains(key) {
             errors.push(Error::required(
                 path.child("default"),
                 "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property",

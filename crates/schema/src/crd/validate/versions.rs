@@ -5,6 +5,7 @@ use super::{
 use serde_json::Value;
 use setpoint_object::field::{Error, Errors, Path, is_printable};
 use setpoint_object::name;
+use std::collections::HashSet;
 
 /// The longest deprecation warning, in bytes. The message of the API calls them characters.
 const WARNING_BYTES_MAX: usize = 256;
@@ -219,8 +220,9 @@ pub(super) fn stored(crd: &Value, errors: &mut Errors) {
         }
         return;
     };
+    let known: HashSet<&str> = versions.iter().map(|version| text(version, "name")).collect();
     for (i, name) in stored.iter().filter_map(Value::as_str).enumerate() {
-        if !versions.iter().any(|version| text(version, "name") == name) {
+        if !known.contains(name) {
             errors.push(Error::invalid(
                 path.index(i),
                 &name.into(),
