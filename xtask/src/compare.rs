@@ -136,7 +136,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let version = conformance::version(&kcm)?;
         // A build without version stamps shows their template.
         let version = if version.contains('$') { "built from source" } else { &version };
-        let page = page::page(&scenarios, &differences, &original, version)?;
+        let page = page::page(&scenarios, &differences, &original, version, &args.kcm_controllers)?;
         std::fs::write(root().join(page::PATH), page).context(page::PATH)?;
     }
     ensure!(n_unknown == 0, "{n_unknown} differences without a reason in compare/known.txt");

@@ -1,7 +1,7 @@
 //! Objects without what differs between any two runs: times, identities, names made by chance.
 
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How aggregated events begin.
 const COMBINED: &str = "(combined from similar events)";
@@ -14,6 +14,8 @@ type Found = (String, String, String);
 pub(super) struct Names {
     /// Replaced parts of texts.
     replaced: BTreeMap<String, String>,
+    /// ReplicaSets: a refused pod is named in a text, but never seen.
+    replica_sets: BTreeSet<String>,
     /// Changes, as they were seen.
     changes: Vec<(String, String)>,
     /// The last size of each ReplicaSet.
@@ -31,6 +33,7 @@ impl Names {
         match object["kind"].as_str().unwrap_or_default() {
             "ReplicaSet" => {
                 let revision = meta["annotations"]["deployment.kubernetes.io/revision"].as_str();
+                self.replica_sets.insert(name.clone());
                 let Some(hash) = label("pod-template-hash") else { return };
                 // The first revision that it had stays its name.
                 if let (Some(revision), false) = (revision, self.replaced.contains_key(&hash)) {
@@ -119,6 +122,9 @@ impl Names {
             return COMBINED.to_owned();
         }
         let mut text = text.to_owned();
+        for owner in &self.replica_sets {
+            text = without_chance(&text, owner);
+        }
         // A pod's name contains the hash of its ReplicaSet: longer names first.
         let mut replaced: Vec<_> = self.replaced.iter().collect();
         replaced.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
@@ -146,6 +152,28 @@ impl Names {
         }
         out
     }
+}
+
+/// A text with `OWNER-*` in place of names by chance that begin with the owner's.
+fn without_chance(text: &str, owner: &str) -> String {
+    /// The length of what is added, and its characters.
+    const LENGTH: usize = 5;
+    const CHARACTERS: &str = "bcdfghjklmnpqrstvwxz2456789";
+    let prefix = format!("{owner}-");
+    let mut parts = text.split(prefix.as_str());
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        out.push_str(&prefix);
+        let end = part.find(|c| !CHARACTERS.contains(c)).unwrap_or(part.len());
+        let is_end = !part[end..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '-');
+        if end == LENGTH && is_end {
+            out.push('*');
+            out.push_str(&part[end..]);
+        } else {
+            out.push_str(part);
+        }
+    }
+    out
 }
 
 /// A word, or what stands for it.
@@ -224,7 +252,7 @@ impl Snapshot {
     pub(super) fn differences(&self, other: &Snapshot) -> Vec<Found> {
         let mut found = Vec::new();
         let keys = self.objects.keys().chain(other.objects.keys());
-        for key in keys.collect::<std::collections::BTreeSet<_>>() {
+        for key in keys.collect::<BTreeSet<_>>() {
             let none = Vec::new();
             let mut ours = self.objects.get(key).unwrap_or(&none).clone();
             let mut theirs = other.objects.get(key).unwrap_or(&none).clone();
@@ -244,7 +272,7 @@ impl Snapshot {
             }
         }
         let keys = self.events.keys().chain(other.events.keys());
-        for key in keys.collect::<std::collections::BTreeSet<_>>() {
+        for key in keys.collect::<BTreeSet<_>>() {
             let count = |snapshot: &Snapshot| snapshot.events.get(key).copied().unwrap_or(0);
             let (ours, theirs) = (count(self), count(other));
             if ours != theirs {
@@ -284,7 +312,7 @@ fn clean(value: &mut Value, names: &Names) {
 fn tree(path: &str, ours: &Value, theirs: &Value, found: &mut Vec<Found>) {
     match (ours, theirs) {
         (Value::Object(a), Value::Object(b)) => {
-            let keys: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+            let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
             for key in keys {
                 let of = |map: &Map<String, Value>| map.get(key).cloned().unwrap_or(Value::Null);
                 tree(&format!("{path}.{key}"), &of(a), &of(b), found);
@@ -294,7 +322,7 @@ fn tree(path: &str, ours: &Value, theirs: &Value, found: &mut Vec<Found>) {
             let typed = |items: &[Value]| items.iter().all(|item| item["type"].is_string());
             if typed(a) && typed(b) {
                 let kinds = a.iter().chain(b).filter_map(|item| item["type"].as_str());
-                for kind in kinds.collect::<std::collections::BTreeSet<_>>() {
+                for kind in kinds.collect::<BTreeSet<_>>() {
                     let of = |items: &[Value]| {
                         items.iter().find(|item| item["type"] == kind).cloned().unwrap_or_default()
                     };
@@ -318,7 +346,7 @@ pub(super) fn orders(
     ours: &BTreeMap<String, Vec<String>>,
     theirs: &BTreeMap<String, Vec<String>>,
 ) -> Vec<Found> {
-    let keys = ours.keys().chain(theirs.keys()).collect::<std::collections::BTreeSet<_>>();
+    let keys = ours.keys().chain(theirs.keys()).collect::<BTreeSet<_>>();
     let of = |orders: &BTreeMap<String, Vec<String>>, key: &str| {
         orders.get(key).map(|order| order.join(", ")).unwrap_or_default()
     };
@@ -374,6 +402,18 @@ mod tests {
             (snapshot("web-1234abcd-x7k2p", "1234abcd"), snapshot("web-98fe-zzzzz", "98fe"));
         assert_eq!(a.differences(&b), Vec::new());
         assert_eq!(a.objects.keys().collect::<Vec<_>>(), ["Pod/web-revision1-*"]);
+    }
+
+    #[test]
+    fn a_refused_pod_has_no_name_of_its_own() {
+        let check = |text: &str, clean: &str| {
+            assert_eq!(without_chance(text, "web-98fe"), clean, "{text}");
+        };
+        check("pods \"web-98fe-jzrtb\" is forbidden", "pods \"web-98fe-*\" is forbidden");
+        check("web-98fe-jzrtb, web-98fe-4x7k2", "web-98fe-*, web-98fe-*");
+        for other in ["web-98fe", "web-98fe-jzrt", "web-98fe-jzrtbb", "web-98fe-jzrtb-x", "web"] {
+            check(other, other);
+        }
     }
 
     #[test]

@@ -29,13 +29,18 @@ pub(super) fn page(
     differences: &[Difference],
     original: &Outcome,
     version: &str,
+    controllers: &str,
 ) -> Result<String> {
+    let left_out = match controllers {
+        "*" => String::new(),
+        some => format!(", with `--controllers={some}`: without what its distribution has added"),
+    };
     let mut page = format!(
         "# The original controllers\n\n\
          The same scenarios over the same server, nodes and scheduler: once with the controllers of \
          `setpoint up --nodes 4`, once with Kubernetes' own kube-controller-manager in their place. \
          Written by\n`cargo xtask compare --kcm PATH`.\n\n\
-         {}, {}. kube-controller-manager {version}.\n\n\
+         {}, {}. kube-controller-manager {version}{left_out}.\n\n\
          Compared are all objects of the scenario's namespace when nothing changes any more \
          (without identities, times, addresses, nodes, names made by chance, managed fields, and \
          generations), their conditions, the events with their counts, the sizes of ReplicaSets and \

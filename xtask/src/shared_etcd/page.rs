@@ -57,7 +57,7 @@ pub(super) fn write(
     );
     if !missing.is_empty() {
         let missing = missing.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        writeln!(page, "Served here, and not compared: {missing}.\n")?;
+        writeln!(page, "Not compared, since they are off by default: {missing}.\n")?;
     }
     page.push_str(
         "| object | key | kube-apiserver | setpoint | differs |\n|---|---|---|---|---|\n",

@@ -20,6 +20,7 @@ mod legacy;
 mod mirror;
 mod pack;
 mod slice;
+mod subsets;
 mod trigger;
 
 pub use legacy::EndpointsController;

@@ -108,6 +108,36 @@ async fn service_has_the_endpoints_of_its_pods(env: &TestEnv) {
 }
 
 #[setpoint_testenv::test(crate = setpoint_testenv)]
+async fn ports_with_the_same_addresses_share_a_subset(env: &TestEnv) {
+    let cluster = Cluster::start(env, "endpoint");
+    node(&cluster).await;
+    let user = async {
+        let mut two = service("web", Some("web"));
+        two["spec"]["ports"] = json!([
+            {"name": "http", "port": 80, "targetPort": "web"}, {"name": "dns", "port": 53},
+        ]);
+        cluster.create(SERVICES, &two).await;
+        let mut unnamed = pod("unnamed", "web");
+        unnamed["spec"]["containers"][0].as_object_mut().unwrap().remove("ports");
+        cluster.create(PODS, &pod("a", "web")).await;
+        cluster.create(PODS, &unnamed).await;
+        let n_addresses = |subset: &Value| subset["addresses"].as_array().map_or(0, Vec::len);
+        let path = format!("{ENDPOINTS}/web");
+        let is_full = |e: &Value| {
+            let subsets = e["subsets"].as_array();
+            subsets.is_some_and(|all| all.iter().map(n_addresses).sum::<usize>() == 3)
+        };
+        let held = cluster.until(&path, is_full).await;
+        let (dns, http) = (&held["subsets"][0], &held["subsets"][1]);
+        assert_eq!(dns["ports"], json!([{"name": "dns", "port": 53, "protocol": "TCP"}]));
+        assert_eq!(n_addresses(dns), 2);
+        assert_eq!(http["ports"], json!([{"name": "http", "port": 8080, "protocol": "TCP"}]));
+        assert_eq!(http["addresses"][0]["targetRef"]["name"], "a");
+    };
+    cluster.with_kubelets(|_| Fate::Run, user).await;
+}
+
+#[setpoint_testenv::test(crate = setpoint_testenv)]
 async fn slices_have_at_most_a_hundred_endpoints(env: &TestEnv) {
     let cluster = Cluster::start(env, "endpointslice");
     node(&cluster).await;

@@ -1,5 +1,6 @@
 //! Endpoints of Services with selectors.
 
+use super::subsets::{repack, truncate};
 use super::trigger::Triggers;
 use super::{
     HEADLESS, Service, TRIGGER_TIME, WORKERS, addresses_in, hostname, is_endpoint, is_ready,
@@ -129,11 +130,14 @@ impl BoxedReconciler for AllEndpoints {
         let pods = pods.all()?;
         let pods: Vec<&Pod> = pods.iter().map(|pod| &**pod).collect();
         let trigger = self.triggers.since_last(request, &service, &pods);
-        let (subsets, is_truncated) = truncated(subsets(&service, &pods));
+        let mut subsets = subsets(&service, &pods);
+        let is_truncated = truncate(&mut subsets, ADDRESSES_MAX);
         let labels = labels_of(&service);
         let annotations = held.as_ref().and_then(|held| held.metadata.annotations.as_ref());
         let is_same = held.as_ref().is_some_and(|held| {
-            held.subsets.as_deref().unwrap_or_default() == subsets
+            let held_subsets = held.subsets.as_deref().unwrap_or_default();
+            // Others may have written them in another layout or order.
+            (held_subsets == subsets || repack(held_subsets) == subsets)
                 && held.metadata.labels.as_ref() == Some(&labels)
                 && annotations.is_some_and(|all| all.contains_key(OVER_CAPACITY)) == is_truncated
         });
@@ -205,10 +209,10 @@ fn labels_of(service: &Service) -> BTreeMap<String, String> {
     labels
 }
 
-/// The addresses of the pods, by their ports.
+/// The addresses of the pods, and their ports.
 fn subsets(service: &Service, pods: &[&Pod]) -> Vec<EndpointSubset> {
     let publishes_all = service.spec.publish_not_ready_addresses;
-    let mut all: BTreeMap<String, EndpointSubset> = BTreeMap::new();
+    let mut all = Vec::new();
     for pod in pods.iter().filter(|pod| is_endpoint(pod)) {
         if pod.metadata.deletion_timestamp.is_some() && !publishes_all {
             continue;
@@ -221,33 +225,19 @@ fn subsets(service: &Service, pods: &[&Pod]) -> Vec<EndpointSubset> {
         if ports.is_empty() && !(service.spec.ports.is_empty() && service.is_headless()) {
             continue;
         }
-        let Ok(text) = serde_json::to_string(&ports) else { continue };
-        let subset = all.entry(text).or_insert_with(|| EndpointSubset {
-            ports: Some(ports).filter(|ports| !ports.is_empty()),
-            ..EndpointSubset::default()
-        });
-        let list = match publishes_all || is_ready(pod) {
-            true => &mut subset.addresses,
-            false => &mut subset.not_ready_addresses,
-        };
-        list.get_or_insert_default().push(EndpointAddress {
+        let address = Some(vec![EndpointAddress {
             ip,
             hostname: hostname(pod, service),
             node_name: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
             target_ref: Some(target_ref(pod)),
-        });
+        }]);
+        let (addresses, not_ready_addresses) = match publishes_all || is_ready(pod) {
+            true => (address, None),
+            false => (None, address),
+        };
+        all.push(EndpointSubset { addresses, not_ready_addresses, ports: Some(ports) });
     }
-    let mut subsets: Vec<EndpointSubset> = all.into_values().collect();
-    for subset in &mut subsets {
-        for list in [&mut subset.addresses, &mut subset.not_ready_addresses].into_iter().flatten() {
-            list.sort_by(|a, b| order(a).cmp(&order(b)));
-        }
-    }
-    subsets
-}
-
-fn order(address: &EndpointAddress) -> (&str, Option<&str>) {
-    (&address.ip, address.target_ref.as_ref().and_then(|pod| pod.uid.as_deref()))
+    repack(&all)
 }
 
 fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
@@ -257,26 +247,5 @@ fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
         protocol: Some(port.protocol.clone().unwrap_or_else(|| "TCP".to_owned())),
         app_protocol: port.app_protocol.clone(),
     };
-    let mut ports: Vec<EndpointPort> = service.ports_of(pod).into_iter().map(port).collect();
-    ports.sort_by(|a, b| (a.port, &a.protocol, &a.name).cmp(&(b.port, &b.protocol, &b.name)));
-    ports
-}
-
-/// At most [`ADDRESSES_MAX`] addresses, ready ones first; and whether some were left out.
-fn truncated(mut subsets: Vec<EndpointSubset>) -> (Vec<EndpointSubset>, bool) {
-    let mut left = ADDRESSES_MAX;
-    let mut is_truncated = false;
-    let mut keep = |list: &mut Option<Vec<EndpointAddress>>| {
-        let Some(addresses) = list else { return };
-        is_truncated |= addresses.len() > left;
-        addresses.truncate(left);
-        left -= addresses.len();
-        if addresses.is_empty() {
-            *list = None;
-        }
-    };
-    subsets.iter_mut().for_each(|subset| keep(&mut subset.addresses));
-    subsets.iter_mut().for_each(|subset| keep(&mut subset.not_ready_addresses));
-    subsets.retain(|subset| subset.addresses.is_some() || subset.not_ready_addresses.is_some());
-    (subsets, is_truncated)
+    service.ports_of(pod).into_iter().map(port).collect()
 }
