@@ -28,6 +28,9 @@ struct Builder {
 /// All definitions: node `i` is definition `i`, fields follow.
 pub(super) fn document() -> Document {
     let mut builder = Builder::default();
+    // Enough for all, so that nothing is copied.
+    let n_fields: usize = DEFINITIONS.iter().map(|definition| definition.fields.len()).sum();
+    builder.document.nodes.reserve(DEFINITIONS.len() + n_fields / 2);
     builder.document.nodes.extend(DEFINITIONS.iter().map(definition_node));
     for (at, definition) in DEFINITIONS.iter().enumerate() {
         let property =
@@ -36,7 +39,6 @@ pub(super) fn document() -> Document {
         builder.document.nodes[at].properties = properties;
     }
     let Builder { mut document, pending, .. } = builder;
-    document.nodes.shrink_to_fit();
     for Pending { node, definition, facts } in pending {
         let base = &document.nodes[usize::from(definition)];
         let mut full = base.clone();
