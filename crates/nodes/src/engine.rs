@@ -191,8 +191,12 @@ where
 
     /// Writes the status of a plan, and its events if that succeeds. False if the object has been
     /// replaced or is gone.
+    ///
+    /// A cache may not show what was written last, so the status is written to the version that the
+    /// plan was made of only. Otherwise containers would start twice.
     async fn write(&self, plan: &Plan) -> Result<bool, BoxError> {
-        if !plan.status.is_null() && !self.patch_status(plan.status.clone()).await? {
+        let version = Some(self.object.resource_version());
+        if !plan.status.is_null() && !self.patch_status(plan.status.clone(), version).await? {
             return Ok(false);
         }
         for PodEvent { is_warning, reason, message, field_path } in &plan.events {
@@ -232,7 +236,7 @@ where
             has_changed |= found(self.api.patch(self.key, &Patch::Merge(patch)).await)?;
         }
         if let Some(status) = &next.status {
-            has_changed |= self.patch_status(status.fill(&scope)).await?;
+            has_changed |= self.patch_status(status.fill(&scope), None).await?;
         }
         if let Some(event) = &next.event {
             let message = match event.message.fill(&scope) {
@@ -248,9 +252,13 @@ where
         Ok(has_changed)
     }
 
-    /// Patches the status; false if the object has been replaced or is gone.
-    async fn patch_status(&self, status: Value) -> Result<bool, BoxError> {
-        let patch = json!({"metadata": {"uid": self.object.uid()}, "status": status});
+    /// Patches the status, of one version if that is given; false if the object has been replaced
+    /// or is gone.
+    async fn patch_status(&self, status: Value, version: Option<&str>) -> Result<bool, BoxError> {
+        let mut patch = json!({"metadata": {"uid": self.object.uid()}, "status": status});
+        if let Some(version) = version {
+            patch["metadata"]["resourceVersion"] = version.into();
+        }
         // Lists of conditions are merged where the server knows how: not in custom resources.
         let patch = match self.engine.api_version.contains('.') {
             true => Patch::Merge(patch),

@@ -172,6 +172,11 @@ pub(super) const PROGRAMS: &[Program] = &[
                 &["ProtectionController"],
             ),
             of(
+                "simulated nodes",
+                "storms::simulated::containers_start_once_with_every_plan",
+                &["Nodes"],
+            ),
+            of(
                 "podgroup-protection",
                 "storms::groups::groups_in_use_stay_with_every_plan",
                 &["GroupProtection"],
@@ -289,11 +294,6 @@ pub(super) const WITHOUT: &[(&str, &str)] = &[
     (
         "PodCertificateCleaner",
         "a pass deletes one object by its uid, or waits; a request that comes back is another one",
-    ),
-    (
-        "Nodes",
-        "the simulated nodes are what other tests measure controllers by; \
-         a pod's next status is a pure function of the pod and the time, with properties",
     ),
     (
         "ServerIdentity",

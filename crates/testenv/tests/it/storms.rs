@@ -16,3 +16,4 @@ mod quotas;
 mod roles;
 mod scheduler;
 mod services;
+mod simulated;
