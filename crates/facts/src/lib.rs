@@ -43,7 +43,7 @@ pub struct Definition {
     pub kinds: &'static [(&'static str, &'static str, &'static str)],
     /// `format` (`date-time` for the times).
     pub format: &'static str,
-    /// Indices of the fields that exist in protobuf, sorted by `Field::protobuf`, so that fields of
+    /// Indices of the fields that exist in protobuf, sorted by `Facts::protobuf`, so that fields of
     /// one message are adjacent.
     pub protobuf: &'static [u8],
     /// The fields by name: see [`Definition::position`].
@@ -133,7 +133,7 @@ pub enum Presence {
 pub enum Type {
     /// A string.
     Str,
-    /// An integer; `Field::format` is `int32` or `int64`.
+    /// An integer; `Facts::format` is `int32` or `int64`.
     Int,
     /// A number.
     Num,

@@ -4,8 +4,8 @@
 //! `status`, and so on inside them. Maps (labels, `data`) and free-form JSON are sorted by name,
 //! and so is every other object: a custom resource is a map in Go. Equal trees have equal bytes.
 //!
-//! The order comes from the tables ([`Field::order`]). Objects are put in order once, when they are
-//! made to be stored or converted, so that reading costs nothing.
+//! The order comes from the tables ([`setpoint_facts::Facts::order`]). Objects are put in order
+//! once, when they are made to be stored or converted, so that reading costs nothing.
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
