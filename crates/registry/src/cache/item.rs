@@ -149,8 +149,8 @@ impl Item {
     pub(crate) fn has_long_labels(&self) -> bool {
         self.labels_text().len() > LONG_LABELS_BYTES_MIN
     }
-    /// The time that a look at its labels may take, in nanoseconds by measurement. The first one finds
-    /// them.
+    /// The time that a look at its labels may take, in nanoseconds by measurement. The first one
+    /// finds them.
     pub(crate) fn labels_cost(&self) -> usize {
         let is_found = self.labels_at.load(Ordering::Relaxed) & !CONVERTED != UNKNOWN;
         let find = if is_found { 0 } else { self.value.len() * SKIM_COST };

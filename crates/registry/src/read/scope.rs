@@ -103,8 +103,8 @@ impl Scope {
             || item.is_long() && self.n_reads() > 0
             || !self.matcher.is_everything() && item.has_long_labels()
     }
-    /// The time that [`Scope::selects`] may take, in nanoseconds by measurement. The first call for an
-    /// object finds its labels.
+    /// The time that [`Scope::selects`] may take, in nanoseconds by measurement. The first call for
+    /// an object finds its labels.
     pub(crate) fn look_cost(&self, item: &Item) -> usize {
         let byte = || match item.is_shown_converted(&self.resource) {
             true => CONVERSION_COST,

@@ -2,9 +2,9 @@
 //!
 //! Most writes run on the serving thread. A write that may compute for more than a few milliseconds
 //! runs on a thread that may block ([`crate::threads`]): a large body or one of many values, a type
-//! that is costly to validate or not compiled yet. Others leave the serving thread when they meet what is large,
-//! before any work on it: a stored object, what a webhook, a policy, a conversion or defaults have
-//! made of a small one.
+//! that is costly to validate or not compiled yet. Others leave the serving thread when they meet
+//! what is large, before any work on it: a stored object, what a webhook, a policy, a conversion or
+//! defaults have made of a small one.
 use super::Write;
 use super::retry::Attempts;
 use crate::catalog::Resource;
