@@ -68,17 +68,15 @@ struct RoutedRequest<'a> {
     deadline: Option<Instant>,
 }
 
-impl<'a> RoutedRequest<'a> {
-    /// Makes the answer for an error, which the observation notes.
-    fn failed<'o>(
-        &self,
-        observation: &'o Observation,
-    ) -> impl Fn(&ApiError) -> Response<Body> + use<'a, 'o> {
-        let (parts, style) = (self.parts, self.style);
-        move |error| {
-            observation.failed(error);
-            respond::error(error, &parts.headers, style)
-        }
+/// Makes the answers for errors, which the observation notes.
+fn failed(
+    parts: &Parts,
+    style: Style,
+    observation: &Observation,
+) -> impl Fn(&ApiError) -> Response<Body> {
+    move |error| {
+        observation.failed(error);
+        respond::error(error, &parts.headers, style)
     }
 }
 
@@ -302,7 +300,7 @@ impl Inner {
                 ControlFlow::Continue(identified) => identified,
                 ControlFlow::Break(answer) => return answer,
             };
-        let failed = request.failed(observation);
+        let failed = failed(request.parts, request.style, observation);
         for interceptor in &self.interceptors {
             match interceptor.intercept(request.parts, &attributes).await {
                 Intercepted::Continue => {}

@@ -385,21 +385,16 @@ impl Exchange<'_> {
         let (large, user) = (self.large, &self.attributes.identity.user);
         let is_plain = accepted == Accepted::default() && !self.style.pretty;
         let is_large = bytes.len() > LARGE_BYTES_MIN;
-        let room = match (is_large, is_done) {
-            (false, _) => None,
-            (true, true) => Some(large.reserve_at_once(user, bytes.len())),
-            (true, false) => Some(large.reserve(user, bytes.len())?),
+        let room = match is_done {
+            true => large.reserve_at_once(user, bytes.len()),
+            false => large.reserve(user, bytes.len())?,
         };
         let (form, style) = (self.form(accepted, target), self.style);
         let observation = self.observation.clone();
         let answer = move || {
             let json = transformed(accepted.transform, &form, bytes);
             observation.object(&json);
-            let answer = respond::document(code, accepted, style, json);
-            match room {
-                Some(room) => room.hold(answer),
-                None => answer,
-            }
+            room.hold(respond::document(code, accepted, style, json))
         };
         if is_plain || !is_large {
             return Ok(answer());

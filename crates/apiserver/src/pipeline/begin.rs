@@ -1,6 +1,6 @@
 //! The stages between authentication and the answer: flow control and authorization.
 
-use super::RoutedRequest;
+use super::{RoutedRequest, failed};
 use crate::body::Body;
 use crate::filter::fairness::{Entered, Schema, WAIT_MAX};
 use crate::filter::in_flight::{Permit, TooManyRequests};
@@ -81,7 +81,7 @@ impl Inner {
         observation: &Observation,
         classified: &OnceLock<Arc<Schema>>,
     ) -> ControlFlow<Response<Body>, Permit> {
-        let failed = request.failed(observation);
+        let failed = failed(request.parts, request.style, observation);
         let patience = request.deadline.map_or(WAIT_MAX, |deadline| {
             (deadline.saturating_duration_since(Instant::now()) / 4).min(WAIT_MAX)
         });

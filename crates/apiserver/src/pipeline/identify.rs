@@ -1,6 +1,7 @@
 //! The stages that find out who sends a request: authentication and impersonation. The audit begins
 //! between them.
 
+use super::failed;
 use crate::body::Body;
 use crate::filter::authenticate::{has_credentials, keep_connection};
 use crate::filter::impersonate::{self, Wanted};
@@ -49,10 +50,7 @@ impl Inner {
         let observation =
             begun.get_or_init(|| self.observers.begin(&attributes, || AuditSource::of(parts)));
         span.into_iter().for_each(|span| observation.traces(span));
-        let failed = |error: &ApiError| {
-            observation.failed(error);
-            respond::error(error, &parts.headers, style)
-        };
+        let failed = failed(parts, style, observation);
         if !is_known {
             observation.unauthenticated();
             return ControlFlow::Break(failed(&ApiError::unauthorized()));

@@ -3,7 +3,7 @@
 mod fake;
 mod surge;
 
-use crate::cluster::{Cluster, Fate, condition};
+use crate::cluster::{Cluster, Fate, condition, until_either};
 use fake::Fake;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -189,11 +189,7 @@ async fn target_follows_the_load(_: &TestEnv) {
             ]
         );
     };
-    tokio::select! {
-        biased;
-        () = cluster.with_kubelets(|_| Fate::Run, user) => {}
-        () = spread => {}
-    }
+    until_either(cluster.with_kubelets(|_| Fate::Run, user), spread).await;
 }
 
 #[setpoint_testenv::test(crate = setpoint_testenv)]
@@ -482,9 +478,5 @@ async fn behavior_limits_the_rate(_: &TestEnv) {
         let took = env.clock().now().since(begin).as_secs();
         assert!((120..220).contains(&took), "{took} s");
     };
-    tokio::select! {
-        biased;
-        () = user => {}
-        () = follow => {}
-    }
+    until_either(user, follow).await;
 }

@@ -246,6 +246,15 @@ fn address(pod: &Value) -> String {
     }
 }
 
+/// Runs two futures until one of them ends. Whenever both can go on, the first goes first.
+pub(crate) async fn until_either(first: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    tokio::select! {
+        biased;
+        () = first => {}
+        () = other => {}
+    }
+}
+
 /// Whether an object has a true condition of a type.
 pub(crate) fn has(object: &Value, kind: &str) -> bool {
     condition(object, kind)["status"] == "True"

@@ -1,6 +1,6 @@
 //! Leases whose holders the server elects.
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, until_either};
 use crate::storms::observer::{at_every_change, of};
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
@@ -56,12 +56,7 @@ impl Scenario for Elections {
                 }
             }
         });
-        tokio::select! {
-            biased;
-            () = watch => {}
-            () = programs.live(env) => {}
-            () = upgrade(env, &programs) => {}
-        }
+        until_either(watch, until_either(programs.live(env), upgrade(env, &programs))).await;
         // Times differ between plays.
         let cluster = Cluster::of(env);
         for name in ["old", "new"] {

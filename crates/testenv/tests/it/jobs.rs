@@ -1,6 +1,6 @@
 //! Jobs and CronJobs, as a user sees them.
 
-use crate::cluster::{Cluster, Fate, condition, controllers, has, pod_spec};
+use crate::cluster::{Cluster, Fate, condition, controllers, has, pod_spec, until_either};
 use crate::storms::observer::at_every_change;
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
@@ -527,11 +527,7 @@ impl Scenario for Batch {
                 n_max.set(n_max.get().max(n));
             }
         });
-        tokio::select! {
-            biased;
-            () = watch => {}
-            () = cluster.with_kubelets(fate, user) => {}
-        }
+        until_either(watch, cluster.with_kubelets(fate, user)).await;
         assert!(n_max.get() > 0);
         let pods = cluster.list(PODS).await;
         for (name, phase, n) in [("good", "Succeeded", 3), ("bad", "Failed", 2)] {

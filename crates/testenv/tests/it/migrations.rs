@@ -1,6 +1,6 @@
 //! Objects that are stored in another version, and tokens that sign.
 
-use crate::cluster::{Cluster, condition, has};
+use crate::cluster::{Cluster, condition, has, until_either};
 use crate::storms::observer::{at_every_change, of};
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
@@ -79,11 +79,7 @@ impl Scenario for Migrations {
                 assert!(listed.any(|listed| listed == version), "{change}: {version}");
             }
         });
-        tokio::select! {
-            biased;
-            () = watch => {}
-            () = migrate_twice(env) => {}
-        }
+        until_either(watch, migrate_twice(env)).await;
     }
 }
 

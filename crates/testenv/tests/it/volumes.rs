@@ -1,6 +1,6 @@
 //! PersistentVolumes and claims, as a user sees them.
 
-use crate::cluster::{Cluster, controllers};
+use crate::cluster::{Cluster, controllers, until_either};
 use crate::storms::observer::at_every_change;
 use serde_json::{Value, json};
 use setpoint_runtime::BoxError;
@@ -266,11 +266,7 @@ impl Scenario for Binding {
             names.dedup();
             assert_eq!(names.len(), n, "{change}: a volume has two claims: {claims:#?}");
         });
-        tokio::select! {
-            biased;
-            () = watch => {}
-            () = user => {}
-        }
+        until_either(watch, user).await;
     }
 }
 

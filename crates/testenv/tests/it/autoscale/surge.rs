@@ -3,7 +3,7 @@
 use super::{
     AUTOSCALERS, PODS, WORKERS, autoscaler, path, pod, reasons, worker, worker_definition,
 };
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, until_either};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, ready};
 use parking_lot::Mutex;
@@ -156,11 +156,7 @@ impl Scenario for Surge {
             settled(3).await;
             cluster.until_all(PODS, |pods| pods.len() == 3).await;
         };
-        tokio::select! {
-            biased;
-            () = user => {}
-            () = follow => {}
-        }
+        until_either(user, follow).await;
     }
 }
 

@@ -1,7 +1,7 @@
 //! APIServices of definitions, and the condition of FlowSchemas.
 
 use super::observer::at_every_change;
-use crate::cluster::{Cluster, condition, has};
+use crate::cluster::{Cluster, condition, has, until_either};
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_controllers::{ApiServices, FlowSchemas, Setup};
@@ -59,11 +59,7 @@ impl Scenario for Catalog {
                 assert!(!change.new.is_null(), "{change} is gone");
             }
         });
-        tokio::select! {
-            biased;
-            () = watch => {}
-            () = users(&cluster) => {}
-        }
+        until_either(watch, users(&cluster)).await;
     }
 }
 

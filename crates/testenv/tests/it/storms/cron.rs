@@ -1,7 +1,7 @@
 //! CronJobs in virtual time.
 
 use super::observer::{Objects, at_every_change};
-use crate::cluster::{Cluster, controllers, has};
+use crate::cluster::{Cluster, controllers, has, until_either};
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_runtime::BoxError;
@@ -189,12 +189,7 @@ async fn play(env: &TestEnv) -> Runs {
             cluster.delete(&path, &json!({"propagationPolicy": "Background"})).await;
         }
     };
-    tokio::select! {
-        biased;
-        () = watch => {}
-        () = user => {}
-        () = work => {}
-    }
+    until_either(watch, until_either(user, work)).await;
     runs.into_inner()
 }
 

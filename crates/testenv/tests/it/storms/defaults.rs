@@ -1,7 +1,7 @@
 //! What every namespace has, and the Secrets with tokens.
 
 use super::observer::{at_every_change, of};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, until_either};
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_controllers::{
@@ -76,11 +76,7 @@ impl Scenario for Defaults {
                 );
             }
         });
-        tokio::select! {
-            biased;
-            () = watch => {}
-            () = users(env, &cluster, &is_over) => {}
-        }
+        until_either(watch, users(env, &cluster, &is_over)).await;
     }
 }
 

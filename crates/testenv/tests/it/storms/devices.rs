@@ -1,7 +1,7 @@
 //! The scheduler, and claims of devices.
 
 use super::observer::{Objects, at_every_change, of};
-use crate::cluster::{Cluster, Fate};
+use crate::cluster::{Cluster, Fate, until_either};
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_controllers::Selection;
@@ -191,11 +191,7 @@ impl Scenario for Devices {
             cluster.delete(&format!("{CLAIMS}/shared"), &json!({})).await;
             cluster.until_all(CLAIMS, <[Value]>::is_empty).await;
         };
-        tokio::select! {
-            biased;
-            () = watch => {}
-            () = cluster.with_kubelets(|_| Fate::Run, user) => {}
-        }
+        until_either(watch, cluster.with_kubelets(|_| Fate::Run, user)).await;
     }
 }
 

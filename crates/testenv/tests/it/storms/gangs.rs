@@ -1,7 +1,7 @@
 //! Gangs, and the scheduler.
 
 use super::observer::{at_every_change, of};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, until_either};
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_registry::RuntimeConfig;
@@ -108,11 +108,7 @@ impl Scenario for Gangs {
                 cluster.until(&format!("{GROUPS}/{group}"), Value::is_null).await;
             }
         };
-        tokio::select! {
-            biased;
-            () = watch => {}
-            () = user => {}
-        }
+        until_either(watch, user).await;
     }
 }
 

@@ -1,7 +1,7 @@
 //! Protection of PodGroups.
 
 use super::observer::{at_every_change, of};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, until_either};
 use crate::workloads::cluster::ask;
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
@@ -85,11 +85,7 @@ impl Scenario for InUse {
                 cluster.until(&format!("{GROUPS}/{name}"), Value::is_null).await;
             }
         };
-        tokio::select! {
-            biased;
-            () = watch => {}
-            () = user => {}
-        }
+        until_either(watch, user).await;
     }
 }
 

@@ -1,7 +1,7 @@
 //! Controllers that remove what is over: finished Jobs after their time, and pods that nobody ends.
 
 use super::observer::{at_every_change, of};
-use crate::cluster::{Cluster, controllers, has};
+use crate::cluster::{Cluster, controllers, has, until_either};
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_runtime::BoxError;
@@ -91,11 +91,7 @@ impl Scenario for Leftovers {
                 assert!(is_late, "{change}: its node is missing for {missing:?}");
             }
         });
-        tokio::select! {
-            biased;
-            () = watch => {}
-            () = users(env, &cluster) => {}
-        }
+        until_either(watch, users(env, &cluster)).await;
     }
 }
 

@@ -1,7 +1,7 @@
 //! The life of nodes, and evictions by taints.
 
 use super::observer::{at_every_change, of};
-use crate::cluster::{Cluster, condition, controllers, has};
+use crate::cluster::{Cluster, condition, controllers, has, until_either};
 use crate::workloads::cluster::ask;
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
@@ -247,12 +247,7 @@ impl Scenario for Silence {
                 cluster.delete(&format!("{NODES}/{node}"), &json!({})).await;
             }
         };
-        tokio::select! {
-            biased;
-            () = watch => {}
-            () = user => {}
-            () = kubelets.run() => {}
-        }
+        until_either(watch, until_either(user, kubelets.run())).await;
     }
 }
 

@@ -122,7 +122,7 @@ pub(crate) async fn at_every_change(
 
 #[setpoint_testenv::test(crate = setpoint_testenv)]
 async fn every_change_is_checked(env: &TestEnv) {
-    use crate::cluster::Cluster;
+    use crate::cluster::{Cluster, until_either};
     let cluster = Cluster::of(env);
     let seen = std::cell::RefCell::new(Vec::new());
     let watch = at_every_change(env, "/registry/configmaps/", |objects, change| {
@@ -138,11 +138,7 @@ async fn every_change_is_checked(env: &TestEnv) {
         cluster.delete(&format!("{path}/a"), &serde_json::json!({})).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
     };
-    tokio::select! {
-        biased;
-        () = watch => {}
-        () = user => {}
-    }
+    until_either(watch, user).await;
     let a = |creates, n| ("a".to_owned(), creates, n);
     assert_eq!(*seen.borrow(), [a(true, 1), a(false, 1), a(false, 0)]);
 }

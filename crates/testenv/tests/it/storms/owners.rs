@@ -2,7 +2,7 @@
 //! and is not made again and again.
 
 use super::observer::at_every_change;
-use crate::cluster::{Cluster, Fate, controllers, pod_spec};
+use crate::cluster::{Cluster, Fate, controllers, pod_spec, until_either};
 use serde_json::{Value, json};
 use setpoint_runtime::BoxError;
 use setpoint_testenv::scenario::check;
@@ -103,11 +103,7 @@ impl Scenario for Owners {
                 );
             }
         });
-        tokio::select! {
-            biased;
-            () = watch => {}
-            () = cluster.with_kubelets(|_| Fate::Run, users(&cluster)) => {}
-        }
+        until_either(watch, cluster.with_kubelets(|_| Fate::Run, users(&cluster))).await;
     }
 }
 

@@ -1,6 +1,7 @@
 //! Resource quotas.
 
 use super::observer::{at_every_change, of};
+use crate::cluster::until_either;
 use crate::workloads::cluster::{ask, until};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -202,11 +203,7 @@ impl Scenario for Limits {
             ask(env, "DELETE", &format!("{MAPS}/f"), &Value::Null).await;
             shows("5", "1").await;
         };
-        tokio::select! {
-            biased;
-            () = users => {}
-            () = watch => {}
-        }
+        until_either(users, watch).await;
     }
 }
 

@@ -1,7 +1,7 @@
 //! Aggregated ClusterRoles.
 
 use super::observer::at_every_change;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, until_either};
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_controllers::{ClusterRoleAggregation, Setup};
@@ -69,11 +69,7 @@ impl Scenario for Joined {
                 assert!(!resources(&change.new).contains(&"none"), "{change}");
             }
         });
-        tokio::select! {
-            biased;
-            () = watch => {}
-            () = users(&cluster) => {}
-        }
+        until_either(watch, users(&cluster)).await;
     }
 }
 

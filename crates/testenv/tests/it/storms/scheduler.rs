@@ -1,7 +1,7 @@
 //! The scheduler.
 
 use super::observer::{Objects, at_every_change, of};
-use crate::cluster::{Cluster, Fate};
+use crate::cluster::{Cluster, Fate, until_either};
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_runtime::BoxError;
@@ -165,11 +165,7 @@ impl Scenario for Crowd {
             }
             cluster.until_all(PODS, <[Value]>::is_empty).await;
         };
-        tokio::select! {
-            biased;
-            () = watch => {}
-            () = cluster.with_kubelets(|_| Fate::Run, user) => {}
-        }
+        until_either(watch, cluster.with_kubelets(|_| Fate::Run, user)).await;
     }
 }
 

@@ -1,7 +1,7 @@
 //! Endpoints and EndpointSlices of Services.
 
 use super::observer::{at_every_change, of};
-use crate::cluster::{Cluster, Fate, controllers, pod_spec};
+use crate::cluster::{Cluster, Fate, controllers, pod_spec, until_either};
 use serde_json::{Value, json};
 use setpoint_runtime::BoxError;
 use setpoint_testenv::scenario::check;
@@ -83,11 +83,7 @@ impl Scenario for Backends {
                 }
             }
         });
-        tokio::select! {
-            biased;
-            () = watch => {}
-            () = cluster.with_kubelets(|_| Fate::Run, users(&cluster)) => {}
-        }
+        until_either(watch, cluster.with_kubelets(|_| Fate::Run, users(&cluster))).await;
     }
 }
 

@@ -1,7 +1,7 @@
 //! Nodes without containers.
 
 use super::observer::at_every_change;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, until_either};
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_controllers::Setup;
@@ -72,11 +72,7 @@ impl Scenario for Simulated {
                 cluster.until(&format!("{PODS}/{name}"), Value::is_null).await;
             }
         };
-        tokio::select! {
-            biased;
-            () = watch => {}
-            () = user => {}
-        }
+        until_either(watch, user).await;
     }
 }
 

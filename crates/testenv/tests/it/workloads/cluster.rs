@@ -1,6 +1,7 @@
 //! The environment of a workload controller: a stand-in for scheduler and kubelet, and an observer
 //! of all pods.
 
+use crate::cluster::until_either;
 use crate::storms::observer::at_every_change;
 use http::Request;
 use parking_lot::Mutex;
@@ -64,12 +65,7 @@ async fn run(life: Life, controllers: &str) -> Result<(), BoxError> {
 
 /// Runs the actions of users in a cluster with nodes, and observes the pods.
 async fn cluster(env: &TestEnv, rules: &Rules, users: impl Future<Output = ()>) {
-    tokio::select! {
-        biased;
-        () = observe(env, rules) => {}
-        () = kubelet(env) => {}
-        () = users => {}
-    }
+    until_either(observe(env, rules), until_either(kubelet(env), users)).await;
 }
 
 /// What users do in a [`cluster`] with some workload controllers.
