@@ -18,6 +18,12 @@ const LIBRARIES: &[&str] = &[
     "librt.so.1",
 ];
 
+/// The entry of a program with packed relocations: of the System V ABI's "Relative Relocation
+/// Table".
+const DT_RELR: i64 = 36;
+/// The first glibc that reads packed relocations.
+const RELR_GLIBC: (u32, u32) = (2, 36);
+
 /// Where a program runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Platform {
@@ -46,17 +52,21 @@ impl Platform {
             .dynamic_symbol_table()
             .context("read its symbols")?
             .context("it is linked with no library: build it for glibc")?;
+        let mut glibc = None;
         for entry in file.dynamic().context("read what it needs")?.into_iter().flatten() {
-            if entry.d_tag == DT_NEEDED {
-                let name = strings.get(usize::try_from(entry.d_val())?)?;
-                if !LIBRARIES.contains(&name) {
-                    bail!("it needs {name}, which not every system has");
+            match entry.d_tag {
+                DT_NEEDED => {
+                    let name = strings.get(usize::try_from(entry.d_val())?)?;
+                    if !LIBRARIES.contains(&name) {
+                        bail!("it needs {name}, which not every system has");
+                    }
                 }
+                DT_RELR => glibc = Some(RELR_GLIBC),
+                _ => {}
             }
         }
         let versions = file.symbol_version_table().context("read its versions")?;
         let versions = versions.context("its symbols have no versions: build it for glibc")?;
-        let mut glibc = None;
         for i in 0..symbols.len() {
             let Some(requirement) = versions.get_requirement(i)? else { continue };
             glibc = glibc.max(requirement.name.strip_prefix("GLIBC_").and_then(version));
