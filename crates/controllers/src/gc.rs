@@ -341,19 +341,7 @@ impl GarbageCollector {
             seed,
         });
         let mut tasks = JoinSet::new();
-        let feed = feed.map(|feed| {
-            let (synced, is_synced) = watch::channel(false);
-            let (shared, stop) = (shared.clone(), stop.clone());
-            tasks.spawn(async move {
-                tokio::select! {
-                    biased;
-                    // Cancel safe: the graph is dropped together with the collector.
-                    () = stop.cancelled() => {}
-                    () = feed.follow(shared, synced) => {}
-                }
-            });
-            is_synced
-        });
+        let feed = feed.map(|feed| follow_feed(feed, &shared, &mut tasks, &stop));
         let mut watches = Watches {
             feed,
             running: BTreeMap::new(),
@@ -392,13 +380,6 @@ impl GarbageCollector {
                     false => watches.settled().await,
                 }
             };
-            // Retry soon until it works: the first read may have failed, and the documents of an
-            // extension server come a moment after it is available.
-            let pause = match (is_working, n_stale) {
-                (false, _) => Duration::from_secs(1),
-                (true, 0) => REDISCOVER_PERIOD,
-                (true, n) => (REDISCOVER_PAUSE * 2_u32.pow(n.min(9))).min(REDISCOVER_PERIOD),
-            };
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
@@ -419,7 +400,7 @@ impl GarbageCollector {
                         tasks.spawn(work(shared.clone()));
                     }
                 }
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(pause(is_working, n_stale)) => {}
             }
         }
         shared.queue.shut_down();
@@ -428,6 +409,38 @@ impl GarbageCollector {
                 tracing::error!(%error, "a part of the garbage collector panicked");
             }
         }
+    }
+}
+
+/// Starts to follow the feed. What is returned becomes true once all existing objects have been
+/// observed.
+fn follow_feed(
+    feed: Feed,
+    shared: &Arc<Shared>,
+    tasks: &mut JoinSet<()>,
+    stop: &CancellationToken,
+) -> watch::Receiver<bool> {
+    let (synced, is_synced) = watch::channel(false);
+    let (shared, stop) = (shared.clone(), stop.clone());
+    tasks.spawn(async move {
+        tokio::select! {
+            biased;
+            // Cancel safe: the graph is dropped together with the collector.
+            () = stop.cancelled() => {}
+            () = feed.follow(shared, synced) => {}
+        }
+    });
+    is_synced
+}
+
+/// How long discovery is good for. It is read again soon until it works: the first read may have
+/// failed, and the documents of an extension server come a moment after it is available. `n_stale`:
+/// how often they were missing.
+fn pause(is_working: bool, n_stale: u32) -> Duration {
+    match (is_working, n_stale) {
+        (false, _) => Duration::from_secs(1),
+        (true, 0) => REDISCOVER_PERIOD,
+        (true, n) => (REDISCOVER_PAUSE * 2_u32.pow(n.min(9))).min(REDISCOVER_PERIOD),
     }
 }
 

@@ -2,7 +2,7 @@
 use super::metadata::{integer, put_back};
 use super::persist::{Outcome, check_namespace};
 use super::{Write, metadata, status};
-use crate::admission::{Operation, Options, Scales};
+use crate::admission::{Operation, Options, Review, Scales};
 use crate::allocate::{Claims, Reservation, ServiceNumbers};
 use crate::kind::{self, MetadataCheck, MetadataChecks};
 use crate::request::{Body, Written};
@@ -179,20 +179,7 @@ impl Write<'_> {
         is_live: bool,
         change: &mut Change<'_>,
     ) -> Result<Result<Written, Option<KeyValue>>, Failed> {
-        let mut stored = tree(&found.value)?;
-        crate::convert::refresh(self.resource, &mut stored, found.modified.0);
-        let shown = match self.converts() {
-            true => Some(self.served_tree(stored.clone(), Some(found)).await?),
-            false => None,
-        };
-        if !self.is_storage_version(&stored) {
-            // Written before the storage version changed: compares it in the present storage
-            // version.
-            stored = match shown {
-                Some(_) => self.stored_tree(stored).await?,
-                None => self.served_tree(stored, Some(found)).await?,
-            };
-        }
+        let (stored, shown) = self.states(found).await?;
         let old = shown.as_ref().unwrap_or(&stored);
         let Changed { mut object, owned, scales } = change(old, found.modified)?;
         self.leave_if_grown(&object).await;
@@ -217,29 +204,7 @@ impl Write<'_> {
             true => (object, old),
             false => (self.stored_tree(object).await?, &stored),
         };
-        self.prepare_update(&mut new, before);
-        let mut errors = field::Errors::new();
-        let (reservation, late) = self.begin(&mut new, Some(before), &mut errors).await?;
-        if errors.is_empty() {
-            self.validate_update(&new, before, &mut errors);
-        }
-        if self.target.subresource == Some(Subresource::Status) {
-            self.check_status_rights(&new, before, &mut errors).await;
-            self.check_namespace_label(&review, &new, Some(before), &mut errors).await?;
-        }
-        if errors.is_empty() {
-            errors = late;
-        }
-        if !errors.is_empty() {
-            return Err(self.invalid(&new, &errors).into());
-        }
-        self.check_params(&new, Some(before)).await?;
-        let warnings = match self.target.subresource {
-            None => (self.resource.kind.update_warnings)(&new, before),
-            Some(Subresource::Status) => (self.resource.kind.status_warnings)(&new),
-            Some(_) => Vec::new(),
-        };
-        warnings.into_iter().for_each(|warning| self.attributes.warn(warning));
+        let reservation = self.complete_update(&mut new, before, &review).await?;
         if self.is_reviewed {
             self.inner.admission.validate(&review, Some(&new)).await?;
         }
@@ -262,13 +227,7 @@ impl Write<'_> {
             return Ok(Ok(Written { object, created: false }));
         }
         let key = found.key.clone();
-        let claims = match &reservation {
-            Some(reservation) => reservation.claims(&new, Some(&stored), &self.inner.birth()).await,
-            None => Ok(Claims::default()),
-        };
-        let mut claims = claims.map_err(store_error)?;
-        claims.compares.extend(review.required());
-        claims.ops.extend(review.charged());
+        let claims = self.commit_claims(reservation.as_ref(), &stored, &new, &review).await?;
         match self
             .put(key.clone(), Some(found.modified), encoded, &mut new, !owned, &claims)
             .await
@@ -283,6 +242,74 @@ impl Write<'_> {
             }
             (Outcome::Lost(newer), _) => Ok(Err(newer)),
         }
+    }
+    /// The stored object in the storage version, and in the request's version if that is another.
+    async fn states(&self, found: &KeyValue) -> Result<(Value, Option<Value>), ApiError> {
+        let mut stored = tree(&found.value)?;
+        crate::convert::refresh(self.resource, &mut stored, found.modified.0);
+        let shown = match self.converts() {
+            true => Some(self.served_tree(stored.clone(), Some(found)).await?),
+            false => None,
+        };
+        if !self.is_storage_version(&stored) {
+            // Written before the storage version changed: compares it in the present storage
+            // version.
+            stored = match shown {
+                Some(_) => self.stored_tree(stored).await?,
+                None => self.served_tree(stored, Some(found)).await?,
+            };
+        }
+        Ok((stored, shown))
+    }
+    /// Completes an admitted object, checks it against the one before, and warns. Returns the
+    /// addresses and ports that it takes.
+    async fn complete_update(
+        &self,
+        new: &mut Value,
+        before: &Value,
+        review: &Review<'_>,
+    ) -> Result<Option<Reservation<'_>>, ApiError> {
+        self.prepare_update(new, before);
+        let mut errors = field::Errors::new();
+        let (reservation, late) = self.begin(new, Some(before), &mut errors).await?;
+        if errors.is_empty() {
+            self.validate_update(new, before, &mut errors);
+        }
+        if self.target.subresource == Some(Subresource::Status) {
+            self.check_status_rights(new, before, &mut errors).await;
+            self.check_namespace_label(review, new, Some(before), &mut errors).await?;
+        }
+        if errors.is_empty() {
+            errors = late;
+        }
+        if !errors.is_empty() {
+            return Err(self.invalid(new, &errors));
+        }
+        self.check_params(new, Some(before)).await?;
+        let warnings = match self.target.subresource {
+            None => (self.resource.kind.update_warnings)(new, before),
+            Some(Subresource::Status) => (self.resource.kind.status_warnings)(new),
+            Some(_) => Vec::new(),
+        };
+        warnings.into_iter().for_each(|warning| self.attributes.warn(warning));
+        Ok(reservation)
+    }
+    /// What the commit of an object takes and compares beside it.
+    async fn commit_claims(
+        &self,
+        reservation: Option<&Reservation<'_>>,
+        stored: &Value,
+        new: &Value,
+        review: &Review<'_>,
+    ) -> Result<Claims, ApiError> {
+        let claims = match reservation {
+            Some(reservation) => reservation.claims(new, Some(stored), &self.inner.birth()).await,
+            None => Ok(Claims::default()),
+        };
+        let mut claims = claims.map_err(store_error)?;
+        claims.compares.extend(review.required());
+        claims.ops.extend(review.charged());
+        Ok(claims)
     }
     /// Whether an unchanged object must be rewritten because its stored form is out of date (a
     /// retired key).
