@@ -235,8 +235,15 @@ impl Observation {
     /// The request has failed.
     pub(crate) fn failed(&self, error: &ApiError) {
         if self.level >= AuditLevel::Metadata {
+            self.failed_with(&Arc::new((*error.0).clone()));
+        }
+    }
+
+    /// The same with a `Status` that may be too large to be copied.
+    pub(crate) fn failed_with(&self, status: &Arc<Status>) {
+        if self.level >= AuditLevel::Metadata {
             // The first one is the answer.
-            let _ = self.failure.set(Arc::new((*error.0).clone()));
+            let _ = self.failure.set(status.clone());
         }
     }
 

@@ -377,9 +377,10 @@ impl Inner {
         let mut response = match exchange.answer(body).await {
             Ok(response) => response,
             Err(Refusal(error)) => {
-                observation.failed(&error);
+                let failure = Arc::from(error.0);
+                observation.failed_with(&failure);
                 let large = (&self.large, &attributes.identity.user);
-                respond::refusal(error, &parts.headers, style, self.types, large).await
+                respond::refusal(failure, &parts.headers, style, self.types, large).await
             }
         };
         respond::add_warnings(response.headers_mut(), &attributes.warnings());

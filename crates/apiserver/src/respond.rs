@@ -11,8 +11,8 @@ use bytes::{Bytes, BytesMut};
 use futures::Stream;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header};
 use serde_json::Value;
-use setpoint_object::ApiError;
 use setpoint_object::status::Details;
+use setpoint_object::{ApiError, Status};
 use setpoint_registry::{List, Listed};
 use setpoint_schema::{INLINE_BYTES_MAX, cbor, protobuf};
 use std::io::Write as _;
@@ -76,7 +76,7 @@ pub(crate) fn document(
         Encoding::Json => with_newline(json),
         Encoding::Yaml => match to_yaml(&json) {
             Ok(text) => text.into(),
-            Err(error) => return status(&ApiError::internal(error), Accepted::default(), style),
+            Err(error) => return status(&ApiError::internal(error).0, Accepted::default(), style),
         },
         Encoding::Protobuf => match protobuf::object(&json) {
             Ok(bytes) => bytes.into(),
@@ -311,56 +311,52 @@ pub(crate) fn to_yaml(json: &[u8]) -> Result<String, String> {
 /// JSON if it accepts none. That is never CBOR: what answers before a resource does has no CBOR in
 /// the reference server.
 pub(crate) fn error(error: &ApiError, headers: &HeaderMap, style: Style) -> Response<Body> {
-    error_in(error, headers, style, Types::default())
+    error_in(&error.0, headers, style, Types::default())
 }
 
 /// As [`error`], for failures of a resource that has some media types. Those of its route (no such
 /// method, no such patch type) have none but the usual ones; they are known by their empty details.
-pub(crate) fn error_in(
-    error: &ApiError,
-    headers: &HeaderMap,
-    style: Style,
-    types: Types,
-) -> Response<Body> {
-    let is_of_route = error.0.details.as_ref().is_some_and(|found| *found == Details::default());
+fn error_in(failure: &Status, headers: &HeaderMap, style: Style, types: Types) -> Response<Body> {
+    let is_of_route = failure.details.as_ref().is_some_and(|found| *found == Details::default());
     let types = if is_of_route { Types::default() } else { types };
     match negotiate(&accept_header(headers), Endpoint::Status, types) {
-        Ok(accepted) => status(error, accepted, style),
-        Err(_) => status(error, Accepted { pretty: true, ..Accepted::default() }, style),
+        Ok(accepted) => status(failure, accepted, style),
+        Err(_) => status(failure, Accepted { pretty: true, ..Accepted::default() }, style),
     }
 }
 
-/// As [`error_in`], for errors of any size: they repeat what the client sent. A large one is
-/// written on a blocking thread, and counted until it is sent. If there is no room, the answer is
-/// 429.
+/// As [`error`], for the errors of a resource that has some media types. They may have any size,
+/// because they repeat what the client sent. A large one is written on a blocking thread, and
+/// counted until it is sent. If there is no room, the answer is 429.
 pub(crate) async fn refusal(
-    error: ApiError,
+    failure: Arc<Status>,
     headers: &HeaderMap,
     style: Style,
     types: Types,
     (large, user): (&LargeAnswers, &Arc<str>),
 ) -> Response<Body> {
-    let n_bytes = error.0.n_bytes();
+    let n_bytes = failure.n_bytes();
     if n_bytes <= INLINE_BYTES_MAX {
-        return error_in(&error, headers, style, types);
+        return error_in(&failure, headers, style, types);
     }
     let room = match large.reserve(user, n_bytes) {
         Ok(room) => room,
-        Err(crowded) => return error_in(&crowded, headers, style, types),
+        Err(crowded) => return error_in(&crowded.0, headers, style, types),
     };
     let own_headers = headers.clone();
-    let answer = move || room.hold(error_in(&error, &own_headers, style, types));
+    let answer = move || room.hold(error_in(&failure, &own_headers, style, types));
     match large.run_blocking(answer).await {
         Ok(response) => response,
-        Err(failed) => error_in(&ApiError::internal(failed), headers, style, types),
+        Err(failed) => error_in(&ApiError::internal(failed).0, headers, style, types),
     }
 }
 
 /// Answers with the `Status` of a failure.
-fn status(error: &ApiError, accepted: Accepted, style: Style) -> Response<Body> {
-    let code = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = document(code, accepted, style, error.to_json().into());
-    let retry = error.0.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+fn status(failure: &Status, accepted: Accepted, style: Style) -> Response<Body> {
+    let code = failure.code.and_then(|code| StatusCode::from_u16(code).ok());
+    let code = code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = document(code, accepted, style, failure.to_json().into());
+    let retry = failure.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     if retry > 0 {
         response.headers_mut().insert(header::RETRY_AFTER, retry.into());
     }

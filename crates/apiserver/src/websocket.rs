@@ -29,8 +29,14 @@ const CLOSE: u8 = 0x8;
 const PING: u8 = 0x9;
 const PONG: u8 = 0xa;
 
+/// Maximum length of the body of a ping, a pong or a close in bytes (RFC 6455, section 5.5). As the
+/// reference, the rest of a longer one is dropped.
+const CONTROL_BYTES_MAX: usize = 125;
+
 /// The body of a close frame: the code of a normal end.
 const NORMAL: [u8; 2] = 1000_u16.to_be_bytes();
+/// The same of an end because a client's frame is not masked.
+const PROTOCOL_ERROR: [u8; 2] = 1002_u16.to_be_bytes();
 
 /// A request to upgrade.
 pub(crate) struct Upgrade {
@@ -162,8 +168,13 @@ async fn converse(
             },
             // Not cancelled by the other arm: the future lives across iterations of the loop.
             received = &mut frame => {
-                let (opcode, payload, rest) = received?;
+                let (Frame { opcode, is_masked, mut payload }, rest) = received?;
+                payload.truncate(CONTROL_BYTES_MAX);
                 match opcode {
+                    _ if !is_masked => {
+                        send(&mut write, CLOSE, &PROTOCOL_ERROR).await?;
+                        return write.shutdown().await;
+                    }
                     CLOSE => {
                         send(&mut write, CLOSE, &payload).await?;
                         return write.shutdown().await;
@@ -178,8 +189,15 @@ async fn converse(
     }
 }
 
-/// Receives one frame: its opcode, its payload and the reader.
-async fn receive<R: AsyncRead + Unpin>(mut read: R) -> std::io::Result<(u8, Vec<u8>, R)> {
+/// A frame of a client.
+struct Frame {
+    opcode: u8,
+    is_masked: bool,
+    payload: Vec<u8>,
+}
+
+/// Receives one frame; also returns the reader.
+async fn receive<R: AsyncRead + Unpin>(mut read: R) -> std::io::Result<(Frame, R)> {
     let [first, second] = read_array::<2, _>(&mut read).await?;
     let length = match second & 0x7f {
         126 => u64::from(u16::from_be_bytes(read_array(&mut read).await?)),
@@ -189,8 +207,8 @@ async fn receive<R: AsyncRead + Unpin>(mut read: R) -> std::io::Result<(u8, Vec<
     if length > MESSAGE_BYTES_MAX {
         return Err(std::io::Error::other("a WebSocket message is too long"));
     }
-    let masked = second & 0x80 != 0;
-    let mask: [u8; 4] = if masked { read_array(&mut read).await? } else { [0; 4] };
+    let is_masked = second & 0x80 != 0;
+    let mask: [u8; 4] = if is_masked { read_array(&mut read).await? } else { [0; 4] };
     let mut payload = Vec::new();
     (&mut read).take(length).read_to_end(&mut payload).await?;
     if payload.len() as u64 != length {
@@ -199,7 +217,7 @@ async fn receive<R: AsyncRead + Unpin>(mut read: R) -> std::io::Result<(u8, Vec<
     for (byte, mask) in payload.iter_mut().zip(mask.iter().cycle()) {
         *byte ^= mask;
     }
-    Ok((first & 0x0f, payload, read))
+    Ok((Frame { opcode: first & 0x0f, is_masked, payload }, read))
 }
 
 async fn read_array<const N: usize, R: AsyncRead + Unpin>(
@@ -275,5 +293,20 @@ mod tests {
         let mut sent = Vec::new();
         client.read_to_end(&mut sent).await.unwrap();
         assert_eq!(sent, b"\x8a\x02hi\x88\x02\x03\xe8");
+    }
+
+    #[tokio::test]
+    async fn an_unmasked_frame_ends_the_conversation_and_long_pings_are_cut() {
+        let (mut client, server) = tokio::io::duplex(4096);
+        let (read, write) = tokio::io::split(server);
+        // 300 bytes, with a mask of zeros.
+        client.write_all(&[0x80 | PING, 0x80 | 126, 1, 44, 0, 0, 0, 0]).await.unwrap();
+        client.write_all(&[b'x'; 300]).await.unwrap();
+        client.write_all(&[0x80 | PING, 2, b'h', b'i']).await.unwrap();
+        converse(read, write, futures::stream::pending()).await.unwrap();
+        let mut sent = Vec::new();
+        client.read_to_end(&mut sent).await.unwrap();
+        let expected = [&[0x80 | PONG, 125][..], &[b'x'; 125], &[0x88, 2, 0x03, 0xea]].concat();
+        assert_eq!(sent, expected);
     }
 }

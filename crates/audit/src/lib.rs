@@ -11,8 +11,8 @@
 //!
 //! - The [`Policy`] gives each request a level by its first matching rule. A request without a rule
 //!   is not recorded, and costs one pass over the rules.
-//! - An event is put in a queue of at most [`EVENTS_MAX`] events and [`QUEUE_BYTES_MAX`] bytes of
-//!   bodies; events that find it full are dropped and counted ([`Audit::dropped`]).
+//! - An event is put in a queue of at most [`EVENTS_MAX`] events and [`QUEUE_BYTES_MAX`] bytes;
+//!   events that find it full are dropped and counted ([`Audit::dropped`]).
 //! - By default requests do not wait for the log. In the mode [`AuditMode::Blocking`] a request
 //!   waits until its event is stored. The events of requests that wait at the same time are stored
 //!   together, so that a hundred requests cost one write. With [`AuditMode::BlockingStrict`],

@@ -22,7 +22,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Maximum number of events that wait to be written.
 pub const EVENTS_MAX: usize = 16_384;
-/// Maximum bytes of bodies of events that wait to be written: 64 MiB.
+/// Maximum bytes of events that wait to be written: 64 MiB. Counts bodies, failures, and the URIs
+/// and user agents of requests.
 pub const QUEUE_BYTES_MAX: usize = 64 << 20;
 /// How long a request waits for an event at most: 60 s, as long as a request takes.
 pub const BLOCKING_MAX: Duration = Duration::from_secs(60);
@@ -163,15 +164,20 @@ pub(crate) struct Entry {
     event: AuditEvent,
     level: AuditLevel,
     omits_managed_fields: bool,
+    /// What it keeps in memory, of what a client or its answer may make large.
+    n_bytes: usize,
     /// Receives whether it was stored.
     waiting: Option<oneshot::Sender<bool>>,
 }
 
 impl Entry {
-    /// The bodies that it keeps in memory.
-    fn n_bytes(&self) -> usize {
-        let sent = self.event.sent.as_ref().map_or(0, |sent| sent.bytes.len());
-        sent + self.event.answer.as_ref().map_or(0, |answer| answer.len())
+    fn new(event: AuditEvent, level: AuditLevel, omits_managed_fields: bool) -> Self {
+        let bodies = event.sent.iter().map(|sent| sent.bytes.len());
+        let bodies = bodies.chain(event.answer.iter().map(|answer| answer.len()));
+        let statuses = event.failure.iter().chain(&event.success).map(|status| status.n_bytes());
+        let texts = [event.source.uri.len(), event.request.user_agent.len()];
+        let n_bytes = bodies.chain(statuses).chain(texts).sum();
+        Self { event, level, omits_managed_fields, n_bytes, waiting: None }
     }
 
     /// The event as JSON; `None` if it is too large.
@@ -302,7 +308,7 @@ impl Audit {
         let mut queue = self.queue.lock();
         let n = queue.events.len().min(n_max);
         let batch: Vec<_> = queue.events.drain(..n).collect();
-        queue.n_bytes -= batch.iter().map(Entry::n_bytes).sum::<usize>();
+        queue.n_bytes -= batch.iter().map(|entry| entry.n_bytes).sum::<usize>();
         batch
     }
 
@@ -330,14 +336,13 @@ impl Audit {
             event.answer = None;
             event.answer_left_out = false;
         }
-        let (level, omits_managed_fields) = (verdict.level, verdict.omits_managed_fields);
-        Some(Entry { event, level, omits_managed_fields, waiting: None })
+        Some(Entry::new(event, verdict.level, verdict.omits_managed_fields))
     }
 
     /// Adds an event to the queue, unless that is full.
     fn push(&self, entry: Entry) {
         let mut queue = self.queue.lock();
-        let n_bytes = queue.n_bytes + entry.n_bytes();
+        let n_bytes = queue.n_bytes + entry.n_bytes;
         let is_full = queue.events.len() >= self.events_max || n_bytes > QUEUE_BYTES_MAX;
         if is_full || queue.is_closed {
             drop(queue);

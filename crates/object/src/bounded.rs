@@ -1,4 +1,4 @@
-//! Maps with a bound.
+//! Maps and texts with a bound.
 
 pub use lru::LruCache;
 use std::hash::Hash;
@@ -19,6 +19,19 @@ pub fn lru<K: Eq + Hash, V>(len_max: usize) -> LruCache<K, V> {
     let mut map = LruCache::unbounded();
     map.resize(NonZeroUsize::new(len_max).unwrap_or(NonZeroUsize::MIN));
     map
+}
+
+/// The beginning of a text: at most so many bytes. For what other servers say, which clients see.
+///
+/// ```
+/// assert_eq!(setpoint_object::bounded::text("aé".to_owned(), 2), "a");
+/// ```
+pub fn text(mut text: String, bytes_max: usize) -> String {
+    if text.len() > bytes_max {
+        text.truncate(text.floor_char_boundary(bytes_max));
+        text.shrink_to_fit();
+    }
+    text
 }
 
 /// A bounded map whose entries expire. A new entry replaces the least recently used one of a full

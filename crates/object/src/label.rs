@@ -9,6 +9,10 @@ mod parse;
 
 pub use matcher::Matcher;
 
+/// Errors of a requirement's values beyond this size are counted, not shown. Each is a hundred
+/// times as long as a short value, and a selector may have as many as fit in a request.
+const ERRORS_BYTES_MAX: usize = 16 << 10;
+
 /// A parsed label selector. The empty one matches everything.
 ///
 /// All its requirements must hold. In a parsed selector they are sorted by key, as the API shows
@@ -151,19 +155,31 @@ impl Requirement {
             }
             _ => {}
         }
+        let mut n_bytes = 0;
+        // Values whose errors are left out.
+        let mut n_others = 0;
         for (idx, value) in values.iter().enumerate() {
+            if n_bytes > ERRORS_BYTES_MAX {
+                n_others += usize::from(!name::is_label_value(value));
+                continue;
+            }
             let messages = name::label_value(value);
             if !messages.is_empty() {
                 let path = Path::new("values").index(idx).key(key);
                 let shown = value.as_str().into();
-                faults.push(field::Error::invalid(path, &shown, messages.join("; ")));
+                let fault = field::Error::invalid(path, &shown, messages.join("; "));
+                n_bytes += fault.n_bytes();
+                faults.push(fault);
             }
         }
         if faults.is_empty() {
-            Ok(Self { key: key.to_owned(), operator, values })
-        } else {
-            Err(ParseError(field::aggregate(&faults)))
+            return Ok(Self { key: key.to_owned(), operator, values });
         }
+        let more = match n_others {
+            0 => String::new(),
+            n => format!(" and {n} more"),
+        };
+        Err(ParseError(field::aggregate(&faults) + &more))
     }
     /// Whether the requirement holds for a label's value; `None` if the object lacks the label.
     pub fn matches(&self, value: Option<&str>) -> bool {

@@ -111,11 +111,15 @@ pub fn qualified_name(name: &str) -> Vec<String> {
 /// Label value.
 pub fn label_value(value: &str) -> Vec<String> {
     let mut faults = too_long(value, LABEL_MAX, "bytes");
-    if !value.is_empty() && !is_qualified(value) {
+    if !has_label_form(value) {
         let what = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
         faults.push(pattern(what, LABEL_VALUE, &["MyValue", "my_value", "12345"]));
     }
     faults
+}
+/// Whether [`label_value`] finds no fault.
+pub fn is_label_value(value: &str) -> bool {
+    value.len() <= LABEL_MAX && has_label_form(value)
 }
 /// ConfigMap and Secret key.
 pub fn config_key(key: &str) -> Vec<String> {
@@ -139,6 +143,9 @@ fn is_label(name: &str) -> bool {
 }
 fn is_subdomain(name: &str) -> bool {
     name.split('.').all(is_label)
+}
+fn has_label_form(value: &str) -> bool {
+    value.is_empty() || is_qualified(value)
 }
 fn is_qualified(name: &str) -> bool {
     let is_inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');

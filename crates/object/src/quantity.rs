@@ -1,14 +1,15 @@
 //! Quantities in canonical form (spec: api-server §13).
 //!
 //! A quantity is stored exactly as a whole number of billionths. Smaller fractions are rounded away
-//! from zero, and values beyond 2^63 - 1 units are clamped. The text keeps the suffix family of
-//! the input.
+//! from zero. The text keeps the suffix family of the input.
 //!
-//! | family | suffixes | canonical text |
-//! |---|---|---|
-//! | decimal | `n u m` (none) `k M G T P E` | the largest suffix that leaves a whole number |
-//! | binary | `Ki Mi Gi Ti Pi Ei` | the same; decimal for fractions and below 1024 |
-//! | decimal exponent | `e3`, `E-6` | the same with exponents that are multiples of three |
+//! | family | suffixes | canonical text | larger ones are clamped to |
+//! |---|---|---|---|
+//! | decimal | `n u m` (none) `k M G T P E` | the largest suffix that leaves a whole number | 10^27 |
+//! | binary | `Ki Mi Gi Ti Pi Ei` | the same; decimal for fractions and below 1024 | 2^63 - 1 |
+//! | decimal exponent | `e3`, `E-6` | the same with exponents that are multiples of three | 10^27 |
+//!
+//! Sums and differences may be larger than any text: what is more than a quantity compares as more.
 use std::cmp::Ordering;
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -59,8 +60,13 @@ const DECIMAL: [(i32, &str); 10] = [
 /// The suffixes of the binary family, each 1024 times the previous one.
 const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 const NANO: i128 = 1_000_000_000;
-/// The largest quantity, in billionths: 2^63 - 1 units.
-const NANOS_MAX: i128 = i64::MAX as i128 * NANO;
+/// The largest binary quantity, in billionths: 2^63 - 1 units, as the reference's.
+const BINARY_NANOS_MAX: i128 = i64::MAX as i128 * NANO;
+/// The largest decimal quantity, in billionths: 10^27 units. The reference has no limit. Ten times
+/// as many still fit in 128 bits.
+const NANOS_MAX: i128 = 1_000_000_000_000_000_000_000_000_000 * NANO;
+/// The largest sum, in billionths: 85 times the largest quantity.
+const SUM_NANOS_MAX: i128 = 1 << 126;
 
 impl Quantity {
     /// Parses and canonicalizes.
@@ -97,7 +103,6 @@ impl Quantity {
         Ok(Self::of(if negative { -nanos } else { nanos }, family))
     }
     fn of(nanos: i128, family: Family) -> Self {
-        let nanos = nanos.clamp(-NANOS_MAX, NANOS_MAX);
         Self { text: canonical(nanos, family), nanos, family }
     }
     /// A whole number of units, in the decimal family.
@@ -108,7 +113,7 @@ impl Quantity {
     pub fn as_str(&self) -> &str {
         &self.text
     }
-    /// The value in units; fractions are rounded away from zero.
+    /// The value in units; fractions are rounded away from zero, and larger values are clamped.
     pub fn value(&self) -> i64 {
         self.scaled(NANO)
     }
@@ -164,19 +169,25 @@ impl Default for Quantity {
         Self::from_units(0)
     }
 }
-/// Exact except for clamping. The sum has the suffix family of the first operand.
+/// Exact up to 85 times the largest quantity, and clamped to that. The sum has the suffix family of
+/// the first operand.
 impl Add<&Quantity> for &Quantity {
     type Output = Quantity;
     fn add(self, other: &Quantity) -> Quantity {
-        Quantity::of(self.nanos + other.nanos, self.family_with(other))
+        Quantity::of(bounded(self.nanos.saturating_add(other.nanos)), self.family_with(other))
     }
 }
-/// Exact except for clamping. The difference has the suffix family of the first operand.
+/// Exact as a sum is. The difference has the suffix family of the first operand.
 impl Sub<&Quantity> for &Quantity {
     type Output = Quantity;
     fn sub(self, other: &Quantity) -> Quantity {
-        Quantity::of(self.nanos - other.nanos, self.family_with(other))
+        Quantity::of(bounded(self.nanos.saturating_sub(other.nanos)), self.family_with(other))
     }
+}
+
+/// Keeps sums far from the limits of 128 bits.
+fn bounded(nanos: i128) -> i128 {
+    nanos.clamp(-SUM_NANOS_MAX, SUM_NANOS_MAX)
 }
 
 /// The factor of a suffix.
@@ -207,8 +218,8 @@ fn parse_suffix(suffix: &str) -> Option<(Family, Scale)> {
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
-    // Larger exponents have the same effect as 1000.
-    let power = digits.parse::<i32>().unwrap_or(i32::MAX).min(1000);
+    // The reference reads 64 bits. Larger exponents have the same effect as 1000.
+    let power = i32::try_from(digits.parse::<i64>().ok()?.min(1000)).ok()?;
     Some((Family::Exponent, Scale::Ten(if negative { -power } else { power })))
 }
 
@@ -237,15 +248,15 @@ fn shift_decimal(whole: &str, fraction: &str, power: i32) -> i128 {
 fn binary_nanos(whole: &str, fraction: &str, power: u32) -> i128 {
     let factor = 1_i128 << power;
     let units = shift_decimal(whole, "", 0);
-    let whole_nanos = units.saturating_mul(factor).min(NANOS_MAX).saturating_mul(NANO);
+    let whole_nanos = units.saturating_mul(factor).saturating_mul(NANO);
     // Eighteen digits of the fraction; further digits round up the last one.
     let fraction_atto = shift_decimal("", fraction, 18);
     let fraction_nanos = match fraction_atto.checked_mul(factor) {
         Some(product) => div_away_from_zero(product, NANO),
         // 2^60 times 10^18 is over 2^119 and fits. There are no larger factors.
-        None => NANOS_MAX,
+        None => BINARY_NANOS_MAX,
     };
-    whole_nanos.saturating_add(fraction_nanos).min(NANOS_MAX)
+    whole_nanos.saturating_add(fraction_nanos).min(BINARY_NANOS_MAX)
 }
 fn div_away_from_zero(value: i128, unit: i128) -> i128 {
     value / unit + (value % unit).signum()
@@ -267,7 +278,9 @@ fn canonical(nanos: i128, family: Family) -> String {
         return format!("{mantissa}{suffix}");
     }
     let (mut mantissa, mut power) = (nanos, -9);
-    while mantissa % 1000 == 0 {
+    // There is no decimal suffix above `E`. The reference writes none then, which is another value.
+    let power_max = if family == Family::Exponent { i32::MAX } else { 18 };
+    while mantissa % 1000 == 0 && power < power_max {
         (mantissa, power) = (mantissa / 1000, power + 3);
     }
     if family == Family::Exponent {

@@ -6,6 +6,7 @@ use crate::issuer::text_of;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use setpoint_jwt::{JWKS_BYTES_MAX, JwkSet};
+use setpoint_object::bounded;
 use setpoint_object::field::quote;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +36,10 @@ const WELL_KNOWN: &str = "/.well-known/openid-configuration";
 
 /// Maximum size of a discovery document in bytes: 1 MiB.
 const DISCOVERY_BYTES_MAX: usize = 1 << 20;
+
+/// Maximum bytes of the error of a failed attempt; a longer one is cut. A document's own texts may
+/// be in it.
+const ERROR_BYTES_MAX: usize = 4 << 10;
 
 /// The keys of an issuer, as requests see them.
 #[derive(Debug)]
@@ -175,6 +180,8 @@ impl Keys {
             loop {
                 self.state.send_modify(|state| state.n_begun += 1);
                 let read = read(issuer, fetcher, &mut url).await;
+                // Each token that waits for the keys gets the error.
+                let read = read.map_err(|error| bounded::text(error, ERROR_BYTES_MAX));
                 if let Err(error) = &read {
                     let issuer = &issuer.url;
                     tracing::error!(issuer, error, "read the keys of an issuer");

@@ -317,5 +317,10 @@ mod tests {
         assert_eq!(sum["cpu"].as_str(), "1500m");
         subtract(&mut sum, &of("2"));
         assert_eq!(sum["cpu"].as_str(), "-500m");
+        // More than the largest quota.
+        let most = of("8Ei");
+        let mut sum = most.clone();
+        add(&mut sum, &most);
+        assert!(sum["cpu"].compare(&most["cpu"]).is_gt());
     }
 }

@@ -271,7 +271,7 @@ impl<'a> Review<'a> {
     }
     /// Access to other objects.
     pub fn objects(&self) -> Objects<'a> {
-        Objects::new(self.inner)
+        Objects::of_write(self.inner, self.thread)
     }
     /// Adds a warning to the answer.
     pub fn warn(&self, text: impl Into<String>) {

@@ -3,11 +3,15 @@ use serde_json::Value;
 use setpoint_object::{ApiError, Reason};
 use setpoint_store::{StoreError, is_sealed};
 
+/// The error for an object that is too large to be stored.
+pub(crate) fn too_large() -> ApiError {
+    // The message of etcd, which Kubernetes usually runs on: clients check for it.
+    ApiError::unclassified("etcdserver: request is too large")
+}
 /// The API error for an error of the store.
 pub(crate) fn store_error(error: StoreError) -> ApiError {
     match error {
-        // The message of etcd, which Kubernetes usually runs on: clients check for it.
-        StoreError::TooLarge { .. } => ApiError::unclassified("etcdserver: request is too large"),
+        StoreError::TooLarge { .. } => too_large(),
         StoreError::Unknown(_) => ApiError::new(
             504,
             Reason::Timeout,

@@ -21,6 +21,8 @@ const SLICE_BYTES: usize = 1 << 10;
 /// Maximum bytes of the body of an error that is parsed at once: 32 KiB, far less than a
 /// millisecond.
 const PARSED_BYTES_MAX: usize = 32 << 10;
+/// Maximum bytes of the message of a `Status`: 64 KiB. A longer one is cut.
+const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// Maximum bytes of a body that an error shows, as client-go.
 const SHOWN_BYTES_MAX: usize = 2048;
 
@@ -171,7 +173,10 @@ struct Failure<'a> {
 /// The message of a body that is a failed `Status`.
 fn status_message(body: &[u8]) -> Option<String> {
     let Failure { kind, status, message } = serde_json::from_slice(body).ok()?;
-    (kind == "Status" && status == "Failure").then(|| message.into_owned())
+    (kind == "Status" && status == "Failure").then(|| {
+        let end = message.floor_char_boundary(MESSAGE_BYTES_MAX);
+        message[..end].to_owned()
+    })
 }
 
 /// The message for an HTTP code; `said` is the body's text.
@@ -214,6 +219,14 @@ mod tests {
             headers.insert(CONTENT_TYPE, content_type.parse().unwrap());
         }
         interpret(code, &headers, Bytes::from(body)).await.unwrap_err().to_string()
+    }
+
+    #[tokio::test]
+    async fn the_message_of_a_long_status_is_cut() {
+        let message = "é".repeat(1 << 20);
+        let body = format!(r#"{{"kind":"Status","status":"Failure","message":"{message}"}}"#);
+        let error = interpret(403, &HeaderMap::new(), body.into()).await.unwrap_err();
+        assert_eq!(error.to_string(), message[..MESSAGE_BYTES_MAX]);
     }
 
     #[tokio::test]

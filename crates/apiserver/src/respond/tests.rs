@@ -109,7 +109,7 @@ async fn a_large_error_is_counted_until_it_is_sent_and_needs_room() {
     let (headers, style) = (HeaderMap::new(), Style { pretty: false, gzip: false });
     let refused = async |message: String| {
         let error = ApiError::bad_request(message);
-        super::refusal(error, &headers, style, Types::default(), (&large, &a)).await
+        super::refusal(Arc::from(error.0), &headers, style, Types::default(), (&large, &a)).await
     };
     let answer = refused("<".repeat(MIB)).await;
     assert_eq!(answer.status(), 400);

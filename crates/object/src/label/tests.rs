@@ -129,6 +129,23 @@ fn zero_bytes_end_the_text_between_tokens_as_in_go() {
     assert!(error.ends_with("found 'c', expected: ',' or 'end of string'"), "{error}");
 }
 
+#[test]
+fn errors_of_many_values_are_counted_beyond_some_kilobytes() {
+    let key = format!("{}/{}", "a.".repeat(126) + "a", "b".repeat(63));
+    let n_values = 15_000;
+    let values: Vec<String> = (0..n_values).map(|n| format!("-{n}")).collect();
+    let text = format!("{key} in ({},x)", values.join(","));
+    let error = Selector::parse(&text).unwrap_err().to_string();
+    assert!(error.len() < 40 << 10, "{}", error.len());
+    let n_shown = error.matches("Invalid value").count();
+    assert!(n_shown > 10, "{n_shown}");
+    assert!(error.ends_with(&format!("] and {} more", n_values - n_shown)), "{error}");
+    let expressions = serde_json::json!([{"key": "a", "operator": "In", "values": values.clone()}]);
+    let object = serde_json::json!({"matchExpressions": expressions});
+    let error = Selector::from_object(&object).unwrap_err().to_string();
+    assert!(error.len() < 40 << 10, "{}", error.len());
+}
+
 fn requirement() -> impl Strategy<Value = String> {
     let key = "([a-z]{1,3}\\.io/)?[a-z]([a-zA-Z_.-]{0,3}[a-z])?|in|notin";
     let value = || "([a-z0-9]([a-z_.-]{0,3}[a-z])?)?|in|notin";

@@ -61,5 +61,6 @@ proptest! {
         prop_assert_eq!(dns1035_label(&text).is_empty(), matches(LABEL_1035));
         prop_assert_eq!(is_qualified(&text), matches(QUALIFIED));
         prop_assert_eq!(label_value(&text).is_empty(), matches(LABEL_VALUE));
+        prop_assert_eq!(is_label_value(&text), matches(LABEL_VALUE));
     }
 }

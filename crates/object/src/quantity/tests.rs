@@ -39,10 +39,17 @@ fn texts_are_canonicalized() {
         ("1.0000000001", "1000000001n"),
         ("1e-1000", "1e-9"),
         ("9223372036854775807", "9223372036854775807"),
-        ("9223372036854775808", "9223372036854775807"),
+        ("9223372036854775808", "9223372036854775808"),
+        ("100E", "100E"),
+        // kube-apiserver shows 1, and stores that.
+        ("1000E", "1000E"),
+        ("1e21", "1e21"),
         ("16Ei", "9223372036854775807"),
-        ("-1e400", "-9223372036854775807"),
-        ("1e99999999999999999999", "9223372036854775807"),
+        ("-16Ei", "-9223372036854775807"),
+        ("99999999999999999999.5Ki", "9223372036854775807"),
+        ("-1e400", "-1e27"),
+        ("1000000001E", "1000000000E"),
+        ("1e9223372036854775807", "1e27"),
         ("0e400", "0"),
     ] {
         assert_eq!(canonical_of(text), canonical, "{text}");
@@ -65,6 +72,7 @@ fn invalid_quantity_has_the_error_of_the_api() {
         ("1e", ParseQuantityError::Suffix),
         ("1e+", ParseQuantityError::Suffix),
         ("1i3", ParseQuantityError::Suffix),
+        ("1e9223372036854775808", ParseQuantityError::Suffix),
     ] {
         assert_eq!(Quantity::parse(text), Err(error), "{text}");
     }
@@ -91,6 +99,20 @@ fn sums_have_the_suffixes_of_the_first_operand() {
     assert_eq!((&parse("1Gi") + &parse("1024Mi")).as_str(), "2Gi");
     assert_eq!((&Quantity::default() + &parse("1Gi")).as_str(), "1Gi");
     assert_eq!((&parse("1") - &parse("1500m")).as_str(), "-500m");
+}
+
+#[test]
+fn sums_of_the_largest_quantities_are_larger() {
+    for text in ["8Ei", "9223372036854775807", "-8Ei", "1e400"] {
+        let one = Quantity::parse(text).unwrap();
+        let two = &one + &one;
+        assert_eq!(two.compare(&one).is_gt(), !text.starts_with('-'), "{text}");
+        assert_eq!((&two - &one).compare(&one), Ordering::Equal, "{text}");
+        let many = (0..1000).fold(one.clone(), |sum, _| &sum + &one);
+        assert_eq!(many.compare(&two), two.compare(&one), "{text}");
+    }
+    let two = &Quantity::parse("8Ei").unwrap() + &Quantity::parse("8Ei").unwrap();
+    assert_eq!((two.as_str(), two.value()), ("18446744073709551614", i64::MAX));
 }
 
 proptest! {

@@ -1,10 +1,28 @@
 //! Objects that webhooks or policies have changed.
 use super::Review;
 use crate::catalog::Resource;
+use crate::stored::too_large;
 use serde_json::Value;
+use setpoint_object::encode::is_longer_than;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupVersionKind};
 use setpoint_schema::{apply, builtin, decode};
+
+/// Maximum bytes of an object between two patches: 6 MiB, twice as many as of a body. Each patch
+/// may add a few mebibytes, and there may be a thousand.
+const OBJECT_BYTES_MAX: usize = 6 << 20;
+
+/// Refuses an object that has grown beyond what could be stored.
+///
+/// # Errors
+///
+/// 500, as the store's.
+pub(super) fn check_size(object: &Value) -> Result<(), ApiError> {
+    match is_longer_than(object, OBJECT_BYTES_MAX) {
+        true => Err(too_large()),
+        false => Ok(()),
+    }
+}
 
 /// Converts a patched object to the type of its row, and fills in defaults. Returns what was wrong:
 /// unknown fields, which are dropped.

@@ -4,9 +4,11 @@ use crate::convert;
 use crate::request::Object;
 use crate::shared::Inner;
 use crate::stored::{store_error, tree};
+use crate::threads::ServingThread;
 use bytes::Bytes;
 use serde_json::Value;
 use setpoint_object::{ApiError, GroupVersionResource, keys};
+use setpoint_schema::INLINE_BYTES_MAX;
 use setpoint_store::{KeyValue, RangeRequest, Revision};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -20,14 +22,33 @@ pub const OBJECTS_MAX: usize = 10_000;
 /// Other objects, read from the watch cache. A get may return a slightly older state, and reads the
 /// store if the cache has no entry. A list waits until the cache has reached the store's revision.
 /// So objects that were acknowledged before the request began are found.
+///
+/// A write that reads large objects, or many, goes on where it may compute.
 #[derive(Debug, Clone, Copy)]
 pub struct Objects<'a> {
     inner: &'a Inner,
+    /// That of the write that reads them.
+    thread: Option<&'a ServingThread>,
 }
+
+/// Key, stored bytes and revision of an object.
+type Stored = (Bytes, Bytes, Revision);
 
 impl<'a> Objects<'a> {
     pub(crate) fn new(inner: &'a Inner) -> Self {
-        Self { inner }
+        Self { inner, thread: None }
+    }
+    /// For a write.
+    pub(crate) fn of_write(inner: &'a Inner, thread: &'a ServingThread) -> Self {
+        Self { inner, thread: Some(thread) }
+    }
+    /// Work on so many bytes follows.
+    async fn leave_if_large(&self, n_bytes: usize) {
+        if let Some(thread) = self.thread
+            && n_bytes > INLINE_BYTES_MAX
+        {
+            thread.leave().await;
+        }
     }
     /// An object in the given version; `namespace` is empty for cluster scope.
     ///
@@ -84,7 +105,8 @@ impl<'a> Objects<'a> {
         namespace: &str,
     ) -> Result<Vec<Object>, ApiError> {
         let row = self.row(resource)?;
-        self.each(&row, namespace, |_, value, modified| shown(&row, value, modified)).await
+        let all = self.all(&row, namespace).await?;
+        all.iter().map(|(_, value, modified)| shown(&row, value, *modified)).collect()
     }
     /// As [`list`](Self::list), decoded. Those that have not changed since they were last asked for
     /// are not decoded again.
@@ -94,8 +116,8 @@ impl<'a> Objects<'a> {
         namespace: &str,
     ) -> Result<Vec<Arc<Value>>, ApiError> {
         let row = self.row(resource)?;
-        self.each(&row, namespace, |key, value, modified| self.decoded(&row, key, value, modified))
-            .await
+        let all = self.all(&row, namespace).await?;
+        all.iter().map(|(key, value, at)| self.decoded(&row, key, value, *at)).collect()
     }
 
     async fn find(
@@ -105,19 +127,16 @@ impl<'a> Objects<'a> {
         name: &str,
     ) -> Result<Option<KeyValue>, ApiError> {
         let key = row.key(namespace, name);
-        match self.inner.recent(&row.storage_prefix, &key) {
-            Some(found) => Ok(Some(found)),
-            None => self.inner.live(&key).await,
-        }
+        let found = match self.inner.recent(&row.storage_prefix, &key) {
+            Some(found) => Some(found),
+            None => self.inner.live(&key).await?,
+        };
+        self.leave_if_large(found.as_ref().map_or(0, |kv| kv.value.len())).await;
+        Ok(found)
     }
 
-    /// Calls a function with the key, the stored bytes and the revision of each object.
-    async fn each<T>(
-        &self,
-        row: &Resource,
-        namespace: &str,
-        take: impl Fn(&Bytes, &[u8], Revision) -> Result<T, ApiError>,
-    ) -> Result<Vec<T>, ApiError> {
+    /// All objects of a namespace, as they are stored.
+    async fn all(&self, row: &Resource, namespace: &str) -> Result<Vec<Stored>, ApiError> {
         let prefix = keys::collection(&row.storage_prefix, row.scope, namespace);
         if !self.inner.cache.reached().is_filled {
             let request = RangeRequest { limit: OBJECTS_MAX + 1, ..RangeRequest::prefix(prefix) };
@@ -125,20 +144,22 @@ impl<'a> Objects<'a> {
             if entries.len() > OBJECTS_MAX {
                 return Err(ApiError::too_large(OBJECTS_MAX));
             }
-            return entries.iter().map(|kv| take(&kv.key, &kv.value, kv.modified)).collect();
+            self.leave_if_large(entries.iter().map(|kv| kv.value.len()).sum()).await;
+            return Ok(entries.into_iter().map(|kv| (kv.key, kv.value, kv.modified)).collect());
         }
         let revision = self.inner.store.revision().await.map_err(store_error)?;
         self.inner.cache.wait_fresh(revision.0).await?;
         let (index, _) = self.inner.cache.resource(&row.storage_prefix).snapshot();
         let items = index.range(Bound::Included(&prefix[..]), Bound::Unbounded);
-        let mut objects = Vec::new();
-        for item in items.take_while(|item| item.key.starts_with(&prefix)) {
-            if objects.len() == OBJECTS_MAX {
-                return Err(ApiError::too_large(OBJECTS_MAX));
-            }
-            objects.push(take(&item.key, &item.value, Revision(item.revision))?);
+        let items = items.take_while(|item| item.key.starts_with(&prefix)).take(OBJECTS_MAX + 1);
+        let stored: Vec<Stored> = items
+            .map(|item| (item.key.clone(), item.value.clone(), Revision(item.revision)))
+            .collect();
+        if stored.len() > OBJECTS_MAX {
+            return Err(ApiError::too_large(OBJECTS_MAX));
         }
-        Ok(objects)
+        self.leave_if_large(stored.iter().map(|(_, value, _)| value.len()).sum()).await;
+        Ok(stored)
     }
 
     fn decoded(
@@ -161,4 +182,49 @@ impl<'a> Objects<'a> {
 /// A stored object in the row's version.
 fn shown(row: &Resource, stored: &[u8], modified: Revision) -> Result<Object, ApiError> {
     Ok(Object { bytes: convert::serve(row, stored, modified.0)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Bench, config_map};
+    use crate::threads::Threads;
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn a_write_that_reads_many_bytes_leaves_the_serving_thread() {
+        let bench = Bench::new().await;
+        let one = config_map("one", json!({}), &"x".repeat(INLINE_BYTES_MAX / 2));
+        bench.put("configmaps/default/one", &one).await;
+        bench.settle().await;
+        let threads = Threads::new(false);
+        let resource = GroupVersionResource::new("", "v1", "configmaps");
+        let here = std::thread::current().id();
+        let read = async |name: Option<&'static str>| {
+            let (registry, resource) = (bench.registry.clone(), resource.clone());
+            let thread = Arc::new(ServingThread::new());
+            let write = {
+                let thread = thread.clone();
+                async move {
+                    let objects = Objects::of_write(&registry.inner, &thread);
+                    match name {
+                        Some(name) => drop(objects.get(&resource, "default", name).await.unwrap()),
+                        None => drop(objects.list(&resource, "default").await.unwrap()),
+                    }
+                    std::thread::current().id()
+                }
+            };
+            threads.run_from_here(&thread, write).await.unwrap() != here
+        };
+        assert!(!read(None).await);
+        bench.put("configmaps/default/two", &one).await;
+        let long = config_map("long", json!({}), &"x".repeat(INLINE_BYTES_MAX));
+        bench.put("configmaps/other/long", &long).await;
+        bench.settle().await;
+        assert!(read(None).await);
+        assert!(!read(Some("two")).await);
+        bench.put("configmaps/default/long", &long).await;
+        bench.settle().await;
+        assert!(read(Some("long")).await);
+    }
 }

@@ -22,17 +22,18 @@ mod limited;
 
 use super::{Admission, Operation, Review};
 use crate::kind::Charged;
-use crate::shared::Inner;
 use crate::stored::{store_error, tree};
 use crate::subresource::Subresource;
+use bytes::Bytes;
 use demand::{Demand, Quota, Refusal};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use limited::Limited;
 use serde_json::Value;
 use setpoint_object::{ApiError, Reason, Scope, keys};
+use setpoint_schema::INLINE_BYTES_MAX;
 use setpoint_schema::encode::to_bytes;
-use setpoint_store::{Compare, Op, RangeRequest};
+use setpoint_store::{Compare, Op, RangeRequest, Revision};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -110,7 +111,7 @@ impl ResourceQuota {
             let turn = self.turn(review.namespace).acquire_owned().await;
             review.charges.lock().turn = turn.ok();
         }
-        let mut quotas = live(review.inner, review.namespace).await?;
+        let mut quotas = live(review).await?;
         let charged = demand.charge(&mut quotas).map_err(refused)?;
         if review.dry_run {
             return Ok(());
@@ -174,7 +175,7 @@ fn is_charged(review: &Review<'_>, object: &Value) -> bool {
     }
 }
 /// The keys of the quotas of a namespace.
-fn prefix(namespace: &str) -> bytes::Bytes {
+fn prefix(namespace: &str) -> Bytes {
     let quotas = keys::built_in_prefix("", "resourcequotas");
     keys::collection(&quotas, Scope::Namespaced, namespace)
 }
@@ -182,25 +183,34 @@ fn prefix(namespace: &str) -> bytes::Bytes {
 async fn cached(review: &Review<'_>) -> Result<Vec<Quota>, ApiError> {
     let inner = review.inner;
     if !inner.cache.reached().is_filled {
-        return live(inner, review.namespace).await;
+        return live(review).await;
     }
     let prefix = prefix(review.namespace);
     let (index, _) = inner.cache.resource(&keys::built_in_prefix("", "resourcequotas")).snapshot();
     let items = index.range(Bound::Included(&prefix[..]), Bound::Unbounded);
     let items = items.take_while(|item| item.key.starts_with(&prefix)).take(QUOTAS_MAX);
-    items
-        .map(|item| {
-            let modified = setpoint_store::Revision(item.revision);
-            Ok(Quota::new(item.key.clone(), modified, tree(&item.value)?))
-        })
-        .collect()
+    let stored = items.map(|item| (item.key.clone(), item.value.clone(), Revision(item.revision)));
+    quotas(review, stored.collect()).await
 }
 /// The quotas in the store.
-async fn live(inner: &Inner, namespace: &str) -> Result<Vec<Quota>, ApiError> {
-    let request = RangeRequest { limit: QUOTAS_MAX, ..RangeRequest::prefix(prefix(namespace)) };
-    let entries = inner.store.range(request).await.map_err(store_error)?.value.entries;
-    let quota = |kv: setpoint_store::KeyValue| {
-        Ok(Quota::new(kv.key.clone(), kv.modified, tree(&kv.value)?))
+async fn live(review: &Review<'_>) -> Result<Vec<Quota>, ApiError> {
+    let prefix = prefix(review.namespace);
+    let request = RangeRequest { limit: QUOTAS_MAX, ..RangeRequest::prefix(prefix) };
+    let entries = review.inner.store.range(request).await.map_err(store_error)?.value.entries;
+    let stored = entries.into_iter().map(|kv| (kv.key, kv.value, kv.modified));
+    quotas(review, stored.collect()).await
+}
+/// Decodes quotas: their keys, stored bytes and revisions.
+async fn quotas(
+    review: &Review<'_>,
+    stored: Vec<(Bytes, Bytes, Revision)>,
+) -> Result<Vec<Quota>, ApiError> {
+    let n_bytes: usize = stored.iter().map(|(_, value, _)| value.len()).sum();
+    if n_bytes > INLINE_BYTES_MAX {
+        review.thread.leave().await;
+    }
+    let quota = |(key, value, modified): (Bytes, Bytes, Revision)| {
+        Ok(Quota::new(key, modified, tree(&value)?))
     };
-    entries.into_iter().map(quota).collect()
+    stored.into_iter().map(quota).collect()
 }

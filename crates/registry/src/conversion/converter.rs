@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
 use setpoint_object::skim::Skim;
-use setpoint_object::{ApiError, GroupKind};
+use setpoint_object::{ApiError, GroupKind, bounded};
 use setpoint_schema::default;
 use setpoint_schema::encode::to_bytes;
 use std::panic::AssertUnwindSafe;
@@ -22,6 +22,9 @@ use tokio::sync::Semaphore;
 /// about a millisecond.
 const SLICE_OBJECTS: usize = 512;
 const SLICE_BYTES: usize = 64 << 10;
+
+/// Maximum bytes of the text of a failure; a longer one is cut.
+const TEXT_BYTES_MAX: usize = 64 << 10;
 
 /// An object at a revision.
 #[derive(Debug, Clone)]
@@ -265,6 +268,8 @@ impl Converter {
         let failed = |first: Option<&Bytes>, text: String| {
             let skim = first.and_then(|first| Skim::of(first).ok()).unwrap_or_default();
             let (version, kind) = (skim.api_version, &target.kind.kind);
+            // What an answer has, or is, may be in the text.
+            let text = bounded::text(text, TEXT_BYTES_MAX);
             // As the reference's: without a reason.
             ApiError::unclassified(format!("conversion webhook for {version}, Kind={kind} {text}"))
         };

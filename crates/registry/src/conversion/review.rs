@@ -18,8 +18,6 @@ use std::sync::Arc;
 const GROUP: &str = "apiextensions.k8s.io";
 /// Bytes of an answer from which on it is read on another thread: about a millisecond.
 const INLINE_BYTES_MAX: usize = 1 << 20;
-/// Maximum bytes of the message of a failed conversion; a longer one is cut.
-const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
 /// Calls the webhooks that definitions name.
 #[derive(Debug)]
@@ -150,10 +148,7 @@ fn decode(version: &str, uid: &str, bytes: &Bytes) -> Result<Vec<Bytes>, Convers
     let Outcome { status, message } = response.result.unwrap_or_default();
     let status = status.unwrap_or_default();
     if status != "Success" {
-        let message = message.filter(|message| !message.is_empty()).map(|mut message| {
-            message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
-            message
-        });
+        let message = message.filter(|message| !message.is_empty());
         let was = || format!("response.result.status was '{status}', not 'Success'");
         return Err(refused(message.unwrap_or_else(was)));
     }
@@ -211,9 +206,6 @@ mod tests {
         ] {
             assert_eq!(answer(response), Err(error.to_owned()));
         }
-        let long = "é".repeat(MESSAGE_BYTES_MAX);
-        let cut = answer(json!({"uid": "u-1", "result": {"status": "Failed", "message": long}}));
-        assert_eq!(cut.unwrap_err().len(), MESSAGE_BYTES_MAX);
         let other = json!({"kind": "Pod", "apiVersion": "v1", "response": full});
         assert!(decode("v1", "u-1", &other.to_string().into()).is_err());
         assert!(decode("v1", "u-1", &Bytes::from_static(b"<html>")).is_err());

@@ -73,7 +73,7 @@ impl Write<'_> {
         let text = |member: &str| reference[member].as_str().unwrap_or_default();
         let policies = GroupVersionResource::new(self.resource.kind.group, "v1", policies);
         let name = spec["policyName"].as_str().unwrap_or_default();
-        let objects = crate::admission::Objects::new(self.inner);
+        let objects = crate::admission::Objects::of_write(self.inner, self.thread);
         let kind = match objects.get(&policies, "", name).await? {
             Some(policy) => tree(&policy.bytes)?["spec"]["paramKind"].take(),
             None => Value::Null,

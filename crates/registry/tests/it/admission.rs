@@ -150,7 +150,9 @@ impl WebhookClient for Answers {
         let review: Value = serde_json::from_slice(&review).unwrap();
         assert_eq!(review["apiVersion"], format!("admission.k8s.io/{}", self.0));
         let mut response = self.1.clone();
-        response["uid"] = review["request"]["uid"].clone();
+        if response["uid"].is_null() {
+            response["uid"] = review["request"]["uid"].clone();
+        }
         response["allowed"] = true.into();
         let answer = json!({
             "apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": response,
@@ -218,6 +220,13 @@ async fn a_long_patch_is_applied_and_one_longer_than_a_body_is_refused() {
     assert_eq!(patched["data"]["a"].as_str().map(str::len), Some(200_000));
     let error = patch(4 << 20).await.unwrap_err();
     assert!(error.ends_with("\"w.ex.io\" is larger than 3145728 bytes"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_repeats_only_the_beginning_of_what_a_webhook_says() {
+    let error = reviewed("mutating", "v1", json!({"uid": "é".repeat(1 << 20)})).await.unwrap_err();
+    assert!(error.contains("received invalid webhook response: expected response.uid="), "{error}");
+    assert!((60_000..70_000).contains(&error.len()), "{}", error.len());
 }
 
 /// Allows what the plugin OwnerReferencesPermissionEnforcement asks about all finalizers.

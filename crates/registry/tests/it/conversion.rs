@@ -39,7 +39,7 @@ pub(crate) struct State {
     /// Never answers.
     is_stuck: bool,
     /// Changes its answers in this way.
-    spoil: Option<fn(&mut Value)>,
+    pub(crate) spoil: Option<fn(&mut Value)>,
 }
 impl ConversionProvider for Converter {
     fn conversion(&self, kind: &GroupKind, spec: &Value) -> Option<Arc<dyn Conversion>> {

@@ -52,3 +52,27 @@ async fn objects_are_checked_in_the_version_of_the_request() {
     assert_eq!(v1["metadata"]["generation"], 3);
     server.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_repeats_only_the_beginning_of_a_wrong_answer() {
+    let (server, state) = serving().await;
+    server.create(V1, foo("v1", "a", 1)).await.unwrap();
+    let spoils: [(fn(&mut Value), &str); 2] = [
+        (
+            |object| object["apiVersion"] = "é".repeat(1 << 20).into(),
+            "returned invalid object at index 0: invalid groupVersion (expected ex.io/v2, received é",
+        ),
+        (
+            |object| object["metadata"]["labels"] = json!({"-": "é".repeat(1 << 20)}),
+            "returned invalid metadata: [metadata.labels: Invalid value: \"-\": name part must",
+        ),
+    ];
+    for (spoil, text) in spoils {
+        state.lock().spoil = Some(spoil);
+        let refusal = refused(server.get(&format!("{V2}/a")).await);
+        let start = format!("500 conversion webhook for ex.io/v1, Kind=Foo {text}");
+        assert!(refusal.starts_with(&start), "{}", &refusal[..200]);
+        assert!((60_000..70_000).contains(&refusal.len()), "{}", refusal.len());
+    }
+    server.stop().await;
+}

@@ -8,7 +8,7 @@ use setpoint::ControlPlane;
 use setpoint::apiserver::ApiServer;
 use setpoint::audit::{
     Audit, AuditLogOptions, AuditMetrics, AuditMode, AuditWebhookOptions, BatchOptions,
-    Destination, LogFile, LogFileOptions, Policy, Truncation,
+    Destination, LogFile, LogFileOptions, Policy, QUEUE_BYTES_MAX, Truncation,
 };
 use setpoint::object::time::{Clock, Timestamp};
 use setpoint::registry::Identity;
@@ -462,4 +462,32 @@ async fn a_webhook_gets_each_event_before_the_answer_in_blocking_mode() {
     })
     .await;
     assert_eq!(n_lost, 0);
+}
+
+#[tokio::test]
+async fn long_failures_count_in_the_queue() {
+    let options = AuditLogOptions::default();
+    let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]";
+    let policy = Policy::parse(policy).unwrap();
+    // Nothing reads its queue.
+    let (sink, _worker) = Audit::log(policy, Destination::Stdout, options);
+    let plane = ControlPlane::builder().simulated(0).audit(sink.clone()).build();
+    let server = plane.server().clone();
+    let stop = CancellationToken::new();
+    let acting = async {
+        let mut refused = map("refused");
+        let keys = (0..4000).map(|n| (format!("!{n}"), json!("")));
+        refused["data"] = Value::Object(keys.collect());
+        let body_bytes = refused.to_string().len();
+        let n = 80;
+        for _ in 0..n {
+            let (code, _) = send(&server, jane(), Method::POST, MAPS, refused.clone()).await;
+            assert_eq!(code, 422);
+        }
+        assert!(n * body_bytes < QUEUE_BYTES_MAX / 2);
+        // Each failure has a megabyte of messages and of causes.
+        assert!(sink.dropped() > 0);
+        stop.cancel();
+    };
+    tokio::join!(plane.run(stop.clone()), acting).0.unwrap();
 }

@@ -179,3 +179,23 @@ async fn policies_are_checked_when_they_are_written() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn an_object_cannot_grow_without_end() {
+    with_user(plane(), async |user, _| {
+        // Each copy is far below the limit of one patch.
+        let copy = |n: usize| {
+            patch(&format!("[JSONPatch{{op: 'copy', from: '/data/a', path: '/data/x{n}'}}]"))
+        };
+        let mutations: Vec<Value> = (0..40).map(copy).collect();
+        let condition =
+            json!([{"name": "c", "expression": "has(object.data) && 'a' in object.data"}]);
+        enforce(&user, "grow", json!({"mutations": mutations, "matchConditions": condition})).await;
+        let grown = map("grown", json!({"a": "x".repeat(500_000)}));
+        let refused = user.send("POST", MAPS, &grown).await.shown();
+        assert_eq!(refused, "500 etcdserver: request is too large");
+        let small = user.create(MAPS, &map("small", json!({"a": "1"}))).await;
+        assert_eq!(small["data"]["x39"], "1");
+    })
+    .await;
+}

@@ -86,7 +86,8 @@ pub(super) async fn read_frame(read: &mut (impl AsyncRead + Unpin)) -> io::Resul
         RST_STREAM => Frame::Reset { id: word(0)? },
         PING => {
             word(0)?;
-            Frame::Ping(control(PING, &body))
+            // Its id: an answer is no longer, however long the ping is.
+            Frame::Ping(control(PING, body.get(..4).unwrap_or_default()))
         }
         GOAWAY => Frame::GoAway,
         _ => Frame::Other,

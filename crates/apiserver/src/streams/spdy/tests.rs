@@ -66,3 +66,12 @@ async fn a_client_opens_streams_that_a_server_reads_and_answers() {
     served.unwrap();
     asked.unwrap();
 }
+
+#[tokio::test]
+async fn the_answer_to_a_long_ping_is_short() {
+    let mut ping = vec![0x80, 3, 0, 6, 0, 0x0f, 0xff, 0xff];
+    ping.extend([0xff, 0, 0, 7].iter().cycle().take(0x0f_ffff));
+    let read = read_frame(&mut &*ping).await.unwrap();
+    let answer = vec![0x80, 3, 0, 6, 0, 0, 0, 4, 0xff, 0, 0, 7];
+    assert_eq!(read, Some(Frame::Ping(answer)));
+}

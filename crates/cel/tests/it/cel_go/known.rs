@@ -203,7 +203,7 @@ const KNOWN: &[Known] = &[
     },
     Known {
         what: "quantities beyond 2^63 - 1 units",
-        why: "the reference clamps texts of the binary family only; here all are clamped",
+        why: "the reference has no limit for the decimal families; here it is 10^27",
         is: |_, one| one.expression.contains("9999999999999999999"),
     },
     Known {

@@ -1,5 +1,6 @@
 //! The evaluation of a policy's expressions.
 use super::input::{Input, Place};
+use super::patch;
 use super::programs::{Compiled, Expression, Mutation, Programs, Validation};
 use crate::admission::variables::RequestVariables;
 use serde_json::Value;
@@ -161,10 +162,15 @@ pub(super) fn patch(
         Err(Failure::OutOfBudget) => return Some(Err(OUT_OF_BUDGET.to_owned())),
         Err(Failure::Costly) => return None,
     };
-    Some(match mutation.is_json_patch {
-        true => super::patch::operations(&value),
-        false => super::patch::configuration(&value),
-    })
+    let written = match mutation.is_json_patch {
+        true => patch::operations(&value, place),
+        false => patch::configuration(&value, place),
+    };
+    match written {
+        Ok(patch) => Some(Ok(patch)),
+        Err(patch::Fault::Text(text)) => Some(Err(text)),
+        Err(patch::Fault::Costly) => None,
+    }
 }
 
 fn resulted(expression: &Expression, error: &Error) -> String {

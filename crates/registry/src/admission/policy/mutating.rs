@@ -4,11 +4,13 @@ use super::programs::Programs;
 use super::stored::{Binding, Hook, Policies, Policy};
 use super::{evaluate, params, patch, refused};
 use crate::admission::matching::Matched;
-use crate::admission::mutated::{decode_other, decode_own, managed_fields, restore_entries};
+use crate::admission::mutated::{
+    check_size, decode_other, decode_own, managed_fields, restore_entries,
+};
 use crate::admission::{Review, subject};
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::{ApiError, GroupVersionKind, Reason};
+use setpoint_object::{ApiError, GroupVersionKind, Reason, bounded};
 use setpoint_schema::builtin;
 use setpoint_schema::patch::may_multiply;
 use std::sync::Arc;
@@ -34,8 +36,30 @@ pub(super) async fn mutate(
     subject::put_scale(review.resource, object, &before, &scale)
 }
 
-/// A failure that counts: its text, and its reason.
-type Failed = (String, Reason);
+/// Maximum bytes of the texts of failures: 1 MiB, as of the errors of an object. There may be one
+/// for each object of a policy's params. Further ones are left out.
+const FAILURES_BYTES_MAX: usize = 1 << 20;
+
+/// The failures that count: their texts and reasons.
+#[derive(Default)]
+struct Failures {
+    list: Vec<(String, Reason)>,
+    n_bytes: usize,
+    /// Those that are left out, too.
+    n: usize,
+}
+impl Failures {
+    fn push(&mut self, text: String, reason: Reason) {
+        self.n += 1;
+        if self.n_bytes <= FAILURES_BYTES_MAX {
+            self.n_bytes += text.len();
+            self.list.push((bounded::text(text, FAILURES_BYTES_MAX), reason));
+        }
+    }
+    fn extend(&mut self, others: Self) {
+        others.list.into_iter().for_each(|(text, reason)| self.push(text, reason));
+    }
+}
 
 async fn round(
     policies: &Policies,
@@ -43,7 +67,7 @@ async fn round(
     object: &mut Value,
 ) -> Result<(), ApiError> {
     review.policy_reinvocation.lock().begin(object);
-    let mut failed: Vec<Failed> = Vec::new();
+    let mut failed = Failures::default();
     let mut entries = None;
     let hooks = policies.hooks(review.inner);
     let name = subject::name(review, Some(object)).to_owned();
@@ -52,12 +76,12 @@ async fn round(
         let namespace = input::namespace(review).await?;
         entries = Some(managed_fields(object));
         for (hook, matched, bindings) in concerned {
-            let mut of_hook = Vec::new();
+            let mut of_hook = Failures::default();
             let namespace = namespace.clone();
             let mutation = Mutating { policies, review, hook, matched, namespace };
             mutation.mutate(&bindings, object, &name, &mut of_hook).await?;
             if !hook.policy.fails_open {
-                failed.append(&mut of_hook);
+                failed.extend(of_hook);
             }
         }
     }
@@ -65,10 +89,10 @@ async fn round(
         restore_entries(review, object, entries);
     }
     review.policy_reinvocation.lock().end(object);
-    let Some((first, reason)) = failed.first() else { return Ok(()) };
+    let Some((first, reason)) = failed.list.first() else { return Ok(()) };
     let name = subject::name(review, Some(object));
     let (first, reason) = (first.clone(), *reason);
-    let texts: Vec<String> = failed.into_iter().map(|(text, _)| text).collect();
+    let texts: Vec<String> = failed.list.into_iter().map(|(text, _)| text).collect();
     let mut error = refused(review, name, &texts);
     error.0.message = first;
     error.0.reason = reason.as_str().to_owned();
@@ -85,14 +109,14 @@ async fn concerned<'h>(
     review: &Review<'_>,
     object: &Value,
     name: &str,
-    failed: &mut Vec<Failed>,
+    failed: &mut Failures,
 ) -> Vec<Concerned<'h>> {
     let mut concerned = Vec::new();
     for hook in hooks {
         let policy = &hook.policy;
         let mut fail = |text: String| {
             if !policy.fails_open {
-                failed.push((text, Reason::Forbidden));
+                failed.push(text, Reason::Forbidden);
             }
         };
         let matched = match policy.criteria.matches(review, Some(object), name).await {
@@ -136,14 +160,14 @@ impl Mutating<'_> {
         bindings: &[&Arc<Binding>],
         object: &mut Value,
         name: &str,
-        failed: &mut Vec<Failed>,
+        failed: &mut Failures,
     ) -> Result<(), ApiError> {
         let (review, policy) = (self.review, &self.hook.policy);
         let row = match params::row(review, policy) {
             Ok(row) => row,
             Err(text) => {
                 let text = format!("policy {:?} denied request: {text}", policy.name);
-                failed.push((text, Reason::Forbidden));
+                failed.push(text, Reason::Forbidden);
                 return Ok(());
             }
         };
@@ -152,7 +176,7 @@ impl Mutating<'_> {
                 Ok(found) => found,
                 Err(text) => {
                     let text = format!("failed to configure binding: {text}");
-                    failed.push((denied(policy, binding, &text), Reason::Forbidden));
+                    failed.push(denied(policy, binding, &text), Reason::Forbidden);
                     continue;
                 }
             };
@@ -167,9 +191,9 @@ impl Mutating<'_> {
                 if !review.policy_reinvocation.lock().calls(&uid) {
                     continue;
                 }
-                let (begun, n_failed) = (Instant::now(), failed.len());
+                let (begun, n_failed) = (Instant::now(), failed.n);
                 let invoked = self.invoke(binding, params, object, failed).await?;
-                let is_error = failed.len() > n_failed;
+                let is_error = failed.n > n_failed;
                 if invoked || is_error {
                     let counts = &review.inner.figures.policies;
                     counts.mutated([&policy.name, &binding.name], is_error, begun.elapsed());
@@ -187,7 +211,7 @@ impl Mutating<'_> {
         binding: &Binding,
         params: Arc<Value>,
         object: &mut Value,
-        failed: &mut Vec<Failed>,
+        failed: &mut Failures,
     ) -> Result<bool, ApiError> {
         let (review, policy) = (self.review, &self.hook.policy);
         let row = match &self.matched {
@@ -195,7 +219,7 @@ impl Mutating<'_> {
             Matched::Equivalent(row) => row,
         };
         let programs = self.policies.programs(policy, review).await?;
-        let mut fail = |text: &str| failed.push((denied(policy, binding, text), Reason::Invalid));
+        let mut fail = |text: &str| failed.push(denied(policy, binding, text), Reason::Invalid);
         let mut current = match subject::is_own_kind(review) {
             true => subject::in_version(review, row, object).await?.into_owned(),
             false => object.clone(),
@@ -302,6 +326,7 @@ impl Mutating<'_> {
         };
         // What follows, also after admission, is work on the whole object.
         review.thread.leave_if_large(&patched).await;
+        check_size(&patched)?;
         let decoded = match is_own {
             true => decode_own(row, &mut patched),
             false => decode_other(&kind, &mut patched),

@@ -1,24 +1,43 @@
 //! Patches that expressions make: `Object{...}` and `[JSONPatch{...}]`.
+use super::input::Place;
 use serde_json::{Map, Value};
 use setpoint_cel::value::{Map as CelMap, Value as Cel};
+use setpoint_schema::INLINE_BYTES_MAX;
 use setpoint_schema::apply;
 use setpoint_schema::node::TypeSchema;
-use setpoint_schema::patch::apply_operations;
+use setpoint_schema::patch::{OPERATIONS_MAX, apply_operations};
 
 /// Maximum bytes of a patch as JSON: 3 MiB, the maximum of a request. Values of expressions may
 /// share their parts, and would grow without a limit when they are written out.
 const PATCH_BYTES_MAX: usize = 3 << 20;
 
+/// Bytes of an operation without its texts.
+const OPERATION_BYTES: usize = 16;
+
 /// How deep a patch nests. Objects are not deeper.
 const DEPTH_MAX: usize = 100;
+
+/// Why a patch is not written out.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// It is longer than one that is written out on the caller's thread.
+    Costly,
+    /// The text for the client.
+    Text(String),
+}
+impl From<String> for Fault {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
 
 /// The configuration that an expression has made.
 ///
 /// # Errors
 ///
-/// The text for the client: a struct is not at the place of its name; it is too large.
-pub(super) fn configuration(value: &Cel<'_>) -> Result<Value, String> {
-    Written::default().json(value, Some("Object"), DEPTH_MAX)
+/// A struct is not at the place of its name; it is too large, or too large for the thread.
+pub(super) fn configuration(value: &Cel<'_>, thread: Place) -> Result<Value, Fault> {
+    Written { bytes: 0, thread }.json(value, Some("Object"), DEPTH_MAX)
 }
 
 /// The operations that an expression has made.
@@ -26,18 +45,28 @@ pub(super) fn configuration(value: &Cel<'_>) -> Result<Value, String> {
 /// # Errors
 ///
 /// As [`configuration`].
-pub(super) fn operations(value: &Cel<'_>) -> Result<Value, String> {
+pub(super) fn operations(value: &Cel<'_>, thread: Place) -> Result<Value, Fault> {
     let Cel::List(list) = value else {
-        return Err("type mismatch: JSONPatchType.expression should evaluate to array".to_owned());
+        let text = "type mismatch: JSONPatchType.expression should evaluate to array";
+        return Err(text.to_owned().into());
     };
-    let mut written = Written::default();
+    if list.len() > OPERATIONS_MAX {
+        // As a patch with so many is refused.
+        let why = format!(
+            "The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {}",
+            list.len()
+        );
+        return Err(refused(&why).into());
+    }
+    let mut written = Written { bytes: 0, thread };
     let mut operations = Vec::new();
     for operation in list.iter() {
         let Cel::Map(operation) = operation.map_err(|error| error.to_string())? else {
             let text =
                 "type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch";
-            return Err(text.to_owned());
+            return Err(text.to_owned().into());
         };
+        written.add(OPERATION_BYTES)?;
         let mut members = Map::new();
         for member in ["op", "path", "from", "value"] {
             match (member, operation.get_str(member)) {
@@ -64,25 +93,23 @@ pub(super) fn operations(value: &Cel<'_>) -> Result<Value, String> {
 }
 
 /// A patch that is written out.
-#[derive(Default)]
 struct Written {
     bytes: usize,
+    thread: Place,
 }
 impl Written {
-    fn add(&mut self, bytes: usize) -> Result<(), String> {
+    fn add(&mut self, bytes: usize) -> Result<(), Fault> {
         self.bytes += bytes;
-        match self.bytes > PATCH_BYTES_MAX {
-            true => Err(format!("the patch is larger than {PATCH_BYTES_MAX} bytes")),
-            false => Ok(()),
+        match self.bytes {
+            bytes if bytes > INLINE_BYTES_MAX && self.thread == Place::Here => Err(Fault::Costly),
+            bytes if bytes > PATCH_BYTES_MAX => {
+                Err(format!("the patch is larger than {PATCH_BYTES_MAX} bytes").into())
+            }
+            _ => Ok(()),
         }
     }
     /// A value as JSON. `place`: the name that a struct has here.
-    fn json(
-        &mut self,
-        value: &Cel<'_>,
-        place: Option<&str>,
-        depth: usize,
-    ) -> Result<Value, String> {
+    fn json(&mut self, value: &Cel<'_>, place: Option<&str>, depth: usize) -> Result<Value, Fault> {
         self.add(2)?;
         let depth = depth
             .checked_sub(1)
@@ -114,18 +141,19 @@ impl Written {
         map: &CelMap<'_>,
         place: Option<&str>,
         depth: usize,
-    ) -> Result<Value, String> {
+    ) -> Result<Value, Fault> {
         let own = map.struct_name();
         if let (Some(own), Some(place)) = (own, place)
             && own != place
         {
-            return Err(format!(
+            let text = format!(
                 "type mismatch: unexpected type name {own:?}, expected {place:?}, which matches field name path from root Object type"
-            ));
+            );
+            return Err(text.into());
         }
         let mut members = Map::new();
         for key in map.keys() {
-            let Cel::String(name) = &key else { return Err(unmarshalled()) };
+            let Cel::String(name) = &key else { return Err(unmarshalled().into()) };
             self.add(name.len())?;
             let member = map.get(&key).ok_or_else(unmarshalled)?;
             let member = member.map_err(|error| error.to_string())?;
@@ -171,6 +199,43 @@ pub(super) fn carry_out(object: &Value, operations: Value) -> Result<Option<Valu
     match apply_operations(&mut patched, operations) {
         Ok(()) => Ok(Some(patched)),
         Err(error) if error.ends_with(": test failed") => Ok(None),
-        Err(error) => Err(format!("JSON Patch: {error}")),
+        Err(error) => Err(refused(&error)),
+    }
+}
+/// Why a JSON patch is not carried out.
+fn refused(why: &str) -> String {
+    format!("JSON Patch: {why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use setpoint_cel::decl::{DeclType, ListType};
+
+    #[test]
+    fn long_patches_are_written_elsewhere_and_too_many_operations_nowhere() {
+        let text = DeclType::text(None, None, std::iter::empty());
+        let list = DeclType::list(text, ListType::Atomic, None);
+        let written = |tree: Value, thread| {
+            let value = Cel::json(&tree, &list).unwrap();
+            configuration(&value, thread)
+        };
+        let items = |n: usize| json!(vec!["abcdefgh"; n]);
+        assert_eq!(written(items(1000), Place::Here).unwrap(), items(1000));
+        // Each may be cheap to make: values share their parts.
+        let n = INLINE_BYTES_MAX / 8;
+        assert!(matches!(written(items(n), Place::Here), Err(Fault::Costly)));
+        assert_eq!(written(items(n), Place::There).unwrap(), items(n));
+        let long = written(items(PATCH_BYTES_MAX / 8), Place::There);
+        assert!(matches!(long, Err(Fault::Text(text)) if text.contains("larger than")));
+
+        let many = items(OPERATIONS_MAX + 1);
+        let value = Cel::json(&many, &list).unwrap();
+        let Err(Fault::Text(text)) = operations(&value, Place::There) else {
+            panic!("they are written out");
+        };
+        let expected = "JSON Patch: The allowed maximum operations in a JSON patch is 10000";
+        assert_eq!(text, format!("{expected}, got 10001"));
     }
 }

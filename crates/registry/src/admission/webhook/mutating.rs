@@ -4,7 +4,9 @@ use super::response::Patch;
 use super::{Failure, condition, response};
 use crate::admission::Review;
 use crate::admission::matching::Matched;
-use crate::admission::mutated::{decode_other, decode_own, managed_fields, restore_entries};
+use crate::admission::mutated::{
+    check_size, decode_other, decode_own, managed_fields, restore_entries,
+};
 use crate::admission::subject::{self, Subject};
 use serde_json::{Value, json};
 use setpoint_object::ApiError;
@@ -171,6 +173,7 @@ async fn patched(
     patch::apply_operations(&mut object, operations).map_err(ApiError::internal)?;
     // What follows, also after admission, is work on the whole object.
     review.thread.leave_if_large(&object).await;
+    check_size(&object)?;
     for member in ["apiVersion", "kind"] {
         let is_left_out = object[member].is_null() || object[member] == "";
         // What says nothing of its type has that of the endpoint.

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::Value;
 use setpoint_object::status::Status;
-use setpoint_object::{ApiError, Reason};
+use setpoint_object::{ApiError, Reason, bounded};
 use setpoint_schema::INLINE_BYTES_MAX;
 use setpoint_schema::decode::{Format, base64_fault, parse, type_fault};
 use setpoint_schema::patch;
@@ -51,7 +51,8 @@ const PATCH_BYTES_MAX: usize = 3 << 20;
 const NOTES_MAX: usize = 1_000;
 /// Maximum number of causes of a refusal; further ones are left out.
 const CAUSES_MAX: usize = 1_000;
-/// Maximum bytes of a refusal's message; longer ones are cut.
+/// Maximum bytes of a refusal's message, and of the text of a failure, which may repeat what the
+/// answer has. Longer ones are cut.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 /// Maximum bytes of each text of a cause; longer ones are cut.
 const CAUSE_BYTES_MAX: usize = 1 << 10;
@@ -83,7 +84,10 @@ pub(super) async fn call(
     is_mutating: bool,
 ) -> Result<Patch, Failure> {
     let begun = Instant::now();
-    let answer = post(hook, review, subject, is_mutating).await;
+    let answer = post(hook, review, subject, is_mutating).await.map_err(|failure| match failure {
+        Failure::Call(text) => Failure::Call(bounded::text(text, TEXT_BYTES_MAX)),
+        refused => refused,
+    });
     let outcome = match &answer {
         Ok(_) => Outcome::Allowed,
         Err(Failure::Call(_)) if hook.fails_open => Outcome::Ignored,
@@ -164,7 +168,7 @@ fn judge(
         annotations: annotations
             .map(|(key, value)| (format!("{hook}/{key}"), value))
             .filter(|(key, _)| setpoint_object::name::qualified_name(key).is_empty())
-            .map(|(key, value)| (key, cut(value, ANNOTATION_BYTES_MAX)))
+            .map(|(key, value)| (key, bounded::text(value, ANNOTATION_BYTES_MAX)))
             .take(NOTES_MAX)
             .collect(),
         patch: match allowed {
@@ -193,12 +197,6 @@ fn operations(hook: &str, patch: &str, patch_type: Option<String>) -> Result<Pat
         Some(other) => Err(Failure::Call(format!("unsupported patch type {other:?}"))),
         None => Ok(Patch { operations, n_bytes: patch.len() }),
     }
-}
-
-/// The beginning of a text.
-fn cut(mut text: String, bytes_max: usize) -> String {
-    text.truncate(text.floor_char_boundary(bytes_max));
-    text
 }
 
 /// Reads an answer as the reference does: in JSON or YAML, whatever its content type says; null is
@@ -357,13 +355,13 @@ fn refusal(hook: &str, status: Option<Status>) -> ApiError {
         (message, _) => format!("{denied}: {message}"),
     };
     for text in [&mut status.message, &mut status.reason] {
-        *text = cut(std::mem::take(text), TEXT_BYTES_MAX);
+        *text = bounded::text(std::mem::take(text), TEXT_BYTES_MAX);
     }
     if let Some(details) = &mut status.details {
         details.causes.truncate(CAUSES_MAX);
         for cause in &mut details.causes {
             for text in [&mut cause.reason, &mut cause.message, &mut cause.field] {
-                *text = cut(std::mem::take(text), CAUSE_BYTES_MAX);
+                *text = bounded::text(std::mem::take(text), CAUSE_BYTES_MAX);
             }
         }
     }

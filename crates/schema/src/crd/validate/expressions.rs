@@ -29,7 +29,8 @@ pub(super) fn validate(schema: &Value, path: &Path, before: usize, errors: &mut 
         return;
     }
     let built = build::type_schema(schema);
-    let wrong = errors[before..].iter().map(|error| error.path.text()).collect();
+    let mut wrong: Vec<_> = errors[before..].iter().map(|error| error.path.text()).collect();
+    wrong.sort_unstable();
     let mut found = Found { errors, wrong, total: 0, expensive: Vec::new() };
     let place = Place { root: true, decl: None, cardinality: Some(1), uncorrelated: None };
     found.node(built.view(), path, "self", place);
@@ -46,7 +47,7 @@ pub(super) fn validate(schema: &Value, path: &Path, before: usize, errors: &mut 
 
 struct Found<'e> {
     errors: &'e mut Errors,
-    /// Where the schema is wrong otherwise.
+    /// Where the schema is wrong otherwise, sorted.
     wrong: Vec<String>,
     total: u64,
     /// The most expensive expressions, the worst first.
@@ -115,15 +116,7 @@ impl Found<'_> {
 
     /// Whether the schema is wrong at or below a node.
     fn is_wrong(&self, path: &Path) -> bool {
-        if self.wrong.is_empty() {
-            return false;
-        }
-        let path = path.text();
-        self.wrong.iter().any(|wrong| {
-            wrong
-                .strip_prefix(&path)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-        })
+        !self.wrong.is_empty() && has_at_or_below(&self.wrong, &path.text())
     }
 
     fn rule(&mut self, rule: &Value, path: &Path, decl: &DeclType, place: &Place<'_>) {
@@ -192,6 +185,20 @@ impl Found<'_> {
     }
 }
 
+/// Whether a path, or one below it, is among `sorted`. A search: a definition may have ten thousand
+/// errors and as many rules.
+fn has_at_or_below(sorted: &[String], path: &str) -> bool {
+    // Paths with a common start are neighbors. Between a node's own path and those below it may be
+    // paths of other nodes.
+    let first = |start: &str| {
+        let at = sorted.partition_point(|known| known.as_str() < start);
+        sorted.get(at).filter(|known| known.starts_with(start))
+    };
+    first(path).is_some_and(|known| known == path)
+        || first(&format!("{path}.")).is_some()
+        || first(&format!("{path}[")).is_some()
+}
+
 /// How often children of a node are in it at most; none without bounds.
 fn cardinality_below(view: View<'_>) -> Option<u64> {
     let validation = view.node().validation.as_deref();
@@ -237,4 +244,25 @@ fn shown(rule: &Value) -> String {
     let json = format!("{{{}}}", members.join(","));
     // Go's encoder escapes these three in strings, and they are nowhere else.
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_at_or_below;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn paths_at_or_below_a_node_are_found(
+            mut sorted in proptest::collection::vec("[ab.\\[\\]-]{0,4}", 0..6),
+            path in "[ab.\\[\\]-]{0,3}",
+        ) {
+            sorted.sort_unstable();
+            let is_below = |known: &String| {
+                let rest = known.strip_prefix(&path);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+            };
+            prop_assert_eq!(has_at_or_below(&sorted, &path), sorted.iter().any(is_below));
+        }
+    }
 }
