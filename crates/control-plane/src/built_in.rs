@@ -21,6 +21,7 @@ use setpoint_controllers::{
     ProtectionController, QuotaController, Selection, ServiceCidrs, Setup, StorageVersionCollector,
     StorageVersionMigrator, TokenCleaner, TokenSecrets, TrustBundlePublisher, WorkloadControllers,
 };
+use setpoint_object::error::chain;
 use setpoint_registry::{ObjectChange, ObjectChanges, Registry};
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};
 use setpoint_runtime::{BoxError, Manager};
@@ -377,7 +378,7 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
     }
     let running = running.into_iter().map(async |(controller, running)| {
         if let Err(error) = running.await {
-            tracing::error!(%error, controller, "a built-in controller has failed");
+            tracing::error!(error = chain(&*error), controller, "a built-in controller has failed");
         }
     });
     // Each is polled when it is woken itself.
@@ -564,7 +565,7 @@ async fn run_elected(
         let elector = match LeaderElector::new(server.client(), clock, options) {
             Ok(elector) => elector,
             Err(error) => {
-                tracing::error!(%error, "run the leader election");
+                tracing::error!(error = chain(&error), "run the leader election");
                 return;
             }
         };
@@ -590,7 +591,7 @@ async fn run_elected(
             end_election.cancel();
         };
         if let (Err(error), ()) = tokio::join!(lead, work) {
-            tracing::warn!(%error, "the built-in controllers have stopped");
+            tracing::warn!(error = chain(&error), "the built-in controllers have stopped");
         }
         if stop.is_cancelled() {
             return;
