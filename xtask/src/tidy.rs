@@ -1,6 +1,7 @@
 //! The house rules, as tests: layers, names, sizes.
 
 mod files;
+mod logs;
 mod order;
 mod packaging;
 mod pages;

@@ -26,6 +26,7 @@ use crate::negotiate::{Encoding, MetaVersion, Transform};
 use crate::respond::to_yaml;
 use crate::table::{self, IncludeObject, Printer, printable};
 use serde_json::json;
+use setpoint_object::error::chain;
 use setpoint_object::time::Timestamp;
 use setpoint_registry::table::Columns;
 use setpoint_registry::{List, Listed, Resource, SchemaLanguage};
@@ -258,7 +259,10 @@ impl ListWriter {
             match Self::in_protobuf(&form, &list, &large).await {
                 Ok(writer) => return Ok(writer),
                 Err(error) => {
-                    tracing::error!(%error, "answer in JSON: the object has no protobuf form");
+                    tracing::error!(
+                        error = chain(&error),
+                        "answer in JSON: the object has no protobuf form"
+                    );
                     form.encoding = Encoding::Json;
                 }
             }

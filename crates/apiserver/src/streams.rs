@@ -37,6 +37,7 @@ use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
 use setpoint_object::ApiError;
+use setpoint_object::error::chain;
 use setpoint_object::meta::ObjectExt as _;
 use setpoint_object::time::Timestamp;
 use setpoint_registry::{Registry, Subresource};
@@ -243,7 +244,7 @@ async fn ended(drain: CancellationToken, conversation: impl Future<Output = std:
     tokio::select! {
         // Cancel safe: the connection ends.
         ended = conversation => if let Err(error) = ended {
-            tracing::debug!(%error, "a stream of a pod broke");
+            tracing::debug!(error = chain(&error), "a stream of a pod broke");
         },
         () = drain.cancelled() => {}
     }

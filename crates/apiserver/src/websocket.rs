@@ -15,6 +15,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
+use setpoint_object::error::chain;
 use setpoint_serve::Conversation;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
@@ -86,7 +87,7 @@ impl Upgrade {
         self.switch(protocol.as_deref(), async move |io| {
             let (read, write) = tokio::io::split(io);
             if let Err(error) = converse(read, write, messages).await {
-                tracing::debug!(%error, "a WebSocket broke");
+                tracing::debug!(error = chain(&error), "a WebSocket broke");
             }
         })
     }
@@ -101,7 +102,7 @@ impl Upgrade {
         let conversation = async move {
             match connection.await {
                 Ok(upgraded) => run(TokioIo::new(upgraded)).await,
-                Err(error) => tracing::debug!(%error, "upgrade to WebSocket"),
+                Err(error) => tracing::debug!(error = chain(&error), "upgrade to WebSocket"),
             }
         };
         let mut response = Response::new(Body::empty());

@@ -8,6 +8,7 @@ use crate::webhook::{AuditWebhookOptions, Webhook};
 use futures::FutureExt as _;
 use parking_lot::Mutex;
 use setpoint_apiserver::{AuditEvent, AuditLevel, AuditSink, EventLost, EventStored, Stage};
+use setpoint_object::error::chain;
 use setpoint_registry::Attributes;
 use setpoint_remote::Remote;
 use std::collections::VecDeque;
@@ -466,11 +467,19 @@ impl Receiver for Lines {
         let fits = match written.await {
             Ok((Ok(()), fits)) => fits,
             Ok((Err(error), _)) => {
-                tracing::error!(%error, events = waiting.len(), "write the audit log");
+                tracing::error!(
+                    error = chain(&error),
+                    events = waiting.len(),
+                    "write the audit log"
+                );
                 Vec::new()
             }
             Err(error) => {
-                tracing::error!(%error, events = waiting.len(), "encode the audit log");
+                tracing::error!(
+                    error = chain(&error),
+                    events = waiting.len(),
+                    "encode the audit log"
+                );
                 Vec::new()
             }
         };

@@ -3,6 +3,7 @@
 use crate::batch::{AuditMode, BatchOptions, Receiver};
 use crate::event::Truncation;
 use crate::sink::{Audit, Entry, Fate};
+use setpoint_object::error::chain;
 use setpoint_remote::{CONNECTION_MAX, Remote, Retry};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -67,7 +68,7 @@ impl Receiver for Webhook {
         let Lists { lists, too_large } = match encoded {
             Ok(lists) => lists,
             Err(error) => {
-                tracing::error!(%error, events = n, "encode audit events");
+                tracing::error!(error = chain(&error), events = n, "encode audit events");
                 (0..n).for_each(|nth| settle(nth, Fate::Lost));
                 return;
             }
@@ -82,7 +83,11 @@ impl Receiver for Webhook {
                 Ok(_) => Fate::Stored,
                 Err(error) => {
                     let n_events = events.len();
-                    tracing::error!(%error, events = n_events, "send events to the audit webhook");
+                    tracing::error!(
+                        error = chain(&error),
+                        events = n_events,
+                        "send events to the audit webhook"
+                    );
                     Fate::Lost
                 }
             };

@@ -114,6 +114,17 @@ pub struct Context<'c> {
     ready: HashMap<Arc<str>, ReadyPattern>,
 }
 
+/// Without the patterns.
+impl std::fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context")
+            .field("cost", &self.cost)
+            .field("limit", &self.limit)
+            .field("allocated", &self.allocated)
+            .finish_non_exhaustive()
+    }
+}
+
 /// A compiled pattern with the memory to match it.
 pub(crate) struct ReadyPattern {
     program: Arc<Regex>,

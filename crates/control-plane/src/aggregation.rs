@@ -49,6 +49,7 @@ use setpoint_apiserver::{
     ApiServer, Attributes, Events, Identity, Registration, Requested, ResourcePath, Verb,
 };
 use setpoint_object::ApiError;
+use setpoint_object::error::chain;
 use setpoint_registry::{EventKind, ListOptions, Registry};
 use setpoint_webhook_client::{Identity as ClientCertificate, ServiceResolver};
 use std::collections::BTreeMap;
@@ -157,7 +158,7 @@ impl Aggregation {
                 let begun = Instant::now();
                 let followed = self.follow(&mut state).await;
                 if let Err(error) = &followed {
-                    tracing::warn!(%error, "watch APIServices");
+                    tracing::warn!(error = chain(&error), "watch APIServices");
                 }
                 // A server that drains ends watches at once.
                 if followed.is_err() || begun.elapsed() < RETRY {

@@ -20,6 +20,7 @@ use setpoint_apiserver::ApiServer;
 use setpoint_controllers::gc::GarbageCollector;
 use setpoint_controllers::workload::certificates::Signers;
 use setpoint_controllers::{Selection, WorkloadControllers};
+use setpoint_object::error::chain;
 use setpoint_registry::{ObjectChange, Registry};
 use setpoint_runtime::BoxError;
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};
@@ -153,7 +154,7 @@ async fn run(server: &ApiServer, stop: &CancellationToken, mut settings: Setting
     }
     let running = running.into_iter().map(async |(controller, running)| {
         if let Err(error) = running.await {
-            tracing::error!(%error, controller, "a built-in controller has failed");
+            tracing::error!(error = chain(&*error), controller, "a built-in controller has failed");
         }
     });
     // Each is polled when it is woken itself.
@@ -232,7 +233,7 @@ async fn run_elected(
         let elector = match LeaderElector::new(server.client(), clock, options) {
             Ok(elector) => elector,
             Err(error) => {
-                tracing::error!(%error, "run the leader election");
+                tracing::error!(error = chain(&error), "run the leader election");
                 return;
             }
         };
@@ -258,7 +259,7 @@ async fn run_elected(
             end_election.cancel();
         };
         if let (Err(error), ()) = tokio::join!(lead, work) {
-            tracing::warn!(%error, "the built-in controllers have stopped");
+            tracing::warn!(error = chain(&error), "the built-in controllers have stopped");
         }
         if stop.is_cancelled() {
             return;

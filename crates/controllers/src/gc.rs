@@ -406,7 +406,7 @@ impl GarbageCollector {
         shared.queue.shut_down();
         while let Some(ended) = tasks.join_next().await {
             if let Err(error) = ended {
-                tracing::error!(%error, "a part of the garbage collector panicked");
+                tracing::error!(error = chain(&error), "a part of the garbage collector panicked");
             }
         }
     }

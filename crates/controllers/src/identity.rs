@@ -10,7 +10,7 @@
 //! | Lease `kube-system/apiserver-…` | the server's address; renewed in every round, so that others know that it lives |
 //! | Service `default/kubernetes` | its target port, once: at start, and when it was created again |
 //! | Endpoints and EndpointSlice `default/kubernetes` | the addresses of all servers that live |
-//! | StorageVersions, if it is told to | what the server stores and reads, at start and every ten minutes |
+//! | StorageVersions, if it is told to | what the server stores and reads, at start, after the Lease, and every ten minutes |
 //! | ConfigMap `kube-system/extension-apiserver-authentication` | the CAs of client certificates and of front proxies, and their headers; what other servers have written is kept |
 //!
 //! Beside kube-apiservers the addresses come from [`PublishedAddresses`], which is where they keep
@@ -22,24 +22,28 @@
 
 mod storage_versions;
 
-pub use storage_versions::StoredResource;
+pub use storage_versions::{Registration, StoredResource};
 
 use crate::api::{Api, RequestError, ignore_not_found, ignore_stale, of_uid};
 use futures::future::BoxFuture;
 use kube_client::Client;
 use serde_json::{Value, json};
 use setpoint_object::cidr::Family;
+use setpoint_object::error::chain;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_runtime::BoxError;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use storage_versions::StorageVersions;
+use storage_versions::{Report, StorageVersions};
 use tokio_util::sync::CancellationToken;
 
 /// The time between two rounds: ten seconds, as kube-apiserver renews its Lease.
 const PERIOD: Duration = Duration::from_secs(10);
+/// The time between two rounds as long as StorageVersions are missing, for which writes may wait.
+const SOON: Duration = Duration::from_secs(1);
 /// The age of a renewal at which a server counts as stopped: three rounds.
 pub const ALIVE: Duration = Duration::from_secs(30);
 /// The age at which a Lease is deleted: an hour, as kube-apiserver's.
@@ -82,6 +86,17 @@ pub struct ServerIdentity {
     authentication: Option<Authentication>,
     published: Option<Box<dyn PublishedAddresses>>,
     stored: Vec<StoredResource>,
+    report: Option<Report>,
+}
+
+impl fmt::Debug for ServerIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, stored, .. } = self;
+        f.debug_struct("ServerIdentity")
+            .field("address", address)
+            .field("stored", &stored.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl ServerIdentity {
@@ -89,7 +104,8 @@ impl ServerIdentity {
     pub fn new(client: Client, clock: Clock, address: SocketAddr) -> Self {
         // The servers write as themselves, not as a controller.
         let api = Api::of_server(client, NAME);
-        Self { api, clock, address, authentication: None, published: None, stored: Vec::new() }
+        let (authentication, published, report) = (None, None, None);
+        Self { api, clock, address, authentication, published, stored: Vec::new(), report }
     }
 
     /// Where other servers publish their addresses, too. Default: nowhere; the Leases count.
@@ -116,26 +132,42 @@ impl ServerIdentity {
         self
     }
 
+    /// A function that is told what became of the server's entries in StorageVersions; see
+    /// [`ServerIdentity::storage_versions`]. Must be fast. Default: none.
+    pub fn on_registration(
+        mut self,
+        report: impl Fn(Registration<'_>) + Send + Sync + 'static,
+    ) -> Self {
+        self.report = Some(Box::new(report));
+        self
+    }
+
     /// Runs until `stop`, then removes the server's address, for at most five seconds. Dropping it
     /// stops at once.
     pub async fn run(self, stop: CancellationToken) {
         let mut service = String::new();
-        let mut versions = StorageVersions::new(&self.api, &self.clock, &self.stored);
+        let report = self.report.as_ref();
+        let mut versions = StorageVersions::new(&self.api, &self.clock, &self.stored, report);
         while !stop.is_cancelled() {
             let round = async {
+                // Without the Lease, entries in StorageVersions would be removed.
+                self.renew().await?;
+                // Other writes may wait for them.
+                if let Err(error) = versions.round(self.name()).await {
+                    tracing::warn!(error = chain(&error), "write the server's storage versions");
+                }
                 self.port(&mut service).await?;
-                self.round().await?;
-                // The Lease is there: without it they would be collected.
-                Ok::<_, BoxError>(versions.round(self.name()).await?)
+                self.round().await
             };
             if let Err(error) = Box::pin(round).await {
-                tracing::warn!(%error, "publish the server's address");
+                tracing::warn!(error = chain(&*error), "publish the server's address");
             }
+            let pause = if versions.are_missing() { SOON } else { PERIOD };
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
                 // Cancel safe: a sleep holds no state.
-                () = tokio::time::sleep(PERIOD) => {}
+                () = tokio::time::sleep(pause) => {}
             }
         }
         let removal = async {
@@ -149,13 +181,14 @@ impl ServerIdentity {
         };
         match tokio::time::timeout(REMOVAL_MAX, Box::pin(removal)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "remove the server's address"),
+            Ok(Err(error)) => {
+                tracing::warn!(error = chain(&*error), "remove the server's address");
+            }
             Err(_) => tracing::warn!("remove the server's address: no answer in time"),
         }
     }
 
     async fn round(&self) -> Result<(), BoxError> {
-        self.renew().await?;
         let own = self.address.ip();
         if let Some(published) = self.published.as_ref().filter(|_| self.is_endpoint(&own)) {
             published.publish(own).await?;

@@ -96,7 +96,7 @@ pub use coordinated_election::CoordinatedElection;
 pub use defaults::NamespaceDefaults;
 pub use flow_schemas::FlowSchemas;
 pub use gc::GarbageCollector;
-pub use identity::{PublishedAddresses, ServerIdentity, StoredResource};
+pub use identity::{PublishedAddresses, Registration, ServerIdentity, StoredResource};
 pub use legacy_tokens::LegacyTokens;
 pub use namespace::NamespaceController;
 pub use pod_certificates::PodCertificateCleaner;

@@ -5,6 +5,7 @@ use crate::environment::Environment;
 use crate::kms::{NEGATIVE_INTERVAL, POSITIVE_INTERVAL, Plugin, UnhealthyPlugins};
 use crate::store::EncryptedStore;
 use futures::future::join_all;
+use setpoint_object::error::chain;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -71,7 +72,11 @@ impl EncryptedStore {
                 match &checked {
                     Ok(()) => tracing::info!(name = plugin.name(), "the KMS plugin is healthy"),
                     Err(error) => {
-                        tracing::error!(name = plugin.name(), %error, "the KMS plugin is not healthy");
+                        tracing::error!(
+                            name = plugin.name(),
+                            error = chain(&error),
+                            "the KMS plugin is not healthy"
+                        );
                     }
                 }
             }

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt as _};
 use parking_lot::RwLock;
 use prometheus_client::registry::Registry;
+use setpoint_object::error::chain;
 use setpoint_object::keys::{self, Directory};
 use setpoint_object::time::Clock;
 use setpoint_store::*;
@@ -276,7 +277,7 @@ impl View<'_> {
             provider = prefix.map(|prefix| prefix.kind),
             name = prefix.map(|prefix| prefix.key),
             is_past,
-            %error,
+            error = chain(&error),
             "a value cannot be decrypted: requests that need it fail. Further ones are not logged"
         );
     }

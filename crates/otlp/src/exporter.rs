@@ -3,6 +3,7 @@
 use crate::collector::{CollectorError, Connection};
 use crate::config::Endpoint;
 use crate::proto::{self, ExportTraceServiceRequest, ResourceSpans, Scope, ScopeSpans, attribute};
+use setpoint_object::error::chain;
 use setpoint_spans::{EndedSpan, SpanQueue, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,7 +131,7 @@ impl Exporter {
                 () = stopped_for(stop, FLUSH_MAX) => Err(lost("the server has stopped")),
             };
             let Err(error) = sent else { return };
-            tracing::debug!(%error, spans = batch.len(), "spans were not sent");
+            tracing::debug!(error = chain(&error), spans = batch.len(), "spans were not sent");
             let is_last = Instant::now() + RETRY_INTERVAL > give_up || stop.is_cancelled();
             if !error.is_transient() || is_last {
                 return self.queue.lost(batch.len() as u64);

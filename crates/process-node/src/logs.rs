@@ -8,6 +8,7 @@ use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use setpoint_apiserver::LogOptions;
+use setpoint_object::error::chain;
 use setpoint_object::time::{Clock, Timestamp};
 use std::collections::VecDeque;
 use std::io;
@@ -101,7 +102,7 @@ impl Log {
                 let written = self.append(&mut file, &line, clock.now()).await;
                 if let Err(error) = written {
                     // The process goes on: its output is lost.
-                    tracing::warn!(%error, path = %self.path.display(), "write a log");
+                    tracing::warn!(error = chain(&error), path = %self.path.display(), "write a log");
                 }
             }
         };

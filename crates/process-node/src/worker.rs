@@ -440,7 +440,7 @@ impl Worker {
         if let Err(error) = tokio::fs::remove_dir_all(&self.folder).await
             && error.kind() != std::io::ErrorKind::NotFound
         {
-            tracing::warn!(%error, pod = %self.parts.key, "remove the folder of a pod");
+            tracing::warn!(error = chain(&error), pod = %self.parts.key, "remove the folder of a pod");
         }
     }
 

@@ -69,6 +69,7 @@ pub(crate) use view::{ViewReader, serve};
 use fill::Filled;
 use objects::Mailboxes;
 use resource::WatcherId;
+use setpoint_object::error::chain;
 use view::View;
 
 use crate::catalog::Resource;
@@ -206,7 +207,7 @@ impl WatchCache {
                 // Cancel safe: a dropped `join_next` has taken nothing.
                 Some(ended) = tasks.join_next() => {
                     if let Err(error) = ended {
-                        tracing::error!(%error, "a view of a converted version ended");
+                        tracing::error!(error = chain(&error), "a view of a converted version ended");
                     }
                 }
             }
@@ -231,7 +232,7 @@ impl WatchCache {
             if matches!(error, StoreError::Closed | StoreError::Damaged(_)) {
                 return Err(ApiError::internal(error));
             }
-            tracing::warn!(%error, "follow the store's changes");
+            tracing::warn!(error = chain(&error), "follow the store's changes");
             // Once it has served requests, it must not go back in time.
             replayed = 0;
             self.shared.reset();

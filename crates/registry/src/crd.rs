@@ -48,6 +48,7 @@ use feed::{CrdEvent, Feed};
 use naming::Names;
 use serde_json::{Value, json};
 use serve::{Changes, Served};
+use setpoint_object::error::chain;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, Reason, Skim, encode, keys};
 use setpoint_store::{RangeRequest, Revision, StoreError};
@@ -130,7 +131,7 @@ impl Controller {
                 biased;
                 // Cancel safe: all state is in the store.
                 followed = self.follow() => if let Err(error) = followed {
-                    tracing::warn!(%error, "follow custom resource definitions");
+                    tracing::warn!(error = chain(&error), "follow custom resource definitions");
                 },
                 () = stop.cancelled() => return Ok(()),
             }
@@ -174,7 +175,7 @@ impl Controller {
                         self.cleaning.remove(&name);
                         self.touched.insert(name);
                     }
-                    Err(error) => tracing::warn!(%error, "remove custom resources"),
+                    Err(error) => tracing::warn!(error = chain(&error), "remove custom resources"),
                 },
                 // Cancel safe: a sleep takes nothing.
                 () = tokio::time::sleep(RETRY_PERIOD), if !settled => {}
@@ -252,7 +253,9 @@ impl Controller {
         };
         match Definition::read(item.value.clone(), modified, created) {
             Ok(definition) => self.replace(name, Some(definition)),
-            Err(error) => tracing::warn!(%error, %name, "read a custom resource definition"),
+            Err(error) => {
+                tracing::warn!(error = chain(&error), %name, "read a custom resource definition")
+            }
         }
     }
 
@@ -265,7 +268,7 @@ impl Controller {
         self.unwritten.extend(changed.iter().cloned());
         touched.extend(changed);
         if let Err(error) = self.serve(&touched).await {
-            tracing::warn!(%error, "serve custom resource definitions");
+            tracing::warn!(error = chain(&error), "serve custom resource definitions");
             self.touched.append(&mut touched);
             return false;
         }
@@ -296,7 +299,7 @@ impl Controller {
                 // Another writer was first: the new state will come through the feed.
                 Err(error) if matches!(error.reason(), Reason::Conflict | Reason::NotFound) => {}
                 Err(error) => {
-                    tracing::warn!(%error, %name, "write the status of a custom resource definition");
+                    tracing::warn!(error = chain(&error), %name, "write the status of a custom resource definition");
                     settled = false;
                     continue;
                 }
@@ -333,7 +336,10 @@ impl Controller {
         for fence in changes.fences {
             if let Err(error) = fence::remove(&*inner.store, fence).await {
                 // The next start removes it.
-                tracing::debug!(%error, "remove the fence of a custom resource definition");
+                tracing::debug!(
+                    error = chain(&error),
+                    "remove the fence of a custom resource definition"
+                );
             }
         }
         Ok(())

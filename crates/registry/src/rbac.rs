@@ -32,6 +32,7 @@ use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::{self, StreamExt as _};
 use parking_lot::RwLock;
 use serde_json::{Value, json};
+use setpoint_object::error::chain;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, Reason, encode, keys};
 use setpoint_rbac::{Index, Request, Rule, Subject, rules_of};
@@ -143,7 +144,10 @@ impl Rbac {
         }
         let retry = async {
             while let Some(error) = failed {
-                tracing::error!(%error, "create the roles and bindings of the start");
+                tracing::error!(
+                    error = chain(&error),
+                    "create the roles and bindings of the start"
+                );
                 tokio::time::sleep(RETRY).await;
                 failed = ensure(registry).await.err();
             }

@@ -15,6 +15,7 @@ use crate::stored::store_error;
 use crate::threads::Threads;
 use crate::webhook::WebhookClients;
 use crate::{bootstrap, cache, crd, foreign, type_check};
+use setpoint_object::error::chain;
 
 pub use crate::shared::{Registry, WeakRegistry};
 use bytes::Bytes;
@@ -376,7 +377,7 @@ impl RegistryWorker {
             if first.elapsed() >= START_UP_PATIENCE {
                 return Err(error);
             }
-            tracing::warn!(%error, "start up; trying again");
+            tracing::warn!(error = chain(&error), "start up; trying again");
             tokio::time::sleep(START_UP_PAUSE).await;
         }
     }
@@ -420,7 +421,7 @@ async fn compact(inner: &Inner, stop: &CancellationToken) -> Result<(), ApiError
                 // A store with many changes has dropped it by its own bounds.
                 Ok(()) | Err(StoreError::Compacted { .. }) => {}
                 // The next round retries. Compaction is not urgent.
-                Err(error) => tracing::warn!(%error, %revision, "compact the store"),
+                Err(error) => tracing::warn!(error = chain(&error), %revision, "compact the store"),
             }
         }
         seen = inner.store.revision().await.ok();

@@ -16,6 +16,7 @@ use crate::subresource::Subresource;
 use crate::verb::Verb;
 use serde_json::{Value, json};
 use setpoint_cel::types::Type;
+use setpoint_object::error::chain;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupVersion, Reason, encode, keys};
 use setpoint_schema::rules::object_type;
@@ -74,7 +75,7 @@ async fn follow(registry: &Registry) -> Infallible {
             // Boxed, so that an idle registry holds no space for writes.
             let settled = Box::pin(settle(registry, &item.value, item.revision)).await;
             if let Err(error) = settled {
-                tracing::warn!(%error, "write the status of an admission policy");
+                tracing::warn!(error = chain(&error), "write the status of an admission policy");
                 present.remove(&item.key);
                 is_settled = false;
             }

@@ -28,6 +28,7 @@ pub use kubeconfig::KUBECONFIG_BYTES_MAX;
 pub use users::Users;
 
 use authorization::{Token, authorized, refused};
+use setpoint_object::error::chain;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -303,7 +304,7 @@ impl Remote {
             if !may_repeat || is_last || attempt >= retry.attempts {
                 return Err(error);
             }
-            tracing::debug!(%error, attempt, "a document is posted again");
+            tracing::debug!(error = chain(&error), attempt, "a document is posted again");
             tokio::select! {
                 // Cancel safe: both only wait. `hurry` is not polled after it was ready.
                 () = tokio::time::sleep(pause) => {}

@@ -3,10 +3,11 @@
 //! # Theory
 //!
 //! The pods are tried one after the other, each in a [`Decision`] of its own, on one snapshot of
-//! the cluster that gets each pod that was placed. A pod that preemption would make room for is
-//! on its node for those after it, too. If enough pods of the group have a node then, those that
-//! have one are bound; if room must be made for one of them, all wait for that; if too few have
-//! one, none is bound, nobody leaves, and each learns why.
+//! the cluster that gets each pod that was placed, with the devices of its claims, which those
+//! after it may share. A pod that preemption would make room for is on its node for those after it,
+//! too. If enough pods of the group have a node then, those that have one are bound; if room must
+//! be made for one of them, all wait for that; if too few have one, none is bound, nobody leaves,
+//! and each learns why.
 
 use crate::cycle::{Cycle, Decision, Refused, Verdict};
 use crate::group::GroupCondition;
@@ -16,6 +17,7 @@ use crate::pod::Pod;
 use crate::preemption::Candidate;
 use crate::view::View;
 use rand::rngs::SmallRng;
+use setpoint_runtime::Request;
 use std::sync::Arc;
 
 /// What kube-scheduler says of a group that cannot be placed.
@@ -34,6 +36,8 @@ pub(crate) struct Begun {
     pub(crate) n_placed: usize,
     /// How many must have one.
     pub(crate) quorum: usize,
+    /// The claims of pods that have a place and are not bound yet: their devices may be shared.
+    pub(crate) claims: Vec<Request>,
 }
 
 /// A pod, and the node that was chosen for it.
@@ -81,8 +85,9 @@ pub(crate) struct GroupDecision {
 
 impl GroupDecision {
     /// Starts a cycle, which examines nodes from `first` on.
-    pub(crate) fn new(view: View, begun: Begun, first: Arc<str>) -> Self {
-        let Begun { pods, n_placed, quorum } = begun;
+    pub(crate) fn new(mut view: View, begun: Begun, first: Arc<str>) -> Self {
+        let Begun { pods, n_placed, quorum, claims } = begun;
+        view.inventory.share(&claims);
         Self {
             view,
             outcomes: Vec::with_capacity(pods.len()),
@@ -129,7 +134,9 @@ impl GroupDecision {
             Verdict::Place(node) => {
                 self.view.withdraw(&cycle.pod);
                 // It was found to fit, and nothing has changed in this snapshot.
-                if place_in(&mut self.view, &cycle, &node, false).is_some() {
+                if let Some(binding) = place_in(&mut self.view, &cycle, &node, false) {
+                    let claims = binding.grants.iter().map(|grant| &grant.claim);
+                    self.view.inventory.share(claims);
                     self.n_placed += 1;
                     self.has_placed = true;
                 }

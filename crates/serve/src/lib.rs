@@ -69,6 +69,7 @@ pub mod tls;
 mod batch;
 mod connection;
 mod conversation;
+mod error;
 mod head;
 mod leftover;
 mod limits;

@@ -7,6 +7,7 @@ use crate::certificate::CurrentCertificate;
 #[cfg(feature = "tls")]
 use crate::connection::serve_batched;
 use crate::connection::{BoxError, ConnectionError, Protocol, serve_unbatched};
+use crate::error::chain;
 use crate::leftover::Received;
 #[cfg(feature = "tls")]
 use crate::limits::HANDSHAKE_MAX;
@@ -154,13 +155,12 @@ impl Server {
                             ended = acceptor.serve((stream, peer), &slot, answer, stop) => ended,
                         };
                         if let Err(error) = ended {
-                            let error = &error as &dyn std::error::Error;
-                            tracing::debug!(%peer, error, "connection ended");
+                            tracing::debug!(%peer, error = chain(&error), "connection ended");
                         }
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "accept a connection");
+                    tracing::warn!(error = chain(&error), "accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }

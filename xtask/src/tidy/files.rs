@@ -44,16 +44,19 @@ fn is_test(path: &Path) -> bool {
         .any(|part| names.contains(&part.as_os_str().to_string_lossy().trim_end_matches(".rs")))
 }
 
+/// Whether a source is part of what a crate does.
+pub(super) fn is_product(path: &Path) -> bool {
+    let mut parts = path.components().map(|part| part.as_os_str());
+    parts.next().is_some_and(|part| part == "crates")
+        && parts.nth(1).is_some_and(|part| part == "src")
+        && !is_test(path)
+}
+
 #[test]
 fn files_that_users_name_are_read_within_bounds() {
-    let is_product = |path: &Path| {
-        let mut parts = path.components().map(|part| part.as_os_str());
-        parts.next().is_some_and(|part| part == "crates")
-            && parts.nth(1).is_some_and(|part| part == "src")
-    };
     let mut wrong = Vec::new();
     let mut used = Vec::new();
-    for path in sources().into_iter().filter(|path| is_product(path) && !is_test(path)) {
+    for path in sources().into_iter().filter(|path| is_product(path)) {
         let code = code_of(&path);
         let found: Vec<_> = CALLS.into_iter().filter(|call| calls(&code, call)).collect();
         let name = path.display().to_string();

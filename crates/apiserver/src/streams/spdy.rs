@@ -15,6 +15,7 @@ use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode, header};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
+use setpoint_object::error::chain;
 use setpoint_serve::Conversation;
 use std::collections::BTreeMap;
 use std::io;
@@ -99,7 +100,7 @@ impl Upgrade {
         response.extensions_mut().insert(Conversation::new(async move {
             match connection.await {
                 Ok(upgraded) => run(TokioIo::new(upgraded)).await,
-                Err(error) => tracing::debug!(%error, "upgrade to SPDY"),
+                Err(error) => tracing::debug!(error = chain(&error), "upgrade to SPDY"),
             }
         }));
         response

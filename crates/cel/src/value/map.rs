@@ -81,6 +81,13 @@ impl<'k> KeyRef<'k> {
 /// The keys of a map, one after the other.
 pub struct Keys<'v>(KeysInner<'v>);
 
+/// Without the keys.
+impl std::fmt::Debug for Keys<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keys").finish_non_exhaustive()
+    }
+}
+
 enum KeysInner<'v> {
     Values { entries: Arc<IndexMap<Key, Value<'v>>>, next: usize },
     Json(serde_json::map::Keys<'v>),

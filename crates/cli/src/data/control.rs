@@ -5,6 +5,7 @@
 //! can use the socket (mode 0600), and one request is served at a time.
 
 use anyhow::Context as _;
+use setpoint::object::error::chain;
 use setpoint::store::DiskStore;
 use std::{
     fs::{self, Permissions},
@@ -180,7 +181,7 @@ impl Control {
                 }
             };
             if let Err(error) = served {
-                tracing::warn!(%error, "a request about the store was not served");
+                tracing::warn!(error = chain(&error), "a request about the store was not served");
             }
         }
         // The next program would remove it as well.

@@ -1,6 +1,7 @@
 //! Ends the program when the one that started it has ended: a suite that is killed leaves nothing
 //! running.
 
+use setpoint::object::error::chain;
 use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -43,7 +44,9 @@ pub(crate) fn remove_leftovers(folders: &[PathBuf]) {
     for folder in folders.iter().filter(|folder| is_temporary(folder)) {
         match std::fs::remove_dir_all(folder) {
             Ok(()) => tracing::info!(folder = %folder.display(), "removed a folder of the suite"),
-            Err(error) => tracing::debug!(%error, folder = %folder.display(), "remove a folder"),
+            Err(error) => {
+                tracing::debug!(error = chain(&error), folder = %folder.display(), "remove a folder")
+            }
         }
     }
 }

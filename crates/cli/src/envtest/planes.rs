@@ -260,7 +260,7 @@ impl PlanesWorker {
                 Some(ended) = running.join_next() => {
                     match ended {
                         Ok(id) => _ = self.planes.remove(&id),
-                        Err(error) => tracing::error!(%error, "a control plane has panicked"),
+                        Err(error) => tracing::error!(error = chain(&error), "a control plane has panicked"),
                     }
                     continue;
                 }
@@ -317,7 +317,11 @@ impl PlanesWorker {
                     Err(error) => _ = reply.send(Err(error)),
                 };
                 if let Err(error) = virtual_time::run(orders, work) {
-                    tracing::error!(%error, id, "run a control plane with virtual time");
+                    tracing::error!(
+                        error = chain(&error),
+                        id,
+                        "run a control plane with virtual time"
+                    );
                 }
                 id
             });

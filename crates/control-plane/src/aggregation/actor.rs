@@ -249,7 +249,9 @@ impl Trigger {
         };
         match server.watch(request, options).await {
             Ok(events) => self.events = Some(events),
-            Err(error) => tracing::debug!(%error, "watch the service of an APIService"),
+            Err(error) => {
+                tracing::debug!(error = chain(&error), "watch the service of an APIService")
+            }
         }
     }
 

@@ -240,7 +240,7 @@ async fn fetch(
             code => return Err(code.to_string()),
         }
         let body = Limited::new(body, ALL_BYTES_MAX).collect().await;
-        let body = body.map_err(|error| error.to_string())?.to_bytes();
+        let body = body.map_err(|error| chain(&*error))?.to_bytes();
         Ok::<_, String>(Some(Answer { head, body }))
     };
     let fetched = tokio::time::timeout(most, fetched).await;
@@ -248,7 +248,7 @@ async fn fetch(
         Ok(answer) => answer,
         Err(error) => {
             let group_version = &remote.group_version;
-            tracing::debug!(%error, %group_version, path, "fetch a server's document");
+            tracing::debug!(error, %group_version, path, "fetch a server's document");
             None
         }
     }

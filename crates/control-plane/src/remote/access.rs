@@ -177,7 +177,7 @@ impl AccessWebhook {
         let answer = match self.remote.review(&review, self.attempt_max).await {
             Ok(answer) => answer,
             Err(error) => {
-                tracing::warn!(%error, "ask the authorization webhook");
+                tracing::warn!(error, "ask the authorization webhook");
                 return Err(ApiError::internal(error));
             }
         };

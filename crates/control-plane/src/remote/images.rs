@@ -6,6 +6,7 @@ use super::{ATTEMPT_MAX, RemoteError};
 use futures::future::{BoxFuture, FutureExt as _};
 use serde_json::{Map, Value, json};
 use setpoint_object::ApiError;
+use setpoint_object::error::chain;
 use setpoint_registry::{Admission, Operation, Review, Subresource};
 use setpoint_remote::{Remote, RequestError, Retry};
 use std::path::{Path, PathBuf};
@@ -215,7 +216,7 @@ impl Admission for ImagePolicyWebhook {
             let verdict = match self.ask(&spec).await {
                 Ok(verdict) => verdict,
                 Err(error) => {
-                    tracing::warn!(%error, "ask the image policy webhook");
+                    tracing::warn!(error = chain(&error), "ask the image policy webhook");
                     if !self.settings.allows_by_default {
                         return Err(review.forbidden(&error.to_string()));
                     }

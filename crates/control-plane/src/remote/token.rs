@@ -64,7 +64,7 @@ impl TokenWebhook {
                 identity
             }
             Err(error) => {
-                tracing::warn!(%error, "ask the token webhook");
+                tracing::warn!(error, "ask the token webhook");
                 None
             }
         }

@@ -5,6 +5,7 @@ use super::elsewhere::is_service;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use setpoint_object::Skim;
+use setpoint_object::error::chain;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -96,7 +97,9 @@ impl fmt::Debug for Feed {
 
 fn skim(bytes: &[u8]) -> Option<Skim<'_>> {
     Skim::of(bytes)
-        .inspect_err(|error| tracing::debug!(%error, "a stored object cannot be read"))
+        .inspect_err(|error| {
+            tracing::debug!(error = chain(&error), "a stored object cannot be read")
+        })
         .ok()
         // A server's internal records have no uid.
         .filter(|skim| !skim.uid.is_empty())

@@ -4,10 +4,13 @@
 //! version: so it is written when the server starts. Every ten minutes it is looked at again,
 //! because somebody else may have changed or deleted the object. Entries of servers that are gone
 //! are removed by [`StorageVersionCollector`](crate::StorageVersionCollector).
+//!
+//! A resource that cannot be written does not keep the others: it is tried again a second later.
 
 use crate::api::{Api, RequestError};
 use crate::storage_version_gc::set_common_version;
 use serde_json::{Value, json};
+use setpoint_object::error::chain;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Clock;
 use std::collections::HashMap;
@@ -34,21 +37,62 @@ pub struct StoredResource {
     pub served: Vec<String>,
 }
 
+/// What became of a server's entries in StorageVersions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Registration<'a> {
+    /// That of a resource is as it should be.
+    Registered(&'a StoredResource),
+    /// That of a resource could not be written. It is tried again.
+    Failed {
+        /// The resource.
+        stored: &'a StoredResource,
+        /// The error with its causes.
+        error: &'a str,
+    },
+    /// All are as they should be.
+    Complete,
+}
+
+/// Is told what became of the entries.
+pub(super) type Report = Box<dyn Fn(Registration<'_>) + Send + Sync>;
+
 /// Writes the entries of one server.
 pub(super) struct StorageVersions<'a> {
     api: &'a Api,
     clock: &'a Clock,
     stored: &'a [StoredResource],
+    report: Option<&'a Report>,
     /// When they are looked at next; `None`: now.
     due: Option<Instant>,
 }
 
 impl<'a> StorageVersions<'a> {
-    pub(super) fn new(api: &'a Api, clock: &'a Clock, stored: &'a [StoredResource]) -> Self {
-        Self { api, clock, stored, due: None }
+    pub(super) fn new(
+        api: &'a Api,
+        clock: &'a Clock,
+        stored: &'a [StoredResource],
+        report: Option<&'a Report>,
+    ) -> Self {
+        Self { api, clock, stored, report, due: None }
     }
 
-    /// Writes what is not as it should be, if it is time. After an error, the next round does it.
+    /// Whether some of them have not been written since the start.
+    pub(super) fn are_missing(&self) -> bool {
+        self.due.is_none() && !self.stored.is_empty()
+    }
+
+    fn report(&self, registration: Registration<'_>) {
+        self.report.iter().for_each(|report| report(registration));
+    }
+
+    fn failed(&self, stored: &StoredResource, error: &RequestError) {
+        let error = chain(error);
+        self.report(Registration::Failed { stored, error: &error });
+    }
+
+    /// Writes what is not as it should be, if it is time. After an error, which is the first one,
+    /// the next round does it.
     pub(super) async fn round(&mut self, server: String) -> Result<(), RequestError> {
         let is_due = self.due.is_none_or(|due| due <= Instant::now());
         if self.stored.is_empty() || !is_due {
@@ -56,12 +100,26 @@ impl<'a> StorageVersions<'a> {
         }
         let mut held = HashMap::new();
         let keep = |object: Value| _ = held.insert(object.name().to_owned(), object);
-        self.api.list_pages(VERSIONS, keep).await?;
+        if let Err(error) = self.api.list_pages(VERSIONS, keep).await {
+            self.stored.iter().for_each(|stored| self.failed(stored, &error));
+            return Err(error);
+        }
+        let mut first = None;
         for stored in self.stored {
             let held = held.remove(&stored.name);
-            self.ensure(&server, stored, held).await?;
+            match self.ensure(&server, stored, held).await {
+                Ok(()) => self.report(Registration::Registered(stored)),
+                Err(error) => {
+                    self.failed(stored, &error);
+                    first.get_or_insert(error);
+                }
+            }
+        }
+        if let Some(error) = first {
+            return Err(error);
         }
         self.due = Some(Instant::now() + PERIOD);
+        self.report(Registration::Complete);
         Ok(())
     }
 

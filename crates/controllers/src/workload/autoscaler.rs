@@ -50,6 +50,7 @@ use setpoint_runtime::{
     Action, BoxError, Client, Context, Controller, Manager, ObjectReference, Request, Watch,
 };
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -83,6 +84,14 @@ view! {
 pub struct HorizontalPodAutoscalerController {
     api: Api,
     source: Option<Arc<dyn MetricsSource>>,
+}
+
+impl fmt::Debug for HorizontalPodAutoscalerController {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HorizontalPodAutoscalerController")
+            .field("has_own_source", &self.source.is_some())
+            .finish_non_exhaustive()
+    }
 }
 
 impl HorizontalPodAutoscalerController {
@@ -184,7 +193,7 @@ impl BoxedReconciler for Pass {
             now,
         };
         if let Err(error) = run.scale().await {
-            tracing::debug!(autoscaler = %request, %error, "not scaled");
+            tracing::debug!(autoscaler = %request, error, "not scaled");
         }
         let status = run.status;
         status::write(&client, context, &autoscaler, &status, request).await?;

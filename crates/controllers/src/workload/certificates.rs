@@ -36,6 +36,7 @@ use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::{Action, BoxError, Context, Controller, Manager, Request, Watch};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use x509_parser::pem::Pem;
@@ -127,6 +128,12 @@ fn add(
 #[must_use]
 pub struct CsrApprover {
     api: Api,
+}
+
+impl fmt::Debug for CsrApprover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CsrApprover").finish_non_exhaustive()
+    }
 }
 
 impl CsrApprover {
@@ -223,6 +230,13 @@ impl Approve {
 pub struct CsrSigner {
     signers: Option<Signers>,
     seed: u64,
+}
+
+/// Without keys.
+impl fmt::Debug for CsrSigner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CsrSigner").field("signs", &self.signers.is_some()).finish_non_exhaustive()
+    }
 }
 
 impl CsrSigner {

@@ -1,10 +1,12 @@
 //! The outer loop: rounds, and the waits between them.
 use super::{RETRY_AFTER_MAX, Reflector, ReflectorError};
 use crate::delta::{self, Delta, DeltaQueue, Keyed, QueueClosed};
+use crate::failure::chain;
 use crate::intake::ObjectError;
 use crate::source::{SourceError, WatchRequest};
 use crate::transform::TransformError;
 use rand::Rng;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -73,7 +75,7 @@ impl<T: Keyed> Reflector<T> {
                 Ended::Failed(error) => self.observer.failed(Arc::new(error)),
                 Ended::Broke(error) => self.observer.retrying(Arc::new(error)),
                 Ended::Expired(error) => {
-                    tracing::debug!(resource = %self.resource_type, %error, "listing again");
+                    tracing::debug!(resource = %self.resource_type, error = chain(&error), "listing again");
                 }
                 Ended::Closed => {}
             }
@@ -160,6 +162,12 @@ pub struct Resync {
     pub period: Duration,
     /// Whether a handler wants a resync now.
     pub is_due: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl fmt::Debug for Resync {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resync").field("period", &self.period).finish_non_exhaustive()
+    }
 }
 
 /// Queues a resync in each period in which a handler wants one. Runs during a watch phase (REF-42).

@@ -4,6 +4,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -49,6 +50,16 @@ pub enum Step {
 /// informer is idle.
 #[derive(Clone)]
 pub struct Script(Arc<Mutex<State>>);
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.0.lock();
+        f.debug_struct("Script")
+            .field("answers_left", &state.answers.len())
+            .field("asked", &state.asked.len())
+            .finish_non_exhaustive()
+    }
+}
 
 struct State {
     answers: VecDeque<Answer>,

@@ -4,6 +4,7 @@ use crate::stored::tree;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::Value;
+use setpoint_object::error::chain;
 use setpoint_object::keys;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -54,7 +55,10 @@ impl<T: Clone> Followed<T> {
                 _ => match tree(&item.value) {
                     Ok(object) => (item.revision, compile(object)),
                     Err(error) => {
-                        tracing::warn!(%error, "an object that configures admission cannot be read");
+                        tracing::warn!(
+                            error = chain(&error),
+                            "an object that configures admission cannot be read"
+                        );
                         (item.revision, Vec::new())
                     }
                 },

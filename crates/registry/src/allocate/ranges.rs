@@ -3,6 +3,7 @@ use super::network::Span;
 use crate::kind::networking::service_cidr;
 use crate::stored::tree;
 use bytes::Bytes;
+use setpoint_object::error::chain;
 use setpoint_object::keys::SERVICE_CIDRS;
 use setpoint_store::{Compare, KeyValue, RangeRequest, Revision, Store, StoreError};
 use std::net::IpAddr;
@@ -48,7 +49,7 @@ fn ranges(found: &KeyValue) -> Vec<Range> {
     let object = match tree(&found.value) {
         Ok(object) => object,
         Err(error) => {
-            tracing::warn!(%error, key = %String::from_utf8_lossy(&found.key), "read a ServiceCIDR");
+            tracing::warn!(error = chain(&error), key = %String::from_utf8_lossy(&found.key), "read a ServiceCIDR");
             return Vec::new();
         }
     };

@@ -14,6 +14,7 @@ use crate::stored::{store_error, tree};
 use bytes::Bytes;
 use serde_json::Value;
 use setpoint_object::cidr::Families;
+use setpoint_object::error::chain;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, Reason, keys};
 use setpoint_schema::encode::to_bytes;
@@ -106,7 +107,7 @@ fn service(entry: KeyValue) -> Option<Service> {
     match tree(&entry.value) {
         Ok(object) => Some(Service { key: entry.key, modified: entry.modified, object }),
         Err(error) => {
-            tracing::warn!(%error, key = %String::from_utf8_lossy(&entry.key), "read a Service");
+            tracing::warn!(error = chain(&error), key = %String::from_utf8_lossy(&entry.key), "read a Service");
             None
         }
     }

@@ -22,6 +22,7 @@ use crate::stored::{store_error, tree};
 use crate::verb::Verb;
 use bytes::Bytes;
 use serde_json::{Value, json};
+use setpoint_object::error::chain;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, Reason, encode, keys};
 use setpoint_schema::encode::to_bytes;
@@ -224,7 +225,7 @@ pub(crate) async fn keep_service(
         }
         // Boxed, so that an idle registry holds no space for writes.
         if let Err(error) = Box::pin(create_missing(&registry.inner, service())).await {
-            tracing::warn!(%error, "create the Service of the API servers");
+            tracing::warn!(error = chain(&error), "create the Service of the API servers");
         }
     }
 }
@@ -236,18 +237,21 @@ async fn maintain_once(registry: &Registry) {
     let lasting =
         served(&registry.inner).filter(|object| is_lasting(object) && has_changed(object.key));
     if let Err(error) = create_missing(&registry.inner, lasting).await {
-        tracing::warn!(%error, "create the objects of the control plane itself");
+        tracing::warn!(error = chain(&error), "create the objects of the control plane itself");
     }
     if let Err(error) = widen_range(&registry.inner).await {
-        tracing::warn!(%error, "add the second network to the ServiceCIDR of the control plane");
+        tracing::warn!(
+            error = chain(&error),
+            "add the second network to the ServiceCIDR of the control plane"
+        );
     }
     if let Err(error) = repair_addresses(&registry.inner).await {
-        tracing::warn!(%error, "repair the objects of cluster addresses");
+        tracing::warn!(error = chain(&error), "repair the objects of cluster addresses");
     }
     for (start, resource) in FLOW_CONTROL.into_iter().filter(|(start, _)| has_changed(start)) {
         for Template { key, text, .. } in objects().iter().filter(|o| o.key.starts_with(start)) {
             if let Err(error) = restore(registry, resource, key, text).await {
-                tracing::warn!(%error, key, "restore a flow control object");
+                tracing::warn!(error = chain(&error), key, "restore a flow control object");
             }
         }
     }

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt as _};
 use setpoint_object::ApiError;
 use setpoint_object::cidr::Family;
+use setpoint_object::error::chain;
 use setpoint_store::{At, COMMITS_AT_ONCE, Compare, Op, StoreError, Txn};
 
 /// One object of the start.
@@ -294,7 +295,10 @@ async fn is_missing(inner: &Inner, key: &'static str) -> Result<bool, ApiError> 
         Ok(found) => Ok(found.value.is_none()),
         // It exists. A request for it returns the error.
         Err(error @ StoreError::Unreadable { .. }) => {
-            tracing::warn!(%error, "an object of the control plane itself cannot be read");
+            tracing::warn!(
+                error = chain(&error),
+                "an object of the control plane itself cannot be read"
+            );
             Ok(false)
         }
         Err(error) => Err(store_error(error)),

@@ -11,6 +11,7 @@ use crate::verb::Verb;
 use crate::write::several_deletes;
 use bytes::Bytes;
 use serde_json::{Value, json};
+use setpoint_object::error::chain;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::skim::Skim;
 use setpoint_object::{ApiError, Reason};
@@ -56,7 +57,7 @@ pub(super) async fn run(registry: &Registry, name: &str, uid: &str) {
                 tokio::time::sleep(RETRY_PERIOD).await;
             }
             Err(error) => {
-                tracing::warn!(%error, %name, "remove the objects of a custom resource definition");
+                tracing::warn!(error = chain(&error), %name, "remove the objects of a custom resource definition");
                 let message = format!("could not issue all deletes: {error}");
                 let failed = condition("True", "InstanceDeletionFailed", &message);
                 // The condition is informational: its write may fail.

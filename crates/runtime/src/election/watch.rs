@@ -1,6 +1,6 @@
 //! Watches a Lease between two reads.
 
-use std::fmt;
+use crate::error::chain;
 
 use futures::{StreamExt, stream::BoxStream};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -66,7 +66,7 @@ impl LeaseWatch {
                         .timeout(WATCH_SECONDS);
                     self.state = match self.api.watch(&params, &self.after).await {
                         Ok(stream) => State::Open(stream.boxed()),
-                        Err(error) => self.failed(&error),
+                        Err(error) => self.failed(&chain(&error)),
                     };
                 }
                 State::Open(stream) => match stream.next().await {
@@ -75,16 +75,18 @@ impl LeaseWatch {
                     }
                     Some(Ok(WatchEvent::Deleted(_))) => return Change::Deleted,
                     Some(Ok(WatchEvent::Bookmark(_))) => {}
-                    Some(Ok(WatchEvent::Error(status))) => self.state = self.failed(&status),
-                    Some(Err(error)) => self.state = self.failed(&error),
+                    Some(Ok(WatchEvent::Error(status))) => {
+                        self.state = self.failed(&status.to_string())
+                    }
+                    Some(Err(error)) => self.state = self.failed(&chain(&error)),
                     None => self.state = State::Failed,
                 },
             }
         }
     }
 
-    fn failed(&self, error: &dyn fmt::Display) -> State {
-        tracing::debug!(lease = self.name, error = %error, "the watch of the lease ended: reading goes on");
+    fn failed(&self, error: &str) -> State {
+        tracing::debug!(lease = self.name, error, "the watch of the lease ended: reading goes on");
         State::Failed
     }
 }

@@ -55,9 +55,12 @@ impl Binder {
                     self.take_in(key, &claim);
                     return Ok(None);
                 }
-                (true, true) => return meanwhile("allocated elsewhere"),
+                // By another pod of the group, or by somebody else.
+                (true, true) if !grant.is_met_by(&claim.data["status"]["allocation"]) => {
+                    return meanwhile("allocated elsewhere");
+                }
                 (false, false) => return meanwhile("deallocated elsewhere"),
-                (true, false) | (false, true) => {}
+                (true, _) | (false, true) => {}
             }
             match write(&api, pod, grant, &mut claim).await {
                 Ok(()) => {
@@ -164,7 +167,8 @@ async fn write(
     claim: &mut DynamicObject,
 ) -> Result<(), (&'static str, ClientError)> {
     let mut status = json!({});
-    if let Some(allocation) = &grant.allocation {
+    let allocation = grant.allocation.as_ref().filter(|_| !is_allocated(claim));
+    if let Some(allocation) = allocation {
         let mut finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
         if !finalizers.iter().any(|held| held == FINALIZER) {
             finalizers.push(FINALIZER.to_owned());
@@ -176,7 +180,7 @@ async fn write(
         }
         status["allocation"] = (**allocation).clone();
     }
-    let what = match grant.allocation {
+    let what = match allocation {
         Some(_) => "add allocation and reservation",
         None => "add reservation",
     };

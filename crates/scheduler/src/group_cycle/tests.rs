@@ -12,6 +12,8 @@ use tokio::time::Instant;
 
 const WAITS: &str = "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, one or more plugins asked to wait and no plugin rejected pod";
 
+mod claims;
+
 struct Cluster {
     state: State,
     generation: i64,

@@ -12,7 +12,8 @@
 //! | `outcome` | what is written to the status of claims |
 //!
 //! Before the filters, [`check`] looks at the claims of the pod: a claim that does not exist, or is
-//! being allocated for another pod, holds the pod. Claims that have devices limit the nodes. For
+//! being allocated for another pod, holds the pod. Claims that have devices limit the nodes, as do
+//! those that get devices with another pod of the group in the same cycle. For
 //! the others the search runs on each node that the other filters accept, in steps of bounded work
 //! between the filters; the filter reads what it has found. When the pod is assumed, the devices
 //! are in use at once, before the claims are written.
@@ -66,6 +67,8 @@ const TOO_LONG: &str = "search for devices took too many steps";
 pub(crate) struct Claims {
     /// Those that have devices.
     allocated: Vec<(Request, Arc<Claim>)>,
+    /// Those that get some with another pod of the group.
+    shared: Vec<Shared>,
     /// Those that need some.
     wanted: Option<search::Claims>,
     /// What the searches have found, by node.
@@ -73,6 +76,16 @@ pub(crate) struct Claims {
     steps: u64,
     /// Which of those that have devices a node was refused for.
     unavailable: BTreeSet<usize>,
+}
+
+/// A claim that gets devices with another pod of the group.
+#[derive(Debug, Clone)]
+struct Shared {
+    key: Request,
+    claim: Arc<Claim>,
+    allocation: Arc<Allocation>,
+    /// The same as it is written.
+    written: Arc<Value>,
 }
 
 /// The devices of a pod's claims on a node.
@@ -165,6 +178,11 @@ pub(crate) fn check(view: &View, pod: &Pod) -> Result<Claims, Hold> {
             claims.allocated.push((key, claim));
             continue;
         }
+        if let Some((allocation, written)) = view.inventory.shared(&key, &pod.uid) {
+            let (allocation, written) = (allocation.clone(), written.clone());
+            claims.shared.push(Shared { key, claim, allocation, written });
+            continue;
+        }
         if view.inventory.is_pending(&key) {
             return Err(Hold::Wait(format!(
                 "resource claim {key} is in the process of being allocated"
@@ -206,7 +224,7 @@ fn check_requests(inventory: &Inventory, key: &Request, claim: &Claim) -> Result
 impl Claims {
     /// Whether the pod has no claims.
     pub(crate) fn is_empty(&self) -> bool {
-        self.allocated.is_empty() && self.wanted.is_none()
+        self.allocated.is_empty() && self.shared.is_empty() && self.wanted.is_none()
     }
 
     /// Whether a node has to be searched for devices.
@@ -286,9 +304,20 @@ impl Claims {
                 claim: claim.clone(),
                 uid: of.uid.clone(),
                 allocation: None,
+                is_shared: false,
             })
             .collect();
-        let Some(wanted) = &self.wanted else { return Some(grants) };
+        let may_share = |shared: &Shared| {
+            now.claim(&shared.key).is_some_and(|claim| claim.has_kept(&shared.claim))
+                && now.may_join(&shared.key, &shared.allocation, &pod.uid)
+        };
+        if !self.shared.iter().all(may_share) {
+            return None;
+        }
+        let Some(wanted) = &self.wanted else {
+            self.join(now, pod, &mut grants);
+            return Some(grants);
+        };
         let found = self.found.get(node)?.as_ref().ok()?;
         let is_free = |(allocation, _): &(Arc<Allocation>, _)| {
             let pools = allocation.devices.iter().map(|device| &device.pool);
@@ -300,14 +329,30 @@ impl Claims {
             return None;
         }
         for ((key, claim), (allocation, written)) in wanted.iter().zip(&found.allocations) {
-            now.allocate(key, claim, allocation.clone(), (&pod.key, &pod.uid));
+            let devices = (allocation.clone(), written.clone());
+            now.allocate(key, claim, devices, (&pod.key, &pod.uid));
             grants.push(Grant {
                 claim: key.clone(),
                 uid: claim.uid.clone(),
                 allocation: Some(written.clone()),
+                is_shared: pod.spec.group.is_some(),
             });
         }
+        self.join(now, pod, &mut grants);
         Some(grants)
+    }
+
+    /// Gives the pod what its shared claims get.
+    fn join(&self, now: &mut Inventory, pod: &Pod, grants: &mut Vec<Grant>) {
+        for shared in &self.shared {
+            now.join(&shared.key, (&pod.key, &pod.uid));
+            grants.push(Grant {
+                claim: shared.key.clone(),
+                uid: shared.claim.uid.clone(),
+                allocation: Some(shared.written.clone()),
+                is_shared: true,
+            });
+        }
     }
 }
 
@@ -376,12 +421,14 @@ impl DeviceSearch {
 
 /// Whether a node can use what a claim has.
 fn is_usable(claim: &Claim, node: &Node) -> bool {
-    let nodes = claim.allocation.as_ref().and_then(|has| has.nodes.as_ref());
-    nodes.is_none_or(|nodes| nodes.matches(&node.name, &node.labels))
+    claim.allocation.as_ref().is_none_or(|has| has.is_usable_on(node))
 }
 
 pub(super) fn filter(cycle: &Cycle, node: &Node, _: &NodeInfo) -> Result<(), Refusal> {
-    if !cycle.claims.allocated.iter().all(|(_, claim)| is_usable(claim, node)) {
+    let Claims { allocated, shared, .. } = &cycle.claims;
+    let is_usable = allocated.iter().all(|(_, claim)| is_usable(claim, node))
+        && shared.iter().all(|shared| shared.allocation.is_usable_on(node));
+    if !is_usable {
         return Err(Refusal::lasting(UNAVAILABLE));
     }
     match cycle.claims.found.get(&node.name) {

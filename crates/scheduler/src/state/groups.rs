@@ -4,6 +4,7 @@ use super::{Assumed, BACKOFF_MIN, Job, Retry, State, backoff};
 use crate::cycle::Refused;
 use crate::group::{self, GroupCondition, HELD_MAX, Member, PodGroup};
 use crate::group_cycle::{Begun, Ended, Place};
+use crate::plugins::claims;
 use crate::pod::Pod;
 use setpoint_runtime::Request;
 use std::sync::Arc;
@@ -118,7 +119,10 @@ impl State {
         let pods: Vec<Pod> =
             waiting.filter_map(|pod| Some(Pod::clone(&self.pods.get(pod)?.pod))).collect();
         let n_placed = self.groups.n_placed(key);
-        (!pods.is_empty()).then_some(Begun { pods, n_placed, quorum })
+        let held = self.groups.held(key, |_| true, usize::MAX);
+        let held = held.iter().filter_map(|pod| self.pods.get(pod));
+        let claims = held.flat_map(|entry| claims::keys(&entry.pod)).collect();
+        (!pods.is_empty()).then_some(Begun { pods, n_placed, quorum, claims })
     }
 
     /// Gives some pods of a group the places that a cycle chose. They keep them until all are

@@ -3,6 +3,7 @@
 use super::{
     Certificate, CertificateError, CertificateFiles, CurrentCertificate, read_file, read_file_async,
 };
+use crate::error::chain;
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -86,7 +87,7 @@ impl CertificateWatcher {
             report(&polled);
             if let Err(error) = polled {
                 tracing::error!(
-                    error = &error as &dyn std::error::Error,
+                    error = chain(&error),
                     "the certificate's files are not usable: the one in use stays"
                 );
             }

@@ -13,6 +13,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::request::Parts;
 use serde_json::json;
+use setpoint_object::error::chain;
 use setpoint_object::time::Timestamp;
 use setpoint_object::{ApiError, GroupVersionResource, Skim, encode, users};
 use setpoint_registry::jwt::UnverifiedToken;
@@ -239,7 +240,7 @@ async fn note_use(registry: &Registry, claims: &Legacy, today: &str) {
     };
     if let Err(error) = noted.boxed().await {
         let (namespace, secret) = (&claims.namespace, &claims.secret);
-        tracing::warn!(%error, %namespace, %secret, "record the use of a token");
+        tracing::warn!(error = chain(&error), %namespace, %secret, "record the use of a token");
     }
 }
 

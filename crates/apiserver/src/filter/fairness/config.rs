@@ -4,6 +4,7 @@ use super::scheduler::{LevelId, Limits, Response};
 use super::stats::Stats;
 use http::HeaderValue;
 use serde_json::Value;
+use setpoint_object::error::chain;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::users;
 use setpoint_registry::{Attributes, Identity, StoredObject, Subresource};
@@ -345,7 +346,7 @@ fn trees(objects: &[StoredObject]) -> impl Iterator<Item = Value> {
     objects.iter().filter_map(|object| match serde_json::from_slice(&object.value) {
         Ok(tree) => Some(tree),
         Err(error) => {
-            tracing::warn!(%error, "a flow control object cannot be read");
+            tracing::warn!(error = chain(&error), "a flow control object cannot be read");
             None
         }
     })

@@ -3,13 +3,14 @@
 use super::amount::{Amounts, amounts};
 use super::device::{PoolId, selectors};
 use crate::labels::{NodeSelector, items, list_of, text};
+use crate::node::Node;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::taint::Toleration;
 use std::sync::Arc;
 
 /// How many consumers a claim may have: 256, a limit of the API.
-const CONSUMERS_MAX: usize = 256;
+pub(super) const CONSUMERS_MAX: usize = 256;
 
 /// A ResourceClaim.
 #[derive(Debug, Clone)]
@@ -234,6 +235,11 @@ pub(super) struct Allocated {
 }
 
 impl Allocation {
+    /// Whether a node can use the devices.
+    pub(super) fn is_usable_on(&self, node: &Node) -> bool {
+        self.nodes.as_ref().is_none_or(|nodes| nodes.matches(&node.name, &node.labels))
+    }
+
     /// Reads `status.allocation`; `None` if there is none.
     pub(super) fn read(allocation: &Value) -> Option<Self> {
         let results = items(&allocation["devices"]["results"]).iter();

@@ -5,15 +5,16 @@
 //! | a claim is | because | its devices are in use |
 //! |---|---|---|
 //! | unallocated | nobody has chosen devices | – |
-//! | pending | a cycle chose devices for a pod; they are being written | yes |
+//! | pending | a cycle chose devices for a pod, or for several of a group; they are being written | yes |
 //! | allocated | the watch shows devices, or this process has written them | yes |
 //!
 //! A pending claim stays so until the server shows its devices, or has said that it does not have
-//! them. What this process has written is newer than what its watch shows for a while: an older
-//! state does not replace it.
+//! them, to each of its pods. Only the snapshot of a group's cycle lets further pods share it: no
+//! pod that has it is bound yet there, so that all of them get it or none. What this process has
+//! written is newer than what its watch shows for a while: an older state does not replace it.
 
 use super::amount::{Amounts, add, subtract};
-use super::claim::{Allocation, Claim};
+use super::claim::{Allocation, CONSUMERS_MAX, Claim};
 use super::device::{Class, PoolId, Slice};
 use super::pool::Facts;
 use super::selector::Selectors;
@@ -31,6 +32,8 @@ pub(crate) struct Inventory {
     /// Claims as this process wrote them, whose watch may be behind.
     own: OrdMap<Request, u64>,
     pending: OrdMap<Request, Arc<Pending>>,
+    /// The pending claims that further pods of a cycle may share. None in the scheduler's state.
+    shared: OrdSet<Request>,
     /// The pending claims of pods that are gone, by the keys of the pods.
     orphans: OrdSet<(Request, Request)>,
     pub(super) classes: OrdMap<Arc<str>, Arc<Class>>,
@@ -75,9 +78,17 @@ impl PoolSlices {
 #[derive(Debug, Clone)]
 struct Pending {
     claim: Arc<str>,
-    pod: Arc<str>,
-    pod_key: Request,
+    /// The keys and uids of the pods that it is for, at least one.
+    pods: Vec<(Request, Arc<str>)>,
     allocation: Arc<Allocation>,
+    /// `status.allocation` as it is written.
+    written: Arc<Value>,
+}
+
+impl Pending {
+    fn is_for(&self, uid: &str) -> bool {
+        self.pods.iter().any(|(_, pod)| **pod == *uid)
+    }
 }
 
 /// The devices of a pool that are in use.
@@ -124,6 +135,17 @@ pub(crate) struct Grant {
     pub(crate) uid: Arc<str>,
     /// `status.allocation` to write; `None`: it has one.
     pub(crate) allocation: Option<Arc<Value>>,
+    /// Other pods get the same allocation, and one of them may have written it.
+    pub(crate) is_shared: bool,
+}
+
+impl Grant {
+    /// Whether `status.allocation` has the devices already, because another pod gets them, too.
+    pub(crate) fn is_met_by(&self, allocation: &Value) -> bool {
+        let devices = |allocation: &Value| Some(Allocation::read(allocation)?.devices);
+        self.is_shared
+            && self.allocation.as_ref().is_some_and(|own| devices(own) == devices(allocation))
+    }
 }
 
 impl Inventory {
@@ -134,6 +156,43 @@ impl Inventory {
     /// Whether devices of a claim are being written.
     pub(super) fn is_pending(&self, key: &Request) -> bool {
         self.pending.contains_key(key)
+    }
+
+    /// Lets further pods of this snapshot share pending claims. Others are ignored.
+    pub(crate) fn share<'a>(&mut self, claims: impl IntoIterator<Item = &'a Request>) {
+        for key in claims {
+            if self.pending.contains_key(key) {
+                self.shared.insert(key.clone());
+            }
+        }
+    }
+
+    /// What a pending claim gets that a pod may share, also as it is written.
+    pub(super) fn shared(
+        &self,
+        key: &Request,
+        pod: &str,
+    ) -> Option<(&Arc<Allocation>, &Arc<Value>)> {
+        let pending = self.pending.get(key).filter(|_| self.shared.contains(key))?;
+        let has_room = pending.pods.len() < CONSUMERS_MAX || pending.is_for(pod);
+        has_room.then_some((&pending.allocation, &pending.written))
+    }
+
+    /// Whether a pending claim gets just these devices, and has room for a pod.
+    pub(super) fn may_join(&self, key: &Request, allocation: &Arc<Allocation>, pod: &str) -> bool {
+        let pending = self.pending.get(key);
+        pending.is_some_and(|pending| {
+            Arc::ptr_eq(&pending.allocation, allocation)
+                && (pending.pods.len() < CONSUMERS_MAX || pending.is_for(pod))
+        })
+    }
+
+    /// Lets a pod have what a pending claim gets.
+    pub(super) fn join(&mut self, key: &Request, (pod_key, pod): (&Request, &Arc<str>)) {
+        let Some(pending) = self.pending.get_mut(key) else { return };
+        if !pending.is_for(pod) {
+            Arc::make_mut(pending).pods.push((pod_key.clone(), pod.clone()));
+        }
     }
 
     /// Takes in a claim as the watch shows it, or its absence. Returns whether it has changed, and
@@ -238,12 +297,12 @@ impl Inventory {
         &mut self,
         key: &Request,
         claim: &Claim,
-        allocation: Arc<Allocation>,
-        pod: (&Request, &Arc<str>),
+        (allocation, written): (Arc<Allocation>, Arc<Value>),
+        (pod_key, pod): (&Request, &Arc<str>),
     ) {
         self.count(key, false);
-        let (pod_key, pod) = (pod.0.clone(), pod.1.clone());
-        let pending = Pending { claim: claim.uid.clone(), pod, pod_key, allocation };
+        let pods = vec![(pod_key.clone(), pod.clone())];
+        let pending = Pending { claim: claim.uid.clone(), pods, allocation, written };
         self.pending.insert(key.clone(), Arc::new(pending));
         self.count(key, true);
     }
@@ -251,25 +310,36 @@ impl Inventory {
     /// The pending claims of a pod.
     fn pending_of(&self, claims: &[Request], pod: &str) -> Vec<Request> {
         let is_its =
-            |key: &&Request| self.pending.get(*key).is_some_and(|pending| *pending.pod == *pod);
+            |key: &&Request| self.pending.get(*key).is_some_and(|pending| pending.is_for(pod));
         claims.iter().filter(is_its).cloned().collect()
     }
 
-    /// The server does not have the devices of a pod's pending claims. Returns whether some are
-    /// free now.
+    /// The server does not have the devices of a pod's pending claims. Those that no other pod
+    /// shares are pending no longer. Returns whether some are free now.
     pub(crate) fn forget(&mut self, claims: &[Request], pod: &str) -> bool {
-        let pending = self.pending_of(claims, pod);
-        for key in &pending {
-            self.count(key, false);
-            self.settle(key);
-            self.count(key, true);
+        let mut has_freed = false;
+        for key in self.pending_of(claims, pod) {
+            let Some(pending) = self.pending.get_mut(&key) else { continue };
+            if pending.pods.len() > 1 {
+                let pods = &mut Arc::make_mut(pending).pods;
+                for (left, _) in pods.extract_if(.., |(_, uid)| **uid == *pod) {
+                    self.orphans.remove(&(left, key.clone()));
+                }
+                continue;
+            }
+            self.count(&key, false);
+            self.settle(&key);
+            self.count(&key, true);
+            has_freed = true;
         }
-        !pending.is_empty()
+        has_freed
     }
 
     fn settle(&mut self, key: &Request) {
-        if let Some(pending) = self.pending.remove(key) {
-            self.orphans.remove(&(pending.pod_key.clone(), key.clone()));
+        self.shared.remove(key);
+        let Some(pending) = self.pending.remove(key) else { return };
+        for (pod, _) in &pending.pods {
+            self.orphans.remove(&(pod.clone(), key.clone()));
         }
     }
 
@@ -277,9 +347,9 @@ impl Inventory {
     /// server has.
     pub(crate) fn orphan(&mut self, claims: &[Request], pod: &str) {
         for key in self.pending_of(claims, pod) {
-            if let Some(pending) = self.pending.get(&key) {
-                self.orphans.insert((pending.pod_key.clone(), key));
-            }
+            let pods = self.pending.get(&key).into_iter().flat_map(|pending| &pending.pods);
+            let gone = pods.filter(|(_, uid)| **uid == *pod);
+            self.orphans.extend(gone.map(|(pod, _)| (pod.clone(), key.clone())));
         }
     }
 
@@ -287,7 +357,10 @@ impl Inventory {
     pub(crate) fn orphans(&self, pod: &Request) -> Vec<(Request, Arc<str>)> {
         let orphans = self.orphans.range((pod.clone(), Request::cluster(""))..);
         let orphans = orphans.take_while(|(of, _)| of == pod);
-        let uid = |claim: &Request| Some(self.pending.get(claim)?.pod.clone());
+        let uid = |claim: &Request| {
+            let pods = &self.pending.get(claim)?.pods;
+            pods.iter().find(|(key, _)| key == pod).map(|(_, uid)| uid.clone())
+        };
         orphans.filter_map(|(_, claim)| Some((claim.clone(), uid(claim)?))).collect()
     }
 
