@@ -7,12 +7,14 @@
 //! harm, because their writes carry preconditions and are idempotent, but half of the writes would
 //! be conflicts.
 
+mod feed;
+
 use crate::nodes::SimulatedNodes;
 use crate::while_needed::{Watched, while_needed};
+use feed::Feed;
 use futures::future::{BoxFuture, FutureExt as _, select_all};
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use setpoint_apiserver::ApiServer;
-use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
 use setpoint_controllers::workload::certificates::Signers;
 use setpoint_controllers::{
     ApiServices, AttributesClassProtection, BootstrapSigner, ClusterRoleAggregation,
@@ -22,7 +24,7 @@ use setpoint_controllers::{
     StorageVersionMigrator, TokenCleaner, TokenSecrets, TrustBundlePublisher, WorkloadControllers,
 };
 use setpoint_object::error::chain;
-use setpoint_registry::{ObjectChange, ObjectChanges, Registry};
+use setpoint_registry::{ObjectChange, Registry};
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};
 use setpoint_runtime::{BoxError, Manager};
 use std::sync::{Arc, OnceLock};
@@ -149,12 +151,17 @@ impl Controllers {
     }
 }
 
-/// Waits until the server is ready; false if it stops before.
+/// Waits until the server is ready, and writes do not wait; false if it stops before.
 pub(crate) async fn is_served(server: &ApiServer, stop: &CancellationToken) -> bool {
+    let mut opened = server.storage_versions().opened();
+    let is_ready = async {
+        server.registry().wait_ready().await;
+        opened.wait_for(|is_open| *is_open).await.is_ok()
+    };
     tokio::select! {
         biased;
         // Cancel safe: both only wait for a state.
-        () = server.registry().wait_ready() => true,
+        is_ready = is_ready => is_ready,
         () = stop.cancelled() => false,
     }
 }
@@ -521,27 +528,6 @@ async fn once<'a>(
         _ = first => {}
     }
     run().await
-}
-
-/// The registry's object changes, as the garbage collector's feed.
-#[derive(Debug)]
-struct Feed(ObjectChanges);
-
-impl ObjectFeed for Feed {
-    fn next(&mut self) -> BoxFuture<'_, Option<ObjectEvent>> {
-        Box::pin(async {
-            loop {
-                return Some(match self.0.next().await? {
-                    ObjectChange::Resync => ObjectEvent::Restarted,
-                    ObjectChange::Synced(_) => ObjectEvent::Synced,
-                    ObjectChange::Put(object) => ObjectEvent::Put(object.value),
-                    ObjectChange::Deleted(object) => ObjectEvent::Deleted(object.value),
-                    // Not a change of an object.
-                    _ => continue,
-                });
-            }
-        })
-    }
 }
 
 /// Takes part in the election, runs the controllers while it leads, and takes part again when it
