@@ -12,4 +12,5 @@ pub(crate) mod in_flight;
 pub(crate) mod large;
 pub(crate) mod panics;
 pub(crate) mod readiness;
+pub(crate) mod storage_versions;
 pub(crate) mod watches;

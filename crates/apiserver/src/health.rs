@@ -83,6 +83,8 @@ pub(crate) struct Health {
     pub(crate) is_ending: bool,
     /// The store answers.
     pub(crate) store: bool,
+    /// What the server stores is registered; `None`: no write waits for it.
+    pub(crate) storage_versions: Option<bool>,
 }
 
 /// The hooks of kube-apiserver's start, in its order. Dashboards and Kubernetes' own tests ask for
@@ -121,9 +123,17 @@ const START_HOOKS: [&str; 31] = [
     "poststarthook/apiservice-openapiv3-controller",
 ];
 
-/// The paths of all single checks.
-pub(crate) fn paths(added: &[Arc<dyn HealthCheck>]) -> impl Iterator<Item = String> {
-    let all = Health { started: true, has_grace: false, is_ending: false, store: true };
+/// The hook that ends when StorageVersions are written, and the one before it.
+const STORAGE_VERSIONS: &str = "poststarthook/built-in-resources-storage-version-updater";
+const BEFORE_STORAGE_VERSIONS: &str = "poststarthook/apiservice-discovery-controller";
+
+/// The paths of all single checks. `storage_versions`: as [`Health::storage_versions`].
+pub(crate) fn paths(
+    added: &[Arc<dyn HealthCheck>],
+    storage_versions: Option<bool>,
+) -> impl Iterator<Item = String> {
+    let all =
+        Health { started: true, has_grace: false, is_ending: false, store: true, storage_versions };
     ["healthz", "livez", "readyz"].into_iter().flat_map(move |endpoint| {
         let added = added.iter().filter(|_| endpoint != "livez").map(|check| check.name());
         let own = all.checks(endpoint, &[]).into_iter().map(|(name, _)| name);
@@ -148,7 +158,15 @@ impl Health {
             checks.push(("informer-sync", self.started));
         }
         let has_started = self.started || self.has_grace && endpoint == "livez";
-        checks.extend(START_HOOKS.map(|hook| (hook, has_started)));
+        for hook in START_HOOKS {
+            checks.push((hook, has_started));
+            if let Some(are_registered) = self.storage_versions
+                && hook == BEFORE_STORAGE_VERSIONS
+            {
+                let has_grace = self.has_grace && endpoint == "livez";
+                checks.push((STORAGE_VERSIONS, are_registered || has_grace));
+            }
+        }
         if endpoint == "readyz" {
             checks.push(("shutdown", !self.is_ending));
         }
@@ -235,7 +253,13 @@ mod tests {
         (response.status().as_u16(), body)
     }
 
-    const UP: Health = Health { started: true, has_grace: false, is_ending: false, store: true };
+    const UP: Health = Health {
+        started: true,
+        has_grace: false,
+        is_ending: false,
+        store: true,
+        storage_versions: None,
+    };
 
     #[test]
     fn an_unreachable_store_fails_healthz_and_livez_only() {
@@ -275,6 +299,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn health_waits_for_storage_versions_if_writes_do() {
+        for endpoint in ["healthz", "livez", "readyz"] {
+            for (registered, code, mark) in [(true, 200, '+'), (false, 500, '-')] {
+                let health = Health { storage_versions: Some(registered), ..UP };
+                let (is, body) = get(health, endpoint, "verbose");
+                assert_eq!(is, code);
+                let line = format!("[{mark}]{STORAGE_VERSIONS} ");
+                let after = body.split(BEFORE_STORAGE_VERSIONS).nth(1).unwrap();
+                assert!(after.lines().nth(1).unwrap().starts_with(&line), "{body}");
+            }
+            assert!(!get(UP, endpoint, "verbose").1.contains(STORAGE_VERSIONS));
+        }
+        let path = format!("/livez/{STORAGE_VERSIONS}");
+        assert!(paths(&[], Some(true)).any(|listed| listed == path));
+        assert!(!paths(&[], None).any(|listed| listed == path));
+    }
+
     #[derive(Debug)]
     struct Broken;
 
@@ -311,7 +353,8 @@ mod tests {
         let (passed, missing) = ((200, String::new()), (404, String::new()));
         let alone = (500, "internal server error: no plugin".to_owned());
         assert_eq!(answers, [failed.clone(), failed, passed.clone(), passed, alone, missing]);
-        let paths: Vec<_> = paths(&checks).filter(|path| path.ends_with("kms-providers")).collect();
+        let paths: Vec<_> =
+            paths(&checks, None).filter(|path| path.ends_with("kms-providers")).collect();
         assert_eq!(paths, ["/healthz/kms-providers", "/readyz/kms-providers"]);
     }
 

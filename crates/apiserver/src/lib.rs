@@ -95,6 +95,7 @@ pub use filter::fairness::{FlowControl, FlowControlReader, FlowFigures, LevelFig
 pub use filter::goaway::{GoAwayChance, GoAwayChanceError};
 pub use filter::hsts::{Hsts, HstsError};
 pub use filter::in_flight::RequestLimits;
+pub use filter::storage_versions::StorageVersionBarrier;
 pub use health::HealthCheck;
 pub use intercept::{ChangeAnswer, Intercepted, Interceptor};
 pub use node_agent::{

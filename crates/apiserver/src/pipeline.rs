@@ -16,6 +16,7 @@
 //! | flow control | a seat of priority and fairness, perhaps after a wait, else 429 | the same |
 //! | authorize | `Authorizer`s, else 403 | the same |
 //! | watches | a limit of open watches, of each user and in all, else 429 | trusted, not counted |
+//! | storage versions | with the feature gate, 503 for writes until what is stored is registered | it only reads |
 //! | backend | a `Backend` answers for its group version, and the later stages are skipped; 503 while it is unavailable | 501 before the audit begins: backends are called over HTTP only |
 //! | refusals | 404 and 405, for authorized users only | the same, before the audit begins |
 //! | answer | a document, an added route, or negotiation and one call of the registry | the call |
@@ -312,6 +313,9 @@ impl Inner {
             ControlFlow::Continue(permit) => permit,
             ControlFlow::Break(answer) => return answer,
         };
+        if let Err(error) = self.storage_versions.check(&attributes) {
+            return failed(&error);
+        }
         let RoutedRequest { parts, query, style, catalog, backends, destination, deadline } =
             request;
         let (watch, scoped) = match destination {

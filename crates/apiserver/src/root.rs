@@ -40,6 +40,8 @@ pub(crate) struct Root<'a> {
     pub(crate) flags: Option<&'a BTreeMap<String, String>>,
     /// Added health checks.
     pub(crate) checks: &'a [Arc<dyn HealthCheck>],
+    /// As in [`health::Health`].
+    pub(crate) storage_versions: Option<bool>,
 }
 
 impl Root<'_> {
@@ -123,7 +125,7 @@ impl Root<'_> {
         ]
         .map(str::to_owned)
         .into();
-        paths.extend(health::paths(self.checks));
+        paths.extend(health::paths(self.checks, self.storage_versions));
         paths.extend(self.flags.map(|_| zpages::FLAGZ.to_owned()));
         for group in &self.served.groups {
             if !group.name.is_empty() {

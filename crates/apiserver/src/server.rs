@@ -17,6 +17,7 @@ use crate::filter::goaway::GoAwayChance;
 use crate::filter::hsts::Hsts;
 use crate::filter::in_flight::{InFlight, RequestLimits};
 use crate::filter::large::LargeAnswers;
+use crate::filter::storage_versions::StorageVersionBarrier;
 use crate::filter::watches::Watches;
 use crate::filter::{audit_id, panics};
 use crate::health::HealthCheck;
@@ -78,6 +79,7 @@ pub(crate) struct Inner {
     pub(crate) rng: Mutex<SmallRng>,
     pub(crate) in_flight: InFlight,
     pub(crate) watches: Arc<Watches>,
+    pub(crate) storage_versions: StorageVersionBarrier,
     /// Priority and fairness; `None`: `in_flight` limits requests.
     pub(crate) fairness: Option<Fairness>,
     pub(crate) large: LargeAnswers,
@@ -331,6 +333,7 @@ impl ApiServerBuilder {
                 rng: Mutex::new(SmallRng::seed_from_u64(seed)),
                 in_flight: InFlight::new(&self.limits),
                 watches: Watches::new(&self.limits),
+                storage_versions: StorageVersionBarrier::default(),
                 fairness: self.limits.is_fair.then(|| Fairness::new(self.limits.seats())),
                 figures: ServerFigures::default(),
                 aggregated: Aggregated::default(),
@@ -390,6 +393,11 @@ impl ApiServer {
     /// The backends. They can be added and removed at any time.
     pub fn backends(&self) -> &Backends {
         &self.inner.backends
+    }
+
+    /// Which writes wait for StorageVersions. Default: none.
+    pub fn storage_versions(&self) -> &StorageVersionBarrier {
+        &self.inner.storage_versions
     }
 
     /// Has reviews of tokens know those that one listener accepts.

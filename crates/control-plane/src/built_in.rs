@@ -113,12 +113,17 @@ impl Controllers {
     }
 }
 
-/// Waits until the server is ready; false if it stops before.
+/// Waits until the server is ready, and writes do not wait; false if it stops before.
 pub(crate) async fn is_served(server: &ApiServer, stop: &CancellationToken) -> bool {
+    let mut opened = server.storage_versions().opened();
+    let is_ready = async {
+        server.registry().wait_ready().await;
+        opened.wait_for(|is_open| *is_open).await.is_ok()
+    };
     tokio::select! {
         biased;
         // Cancel safe: both only wait for a state.
-        () = server.registry().wait_ready() => true,
+        is_ready = is_ready => is_ready,
         () = stop.cancelled() => false,
     }
 }

@@ -4,7 +4,7 @@ use crate::SharedParts;
 use crate::aggregation::{Aggregation, ProxyCertificate};
 use crate::built_in::{Controllers, Settings};
 use crate::extensions::{Extensions, Task};
-use crate::identity::{Published, identify};
+use crate::identity::{Published, has_storage_versions, identify};
 use crate::nodes::SimulatedNodes;
 use crate::source::InProcessSource;
 use crate::webhooks::{Clients, ServedServices, WebhookCredentials};
@@ -357,6 +357,7 @@ impl ControlPlaneBuilder {
             shared_parts: self.shared_parts,
             tasks,
             published: None,
+            waits_for_storage_versions: false,
         }
     }
 }
@@ -375,6 +376,7 @@ pub struct ControlPlane {
     pub(crate) shared_parts: Option<SharedParts>,
     tasks: Tasks,
     published: Option<Published>,
+    waits_for_storage_versions: bool,
 }
 
 /// Tasks of extensions.
@@ -456,11 +458,24 @@ impl ControlPlane {
         }
         self.controllers.set_root_ca(root_ca);
         self.published = (!matches!(self.controllers, Controllers::None)).then_some(published);
+        if self.published.is_some() && has_storage_versions(self.server.registry()) {
+            self.server.storage_versions().close();
+            self.waits_for_storage_versions = true;
+        }
     }
 
     /// Becomes true once the control plane serves requests; with [RBAC](ControlPlaneBuilder::rbac),
-    /// once it has the roles of the start.
+    /// once it has the roles of the start; on a listener with the feature gate `StorageVersionAPI`,
+    /// once StorageVersions say what it stores, for which writes wait.
     pub fn ready(&self) -> watch::Receiver<bool> {
+        match self.waits_for_storage_versions {
+            true => self.server.storage_versions().opened(),
+            false => self.answers(),
+        }
+    }
+
+    /// The same without the StorageVersions.
+    fn answers(&self) -> watch::Receiver<bool> {
         match &self.rbac {
             Some(rbac) => rbac.filled(),
             None => self.server.registry().ready(),
@@ -486,6 +501,7 @@ impl ControlPlane {
         controllers_ended: CancellationToken,
     ) -> Result<(), ControlPlaneError> {
         let controllers_ended = controllers_ended.drop_guard();
+        let answers = self.answers();
         let mut parts = JoinSet::new();
         // The registry stops last, because it serves the parts above it while they finish.
         let registry_stop = CancellationToken::new();
@@ -523,7 +539,8 @@ impl ControlPlane {
                 }
             };
             // Boxed, so that a control plane holds space only for what it runs.
-            let identify = published.map(|published| Box::pin(identify(&server, &stop, published)));
+            let identify =
+                published.map(|published| Box::pin(identify(&server, answers, &stop, published)));
             let controllers = controllers.run(&server, &stop_controllers);
             tokio::join!(controllers, OptionFuture::from(identify), aggregate);
             drop(controllers_ended);

@@ -11,14 +11,14 @@ use crate::server_metrics::ServerMetrics;
 use crate::{ControlPlaneBuilder, RequestMetrics, process_metrics};
 use futures::future::{BoxFuture, FutureExt as _};
 use setpoint_apiserver::{
-    Anonymous, ApiServerBuilder, AuditSink, Authenticator, Backend, Cors, GoAwayChance, Handler,
-    HealthCheck, Hsts, Interceptor, Metrics, NodeAgent, OpenApiDescriptions, RequestLimits,
-    StreamLimits,
+    Anonymous, ApiServerBuilder, AuditSink, Authenticator, Backend, Connector, Cors, GoAwayChance,
+    Handler, HealthCheck, Hsts, Interceptor, Metrics, NodeAgent, OpenApiDescriptions,
+    RequestLimits, StreamLimits,
 };
 use setpoint_object::time::Clock;
 use setpoint_registry::{
     Admission, AdmissionPlugins, Authorizer, ConversionProvider, NodeAuthorizer, Rbac, Registry,
-    RegistryBuilder,
+    RegistryBuilder, WebhookClients,
 };
 use setpoint_spans::Tracer;
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ pub(crate) struct Extensions {
     node_agents: Vec<Arc<dyn NodeAgent>>,
     stream_limits: StreamLimits,
     kubelets: KubeletOptions,
-    connector: Option<NetworkConnector>,
+    connector: Option<Arc<dyn Connector>>,
     cors: Option<Cors>,
     hsts: Option<Hsts>,
     go_away: GoAwayChance,
@@ -52,6 +52,7 @@ pub(crate) struct Extensions {
     rbac: Option<Arc<Rbac>>,
     admission: Vec<Arc<dyn Admission>>,
     plugins: Option<AdmissionPlugins>,
+    webhooks: Option<Arc<dyn WebhookClients>>,
     converter: Option<Arc<dyn ConversionProvider>>,
     audit: Vec<Arc<dyn AuditSink>>,
     metrics: Vec<Arc<dyn Metrics>>,
@@ -121,6 +122,9 @@ impl Extensions {
         if let Some(plugins) = self.plugins.take() {
             builder = builder.admission_plugins(plugins);
         }
+        if let Some(webhooks) = self.webhooks.take() {
+            builder = builder.webhooks(webhooks);
+        }
         if let Some(converter) = self.converter.take() {
             builder = builder.converter(converter);
         }
@@ -130,9 +134,13 @@ impl Extensions {
         builder.allow_privileged(!self.denies_privileged)
     }
 
-    /// Makes what connects to kubelets and others, with the task that follows its files.
+    /// Makes what connects to kubelets and others, with the task that follows its files, unless the
+    /// embedder has set it.
     pub(crate) fn connect(&mut self, clock: &Clock) {
         if self.is_isolated {
+            self.connector = None;
+        }
+        if self.is_isolated || self.connector.is_some() {
             return;
         }
         let connector = NetworkConnector::new(self.kubelets.clone(), clock.clone());
@@ -140,7 +148,7 @@ impl Extensions {
             let connector = connector.clone();
             self.task(move |_, stop| connector.follow(stop).boxed());
         }
-        self.connector = Some(connector);
+        self.connector = Some(Arc::new(connector));
     }
 
     /// Adds the API server's extensions.
@@ -149,7 +157,7 @@ impl Extensions {
             builder = builder.node_agent(agent);
         }
         if let Some(connector) = self.connector {
-            builder = builder.connector(Arc::new(connector));
+            builder = builder.connector(connector);
         }
         for authenticator in self.authenticators {
             builder = builder.authenticator(authenticator);
@@ -288,8 +296,58 @@ impl ControlPlaneBuilder {
         self
     }
 
+    /// Calls webhooks in another way: those of webhook configurations, and the conversion webhooks
+    /// of definitions. [`webhook_identity`](Self::webhook_identity) and
+    /// [`webhook_credentials`](Self::webhook_credentials) have no effect on them then. Default:
+    /// HTTPS requests, as kube-apiserver.
+    ///
+    /// ```
+    /// use futures::future::{BoxFuture, FutureExt as _};
+    /// use serde_json::{Value, json};
+    /// use setpoint_registry::{WebhookCaller, WebhookClient, WebhookClients, WebhookError};
+    /// use std::{sync::Arc, time::Duration};
+    ///
+    /// /// Every webhook is in this process, and allows everything.
+    /// #[derive(Debug)]
+    /// struct InProcess;
+    ///
+    /// impl WebhookClients for InProcess {
+    ///     fn client(&self, _caller: WebhookCaller, _config: &Value) -> Arc<dyn WebhookClient> {
+    ///         Arc::new(Self)
+    ///     }
+    /// }
+    ///
+    /// impl WebhookClient for InProcess {
+    ///     fn call(
+    ///         &self,
+    ///         review: bytes::Bytes,
+    ///         _timeout: Duration,
+    ///         _caller: Option<setpoint_spans::SpanContext>,
+    ///     ) -> BoxFuture<'static, Result<bytes::Bytes, WebhookError>> {
+    ///         async move {
+    ///             let review: Value = serde_json::from_slice(&review)
+    ///                 .map_err(|error| WebhookError::Call(error.to_string()))?;
+    ///             let answer = json!({
+    ///                 "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+    ///                 "response": {"uid": review["request"]["uid"], "allowed": true},
+    ///             });
+    ///             Ok(answer.to_string().into())
+    ///         }
+    ///         .boxed()
+    ///     }
+    /// }
+    ///
+    /// let plane = setpoint_control_plane::ControlPlane::builder().webhooks(Arc::new(InProcess)).build();
+    /// # _ = plane;
+    /// ```
+    pub fn webhooks(mut self, clients: Arc<dyn WebhookClients>) -> Self {
+        self.extensions.webhooks = Some(clients);
+        self
+    }
+
     /// Converts custom resources whose definitions have the conversion strategy `Webhook`, in this
-    /// process: no webhook of a definition is called. Default: calls the webhook of the definition.
+    /// process: no webhook of a definition is called. [`Conversion`](setpoint_registry::Conversion)
+    /// has an example. Default: calls the webhook of the definition.
     pub fn converter(mut self, converter: Arc<dyn ConversionProvider>) -> Self {
         self.extensions.converter = Some(converter);
         self
@@ -375,6 +433,52 @@ impl ControlPlaneBuilder {
     /// without certificates.
     pub fn kubelets(mut self, options: KubeletOptions) -> Self {
         self.extensions.kubelets = options;
+        self
+    }
+
+    /// Reaches pods, Services, nodes and kubelets in another way, such as through a tunnel: for the
+    /// streams of pods on nodes without an [agent](Self::node_agent), and for the proxies.
+    /// [`kubelets`](Self::kubelets) has no effect then, and no address is refused before it is
+    /// asked. With [`connections(false)`](Self::connections) it is not asked. Default: connects to
+    /// the addresses that the objects have.
+    ///
+    /// ```
+    /// use futures::future::{BoxFuture, FutureExt as _};
+    /// use http::{Request, Response};
+    /// use setpoint_apiserver::{Body, Connector, Location, RequestBody};
+    /// use setpoint_object::ApiError;
+    /// use std::sync::Arc;
+    ///
+    /// /// Answers for everybody.
+    /// #[derive(Debug)]
+    /// struct Tunnel;
+    ///
+    /// impl Connector for Tunnel {
+    ///     fn kubelet(&self, node: &serde_json::Value) -> Result<Option<(String, u16)>, ApiError> {
+    ///         Ok(node["metadata"]["name"].as_str().map(|name| (name.to_owned(), 10250)))
+    ///     }
+    ///     fn forward(
+    ///         &self,
+    ///         to: Location,
+    ///         _request: Request<RequestBody>,
+    ///     ) -> BoxFuture<'static, Result<Response<Body>, ApiError>> {
+    ///         let answer = Body::once(format!("{}:{}{}", to.host, to.port, to.path));
+    ///         async { Ok(Response::new(answer)) }.boxed()
+    ///     }
+    ///     fn send(
+    ///         &self,
+    ///         to: Location,
+    ///         request: Request<RequestBody>,
+    ///     ) -> BoxFuture<'static, Result<Response<Body>, ApiError>> {
+    ///         self.forward(to, request)
+    ///     }
+    /// }
+    ///
+    /// let plane = setpoint_control_plane::ControlPlane::builder().connector(Arc::new(Tunnel)).build();
+    /// # _ = plane;
+    /// ```
+    pub fn connector(mut self, connector: Arc<dyn Connector>) -> Self {
+        self.extensions.connector = Some(connector);
         self
     }
 

@@ -1,15 +1,16 @@
 //! What a server publishes about itself: see [`ServerIdentity`].
 
-use crate::built_in::{STORAGE_VERSION_API, is_served, serves};
+use crate::built_in::{STORAGE_VERSION_API, serves};
 use crate::serve::{PublishedAuthentication, add_front_proxy};
 use futures::future::{BoxFuture, FutureExt};
-use setpoint_apiserver::ApiServer;
-use setpoint_controllers::{PublishedAddresses, ServerIdentity, StoredResource};
+use setpoint_apiserver::{ApiServer, StorageVersionBarrier};
+use setpoint_controllers::{PublishedAddresses, Registration, ServerIdentity, StoredResource};
 use setpoint_registry::{Catalog, Registry};
 use setpoint_runtime::BoxError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// What a listener publishes about itself.
@@ -41,10 +42,21 @@ impl PublishedAddresses for Addresses {
 }
 
 /// Publishes a listener from when the server is ready until `stop`.
-pub(crate) async fn identify(server: &ApiServer, stop: &CancellationToken, published: Published) {
+pub(crate) async fn identify(
+    server: &ApiServer,
+    mut ready: watch::Receiver<bool>,
+    stop: &CancellationToken,
+    published: Published,
+) {
     let Published { address, authentication, proxy_ca, leaves } = published;
-    if !is_served(server, stop).await {
-        return;
+    tokio::select! {
+        biased;
+        // Cancel safe: both only wait for a state. Not ready: the server has ended.
+        is_ready = async { ready.wait_for(|ready| *ready).await.is_ok() } => match is_ready {
+            true => {}
+            false => return,
+        },
+        () = stop.cancelled() => return,
     }
     let clock = server.registry().clock().clone();
     let identity = ServerIdentity::new(server.client(), clock, address)
@@ -57,10 +69,12 @@ pub(crate) async fn identify(server: &ApiServer, stop: &CancellationToken, publi
         }
         members
     };
-    let identity = identity
-        .authentication(members)
-        .storage_versions(stored(server.registry()))
-        .run(leaves.clone());
+    let identity = identity.authentication(members);
+    let identity = match has_storage_versions(server.registry()) {
+        true => registering(server, identity),
+        false => identity,
+    };
+    let identity = identity.run(leaves.clone());
     let follow = async {
         tokio::select! {
             biased;
@@ -72,19 +86,45 @@ pub(crate) async fn identify(server: &ApiServer, stop: &CancellationToken, publi
     tokio::join!(identity, follow);
 }
 
-/// What the server stores of its built-in kinds; nothing without StorageVersions.
-fn stored(registry: &Registry) -> Vec<StoredResource> {
-    let has_versions = registry.has_gate(STORAGE_VERSION_API)
-        && serves(registry, ["internal.apiserver.k8s.io", "v1alpha1", "storageversions"]);
-    match has_versions {
-        true => stored_resources(&registry.catalog()),
-        false => Vec::new(),
+/// Whether the server writes into StorageVersions what it stores, and writes wait for that.
+pub(crate) fn has_storage_versions(registry: &Registry) -> bool {
+    registry.has_gate(STORAGE_VERSION_API)
+        && serves(registry, ["internal.apiserver.k8s.io", "v1alpha1", "storageversions"])
+}
+
+/// Has it write what the server stores of its built-in kinds, and let writes pass then.
+fn registering(server: &ApiServer, identity: ServerIdentity) -> ServerIdentity {
+    let stored = stored_resources(&server.registry().catalog());
+    let prefixes: BTreeMap<_, _> =
+        stored.iter().map(|(prefix, stored)| (stored.name.clone(), prefix.clone())).collect();
+    let barrier = server.storage_versions().clone();
+    identity
+        .storage_versions(stored.into_values().collect())
+        .on_registration(move |registration| report(&barrier, &prefixes, registration))
+}
+
+/// Tells the barrier, which knows resources by the prefix of their keys.
+fn report(
+    barrier: &StorageVersionBarrier,
+    prefixes: &BTreeMap<String, Arc<str>>,
+    registration: Registration<'_>,
+) {
+    let prefix = |stored: &StoredResource| prefixes.get(&stored.name).cloned();
+    match registration {
+        Registration::Registered(stored) => {
+            prefix(stored).into_iter().for_each(|prefix| barrier.registered(prefix));
+        }
+        Registration::Failed { stored, error } => {
+            prefix(stored).into_iter().for_each(|prefix| barrier.failed(prefix, error));
+        }
+        Registration::Complete => barrier.open(),
+        _ => {}
     }
 }
 
-/// One for each place in the store. The name is that of the first group, so that the Events of both
-/// groups have one.
-fn stored_resources(catalog: &Catalog) -> Vec<StoredResource> {
+/// What is stored at each place in the store, by prefix of the keys. The name is that of the first
+/// group, so that the Events of both groups have one.
+fn stored_resources(catalog: &Catalog) -> BTreeMap<Arc<str>, StoredResource> {
     let mut all: BTreeMap<Arc<str>, StoredResource> = BTreeMap::new();
     let mut groups: Vec<_> = catalog.groups.iter().collect();
     groups.sort_by(|one, other| one.name.cmp(&other.name));
@@ -115,5 +155,5 @@ fn stored_resources(catalog: &Catalog) -> Vec<StoredResource> {
             }
         }
     }
-    all.into_values().collect()
+    all
 }

@@ -64,7 +64,14 @@ pub(crate) const RECENT_OBJECTS_MAX: usize = 1024;
 /// Maximum bytes of the same, per served version.
 pub(crate) const RECENT_BYTES_MAX: usize = 4 << 20;
 
-/// Converts objects of one custom resource between its versions.
+/// Converts objects of one custom resource between its versions, in the process of the API server.
+///
+/// | objects | converted by |
+/// |---|---|
+/// | of definitions with the strategy `None` | their `apiVersion` alone changes |
+/// | of definitions with the strategy `Webhook` | a [`ConversionProvider`], if the embedder sets one, otherwise the webhook of the definition. In Rust, `setpoint::webhook::KindConversion` is one, between typed versions |
+/// | of built-in kinds | [`Kind::convert`](crate::kind::Kind::convert) of their rows |
+/// | of compiled-in kinds | nothing: each has one version |
 ///
 /// ```
 /// use bytes::Bytes;
@@ -155,9 +162,9 @@ pub enum ConversionError {
 
 /// Finds the [`Conversion`] of a definition with the strategy `Webhook`.
 ///
-/// Set by [`RegistryBuilder::converter`](crate::RegistryBuilder::converter). Without one, the
-/// webhooks that definitions name are called
-/// ([`RegistryBuilder::webhooks`](crate::RegistryBuilder::webhooks)).
+/// Set by [`RegistryBuilder::converter`](crate::RegistryBuilder::converter), and for a control
+/// plane by `ControlPlaneBuilder::converter`. Without one, the webhooks that definitions name are
+/// called ([`RegistryBuilder::webhooks`](crate::RegistryBuilder::webhooks)).
 pub trait ConversionProvider: Debug + Send + Sync {
     /// The conversion of a kind, from its `spec.conversion`. Called once per change of a
     /// definition's spec, when its objects are first converted. `None`: requests that need it are

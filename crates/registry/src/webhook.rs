@@ -19,7 +19,8 @@ pub enum WebhookCaller {
 }
 
 /// Makes the clients of webhooks. Set by
-/// [`RegistryBuilder::webhooks`](crate::RegistryBuilder::webhooks).
+/// [`RegistryBuilder::webhooks`](crate::RegistryBuilder::webhooks), and for a control plane by
+/// `ControlPlaneBuilder::webhooks`, whose page has an example.
 pub trait WebhookClients: Debug + Send + Sync {
     /// The client of a webhook, from its `clientConfig` (`url` or `service`, `caBundle`). Called
     /// once per change of an object that configures webhooks.

@@ -33,6 +33,7 @@ impl Inner {
                 is_ending: self.is_ending(),
                 has_grace: now.since(self.started) < self.livez_grace_period,
                 store,
+                storage_versions: self.storage_versions.health(),
             };
             let check = check.as_deref();
             let added = health::added(&self.health_checks, endpoint, check, query).await;
@@ -66,8 +67,18 @@ impl Inner {
         let Self { aggregated, extra, types, health_checks: checks, .. } = self;
         let (started, now) = (self.started, self.registry.clock().now());
         let (types, flags) = (*types, self.flags.as_ref());
-        let site =
-            root::Root { served, aggregated, extra, address, types, started, now, flags, checks };
+        let site = root::Root {
+            served,
+            aggregated,
+            extra,
+            address,
+            types,
+            started,
+            now,
+            flags,
+            checks,
+            storage_versions: self.storage_versions.health(),
+        };
         site.respond(route, &parts.headers, style)
             .unwrap_or_else(|error| respond::error(&error, &parts.headers, style))
     }

@@ -183,6 +183,53 @@ async fn other_groups_are_placed_as_far_as_they_fit() {
     }
 }
 
+/// All of them use one claim, whose device is chosen with the first of them.
+#[tokio::test(start_paused = true)]
+async fn gang_whose_pods_share_a_claim_is_placed_with_its_devices() {
+    let plane = gated(&["GenericWorkload", "GangScheduling"]);
+    let plane = plane.nodes(SimulatedNodes::new(2).capacity("cpu", "3"));
+    with_user(plane, async |user| {
+        let dra = "/apis/resource.k8s.io/v1";
+        let claims = format!("{dra}/namespaces/default/resourceclaims");
+        let nodes = user.until("/api/v1/nodes", |list| list["items"][1].is_object()).await;
+        let node = nodes["items"][1]["metadata"]["name"].clone();
+        let class = json!({"metadata": {"name": "gpu"}, "spec": {}});
+        user.create(&format!("{dra}/deviceclasses"), class).await;
+        let slice = json!({
+            "metadata": {"name": "slice"},
+            "spec": {
+                "driver": "gpu.example.com", "nodeName": node, "devices": [{"name": "one"}],
+                "pool": {"name": "pool", "generation": 1, "resourceSliceCount": 1},
+            },
+        });
+        user.create(&format!("{dra}/resourceslices"), slice).await;
+        let request = json!({"name": "r", "exactly": {"deviceClassName": "gpu"}});
+        let spec = json!({"devices": {"requests": [request]}});
+        user.create(&claims, json!({"metadata": {"name": "shared"}, "spec": spec})).await;
+        group(&user, "g", json!({"gang": {"minCount": 3}})).await;
+        for name in ["a", "b", "c"] {
+            let container = json!({
+                "name": "c", "image": "i",
+                "resources": {"requests": {"cpu": "1"}, "claims": [{"name": "gpu"}]},
+            });
+            let spec = json!({
+                "containers": [container], "schedulingGroup": {"podGroupName": "g"},
+                "resourceClaims": [{"name": "gpu", "resourceClaimName": "shared"}],
+            });
+            user.pod(name, spec).await;
+        }
+        for name in ["a", "b", "c"] {
+            let pod = user.until(&format!("{PODS}/{name}"), is_placed).await;
+            assert_eq!(pod["spec"]["nodeName"], node, "{pod:#}");
+        }
+        let claim = user.get(&format!("{claims}/shared")).await;
+        assert_eq!(claim["status"]["allocation"]["devices"]["results"][0]["device"], "one");
+        assert_eq!(claim["status"]["reservedFor"].as_array().map(Vec::len), Some(3));
+        until_said(&user, "g", ["True", "Scheduled"]).await;
+    })
+    .await;
+}
+
 /// With the rights of kube-scheduler.
 #[tokio::test(start_paused = true)]
 async fn scheduler_of_gangs_needs_no_more_than_its_role() {

@@ -14,5 +14,6 @@ mod pool_status;
 mod roles;
 mod storage_versions;
 mod tokens;
+mod transport;
 mod trust_bundle;
 mod user;

@@ -83,6 +83,12 @@ pub(crate) fn by_user_agent(controller: &'static str, own: Client, others: Clien
     Client::new(tower::service_fn(choose), "default")
 }
 
+impl From<Client> for User {
+    fn from(client: Client) -> Self {
+        Self(client)
+    }
+}
+
 impl User {
     pub(crate) fn of(plane: &ControlPlane) -> Self {
         Self(plane.client())

@@ -98,6 +98,10 @@ pub enum ConversionError {
 }
 
 /// The conversion of one kind, with validated versions.
+///
+/// It answers the reviews of a conversion webhook, so it works with every Kubernetes API server. A
+/// program that embeds a control plane may convert without a webhook: `ControlPlaneBuilder` has
+/// `converter`, which takes a `setpoint::registry::ConversionProvider` over encoded objects.
 #[derive(Clone)]
 pub struct KindConversion {
     kind: GroupKind,

@@ -1,6 +1,6 @@
 //! Gangs, and the scheduler.
 
-use super::observer::{at_every_change, of};
+use super::observer::{Objects, at_every_change, of};
 use crate::cluster::{Cluster, until_either};
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
@@ -14,8 +14,11 @@ use setpoint_testenv::{Life, Plans, Scenario, TestEnv};
 const NODES: &str = "/api/v1/nodes";
 const GROUPS: &str = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups";
 const PODS: &str = "/api/v1/namespaces/default/pods";
+const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
+const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
-/// Two gangs of three, and a node for one of them.
+/// Two gangs of three, each with a claim that its pods share, and a node for one of them.
 struct Gangs;
 
 fn is_placed(pod: &Value) -> bool {
@@ -24,6 +27,23 @@ fn is_placed(pod: &Value) -> bool {
 
 fn group_of(pod: &Value) -> &str {
     pod["spec"]["schedulingGroup"]["podGroupName"].as_str().unwrap_or_default()
+}
+
+/// Whether the claim of a pod's group has a device, and is reserved for the pod.
+fn has_device(objects: &Objects, pod: &Value) -> bool {
+    of(objects, "resourceclaims").any(|claim| {
+        let users = claim["status"]["reservedFor"].as_array().into_iter().flatten();
+        let device = &claim["status"]["allocation"]["devices"]["results"][0]["device"];
+        claim["metadata"]["name"] == group_of(pod)
+            && device.is_string()
+            && users.into_iter().any(|user| user["uid"] == pod["metadata"]["uid"])
+    })
+}
+
+fn object(kind: &str, name: &str, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec,
+    })
 }
 
 impl Scenario for Gangs {
@@ -54,6 +74,8 @@ impl Scenario for Gangs {
             assert!(placed.len() <= 3, "{change}: {placed:?} have three cores");
             let first = placed.first();
             assert!(placed.iter().all(|group| Some(group) == first), "{change}: {placed:?}");
+            let is_new = !is_placed(&change.old);
+            assert!(!is_new || has_device(objects, &change.new), "{change}: it has no device");
         });
         let user = async {
             let cores = json!({"cpu": "3", "pods": "10"});
@@ -63,7 +85,17 @@ impl Scenario for Gangs {
             });
             cluster.create(NODES, &node).await;
             cluster.patch(&format!("{NODES}/n"), &json!({"spec": {"taints": null}})).await;
+            let slice = json!({
+                "driver": "gpu.example.com", "nodeName": "n",
+                "devices": [{"name": "one"}, {"name": "two"}],
+                "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+            });
+            cluster.create(SLICES, &object("ResourceSlice", "n", &slice)).await;
+            cluster.create(CLASSES, &object("DeviceClass", "gpu", &json!({}))).await;
+            let request = json!({"name": "r", "exactly": {"deviceClassName": "gpu"}});
+            let spec = json!({"devices": {"requests": [request]}});
             for group in ["g", "h"] {
+                cluster.create(CLAIMS, &object("ResourceClaim", group, &spec)).await;
                 let object = json!({
                     "apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
                     "metadata": {"name": group},
@@ -82,6 +114,7 @@ impl Scenario for Gangs {
                         "spec": {
                             "containers": [container],
                             "schedulingGroup": {"podGroupName": group},
+                            "resourceClaims": [{"name": "gpu", "resourceClaimName": group}],
                         },
                     });
                     cluster.create(PODS, &pod).await;
@@ -106,6 +139,10 @@ impl Scenario for Gangs {
                 cluster.patch(&format!("{GROUPS}/{group}"), &free).await;
                 cluster.delete(&format!("{GROUPS}/{group}"), &json!({})).await;
                 cluster.until(&format!("{GROUPS}/{group}"), Value::is_null).await;
+                // Nothing takes the devices back here.
+                cluster.patch(&format!("{CLAIMS}/{group}"), &free).await;
+                cluster.delete(&format!("{CLAIMS}/{group}"), &json!({})).await;
+                cluster.until(&format!("{CLAIMS}/{group}"), Value::is_null).await;
             }
         };
         until_either(watch, user).await;
