@@ -53,11 +53,14 @@ async fn objects_are_checked_in_the_version_of_the_request() {
     server.stop().await;
 }
 
+/// Makes a converted object wrong.
+type Spoil = fn(&mut Value);
+
 #[tokio::test(start_paused = true)]
 async fn a_failure_repeats_only_the_beginning_of_a_wrong_answer() {
     let (server, state) = serving().await;
     server.create(V1, foo("v1", "a", 1)).await.unwrap();
-    let spoils: [(fn(&mut Value), &str); 2] = [
+    let spoils: [(Spoil, &str); 2] = [
         (
             |object| object["apiVersion"] = "é".repeat(1 << 20).into(),
             "returned invalid object at index 0: invalid groupVersion (expected ex.io/v2, received é",
