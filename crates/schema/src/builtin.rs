@@ -1,13 +1,13 @@
 //! The built-in types' schema, made from the facts table once per process (immutable data).
 //!
-//! Every definition of [`setpoint_facts::DEFINITIONS`] becomes one node; every field becomes a node
-//! of its own, because merge behaviour, defaults and what is written when absent belong to the
-//! field. A field whose type is a definition is that definition's node with the field's properties
-//! on top: it points at the same property nodes, so definitions are shared and recursive types
-//! (`JSONSchemaProps`) are ordinary.
+//! Every definition of [`setpoint_facts::DEFINITIONS`] becomes one node. So does every field,
+//! because merge behaviour, defaults and what is written when absent belong to the field; fields of
+//! which all this is alike share one. A field whose type is a definition is that definition's node
+//! with the field's properties on top: it points at the same property nodes, so definitions are
+//! shared and recursive types (`JSONSchemaProps`) are ordinary.
 //!
 //! One [`Document`] holds all of them; a [`TypeSchema`] is a pointer to it and a root. Building
-//! takes well under a millisecond and happens at the first question.
+//! takes less than a millisecond and happens at the first question.
 
 mod build;
 #[cfg(test)]

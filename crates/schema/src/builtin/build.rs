@@ -18,7 +18,10 @@ struct Pending {
 #[derive(Default)]
 struct Builder {
     document: Document,
-    /// The nodes of fields.
+    /// The nodes of fields by the address of their facts. The compiler makes one of most facts that
+    /// are alike, and to compare them would take longer than everything else here.
+    by_address: HashMap<usize, NodeId>,
+    /// The same by the facts, for those that it made twice.
     fields: HashMap<&'static Facts, NodeId>,
     /// The nodes of items and values that are no definitions.
     inner: HashMap<(Type, &'static str), NodeId>,
@@ -63,9 +66,20 @@ fn definition_node(definition: &'static Definition) -> Node {
 impl Builder {
     /// The node of a field.
     fn field(&mut self, facts: &'static Facts) -> NodeId {
-        if let Some(known) = self.fields.get(facts) {
+        let address = std::ptr::from_ref(facts).addr();
+        if let Some(known) = self.by_address.get(&address) {
             return *known;
         }
+        let id = match self.fields.get(facts) {
+            Some(known) => *known,
+            None => self.new_field(facts),
+        };
+        self.by_address.insert(address, id);
+        id
+    }
+
+    /// A new node for a field.
+    fn new_field(&mut self, facts: &'static Facts) -> NodeId {
         let id = if let Type::Ref(definition) = facts.ty {
             let node = self.document.push(Node::default());
             self.pending.push(Pending { node, definition, facts });
