@@ -55,6 +55,12 @@ impl ServingThread {
             self.leave().await;
         }
     }
+    /// The same if work on so many bytes follows.
+    pub(crate) async fn leave_if_long(&self, n_bytes: usize) {
+        if n_bytes > INLINE_BYTES_MAX {
+            self.leave().await;
+        }
+    }
     fn is_left(&self) -> bool {
         self.is_left.load(Ordering::Relaxed)
     }

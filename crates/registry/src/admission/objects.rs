@@ -8,7 +8,6 @@ use crate::threads::ServingThread;
 use bytes::Bytes;
 use serde_json::Value;
 use setpoint_object::{ApiError, GroupVersionResource, keys};
-use setpoint_schema::INLINE_BYTES_MAX;
 use setpoint_store::{KeyValue, RangeRequest, Revision};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -43,11 +42,9 @@ impl<'a> Objects<'a> {
         Self { inner, thread: Some(thread) }
     }
     /// Work on so many bytes follows.
-    async fn leave_if_large(&self, n_bytes: usize) {
-        if let Some(thread) = self.thread
-            && n_bytes > INLINE_BYTES_MAX
-        {
-            thread.leave().await;
+    async fn leave_if_long(&self, n_bytes: usize) {
+        if let Some(thread) = self.thread {
+            thread.leave_if_long(n_bytes).await;
         }
     }
     /// An object in the given version; `namespace` is empty for cluster scope.
@@ -131,7 +128,7 @@ impl<'a> Objects<'a> {
             Some(found) => Some(found),
             None => self.inner.live(&key).await?,
         };
-        self.leave_if_large(found.as_ref().map_or(0, |kv| kv.value.len())).await;
+        self.leave_if_long(found.as_ref().map_or(0, |kv| kv.value.len())).await;
         Ok(found)
     }
 
@@ -144,7 +141,7 @@ impl<'a> Objects<'a> {
             if entries.len() > OBJECTS_MAX {
                 return Err(ApiError::too_large(OBJECTS_MAX));
             }
-            self.leave_if_large(entries.iter().map(|kv| kv.value.len()).sum()).await;
+            self.leave_if_long(entries.iter().map(|kv| kv.value.len()).sum()).await;
             return Ok(entries.into_iter().map(|kv| (kv.key, kv.value, kv.modified)).collect());
         }
         let revision = self.inner.store.revision().await.map_err(store_error)?;
@@ -158,7 +155,7 @@ impl<'a> Objects<'a> {
         if stored.len() > OBJECTS_MAX {
             return Err(ApiError::too_large(OBJECTS_MAX));
         }
-        self.leave_if_large(stored.iter().map(|(_, value, _)| value.len()).sum()).await;
+        self.leave_if_long(stored.iter().map(|(_, value, _)| value.len()).sum()).await;
         Ok(stored)
     }
 
@@ -190,6 +187,7 @@ mod tests {
     use crate::testing::{Bench, config_map};
     use crate::threads::Threads;
     use serde_json::json;
+    use setpoint_schema::INLINE_BYTES_MAX;
 
     #[tokio::test]
     async fn a_write_that_reads_many_bytes_leaves_the_serving_thread() {

@@ -31,7 +31,6 @@ use futures::future::BoxFuture;
 use limited::Limited;
 use serde_json::Value;
 use setpoint_object::{ApiError, Reason, Scope, keys};
-use setpoint_schema::INLINE_BYTES_MAX;
 use setpoint_schema::encode::to_bytes;
 use setpoint_store::{Compare, Op, RangeRequest, Revision};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -205,10 +204,7 @@ async fn quotas(
     review: &Review<'_>,
     stored: Vec<(Bytes, Bytes, Revision)>,
 ) -> Result<Vec<Quota>, ApiError> {
-    let n_bytes: usize = stored.iter().map(|(_, value, _)| value.len()).sum();
-    if n_bytes > INLINE_BYTES_MAX {
-        review.thread.leave().await;
-    }
+    review.thread.leave_if_long(stored.iter().map(|(_, value, _)| value.len()).sum()).await;
     let quota = |(key, value, modified): (Bytes, Bytes, Revision)| {
         Ok(Quota::new(key, modified, tree(&value)?))
     };

@@ -89,6 +89,11 @@ impl Pending {
     fn is_for(&self, uid: &str) -> bool {
         self.pods.iter().any(|(_, pod)| **pod == *uid)
     }
+
+    /// Whether a pod may have what it gets.
+    fn has_room_for(&self, uid: &str) -> bool {
+        self.pods.len() < CONSUMERS_MAX || self.is_for(uid)
+    }
 }
 
 /// The devices of a pool that are in use.
@@ -174,16 +179,14 @@ impl Inventory {
         pod: &str,
     ) -> Option<(&Arc<Allocation>, &Arc<Value>)> {
         let pending = self.pending.get(key).filter(|_| self.shared.contains(key))?;
-        let has_room = pending.pods.len() < CONSUMERS_MAX || pending.is_for(pod);
-        has_room.then_some((&pending.allocation, &pending.written))
+        pending.has_room_for(pod).then_some((&pending.allocation, &pending.written))
     }
 
     /// Whether a pending claim gets just these devices, and has room for a pod.
     pub(super) fn may_join(&self, key: &Request, allocation: &Arc<Allocation>, pod: &str) -> bool {
         let pending = self.pending.get(key);
         pending.is_some_and(|pending| {
-            Arc::ptr_eq(&pending.allocation, allocation)
-                && (pending.pods.len() < CONSUMERS_MAX || pending.is_for(pod))
+            Arc::ptr_eq(&pending.allocation, allocation) && pending.has_room_for(pod)
         })
     }
 
