@@ -24,8 +24,8 @@ mod strategic;
 mod tests;
 
 pub use json::{
-    COPIED_BYTES_MAX, OPERATIONS_MAX, STEPS_MAX, apply_operations, json_patch, may_multiply,
-    may_multiply_text, operations,
+    COPIED_BYTES_MAX, OPERATIONS_MAX, STEPS_MAX, apply_operations, check_number, json_patch,
+    may_multiply, may_multiply_text, operations,
 };
 pub use merge::merge_patch;
 pub use notation::{go_type, go_value, json_type};

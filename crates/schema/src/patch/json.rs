@@ -79,17 +79,10 @@ pub fn json_patch(
     for (at, operation) in operations.iter().enumerate() {
         check_shape(at, operation, problems).map_err(|why| undecodable(&why))?;
     }
-    if operations.len() > OPERATIONS_MAX {
-        return Err(ApiError::new(
-            413,
-            Reason::RequestEntityTooLarge,
-            format!(
-                "Request entity too large: The allowed maximum operations in a JSON patch is \
-                 {OPERATIONS_MAX}, got {}",
-                operations.len()
-            ),
-        ));
-    }
+    check_number(operations.len()).map_err(|why| {
+        let message = format!("Request entity too large: {why}");
+        ApiError::new(413, Reason::RequestEntityTooLarge, message)
+    })?;
     let mut cost = Cost::default();
     for operation in operations {
         let done = Operation(operation).carry_out(target, &mut cost);
@@ -135,6 +128,20 @@ pub fn operations(patch: &[u8]) -> Result<Vec<Value>, String> {
     }
 }
 
+/// Checks the number of operations of a patch.
+///
+/// # Errors
+///
+/// There are more than [`OPERATIONS_MAX`], in the reference's words.
+pub fn check_number(n: usize) -> Result<(), String> {
+    match n > OPERATIONS_MAX {
+        true => Err(format!(
+            "The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {n}"
+        )),
+        false => Ok(()),
+    }
+}
+
 /// Carries out the operations of a webhook's patch. After an error the target is of no use.
 ///
 /// # Errors
@@ -142,12 +149,7 @@ pub fn operations(patch: &[u8]) -> Result<Vec<Value>, String> {
 /// The operation that failed, in the reference's words: `testing value /a failed: test failed`.
 /// Also more than [`OPERATIONS_MAX`] operations or [`STEPS_MAX`] steps.
 pub fn apply_operations(target: &mut Value, operations: Vec<Value>) -> Result<(), String> {
-    if operations.len() > OPERATIONS_MAX {
-        let n = operations.len();
-        return Err(format!(
-            "The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {n}"
-        ));
-    }
+    check_number(operations.len())?;
     let mut cost = Cost::default();
     for operation in operations {
         let done = Operation(operation).carry_out(target, &mut cost);

@@ -5,7 +5,7 @@ use setpoint_cel::value::{Map as CelMap, Value as Cel};
 use setpoint_schema::INLINE_BYTES_MAX;
 use setpoint_schema::apply;
 use setpoint_schema::node::TypeSchema;
-use setpoint_schema::patch::{OPERATIONS_MAX, apply_operations};
+use setpoint_schema::patch::{apply_operations, check_number};
 
 /// Maximum bytes of a patch as JSON: 3 MiB, the maximum of a request. Values of expressions may
 /// share their parts, and would grow without a limit when they are written out.
@@ -50,14 +50,8 @@ pub(super) fn operations(value: &Cel<'_>, thread: Place) -> Result<Value, Fault>
         let text = "type mismatch: JSONPatchType.expression should evaluate to array";
         return Err(text.to_owned().into());
     };
-    if list.len() > OPERATIONS_MAX {
-        // As a patch with so many is refused.
-        let why = format!(
-            "The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {}",
-            list.len()
-        );
-        return Err(refused(&why).into());
-    }
+    // As a patch with too many is refused, but before they are written out.
+    check_number(list.len()).map_err(|why| refused(&why))?;
     let mut written = Written { bytes: 0, thread };
     let mut operations = Vec::new();
     for operation in list.iter() {
@@ -212,6 +206,7 @@ mod tests {
     use super::*;
     use serde_json::json;
     use setpoint_cel::decl::{DeclType, ListType};
+    use setpoint_schema::patch::OPERATIONS_MAX;
 
     #[test]
     fn long_patches_are_written_elsewhere_and_too_many_operations_nowhere() {
