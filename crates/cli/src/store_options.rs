@@ -207,7 +207,10 @@ async fn open_etcd(flags: &EtcdFlags) -> anyhow::Result<OpenStore> {
 }
 
 fn etcd_options(flags: &EtcdFlags) -> anyhow::Result<EtcdOptions> {
-    let Some(before) = flags.etcd_prefix.strip_suffix(ROOT) else {
+    // As the original cleans it: `a/registry/` is `/a/registry`.
+    let parts = flags.etcd_prefix.split('/').filter(|part| !part.is_empty());
+    let prefix: String = parts.flat_map(|part| ["/", part]).collect();
+    let Some(before) = prefix.strip_suffix(ROOT) else {
         bail!("--etcd-prefix {} does not end in {ROOT}", flags.etcd_prefix);
     };
     let mut options = EtcdOptions::new(&flags.etcd_endpoints);

@@ -264,8 +264,8 @@ struct UpOptions {
     options: up::Options,
 }
 
-/// The flags of `setpoint envtest serve` before those that it is given: those of envtest that name
-/// no file, and a free port.
+/// The flags of `setpoint envtest serve`, each unless it is given: those of envtest that name no
+/// file, and a free port.
 const SERVE: [&str; 5] = [
     "--allow-privileged=true",
     "--authorization-mode=RBAC",
@@ -282,15 +282,22 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// `setpoint envtest serve`: for helpers that start no etcd and write no certificates. Prints where
 /// it is as one line of JSON.
 pub(crate) fn serve(arguments: Vec<OsString>) -> ExitCode {
-    run_as(SERVE.into_iter().map(OsString::from).chain(arguments), true)
+    run_as(arguments, true)
 }
 
 fn run_as(arguments: impl IntoIterator<Item = OsString>, announces: bool) -> ExitCode {
     let takes = |name: &str| flag(name).map(|(takes, _)| takes);
-    let given = match parse("kube-apiserver", Style::Pflag, arguments, takes) {
+    let read = |arguments: Vec<OsString>| parse("kube-apiserver", Style::Pflag, arguments, takes);
+    let mut given = match read(arguments.into_iter().collect()) {
         Ok(given) => given,
         Err(error) => return refuse(&error),
     };
+    if announces {
+        match read(SERVE.into_iter().map(OsString::from).collect()) {
+            Ok(defaults) => add_missing(&mut given, defaults),
+            Err(error) => return refuse(&error),
+        }
+    }
     let asks = |name: &str| given.iter().any(|(n, value)| n == name && value == "true");
     if asks("help") {
         let about = "kube-apiserver, as setpoint takes its place for tests.";
@@ -311,6 +318,12 @@ fn run_as(arguments: impl IntoIterator<Item = OsString>, announces: bool) -> Exi
             ExitCode::FAILURE
         }
     }
+}
+
+/// Adds the defaults of flags that are not given. One that is a list is replaced, not added to.
+fn add_missing(given: &mut ParsedFlags, mut defaults: ParsedFlags) {
+    defaults.retain(|(name, _)| !given.iter().any(|(given, _)| given == name));
+    given.append(&mut defaults);
 }
 
 fn refuse(error: &FlagError) -> ExitCode {

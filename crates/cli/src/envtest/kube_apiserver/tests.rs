@@ -169,6 +169,20 @@ fn the_last_of_repeated_flags_counts_and_lists_add_up() {
 }
 
 #[test]
+fn serve_adds_only_flags_that_are_not_given() {
+    let takes = |name: &str| flag(name).map(|(takes, _)| takes);
+    let read = |flags: &[&str]| {
+        let flags = flags.iter().map(OsString::from);
+        parse("kube-apiserver", Style::Pflag, flags, takes).unwrap()
+    };
+    let mut given = read(&["--authorization-mode=Node,AlwaysAllow", "--secure-port=1"]);
+    add_missing(&mut given, read(&SERVE));
+    let kept = "--authorization-mode=Node,AlwaysAllow --secure-port=1 --allow-privileged=true \
+        --bind-address=127.0.0.1 --disable-admission-plugins=ServiceAccount";
+    assert_eq!(given, read(&kept.split_whitespace().collect::<Vec<_>>()));
+}
+
+#[test]
 fn the_environment_chooses_controllers_and_nodes() {
     let last = |controllers: &str, nodes: &str| {
         let some = |text: &str| Some(text.to_owned());
