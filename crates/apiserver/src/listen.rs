@@ -190,7 +190,7 @@ impl Listener {
         let authorities = tls.authorities()?;
         let clock = server.registry().clock().clone();
         // An unusable certificate is found before the address is bound.
-        tls.clone().config(clock.clone(), true)?;
+        tls.clone().source(clock.clone(), Vec::from_iter(authorities.clone()))?;
         let credentials = Credentials::none();
         let figures = server.figures();
         let peers = TlsPeers { tls, clock, authorities, front_proxy: None, credentials, figures };
@@ -257,12 +257,13 @@ impl Listener {
         let Self { server: api, socket, peers, limits, .. } = self;
         let mut server = Server::new(socket, limits);
         if let Peers::Tls(peers) = &peers {
-            let has_clients = peers.authorities.is_some() || peers.front_proxy.is_some();
-            match peers.tls.clone().config(peers.clock.clone(), has_clients) {
-                Ok(config) => {
+            let proxies = peers.front_proxy.as_ref().map(|proxy| proxy.authorities().clone());
+            let authorities = peers.authorities.clone().into_iter().chain(proxies).collect();
+            match peers.tls.clone().source(peers.clock.clone(), authorities) {
+                Ok(source) => {
                     let failed = peers.figures.failed_handshakes();
                     server = server
-                        .tls(Arc::new(config))
+                        .tls(source)
                         .address_certificates(peers.tls.of_addresses())
                         .count_failed_handshakes(failed);
                 }

@@ -16,7 +16,7 @@ use crate::limits::Limits;
 use crate::linger::Linger;
 use crate::slots::{Slot, Slots};
 #[cfg(feature = "tls")]
-use crate::tls::Configs;
+use crate::tls::{Configs, TlsSource};
 use crate::turn::Turns;
 use bytes::Bytes;
 use http::{Request, Response};
@@ -54,7 +54,7 @@ pub struct Server {
     limits: Limits,
     has_plain_http2: bool,
     #[cfg(feature = "tls")]
-    tls: Option<Arc<rustls::ServerConfig>>,
+    tls: Option<Arc<dyn TlsSource>>,
     #[cfg(feature = "tls")]
     of_addresses: Arc<BTreeMap<IpAddr, CurrentCertificate>>,
     #[cfg(feature = "tls")]
@@ -90,8 +90,8 @@ impl Server {
     /// A client that prefers AES gets the first of the configuration's cipher suites that it knows;
     /// any other client gets its own preference, as from Go's servers.
     #[cfg(feature = "tls")]
-    pub fn tls(mut self, config: Arc<rustls::ServerConfig>) -> Self {
-        self.tls = Some(config);
+    pub fn tls(mut self, source: impl TlsSource + 'static) -> Self {
+        self.tls = Some(Arc::new(source));
         self
     }
 
@@ -178,7 +178,7 @@ impl Server {
             turns: Turns::default(),
             has_plain_http2: self.has_plain_http2,
             #[cfg(feature = "tls")]
-            tls: self.tls.clone().map(|config| Configs::new(config, self.of_addresses.clone())),
+            tls: self.tls.clone().map(|source| Configs::new(source, self.of_addresses.clone())),
             #[cfg(feature = "tls")]
             failed_handshakes: self.failed_handshakes.clone(),
         }

@@ -10,6 +10,7 @@ pub use sessions::Sessions;
 
 use crate::certificate::CurrentCertificate;
 use crate::connection::Protocol;
+use parking_lot::Mutex;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::{ClientHello, ServerConnection, VerifierBuilderError, WebPkiClientVerifier};
@@ -83,25 +84,60 @@ fn name(suite: CipherSuite) -> &'static str {
     suite.as_str().unwrap_or_default()
 }
 
+/// The configuration of a server's TLS, asked for at each handshake: it may change while the server
+/// runs. A constant one is its own source.
+pub trait TlsSource: fmt::Debug + Send + Sync {
+    /// The present one: the same `Arc` while it does not change.
+    fn current(&self) -> Arc<ServerConfig>;
+}
+
+impl TlsSource for Arc<ServerConfig> {
+    fn current(&self) -> Arc<ServerConfig> {
+        self.clone()
+    }
+}
+
 /// A configuration in two orders of cipher suites.
 #[derive(Debug, Clone)]
 pub(crate) struct Configs {
-    /// The client's order.
-    of_client: Arc<ServerConfig>,
-    /// The server's order.
-    of_server: Arc<ServerConfig>,
+    source: Arc<dyn TlsSource>,
+    made: Arc<Mutex<Orders>>,
     /// The certificates of some of the server's addresses.
     of_addresses: Arc<BTreeMap<IpAddr, CurrentCertificate>>,
 }
 
-impl Configs {
-    pub(crate) fn new(
-        config: Arc<ServerConfig>,
-        of_addresses: Arc<BTreeMap<IpAddr, CurrentCertificate>>,
-    ) -> Self {
+#[derive(Debug, Clone)]
+struct Orders {
+    /// The client's order: the source's configuration.
+    of_client: Arc<ServerConfig>,
+    /// The server's order.
+    of_server: Arc<ServerConfig>,
+}
+
+impl Orders {
+    fn of(config: Arc<ServerConfig>) -> Self {
         let mut of_server = ServerConfig::clone(&config);
         of_server.ignore_client_order = true;
-        Self { of_client: config, of_server: Arc::new(of_server), of_addresses }
+        Self { of_client: config, of_server: Arc::new(of_server) }
+    }
+}
+
+impl Configs {
+    pub(crate) fn new(
+        source: Arc<dyn TlsSource>,
+        of_addresses: Arc<BTreeMap<IpAddr, CurrentCertificate>>,
+    ) -> Self {
+        let made = Arc::new(Mutex::new(Orders::of(source.current())));
+        Self { source, made, of_addresses }
+    }
+
+    fn orders(&self) -> Orders {
+        let current = self.source.current();
+        let mut made = self.made.lock();
+        if !Arc::ptr_eq(&made.of_client, &current) {
+            *made = Orders::of(current);
+        }
+        made.clone()
     }
 
     /// The one for a client of an address of this server. The server's order is for clients whose
@@ -109,16 +145,17 @@ impl Configs {
     pub(crate) fn for_client(&self, hello: &ClientHello<'_>, local: IpAddr) -> Arc<ServerConfig> {
         // Some clients send a reserved value first, so that servers ignore unknown ones.
         let first = hello.cipher_suites().iter().find_map(|suite| suite.as_str());
+        let orders = self.orders();
         let config = match first.is_some_and(|first| first.contains("_AES_")) {
-            true => &self.of_server,
-            false => &self.of_client,
+            true => orders.of_server,
+            false => orders.of_client,
         };
         // A client that connects to an address sends no name.
         let of_address = self.of_addresses.get(&local.to_canonical());
         match of_address.filter(|_| hello.server_name().is_none()) {
-            None => config.clone(),
+            None => config,
             Some(certificate) => {
-                let mut config = ServerConfig::clone(config);
+                let mut config = ServerConfig::clone(&config);
                 config.cert_resolver = Arc::new(certificate.clone());
                 Arc::new(config)
             }

@@ -4,12 +4,15 @@
 use super::named::{ByName, NamedCertificate};
 use super::pki::{Pki, PkiError};
 use crate::filter::authenticate::ClientAuthorities;
+use parking_lot::Mutex;
+use rustls::DistinguishedName;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::ResolvesServerCert;
 use rustls::time_provider::TimeProvider;
+use setpoint_object::error::chain;
 use setpoint_object::time::Clock;
 use setpoint_serve::certificate::CurrentCertificate;
-use setpoint_serve::tls::{KeyHolder, Sessions, TlsPolicy};
+use setpoint_serve::tls::{KeyHolder, Sessions, TlsPolicy, TlsSource};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -86,29 +89,81 @@ impl Tls {
         self.named.iter().rev().flat_map(NamedCertificate::addresses)
     }
 
-    /// HTTP/2 is preferred. `has_clients`: client certificates are requested.
-    pub(super) fn config(
+    /// The configuration of a listener whose users' certificates these authorities sign. Without
+    /// any, no certificate is requested.
+    pub(super) fn source(
         self,
         clock: Clock,
-        has_clients: bool,
-    ) -> Result<rustls::ServerConfig, PkiError> {
+        authorities: Vec<ClientAuthorities>,
+    ) -> Result<AuthoritiesSource, PkiError> {
+        let (sessions, subjects) = (Arc::default(), subjects(&authorities));
+        let config = self.config(&clock, &subjects, &sessions)?;
+        let made = Mutex::new((subjects, config));
+        Ok(AuthoritiesSource { tls: self, clock, authorities, sessions, made })
+    }
+
+    /// HTTP/2 is preferred. Client certificates are requested if there are authorities, of which
+    /// these are the names.
+    fn config(
+        &self,
+        clock: &Clock,
+        subjects: &[Arc<[DistinguishedName]>],
+        sessions: &Arc<Sessions>,
+    ) -> Result<Arc<rustls::ServerConfig>, PkiError> {
         let provider = Arc::new(self.policy.provider());
-        let builder =
-            rustls::ServerConfig::builder_with_details(provider.clone(), Arc::new(TlsClock(clock)))
-                .with_protocol_versions(self.policy.versions())?;
-        let builder = match has_clients {
-            false => builder.with_no_client_auth(),
-            true => builder.with_client_cert_verifier(Arc::new(KeyHolder::new(provider))),
+        let clock = Arc::new(TlsClock(clock.clone()));
+        let builder = rustls::ServerConfig::builder_with_details(provider.clone(), clock)
+            .with_protocol_versions(self.policy.versions())?;
+        let builder = match subjects.is_empty() {
+            true => builder.with_no_client_auth(),
+            false => {
+                let hints = subjects.iter().flat_map(|names| names.iter().cloned()).collect();
+                builder.with_client_cert_verifier(Arc::new(KeyHolder::new(provider, hints)))
+            }
         };
         let resolver: Arc<dyn ResolvesServerCert> = match self.named.is_empty() {
-            true => Arc::new(self.current),
-            false => Arc::new(ByName { default: self.current, named: self.named }),
+            true => Arc::new(self.current.clone()),
+            false => Arc::new(ByName { default: self.current.clone(), named: self.named.clone() }),
         };
         let mut config = builder.with_cert_resolver(resolver);
-        config.session_storage = Arc::new(Sessions::default());
+        config.session_storage = sessions.clone();
         config.alpn_protocols = self.policy.protocols();
-        Ok(config)
+        Ok(Arc::new(config))
     }
+}
+
+/// The configuration for the present authorities: clients are told their names, as by
+/// kube-apiserver, so that one with several certificates can choose.
+#[derive(Debug)]
+pub(super) struct AuthoritiesSource {
+    tls: Tls,
+    clock: Clock,
+    authorities: Vec<ClientAuthorities>,
+    /// Those of all configurations.
+    sessions: Arc<Sessions>,
+    /// The last one, and the names that it tells.
+    made: Mutex<(Vec<Arc<[DistinguishedName]>>, Arc<rustls::ServerConfig>)>,
+}
+
+impl TlsSource for AuthoritiesSource {
+    fn current(&self) -> Arc<rustls::ServerConfig> {
+        let present = subjects(&self.authorities);
+        let mut made = self.made.lock();
+        let is_same = made.0.iter().zip(&present).all(|(told, name)| Arc::ptr_eq(told, name));
+        if !is_same {
+            match self.tls.config(&self.clock, &present, &self.sessions) {
+                Ok(config) => *made = (present, config),
+                // The names are hints: the former ones serve.
+                Err(error) => tracing::error!(error = chain(&error), "set up TLS again"),
+            }
+        }
+        made.1.clone()
+    }
+}
+
+/// The names of the present authorities.
+fn subjects(authorities: &[ClientAuthorities]) -> Vec<Arc<[DistinguishedName]>> {
+    authorities.iter().map(ClientAuthorities::subjects).collect()
 }
 
 /// With the server's certificate; accepts client certificates that the CA has signed.
@@ -127,3 +182,6 @@ impl TimeProvider for TlsClock {
         Some(UnixTime::since_unix_epoch(self.0.now().0))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,19 +12,30 @@ use std::sync::Arc;
 /// For servers that decide about the certificate per request, from
 /// [`PeerCertificate`](super::PeerCertificate). A client without a certificate is accepted too.
 #[derive(Debug)]
-pub struct KeyHolder(Arc<CryptoProvider>);
+pub struct KeyHolder {
+    provider: Arc<CryptoProvider>,
+    hints: Vec<DistinguishedName>,
+}
+
+/// The longest list of names that is sent to clients, in bytes: TLS has room for 64 KiB.
+const HINTS_BYTES_MAX: usize = 32 << 10;
 
 impl KeyHolder {
-    /// Verifies signatures with the algorithms of `provider`.
-    pub fn new(provider: Arc<CryptoProvider>) -> Self {
-        Self(provider)
+    /// Verifies signatures with the algorithms of `provider`. `hints` names the authorities whose
+    /// certificates the server knows, so that a client with several certificates can choose; names
+    /// of more than 32 KiB in sum are not sent. A client may send nothing if it has no certificate
+    /// of theirs.
+    pub fn new(provider: Arc<CryptoProvider>, mut hints: Vec<DistinguishedName>) -> Self {
+        if hints.iter().map(|name| 2 + name.as_ref().len()).sum::<usize>() > HINTS_BYTES_MAX {
+            hints.clear();
+        }
+        Self { provider, hints }
     }
 }
 
 impl ClientCertVerifier for KeyHolder {
-    /// None: the authorities may change, and a client that does not find its own sends nothing.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
+        &self.hints
     }
 
     fn client_auth_mandatory(&self) -> bool {
@@ -46,7 +57,7 @@ impl ClientCertVerifier for KeyHolder {
         own: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls12_signature(message, own, signed, algorithms)
     }
 
@@ -56,11 +67,11 @@ impl ClientCertVerifier for KeyHolder {
         own: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls13_signature(message, own, signed, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }

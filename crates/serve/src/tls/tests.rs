@@ -39,7 +39,7 @@ fn negotiated(version: &'static SupportedProtocolVersion, order: Order) -> Ciphe
     acceptor.read_tls(&mut &*sent).unwrap();
     let accepted = acceptor.accept().ok().flatten().unwrap();
     let local = Ipv4Addr::LOCALHOST.into();
-    let configs = Configs::new(Arc::new(server), Arc::default());
+    let configs = Configs::new(Arc::new(Arc::new(server)), Arc::default());
     let config = configs.for_client(&accepted.client_hello(), local);
     let server = accepted.into_connection(config).ok().unwrap();
     server.negotiated_cipher_suite().unwrap().suite()
@@ -66,7 +66,7 @@ fn a_client_that_prefers_aes_gets_the_faster_one() {
 async fn a_client_certificate_alone_does_not_authenticate_a_connection() {
     let own = rcgen::generate_simple_self_signed(["here".to_owned()]).unwrap();
     let key = || PrivatePkcs8KeyDer::from(own.signing_key.serialize_der()).into();
-    let verifier = Arc::new(KeyHolder::new(Arc::new(crypto_provider())));
+    let verifier = Arc::new(KeyHolder::new(Arc::new(crypto_provider()), Vec::new()));
     let server = ServerConfig::builder_with_provider(Arc::new(crypto_provider()));
     let server = server.with_safe_default_protocol_versions().unwrap();
     let server = server.with_client_cert_verifier(verifier);

@@ -5,10 +5,10 @@
 
 use super::subject::{identity, valid_until};
 use parking_lot::{Mutex, RwLock};
-use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::{DistinguishedName, RootCertStore};
 use setpoint_object::bounded::Expiring;
 use setpoint_object::time::Timestamp;
 use setpoint_registry::Identity;
@@ -44,6 +44,8 @@ struct Inner {
 
 struct Current {
     certificates: Vec<CertificateDer<'static>>,
+    /// Their names.
+    subjects: Arc<[DistinguishedName]>,
     verifier: Arc<dyn ClientCertVerifier>,
     /// Verified chains by their digests.
     remembered: Mutex<Expiring<[u8; 32], Verified, Timestamp>>,
@@ -66,9 +68,11 @@ impl Current {
         for certificate in &certificates {
             roots.add(certificate.clone())?;
         }
+        let subjects = roots.subjects().into();
         let verifier =
             WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
-        Ok(Self { certificates, verifier, remembered: Mutex::new(Expiring::new(CERTIFICATES_MAX)) })
+        let remembered = Mutex::new(Expiring::new(CERTIFICATES_MAX));
+        Ok(Self { certificates, subjects, verifier, remembered })
     }
 }
 
@@ -102,6 +106,11 @@ impl ClientAuthorities {
     /// The present ones.
     pub fn certificates(&self) -> Vec<CertificateDer<'static>> {
         self.0.current.read().certificates.clone()
+    }
+
+    /// The names of the present ones: the same `Arc` until they are replaced.
+    pub(crate) fn subjects(&self) -> Arc<[DistinguishedName]> {
+        self.0.current.read().subjects.clone()
     }
 
     /// Whether one of them has signed a peer's chain, for clients and for this time. Takes some

@@ -99,6 +99,11 @@ impl RequestHeader {
         Self { names, authorities, clock }
     }
 
+    /// The authorities of proxies.
+    pub(crate) fn authorities(&self) -> &ClientAuthorities {
+        &self.authorities
+    }
+
     fn identify(&self, request: &Parts) -> Authentication {
         let Some(peer) = request.extensions.get::<PeerCertificate>() else {
             return Authentication::NoOpinion;
