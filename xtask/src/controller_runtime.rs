@@ -10,6 +10,7 @@ mod page;
 
 use crate::cargo::{cargo, root, target_folder};
 use crate::ginkgo::{self, first_lines};
+use crate::go_test;
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -246,10 +247,7 @@ impl Assets {
 impl Run {
     /// Counts the top-level tests of Go in an output.
     fn tests(&mut self, output: &str) {
-        for line in output.lines() {
-            let Some(line) = line.strip_prefix("--- ") else { continue };
-            let Some((outcome, test)) = line.split_once(": ") else { continue };
-            let test = test.split(' ').next().unwrap_or_default();
+        for (outcome, test) in go_test::outcomes(output) {
             match outcome {
                 "PASS" => self.tests.passed += 1,
                 "SKIP" => self.tests.skipped += 1,

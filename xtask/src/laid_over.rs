@@ -3,7 +3,7 @@
 use crate::cargo::{root, target_folder};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What such programs are built with.
@@ -26,28 +26,52 @@ impl Source {
     /// Builds `cmd/NAME` with our `files`, which are laid over their places in the source. Returns
     /// the program.
     pub(crate) fn build(&self, name: &str, files: &[(&str, &str)]) -> Result<PathBuf> {
-        let source = self.folder()?;
         let folder = target_folder()?.join(name);
         std::fs::create_dir_all(&folder)?;
+        let program = folder.join(name);
+        self.go(&["build"], &format!("./cmd/{name}"), files, &program)?;
+        Ok(program)
+    }
+
+    /// Builds `cmd/NAME` with flags of `go build`.
+    pub(crate) fn build_as(&self, flags: &[&str], name: &str, program: &Path) -> Result<()> {
+        self.go(&[&["build"], flags].concat(), &format!("./cmd/{name}"), &[], program)
+    }
+
+    /// Builds the program of a package's tests, with our `files` laid over the source.
+    pub(crate) fn build_tests(
+        &self,
+        package: &str,
+        files: &[(&str, &str)],
+        program: &Path,
+    ) -> Result<()> {
+        self.go(&["test", "-c", "-vet=off"], package, files, program)
+    }
+
+    /// Builds a program at a path, whose folder gets the list of what is laid over.
+    fn go(
+        &self,
+        command: &[&str],
+        package: &str,
+        files: &[(&str, &str)],
+        program: &Path,
+    ) -> Result<()> {
+        let source = self.folder()?;
         let replaced: serde_json::Map<_, _> = files
             .iter()
             .map(|(file, place)| {
                 (source.join(place).display().to_string(), json!(root().join(file)))
             })
             .collect();
-        let (overlay, program) = (folder.join("overlay.json"), folder.join(name));
+        let overlay = program.with_extension("overlay.json");
         std::fs::write(&overlay, json!({"Replace": replaced}).to_string())?;
-        let status = Command::new(&self.go)
-            .args(["build", "-mod=vendor", "-overlay"])
-            .arg(overlay)
-            .arg("-o")
-            .arg(&program)
-            .arg(format!("./cmd/{name}"))
-            .envs([("CGO_ENABLED", "0"), ("GOTOOLCHAIN", "local")])
-            .current_dir(&source)
-            .status();
-        ensure!(status.context("cannot start go")?.success(), "the program does not build");
-        Ok(program)
+        let mut go = Command::new(&self.go);
+        go.args(command).args(["-mod=vendor", "-overlay"]).arg(overlay);
+        go.arg("-o").arg(program).arg(package);
+        go.envs([("CGO_ENABLED", "0"), ("GOTOOLCHAIN", "local")]).current_dir(&source);
+        let status = go.status().context("cannot start go")?;
+        ensure!(status.success(), "{package} does not build");
+        Ok(())
     }
 
     /// The version of a module that the source is built with.

@@ -17,8 +17,11 @@ mod dist;
 mod facts;
 mod fuzz;
 mod ginkgo;
+mod go_test;
 mod guided;
 mod http;
+mod integration;
+mod kubectl;
 mod laid_over;
 mod machine;
 mod mutations;
@@ -77,6 +80,11 @@ enum Chore {
     /// Run controller-runtime's suites against the installed binaries, and write
     /// `docs/controller-runtime.md`.
     ControllerRuntime(controller_runtime::Args),
+    /// Run Kubernetes' integration tests against `setpoint envtest serve`, and write
+    /// `docs/integration.md`.
+    Integration(integration::Args),
+    /// Run kubectl's own tests against the program, and write `docs/kubectl.md`.
+    Kubectl(kubectl::Args),
     /// Send generated objects to kube-apiserver and to `setpoint up`, compare the answers, and
     /// write `docs/validation.md`.
     Validation(validation::Args),
@@ -111,6 +119,8 @@ fn main() -> anyhow::Result<()> {
         Chore::Compare(args) => compare::run(&args),
         Chore::Conformance(args) => conformance::run(&args),
         Chore::ControllerRuntime(args) => controller_runtime::run(&args),
+        Chore::Integration(args) => integration::run(&args),
+        Chore::Kubectl(args) => kubectl::run(&args),
         Chore::Validation(args) => validation::run(&args),
         Chore::SharedEtcd(args) => shared_etcd::run(&args),
         Chore::Patches(args) => patches::run(&args),

@@ -97,15 +97,8 @@ impl Servers {
         layout: Layout,
     ) -> Result<Self> {
         let file = |name: &str| work.join(name);
-        let ports = free_ports::<3>()?;
-        let url = |port: u16| format!("http://127.0.0.1:{port}");
-        let (client, peer) = (url(ports[0]), url(ports[1]));
-        let mut command = Command::new(etcd);
-        command.arg("--data-dir").arg(file("etcd")).arg("--unsafe-no-fsync");
-        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
-        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
-        command.args(["--initial-cluster", &format!("default={peer}")]);
-        let etcd = logged(command, &file("etcd.log"))?;
+        let (etcd, client) = start_etcd(etcd, work)?;
+        let [port] = free_ports::<1>()?;
 
         std::fs::write(file("tokens.csv"), format!("{TOKEN},admin,1,system:masters\n"))?;
         let key = file("service-account.key");
@@ -115,7 +108,7 @@ impl Servers {
         if !output.status.success() {
             bail!("no key: {}", String::from_utf8_lossy(&output.stderr));
         }
-        let port = ports[2].to_string();
+        let port = port.to_string();
         let mut command = Command::new(apiserver);
         command.args(["--etcd-servers", &client, "--bind-address", "127.0.0.1"]);
         command.args(["--secure-port", &port]);
@@ -166,12 +159,23 @@ impl Servers {
         };
         let original = wait(&format!("127.0.0.1:{port}"), work)?;
         let etcd_at = Address {
-            authority: format!("127.0.0.1:{}", ports[0]),
+            authority: client.trim_start_matches("http://").to_owned(),
             tls: None,
             token: String::new(),
         };
         Ok(Self { ours, original, etcd: etcd_at, _started: [setpoint, apiserver, etcd] })
     }
+}
+
+/// Starts an etcd with an empty store in a folder. Returns its URL, too.
+pub(crate) fn start_etcd(program: &Path, work: &Path) -> Result<(Started, String)> {
+    let [client, peer] = free_ports::<2>()?.map(|port| format!("http://127.0.0.1:{port}"));
+    let mut command = Command::new(program);
+    command.arg("--data-dir").arg(work.join("etcd")).arg("--unsafe-no-fsync");
+    command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+    command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+    command.args(["--initial-cluster", &format!("default={peer}")]);
+    Ok((logged(command, &work.join("etcd.log"))?, client))
 }
 
 /// Starts a program whose output goes to a file.

@@ -30,6 +30,10 @@ pub(crate) const CONTROLLERS: &str = "SETPOINT_CONTROLLERS";
 /// Environment variable: the number of nodes without containers.
 pub(crate) const NODES: &str = "SETPOINT_NODES";
 
+/// Environment variable: published OpenAPI documents of Kubernetes, or folders of them, as `setpoint
+/// up --openapi`; several as in `PATH`.
+pub(crate) const OPENAPI: &str = "SETPOINT_OPENAPI";
+
 /// The default controllers, which [`CONTROLLERS`] replaces: they delete the content of namespaces,
 /// and objects without an owner.
 const CONTROLLERS_BY_DEFAULT: &[&str] = &["namespace-controller", "garbage-collector-controller"];
@@ -58,6 +62,7 @@ struct Translated {
 struct Environment {
     controllers: Option<String>,
     nodes: Option<String>,
+    openapi: Option<OsString>,
 }
 
 /// Translates a command line.
@@ -159,6 +164,10 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
     }
     translated.logs_json = own("logging-format") == Some("json");
     translated.options = options.into_iter().map(OsString::from).collect();
+    let documents = environment.openapi.iter().flat_map(|files| std::env::split_paths(files));
+    for document in documents.filter(|document| !document.as_os_str().is_empty()) {
+        translated.options.extend(["--openapi".into(), document.into_os_string()]);
+    }
     Ok(translated)
 }
 
@@ -308,7 +317,11 @@ fn run_as(arguments: impl IntoIterator<Item = OsString>, announces: bool) -> Exi
         return print(&format!("Kubernetes {GIT_VERSION}\n"));
     }
     let variable = |name| std::env::var(name).ok();
-    let environment = Environment { controllers: variable(CONTROLLERS), nodes: variable(NODES) };
+    let environment = Environment {
+        controllers: variable(CONTROLLERS),
+        nodes: variable(NODES),
+        openapi: std::env::var_os(OPENAPI),
+    };
     let started =
         translate(&given, &environment).and_then(|translated| start(translated, announces));
     match started {

@@ -13,12 +13,16 @@
 //! | silent for [`GRACE`] | `Unknown` | `node.kubernetes.io/unreachable` |
 //! | cordoned, or short of something | as the node says | `node.kubernetes.io/unschedulable`, `…/memory-pressure`, `…/disk-pressure`, `…/pid-pressure`, `…/network-unavailable` |
 //!
-//! The first two taints have the effects `NoSchedule` and `NoExecute`, the others `NoSchedule`.
-//! Pods on a silent node are not ready either. Those of a node that says itself that it is not
+//! All have the effect `NoSchedule`. The first two also get `NoExecute`, which evicts pods, node by
+//! node: one in ten seconds in a zone, fewer if most of its nodes are not ready, and none if no node
+//! of the cluster is: the controller then suspects itself. Pods on a silent node are not ready either. Those of a node that says itself that it is not
 //! ready are as it says: it still reports them. Taints with other keys are left alone. The labels
 //! `kubernetes.io/os` and `kubernetes.io/arch` are copied to their former names, `beta.…`.
 //! [`super::taint_eviction`] removes the pods.
 
+mod zones;
+
+use self::zones::{Turn, Zones};
 use super::COMPONENT;
 use super::node_pods::{BY_NODE, NodePod, NodeView, by_node};
 use crate::boxed::{Boxed, BoxedReconciler};
@@ -84,21 +88,35 @@ impl NodeLifecycleController {
     ///
     /// If the manager refuses it, for example because it has one of that name.
     pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
-        let seen = Arc::new(Mutex::new(BTreeMap::new()));
-        let (of_nodes, of_leases) = (seen.clone(), seen.clone());
+        let seen: AllSeen = Arc::default();
+        let zones: Arc<Mutex<Zones>> = Arc::default();
+        let (of_nodes, of_leases, in_zones) = (seen.clone(), seen.clone(), zones.clone());
         let controller = Controller::builder("node-controller")
             .concurrency(WORKERS)
             .handles(
                 Watch::<NodeView>::new(),
                 move |event: &Event<NodeView>, keys: &Enqueue<'_, Request>| {
-                    let key = event.key();
-                    match event {
-                        Event::Deleted { .. } => _ = of_nodes.lock().remove(&*key.name),
-                        event => {
-                            let node = event.object().and_then(|node| node.get().ok());
-                            let beat = node.and_then(|node| heartbeat(&node));
-                            note(&of_nodes, &key.name, |seen| &mut seen.condition, beat);
+                    let (key, now) = (event.key(), Instant::now());
+                    let node = event.object().and_then(|node| node.get().ok());
+                    let noted = match (event, node) {
+                        (Event::Deleted { .. }, _) => {
+                            of_nodes.lock().remove(&*key.name);
+                            in_zones.lock().remove(&key.name, now)
                         }
+                        (_, node) => {
+                            let beat = node.as_deref().and_then(heartbeat);
+                            note(&of_nodes, &key.name, |seen| &mut seen.condition, beat);
+                            let node = node.as_deref();
+                            let note = |node| in_zones.lock().note(&key.name, node, now);
+                            node.map(note).unwrap_or_default()
+                        }
+                    };
+                    if noted.is_back {
+                        // The others may have reported all the time, without being heard.
+                        of_nodes.lock().values_mut().for_each(|seen| seen.at = now);
+                    }
+                    for other in noted.others {
+                        keys.add(Request::cluster(other));
                     }
                     keys.add(key.clone());
                 },
@@ -121,7 +139,7 @@ impl NodeLifecycleController {
             )
             .watches(Watch::<NodePod>::new().index(BY_NODE, by_node), |_| Vec::new())
             .sync_timeout(None)
-            .build(Boxed(Pass { seen, registered: Mutex::default() }))?;
+            .build(Boxed(Pass { seen, zones, registered: Mutex::default() }))?;
         manager.add(controller)?;
         Ok(())
     }
@@ -173,6 +191,7 @@ fn note(
 /// Reconciles nodes.
 struct Pass {
     seen: AllSeen,
+    zones: Arc<Mutex<Zones>>,
     /// The uids of the known nodes, by name.
     registered: Mutex<BTreeMap<Arc<str>, String>>,
 }
@@ -202,7 +221,8 @@ impl BoxedReconciler for Pass {
                 ready = "Unknown".to_owned();
             }
         }
-        let is_tainted = self.taint(&node, request, &ready, context).await?;
+        let (evicts, next) = self.evicts(&node, &request.name, &ready);
+        let is_tainted = self.taint(&node, request, (&ready, evicts), context).await?;
         if ready == "Unknown" {
             not_ready(request, context).await?;
         }
@@ -210,14 +230,13 @@ impl BoxedReconciler for Pass {
         if !is_tainted {
             return Ok(Action::requeue());
         }
-        Ok(match is_silent {
-            // A heartbeat wakes it.
-            true => Action::await_change(),
-            false => {
-                let wait = silent_at.saturating_duration_since(Instant::now());
-                Action::requeue_after(wait.max(Duration::from_millis(1)))
-            }
-        })
+        // A heartbeat wakes a silent one.
+        let next =
+            if is_silent { next } else { Some(next.map_or(silent_at, |n| n.min(silent_at))) };
+        Ok(next.map_or_else(Action::await_change, |next| {
+            let wait = next.saturating_duration_since(Instant::now());
+            Action::requeue_after(wait.max(Duration::from_millis(1)))
+        }))
     }
 }
 
@@ -272,16 +291,36 @@ impl Pass {
         Ok(())
     }
 
+    /// Whether a node has taints that evict pods, and when to ask again.
+    fn evicts(&self, node: &NodeView, name: &str, ready: &str) -> (bool, Option<Instant>) {
+        // A new node has said nothing yet.
+        if matches!(ready, "True" | "") {
+            return (false, None);
+        }
+        let mut zones = self.zones.lock();
+        if zones.are_all_down() {
+            return (false, None);
+        }
+        if has_evicting(&node.spec.taints) {
+            return (true, None);
+        }
+        match zones.turn(name, Instant::now()) {
+            Turn::Now => (true, None),
+            Turn::Later(at) => (false, Some(at)),
+            Turn::Never => (false, None),
+        }
+    }
+
     /// Adds and removes the taints that follow from conditions. Returns false if the node has
     /// changed meanwhile.
     async fn taint(
         &self,
         node: &NodeView,
         request: &Request,
-        ready: &str,
+        (ready, evicts): (&str, bool),
         context: &Context,
     ) -> Result<bool, BoxError> {
-        let taints = taints(node, ready, context.clock().now());
+        let taints = taints(node, ready, evicts, context.clock().now());
         if taints == node.spec.taints {
             return Ok(true);
         }
@@ -295,7 +334,11 @@ impl Pass {
         }
         // This pass may have written the status: then the node is newer.
         let api = context.client().field_manager(COMPONENT).api::<NodeView>();
-        match api.patch(request, &Patch::Merge(patch)).await {
+        let patched = api.patch(request, &Patch::Merge(patch)).await;
+        if patched.is_err() && evicts && !has_evicting(&node.spec.taints) {
+            self.zones.lock().give_back(&request.name, Instant::now());
+        }
+        match patched {
             Err(error) if error.is_conflict() => Ok(false),
             patched => Ok(ignore_not_found(patched).map(|_| true)?),
         }
@@ -324,18 +367,28 @@ fn unknown_conditions(node: &NodeView, now: Timestamp) -> Vec<Value> {
     kinds.into_iter().filter_map(unknown).collect()
 }
 
+/// Whether one of the taints evicts pods because the node is not ready.
+fn has_evicting(taints: &[Taint]) -> bool {
+    let is_own = |key: &str| [NOT_READY, UNREACHABLE].contains(&key);
+    taints.iter().any(|taint| taint.effect == "NoExecute" && is_own(&taint.key))
+}
+
 /// The taints that a node should have.
-fn taints(node: &NodeView, ready: &str, now: Timestamp) -> Vec<Taint> {
+fn taints(node: &NodeView, ready: &str, evicts: bool, now: Timestamp) -> Vec<Taint> {
     let own = |key: &str| {
         [NOT_READY, UNREACHABLE, UNSCHEDULABLE].contains(&key)
             || BY_CONDITION.iter().any(|(_, taint)| *taint == key)
     };
     let mut wanted: Vec<(&str, &str)> = Vec::new();
-    match ready {
+    let of_ready = match ready {
         // A new node has said nothing yet.
-        "True" | "" => {}
-        "Unknown" => wanted.extend([(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")]),
-        _ => wanted.extend([(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")]),
+        "True" | "" => None,
+        "Unknown" => Some(UNREACHABLE),
+        _ => Some(NOT_READY),
+    };
+    if let Some(key) = of_ready {
+        wanted.push((key, "NoSchedule"));
+        wanted.extend(evicts.then_some((key, "NoExecute")));
     }
     for (condition, taint) in BY_CONDITION {
         if node.condition(condition) == "True" {
@@ -463,10 +516,11 @@ mod tests {
             "status": {"conditions": [{"type": "DiskPressure", "status": "True"}]},
         }))
         .unwrap();
-        let keys = |ready: &str| {
-            let taints = taints(&node, ready, Timestamp::from_secs(0));
+        let keys_of = |ready: &str, evicts: bool| {
+            let taints = taints(&node, ready, evicts, Timestamp::from_secs(0));
             taints.iter().map(|taint| format!("{}:{}", taint.key, taint.effect)).collect::<Vec<_>>()
         };
+        let keys = |ready: &str| keys_of(ready, true);
         let rest = [
             "node.kubernetes.io/disk-pressure:NoSchedule",
             "node.kubernetes.io/unschedulable:NoSchedule",
@@ -485,6 +539,8 @@ mod tests {
             .concat()
         );
         assert_eq!(keys("False")[1], "node.kubernetes.io/not-ready:NoExecute");
+        let slow = [&["mine:NoSchedule", "node.kubernetes.io/unreachable:NoSchedule"][..], &rest];
+        assert_eq!(keys_of("Unknown", false), slow.concat(), "not yet, or no longer");
         assert_eq!(keys(""), keys("True"), "a new node has not said that it is not ready");
     }
 

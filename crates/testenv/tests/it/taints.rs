@@ -82,6 +82,38 @@ async fn pods_of_a_silent_node_are_not_ready_and_those_of_others_are_as_reported
     assert_eq!(events, ["Warning NodeNotReady Node is not ready"]);
 }
 
+/// If no node is ready, the controller suspects itself.
+#[setpoint_testenv::test(crate = setpoint_testenv)]
+async fn pods_stay_if_no_node_is_ready_and_leave_if_another_one_is(env: &TestEnv) {
+    let cluster = Cluster::start(env, "nodelifecycle");
+    let ready = async |name: &str, at: u32| {
+        let beat = format!("2026-01-01T00:00:{at:02}Z");
+        let ready = json!([{"type": "Ready", "status": "True", "lastHeartbeatTime": beat}]);
+        let status = json!({"status": {"conditions": ready}});
+        cluster.patch(&format!("/api/v1/nodes/{name}/status"), &status).await;
+    };
+    let taints = async || {
+        let node = cluster.get(NODE).await.unwrap();
+        let taints = node["spec"]["taints"].as_array().into_iter().flatten();
+        taints.map(|taint| format!("{}:{}", taint["key"], taint["effect"])).collect::<Vec<_>>()
+    };
+    for name in ["n1", "n2"] {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+        cluster.create("/api/v1/nodes", &node).await;
+    }
+    ready("n1", 1).await;
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    let unreachable = |effect: &str| format!("\"node.kubernetes.io/unreachable\":\"{effect}\"");
+    assert_eq!(taints().await, [unreachable("NoSchedule")]);
+
+    ready("n2", 2).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(taints().await, [unreachable("NoSchedule"), unreachable("NoExecute")]);
+
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(taints().await, [unreachable("NoSchedule")], "n2 is silent, too");
+}
+
 /// A DaemonSet had no pod on a node that somebody had only created.
 #[setpoint_testenv::test(crate = setpoint_testenv)]
 async fn a_new_node_has_no_taints_until_it_was_silent_for_a_minute(env: &TestEnv) {

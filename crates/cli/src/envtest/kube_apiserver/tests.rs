@@ -186,13 +186,28 @@ fn serve_adds_only_flags_that_are_not_given() {
 fn the_environment_chooses_controllers_and_nodes() {
     let last = |controllers: &str, nodes: &str| {
         let some = |text: &str| Some(text.to_owned());
-        let environment = Environment { controllers: some(controllers), nodes: some(nodes) };
+        let environment = Environment {
+            controllers: some(controllers),
+            nodes: some(nodes),
+            ..Environment::default()
+        };
         let options = translated("", &environment).unwrap().options;
         let options: Vec<_> = options.iter().map(|o| o.to_str().unwrap().to_owned()).collect();
         options[3..].join(" ")
     };
     assert_eq!(last("none", ""), "--controllers=");
     assert_eq!(last("*,-job", "3"), "--controllers=*,-job --nodes=3");
+}
+
+#[test]
+fn the_environment_names_published_documents() {
+    let openapi = |files: &str| {
+        let environment = Environment { openapi: Some(files.into()), ..Environment::default() };
+        translated("", &environment).unwrap().options
+    };
+    let given = openapi("/a.json:/folder");
+    assert!(given.windows(4).any(|o| o == ["--openapi", "/a.json", "--openapi", "/folder"]));
+    assert!(!openapi("").contains(&"--openapi".into()));
 }
 
 #[test]
