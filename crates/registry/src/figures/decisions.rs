@@ -108,12 +108,12 @@ impl Default for PodSecurity {
                 ],
                 0,
             )
-            .from_zero(&[
+            .with_zeros(&[
                 &["allow", "privileged", "latest", "enforce", "create", "pod", ""],
                 &["allow", "privileged", "latest", "enforce", "update", "pod", ""],
             ]),
             exemptions: Labelled::counters(&["request_operation", "resource", "subresource"], 0)
-                .from_zero(&[
+                .with_zeros(&[
                     &["create", "pod", ""],
                     &["update", "pod", ""],
                     &["create", "controller", ""],

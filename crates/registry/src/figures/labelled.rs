@@ -71,7 +71,7 @@ impl Labelled<AtomicU64> {
     }
 
     /// Shows series that have not counted anything yet.
-    pub(crate) fn from_zero(self, series: &[&[&str]]) -> Self {
+    pub(crate) fn with_zeros(self, series: &[&[&str]]) -> Self {
         series.iter().for_each(|values| self.count(values, |_| {}));
         self
     }
