@@ -131,7 +131,8 @@ impl Inner {
         }
         let catalog = self.registry.catalog();
         let backends = self.backends.table();
-        let (destination, attributes) = self.route(&catalog, &backends, parts, &query, audit_id);
+        let (destination, mut attributes) =
+            self.route(&catalog, &backends, parts, &query, audit_id);
         let is_long_running = attributes.is_long_running();
         let _in_progress = (!is_long_running).then(|| self.shutdown.request());
         let time = match deadline::of(&query, is_long_running, self.request_timeout) {
@@ -139,6 +140,7 @@ impl Inner {
             Err(error) => return respond::error(&error, &parts.headers, style),
         };
         let deadline = time.map(|time| Instant::now() + time);
+        attributes.deadline = deadline;
         let origin = self.cors.as_ref().and_then(|cors| cors.allowed(parts));
         if let Some(origin) = &origin
             && let Some(mut answer) = cors::preflight(parts)

@@ -14,6 +14,8 @@ pub const OBJECT_BYTES_MAX: usize = 4 << 20;
 
 /// Maximum bytes of a recorded user agent: 1024, as kube-apiserver's.
 const USER_AGENT_BYTES_MAX: usize = 1024;
+/// The annotations with the patches of webhooks, which show parts of bodies.
+const PATCHES: &str = "patch.webhook.admission.k8s.io/";
 /// The annotation of an event whose object was left out.
 const TRUNCATED: &str = "audit.k8s.io/truncated";
 
@@ -120,8 +122,10 @@ fn legacy(event: &Value) -> String {
 
 fn document(event: &AuditEvent, level: AuditLevel, omits_managed_fields: bool) -> Value {
     let request = &event.request;
+    let is_shown = |key: &str| level >= AuditLevel::Request || !key.starts_with(PATCHES);
+    let annotations = request.audit_annotations().into_iter().filter(|(key, _)| is_shown(key));
     let mut annotations: Map<String, Value> =
-        request.audit_annotations().into_iter().map(|(key, text)| (key, text.into())).collect();
+        annotations.map(|(key, text)| (key, text.into())).collect();
     let mut out = json!({
         "kind": "Event",
         "apiVersion": "audit.k8s.io/v1",

@@ -207,6 +207,10 @@ impl Authorizer for Abac {
         async move { Ok(self.decide(request)) }.boxed()
     }
 
+    fn decides_health(&self) -> bool {
+        true
+    }
+
     fn kind(&self) -> (&str, &str) {
         ("ABAC", "abac")
     }

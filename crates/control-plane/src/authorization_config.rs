@@ -168,6 +168,10 @@ impl Authorizer for Named {
         self.authorizer.fails_closed()
     }
 
+    fn decides_health(&self) -> bool {
+        self.authorizer.decides_health()
+    }
+
     fn kind(&self) -> (&str, &str) {
         (self.authorizer.kind().0, &self.name)
     }

@@ -119,13 +119,17 @@ impl TrustedIssuer {
     }
 
     async fn verify(self: &Arc<Self>, token: &str, now: Timestamp) -> Result<Verified, String> {
-        let Some(keys) = self.keys.current() else {
-            return Err("oidc: authenticator not initialized".to_owned());
-        };
         let failed = |why: &str| format!("oidc: verify token: failed to verify signature: {why}");
         let parsed = UnverifiedToken::parse(token)
             .map_err(|error| format!("oidc: verify token: oidc: malformed jwt: {error}"))?;
         self.check_algorithm(&parsed).map_err(|why| format!("oidc: verify token: {why}"))?;
+        let keys = match self.keys.current() {
+            Some(keys) => keys,
+            None => match self.keys.of_known_issuer().await {
+                Some(read) => read.map_err(|error| failed(&format!("fetching keys {error}")))?,
+                None => return Err("oidc: authenticator not initialized".to_owned()),
+            },
+        };
         if let Some(verified) = self.checked(token, keys, now).await? {
             return Ok(verified);
         }

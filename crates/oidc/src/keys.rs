@@ -53,6 +53,8 @@ pub(crate) struct Keys {
 struct State {
     /// `None`: never read.
     keys: Option<Arc<JwkSet>>,
+    /// A discovery document has been read.
+    is_discovered: bool,
     /// How often reading them has ended, well or not.
     n_ended: u64,
     /// How often it was begun.
@@ -99,7 +101,7 @@ impl Allowance {
 
 impl Keys {
     pub(crate) fn new() -> Self {
-        let state = State { keys: None, n_ended: 0, n_begun: 0, error: None };
+        let state = State { keys: None, is_discovered: false, n_ended: 0, n_begun: 0, error: None };
         let allowance = Mutex::new(Allowance::new());
         Self { state: watch::Sender::new(state), wanted: Notify::new(), allowance }
     }
@@ -143,6 +145,20 @@ impl Keys {
         }
     }
 
+    /// The keys of an issuer that is known, but whose keys could not be read, or are being read:
+    /// reads them again and waits for them, as [`Keys::again`]. `None`: it is not known, or they
+    /// were read too often already.
+    ///
+    /// # Errors
+    ///
+    /// Why they cannot be read.
+    pub(crate) async fn of_known_issuer(&self) -> Option<Result<Arc<JwkSet>, String>> {
+        if !self.state.borrow().is_discovered {
+            return None;
+        }
+        self.again().await
+    }
+
     /// Reads the keys again and waits for them, at most [`WAIT_MAX`]. `None`: they were read too
     /// often already.
     ///
@@ -179,7 +195,7 @@ impl Keys {
             let mut url = None;
             loop {
                 self.state.send_modify(|state| state.n_begun += 1);
-                let read = read(issuer, fetcher, &mut url).await;
+                let read = self.read(issuer, fetcher, &mut url).await;
                 // Each token that waits for the keys gets the error.
                 let read = read.map_err(|error| bounded::text(error, ERROR_BYTES_MAX));
                 if let Err(error) = &read {
@@ -210,32 +226,37 @@ impl Keys {
             () = work => {}
         }
     }
-}
 
-/// Reads the keys, after discovery of their URL.
-async fn read(
-    issuer: &Issuer,
-    fetcher: &Fetcher,
-    url: &mut Option<String>,
-) -> Result<JwkSet, String> {
-    let target = match url {
-        Some(known) => known.clone(),
-        None => discover(issuer, fetcher).await?,
-    };
-    let document = fetcher
-        .get(&target, JWKS_BYTES_MAX)
-        .await
-        .map_err(|error| format!("oidc: get keys failed {}", text_of(&error)))?;
-    // Up to a mebibyte of keys, each of which is checked.
-    let parsed = tokio::task::spawn_blocking(move || JwkSet::parse(&document)).await;
-    let keys = parsed
-        .map_err(|error| format!("oidc: failed to decode keys: {error}"))?
-        .map_err(|error| format!("oidc: failed to decode keys: {}", text_of(&error)))?;
-    if keys.is_empty() {
-        return Err(format!("oidc: no usable keys at {target}"));
+    /// Reads the keys, after discovery of their URL.
+    async fn read(
+        &self,
+        issuer: &Issuer,
+        fetcher: &Fetcher,
+        url: &mut Option<String>,
+    ) -> Result<JwkSet, String> {
+        let target = match url {
+            Some(known) => known.clone(),
+            None => {
+                let found = discover(issuer, fetcher).await?;
+                self.state.send_modify(|state| state.is_discovered = true);
+                found
+            }
+        };
+        let document = fetcher
+            .get(&target, JWKS_BYTES_MAX)
+            .await
+            .map_err(|error| format!("oidc: get keys failed {}", text_of(&error)))?;
+        // Up to a mebibyte of keys, each of which is checked.
+        let parsed = tokio::task::spawn_blocking(move || JwkSet::parse(&document)).await;
+        let keys = parsed
+            .map_err(|error| format!("oidc: failed to decode keys: {error}"))?
+            .map_err(|error| format!("oidc: failed to decode keys: {}", text_of(&error)))?;
+        if keys.is_empty() {
+            return Err(format!("oidc: no usable keys at {target}"));
+        }
+        *url = Some(target);
+        Ok(keys)
     }
-    *url = Some(target);
-    Ok(keys)
 }
 
 /// The URL of the keys.

@@ -12,10 +12,11 @@
 //!   and `v1beta1`), with the errors of kube-apiserver. Its expressions are compiled when it is
 //!   read.
 //! - **Keys.** Each issuer has one task. It reads the discovery document and then the keys, and
-//!   tries again every [`RETRY`] until it has them; tokens are refused until then. The keys are
-//!   read again every [`REFRESH_PERIOD`], and when a token names an unknown key or a signature does
-//!   not fit: at once for the first [`REFRESH_BURST`] times, then once in [`REFRESH_INTERVAL`],
-//!   however many such tokens come. If the issuer does not answer, the keys that are known stay.
+//!   tries again every [`RETRY`] until it has them; tokens are refused until then, but after the
+//!   discovery they make the keys be read again, as below. The keys are read again every
+//!   [`REFRESH_PERIOD`], and when a token names an unknown key or a signature does not fit: at once
+//!   for the first [`REFRESH_BURST`] times, then once in [`REFRESH_INTERVAL`], however many such
+//!   tokens come. If the issuer does not answer, the keys that are known stay.
 //! - **Verification** follows kube-apiserver: the algorithm must be allowed, a key of the issuer
 //!   must have signed, `iss` must be the issuer, `aud` one of the audiences, `exp` in the future,
 //!   `nbf` at most a minute in the future.

@@ -23,21 +23,21 @@ pub struct Rule {
     pub non_resource_urls: Vec<String>,
 }
 
-/// The parts of a request that rules look at. For a request of a path, `resource` is empty.
+/// The parts of a request that rules look at.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Request<'a> {
     /// Verb: for a path, the HTTP method in lower case.
     pub verb: &'a str,
     /// Group; empty for the core group.
     pub group: &'a str,
-    /// Plural name.
+    /// Plural name. Questions to the authorizer may have any text here, also none or one with `/`.
     pub resource: &'a str,
     /// Subresource; empty for the main endpoint.
     pub subresource: &'a str,
     /// Name of the object; empty for the collection.
     pub name: &'a str,
-    /// The path of a request that is about no resource.
-    pub path: &'a str,
+    /// The path of a request that is about no resource; `None` for all others.
+    pub path: Option<&'a str>,
 }
 
 impl Rule {
@@ -46,8 +46,8 @@ impl Rule {
         if !has(&self.verbs, request.verb) {
             return false;
         }
-        if request.resource.is_empty() {
-            return self.non_resource_urls.iter().any(|url| covers_path(url, request.path));
+        if let Some(path) = request.path {
+            return self.non_resource_urls.iter().any(|url| covers_path(url, path));
         }
         has(&self.api_groups, request.group)
             && self
@@ -64,16 +64,17 @@ pub(crate) fn has(list: &[String], text: &str) -> bool {
     list.iter().any(|entry| entry == "*" || entry == text)
 }
 
-/// Whether a rule's resource is the one of a request.
-pub(crate) fn covers_resource(rule: &str, resource: &str, subresource: &str) -> bool {
+/// Whether a rule's resource is the one of a request: `*`, `*/subresource`, or the same text, where
+/// a request's is `resource/subresource`, or only `resource` without a subresource.
+fn covers_resource(rule: &str, resource: &str, subresource: &str) -> bool {
     if rule == "*" {
         return true;
     }
-    match rule.split_once('/') {
-        None => rule == resource && subresource.is_empty(),
-        Some(("*", own)) => !subresource.is_empty() && own == subresource,
-        Some((of, own)) => of == resource && own == subresource,
+    if subresource.is_empty() {
+        return rule == resource;
     }
+    let own = |of: &str| rule.strip_prefix(of).and_then(|rest| rest.strip_prefix('/'));
+    own("*") == Some(subresource) || own(resource) == Some(subresource)
 }
 
 /// Whether a rule's path covers a path.
@@ -101,7 +102,7 @@ mod tests {
 
     fn on<'a>(verb: &'a str, group: &'a str, resource: &'a str, name: &'a str) -> Request<'a> {
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-        Request { verb, group, resource, subresource, name, path: "" }
+        Request { verb, group, resource, subresource, name, path: None }
     }
 
     #[test]
@@ -138,6 +139,34 @@ mod tests {
     }
 
     #[test]
+    fn questions_may_name_any_text_as_the_resource() {
+        for (entry, resource, subresource, is_allowed) in [
+            ("", "", "", true),
+            ("*", "", "", true),
+            ("pods", "", "", false),
+            ("", "", "log", false),
+            ("/log", "", "log", true),
+            ("*/log", "", "log", true),
+            ("https://a.b/c", "https://a.b/c", "", true),
+            ("https://a.b/c", "https://a.b/d", "", false),
+            ("pods/log", "pods/log", "", true),
+            ("*/log", "pods/log", "", false),
+            ("a/b/c", "a/b", "c", true),
+            ("a/b/c", "a", "b/c", true),
+            ("*/b/c", "a", "b/c", true),
+        ] {
+            let rule = rule(json!({"verbs": ["get"], "apiGroups": [""], "resources": [entry]}));
+            let request = Request { verb: "get", resource, subresource, ..Request::default() };
+            assert_eq!(rule.allows(&request), is_allowed, "{entry} {resource} {subresource}");
+        }
+        // Neither is a path without text.
+        let everything = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
+        let root = Request { verb: "get", path: Some(""), ..Request::default() };
+        assert!(!rule(everything).allows(&root));
+        assert!(rule(json!({"verbs": ["get"], "nonResourceURLs": ["*"]})).allows(&root));
+    }
+
+    #[test]
     fn names_allow_no_collection() {
         let named = rule(json!({
             "verbs": ["*"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a", "b"],
@@ -150,7 +179,7 @@ mod tests {
     #[test]
     fn paths_end_with_a_star() {
         let rule = rule(json!({"verbs": ["get"], "nonResourceURLs": ["/healthz", "/apis/*"]}));
-        let path = |verb, path| Request { verb, path, ..Request::default() };
+        let path = |verb, path| Request { verb, path: Some(path), ..Request::default() };
         assert!(rule.allows(&path("get", "/healthz")));
         assert!(!rule.allows(&path("get", "/healthz/")));
         assert!(rule.allows(&path("get", "/apis/apps/v1")));

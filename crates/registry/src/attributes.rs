@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Maximum number of warnings in one answer.
 ///
@@ -115,6 +116,8 @@ pub struct Attributes<R> {
     pub label_selector: String,
     /// `fieldSelector` as it was sent: list, watch and deletecollection.
     pub field_selector: String,
+    /// When its answer is due; `None`: it may take as long as it likes.
+    pub deadline: Option<Instant>,
     /// Nothing is committed. For a delete, the option may be in the body, which is read later:
     /// `false` here does not rule out a dry run.
     pub dry_run: bool,
@@ -167,6 +170,7 @@ impl<R: Row> Attributes<R> {
             requested,
             label_selector: String::new(),
             field_selector: String::new(),
+            deadline: None,
             dry_run: false,
             audit_id: String::new(),
             trace: None,
@@ -185,6 +189,7 @@ impl<R: Row> Attributes<R> {
             impersonator: self.impersonator.clone(),
             origin: self.origin.clone(),
             user_agent: self.user_agent.clone(),
+            deadline: self.deadline,
             dry_run: self.dry_run,
             audit_id: self.audit_id.clone(),
             trace: self.trace.as_ref().map(Trace::branch),
@@ -214,6 +219,7 @@ impl<R: Row> Attributes<R> {
             requested: self.requested.clone(),
             label_selector: self.label_selector.clone(),
             field_selector: self.field_selector.clone(),
+            deadline: self.deadline,
             dry_run: self.dry_run,
             audit_id: self.audit_id.clone(),
             trace: self.trace.as_ref().map(Trace::branch),
@@ -249,9 +255,13 @@ impl<R: Row> Attributes<R> {
     }
     /// The path of a non-resource request; empty for others.
     pub fn path(&self) -> &str {
+        self.non_resource_path().unwrap_or_default()
+    }
+    /// The path of a non-resource request; `None` for others.
+    pub fn non_resource_path(&self) -> Option<&str> {
         match &self.requested {
-            Requested::Path(path) => path,
-            Requested::Resource(_) | Requested::Unrouted(_) => "",
+            Requested::Path(path) => Some(path),
+            Requested::Resource(_) | Requested::Unrouted(_) => None,
         }
     }
     /// The resource's group; empty for the core group and for paths.

@@ -81,6 +81,12 @@ pub trait Authorizer: Debug + Send + Sync {
         true
     }
 
+    /// Whether it also decides who may get the health endpoints. If no authorizer does, everybody
+    /// may. Default: false.
+    fn decides_health(&self) -> bool {
+        false
+    }
+
     /// Its type and its name in metrics. Must be one of few.
     fn kind(&self) -> (&str, &str) {
         ("Custom", "")
@@ -167,6 +173,10 @@ impl Authorizer for AlwaysDeny {
         async move { Ok(decision) }.boxed()
     }
 
+    fn decides_health(&self) -> bool {
+        true
+    }
+
     fn kind(&self) -> (&str, &str) {
         ("AlwaysDeny", "alwaysdeny")
     }
@@ -177,7 +187,7 @@ impl Authorizer for AlwaysDeny {
 }
 
 /// The authorizers in call order. Before them, `system:masters` is allowed everything, and
-/// the health endpoints are open to all users.
+/// the health endpoints are open to all users unless an authorizer decides about them.
 #[derive(Debug)]
 pub(crate) struct Chain {
     authorizers: Vec<Arc<dyn Authorizer>>,
@@ -220,14 +230,16 @@ impl Chain {
     ///
     /// No authorizer allowed the request, and one returned an error.
     pub(crate) async fn decide(&self, request: &Attributes) -> Result<Decision, ApiError> {
-        let is_always_allowed =
-            || request.verb == Verb::Get && ALWAYS_ALLOWED.contains(&request.path());
-        if request.identity.is_in(MASTERS) || is_always_allowed() {
+        if request.identity.is_in(MASTERS) {
+            return Ok(Decision::Allow(String::new()));
+        }
+        let authorizers = self.flat();
+        if is_probe(request) && !authorizers.iter().any(|authorizer| authorizer.decides_health()) {
             return Ok(Decision::Allow(String::new()));
         }
         let mut reasons = String::new();
         let mut failure = None;
-        for authorizer in self.flat().iter() {
+        for authorizer in authorizers.iter() {
             match authorizer.authorize(request).await {
                 Ok(Decision::NoOpinion(reason)) if reason.is_empty() => {}
                 Ok(Decision::NoOpinion(reason)) => {
@@ -352,9 +364,15 @@ pub fn forbidden(request: &Attributes, reason: &str) -> ApiError {
     ApiError::forbidden(&resource, request.name(), &why)
 }
 
-/// Health endpoints that everybody may get, as by the ClusterRole `system:public-info-viewer`.
-/// Single checks below them, and other methods, need a right, such as that of `system:monitoring`.
+/// Health endpoints that everybody may get, as by the ClusterRole `system:public-info-viewer`,
+/// where no authorizer decides about them. Single checks below them, and other methods, need a
+/// right, such as that of `system:monitoring`.
 const ALWAYS_ALLOWED: [&str; 3] = ["/healthz", "/readyz", "/livez"];
+
+/// Whether everybody may make a request if no authorizer decides about it.
+pub(crate) fn is_probe(request: &Attributes) -> bool {
+    request.verb == Verb::Get && ALWAYS_ALLOWED.contains(&request.path())
+}
 
 /// Whether `path` is a health endpoint: `/healthz`, `/livez`, `/readyz` or one of their checks.
 pub fn is_health(path: &str) -> bool {
@@ -463,6 +481,14 @@ mod tests {
             let request = Attributes::new(Identity::anonymous(), Verb::from(verb), requested);
             let allowed = chain.authorize(&request, &Figures::default()).await;
             assert_eq!(allowed.is_ok(), is_allowed, "{verb} {path}: {allowed:?}");
+        }
+        // Unless an authorizer decides about them, even one of a chain.
+        let denies = Arc::new(AlwaysDeny) as Arc<dyn Authorizer>;
+        let requested = Requested::Path("/healthz".to_owned());
+        let request = Attributes::new(Identity::anonymous(), Verb::Get, requested);
+        for authorizer in [denies.clone(), Arc::new(Several([denies].into()))] {
+            let (chain, figures) = (Chain::new(vec![authorizer]), Figures::default());
+            assert_eq!(chain.authorize(&request, &figures).await.unwrap_err().code(), 403);
         }
     }
 

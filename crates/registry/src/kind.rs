@@ -145,6 +145,8 @@ pub struct FormerVersion {
     pub version: &'static str,
     /// Its protobuf messages are those of the stored version.
     pub same_messages: bool,
+    /// Kubernetes 1.36 still stores it, so discovery has its hash.
+    pub is_stored: bool,
     /// Converts a stored object to the stored version.
     pub convert: fn(&mut Value),
 }

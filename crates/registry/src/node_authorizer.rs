@@ -220,7 +220,7 @@ fn decide(graph: &Graph, rules: &[Rule], node: &str, request: &Attributes) -> Re
                 resource,
                 subresource: asked.subresource,
                 name: request.name(),
-                path: request.path(),
+                path: request.non_resource_path(),
             };
             match rules.iter().any(|rule| rule.allows(&question)) {
                 true => Ok(()),

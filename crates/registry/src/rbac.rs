@@ -15,7 +15,7 @@
 //! The roles of the start are read once per process. All control planes share their index until
 //! they have other roles, and an object that the registry has written at its start
 //! ([`Registry::is_of_start`]) is not read again.
-use crate::authorize::{Authorizer, Decision};
+use crate::authorize::{Authorizer, Decision, is_probe};
 use crate::bootstrap::objects;
 use crate::bootstrap::template::{Template, create_missing};
 use crate::cache::{ObjectChange, StoredObject};
@@ -48,6 +48,9 @@ const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 const BOOTSTRAP: &str = include_str!("rbac/bootstrap.json");
 /// What feature gates add to them, by gate.
 const OF_GATES: &str = include_str!("rbac/gates.json");
+/// The binding that gave the rights to public information before Kubernetes 1.14, and the one that
+/// gives them since, to the role of its own name.
+const SPLIT: [&str; 2] = ["system:discovery", "system:public-info-viewer"];
 /// Who writes the objects of the start, in their managed fields.
 const MANAGER: &str = "kube-apiserver";
 /// How many objects are created at the same time.
@@ -77,10 +80,18 @@ impl Authorizer for Rbac {
         request: &'a Attributes,
     ) -> BoxFuture<'a, Result<Decision, ApiError>> {
         async move {
+            // A probe is answered while the roles are read.
+            if is_probe(request) && !self.is_filled.get() {
+                return Ok(Decision::Allow(String::new()));
+            }
             self.is_filled.wait_for(|is_filled| *is_filled).await;
             self.decide(request)
         }
         .boxed()
+    }
+
+    fn decides_health(&self) -> bool {
+        true
     }
 
     fn rules(&self, identity: &Identity, namespace: &str) -> Option<Vec<Arc<[Rule]>>> {
@@ -114,7 +125,7 @@ impl Rbac {
             resource: request.resource(),
             subresource: request.subresource().map_or("", Subresource::as_str),
             name: request.name(),
-            path: request.path(),
+            path: request.non_resource_path(),
         };
         let verdict = index.decide(&subject(&request.identity), request.scope(), &question);
         Ok(match verdict.allowed {
@@ -336,7 +347,12 @@ fn of_gates(gates: &[&str]) -> Result<Vec<Objects>, ApiError> {
 }
 
 async fn ensure_bootstrap(registry: &Registry) -> Result<(), ApiError> {
-    let created = create_missing(&registry.inner, objects::roles().iter()).await;
+    let split = split_binding(registry).await;
+    let created = match split {
+        Ok(()) => create_missing(&registry.inner, objects::roles().iter()).await,
+        // The others may exist or not: each is looked at below.
+        Err(error) => Err(error),
+    };
     // A new cluster, as most are. Otherwise the objects that exist may lack something.
     if created.as_ref().is_ok_and(Vec::is_empty) && !objects::roles().is_empty() {
         return Ok(());
@@ -344,6 +360,36 @@ async fn ensure_bootstrap(registry: &Registry) -> Result<(), ApiError> {
     let objects: Objects = serde_json::from_str(BOOTSTRAP)
         .map_err(|error| ApiError::internal(format!("read the bootstrap roles: {error}")))?;
     ensure_all(registry, &objects, created.err()).await
+}
+
+/// Makes the second binding of [`SPLIT`] if there is only the first: with its subjects, labels and
+/// annotations, so that nobody gets rights that a user has taken away.
+async fn split_binding(registry: &Registry) -> Result<(), ApiError> {
+    let catalog = registry.catalog();
+    let row = catalog.get(GROUP, "v1", "clusterrolebindings").ok_or_else(ApiError::no_route)?;
+    let [source, name] = SPLIT;
+    if registry.inner.live(&row.key("", name)).await?.is_some() {
+        return Ok(());
+    }
+    let Some(source) = registry.inner.live(&row.key("", source)).await? else { return Ok(()) };
+    let source = tree(&source.value)?;
+    let binding = json!({
+        "apiVersion": source["apiVersion"], "kind": source["kind"],
+        "metadata": {
+            "name": name,
+            "labels": source["metadata"]["labels"],
+            "annotations": source["metadata"]["annotations"],
+        },
+        "roleRef": {"apiGroup": GROUP, "kind": source["roleRef"]["kind"], "name": name},
+        "subjects": source["subjects"],
+    });
+    let request = Attributes::loopback(Verb::Create, Target::new(row.clone(), "", ""));
+    let options = WriteOptions { field_manager: MANAGER.to_owned(), ..WriteOptions::default() };
+    let body = Body { bytes: encode::to_bytes(&binding), format: Format::Json };
+    match registry.create(&request, body, &options).await {
+        Err(error) if error.reason() != Reason::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Creates and completes all. Returns the first error, which may be an earlier one.

@@ -191,6 +191,10 @@ fn tls_text(error: &io::Error) -> String {
             | CertificateError::NotValidYetContext { .. } => {
                 verify("certificate has expired or is not yet valid".to_owned())
             }
+            // That of an authority, which is itself unknown.
+            CertificateError::Other(why) if format!("{why:?}").contains("CaUsedAsEndEntity") => {
+                verify("certificate signed by unknown authority".to_owned())
+            }
             other => verify(other.to_string()),
         },
         rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType) => {

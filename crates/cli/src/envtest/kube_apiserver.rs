@@ -333,9 +333,12 @@ fn run_as(arguments: impl IntoIterator<Item = OsString>, announces: bool) -> Exi
     }
 }
 
-/// Adds the defaults of flags that are not given. One that is a list is replaced, not added to.
+/// Adds the defaults of flags that are not given. One that is a list is replaced, not added to. A
+/// file of authorizers takes the place of the modes.
 fn add_missing(given: &mut ParsedFlags, mut defaults: ParsedFlags) {
-    defaults.retain(|(name, _)| !given.iter().any(|(given, _)| given == name));
+    let is_given = |name: &str| given.iter().any(|(given, _)| given == name);
+    let has_file = is_given("authorization-config");
+    defaults.retain(|(name, _)| !is_given(name) && !(has_file && name == "authorization-mode"));
     given.append(&mut defaults);
 }
 

@@ -78,6 +78,7 @@ pub struct AccessWebhook {
     conditions: MatchConditions,
     version: ReviewVersion,
     attempt_max: Duration,
+    decides_health: bool,
 }
 
 impl AccessWebhook {
@@ -107,7 +108,9 @@ impl AccessWebhook {
         Ok(Self::new(Remote::in_cluster(&version.path())?, options).version(version))
     }
 
-    /// An authorizer that calls an API server. Call it within a tokio runtime. Connects later.
+    /// An authorizer that calls an API server. Call it within a tokio runtime. Connects later. It
+    /// is not asked about the health endpoints, as by the servers of Kubernetes that ask another
+    /// one.
     ///
     /// # Errors
     ///
@@ -117,7 +120,8 @@ impl AccessWebhook {
         version: ReviewVersion,
         options: AccessWebhookOptions,
     ) -> Result<Self, RemoteError> {
-        Ok(Self::new(Remote::at(server, &version.path())?, options).version(version))
+        let new = Self::new(Remote::at(server, &version.path())?, options).version(version);
+        Ok(Self { decides_health: false, ..new })
     }
 
     fn new(remote: Remote, options: AccessWebhookOptions) -> Self {
@@ -128,6 +132,7 @@ impl AccessWebhook {
             conditions: MatchConditions::default(),
             version: ReviewVersion::default(),
             attempt_max: ATTEMPT_MAX,
+            decides_health: true,
         }
     }
 
@@ -218,6 +223,10 @@ impl Authorizer for AccessWebhook {
 
     fn fails_closed(&self) -> bool {
         self.options.fails_closed
+    }
+
+    fn decides_health(&self) -> bool {
+        self.decides_health
     }
 }
 

@@ -102,6 +102,35 @@ async fn restart_changes_no_role() {
     assert_eq!(revisions[0], revisions[1]);
 }
 
+/// A store from before Kubernetes 1.14 has no `system:public-info-viewer`.
+#[tokio::test(start_paused = true)]
+async fn public_information_is_for_those_who_may_discover() {
+    const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    let (discovery, public) = ("system:discovery", "system:public-info-viewer");
+    let store = MemoryStore::default();
+    let plane = || ControlPlane::builder().rbac().store(Arc::new(store.clone()));
+    let auto = "rbac.authorization.kubernetes.io/autoupdate";
+    let users = serde_json::json!([
+        {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"},
+    ]);
+    with_user(plane(), async |user| {
+        let change = serde_json::json!({
+            "metadata": {"annotations": {auto: "false", "who": "me"}}, "subjects": users,
+        });
+        user.patch(&format!("{BINDINGS}/{discovery}"), change).await;
+    })
+    .await;
+    let key = format!("/registry/clusterrolebindings/{public}");
+    let ops = vec![Op::Delete(key.into())];
+    store.commit(Txn { ops, ..Txn::default() }).await.unwrap();
+    with_user(plane(), async |user| {
+        let made = user.get(&format!("{BINDINGS}/{public}")).await;
+        assert_eq!((&made["subjects"], &made["roleRef"]["name"]), (&users, &public.into()));
+        assert_eq!(made["metadata"]["annotations"]["who"], "me");
+    })
+    .await;
+}
+
 /// Two control planes have the same bytes, and neither sees the other's changes. Namespaces are
 /// their own.
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 const GET: Request<'_> =
-    Request { verb: "get", group: "", resource: "pods", subresource: "", name: "a", path: "" };
+    Request { verb: "get", group: "", resource: "pods", subresource: "", name: "a", path: None };
 
 fn role(verb: &str) -> Value {
     json!({"rules": [{"verbs": [verb], "apiGroups": [""], "resources": ["pods"]}]})
@@ -186,7 +186,7 @@ proptest! {
                         [("get", "", "", "a"), ("list", "apps", "", ""), ("get", "", "log", "b")]
                     {
                         let request =
-                            Request { verb, group, resource: "pods", subresource, name, path: "" };
+                            Request { verb, group, resource: "pods", subresource, name, path: None };
                         let found = index.decide(&Subject { user, groups }, namespace, &request);
                         prop_assert_eq!(
                             found.allowed.is_some(),

@@ -185,7 +185,7 @@ fn the_index_decides_as_the_reference() {
                 resource: &question.resource,
                 subresource: &question.subresource,
                 name: &question.name,
-                path: &question.path,
+                path: question.resource.is_empty().then_some(&*question.path),
             };
             let verdict = index.decide(&subject, &question.namespace, &request);
             let expected = cluster.allows(&question);

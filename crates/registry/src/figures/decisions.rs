@@ -107,8 +107,18 @@ impl Default for PodSecurity {
                     "subresource",
                 ],
                 0,
-            ),
-            exemptions: Labelled::counters(&["request_operation", "resource", "subresource"], 0),
+            )
+            .with_zeros(&[
+                &["allow", "privileged", "latest", "enforce", "create", "pod", ""],
+                &["allow", "privileged", "latest", "enforce", "update", "pod", ""],
+            ]),
+            exemptions: Labelled::counters(&["request_operation", "resource", "subresource"], 0)
+                .with_zeros(&[
+                    &["create", "pod", ""],
+                    &["update", "pod", ""],
+                    &["create", "controller", ""],
+                    &["update", "controller", ""],
+                ]),
             errors: Labelled::counters(
                 &["fatal", "request_operation", "resource", "subresource"],
                 0,

@@ -70,6 +70,12 @@ impl Labelled<AtomicU64> {
         Self::new(labels, n_chosen, AtomicU64::default)
     }
 
+    /// Shows series that have not counted anything yet.
+    pub(crate) fn with_zeros(self, series: &[&[&str]]) -> Self {
+        series.iter().for_each(|values| self.count(values, |_| {}));
+        self
+    }
+
     /// Adds one. `values`: of the labels.
     pub(crate) fn add(&self, values: &[&str]) {
         self.count(values, |n| _ = n.fetch_add(1, Relaxed));

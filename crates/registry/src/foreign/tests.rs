@@ -181,6 +181,37 @@ async fn mutating_policies_of_a_former_version_are_read() {
     }
 }
 
+#[tokio::test]
+async fn webhook_configurations_of_a_former_version_are_read_with_its_defaults() {
+    let store = Arc::new(MemoryStore::default());
+    let reader = ForeignStore::new(store.clone(), bootstrap::catalog().formers());
+    for (kind, resource) in [
+        ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
+        ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
+    ] {
+        let key = format!("/registry/{resource}/a");
+        let object = json!({
+            "kind": kind, "apiVersion": "admissionregistration.k8s.io/v1beta1",
+            "metadata": {"name": "a"},
+            "webhooks": [
+                {"name": "a.example.com"},
+                {"name": "b.example.com", "failurePolicy": "Fail", "sideEffects": "None"},
+            ],
+        });
+        let mut line = to_bytes(&object).to_vec();
+        line.push(b'\n');
+        commit(&*store, &key, Some(line.into())).await;
+        let read = reader.get(key.as_bytes(), At::Latest).await.unwrap().value.unwrap().value;
+        let read: Value = serde_json::from_slice(&read).unwrap();
+        assert_eq!(read["apiVersion"], "admissionregistration.k8s.io/v1");
+        let members = ["failurePolicy", "matchPolicy", "sideEffects", "timeoutSeconds"];
+        let of = |n: usize| members.map(|member| read["webhooks"][n][member].clone());
+        assert_eq!(of(0), [json!("Ignore"), json!("Exact"), json!("Unknown"), json!(30)]);
+        assert_eq!(of(1), [json!("Fail"), json!("Exact"), json!("None"), json!(30)]);
+        assert_eq!(read["webhooks"][0]["admissionReviewVersions"], json!(["v1beta1"]));
+    }
+}
+
 /// What a kube-apiserver stores of an object, and what it answers.
 fn check_complete(stored: &Value, expected: &Value) {
     let mut value = packed(&to_bytes(stored));

@@ -110,8 +110,7 @@ fn control_planes_with_the_roles_of_the_start_share_one_index() {
     }
     let masters: Arc<str> = "system:masters".into();
     let subject = Subject { user: "x", groups: &[masters] };
-    let question =
-        Request { verb: "get", group: "", resource: "pods", subresource: "", name: "", path: "" };
+    let question = Request { verb: "get", resource: "pods", ..Request::default() };
     let admins = start.places[&b"/registry/clusterrolebindings/cluster-admin"[..]];
     assert!(fill(None).decide(&subject, "", &question).allowed.is_some());
     assert!(fill(Some(admins)).decide(&subject, "", &question).allowed.is_none());

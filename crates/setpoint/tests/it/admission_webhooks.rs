@@ -441,13 +441,59 @@ async fn mutating_webhooks_see_earlier_patches_and_are_reinvoked_if_needed() {
     }
     let key = "mutation.webhook.admission.k8s.io/round_1_index_1";
     let second = annotations.iter().find_map(|a| a.get(key)).unwrap();
-    let second: Value = serde_json::from_str(second).unwrap();
-    let expected = json!({"configuration": "both", "webhook": "b.example.com", "mutated": true});
-    assert_eq!(second, expected);
+    let text = r#"{"configuration":"both","webhook":"b.example.com","mutated":true}"#;
+    assert_eq!(second, text);
     let key = "patch.webhook.admission.k8s.io/round_0_index_0";
     let patch = annotations.iter().find_map(|a| a.get(key)).unwrap();
-    let patch: Value = serde_json::from_str(patch).unwrap();
-    assert_eq!(patch["patch"][0]["value"], json!({"count": "1"}));
+    let text = r#"{"configuration":"both","webhook":"a.example.com","patch":[{"op":"add","path":"/metadata/labels","value":{"count":"1"}}],"patchType":"JSONPatch"}"#;
+    assert_eq!(patch, text);
+}
+
+#[tokio::test]
+async fn a_webhook_is_told_how_long_the_request_waits() {
+    let ca = Ca::new();
+    let (hooks, _) = server(&ca).await;
+    with_user(plane(), async |user, _| {
+        let mut config = hooks.config("/allow");
+        config["caBundle"] = Ca::new().bundle().into();
+        let mut hook = hook("h", config, &["configmaps"]);
+        hook["timeoutSeconds"] = 20.into();
+        configure(&user, &hooks, VALIDATING, "v", &[hook]).await;
+        for (query, seconds) in [("?timeout=7s", 7), ("?timeout=25s", 20), ("", 20)] {
+            let failed = user.send("POST", &format!("{MAPS}{query}"), &map("a")).await.shown();
+            assert!(failed.contains(&format!("/allow?timeout={seconds}s\"")), "{failed}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_conditions_of_a_webhook_share_a_budget() {
+    let ca = Ca::new();
+    let (hooks, reviews) = server(&ca).await;
+    with_user(plane(), async |user, _| {
+        // Costs between 250,000 and 1,000,000, so that one alone is allowed.
+        let nested = "lists.range(250).all(a, lists.range(250).all(b, a + b >= 0))";
+        let costs = |name: &str, n_conditions: usize| {
+            let mut hook = hook(name, hooks.config("/allow"), &["configmaps"]);
+            let condition = |n| json!({"name": format!("c{n}"), "expression": nested});
+            hook["matchConditions"] = (0..n_conditions).map(condition).collect();
+            hook
+        };
+        configure(&user, &hooks, VALIDATING, "within", &[costs("w", 2)]).await;
+        user.create(MAPS, &map("a")).await;
+        assert_eq!(reviews.take().len(), 1);
+        let mut skipped = costs("s", 10);
+        skipped["failurePolicy"] = "Ignore".into();
+        configure(&user, &hooks, VALIDATING, "open", &[skipped]).await;
+        user.create(MAPS, &map("b")).await;
+        assert_eq!(reviews.take().len(), 1);
+        configure(&user, &hooks, VALIDATING, "closed", &[costs("c", 10)]).await;
+        let out = "validation failed due to running out of cost budget, no further validation rules will be run";
+        let refused = user.send("POST", MAPS, &map("c")).await.shown();
+        assert_eq!(refused, format!("403 configmaps \"c\" is forbidden: {out}"));
+    })
+    .await;
 }
 
 #[tokio::test]

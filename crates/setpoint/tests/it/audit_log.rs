@@ -2,17 +2,19 @@
 
 use crate::rbac::{send, send_with};
 use crate::remote::Reviewer;
+use futures::future::{BoxFuture, FutureExt as _};
 use http::Method;
 use serde_json::{Value, json};
-use setpoint::ControlPlane;
 use setpoint::apiserver::ApiServer;
 use setpoint::audit::{
     Audit, AuditLogOptions, AuditMetrics, AuditMode, AuditWebhookOptions, BatchOptions,
     Destination, LogFile, LogFileOptions, Policy, QUEUE_BYTES_MAX, Truncation,
 };
+use setpoint::object::ApiError;
 use setpoint::object::time::{Clock, Timestamp};
-use setpoint::registry::Identity;
+use setpoint::registry::{Admission, Identity, Review};
 use setpoint::remote::Remote;
+use setpoint::{ControlPlane, ControlPlaneBuilder};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -21,10 +23,19 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Runs a control plane with this policy while `act` uses it; the lines of its log.
 async fn logged(rules: &str, act: impl AsyncFnOnce(&ApiServer)) -> Vec<Value> {
+    logged_of(ControlPlane::builder(), rules, act).await
+}
+
+/// The same of this control plane.
+async fn logged_of(
+    plane: ControlPlaneBuilder,
+    rules: &str,
+    act: impl AsyncFnOnce(&ApiServer),
+) -> Vec<Value> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
     let policy = format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n{rules}");
-    let plane = ControlPlane::builder().simulated(0).rbac();
+    let plane = plane.simulated(0).rbac();
     let clock = Clock::starting_at(Timestamp::from_secs(1_800_000_000));
     let file = LogFile::open(&path, LogFileOptions::default(), clock).unwrap();
     let options =
@@ -490,4 +501,45 @@ async fn long_failures_count_in_the_queue() {
         stop.cancel();
     };
     tokio::join!(plane.run(stop.clone()), acting).0.unwrap();
+}
+
+const PATCH: &str = "patch.webhook.admission.k8s.io/round_0_index_0";
+
+/// Annotates as a mutating webhook does.
+#[derive(Debug)]
+struct Patches;
+impl Admission for Patches {
+    fn name(&self) -> &str {
+        "patches.example.com"
+    }
+    fn handles(&self, review: &Review<'_>) -> bool {
+        &*review.resource().resource == "configmaps"
+    }
+    fn mutate<'a>(
+        &'a self,
+        review: &'a Review<'a>,
+        _object: &'a mut Value,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        review.annotate(PATCH, "secret");
+        async { Ok(()) }.boxed()
+    }
+}
+
+/// A patch shows a part of the body.
+#[tokio::test]
+async fn patches_of_webhooks_are_recorded_where_bodies_are() {
+    let rules = r"
+- {level: Request, users: [jane], verbs: [create], omitStages: [RequestReceived]}
+- {level: Metadata, users: [jane], omitStages: [RequestReceived]}
+";
+    let plane = ControlPlane::builder().admission(Arc::new(Patches));
+    let events = logged_of(plane, rules, async |server| {
+        send(server, jane(), Method::POST, MAPS, map("own")).await;
+        send(server, jane(), Method::PUT, &format!("{MAPS}/own"), map("own")).await;
+    })
+    .await;
+    let [created, updated] = &events[..] else { panic!("{events:#?}") };
+    assert_eq!(created["annotations"][PATCH], "secret");
+    assert_eq!(updated["annotations"][PATCH], Value::Null);
+    assert_eq!(updated["annotations"]["authorization.k8s.io/decision"], "allow");
 }

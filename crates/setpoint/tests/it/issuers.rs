@@ -244,6 +244,31 @@ async fn tokens_of_an_issuer_are_accepted_while_its_keys_are_known() {
 }
 
 #[tokio::test]
+async fn a_token_makes_the_keys_of_a_known_issuer_be_read_again() {
+    let idp = Idp::start().await;
+    idp.answers.lock().insert("/keys".into(), (503, String::new()));
+    let config = AuthenticationConfig::parse(config(json!([idp.entry()])).as_bytes()).unwrap();
+    let issuers = Oidc::new(&config, OidcOptions::new(Clock::wall())).unwrap();
+    let plane = ControlPlane::builder().issuers(issuers).build();
+    let server = plane.server().clone();
+    with_person_of(plane, async |person| {
+        let token = idp.token(json!({"sub": "jane"}));
+        let failed = "fetching keys oidc: get keys failed 503";
+        loop {
+            let error = review(&person, &token).await["error"].clone();
+            if error.as_str().unwrap().contains(failed) {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        // As soon as the issuer has keys, not only after the next pause.
+        idp.answers.lock().clear();
+        assert_eq!(who(&server, &token).await["username"], "idp:jane");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_changed_file_replaces_the_issuers_if_it_can_be_used() {
     let (first, second) = (Idp::start().await, Idp::start().await);
     let dir = tempfile::tempdir().unwrap();

@@ -397,6 +397,9 @@ async fn decisions_about_users_and_pods_are_counted() {
         };
         assert_eq!(checked("deny", r#"policy_level="restricted",policy_version="future""#), 1.0);
         assert_eq!(checked("allow", r#"policy_level="privileged",policy_version="latest""#), 1.0);
+        // As kube-apiserver's, these are there before they count.
+        let exempt = r#"request_operation="update",resource="controller",subresource="""#;
+        assert_eq!(known("pod_security_exemptions_total", exempt), 0.0);
     })
     .await;
 }

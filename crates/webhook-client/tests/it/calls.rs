@@ -201,6 +201,11 @@ async fn failed_connections_have_the_words_of_go() {
         let error = call(&webhooks, &json!({"url": url, "caBundle": bundle})).await.unwrap_err();
         assert_eq!(error, format!("Post \"{url}?timeout=20s\": {cause}"));
     }
+    let authority = Server::start_self_signed(&["localhost"], "h2").await;
+    let url = format!("https://localhost:{}/p", authority.address.port());
+    let error = call(&webhooks, &json!({"url": url, "caBundle": other})).await.unwrap_err();
+    let unknown = "certificate signed by unknown authority";
+    assert_eq!(error, format!("Post \"{url}?timeout=20s\": {x509} {unknown}"));
     let bad = json!({"url": "https://localhost/", "caBundle": STANDARD.encode("no certificate")});
     assert_eq!(
         call(&webhooks, &bad).await.unwrap_err(),

@@ -180,6 +180,11 @@ fn serve_adds_only_flags_that_are_not_given() {
     let kept = "--authorization-mode=Node,AlwaysAllow --secure-port=1 --allow-privileged=true \
         --bind-address=127.0.0.1 --disable-admission-plugins=ServiceAccount";
     assert_eq!(given, read(&kept.split_whitespace().collect::<Vec<_>>()));
+    let mut given = read(&["--authorization-config=/f"]);
+    add_missing(&mut given, read(&SERVE));
+    let kept = "--authorization-config=/f --allow-privileged=true --bind-address=127.0.0.1 \
+        --disable-admission-plugins=ServiceAccount --secure-port=0";
+    assert_eq!(given, read(&kept.split_whitespace().collect::<Vec<_>>()));
 }
 
 #[test]

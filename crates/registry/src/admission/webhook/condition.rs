@@ -13,6 +13,9 @@ use std::sync::Arc;
 
 /// What the conditions of one hook may cost together: as Kubernetes' budget for match conditions.
 const COST_MAX: u64 = 2_500_000;
+/// The error if they cost more, whatever they say.
+const OUT_OF_BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
 /// What they may cost on the serving thread: about a millisecond. Costlier ones start over on
 /// another thread.
 const INLINE_COST_MAX: u64 = 20_000;
@@ -107,12 +110,16 @@ fn evaluate(
     let mut errors = Vec::new();
     let mut left = all;
     for (expression, program) in hook.conditions.iter().zip(hook.programs()) {
-        let mut context = Context::new(one.min(left));
+        let mut context = Context::new(one);
         let result = match program {
             Ok(program) => program.evaluate(&mut context, &variables),
             Err(error) => Err(eval::Error::message(error.clone())),
         };
-        left = left.saturating_sub(context.cost());
+        left = match left.checked_sub(context.cost()) {
+            Some(left) => left,
+            None if one < EXPRESSION_COST_MAX => return Verdict::Costly,
+            None => return Verdict::Failed(vec![OUT_OF_BUDGET.to_owned()]),
+        };
         match result {
             Ok(Cel::Bool(true)) => {}
             Ok(Cel::Bool(false)) => return Verdict::Unmet,

@@ -119,10 +119,12 @@ async fn call(
 ) -> Result<Option<(Value, bool)>, Failure> {
     let round = review.reinvocation.lock().round();
     let annotate = |mutated: bool| {
-        let value = json!({
-            "configuration": hook.configuration, "webhook": hook.name, "mutated": mutated,
-        });
-        review.annotate(format!("{MUTATION}/round_{round}_index_{idx}"), value.to_string());
+        let (configuration, webhook) = (json!(hook.configuration), json!(hook.name));
+        // In the order of the original's members.
+        let value = format!(
+            r#"{{"configuration":{configuration},"webhook":{webhook},"mutated":{mutated}}}"#
+        );
+        review.annotate(format!("{MUTATION}/round_{round}_index_{idx}"), value);
     };
     let answered = response::call(hook, review, subject, true).await;
     let Patch { operations, n_bytes } = match answered {
@@ -134,11 +136,11 @@ async fn call(
     };
     // A longer one would only fill the log.
     let noted = (n_bytes <= INLINE_BYTES_MAX).then(|| {
-        let patch = json!({
-            "configuration": hook.configuration, "webhook": hook.name,
-            "patch": operations, "patchType": "JSONPatch",
-        });
-        patch.to_string()
+        let (configuration, webhook) = (json!(hook.configuration), json!(hook.name));
+        let patch = json!(operations);
+        format!(
+            r#"{{"configuration":{configuration},"webhook":{webhook},"patch":{patch},"patchType":"JSONPatch"}}"#
+        )
     });
     let patched = patched(hook, review, subject, version, (operations, n_bytes)).await;
     let has_changed = matches!(&patched, Ok((_, true)));

@@ -114,7 +114,10 @@ async fn post(
     let sent = subject.review(hook.review_version, &uid, review.revision);
     let span = span(hook, review, &uid, is_mutating);
     let caller = span.as_ref().map(Span::context);
-    let answer = hook.client.call(sent, hook.timeout, caller).await.map_err(|error| {
+    // The hook is told how long the request still waits for it.
+    let left = review.attributes.deadline.map(|deadline| deadline - Instant::now());
+    let timeout = left.map_or(hook.timeout, |left| hook.timeout.min(left));
+    let answer = hook.client.call(sent, timeout, caller).await.map_err(|error| {
         Failure::Call(match error {
             WebhookError::Config(text) => format!("could not get REST client: {text}"),
             WebhookError::Call(text) => format!("failed to call webhook: {text}"),

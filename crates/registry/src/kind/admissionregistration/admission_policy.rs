@@ -32,6 +32,7 @@ pub(in crate::kind) static VALIDATING: Kind = Kind {
 const V1BETA1: FormerVersion = FormerVersion {
     version: "v1beta1",
     same_messages: true,
+    is_stored: true,
     convert: |object| object["apiVersion"] = "admissionregistration.k8s.io/v1".into(),
 };
 

@@ -3,7 +3,8 @@ use super::expression::Environment;
 use super::name_warnings;
 use super::rules::{conditions, enumeration, validate_rule};
 use crate::kind::{
-    Fill, Kind, Members, MetadataCheck, MetadataChecks, list, text, validate_label_selector,
+    Fill, FormerVersion, Kind, Members, MetadataCheck, MetadataChecks, list, text,
+    validate_label_selector,
 };
 use crate::table::cell;
 use serde_json::{Value, json};
@@ -17,11 +18,25 @@ const RULES: &str = "names, rules, selectors, clients, side effects, versions, c
 /// Versions of AdmissionReview.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
+/// What servers before Kubernetes 1.22 stored.
+const V1BETA1: FormerVersion = FormerVersion {
+    version: "v1beta1",
+    same_messages: true,
+    is_stored: false,
+    convert: |object| {
+        object["apiVersion"] = "admissionregistration.k8s.io/v1".into();
+        if let Value::Object(members) = object {
+            former_webhooks(members);
+        }
+    },
+};
+
 /// ValidatingWebhookConfiguration.
 pub(in crate::kind) static VALIDATING: Kind = Kind {
     changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
     qualified_finalizers: false,
     unconditional_update: false,
+    former: Some(V1BETA1),
     default: |object, _| webhooks(object, false),
     validate: |object, _, errors| validate(object, false, errors),
     // Conditions in CEL are compiled.
@@ -38,6 +53,7 @@ pub(in crate::kind) static MUTATING: Kind = Kind {
     changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
     qualified_finalizers: false,
     unconditional_update: false,
+    former: Some(V1BETA1),
     default: |object, _| webhooks(object, true),
     validate: |object, _, errors| validate(object, true, errors),
     validates_slowly: true,
@@ -47,6 +63,17 @@ pub(in crate::kind) static MUTATING: Kind = Kind {
     rules: RULES,
     ..Kind::plain("admissionregistration.k8s.io", "MutatingWebhookConfiguration")
 };
+
+/// The defaults of `v1beta1` that are others in `v1`.
+fn former_webhooks(object: &mut Members) {
+    for webhook in object.each("webhooks") {
+        webhook.absent("failurePolicy", "Ignore");
+        webhook.absent("matchPolicy", "Exact");
+        webhook.absent("sideEffects", "Unknown");
+        webhook.absent("timeoutSeconds", 30);
+        webhook.absent("admissionReviewVersions", json!(["v1beta1"]));
+    }
+}
 
 /// Webhook configurations.
 fn webhooks(object: &mut Members, mutating: bool) {

@@ -13,6 +13,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     former: Some(FormerVersion {
         version: "v1beta1",
         same_messages: false,
+        is_stored: true,
         convert: former::convert,
     }),
     name_fault: crd::name_fault,
