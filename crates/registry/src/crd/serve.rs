@@ -120,9 +120,7 @@ pub(super) async fn update(
     Ok(())
 }
 
-/// The compiled-in rows and those of the definitions. Compiled-in rows are never replaced, and
-/// nothing is added to their group versions, as in kube-apiserver, which sends all requests for
-/// one of them to one server.
+/// The compiled-in rows and those of the definitions. Compiled-in rows are never replaced.
 pub(super) fn catalog(
     compiled: &Catalog,
     generation: u64,
@@ -133,9 +131,6 @@ pub(super) fn catalog(
     let mut custom: BTreeMap<Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
     for row in served.values().flat_map(|served| &served.rows) {
         let gvk = &row.gvk;
-        if is_compiled_in(compiled, &gvk.group, &gvk.version) {
-            continue;
-        }
         let key = (gvk.group.clone(), gvk.version.clone(), row.resource.clone());
         rows.entry(key).or_insert_with(|| row.clone());
         let versions = custom.entry(gvk.group.clone()).or_default();
@@ -154,11 +149,4 @@ pub(super) fn catalog(
         }
     }
     Catalog { generation, groups, rows }
-}
-
-/// Whether a compiled-in row has the group version.
-fn is_compiled_in(compiled: &Catalog, group: &Arc<str>, version: &Arc<str>) -> bool {
-    let first = (group.clone(), version.clone(), Arc::from(""));
-    let next = compiled.rows.range(first..).next();
-    next.is_some_and(|((found, of, _), _)| found == group && of == version)
 }

@@ -116,26 +116,6 @@ async fn a_definition_of_a_built_in_kind_takes_none_of_its_objects_along() {
     server.stop().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_definition_adds_nothing_to_a_built_in_group_version() {
-    let server = server(json!({}), Value::Null).await;
-    let mut sheets = definition("sheets", "Sheet", json!({}));
-    sheets["metadata"] = json!({
-        "name": "sheets.networking.k8s.io", "annotations": {"api-approved.kubernetes.io": "unapproved"},
-    });
-    sheets["spec"]["group"] = "networking.k8s.io".into();
-    let mut other = sheets["spec"]["versions"][0].clone();
-    (other["name"], other["storage"]) = ("v9".into(), false.into());
-    sheets["spec"]["versions"].as_array_mut().unwrap().push(other);
-    define(&server, sheets).await;
-    let sheet =
-        json!({"apiVersion": "networking.k8s.io/v9", "kind": "Sheet", "metadata": {"name": "a"}});
-    server.create("/apis/networking.k8s.io/v9/namespaces/default/sheets", sheet).await.unwrap();
-    let hidden = server.get("/apis/networking.k8s.io/v1/namespaces/default/sheets/a").await;
-    assert_eq!(refused(hidden), "404 the server could not find the requested resource");
-    server.stop().await;
-}
-
 /// A create drops `status`, so the default is not stored.
 #[tokio::test(start_paused = true)]
 async fn a_default_status_is_served_though_it_is_not_stored() {
