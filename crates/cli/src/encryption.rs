@@ -1,7 +1,6 @@
 //! The encryption options of `setpoint up`.
 
 use anyhow::Context as _;
-use bytes::Bytes;
 use clap::{ArgAction, Args};
 use futures::future::{BoxFuture, FutureExt as _};
 use setpoint::apiserver::{BoxError, HealthCheck};
@@ -55,10 +54,8 @@ struct Encryption {
 
 /// Wraps a store in encryption, if that is configured. Waits once for every plugin, within its
 /// timeout: the server starts without plugins that are not ready.
-/// `namespace`: what the store puts before each key.
 pub(crate) async fn wrap(
     store: Arc<dyn Store>,
-    namespace: Bytes,
     options: &EncryptionOptions,
     clock: &Clock,
 ) -> anyhow::Result<Wrapped> {
@@ -73,7 +70,7 @@ pub(crate) async fn wrap(
     }
     // Every nonce uses the operating system's randomness, so that no seed can ever repeat one.
     let nonces = NonceSource::new(|bytes| getrandom::fill(bytes).map_err(std::io::Error::from));
-    let store = EncryptedStore::in_namespace(store, namespace, config, nonces, clock.clone());
+    let store = EncryptedStore::new(store, config, nonces, clock.clone());
     // The poller, which starts later, logs that.
     let _ = store.check_plugins().await;
     let reloads = options.encryption_provider_config_automatic_reload;
@@ -174,7 +171,7 @@ mod tests {
         };
         let (metrics, clock) = (Metrics::new(), Clock::wall());
         let store = Arc::new(MemoryStore::default());
-        wrap(store, Bytes::new(), &options, &clock).await.unwrap().counted(&metrics, &clock);
+        wrap(store, &options, &clock).await.unwrap().counted(&metrics, &clock);
         let text = metrics.prometheus();
         let hash = "8caf44c973dccc64ee8bbfbc18b34eabad6f6c9b9f6402919de1ff1783caa985";
         assert!(text.contains(&format!("last_config_info{{hash=\"sha256:{hash}\"}} 1")), "{text}");

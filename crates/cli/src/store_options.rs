@@ -1,7 +1,6 @@
 //! The store options of `setpoint up`, and opening the store that they select.
 
 use anyhow::{Context as _, bail};
-use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use setpoint::etcd::{EtcdError, EtcdOptions, EtcdStore, EtcdTls, Pem};
 use setpoint::object::time::Clock;
@@ -98,8 +97,6 @@ enum StoreKind {
 pub(crate) struct OpenStore {
     /// The store of the control plane.
     pub(crate) store: Arc<dyn Store>,
-    /// What it puts before each key.
-    pub(crate) namespace: Bytes,
     engine: Engine,
 }
 
@@ -138,8 +135,7 @@ pub(crate) async fn open_store(
         (StoreKind::Memory, None) => {
             let mut options = MemoryOptions::default();
             options.history_age_max = history_age_max;
-            let store = Arc::new(MemoryStore::new(options));
-            Ok(OpenStore { store, namespace: Bytes::new(), engine: Engine::Memory })
+            Ok(OpenStore { store: Arc::new(MemoryStore::new(options)), engine: Engine::Memory })
         }
         (StoreKind::Memory, Some(_)) => {
             bail!("--store memory does not use a folder: remove --data or --store")
@@ -181,13 +177,11 @@ async fn open_disk(
         }
     }
     let store = Arc::new(disk.clone());
-    let engine = Engine::Disk(disk, folder.to_owned());
-    Ok(OpenStore { store, namespace: Bytes::new(), engine })
+    Ok(OpenStore { store, engine: Engine::Disk(disk, folder.to_owned()) })
 }
 
 async fn open_etcd(flags: &EtcdFlags) -> anyhow::Result<OpenStore> {
     let options = etcd_options(flags)?;
-    let namespace = options.namespace.clone();
     let timeout = Duration::from_secs(flags.etcd_start_timeout);
     let deadline = Instant::now() + timeout;
     // Of the attempt before: the last one may have no time to find its own.
@@ -209,7 +203,7 @@ async fn open_etcd(flags: &EtcdFlags) -> anyhow::Result<OpenStore> {
         earlier = Some(problem);
         tokio::time::sleep(RETRY_PAUSE).await;
     };
-    Ok(OpenStore { store: Arc::new(etcd.clone()), namespace, engine: Engine::Etcd(etcd) })
+    Ok(OpenStore { store: Arc::new(etcd.clone()), engine: Engine::Etcd(etcd) })
 }
 
 fn etcd_options(flags: &EtcdFlags) -> anyhow::Result<EtcdOptions> {

@@ -334,13 +334,7 @@ async fn build(options: Options, is_harness: bool, signals: &mut Signals) -> any
         // Cancel safe: the program exits.
         opened = async {
             let open = open_store(of_store, &clock, history).await?;
-            let wrapped = encryption::wrap(
-                open.store.clone(),
-                open.namespace.clone(),
-                of_encryption,
-                &clock,
-            )
-            .await?;
+            let wrapped = encryption::wrap(open.store.clone(), of_encryption, &clock).await?;
             anyhow::Ok((open, wrapped))
         } => opened?,
         // The runtime would wait for the thread that reads the data folder. To end it is like a

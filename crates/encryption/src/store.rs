@@ -43,8 +43,6 @@ struct Shared {
     environment: Arc<Environment>,
     /// Treats every key as one of `secrets`, for test suites with their own keys.
     is_all_secret: bool,
-    /// What the inner store puts before each key.
-    namespace: Bytes,
     // Statistics.
     usage: Usage,
     /// Whether ranges or feeds have returned values that could not be decrypted, since the last
@@ -68,19 +66,7 @@ impl EncryptedStore {
         nonces: NonceSource,
         clock: Clock,
     ) -> Self {
-        Self::over(inner, Bytes::new(), config, nonces, clock, false)
-    }
-
-    /// The same over a store that puts `namespace` before each key, as an etcd with another prefix
-    /// than `/registry`. Values are bound to the whole key, as those of a kube-apiserver.
-    pub fn in_namespace(
-        inner: Arc<dyn Store>,
-        namespace: Bytes,
-        config: EncryptionConfig,
-        nonces: NonceSource,
-        clock: Clock,
-    ) -> Self {
-        Self::over(inner, namespace, config, nonces, clock, false)
+        Self::over(inner, config, nonces, clock, false)
     }
 
     /// A store that treats every key as one of a Secret, for test suites with their own keys.
@@ -91,12 +77,11 @@ impl EncryptedStore {
         nonces: NonceSource,
         clock: Clock,
     ) -> Self {
-        Self::over(inner, Bytes::new(), config, nonces, clock, true)
+        Self::over(inner, config, nonces, clock, true)
     }
 
     fn over(
         inner: Arc<dyn Store>,
-        namespace: Bytes,
         config: EncryptionConfig,
         nonces: NonceSource,
         clock: Clock,
@@ -111,7 +96,6 @@ impl EncryptedStore {
                 metrics: EncryptionMetrics::default(),
             }),
             is_all_secret,
-            namespace,
             usage: Usage::default(),
             gave_sealed: AtomicBool::new(false),
             has_logged: Default::default(),
@@ -177,14 +161,6 @@ impl Shared {
         View { shared: self, config, last: None, seeds: Seeds::default() }
     }
 
-    /// The whole key, to which a value is bound.
-    fn whole(&self, key: &Bytes) -> Bytes {
-        match self.namespace.is_empty() {
-            true => key.clone(),
-            false => [&self.namespace[..], key].concat().into(),
-        }
-    }
-
     /// Ends all feeds if there were values that could not be decrypted.
     fn restart_if_sealed(&self) {
         if self.gave_sealed.swap(false, Ordering::AcqRel) {
@@ -242,9 +218,9 @@ impl View<'_> {
 
     /// Decrypts a stored value.
     fn open(&mut self, key: &Bytes, stored: &Bytes) -> Result<Opened, ReadError> {
-        let (environment, whole) = (&self.shared.environment, self.shared.whole(key));
+        let environment = &self.shared.environment;
         match self.chain(key) {
-            Some((chain, counts, seeds)) => chain.open(stored, &whole, seeds, environment, counts),
+            Some((chain, counts, seeds)) => chain.open(stored, key, seeds, environment, counts),
             None if is_sealed(stored) => Err(ReadError::NotConfigured),
             None => Ok(Opened { value: stored.clone(), is_stale: false }),
         }
@@ -309,9 +285,8 @@ impl View<'_> {
     /// Encrypts a value.
     fn seal(&mut self, key: &Bytes, value: Bytes) -> Result<Bytes, StoreError> {
         let Shared { environment, usage, .. } = self.shared;
-        let whole = self.shared.whole(key);
         let Some((chain, counts, _)) = self.chain(key) else { return Ok(value) };
-        let sealed = chain.seal(value, &whole, environment, counts);
+        let sealed = chain.seal(value, key, environment, counts);
         if let Some(writer) = chain.writer() {
             usage.count(writer);
         }

@@ -94,30 +94,6 @@ async fn configured_resources_are_stored_encrypted_and_others_as_they_are() {
     assert_eq!(store.writes(), [("aesgcm:one".to_owned(), 2)]);
 }
 
-/// A kube-apiserver binds a value to the whole key in etcd.
-#[tokio::test]
-async fn a_value_is_bound_to_its_key_with_the_namespace() {
-    let inner = MemoryStore::default();
-    let of = |namespace: &'static str| {
-        let (inner, namespace) = (Arc::new(inner.clone()), namespace.into());
-        EncryptedStore::in_namespace(inner, namespace, config(&[GCM]), nonces(), clock())
-    };
-    put(&of("/a"), SECRET, "hunter2").await;
-    assert_eq!(get(&of("/a"), SECRET).await.unwrap(), "hunter2");
-    for namespace in ["", "/b"] {
-        let refused = get(&of(namespace), SECRET).await.unwrap_err();
-        assert!(refused.ends_with("cipher: message authentication failed"), "{refused}");
-    }
-    // As one whose keys have the namespace themselves.
-    let stored = inner.get(SECRET.as_bytes(), At::Latest).await.unwrap().value.unwrap().value;
-    let whole = format!("/a{SECRET}");
-    let ops = vec![Op::Put(whole.clone().into(), stored)];
-    inner.commit(Txn { ops, ..Txn::default() }).await.unwrap();
-    let store =
-        EncryptedStore::of_secrets(Arc::new(inner.clone()), config(&[GCM]), nonces(), clock());
-    assert_eq!(get(&store, &whole).await.unwrap(), "hunter2");
-}
-
 /// A value that was moved to another key, truncated or changed is refused.
 #[tokio::test]
 async fn tampered_values_are_refused() {
