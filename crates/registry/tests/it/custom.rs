@@ -286,17 +286,19 @@ async fn an_object_that_another_program_stored_is_served_with_valid_metadata_and
     let mut object = server.get(&path).await.unwrap();
     let labels = json!({"l": "not valid"});
     assert_eq!(object["inner"]["metadata"], json!({"labels": labels}));
-    let metadata = object["metadata"].as_object_mut().unwrap();
+    let mut metadata = object["metadata"].as_object().unwrap().clone();
     metadata.remove("resourceVersion");
     let expected =
         json!({"name": "a", "namespace": "default", "uid": "u", "generation": 1, "labels": labels});
-    assert_eq!(Value::from(metadata.clone()), expected);
-    let list = server.registry.list(&server.request(Verb::List, foos), &ListOptions::default());
-    let item: Value = serde_json::from_slice(&list.await.unwrap().items[0].bytes()).unwrap();
+    assert_eq!(Value::from(metadata), expected);
+    let (request, options) = (server.request(Verb::List, foos), ListOptions::default());
+    let list = server.registry.list(&request, &options).await.unwrap();
+    let item: Value = serde_json::from_slice(&list.items[0].bytes()).unwrap();
     assert_eq!(item["inner"], object["inner"]);
     // What a client writes has to be valid.
     for place in ["/metadata/labels/l", "/inner/metadata/labels/l"] {
-        assert!(refused(server.update(&path, object.clone()).await).contains("Invalid value"));
+        let refusal = refused(server.update(&path, object.clone()).await);
+        assert!(refusal.contains("metadata.labels: Invalid value"), "{refusal}");
         *object.pointer_mut(place).unwrap() = "valid".into();
     }
     let written = server.update(&path, object).await.unwrap();
