@@ -19,7 +19,7 @@ use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use prost::Message;
 use setpoint_store::*;
-use std::{fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 /// Maximum number of keys in one response to a range. Longer ranges are read in pages at one
 /// revision.
@@ -354,6 +354,11 @@ impl Store for EtcdStore {
 
     fn keeps_history(&self) -> bool {
         true
+    }
+
+    fn stored_key<'a>(&self, key: &'a [u8]) -> Cow<'a, [u8]> {
+        let full = self.owner.shared.namespace.full(key);
+        full.filter(|full| full != key).map_or(Cow::Borrowed(key), |full| Cow::Owned(full.to_vec()))
     }
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>> {
