@@ -51,8 +51,8 @@ struct Answer {
 }
 
 impl Documents {
-    /// Fetches what has changed of discovery, and of the OpenAPI documents if these are wanted. What
-    /// cannot be fetched stays as it was. Returns whether discovery was fetched.
+    /// Fetches what has changed of discovery, and of the OpenAPI documents if these are wanted.
+    /// What cannot be fetched stays as it was. Returns whether discovery was fetched.
     pub(super) async fn refresh(
         &mut self,
         remote: &Remote,

@@ -4,10 +4,10 @@ use super::conform::object_meta;
 use crate::node::{TypeSchema, View};
 use serde_json::{Map, Value};
 
-/// Holds `metadata` of a stored custom object to `ObjectMeta`, and type and metadata of the embedded
-/// resources in it, as the API server reads them: unknown fields of `metadata` are dropped, and so
-/// is each field of it in which anything has a wrong type. An object without a generation has the
-/// first one.
+/// Holds `metadata` of a stored custom object to `ObjectMeta`, and type and metadata of the
+/// embedded resources in it, as the API server reads them: unknown fields of `metadata` are
+/// dropped, and so is each field of it in which anything has a wrong type. An object without a
+/// generation has the first one.
 pub fn conform_stored(schema: &TypeSchema, object: &mut Value) {
     let Value::Object(members) = object else { return };
     metadata(members);
