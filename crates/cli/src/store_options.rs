@@ -3,15 +3,15 @@
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use setpoint::etcd::{EtcdError, EtcdOptions, EtcdStore, EtcdTls, Pem};
-use setpoint::object::time::Clock;
+use setpoint::object::{keys, time::Clock};
 use setpoint::store::{DiskOptions, DiskStore, MemoryOptions, MemoryStore, OnDamage, Store};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Prefix of Kubernetes' keys in etcd, which setpoint uses too.
-const ROOT: &str = "/registry";
+/// Default of `--etcd-prefix`, as kube-apiserver's.
+const PREFIX: &str = "/registry";
 /// Pause between two attempts to reach etcd at start.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// Maximum number of damaged objects that are logged. `setpoint store check` lists all.
@@ -62,9 +62,9 @@ struct EtcdFlags {
     /// A file that contains only that user's password. A line break at its end is ignored.
     #[arg(long, value_name = "FILE", requires = "etcd_user")]
     etcd_password_file: Option<PathBuf>,
-    /// Prefix of every key in etcd. It must end in `/registry`; the part before that separates
+    /// Prefix of every key in etcd, as `/registry` is in `/registry/pods/default/x`. It separates
     /// control planes that share one etcd.
-    #[arg(long, value_name = "PREFIX", default_value = ROOT)]
+    #[arg(long, value_name = "PREFIX", default_value = PREFIX)]
     etcd_prefix: String,
     /// How many seconds to wait at start for an etcd that cannot be reached.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
@@ -207,14 +207,9 @@ async fn open_etcd(flags: &EtcdFlags) -> anyhow::Result<OpenStore> {
 }
 
 fn etcd_options(flags: &EtcdFlags) -> anyhow::Result<EtcdOptions> {
-    // As the original cleans it: `a/registry/` is `/a/registry`.
-    let parts = flags.etcd_prefix.split('/').filter(|part| !part.is_empty());
-    let prefix: String = parts.flat_map(|part| ["/", part]).collect();
-    let Some(before) = prefix.strip_suffix(ROOT) else {
-        bail!("--etcd-prefix {} does not end in {ROOT}", flags.etcd_prefix);
-    };
     let mut options = EtcdOptions::new(&flags.etcd_endpoints);
-    options.namespace = before.to_owned().into();
+    options.root = keys::ROOT.into();
+    options.namespace = namespace(&flags.etcd_prefix).into();
     let file = |path: &Path| Pem::File(path.to_owned());
     options.tls = flags.etcd_cafile.as_deref().map(|ca| EtcdTls {
         ca: file(ca),
@@ -237,6 +232,21 @@ fn etcd_options(flags: &EtcdFlags) -> anyhow::Result<EtcdOptions> {
         options.user = Some((user.clone(), password));
     }
     Ok(options)
+}
+
+/// A prefix as kube-apiserver cleans it, with a slash at its end: `a//other/` is `/a/other/`, `.`
+/// and `..` are steps of a path.
+fn namespace(prefix: &str) -> String {
+    let mut parts = Vec::new();
+    for part in prefix.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    let parts = parts.into_iter().flat_map(|part| [part, "/"]);
+    std::iter::once("/").chain(parts).collect()
 }
 
 impl OpenStore {

@@ -13,10 +13,10 @@
 //! ```
 //!
 //! Stored values are byte for byte those of Kubernetes' API server: `k8s:enc:aesgcm:v1:<key
-//! name>:`, then nonce, ciphertext and tag, with the key in the store as additional data, so that a
-//! value cannot be moved to another place. Over one etcd with one configuration file, setpoint and
-//! Kubernetes can read each other's values. (The place is the key that is passed to the inner
-//! store. An engine that adds a prefix to every key changes the place for others.)
+//! name>:`, then nonce, ciphertext and tag, with the key as additional data, so that a value cannot
+//! be moved to another place. Over one etcd with one configuration file, setpoint and Kubernetes
+//! can read each other's values: the key is that in etcd, with its prefix
+//! ([`Store::stored_key`](setpoint_store::Store::stored_key)).
 //!
 //! | provider | cipher | protects | renew the key |
 //! |---|---|---|---|

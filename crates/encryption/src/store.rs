@@ -38,6 +38,8 @@ pub struct EncryptedStore {
 #[derive(Debug)]
 struct Shared {
     // Configuration.
+    /// The store below, which knows under which names values are stored.
+    inner: Arc<dyn Store>,
     config: RwLock<Arc<EncryptionConfig>>,
     directory: Directory,
     environment: Arc<Environment>,
@@ -88,6 +90,7 @@ impl EncryptedStore {
         is_all_secret: bool,
     ) -> Self {
         let shared = Shared {
+            inner: inner.clone(),
             config: RwLock::new(Arc::new(config)),
             directory: resource::built_in(),
             environment: Arc::new(Environment {
@@ -218,9 +221,21 @@ impl View<'_> {
 
     /// Decrypts a stored value.
     fn open(&mut self, key: &Bytes, stored: &Bytes) -> Result<Opened, ReadError> {
-        let environment = &self.shared.environment;
+        let Shared { environment, inner, .. } = self.shared;
+        let place = inner.stored_key(key);
         match self.chain(key) {
-            Some((chain, counts, seeds)) => chain.open(stored, key, seeds, environment, counts),
+            Some((chain, counts, seeds)) => {
+                let opened = chain.open(stored, &place, seeds, environment, counts);
+                match opened {
+                    // Versions of this server that knew no other name bound it to the key.
+                    Err(error) if *place != **key => {
+                        let opened = chain.open(stored, key, seeds, environment, counts);
+                        let stale = |opened| Opened { is_stale: true, ..opened };
+                        opened.map(stale).map_err(|_| error)
+                    }
+                    opened => opened,
+                }
+            }
             None if is_sealed(stored) => Err(ReadError::NotConfigured),
             None => Ok(Opened { value: stored.clone(), is_stale: false }),
         }
@@ -284,9 +299,9 @@ impl View<'_> {
 
     /// Encrypts a value.
     fn seal(&mut self, key: &Bytes, value: Bytes) -> Result<Bytes, StoreError> {
-        let Shared { environment, usage, .. } = self.shared;
+        let Shared { environment, usage, inner, .. } = self.shared;
         let Some((chain, counts, _)) = self.chain(key) else { return Ok(value) };
-        let sealed = chain.seal(value, key, environment, counts);
+        let sealed = chain.seal(value, &inner.stored_key(key), environment, counts);
         if let Some(writer) = chain.writer() {
             usage.count(writer);
         }
@@ -307,7 +322,7 @@ fn unreadable(key: &[u8], error: &ReadError) -> StoreError {
 }
 
 impl Store for EncryptedStore {
-    delegate!(inner: revision, compact, divide, size_bytes, keeps_history);
+    delegate!(inner: revision, compact, divide, size_bytes, keeps_history, stored_key);
 
     fn get<'a>(
         &'a self,

@@ -50,9 +50,9 @@ pub(crate) fn to_stored(
     Ok(served)
 }
 
-/// Brings a stored custom object that was written under an earlier schema up to date: drops fields
-/// that are no longer declared and adds new defaults. The store is not changed until the next
-/// write.
+/// Brings a stored custom object that was written under an earlier schema, or by another program,
+/// up to date: drops fields that are no longer declared and metadata of wrong types, and adds new
+/// defaults. The store is not changed until the next write.
 ///
 /// The schema is that of the object's own version. An object of a version that is neither the
 /// storage version nor the row's is left as it is: its conversion has the schema of the target.
@@ -69,6 +69,7 @@ pub(crate) fn refresh(resource: &Resource, tree: &mut Value, revision: u64) {
         return;
     };
     setpoint_schema::prune::prune(schema, tree);
+    setpoint_schema::decode::conform_stored(schema, tree);
     // Serves the object with the defaults that fit, rather than with none. Its next write is
     // refused.
     let _ = setpoint_schema::default::apply(schema, tree);

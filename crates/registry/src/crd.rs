@@ -200,8 +200,13 @@ impl Controller {
             gone.remove(&name);
             let is_known = self.definitions.get(&name).is_some_and(|d| d.modified == kv.modified);
             if !is_known || self.unwritten.contains(&name) {
-                let definition = Definition::read(kv.value, kv.modified, kv.created)?;
-                self.replace(name, Some(definition));
+                match Definition::read(kv.value, kv.modified, kv.created) {
+                    Ok(definition) => self.replace(name, Some(definition)),
+                    // As one that is encrypted with an unknown key.
+                    Err(error) => {
+                        tracing::warn!(error = chain(&error), %name, "read a custom resource definition");
+                    }
+                }
                 tokio::task::yield_now().await;
             }
         }

@@ -173,7 +173,7 @@ fn read_many(key: &[u8], value: &mut Bytes, formers: &Formers) -> bool {
 }
 
 impl Store for ForeignStore {
-    delegate!(inner: revision, compact, divide, size_bytes, keeps_history, rewrite_due);
+    delegate!(inner: revision, compact, divide, size_bytes, keeps_history, rewrite_due, stored_key);
 
     fn get<'a>(
         &'a self,

@@ -4,6 +4,7 @@
 mod build;
 mod default;
 mod metadata;
+mod settle;
 mod validate;
 
 pub use build::type_schema;

@@ -24,6 +24,7 @@ pub mod cbor;
 mod conform;
 mod go_type;
 mod json;
+mod lenient;
 mod number;
 mod protobuf;
 mod scalar;
@@ -35,6 +36,8 @@ mod yaml;
 
 pub use conform::{conform, conform_changed, conform_custom, conform_metadata, zero};
 pub use json::{json_object_fault, number_at};
+pub use lenient::conform_stored;
+pub(crate) use lenient::type_and_metadata;
 pub use number::settle_numbers;
 pub use scalar::base64_fault;
 pub use strict::field_problems;

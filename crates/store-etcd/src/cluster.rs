@@ -232,7 +232,8 @@ impl Cluster {
 
     /// The smallest request for the current revision.
     pub(crate) fn probe(&self) -> RangeCall {
-        let key = Namespace(self.options.namespace.clone()).full(&self.options.probe_key);
+        let key = Namespace::of(&self.options).full(&self.options.probe_key);
+        let key = key.unwrap_or_else(|| Namespace::everything().0);
         RangeCall { key, count_only: true, ..RangeCall::default() }
     }
 

@@ -112,9 +112,12 @@ pub(crate) fn open(
     after: Revision,
 ) -> Result<EtcdFeed, StoreError> {
     let shared = owner.shared.clone();
+    let Some((range, prefix)) = shared.namespace.prefix(prefix) else {
+        return Err(shared.outside(prefix));
+    };
     let (batches, received) = mpsc::channel(BATCHES_MAX);
     let follower = Follower {
-        range: shared.namespace.prefix(prefix),
+        range,
         assembler: Assembler::new(shared.namespace.clone(), prefix, after),
         endpoint: shared.cluster.current(),
         patience: PATIENCE_MIN,

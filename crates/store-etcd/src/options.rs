@@ -20,6 +20,11 @@ pub struct EtcdOptions {
     /// Prefix of every key, which is removed from responses. Several stores may share one etcd with
     /// different namespaces; their revisions come from one counter. Empty by default.
     pub namespace: Bytes,
+    /// Prefix of every key of the store, in whose place etcd has the namespace: with the root
+    /// `/registry/` and the namespace `/other/`, `/registry/pods/a` is `/other/pods/a` in etcd. A
+    /// read of another key finds nothing; a commit or a feed of one fails. Empty by default: the
+    /// namespace is added to keys.
+    pub root: Bytes,
     /// A key within the namespace that the user may read; it need not exist. Read when only a
     /// revision is needed. `/registry/health` by default, like kube-apiserver.
     pub probe_key: Bytes,
@@ -51,6 +56,7 @@ impl Default for EtcdOptions {
             tls: None,
             user: None,
             namespace: Bytes::new(),
+            root: Bytes::new(),
             probe_key: Bytes::from_static(b"/registry/health"),
             request_timeout: Duration::from_secs(10),
             attempt_timeout: Duration::from_secs(3),
@@ -69,6 +75,7 @@ impl fmt::Debug for EtcdOptions {
             .field("tls", &self.tls)
             .field("user", &self.user.as_ref().map(|(name, _)| name))
             .field("namespace", &self.namespace)
+            .field("root", &self.root)
             .field("request_timeout", &self.request_timeout)
             .finish_non_exhaustive()
     }

@@ -38,12 +38,19 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(cluster: Cluster) -> Self {
         Self {
-            namespace: Namespace(cluster.options.namespace.clone()),
+            namespace: Namespace::of(&cluster.options),
             cluster,
             leases: Leases::new(),
             progress: watch::Sender::new(Progress::default()),
             compact_version: Mutex::new(None),
         }
+    }
+
+    /// The error for a key that does not begin with the root, which the store cannot have.
+    pub(crate) fn outside(&self, key: &[u8]) -> StoreError {
+        let root = String::from_utf8_lossy(&self.namespace.root);
+        let key = String::from_utf8_lossy(key);
+        StoreError::Unwritable { reason: format!("the key {key:?} does not begin with {root}") }
     }
 
     /// Records the revision of a response.

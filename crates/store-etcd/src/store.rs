@@ -19,7 +19,7 @@ use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use prost::Message;
 use setpoint_store::*;
-use std::{fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 /// Maximum number of keys in one response to a range. Longer ranges are read in pages at one
 /// revision.
@@ -163,10 +163,11 @@ impl EtcdStore {
         at_revision: At,
     ) -> Result<Snapshot<Option<KeyValue>>, StoreError> {
         let shared = &self.owner.shared;
-        let full = shared.namespace.full(key);
         // etcd has no empty key, so only the revision is read.
-        let (full, exists) =
-            if full.is_empty() { (Namespace::everything().0, false) } else { (full, true) };
+        let (full, exists) = match shared.namespace.full(key).filter(|full| !full.is_empty()) {
+            Some(full) => (full, true),
+            None => (Namespace::everything().0, false),
+        };
         let question = RangeCall { key: full, revision: at(at_revision), ..RangeCall::default() };
         let (revision, mut answer) = match shared.range(&question).await {
             Ok(answer) => answer,
@@ -203,7 +204,7 @@ impl EtcdStore {
                 }
                 _ => 0,
             };
-            let question = self.question(txn, lease);
+            let question = self.question(txn, lease)?;
             let answer: Result<TxnAnswer, _> =
                 shared.cluster.call(path::TXN, &question, Repeat::Never).await;
             match answer {
@@ -222,11 +223,12 @@ impl EtcdStore {
         Err(StoreError::Unavailable("a new lease was gone at once".into()))
     }
 
-    fn question(&self, txn: &Txn, lease: i64) -> TxnCall {
-        let namespace = &self.owner.shared.namespace;
-        let compare = |compare: &Compare| WireCompare {
+    fn question(&self, txn: &Txn, lease: i64) -> Result<TxnCall, StoreError> {
+        let shared = &self.owner.shared;
+        let full = |key: &[u8]| shared.namespace.full(key).ok_or_else(|| shared.outside(key));
+        let compare = |(compare, key): (&Compare, &Bytes)| WireCompare {
             target: WireCompare::MOD,
-            key: namespace.full(compare.key()),
+            key: key.clone(),
             to: Some(CompareTo::ModRevision(match compare {
                 // etcd's modification revision of an absent key is 0.
                 Compare::Absent(_) => 0,
@@ -236,23 +238,24 @@ impl EtcdStore {
             })),
         };
         let op = |op: &Op| {
-            let key = namespace.full(op.key());
+            let key = full(op.key())?;
             let request = match op {
                 Op::Put(_, value) => OpCall::Put(PutCall { key, value: value.clone(), lease }),
                 Op::Delete(_) => OpCall::Delete(DeleteCall { key }),
             };
-            RequestOp { request: Some(request) }
+            Ok(RequestOp { request: Some(request) })
         };
-        let look = |compare: &Compare| {
-            let range =
-                RangeCall { key: namespace.full(compare.key()), limit: 1, ..RangeCall::default() };
+        let look = |key: &Bytes| {
+            let range = RangeCall { key: key.clone(), limit: 1, ..RangeCall::default() };
             RequestOp { request: Some(OpCall::Range(range)) }
         };
-        TxnCall {
-            compare: txn.compares.iter().map(compare).collect(),
-            success: txn.ops.iter().map(op).collect(),
-            failure: txn.compares.iter().map(look).collect(),
-        }
+        let compared = txn.compares.iter().map(|compare| full(compare.key()));
+        let compared = compared.collect::<Result<Vec<_>, _>>()?;
+        Ok(TxnCall {
+            compare: txn.compares.iter().zip(&compared).map(compare).collect(),
+            success: txn.ops.iter().map(op).collect::<Result<_, StoreError>>()?,
+            failure: compared.iter().map(look).collect(),
+        })
     }
 
     /// Reads the response to a transaction. If it is unreadable, the outcome is unknown.
@@ -351,6 +354,11 @@ impl Store for EtcdStore {
 
     fn keeps_history(&self) -> bool {
         true
+    }
+
+    fn stored_key<'a>(&self, key: &'a [u8]) -> Cow<'a, [u8]> {
+        let full = self.owner.shared.namespace.full(key);
+        full.filter(|full| full != key).map_or(Cow::Borrowed(key), |full| Cow::Owned(full.to_vec()))
     }
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>> {

@@ -16,6 +16,7 @@
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, StreamExt};
+use std::borrow::Cow;
 
 /// The store's counter. Every commit that changes something gets the next revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -345,5 +346,10 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// encrypted with a retired key. `false` by default, for engines that have one form only.
     fn rewrite_due<'a>(&'a self, _key: &'a [u8]) -> BoxFuture<'a, Result<bool, StoreError>> {
         Box::pin(std::future::ready(Ok(false)))
+    }
+    /// The name that a key has in the engine, to which a layer that encrypts binds the key's value:
+    /// other programs know only that. The key itself by default.
+    fn stored_key<'a>(&self, key: &'a [u8]) -> Cow<'a, [u8]> {
+        Cow::Borrowed(key)
     }
 }

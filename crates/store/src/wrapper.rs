@@ -21,7 +21,7 @@ pub use futures::future::BoxFuture;
 ///
 /// impl Store for Frozen {
 ///     delegate!(inner: revision, get, range, changes, compact);
-///     delegate!(inner: divide, size_bytes, keeps_history, rewrite_due);
+///     delegate!(inner: divide, size_bytes, keeps_history, rewrite_due, stored_key);
 ///
 ///     fn commit(&self, _: Txn) -> BoxFuture<'_, Result<Committed, StoreError>> {
 ///         Box::pin(async { Err(StoreError::Unavailable("frozen".into())) })
@@ -116,6 +116,11 @@ macro_rules! delegate {
             key: &'a [u8],
         ) -> $crate::wrapper::BoxFuture<'a, Result<bool, $crate::StoreError>> {
             self.$field.rewrite_due(key)
+        }
+    };
+    (@stored_key $field:ident) => {
+        fn stored_key<'a>(&self, key: &'a [u8]) -> ::std::borrow::Cow<'a, [u8]> {
+            self.$field.stored_key(key)
         }
     };
 }

@@ -72,7 +72,9 @@ impl RawDocuments {
             (Some(text), _) => {
                 let mut version: Value = parse(DISCOVERY, text)?;
                 array(DISCOVERY, &version, "resources")?;
-                Some(version["resources"].take())
+                let mut resources = version["resources"].take();
+                complete(&mut resources);
+                Some(resources)
             }
             (None, Some(list)) => Some(discovery_of(array(RESOURCE_LIST, list, "resources")?)),
             (None, None) => None,
@@ -104,7 +106,9 @@ impl Swagger {
     fn read(text: &Bytes, group_version: &GroupVersion) -> Result<Self, BackendError> {
         type Members = BTreeMap<String, Box<RawValue>>;
         let mut members: BTreeMap<String, &RawValue> = parse(OPEN_API_V2, text)?;
-        lacks(OPEN_API_V2, members.contains_key("swagger"), "swagger")?;
+        // The reference does not ask for the version, and Go encodes a document without one.
+        let is_one = ["swagger", "paths"].iter().any(|member| members.contains_key(*member));
+        lacks(OPEN_API_V2, is_one, "swagger")?;
         let mut section = |name: &str| match members.remove(name) {
             Some(section) => parse(OPEN_API_V2, section.get().as_bytes()),
             None => Ok(Members::new()),
@@ -163,6 +167,21 @@ fn hex(hash: &[u8]) -> String {
     })
 }
 
+/// Gives a kind without a name to the entries that have none, as the reference's aggregator does:
+/// clients of Kubernetes 1.26 (client-go before 0.26.4) panic without one.
+fn complete(entries: &mut Value) {
+    for entry in entries.as_array_mut().into_iter().flatten() {
+        let Value::Object(members) = entry else { continue };
+        let kind = members.entry("responseKind").or_insert(Value::Null);
+        if kind.is_null() {
+            *kind = json!({"group": "", "version": "", "kind": ""});
+        }
+        if let Some(subresources) = members.get_mut("subresources") {
+            complete(subresources);
+        }
+    }
+}
+
 /// The entries of an `APIResourceList` in the form of aggregated discovery: subresources are nested
 /// in their resource.
 fn discovery_of(list: &[Value]) -> Value {
@@ -202,4 +221,26 @@ fn discovery_of(list: &[Value]) -> Value {
         }
     }
     resources.into_iter().map(|(_, members)| Value::Object(members)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_entry_of_discovery_has_a_kind() {
+        let kind = json!({"group": "ex.io", "version": "v1", "kind": "A"});
+        let document = json!({"version": "v1", "resources": [
+            {"resource": "a", "responseKind": kind, "subresources": [
+                {"subresource": "status", "responseKind": null}]},
+            {"resource": "b"},
+        ]});
+        let discovery = Some(document.to_string().into());
+        let read = RawDocuments { discovery, ..RawDocuments::default() };
+        let found = read.read(&GroupVersion::new("ex.io", "v1")).unwrap().discovery.unwrap();
+        let none = json!({"group": "", "version": "", "kind": ""});
+        let subresources = json!([{"subresource": "status", "responseKind": none}]);
+        let a = json!({"resource": "a", "responseKind": kind, "subresources": subresources});
+        assert_eq!(found, json!([a, {"resource": "b", "responseKind": none}]));
+    }
 }

@@ -28,7 +28,6 @@ fn incompatible_options_are_refused_clearly() {
         (&["--store", "memory", "--etcd-endpoints", endpoints], "needs --store etcd"),
         (&["--etcd-cafile", "/tmp/ca.pem"], "--etcd-endpoints"),
         (&["--etcd-endpoints", endpoints, "--etcd-certfile", "/tmp/c.pem"], "--etcd-keyfile"),
-        (&["--etcd-endpoints", endpoints, "--etcd-prefix", "/other"], "does not end in /registry"),
         (&["--etcd-endpoints", endpoints, "--etcd-user", "root"], "SETPOINT_ETCD_PASSWORD"),
         (&["--etcd-endpoints", "ftp://x"], "ftp://x"),
         (&["--etcd-endpoints", "https://127.0.0.1:1"], "needs a CA"),
@@ -55,7 +54,7 @@ async fn prefixes_separate_control_planes_in_one_etcd() {
         let options = ["--etcd-endpoints", &endpoints, "--etcd-prefix", prefix];
         tokio::task::block_in_place(|| Server::start_with(&options.map(OsStr::new)))
     };
-    let (one, two) = (start("/one/registry"), start("/registry"));
+    let (one, two) = (start("one//other"), start("/registry"));
     let (one, two) = (client(&one), client(&two));
     let path = "/api/v1/namespaces/default/configmaps";
     ask(&one, "POST", path, Some(&json!({"metadata": {"name": "x"}}))).await.unwrap();
@@ -63,6 +62,12 @@ async fn prefixes_separate_control_planes_in_one_etcd() {
     // The other one has only its own.
     let mut names = list["items"].as_array().unwrap().iter().map(|map| &map["metadata"]["name"]);
     assert!(names.all(|name| name == "kube-root-ca.crt"), "{list}");
+    let mut etcdctl = cluster.etcdctl().expect("etcdctl is installed");
+    let output = etcdctl.args(["get", "--prefix", "--keys-only", "/"]).output().unwrap();
+    let keys = String::from_utf8(output.stdout).unwrap();
+    let mut keys = keys.lines().filter(|key| !key.is_empty());
+    assert!(keys.clone().any(|key| key == "/one/other/configmaps/default/x"));
+    assert!(keys.all(|key| key.starts_with("/one/other/") || key.starts_with("/registry/")));
 }
 
 /// Writes the certificates and keys of a CA, a server and a client.

@@ -24,6 +24,9 @@ pub(super) const RESYNC: Duration = Duration::from_secs(30);
 const BACKOFF: Duration = Duration::from_millis(100);
 /// The age at which documents are fetched again.
 const DOCUMENTS_AGE: Duration = Duration::from_secs(60);
+/// The pause after discovery could not be fetched: 500 ms, as the original's queue. It doubles with
+/// each further failure, up to [`DOCUMENTS_AGE`].
+const DISCOVERY_BACKOFF: Duration = Duration::from_millis(500);
 /// The pause before a watch that ended, or could not be started, begins again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -43,8 +46,10 @@ pub(super) struct Actor {
 impl Actor {
     /// Runs until the object is deleted. Dropping it stops at once.
     pub(super) async fn run(mut self) {
-        let (mut triggers, mut documents, mut fetched) = (None, Documents::default(), None);
-        let mut failures = 0_u32;
+        let (mut triggers, mut documents) = (None, Documents::default());
+        // Failed checks, and fetches of discovery that failed, one after the other.
+        let (mut failures, mut unfetched) = (0_u32, 0_u32);
+        let mut fetch_at = Instant::now();
         loop {
             let service = self.service.borrow_and_update().clone();
             let route = self.remote.route();
@@ -60,16 +65,17 @@ impl Actor {
                 self.write(&service, condition).await;
             }
             let is_passed = condition.as_ref().is_some_and(Condition::is_passed);
-            let is_old = |at: &Instant| at.elapsed() >= DOCUMENTS_AGE;
-            if is_passed && fetched.as_ref().is_none_or(is_old) {
-                self.fetch(&mut documents).await;
-                fetched = Some(Instant::now());
+            if is_passed && Instant::now() >= fetch_at {
+                let is_found = self.fetch(&mut documents, unfetched == 0).await;
+                unfetched = if is_found { 0 } else { unfetched.saturating_add(1) };
+                let age = backoff(DISCOVERY_BACKOFF, unfetched, DOCUMENTS_AGE);
+                fetch_at = Instant::now() + age;
             }
             failures = if is_passed { 0 } else { failures.saturating_add(1) };
-            let pause = match failures {
-                0 => RESYNC,
-                n => (BACKOFF * 2_u32.saturating_pow(n.min(16) - 1)).min(RESYNC),
-            };
+            let mut pause = backoff(BACKOFF, failures, RESYNC);
+            if is_passed && unfetched > 0 {
+                pause = pause.min(fetch_at.saturating_duration_since(Instant::now()));
+            }
             let is_gone = tokio::select! {
                 biased;
                 // Cancel safe: each waits for a state, and what it says is read again.
@@ -129,16 +135,29 @@ impl Actor {
         self.server.serve(request).await.status().as_u16()
     }
 
-    /// Fetches the documents, and shows them.
-    async fn fetch(&self, documents: &mut Documents) {
+    /// Fetches discovery, and `with_open_api` the other documents, and shows them. Returns whether
+    /// there is discovery that can be used.
+    async fn fetch(&self, documents: &mut Documents, with_open_api: bool) -> bool {
         // Never closed. Without a permit, more memory is in use for a moment.
         let _permit = self.fetches.acquire().await;
-        documents.refresh(&self.remote, &self.remote.route()).await;
-        let Some(backend) = documents.backend(&self.remote).await else { return };
+        let is_found = documents.refresh(&self.remote, &self.remote.route(), with_open_api).await;
+        let Some((backend, has_discovery)) = documents.backend(&self.remote).await else {
+            return false;
+        };
         if let Err(error) = self.remote.document(self.server.backends(), backend) {
             let group_version = &self.remote.group_version;
             tracing::warn!(error = chain(&error), %group_version, "show the documents of an APIService");
         }
+        is_found && has_discovery
+    }
+}
+
+/// The pause after some failures: the first one, doubled with each further failure. `most`: the
+/// longest one, which is also that after none.
+fn backoff(first: Duration, failures: u32, most: Duration) -> Duration {
+    match failures {
+        0 => most,
+        n => (first * 2_u32.saturating_pow(n.min(16) - 1)).min(most),
     }
 }
 

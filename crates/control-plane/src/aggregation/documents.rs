@@ -8,7 +8,7 @@ use http_body_util::{BodyExt as _, Limited};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use setpoint_apiserver::{Backend, DOCUMENT_BYTES_MAX, Identity};
+use setpoint_apiserver::{Backend, BackendBuilder, BackendError, DOCUMENT_BYTES_MAX, Identity};
 use setpoint_object::error::chain;
 use setpoint_object::{GroupVersion, users};
 use setpoint_webhook_client::Lane;
@@ -51,10 +51,21 @@ struct Answer {
 }
 
 impl Documents {
-    /// Fetches what has changed. What cannot be fetched stays as it was.
-    pub(super) async fn refresh(&mut self, remote: &Remote, route: &Route) {
-        if let Some(discovery) = discovery(remote, route).await {
-            self.discovery = Some(discovery);
+    /// Fetches what has changed of discovery, and of the OpenAPI documents if these are wanted.
+    /// What cannot be fetched stays as it was. Returns whether discovery was fetched.
+    pub(super) async fn refresh(
+        &mut self,
+        remote: &Remote,
+        route: &Route,
+        with_open_api: bool,
+    ) -> bool {
+        let discovery = discovery(remote, route).await;
+        let is_found = discovery.is_some();
+        if is_found {
+            self.discovery = discovery;
+        }
+        if !with_open_api {
+            return is_found;
         }
         let user = Identity::new("system:aggregator", []);
         let known = self.v2.as_ref().and_then(|(_, etag)| etag.clone());
@@ -70,41 +81,57 @@ impl Documents {
                 self.v3 = Arc::new(index);
             }
         }
+        is_found
     }
 
-    /// The backend with these documents. Those that cannot be used are left out. Parses them on
-    /// another thread.
-    pub(super) async fn backend(&self, remote: &Arc<Remote>) -> Option<Backend> {
+    /// The backend with these documents, and whether discovery is one of them. Those that cannot be
+    /// used are left out. Parses them on another thread.
+    pub(super) async fn backend(&self, remote: &Arc<Remote>) -> Option<(Backend, bool)> {
         let (documents, remote) = (self.clone(), remote.clone());
         let built = tokio::task::spawn_blocking(move || documents.build(&remote)).await;
         built.ok().flatten()
     }
 
-    fn build(&self, remote: &Arc<Remote>) -> Option<Backend> {
-        // A document of the wrong form is no reason to do without the others.
-        let mut used = self.clone();
-        loop {
-            let mut builder = remote.builder().open_api_v3_index(BTreeMap::clone(&used.v3));
-            builder = match &used.discovery {
-                Some(Discovery::Aggregated(document)) => builder.discovery(document.clone()),
-                Some(Discovery::Legacy(document)) => builder.resources(document.clone()),
-                None => builder,
-            };
-            if let Some((document, _)) = &used.v2 {
-                builder = builder.open_api_v2(used_part(document, &remote.group_version));
-            }
-            let error = match builder.build() {
-                Ok(backend) => return Some(backend),
-                Err(error) => error,
-            };
-            tracing::warn!(error = chain(&error), group_version = %remote.group_version, "use a server's documents");
-            if used.v2.take().is_none() && used.discovery.take().is_none() {
-                if used.v3.is_empty() {
-                    return None;
-                }
-                used.v3 = Arc::default();
-            }
+    fn build(&self, remote: &Arc<Remote>) -> Option<(Backend, bool)> {
+        let group_version = &remote.group_version;
+        let error = match self.combined(remote.builder(), group_version) {
+            Ok(backend) => return Some((backend, self.discovery.is_some())),
+            Err(error) => error,
+        };
+        tracing::warn!(error = chain(&error), %group_version, "use a server's documents");
+        let used = self.usable(|one| one.combined(remote.builder(), group_version).is_ok());
+        let backend = used.combined(remote.builder(), group_version).ok()?;
+        Some((backend, used.discovery.is_some()))
+    }
+
+    /// The documents that can be used alone: one of the wrong form is no reason to do without the
+    /// others.
+    fn usable(&self, is_usable: impl Fn(&Self) -> bool) -> Self {
+        let alone = [
+            Self { discovery: self.discovery.clone(), ..Self::default() },
+            Self { v2: self.v2.clone(), ..Self::default() },
+            Self { v3: self.v3.clone(), ..Self::default() },
+        ];
+        let [discovery, v2, v3] =
+            alone.map(|one| if is_usable(&one) { one } else { Self::default() });
+        Self { discovery: discovery.discovery, v2: v2.v2, v3: v3.v3 }
+    }
+
+    fn combined(
+        &self,
+        builder: BackendBuilder,
+        group_version: &GroupVersion,
+    ) -> Result<Backend, BackendError> {
+        let mut builder = builder.open_api_v3_index(BTreeMap::clone(&self.v3));
+        builder = match &self.discovery {
+            Some(Discovery::Aggregated(document)) => builder.discovery(document.clone()),
+            Some(Discovery::Legacy(document)) => builder.resources(document.clone()),
+            None => builder,
+        };
+        if let Some((document, _)) = &self.v2 {
+            builder = builder.open_api_v2(used_part(document, group_version));
         }
+        builder.build()
     }
 }
 
@@ -258,6 +285,35 @@ async fn fetch(
 mod tests {
     use super::*;
     use serde_json::json;
+    use setpoint_apiserver::{Body, RequestBody};
+
+    #[test]
+    fn a_document_of_the_wrong_form_is_left_out_and_the_others_are_used() {
+        async fn none(_: http::Request<RequestBody>) -> http::Response<Body> {
+            http::Response::new(Body::once("{}"))
+        }
+        let group_version = GroupVersion::new("ex.io", "v1");
+        let fits = |documents: &Documents| {
+            let builder = Backend::builder("ex.io", "v1", Arc::new(none));
+            documents.combined(builder, &group_version).is_ok()
+        };
+        let resources = |text: &'static str| Some(Discovery::Legacy(text.into()));
+        let good = Documents {
+            discovery: resources(r#"{"resources": []}"#),
+            v2: Some((r#"{"paths": {"/apis/ex.io/v1/": {}}}"#.into(), None)),
+            v3: Arc::new(BTreeMap::from([("apis/ex.io/v1".to_owned(), "/x".to_owned())])),
+        };
+        assert!(fits(&good));
+        for wrong in ["{}", "404 page not found"] {
+            let one = Documents { discovery: resources(wrong), ..good.clone() };
+            let used = one.usable(fits);
+            assert!(!fits(&one) && fits(&used), "{wrong}");
+            assert!(used.discovery.is_none() && used.v2.is_some() && !used.v3.is_empty());
+            let two = Documents { v2: Some((wrong.into(), None)), ..good.clone() };
+            let used = two.usable(fits);
+            assert!(used.discovery.is_some() && !used.v3.is_empty(), "{wrong}");
+        }
+    }
 
     #[test]
     fn an_index_has_urls_and_a_bound() {

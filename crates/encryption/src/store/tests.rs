@@ -120,6 +120,42 @@ async fn tampered_values_are_refused() {
     assert!(range.entries.iter().all(|kv| is_sealed(&kv.value)), "{range:?}");
 }
 
+/// A store whose keys have other names below.
+#[derive(Debug)]
+struct Renamed {
+    inner: MemoryStore,
+}
+
+impl Store for Renamed {
+    delegate!(inner: revision, get, range, changes, commit, compact);
+
+    fn stored_key<'a>(&self, key: &'a [u8]) -> std::borrow::Cow<'a, [u8]> {
+        text(key).replacen("/registry/", "/other/", 1).into_bytes().into()
+    }
+}
+
+#[tokio::test]
+async fn a_value_is_bound_to_the_name_that_its_key_has_in_the_engine() {
+    let inner = MemoryStore::default();
+    let store = |inner: Arc<dyn Store>| {
+        EncryptedStore::of_secrets(inner, config(&[GCM]), nonces(), clock())
+    };
+    let renamed = store(Arc::new(Renamed { inner: inner.clone() }));
+    put(&renamed, SECRET, "v").await;
+    let stored = inner.get(SECRET.as_bytes(), At::Latest).await.unwrap().value.unwrap().value;
+    // A server whose keys have those names reads it.
+    let (other, name) = (MemoryStore::default(), "/other/secrets/default/a");
+    let ops = vec![Op::Put(name.into(), stored)];
+    other.commit(Txn { ops, ..Txn::default() }).await.unwrap();
+    assert_eq!(get(&store(Arc::new(other)), name).await, Ok("v".to_owned()));
+    assert_eq!(get(&renamed, SECRET).await, Ok("v".to_owned()));
+    assert!(!renamed.rewrite_due(SECRET.as_bytes()).await.unwrap());
+    // One that is bound to the key is read, too, and due to be written again.
+    put(&store(Arc::new(inner.clone())), SECRET, "w").await;
+    assert_eq!(get(&renamed, SECRET).await, Ok("w".to_owned()));
+    assert!(renamed.rewrite_due(SECRET.as_bytes()).await.unwrap());
+}
+
 #[tokio::test]
 async fn a_key_is_rotated_step_by_step() {
     let inner = MemoryStore::default();

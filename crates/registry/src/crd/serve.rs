@@ -6,7 +6,7 @@ use crate::shared::Inner;
 use serde_json::Value;
 use setpoint_schema::crd::condition_is_true;
 use setpoint_store::StoreError;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -120,7 +120,8 @@ pub(super) async fn update(
     Ok(())
 }
 
-/// The compiled-in rows and those of the definitions. Compiled-in rows are never replaced.
+/// The compiled-in rows and those of the definitions. Compiled-in rows are never replaced, and a
+/// group version of Kubernetes has no others: its resources are known without definitions.
 pub(super) fn catalog(
     compiled: &Catalog,
     generation: u64,
@@ -129,8 +130,15 @@ pub(super) fn catalog(
     let mut groups = compiled.groups.clone();
     let mut rows = compiled.rows.clone();
     let mut custom: BTreeMap<Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
-    for row in served.values().flat_map(|served| &served.rows) {
+    let built_in = compiled.rows.values().filter(|row| row.has_go_type());
+    let built_in: BTreeSet<_> =
+        built_in.map(|row| (row.gvk.group.clone(), row.gvk.version.clone())).collect();
+    let of_definitions = served.values().flat_map(|served| &served.rows);
+    for row in of_definitions {
         let gvk = &row.gvk;
+        if built_in.contains(&(gvk.group.clone(), gvk.version.clone())) {
+            continue;
+        }
         let key = (gvk.group.clone(), gvk.version.clone(), row.resource.clone());
         rows.entry(key).or_insert_with(|| row.clone());
         let versions = custom.entry(gvk.group.clone()).or_default();

@@ -157,7 +157,7 @@ fn written(txn: &Txn) -> Option<(Operation, Bytes)> {
 
 impl Store for MeasuredStore {
     delegate!(inner: revision, commit_each, changes, compact);
-    delegate!(inner: divide, size_bytes, keeps_history, rewrite_due);
+    delegate!(inner: divide, size_bytes, keeps_history, rewrite_due, stored_key);
 
     fn get<'a>(
         &'a self,

@@ -2,7 +2,9 @@
 use crate::definitions::{define, definition};
 use crate::server::{Server, refused};
 use serde_json::{Value, json};
-use setpoint_registry::{FieldValidation, WriteOptions};
+use setpoint_registry::{FieldValidation, ListOptions, RegistryBuilder, Verb, WriteOptions};
+use setpoint_store::{MemoryStore, Op, Store as _, Txn};
+use std::sync::Arc;
 
 const BIGS: &str = "/apis/ex.io/v1/namespaces/default/bigs";
 const BIG: &str = "/apis/ex.io/v1/namespaces/default/bigs/a";
@@ -253,4 +255,52 @@ async fn a_patch_must_not_change_the_identity_of_the_object() {
         assert_eq!(refused(server.patch(BIG, patch).await), refusal);
     }
     server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_another_program_stored_is_served_with_valid_metadata_and_can_be_written() {
+    let store = Arc::new(MemoryStore::default());
+    let shared = |builder: RegistryBuilder| builder.seed(7).shared(true);
+    let server = Server::configured(store.clone(), store.clone(), shared).await;
+    let inner = json!({"inner": {"type": "object", "x-kubernetes-embedded-resource": true,
+        "x-kubernetes-preserve-unknown-fields": true}});
+    define(&server, definition("foos", "Foo", inner)).await;
+    let (foos, foo) = ("/apis/ex.io/v1/namespaces/default/foos", "foos/default/a");
+    let path = format!("{foos}/a");
+    let wrong =
+        json!({"strange": 1, "annotations": {"a": 1, "b": "c"}, "labels": {"l": "not valid"}});
+    let mut stored = json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": wrong,
+        "inner": {"apiVersion": "v1", "kind": "K", "metadata": wrong}});
+    let metadata = stored["metadata"].as_object_mut().unwrap();
+    let names = [("name", "a"), ("namespace", "default"), ("uid", "u")];
+    metadata.extend(names.map(|(name, value)| (name.to_owned(), value.into())));
+    metadata.insert("generation".into(), Value::Null);
+    let put = async || {
+        let op = Op::Put(format!("/registry/ex.io/{foo}").into(), stored.to_string().into());
+        store.commit(Txn { ops: vec![op], ..Txn::default() }).await.unwrap();
+    };
+    put().await;
+    server.delete(&path).await.unwrap();
+    assert!(refused(server.get(&path).await).starts_with("404"));
+    put().await;
+    let mut object = server.get(&path).await.unwrap();
+    let labels = json!({"l": "not valid"});
+    assert_eq!(object["inner"]["metadata"], json!({"labels": labels}));
+    let mut metadata = object["metadata"].as_object().unwrap().clone();
+    metadata.remove("resourceVersion");
+    let expected =
+        json!({"name": "a", "namespace": "default", "uid": "u", "generation": 1, "labels": labels});
+    assert_eq!(Value::from(metadata), expected);
+    let (request, options) = (server.request(Verb::List, foos), ListOptions::default());
+    let list = server.registry.list(&request, &options).await.unwrap();
+    let item: Value = serde_json::from_slice(&list.items[0].bytes()).unwrap();
+    assert_eq!(item["inner"], object["inner"]);
+    // What a client writes has to be valid.
+    for place in ["/metadata/labels/l", "/inner/metadata/labels/l"] {
+        let refusal = refused(server.update(&path, object.clone()).await);
+        assert!(refusal.contains("metadata.labels: Invalid value"), "{refusal}");
+        *object.pointer_mut(place).unwrap() = "valid".into();
+    }
+    let written = server.update(&path, object).await.unwrap();
+    assert_eq!(written["metadata"]["labels"], json!({"l": "valid"}));
 }

@@ -3,6 +3,7 @@ use crate::definitions::{DEFINITIONS, define, definition};
 use crate::server::{Server, refused};
 use serde_json::{Value, json};
 use setpoint_registry::{DeleteOptions, PatchType, PropagationPolicy, WriteOptions};
+use setpoint_store::{At, Op, Store as _, Txn};
 use std::time::Duration;
 
 const THINGS: &str = "/apis/ex.io/v1/namespaces/default/things";
@@ -281,4 +282,55 @@ async fn an_equal_large_number_is_no_change() {
     assert_eq!(patched["metadata"]["generation"], 2);
     assert_eq!(patched["spec"].get("m"), None);
     server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_version_of_kubernetes_has_no_resources_of_definitions() {
+    let server = Server::start().await;
+    let mut bars = definition("bars", "Bar", json!({}));
+    let approval = json!({"api-approved.kubernetes.io": "unapproved, for a test"});
+    bars["metadata"] = json!({"name": "bars.storage.k8s.io", "annotations": approval});
+    bars["spec"]["group"] = "storage.k8s.io".into();
+    let mut another = bars["spec"]["versions"][0].clone();
+    another["name"] = "v3".into();
+    another["storage"] = false.into();
+    bars["spec"]["versions"].as_array_mut().unwrap().push(another);
+    define(&server, bars).await;
+    let mut catalogs = server.registry.catalog_changes();
+    let catalog = catalogs
+        .wait_for(|catalog| catalog.get("storage.k8s.io", "v3", "bars").is_some())
+        .await
+        .unwrap();
+    assert!(catalog.get("storage.k8s.io", "v1", "bars").is_none());
+    assert!(catalog.get("storage.k8s.io", "v1", "storageclasses").is_some());
+    drop(catalog);
+    let bar = json!({"apiVersion": "storage.k8s.io/v3", "kind": "Bar", "metadata": {"name": "a"}});
+    server.create("/apis/storage.k8s.io/v3/namespaces/default/bars", bar).await.unwrap();
+    assert_eq!(stored_version(&server).await, "storage.k8s.io/v1");
+}
+
+/// The version of the only Bar in the store.
+async fn stored_version(server: &Server) -> Value {
+    let stored =
+        server.store.get(b"/registry/storage.k8s.io/bars/default/a", At::Latest).await.unwrap();
+    let stored: Value = serde_json::from_slice(&stored.value.unwrap().value).unwrap();
+    stored["apiVersion"].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_that_cannot_be_decoded_does_not_keep_the_server_from_starting() {
+    let server = Server::start().await;
+    define(&server, definition("foos", "Foo", json!({}))).await;
+    let (store, key) =
+        (server.store.clone(), format!("{}bogus", setpoint_object::keys::DEFINITIONS));
+    server.stop().await;
+    let ops = vec![Op::Put(key.clone().into(), "bogus data".into())];
+    store.commit(Txn { ops, ..Txn::default() }).await.unwrap();
+    let server = Server::over(store.clone()).await;
+    let foo = json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": "a"}});
+    server.create("/apis/ex.io/v1/namespaces/default/foos", foo).await.unwrap();
+    // Further definitions are served as well.
+    define(&server, definition("bars", "Bar", json!({}))).await;
+    store.commit(Txn { ops: vec![Op::Delete(key.into())], ..Txn::default() }).await.unwrap();
+    define(&server, definition("bazs", "Baz", json!({}))).await;
 }

@@ -1,5 +1,5 @@
 //! `openAPIV3Schema` → [`TypeSchema`].
-use super::metadata;
+use super::{metadata, settle};
 use crate::node::{
     Document, ListType, Node, NodeId, Property, Shape, Str, TYPE_AND_METADATA, TypeSchema,
     Validation,
@@ -12,14 +12,15 @@ use std::sync::Arc;
 
 /// The deepest nesting of a schema that is built; what lies deeper has no type. Bodies are not
 /// deeper than this either.
-const DEPTH_MAX: usize = 128;
+pub(super) const DEPTH_MAX: usize = 128;
 
 /// Builds the schema of one version (root properties apiVersion, kind, metadata included). The
 /// definition was validated before: what would be invalid is read leniently. Patterns are compiled
 /// when they are first matched.
 pub fn type_schema(open_api_v3_schema: &Value) -> TypeSchema {
     let mut builder = Builder::default();
-    let root = builder.own_node(open_api_v3_schema, 0);
+    let settled = settle::settled(open_api_v3_schema);
+    let root = builder.own_node(settled.as_ref().unwrap_or(open_api_v3_schema), 0);
     builder.add_type_and_metadata(root);
     builder.finish(root)
 }

@@ -96,7 +96,8 @@ pub fn conform_metadata(object: &mut Value, problems: &mut Vec<String>) -> Resul
     object_meta(metadata, "metadata".to_owned(), problems)
 }
 
-fn object_meta(
+/// Holds the fields of `ObjectMeta` to it. `path`: where unknown ones are reported.
+pub(super) fn object_meta(
     metadata: &mut Value,
     path: String,
     problems: &mut Vec<String>,

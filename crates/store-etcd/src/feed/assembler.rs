@@ -34,9 +34,8 @@ pub(crate) enum Assembled {
 }
 
 impl Assembler {
-    /// Continues after `after`.
-    pub(crate) fn new(namespace: Namespace, prefix: &[u8], after: Revision) -> Self {
-        let prefix = namespace.full(prefix);
+    /// Continues after `after`. `prefix` includes the namespace.
+    pub(crate) fn new(namespace: Namespace, prefix: Bytes, after: Revision) -> Self {
         Self { namespace, prefix, delivered: after, pending: Vec::new(), newest: after }
     }
 

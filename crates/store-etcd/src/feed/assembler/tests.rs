@@ -4,7 +4,11 @@ use super::*;
 use crate::proto::ResponseHeader;
 
 fn assembler(after: u64) -> Assembler {
-    Assembler::new(Namespace("ns".into()), b"/", Revision(after))
+    Assembler::new(
+        Namespace { prefix: "ns".into(), ..Namespace::default() },
+        "ns/".into(),
+        Revision(after),
+    )
 }
 
 fn wire(key: &str, created: i64, modified: i64) -> WireKeyValue {
