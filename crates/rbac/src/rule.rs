@@ -30,7 +30,7 @@ pub struct Request<'a> {
     pub verb: &'a str,
     /// Group; empty for the core group.
     pub group: &'a str,
-    /// Plural name.
+    /// Plural name. May contain a subresource (`pods/log`), as access reviews may write it.
     pub resource: &'a str,
     /// Subresource; empty for the main endpoint.
     pub subresource: &'a str,
@@ -65,15 +65,18 @@ pub(crate) fn has(list: &[String], text: &str) -> bool {
 }
 
 /// Whether a rule's resource is the one of a request.
+///
+/// As the reference, compares `resource/subresource` as one text: an access review that has both in
+/// `resource` is allowed what one with two fields is, except by `*/subresource`.
 pub(crate) fn covers_resource(rule: &str, resource: &str, subresource: &str) -> bool {
     if rule == "*" {
         return true;
     }
-    match rule.split_once('/') {
-        None => rule == resource && subresource.is_empty(),
-        Some(("*", own)) => !subresource.is_empty() && own == subresource,
-        Some((of, own)) => of == resource && own == subresource,
+    if subresource.is_empty() {
+        return rule == resource;
     }
+    let own = |of: &str| rule.strip_prefix(of).and_then(|rest| rest.strip_prefix('/'));
+    own(resource) == Some(subresource) || own("*") == Some(subresource)
 }
 
 /// Whether a rule's path covers a path.
@@ -134,6 +137,17 @@ mod tests {
         ] {
             let rule = rule(json!({"verbs": ["*"], "apiGroups": ["*"], "resources": [resource]}));
             assert_eq!(rule.allows(&on("x", "y", request, "")), is_allowed, "{resource} {request}");
+        }
+    }
+
+    #[test]
+    fn a_resource_with_its_subresource_in_one_text() {
+        for (resource, is_allowed) in
+            [("pods/log", true), ("*", true), ("pods", false), ("*/log", false), ("pods/*", false)]
+        {
+            let rule = rule(json!({"verbs": ["*"], "apiGroups": ["*"], "resources": [resource]}));
+            let request = Request { verb: "get", resource: "pods/log", ..Request::default() };
+            assert_eq!(rule.allows(&request), is_allowed, "{resource}");
         }
     }
 
