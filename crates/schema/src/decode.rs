@@ -160,6 +160,19 @@ pub fn parse_typed(body: &[u8], format: Format) -> Result<Decoded, DecodeError> 
     }
 }
 
+/// [`parse_typed`] for a JSON list whose elements are structs with these members. Unknown members of
+/// the elements are problems too; all are in document order.
+///
+/// # Errors
+///
+/// As [`parse`].
+pub(crate) fn parse_elements(
+    body: &[u8],
+    members: &'static [&'static str],
+) -> Result<Decoded, DecodeError> {
+    json::parse_elements(body, members)
+}
+
 /// The error of [`conform`] for a body in JSON, with numbers as the body has them: `1e0`. `None` if
 /// it conforms.
 pub fn conform_error(schema: &TypeSchema, kind: &str, body: &[u8]) -> Option<DecodeError> {

@@ -41,7 +41,8 @@ pub fn validate_definition(crd: &Value, old: Option<&Value>) -> Errors {
         let mut before = Errors::new();
         versions::spec(old, false, &mut before);
         let before: HashSet<_> = before.iter().map(identity).collect();
-        errors.retain(|error| !tolerated(error) || !before.contains(&identity(error)));
+        let is_strict = structural::lacks_needed_structure(crd, old);
+        errors.retain(|error| is_strict || !tolerated(error) || !before.contains(&identity(error)));
         immutable(crd, old, &mut errors);
     }
     versions::stored(crd, &mut errors);

@@ -23,26 +23,40 @@ pub(super) fn parse_within(body: &[u8], budget: Budget) -> Result<(Decoded, Budg
     read(body, budget, false)
 }
 
+/// Parses a list whose elements are structs with these members, and leaves integral floats. Notes
+/// unknown members of the elements and duplicate members, in document order.
+pub(super) fn parse_elements(
+    body: &[u8],
+    members: &'static [&'static str],
+) -> Result<Decoded, DecodeError> {
+    let notes = Notes { floats: true, element_members: Some(members), ..Notes::default() };
+    read_with(body, notes).map(|(decoded, _)| decoded)
+}
+
 fn read(body: &[u8], budget: Budget, floats: bool) -> Result<(Decoded, Budget), DecodeError> {
+    read_with(body, Notes { budget, floats, ..Notes::default() })
+}
+
+fn read_with(body: &[u8], initial: Notes) -> Result<(Decoded, Budget), DecodeError> {
     let text = match std::str::from_utf8(body) {
         Ok(text) => std::borrow::Cow::Borrowed(text),
         // Go replaces what is no UTF-8 by U+FFFD.
         Err(_) => String::from_utf8_lossy(body),
     };
-    let mut notes = Notes { budget: budget.clone(), floats, ..Notes::default() };
+    let mut notes = initial.clone();
     let mut deserializer = serde_json::Deserializer::from_str(&text);
     let parsed = Tree(&mut notes)
         .deserialize(&mut deserializer)
         .and_then(|value| deserializer.end().map(|()| value));
     match parsed {
-        Ok(value) => Ok((Decoded { value, problems: notes.duplicates }, notes.budget)),
+        Ok(value) => Ok((Decoded { value, problems: notes.problems }, notes.budget)),
         Err(error) => {
             if let Some(fault) = syntax::go_error(body, JSON_DEPTH_MAX) {
                 return Err(DecodeError(fault));
             }
             // Valid JSON that serde_json refuses. Go reads half a surrogate pair as U+FFFD.
             if let Some(whole) = syntax::without_lone_surrogates(&text) {
-                return read(whole.as_bytes(), budget, floats);
+                return read_with(whole.as_bytes(), initial);
             }
             Err(DecodeError(match syntax::number_beyond_float(&text) {
                 Some(number) => {
@@ -69,13 +83,30 @@ pub fn json_object_fault(text: &[u8]) -> Option<String> {
 }
 
 /// Where the parser stands, what it has noticed and how much it has made.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Notes {
     path: String,
-    duplicates: Vec<String>,
+    problems: Vec<String>,
     budget: Budget,
     /// Whether integral floats stay floats.
     floats: bool,
+    /// The members that elements of the outermost list may have.
+    element_members: Option<&'static [&'static str]>,
+}
+
+impl Notes {
+    /// Notes a problem of the member that the path points to.
+    fn note(&mut self, what: &str) {
+        let Self { path, problems, .. } = self;
+        super::note(problems, || format!("{what} field {}", quote(path)));
+    }
+    /// Whether `key` is no member of what the path up to `base` points to.
+    fn is_unknown(&self, base: usize, key: &str) -> bool {
+        self.element_members.is_some_and(|members| {
+            let is_element = base > 0 && self.path.find(']') == Some(base - 1);
+            is_element && !members.contains(&key)
+        })
+    }
 }
 
 /// Deserializes one value.
@@ -139,12 +170,19 @@ impl<'de> Visitor<'de> for Tree<'_> {
                 self.0.path.push('.');
             }
             self.0.path.push_str(&key);
-            if members.contains_key(&key) {
-                let Notes { path, duplicates, .. } = &mut *self.0;
-                super::note(duplicates, || format!("duplicate field {}", quote(path)));
+            let is_unknown = self.0.is_unknown(base, &key);
+            if is_unknown {
+                self.0.note("unknown");
+            } else if members.contains_key(&key) {
+                self.0.note("duplicate");
             }
             self.0.budget.member(members.len(), key.len()).map_err(A::Error::custom)?;
+            let n_problems = self.0.problems.len();
             let value = map.next_value_seed(Tree(self.0))?;
+            if is_unknown {
+                // Go does not look into it.
+                self.0.problems.truncate(n_problems);
+            }
             self.0.path.truncate(base);
             members.insert(key, value);
         }

@@ -2,7 +2,7 @@
 
 use super::notation::json_type;
 use super::rejected;
-use crate::decode::{Format, JSON_DEPTH_MAX, note, parse, parse_typed};
+use crate::decode::{Format, JSON_DEPTH_MAX, note, parse, parse_elements};
 use serde_json::Value;
 use setpoint_object::{ApiError, Reason, field};
 use std::num::IntErrorKind;
@@ -41,7 +41,7 @@ pub fn may_multiply_text(patch: &[u8]) -> bool {
 }
 
 /// Members of an operation.
-const MEMBERS: [&str; 4] = ["from", "op", "path", "value"];
+const MEMBERS: &[&str] = &["from", "op", "path", "value"];
 
 /// RFC 6902: operations in order, all or nothing (the caller drops the target after an error).
 ///
@@ -50,7 +50,7 @@ const MEMBERS: [&str; 4] = ["from", "op", "path", "value"];
 /// the end, and a pointer's text before its first slash is not looked at.
 ///
 /// `problems` collects `json patch unknown field "[0].foo"` and `json patch duplicate field
-/// "[0].op"`.
+/// "[0].op"`, in document order.
 ///
 /// # Errors
 /// 400 for a document that is no list of operations, 413 above [`OPERATIONS_MAX`] and
@@ -62,7 +62,7 @@ pub fn json_patch(
     problems: &mut Vec<String>,
 ) -> Result<(), ApiError> {
     let undecodable = |why: &str| ApiError::bad_request(format!("error decoding patch: {why}"));
-    let decoded = parse_typed(patch, Format::Json).map_err(|error| undecodable(&error.0))?;
+    let decoded = parse_elements(patch, MEMBERS).map_err(|error| undecodable(&error.0))?;
     let operations = match decoded.value {
         Value::Array(operations) => operations,
         Value::Null => return Ok(()),
@@ -76,9 +76,7 @@ pub fn json_patch(
     for problem in decoded.problems {
         note(problems, || format!("json patch {problem}"));
     }
-    for (at, operation) in operations.iter().enumerate() {
-        check_shape(at, operation, problems).map_err(|why| undecodable(&why))?;
-    }
+    operations.iter().try_for_each(check_shape).map_err(|why| undecodable(&why))?;
     check_number(operations.len()).map_err(|why| {
         let message = format!("Request entity too large: {why}");
         ApiError::new(413, Reason::RequestEntityTooLarge, message)
@@ -212,8 +210,8 @@ fn depth(value: &Value, steps: &mut usize) -> usize {
     }
 }
 
-/// Holds one operation to its type and notes members it does not have.
-fn check_shape(at: usize, operation: &Value, problems: &mut Vec<String>) -> Result<(), String> {
+/// Holds one operation to its type.
+fn check_shape(operation: &Value) -> Result<(), String> {
     let Value::Object(members) = operation else {
         if operation.is_null() {
             return Ok(());
@@ -224,9 +222,8 @@ fn check_shape(at: usize, operation: &Value, problems: &mut Vec<String>) -> Resu
         ));
     };
     for (name, value) in members {
-        if !MEMBERS.contains(&name.as_str()) {
-            note(problems, || format!("json patch unknown field \"[{at}].{name}\""));
-        } else if name != "value" && !value.is_string() && !value.is_null() {
+        let is_text = MEMBERS.contains(&name.as_str()) && name != "value";
+        if is_text && !value.is_string() && !value.is_null() {
             let found = json_type(value);
             return Err(format!(
                 "json: cannot unmarshal {found} into Go struct field jsonPatchOp.{name} of type string"

@@ -176,6 +176,15 @@ fn json_patch_reports_members_given_in_vain_or_twice() {
             r#"{"a":2} json patch duplicate field "[0].value"; json patch unknown field "[0].foo""#
         ]],
     );
+    // In document order; an unknown member is not looked into, and is unknown only once.
+    check_json(
+        json!({}),
+        r#"[{"no":{"x":1,"x":2},"op":"add","no":1,"path":"/a","value":{"y":1,"y":2}},
+            {"op":"add","path":"/c","path":"/b","value":1,"[0]":2}]"#,
+        expect![[
+            r#"{"a":{"y":2},"b":1} json patch unknown field "[0].no"; json patch duplicate field "[0].value.y"; json patch duplicate field "[1].path"; json patch unknown field "[1].[0]""#
+        ]],
+    );
 }
 
 #[test]

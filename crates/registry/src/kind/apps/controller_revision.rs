@@ -21,7 +21,9 @@ fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(object, None, errors, |at| {
         let data = at.get("data");
         match old {
-            Some(old) => data.immutable(&old["data"]),
+            // Compared as a whole: without data is not the same as with empty data.
+            Some(old) if *data.value != old["data"] => data.invalid("field is immutable"),
+            Some(_) => {}
             None if !data.is_set() => data.required("data is mandatory"),
             None if !data.value.is_object() => data.required("data must be a valid JSON object"),
             None => {}

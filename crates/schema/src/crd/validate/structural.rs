@@ -88,6 +88,47 @@ pub fn structure_fault(crd: &Value) -> Option<StructureFault> {
     (!errors.is_empty()).then(|| StructureFault::Violations(cut(aggregate(&errors))))
 }
 
+/// Whether schemas that may have been stored without structure need one now: with
+/// `preserveUnknownFields`, those that use an extension of Kubernetes; without it, all, if the
+/// definition had it before.
+pub(super) fn lacks_needed_structure(crd: &Value, old: &Value) -> bool {
+    let versions = crd.pointer("/spec/versions").and_then(Value::as_array);
+    let mut schemas = versions
+        .into_iter()
+        .flatten()
+        .filter_map(|version| version.pointer("/schema/openAPIV3Schema"))
+        .filter(|schema| schema.is_object());
+    let is_needed = match super::preserves_unknown_fields(crd) {
+        true => schemas.clone().any(has_extension),
+        false => super::preserves_unknown_fields(old),
+    };
+    is_needed
+        && schemas
+            .any(|schema| unbuilt(schema).is_some() || !validate(schema, &Path::new("")).is_empty())
+}
+
+/// Whether a schema, or one inside it, uses an extension that only a structural schema can have.
+fn has_extension(schema: &Value) -> bool {
+    let is_extension = |name: &str, value: &Value| match (name, value) {
+        ("x-kubernetes-embedded-resource" | "x-kubernetes-int-or-string", value) => {
+            *value == Value::Bool(true)
+        }
+        ("x-kubernetes-preserve-unknown-fields", value) => value.is_boolean(),
+        ("x-kubernetes-list-type", value) => value.is_string(),
+        ("x-kubernetes-list-map-keys" | "x-kubernetes-validations", Value::Array(items)) => {
+            !items.is_empty()
+        }
+        _ => false,
+    };
+    match schema {
+        Value::Object(members) => {
+            members.iter().any(|(name, value)| is_extension(name, value) || has_extension(value))
+        }
+        Value::Array(schemas) => schemas.iter().any(has_extension),
+        _ => false,
+    }
+}
+
 fn cut(mut sentence: String) -> String {
     sentence.truncate(sentence.floor_char_boundary(FAULT_BYTES_MAX));
     sentence

@@ -48,6 +48,31 @@ fn what_is_stored_with_a_fault_may_stay() {
     assert!(text.contains("spec.versions: Invalid value: []: must have exactly one"), "{text}");
 }
 
+#[test]
+fn a_stored_schema_without_structure_may_stay_until_it_gets_an_extension() {
+    let schema = |member: &str, value: Value| {
+        let mut schema = json!({"type": "object", "properties": {"a": {}}});
+        schema[member] = value;
+        changed(&[
+            ("/spec/preserveUnknownFields", json!(true)),
+            ("/spec/versions/0/schema/openAPIV3Schema", schema),
+        ])
+    };
+    let old = schema("description", json!("x"));
+    assert_eq!(show(&validate_definition(&schema("description", json!("y")), Some(&old))), "");
+    for (extension, value) in [
+        ("x-kubernetes-validations", json!([{"rule": "has(self.a)"}])),
+        ("x-kubernetes-preserve-unknown-fields", json!(true)),
+    ] {
+        let errors = validate_definition(&schema(extension, value), Some(&old));
+        let expected = "spec.validation.openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields";
+        assert_eq!(show(&errors), expected, "{extension}");
+    }
+    let mut pruning = old.clone();
+    pruning["spec"]["preserveUnknownFields"] = false.into();
+    assert_ne!(show(&validate_definition(&pruning, Some(&old))), "");
+}
+
 /// Sets members of the definition by pointer (null removes) and shows what is wrong with it.
 fn check(changes: &[(&str, Value)], expect: Expect) {
     expect.assert_eq(&faults(changes));

@@ -1,7 +1,8 @@
 //! CustomResourceDefinitions in `v1beta1`, which a kube-apiserver stores.
 //!
 //! `v1beta1` says once for all versions what `v1` says for each; a kube-apiserver moves settings
-//! that are equal in all versions there when it stores a definition.
+//! that are equal in all versions there when it stores a definition. Definitions stored before a
+//! field existed lack it, and have the default of `v1beta1`, which may differ from that of `v1`.
 use serde_json::{Value, json};
 
 /// Converts a stored definition to `v1`.
@@ -42,6 +43,8 @@ pub(super) fn convert(definition: &mut Value) {
         let config = conversion.remove("webhookClientConfig").filter(|value| !value.is_null());
         let reviewed = conversion.remove("conversionReviewVersions");
         if conversion.get("strategy").is_some_and(|strategy| strategy == "Webhook") {
+            let is_given = |versions: &Value| versions.as_array().is_some_and(|v| !v.is_empty());
+            let reviewed = reviewed.filter(is_given).unwrap_or_else(|| json!(["v1beta1"]));
             let mut webhook = json!({"conversionReviewVersions": reviewed});
             if let Some(config) = config {
                 webhook["clientConfig"] = config;
@@ -49,8 +52,13 @@ pub(super) fn convert(definition: &mut Value) {
             conversion.insert("webhook".into(), webhook);
         }
     }
-    if spec.get("preserveUnknownFields").is_some_and(|preserved| preserved == false) {
-        spec.remove("preserveUnknownFields");
+    match spec.get("preserveUnknownFields") {
+        Some(Value::Bool(false)) => drop(spec.remove("preserveUnknownFields")),
+        Some(Value::Bool(true)) => {}
+        _ => drop(spec.insert("preserveUnknownFields".into(), true.into())),
+    }
+    if spec.get("scope").and_then(Value::as_str).is_none_or(str::is_empty) {
+        spec.insert("scope".into(), "Namespaced".into());
     }
 }
 
@@ -114,6 +122,7 @@ mod tests {
     fn a_definition_with_a_version_alone_gets_a_list_of_it() {
         let mut stored = json!({"spec": {
             "version": "v1", "preserveUnknownFields": true, "conversion": {"strategy": "None"},
+            "scope": "Cluster",
             "additionalPrinterColumns": [{"name": "A", "JSONPath": ".a"}],
         }});
         convert(&mut stored);
@@ -121,11 +130,33 @@ mod tests {
             "apiVersion": "apiextensions.k8s.io/v1",
             "spec": {
                 "preserveUnknownFields": true,
+                "scope": "Cluster",
                 "conversion": {"strategy": "None"},
                 "versions": [{
                     "name": "v1", "served": true, "storage": true,
                     "additionalPrinterColumns": [{"name": "A", "jsonPath": ".a"}],
                 }],
+            },
+        });
+        assert_eq!(stored, expected);
+    }
+
+    #[test]
+    fn what_a_definition_lacks_has_the_default_of_v1beta1() {
+        let mut stored = json!({"spec": {
+            "versions": [{"name": "v1"}], "conversion": {"strategy": "Webhook"},
+        }});
+        convert(&mut stored);
+        let expected = json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "spec": {
+                "preserveUnknownFields": true,
+                "scope": "Namespaced",
+                "versions": [{"name": "v1"}],
+                "conversion": {
+                    "strategy": "Webhook",
+                    "webhook": {"conversionReviewVersions": ["v1beta1"]},
+                },
             },
         });
         assert_eq!(stored, expected);

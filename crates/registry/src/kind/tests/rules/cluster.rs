@@ -296,6 +296,14 @@ fn small_kinds() {
             ),
         ],
     );
+    refuses_changes(
+        revision,
+        &json!({"data": {}, "revision": 1}),
+        &[
+            ("/data", json!(null), &["data: Invalid value: null: field is immutable"]),
+            ("/data", json!({"a": 1}), &["data: Invalid value: {\"a\":1}: field is immutable"]),
+        ],
+    );
     refuses(
         ("", "v1", "Secret"),
         &json!({"type": "kubernetes.io/dockercfg", "stringData": {".dockercfg": "{}"}}),
