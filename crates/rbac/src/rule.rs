@@ -65,15 +65,18 @@ pub(crate) fn has(list: &[String], text: &str) -> bool {
 }
 
 /// Whether a rule's resource is the one of a request.
+///
+/// Compares the joined `resource/subresource`, as the reference does: a review may ask about the
+/// resource `pods/log` without a subresource. Only `*/subresource` needs the subresource by itself.
 pub(crate) fn covers_resource(rule: &str, resource: &str, subresource: &str) -> bool {
     if rule == "*" {
         return true;
     }
-    match rule.split_once('/') {
-        None => rule == resource && subresource.is_empty(),
-        Some(("*", own)) => !subresource.is_empty() && own == subresource,
-        Some((of, own)) => of == resource && own == subresource,
+    if subresource.is_empty() {
+        return rule == resource;
     }
+    let of = rule.strip_suffix(subresource).and_then(|rule| rule.strip_suffix('/'));
+    of.is_some_and(|of| of == "*" || of == resource)
 }
 
 /// Whether a rule's path covers a path.
@@ -116,6 +119,16 @@ mod tests {
             (on("GET", "", "pods", "a"), false),
         ] {
             assert_eq!(pods.allows(&request), is_allowed, "{request:?}");
+        }
+    }
+
+    #[test]
+    fn review_may_join_resource_and_subresource() {
+        for (resource, is_allowed) in [("pods/log", true), ("pods", false), ("*/log", false)] {
+            let rule = rule(json!({"verbs": ["get"], "apiGroups": [""], "resources": [resource]}));
+            let request =
+                Request { verb: "get", resource: "pods/log", name: "a", ..Request::default() };
+            assert_eq!(rule.allows(&request), is_allowed, "{resource}");
         }
     }
 
