@@ -10,6 +10,7 @@ use crate::{
         RangeAnswer, RangeCall, ResponseHeader, WatchAnswer, WatchCall, WatchCreate,
         WatchRequestUnion, path,
     },
+    status::DatabaseSize,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -33,6 +34,7 @@ pub(crate) struct Shared {
     pub(crate) progress: watch::Sender<Progress>,
     /// The version of `compact_rev_key` after the last known round.
     pub(crate) compact_version: Mutex<Option<i64>>,
+    pub(crate) size: DatabaseSize,
 }
 
 impl Shared {
@@ -43,6 +45,7 @@ impl Shared {
             leases: Leases::new(),
             progress: watch::Sender::new(Progress::default()),
             compact_version: Mutex::new(None),
+            size: DatabaseSize::default(),
         }
     }
 

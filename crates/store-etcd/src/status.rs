@@ -1,7 +1,7 @@
 //! The state of the members.
 
 use crate::{
-    cluster::{Cluster, describe},
+    cluster::{Cluster, Repeat, describe},
     connection::{CallError, Connection, NotSent},
     error::EtcdError,
     failure::{Verdict, verdict},
@@ -11,7 +11,10 @@ use futures::future::join_all;
 use http::HeaderValue;
 use setpoint_grpc::frame;
 use std::{
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -124,16 +127,52 @@ fn state(answer: &StatusAnswer) -> EtcdMemberState {
     }
 }
 
-/// Rejects a member that reports a version that is too old.
-pub(crate) async fn check_version(cluster: &Cluster) -> Result<(), EtcdError> {
+/// Rejects a member that reports a version that is too old. Returns the state of the first member
+/// that responds, if one does.
+pub(crate) async fn check_version(cluster: &Cluster) -> Result<Option<EtcdMemberState>, EtcdError> {
     for i in 0..cluster.endpoints.len() {
         let Ok(answer) = ask(cluster, i).await else { continue };
         if version(&answer.version).is_some_and(|version| version < VERSION_MIN) {
             return Err(EtcdError::TooOld { version: answer.version });
         }
-        break;
+        return Ok(Some(state(&answer)));
     }
-    Ok(())
+    Ok(None)
+}
+
+/// The size of the database file, as a member last reported it.
+#[derive(Debug, Default)]
+pub(crate) struct DatabaseSize {
+    /// In bytes; 0: no member has reported it.
+    bytes: AtomicU64,
+    /// Whether a task asks for it.
+    is_asked: AtomicBool,
+}
+
+impl DatabaseSize {
+    /// The size in bytes, if a member has reported it.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        Some(self.bytes.load(Relaxed)).filter(|bytes| *bytes > 0)
+    }
+
+    pub(crate) fn set(&self, bytes: u64) {
+        self.bytes.store(bytes, Relaxed);
+    }
+
+    /// Asks the member in use, unless another task does. A member that refuses, because the user
+    /// is no administrator of etcd, leaves the size as it was.
+    pub(crate) async fn ask(&self, cluster: &Cluster) {
+        if self.is_asked.swap(true, Relaxed) {
+            return;
+        }
+        let answer: Result<StatusAnswer, _> =
+            cluster.call(path::STATUS, &StatusCall {}, Repeat::Freely).await;
+        match answer {
+            Ok(answer) => self.set(state(&answer).db_size),
+            Err(failure) => tracing::debug!(?failure, "ask etcd for its size"),
+        }
+        self.is_asked.store(false, Relaxed);
+    }
 }
 
 /// Parses `3.5.16`, with or without a suffix.

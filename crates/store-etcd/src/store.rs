@@ -76,7 +76,9 @@ impl EtcdStore {
             // Reports invalid files as such, instead of as an unreachable member.
             crate::tls::config(tls).await?;
         }
-        status::check_version(cluster).await?;
+        if let Some(state) = status::check_version(cluster).await? {
+            store.owner.shared.size.set(state.db_size);
+        }
         match store.owner.shared.revision().await {
             Ok(_) => Ok(store),
             Err(Failure::Refused(error)) => Err(EtcdError::Refused { problem: error.to_string() }),
@@ -350,6 +352,20 @@ impl Store for EtcdStore {
             Ok(Box::new(feed) as Box<dyn ChangeFeed>)
         }
         .boxed()
+    }
+
+    /// As a member reported it after the previous call, or at the start. Each call has a task ask
+    /// for the next one. `None` if members refuse to tell it to the user.
+    fn size_bytes(&self) -> Option<u64> {
+        let shared = self.owner.shared.clone();
+        let size = shared.size.bytes();
+        // Metrics may be read on a thread without a runtime.
+        if tokio::runtime::Handle::try_current().is_ok() {
+            self.owner.shared.cluster.tasks.spawn(async move {
+                shared.size.ask(&shared.cluster).await;
+            });
+        }
+        size
     }
 
     fn keeps_history(&self) -> bool {

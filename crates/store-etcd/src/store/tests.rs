@@ -59,6 +59,34 @@ async fn commit(reply: fn() -> Reply) -> (Result<Committed, StoreError>, usize, 
 }
 
 #[tokio::test]
+async fn size_is_what_the_member_reported_after_the_previous_call() {
+    let n_asked = AtomicUsize::new(0);
+    let fake = Fake::start(healthy_except(move |path, _| {
+        (path == path::STATUS).then(|| {
+            let n = n_asked.fetch_add(1, Ordering::Relaxed);
+            Reply::message(&StatusAnswer {
+                header: at(5),
+                version: "3.5.30".into(),
+                db_size: if n == 0 { 4096 } else { 8192 },
+                leader: 1,
+                ..StatusAnswer::default()
+            })
+        })
+    }))
+    .await;
+    let store = EtcdStore::connect(options(&[&fake])).await.unwrap();
+    assert_eq!(store.size_bytes(), Some(4096), "as of the start");
+    let grown = async {
+        while store.size_bytes() != Some(8192) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(10), grown).await.expect("it has grown");
+    store.close().await;
+    assert_eq!(store.size_bytes(), Some(8192), "a closed store asks no more");
+}
+
+#[tokio::test]
 async fn commit_that_may_have_happened_is_unknown_and_sent_once() {
     let unsure: [fn() -> Reply; 9] = [
         || Reply::Reset(Reason::INTERNAL_ERROR),
