@@ -7,7 +7,7 @@ use crate::extensions::{Extensions, Task};
 use crate::identity::{Published, has_storage_versions, identify};
 use crate::nodes::SimulatedNodes;
 use crate::source::InProcessSource;
-use crate::webhooks::{Clients, ServedServices, WebhookCredentials};
+use crate::webhooks::{Clients, OwnServer, ServedServices, WebhookCredentials};
 use futures::future::OptionFuture;
 use kube_client::{Client, Resource};
 use setpoint_apiserver::{ApiServer, Credentials};
@@ -265,7 +265,9 @@ impl ControlPlaneBuilder {
         let proxy = ProxyCertificate::of(self.webhook_identity.clone());
         let webhooks =
             Webhooks::with_identity(resolver.clone(), self.clock.clone(), self.webhook_identity);
-        let clients = Clients { webhooks, credentials: self.webhook_credentials };
+        let own = OwnServer::default();
+        let credentials = self.webhook_credentials;
+        let clients = Clients { webhooks, credentials, own: own.clone() };
         let clock = self.clock.clone();
         let mut registry = Registry::builder(self.store, self.clock).webhooks(Arc::new(clients));
         // Without a seed, costly work runs on other threads.
@@ -353,6 +355,7 @@ impl ControlPlaneBuilder {
             rbac,
             controllers,
             aggregation,
+            own,
             proxy,
             shared_parts: self.shared_parts,
             tasks,
@@ -371,6 +374,7 @@ pub struct ControlPlane {
     rbac: Option<Arc<Rbac>>,
     controllers: Controllers,
     aggregation: Option<Aggregation>,
+    own: OwnServer,
     /// The client certificate of the aggregation.
     pub(crate) proxy: ProxyCertificate,
     pub(crate) shared_parts: Option<SharedParts>,
@@ -507,6 +511,8 @@ impl ControlPlane {
         let registry_stop = CancellationToken::new();
         let (server, worker, controllers) = (self.server, self.worker, self.controllers);
         let (published, aggregation) = (self.published, self.aggregation);
+        // Webhooks call it until everything has ended.
+        let _own = self.own.serve(server.clone());
         parts.spawn({
             let registry_stop = registry_stop.clone();
             async move { worker.run(registry_stop).await }

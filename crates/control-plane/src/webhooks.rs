@@ -1,6 +1,8 @@
 //! Calls to webhooks: the HTTPS client behind the registry's seam, and the lookup of services among
 //! the served objects.
 
+mod own;
+
 use crate::ControlPlaneBuilder;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt as _};
@@ -16,6 +18,8 @@ use setpoint_webhook_client::{
 };
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+pub(crate) use own::OwnServer;
 
 /// What admission webhooks are shown, by the plugin that calls them.
 #[derive(Debug, Clone, Default)]
@@ -40,6 +44,7 @@ impl ControlPlaneBuilder {
 pub(crate) struct Clients {
     pub(crate) webhooks: Webhooks,
     pub(crate) credentials: WebhookCredentials,
+    pub(crate) own: OwnServer,
 }
 
 impl WebhookClients for Clients {
@@ -50,7 +55,12 @@ impl WebhookClients for Clients {
             WebhookCaller::Conversion => &None,
         };
         let credential = |server: &str| users.as_ref()?.for_server(server);
-        Arc::new(Client(self.webhooks.webhook_as(config, credential)))
+        let client: Arc<dyn WebhookClient> =
+            Arc::new(Client(self.webhooks.webhook_as(config, credential)));
+        match self.own.client(config, &client) {
+            Some(own) => Arc::new(own),
+            None => client,
+        }
     }
 }
 

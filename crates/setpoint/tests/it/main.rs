@@ -36,6 +36,7 @@ mod namespaces;
 mod node_authorizer;
 mod node_plugins;
 mod origins;
+mod own_webhooks;
 mod plane;
 mod pod_security;
 mod policy_permissions;
