@@ -157,8 +157,8 @@ pub fn parse_typed(body: &[u8], format: Format) -> Result<Decoded, DecodeError> 
     }
 }
 
-/// [`parse_typed`] for a JSON list whose elements are structs with these members. Unknown members of
-/// the elements are problems too; all are in document order.
+/// [`parse_typed`] for a JSON list whose elements are structs with these members. Unknown members
+/// of the elements are problems too; all are in document order.
 ///
 /// # Errors
 ///
