@@ -160,8 +160,8 @@ pub fn parse_typed(body: &[u8], format: Format) -> Result<Decoded, DecodeError> 
     }
 }
 
-/// [`parse_typed`] for a JSON list whose elements are structs with these members. Unknown members of
-/// the elements are problems too; all are in document order.
+/// [`parse_typed`] for a JSON list whose elements are structs with these members. Unknown members
+/// of the elements are problems too; all are in document order.
 ///
 /// # Errors
 ///

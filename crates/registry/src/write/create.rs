@@ -1,7 +1,6 @@
 //! POST of an object.
 use super::generate::GENERATE_ATTEMPTS_MAX;
 use super::persist::{Created, served};
-use super::update::RACE_ATTEMPTS_MAX;
 use super::{Write, metadata};
 use crate::admission::{Operation, Options, Preconditions, Review};
 use crate::allocate::Claims;
@@ -17,6 +16,10 @@ use setpoint_object::status::Details;
 use setpoint_object::{ApiError, GroupKind, Reason, field};
 use setpoint_schema::encode::to_bytes;
 use setpoint_store::Revision;
+
+/// How often a create retries after concurrent requests took its numbers, or changed what it
+/// requires, before its client gets an error.
+const RACE_ATTEMPTS_MAX: usize = 64;
 
 impl Write<'_> {
     /// Decodes and creates an object.

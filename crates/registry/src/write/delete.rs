@@ -2,6 +2,7 @@
 use super::Write;
 use super::metadata::{FOREGROUND, ORPHAN, integer};
 use super::persist::Outcome;
+use super::update::RACE_ATTEMPTS_MAX;
 use crate::admission::{Operation, Options};
 use crate::allocate::Claims;
 use crate::catalog::Resource;
@@ -16,9 +17,6 @@ use setpoint_object::time::Timestamp;
 use setpoint_schema::encode::to_bytes;
 use setpoint_store::{KeyValue, Revision};
 use std::time::Duration;
-
-/// How often a delete retries after a conflict.
-const RACE_ATTEMPTS_MAX: usize = 64;
 
 /// The effect of a delete on the present object.
 #[derive(Debug)]

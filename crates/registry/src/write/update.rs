@@ -17,7 +17,11 @@ use setpoint_schema::{apply, diff};
 use setpoint_store::{KeyValue, Revision};
 
 /// How often a write retries after conflicts before its client gets an error.
-pub(super) const RACE_ATTEMPTS_MAX: usize = 64;
+///
+/// Each conflict means that another write of the object has succeeded. 1024 is more than the 600
+/// requests that are in flight by default, so of so many patches of one object none is refused. The
+/// reference retries until the deadline of the request, which ends these attempts too.
+pub(super) const RACE_ATTEMPTS_MAX: usize = 1024;
 
 /// The result of a change of the stored object.
 #[derive(Debug)]

@@ -1,7 +1,12 @@
 //! PUT and PATCH of the main endpoint (spec: api-server §5.4, patch §1).
 use crate::server::{Server, refused};
+use bytes::Bytes;
+use futures::future::{BoxFuture, FutureExt};
 use serde_json::{Value, json};
 use setpoint_registry::{FieldValidation, PatchType, WriteOptions};
+use setpoint_store::{At, Committed, Compare, MemoryStore, Op, Store, StoreError, Txn, delegate};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const MAP: &str = "/api/v1/namespaces/default/configmaps/a";
@@ -184,6 +189,57 @@ async fn concurrent_patches_all_succeed() {
     }
     let stored = server.get(MAP).await.unwrap();
     assert_eq!(stored["data"].as_object().unwrap().len(), 21);
+}
+
+/// A store in which other writes of the objects come first.
+#[derive(Debug)]
+struct RivalStore {
+    inner: Arc<MemoryStore>,
+    /// How many are to come.
+    rivals: AtomicUsize,
+}
+impl RivalStore {
+    /// Writes the object that a commit replaces.
+    async fn come_first(&self, key: &Bytes) {
+        let found = self.inner.get(key, At::Latest).await.unwrap().value.unwrap();
+        let mut object: Value = serde_json::from_slice(&found.value).unwrap();
+        object["data"]["rivals"] = found.modified.to_string().into();
+        let op = Op::Put(key.clone(), object.to_string().into());
+        self.inner.commit(Txn { ops: vec![op], ..Txn::default() }).await.unwrap();
+    }
+}
+impl Store for RivalStore {
+    delegate!(inner: revision, get, range, changes, compact);
+
+    fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<Committed, StoreError>> {
+        async move {
+            let left = |n: usize| n.checked_sub(1);
+            if let Some(Compare::Modified(key, _)) = txn.compares.first()
+                && self.rivals.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok()
+            {
+                self.come_first(key).await;
+            }
+            self.inner.commit(txn).await
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patch_and_a_delete_succeed_after_hundreds_of_other_writes() {
+    const RIVALS: usize = 500;
+    let inner = Arc::new(MemoryStore::default());
+    let store = Arc::new(RivalStore { inner: inner.clone(), rivals: AtomicUsize::new(0) });
+    let server = Server::on(store.clone(), inner, 1).await;
+    let map = map(json!({"k": "v"}));
+    server.create(MAPS, map).await.unwrap();
+    store.rivals.store(RIVALS, Ordering::Relaxed);
+    let patched = server.patch(MAP, json!({"data": {"k": "w"}})).await.unwrap();
+    assert_eq!(patched["data"]["k"], "w");
+    assert_eq!(store.rivals.load(Ordering::Relaxed), 0);
+    store.rivals.store(RIVALS, Ordering::Relaxed);
+    server.delete(MAP).await.unwrap();
+    assert_eq!(store.rivals.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test(start_paused = true)]
