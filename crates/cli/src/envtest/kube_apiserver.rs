@@ -30,8 +30,8 @@ pub(crate) const CONTROLLERS: &str = "SETPOINT_CONTROLLERS";
 /// Environment variable: the number of nodes without containers.
 pub(crate) const NODES: &str = "SETPOINT_NODES";
 
-/// Environment variable: published OpenAPI documents of Kubernetes, or folders of them, as `setpoint
-/// up --openapi`; several as in `PATH`.
+/// Environment variable: published OpenAPI documents of Kubernetes, or folders of them, as with
+/// `setpoint up --openapi`; several as in `PATH`.
 pub(crate) const OPENAPI: &str = "SETPOINT_OPENAPI";
 
 /// The default controllers, which [`CONTROLLERS`] replaces: they delete the content of namespaces,

@@ -14,11 +14,12 @@
 //! | cordoned, or short of something | as the node says | `node.kubernetes.io/unschedulable`, `…/memory-pressure`, `…/disk-pressure`, `…/pid-pressure`, `…/network-unavailable` |
 //!
 //! All have the effect `NoSchedule`. The first two also get `NoExecute`, which evicts pods, node by
-//! node: one in ten seconds in a zone, fewer if most of its nodes are not ready, and none if no node
-//! of the cluster is: the controller then suspects itself. Pods on a silent node are not ready either. Those of a node that says itself that it is not
-//! ready are as it says: it still reports them. Taints with other keys are left alone. The labels
-//! `kubernetes.io/os` and `kubernetes.io/arch` are copied to their former names, `beta.…`.
-//! [`super::taint_eviction`] removes the pods.
+//! node: one in ten seconds in a zone, fewer if most of its nodes are not ready, and none if no
+//! node of the cluster is: the controller then suspects itself. Pods on a silent node are not ready
+//! either. Those of a node that says itself that it is not ready are as it says: it still reports
+//! them. Taints with other keys are left alone. The labels `kubernetes.io/os` and
+//! `kubernetes.io/arch` are copied to their former names, `beta.…`. [`super::taint_eviction`]
+//! removes the pods.
 
 mod zones;
 
