@@ -6,8 +6,8 @@ pub use schema::{Schema, SchemaLanguage};
 
 pub(crate) use schema::{DefinitionSource, too_large};
 
-use crate::foreign::{Former, Formers};
-use crate::kind::{Kind, Selectable, StatusRule};
+use crate::foreign::{self, Former, Formers};
+use crate::kind::{Kind, Selectable, StatusRule, retired};
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use base64::Engine;
@@ -101,17 +101,20 @@ pub enum Routes {
 impl Catalog {
     /// The versions that a kube-apiserver stores although they are not served here.
     pub(crate) fn formers(&self) -> Formers {
-        let former = |row: &Arc<Resource>| {
-            let api_version =
-                |version: &str| GroupVersion::new(row.storage_group.clone(), version).to_string();
-            row.kind.former.map(|former| Former {
+        let of_row = |row: &Arc<Resource>| {
+            let retired = retired::versions(&row.storage_group, &row.gvk.kind);
+            let versions: Vec<_> = row.kind.former.into_iter().chain(retired).collect();
+            let row = row.clone();
+            versions.into_iter().map(move |former| Former {
                 prefix: row.storage_prefix.clone(),
-                api_version: api_version(former.version),
-                same_messages: former.same_messages.then(|| api_version(&row.storage_version)),
+                api_version: GroupVersion::new(row.storage_group.clone(), former.version)
+                    .to_string(),
+                present: row.storage_group_version().to_string(),
+                same_messages: former.same_messages,
                 convert: former.convert,
             })
         };
-        self.rows.values().filter_map(former).collect()
+        foreign::sorted(self.rows.values().flat_map(of_row).collect())
     }
     /// The row of a resource.
     pub fn get(&self, group: &str, version: &str, resource: &str) -> Option<&Arc<Resource>> {

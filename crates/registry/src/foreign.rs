@@ -11,6 +11,7 @@
 //! | CBOR, its form of custom resources with the feature gate `CBORServingAndStorage` | the JSON of the same object |
 //! | JSON of a version that is not served here (CustomResourceDefinitions: `v1beta1`) | the same object in the stored version |
 //! | protobuf of such a version (MutatingAdmissionPolicies: `v1beta1`) | the same |
+//! | either of a version that Kubernetes no longer serves ([`kind::retired`]) | the same |
 //! | CBOR or protobuf that is damaged, protobuf of a kind or version that is not known here | a get returns [`StoreError::Unreadable`]; ranges and feeds return [`UNREAD`] |
 //!
 //! A kube-apiserver sets the defaults of what it reads, too, and relies on that: it stores a Job
@@ -64,33 +65,82 @@ pub(crate) type Formers = Arc<[Former]>;
 /// Such a version of one resource.
 #[derive(Debug)]
 pub(crate) struct Former {
-    /// The prefix of the resource's keys.
+    /// The prefix of the resource's keys. No prefix begins with another one.
     pub(crate) prefix: Arc<str>,
     /// The `apiVersion` of the stored objects.
     pub(crate) api_version: String,
-    /// The `apiVersion` that is stored here, if its protobuf messages are the same.
-    pub(crate) same_messages: Option<String>,
-    /// Converts an object to the stored version.
+    /// The `apiVersion` that is stored here.
+    pub(crate) present: String,
+    /// Whether their protobuf messages are the same.
+    pub(crate) same_messages: bool,
+    /// Converts an object to the stored version, besides its `apiVersion`.
     pub(crate) convert: fn(&mut Value),
 }
+impl Former {
+    fn convert(&self, object: &mut Value) {
+        object["apiVersion"] = self.present.clone().into();
+        (self.convert)(object);
+    }
+}
 
-/// The version that a kube-apiserver may have written at a key.
-fn former<'f>(key: &[u8], formers: &'f Formers) -> Option<&'f Former> {
-    formers.iter().find(|former| key.starts_with(former.prefix.as_bytes()))
+/// In the order in which [`formers_at`] looks them up.
+pub(crate) fn sorted(mut formers: Vec<Former>) -> Formers {
+    formers.sort_by(|a, b| (&a.prefix, &a.api_version).cmp(&(&b.prefix, &b.api_version)));
+    // A kind has a row for each served version.
+    formers.dedup_by(|a, b| a.prefix == b.prefix && a.api_version == b.api_version);
+    formers.into()
+}
+
+/// The versions that a kube-apiserver may have written at a key, by binary search.
+fn formers_at<'f>(key: &[u8], formers: &'f Formers) -> &'f [Former] {
+    let up_to = &formers[..formers.partition_point(|former| former.prefix.as_bytes() <= key)];
+    match up_to.last() {
+        Some(last) if key.starts_with(last.prefix.as_bytes()) => {
+            &up_to[up_to.partition_point(|former| former.prefix < last.prefix)..]
+        }
+        _ => &[],
+    }
 }
 
 /// Converts a value of a former version.
 fn convert_former(key: &[u8], value: &mut Bytes, formers: &Formers) -> Result<bool, DecodeError> {
-    let Some(former) = former(key, formers) else { return Ok(false) };
-    // A sealed value is not JSON, and a later layer says so.
-    let is_former =
-        Skim::of(value).is_ok_and(|object| object.api_version == former.api_version.as_str());
-    if is_former {
-        let mut object = decode::parse(value, Format::Json)?.value;
-        (former.convert)(&mut object);
-        *value = to_bytes(&object);
+    let formers = formers_at(key, formers);
+    if formers.is_empty() {
+        return Ok(false);
     }
-    Ok(is_former)
+    // A sealed value is not JSON, and a later layer says so.
+    let Ok(skimmed) = Skim::of(value) else { return Ok(false) };
+    let Some(former) = formers.iter().find(|former| skimmed.api_version == *former.api_version)
+    else {
+        return Ok(false);
+    };
+    let mut object = decode::parse(value, Format::Json)?.value;
+    former.convert(&mut object);
+    *value = to_bytes(&object);
+    Ok(true)
+}
+
+/// Decodes protobuf, and converts it if it is of a former version.
+fn decode_protobuf(key: &[u8], value: &Bytes, formers: &Formers) -> Result<Value, DecodeError> {
+    let version = protobuf_version(value);
+    let former = formers_at(key, formers)
+        .iter()
+        .find(|former| former.same_messages && version == Some(&*former.api_version));
+    let Some(former) = former else { return Ok(decode::parse(value, Format::Protobuf)?.value) };
+    let mut object = decode::parse_former_protobuf(value, &former.api_version, &former.present)?;
+    former.convert(&mut object);
+    Ok(object)
+}
+
+/// The `apiVersion` in an envelope of protobuf, as Go's encoder writes it: the first member of the
+/// first member. Both are shorter than 128 bytes.
+fn protobuf_version(value: &[u8]) -> Option<&str> {
+    match value.strip_prefix(protobuf::MAGIC)? {
+        [0x0a, _, 0x0a, length, rest @ ..] => {
+            std::str::from_utf8(rest.get(..usize::from(*length))?).ok()
+        }
+        _ => None,
+    }
 }
 
 /// Completes the JSON of a built-in object that a kube-apiserver wrote. Returns whether it is one.
@@ -116,13 +166,7 @@ fn read(key: &[u8], value: &mut Bytes, formers: &Formers) -> Result<bool, Decode
         return Ok(false);
     }
     if value.starts_with(protobuf::MAGIC) {
-        let former = former(key, formers);
-        let names = former
-            .and_then(|former| Some((&*former.api_version, former.same_messages.as_deref()?)));
-        *value = whole(match names {
-            Some((former, present)) => decode::parse_former_protobuf(value, former, present)?,
-            None => decode::parse(value, Format::Protobuf)?.value,
-        })?;
+        *value = whole(decode_protobuf(key, value, formers)?)?;
         return Ok(true);
     }
     if value.starts_with(cbor::MAGIC) {

@@ -57,6 +57,7 @@ mod rbac;
 pub(crate) mod registered;
 mod resource;
 mod resources;
+pub(crate) mod retired;
 mod rows;
 mod scheduling;
 mod status_rule;

@@ -212,6 +212,90 @@ async fn webhook_configurations_of_a_former_version_are_read_with_its_defaults()
     }
 }
 
+/// The key of an object with the name `a`.
+fn key_of(group: &str, kind: &str) -> String {
+    let catalog = bootstrap::catalog();
+    let row = catalog.rows.values().find(|row| {
+        &*row.gvk.group == group && &*row.gvk.kind == kind && &*row.gvk.version == "v1"
+    });
+    format!("{}a", row.unwrap_or_else(|| panic!("{kind} of {group}")).storage_prefix)
+}
+
+#[test]
+fn versions_that_are_retired_are_read() {
+    let formers = bootstrap::catalog().formers();
+    for [group, version, kind] in kind::retired::all() {
+        let key = key_of(group, kind);
+        let object = json!({
+            "apiVersion": format!("{group}/v1"), "kind": kind, "metadata": {"name": "a"},
+        });
+        let former = format!("{group}/{version}");
+        let mut renamed = object.clone();
+        renamed["apiVersion"] = former.clone().into();
+        let line = |object: &Value| Bytes::from([&to_bytes(object)[..], b"\n"].concat());
+        let present = packed(&to_bytes(&object));
+        let forms =
+            [(in_version(&present, &former, kind), present), (line(&renamed), line(&object))];
+        for (mut value, mut expected) in forms {
+            for value in [&mut value, &mut expected] {
+                assert_eq!(read(key.as_bytes(), value, &formers), Ok(true), "{kind} {version}");
+            }
+            assert_eq!(value, expected, "{kind} {version}");
+        }
+    }
+}
+
+#[test]
+fn retired_versions_are_converted() {
+    let formers = bootstrap::catalog().formers();
+    let check = |group: &str, version: &str, kind: &str, spec: Value, expected: Value| {
+        let object = json!({
+            "apiVersion": format!("{group}/{version}"), "kind": kind, "metadata": {"name": "a"},
+            "spec": spec,
+        });
+        let mut value = to_bytes(&object);
+        read(key_of(group, kind).as_bytes(), &mut value, &formers).unwrap();
+        let read: Value = serde_json::from_slice(&value).unwrap();
+        assert_eq!(read["spec"], expected, "{spec}");
+        assert_eq!(read["apiVersion"], format!("{group}/v1"));
+    };
+    let level = |shares: &str| json!({"type": "Limited", "limited": {shares: 7}});
+    check(
+        "flowcontrol.apiserver.k8s.io",
+        "v1beta2",
+        "PriorityLevelConfiguration",
+        level("assuredConcurrencyShares"),
+        level("nominalConcurrencyShares"),
+    );
+    let budget = |selector: Value, expected: Value| {
+        let [spec, expected] = [selector, expected].map(|s| json!({"selector": s}));
+        check("policy", "v1beta1", "PodDisruptionBudget", spec, expected);
+    };
+    let label = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match";
+    let by_label = |operator| json!({"key": label, "operator": operator});
+    // An empty selector selected nothing.
+    budget(json!({}), json!({"matchExpressions": [by_label("Exists")]}));
+    budget(json!({"matchExpressions": [by_label("DoesNotExist")]}), json!({}));
+    budget(json!({"matchLabels": {"a": "b"}}), json!({"matchLabels": {"a": "b"}}));
+    let other = json!({"key": "a", "operator": "Exists"});
+    budget(
+        json!({"matchExpressions": [by_label("Exists"), other]}),
+        json!({"matchExpressions": [other]}),
+    );
+}
+
+#[test]
+fn no_prefix_of_former_versions_begins_with_another() {
+    let formers = bootstrap::catalog().formers();
+    for pair in formers.windows(2) {
+        let [one, next] = [&pair[0].prefix, &pair[1].prefix];
+        assert!(one == next || !next.starts_with(&**one), "{one} {next}");
+        assert_eq!(formers_at(one.as_bytes(), &formers)[0].prefix, *one);
+    }
+    assert!(formers_at(b"/registry/pods/default/a", &formers).is_empty());
+    assert!(formers_at(b"", &formers).is_empty());
+}
+
 /// What a kube-apiserver stores of an object, and what it answers.
 fn check_complete(stored: &Value, expected: &Value) {
     let mut value = packed(&to_bytes(stored));

@@ -6,7 +6,7 @@ use crate::kind::condition::conditions;
 use crate::kind::format::{at_most_all, count_or_percent};
 use crate::kind::{Kind, MetadataChecks, NameRule, StatusMeta, StatusRule};
 use crate::table::cell;
-use serde_json::Value;
+use serde_json::{Value, json};
 use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
@@ -30,6 +30,35 @@ pub(in crate::kind) static KIND: Kind = Kind {
     }),
     ..Kind::plain("policy", "PodDisruptionBudget")
 };
+
+/// The label by which `v1beta1` selects all pods, and by which `v1` selects none.
+const V1BETA1_LABEL: &str = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match";
+
+/// Converts a budget that was stored in `v1beta1`, where an empty selector selects no pods and a
+/// label takes the place of the one that selects all.
+pub(crate) fn from_v1beta1(budget: &mut Value) {
+    let Some(selector) = budget.pointer_mut("/spec/selector").filter(|s| s.is_object()) else {
+        return;
+    };
+    let is_empty = |selector: &Value| {
+        ["matchLabels", "matchExpressions"].iter().all(|member| match &selector[*member] {
+            Value::Object(labels) => labels.is_empty(),
+            Value::Array(expressions) => expressions.is_empty(),
+            _ => true,
+        })
+    };
+    if is_empty(selector) {
+        let none = json!([{"key": V1BETA1_LABEL, "operator": "Exists"}]);
+        *selector = json!({"matchExpressions": none});
+        return;
+    }
+    if let Some(expressions) = selector.get_mut("matchExpressions").and_then(Value::as_array_mut) {
+        expressions.retain(|expression| expression["key"] != V1BETA1_LABEL);
+    }
+    if is_empty(selector) {
+        *selector = json!({});
+    }
+}
 
 /// Validates a budget: one of two bounds.
 fn validate(budget: &Value, old: Option<&Value>, errors: &mut field::Errors) {
