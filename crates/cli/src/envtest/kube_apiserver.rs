@@ -338,7 +338,10 @@ fn run_as(arguments: impl IntoIterator<Item = OsString>, announces: bool) -> Exi
 fn add_missing(given: &mut ParsedFlags, mut defaults: ParsedFlags) {
     let is_given = |name: &str| given.iter().any(|(given, _)| given == name);
     let has_file = is_given("authorization-config");
-    defaults.retain(|(name, _)| !is_given(name) && !(has_file && name == "authorization-mode"));
+    defaults.retain(|(name, _)| match &**name {
+        "authorization-mode" if has_file => false,
+        name => !is_given(name),
+    });
     given.append(&mut defaults);
 }
 
