@@ -19,13 +19,14 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Our files, and their places in Kubernetes' source.
-const LAID_OVER: [(&str, &str); 4] = [
+const LAID_OVER: [(&str, &str); 5] = [
     (
         "xtask/src/integration/server.go",
         "staging/src/k8s.io/component-base/setpointserver/server.go",
     ),
     ("xtask/src/integration/kube_apiserver.go", "cmd/kube-apiserver/app/testing/testserver.go"),
     ("xtask/src/integration/framework.go", "test/integration/framework/test_server.go"),
+    ("xtask/src/integration/hooks.go", "test/integration/framework/hooks.go"),
     (
         "xtask/src/integration/extensions.go",
         "staging/src/k8s.io/apiextensions-apiserver/pkg/cmd/server/testing/testserver.go",
@@ -54,6 +55,9 @@ pub(crate) struct Args {
     /// Runs only tests whose names contain this, prints the outcome, and leaves the page alone.
     #[arg(long)]
     test: Option<String>,
+    /// Begins no further package after so many minutes. The page says which were not run.
+    #[arg(long)]
+    minutes: Option<u64>,
     /// The folder for programs and logs (default: a new one below the system's).
     #[arg(long)]
     work: Option<PathBuf>,
@@ -102,15 +106,22 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let lines = include_str!("integration/packages.txt").lines();
     let all = lines.filter(|line| !line.starts_with('#') && !line.is_empty());
     let part = args.package.as_deref().unwrap_or_default();
-    let mut packages = Vec::new();
+    let (mut packages, mut left_out) = (Vec::new(), Vec::new());
+    #[expect(clippy::disallowed_methods, reason = "the chore has a bound in real time")]
+    let begin = Instant::now();
     for name in all.filter(|name| name.contains(part)) {
+        if args.minutes.is_some_and(|minutes| begin.elapsed() >= Duration::from_secs(60 * minutes))
+        {
+            left_out.push(name);
+            continue;
+        }
         let suite = Suite::build(&args.source, name, &work)?;
         let package = suite.run(&program, &etcd, args.test.as_deref().unwrap_or_default())?;
         package.show();
         packages.push(package);
     }
     if args.package.is_none() && args.test.is_none() {
-        let page = page::page(&packages)?;
+        let page = page::page(&packages, &left_out)?;
         fs::write(crate::cargo::root().join(page::PATH), page).context(page::PATH)?;
     }
     Ok(())

@@ -216,10 +216,11 @@ impl Resource {
     pub fn storage_group_version(&self) -> GroupVersion {
         GroupVersion::new(self.storage_group.clone(), self.storage_version.clone())
     }
-    /// Group and version that a kube-apiserver stores, which this server stores in a store that is
-    /// shared with one.
+    /// Group and version that a kube-apiserver stores, as discovery and StorageVersions tell.
+    /// Another one than [`storage_group_version`](Self::storage_group_version) is read here, and
+    /// not written.
     pub fn encoding(&self) -> GroupVersion {
-        let former = self.kind.former.as_ref();
+        let former = self.kind.former.as_ref().filter(|former| former.is_stored);
         let version = former.map_or(&*self.storage_version, |former| former.version);
         GroupVersion::new(self.storage_group.clone(), version)
     }

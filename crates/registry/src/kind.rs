@@ -148,7 +148,7 @@ pub struct FormerVersion {
     pub same_messages: bool,
     /// Kubernetes 1.36 still stores it, so discovery has its hash.
     pub is_stored: bool,
-    /// Converts a stored object to the stored version.
+    /// Converts a stored object to the stored version, besides its `apiVersion`.
     pub convert: fn(&mut Value),
 }
 

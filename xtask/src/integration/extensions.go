@@ -144,5 +144,5 @@ func kept(flags []string) []string {
 			kept = append(kept, flag)
 		}
 	}
-	return setpointserver.Without(kept, "--feature-gates", "--emulat")
+	return setpointserver.Without(kept, "--feature-gates", "--emulated-version")
 }

@@ -36,7 +36,8 @@ const issuer = "https://foo.bar.example.com"
 type TestServerSetup struct {
 	// ModifyServerRunOptions changes what the flags say.
 	ModifyServerRunOptions func(*options.ServerRunOptions)
-	// ModifyServerConfig changes the inside of another program: it is not called.
+	// ModifyServerConfig changes the inside of another program. Its authenticator and authorizer
+	// are asked as webhooks; the rest is left out.
 	ModifyServerConfig func(*controlplane.Config)
 }
 
@@ -90,8 +91,9 @@ func StartTestServer(ctx context.Context, t testing.TB, setup TestServerSetup) (
 	if setup.ModifyServerRunOptions != nil {
 		setup.ModifyServerRunOptions(s)
 	}
+	asked := newHooks()
 	if setup.ModifyServerConfig != nil {
-		t.Log("the test changes the inside of a kube-apiserver, which is left out")
+		asked.collect(t, s, setup.ModifyServerConfig)
 	}
 	completed, err := s.Complete(ctx)
 	fail(err)
@@ -101,27 +103,37 @@ func StartTestServer(ctx context.Context, t testing.TB, setup TestServerSetup) (
 
 	line := setpointserver.FlagsOf(flagsOf(s), flagsOf(options.NewServerRunOptions()))
 	line = append(line, fmt.Sprintf("--secure-port=%d", port))
+	more, modes, err := asked.serve(folder)
+	fail(err)
+	line = append(line, more...)
 	if s.Authorization.AuthorizationConfigurationFile == "" {
-		line = append(line, "--authorization-mode="+strings.Join(s.Authorization.Modes, ","))
+		line = append(line, "--authorization-mode="+strings.Join(append(modes, s.Authorization.Modes...), ","))
 	}
-	certificate := filepath.Join(folder, "apiserver.crt")
-	_, missing := os.Stat(certificate)
-	if missing == nil {
-		line = append(line, "--tls-cert-file="+certificate, "--tls-private-key-file="+filepath.Join(folder, "apiserver.key"))
+	for _, named := range s.SecureServing.SNICertKeys {
+		line = append(line, "--tls-sni-cert-key="+named.String())
+	}
+	serving := s.SecureServing.ServerCert.CertKey
+	if serving.CertFile != "" {
+		line = append(line, "--tls-cert-file="+serving.CertFile, "--tls-private-key-file="+serving.KeyFile)
 	}
 	line = append(line, setpointserver.Gates(utilfeature.DefaultMutableFeatureGate)...)
 	config, stop, err := setpointserver.Start(t, line)
 	fail(err)
-	if missing == nil {
-		config.CAData, config.CAFile = nil, certificate
+	if serving.CertFile != "" {
+		setpointserver.Trust(config, serving.CertFile)
+	}
+	if asked.needsToken() {
+		config.BearerToken = "any"
 	}
 	clients, err := client.NewForConfig(config)
 	if err != nil {
 		stop()
+		asked.stop()
 		fail(err)
 	}
 	return clients, config, func() {
 		stop()
+		asked.stop()
 		os.RemoveAll(folder)
 	}
 }

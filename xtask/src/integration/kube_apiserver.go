@@ -169,7 +169,7 @@ func StartTestServer(t ktesting.TB, instance *TestServerInstanceOptions, flags [
 		return server, err
 	}
 
-	line := append(setpointserver.Without(flags, "--feature-gates", "--emulat"), own...)
+	line := append(setpointserver.Without(flags, "--feature-gates", "--emulated-version"), own...)
 	line = append(line, setpointserver.FlagsOf(set, allFlags(options.NewServerRunOptions()), "etcd-servers", "runtime-config")...)
 	line = append(line,
 		fmt.Sprintf("--secure-port=%d", s.SecureServing.BindPort),
@@ -197,7 +197,7 @@ func StartTestServer(t ktesting.TB, instance *TestServerInstanceOptions, flags [
 	}
 	stop = stopServer
 	if presents {
-		config.CAData, config.CAFile = nil, certificate
+		setpointserver.Trust(config, certificate)
 	}
 
 	client, err := kubernetes.NewForConfig(config)

@@ -12,11 +12,11 @@ pub(crate) const PATH: &str = "docs/integration.md";
 const MESSAGE_CHARS: usize = 200;
 
 /// The page of a run.
-pub(super) fn page(packages: &[Package]) -> Result<String> {
-    Ok(text(packages, &date()?, &hardware()?))
+pub(super) fn page(packages: &[Package], left_out: &[&str]) -> Result<String> {
+    Ok(text(packages, left_out, &date()?, &hardware()?))
 }
 
-fn text(packages: &[Package], date: &str, hardware: &str) -> String {
+fn text(packages: &[Package], left_out: &[&str], date: &str, hardware: &str) -> String {
     let mut page = format!(
         "# Kubernetes' integration tests\n\n\
          The integration tests of Kubernetes 1.36, compiled with files of ours that start `setpoint envtest serve` over an etcd where the tests\n\
@@ -36,6 +36,10 @@ fn text(packages: &[Package], date: &str, hardware: &str) -> String {
         sums.iter_mut().zip(row).for_each(|(sum, n)| *sum += n);
     }
     line(&mut page, "all", sums, wall);
+    if !left_out.is_empty() {
+        let names: Vec<String> = left_out.iter().map(|name| format!("`{name}`")).collect();
+        writeln!(page, "\nNot run, for lack of time: {}.", names.join(", ")).ok();
+    }
     page += "\n## Failures\n\n";
     let failures: Vec<_> = packages.iter().flat_map(failures).collect();
     if failures.is_empty() {
@@ -113,8 +117,9 @@ mod tests {
             ],
             wall: Duration::from_secs(3),
         }];
-        let page = text(&packages, "today", "a machine");
+        let page = text(&packages, &["test/integration/b"], "today", "a machine");
         assert!(page.contains("| test/integration/a | 1 | 1 | 0 | 4 | 2 | 3 |\n"), "{page}");
+        assert!(page.contains("Not run, for lack of time: `test/integration/b`.\n"), "{page}");
         assert!(page.contains("| TestB | `a \\| b` | unknown |\n"), "{page}");
     }
 }

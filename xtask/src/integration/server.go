@@ -4,7 +4,9 @@ package setpointserver
 
 import (
 	"bufio"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,6 +27,9 @@ const (
 	// controllersVariable is setpoint's own: which controllers run.
 	controllersVariable = "SETPOINT_CONTROLLERS"
 
+	// token is that of the API server's own user, as whom the tests act.
+	token = "loopback"
+
 	startTimeout = time.Minute
 	stopTimeout  = 10 * time.Second
 )
@@ -32,7 +37,7 @@ const (
 // Owned are flags that every server gets from its caller here, not from the options of a test.
 var Owned = []string{
 	"authorization-mode", "bind-address", "cert-dir", "emulated-version", "external-hostname",
-	"feature-gates", "secure-port", "tls-cert-file", "tls-private-key-file",
+	"feature-gates", "secure-port", "tls-cert-file", "tls-private-key-file", "tls-sni-cert-key",
 }
 
 // FlagsOf gives the flags whose values were set by code, as a command line.
@@ -59,21 +64,39 @@ func FlagsOf(options, defaults *pflag.FlagSet, except ...string) []string {
 	return flags
 }
 
-// Without gives a command line without the flags that begin with one of the words.
-func Without(flags []string, words ...string) []string {
+// Without gives a command line without some flags.
+func Without(flags []string, names ...string) []string {
 	var kept []string
 next:
-	for _, flag := range flags {
-		for _, word := range words {
-			if strings.HasPrefix(flag, word) {
+	for i := 0; i < len(flags); i++ {
+		for _, name := range names {
+			if flags[i] == name {
+				// Its value is the next argument.
+				i++
+				continue next
+			}
+			if strings.HasPrefix(flags[i], name+"=") {
 				continue next
 			}
 		}
-		if flag != "" {
-			kept = append(kept, flag)
+		if flags[i] != "" {
+			kept = append(kept, flags[i])
 		}
 	}
 	return kept
+}
+
+// value gives that of the last flag of a name; empty if there is none.
+func value(flags []string, name string) string {
+	last := ""
+	for i, flag := range flags {
+		if flag == name && i+1 < len(flags) {
+			last = flags[i+1]
+		} else if text, ok := strings.CutPrefix(flag, name+"="); ok {
+			last = text
+		}
+	}
+	return last
 }
 
 // Gates gives the feature gates that are not at their defaults, as a flag.
@@ -105,6 +128,44 @@ func defaults(flags []string) []string {
 	return flags
 }
 
+// withToken adds the token of the API server's own user to those of a file, if there is one.
+func withToken(flags []string) ([]string, string, error) {
+	const name = "--token-auth-file"
+	var tokens []byte
+	if file := value(flags, name); file != "" {
+		given, err := os.ReadFile(file)
+		if err != nil {
+			return nil, "", err
+		}
+		tokens = append(given, '\n')
+	}
+	file, err := os.CreateTemp("", "setpoint-tokens")
+	if err != nil {
+		return nil, "", err
+	}
+	defer file.Close()
+	_, err = file.Write(append(tokens, token+",system:apiserver,0,system:masters\n"...))
+	return append(Without(flags, name), name+"="+file.Name()), file.Name(), err
+}
+
+// Trust makes a client trust the authority of a certificate, whose host it may have to name: not
+// every test has one for the loopback address.
+func Trust(config *rest.Config, certificate string) {
+	text, err := os.ReadFile(certificate)
+	if err != nil {
+		return
+	}
+	config.CAData, config.CAFile = nil, certificate
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return
+	}
+	parsed, err := x509.ParseCertificate(block.Bytes)
+	if err == nil && parsed.VerifyHostname("127.0.0.1") != nil && len(parsed.DNSNames) > 0 {
+		config.ServerName = parsed.DNSNames[0]
+	}
+}
+
 // Logger is the part of a test that is written to.
 type Logger interface {
 	Logf(format string, args ...interface{})
@@ -113,6 +174,10 @@ type Logger interface {
 // Start runs the program. It gives the configuration of an administrator's client, and what stops
 // the program.
 func Start(t Logger, flags []string) (*rest.Config, func(), error) {
+	flags, tokens, err := withToken(flags)
+	if err != nil {
+		return nil, nil, err
+	}
 	command := exec.Command(os.Getenv(programVariable), append([]string{"envtest", "serve"}, defaults(flags)...)...)
 	command.Env = append(os.Environ(), "RUST_LOG=warn")
 	if os.Getenv(controllersVariable) == "" {
@@ -140,6 +205,7 @@ func Start(t Logger, flags []string) (*rest.Config, func(), error) {
 		})
 		defer late.Stop()
 		command.Wait()
+		os.Remove(tokens)
 	}
 	first := make(chan string, 1)
 	go func() {
@@ -154,14 +220,14 @@ func Start(t Logger, flags []string) (*rest.Config, func(), error) {
 	var ready struct {
 		URL                  string `json:"url"`
 		CertificateAuthority string `json:"certificateAuthority"`
-		Token                string `json:"token"`
 	}
 	if err := json.Unmarshal([]byte(line), &ready); err != nil {
 		stop()
 		text, _ := os.ReadFile(log.Name())
 		return nil, nil, fmt.Errorf("the server does not start: %s", text)
 	}
-	config := &rest.Config{Host: ready.URL, BearerToken: ready.Token, QPS: 1000, Burst: 10000}
+	// As the original's own client, without a limit of requests.
+	config := &rest.Config{Host: ready.URL, BearerToken: token, QPS: -1}
 	if strings.Contains(ready.CertificateAuthority, "-----BEGIN") {
 		config.CAData = []byte(ready.CertificateAuthority)
 	} else {

@@ -195,6 +195,14 @@ async fn each_server_says_what_it_stores() {
             ]),
         ),
         (
+            "admissionregistration.k8s.io.validatingwebhookconfigurations",
+            json!([
+                "admissionregistration.k8s.io/v1",
+                ["admissionregistration.k8s.io/v1"],
+                ["admissionregistration.k8s.io/v1"]
+            ]),
+        ),
+        (
             "apiextensions.k8s.io.customresourcedefinitions",
             json!([
                 "apiextensions.k8s.io/v1beta1",

@@ -29,12 +29,8 @@ pub(in crate::kind) static VALIDATING: Kind = Kind {
 
 /// What Kubernetes 1.36 stores of the mutating kinds, because 1.35 had no `v1`. It has the same
 /// members.
-const V1BETA1: FormerVersion = FormerVersion {
-    version: "v1beta1",
-    same_messages: true,
-    is_stored: true,
-    convert: |object| object["apiVersion"] = "admissionregistration.k8s.io/v1".into(),
-};
+const V1BETA1: FormerVersion =
+    FormerVersion { version: "v1beta1", same_messages: true, is_stored: true, convert: |_| {} };
 
 /// MutatingAdmissionPolicy.
 pub(in crate::kind) static MUTATING: Kind = Kind {

@@ -24,7 +24,6 @@ const V1BETA1: FormerVersion = FormerVersion {
     same_messages: true,
     is_stored: false,
     convert: |object| {
-        object["apiVersion"] = "admissionregistration.k8s.io/v1".into();
         if let Value::Object(members) = object {
             former_webhooks(members);
         }

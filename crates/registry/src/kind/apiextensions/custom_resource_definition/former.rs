@@ -5,10 +5,8 @@
 //! field existed lack it, and have the default of `v1beta1`, which may differ from that of `v1`.
 use serde_json::{Value, json};
 
-/// Converts a stored definition to `v1`.
+/// Converts a stored definition to `v1`, besides its `apiVersion`.
 pub(super) fn convert(definition: &mut Value) {
-    let Some(definition) = definition.as_object_mut() else { return };
-    definition.insert("apiVersion".into(), "apiextensions.k8s.io/v1".into());
     let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else { return };
     let version =
         spec.remove("version").filter(|name| name.as_str().is_some_and(|n| !n.is_empty()));
@@ -69,7 +67,6 @@ mod tests {
     #[test]
     fn settings_of_all_versions_become_those_of_each() {
         let mut stored = json!({
-            "apiVersion": "apiextensions.k8s.io/v1beta1",
             "kind": "CustomResourceDefinition",
             "metadata": {"name": "widgets.example.dev"},
             "spec": {
@@ -93,7 +90,6 @@ mod tests {
         convert(&mut stored);
         let schema = json!({"openAPIV3Schema": {"type": "object"}});
         let expected = json!({
-            "apiVersion": "apiextensions.k8s.io/v1",
             "kind": "CustomResourceDefinition",
             "metadata": {"name": "widgets.example.dev"},
             "spec": {
@@ -127,7 +123,6 @@ mod tests {
         }});
         convert(&mut stored);
         let expected = json!({
-            "apiVersion": "apiextensions.k8s.io/v1",
             "spec": {
                 "preserveUnknownFields": true,
                 "scope": "Cluster",
@@ -148,7 +143,6 @@ mod tests {
         }});
         convert(&mut stored);
         let expected = json!({
-            "apiVersion": "apiextensions.k8s.io/v1",
             "spec": {
                 "preserveUnknownFields": true,
                 "scope": "Namespaced",
