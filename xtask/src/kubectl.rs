@@ -117,7 +117,7 @@ fn read(output: &str) -> Vec<Case> {
             cases.push(Case { name: name.to_owned(), failed: None });
         } else if let Some(name) = line.strip_prefix(FAILED) {
             if let Some(case) = cases.last_mut().filter(|case| case.name == name) {
-                case.failed = Some(said.trim().to_owned());
+                case.failed = Some(plain(said).trim().to_owned());
             }
         } else if !line.trim().is_empty() && !line.starts_with("+++") && !line.starts_with("!!!") {
             said = line;
@@ -125,6 +125,21 @@ fn read(output: &str) -> Vec<Case> {
     }
     cases.retain(|case| case.name != CANARY);
     cases
+}
+
+/// A text without the sequences that colour it on a terminal.
+fn plain(text: &str) -> String {
+    let mut parts = text.split('\u{1b}');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        // `[…m`, or `(` and a letter.
+        let end = match part.strip_prefix('[') {
+            Some(_) => part.find(|c: char| c.is_ascii_alphabetic()).map_or(part.len(), |at| at + 1),
+            None => part.len().min(2),
+        };
+        plain += part.get(end..).unwrap_or_default();
+    }
+    plain
 }
 
 fn n_passed(cases: &[Case]) -> usize {
@@ -144,7 +159,7 @@ fn page(cases: &[Case], date: &str, hardware: &str) -> String {
     page += "| failed | last words | cause |\n|---|---|---|\n";
     for case in cases {
         let Some(said) = &case.failed else { continue };
-        let said: String = said.chars().filter(|c| !c.is_control()).take(MESSAGE_CHARS).collect();
+        let said: String = said.chars().take(MESSAGE_CHARS).collect();
         let said = said.replace('|', "\\|").replace('`', "'");
         writeln!(page, "| {} | `{said}` | {} |", case.name, cause(&case.name)).ok();
     }
@@ -168,7 +183,7 @@ mod tests {
     #[test]
     fn cases_fail_with_what_they_said_last() {
         let output = "Recording: record_command_canary\nError when running record_command_canary\n\
-                      Recording: run_a\nfine\nRecording: run_b\nerror: no | such thing\n\
+                      Recording: run_a\nfine\nRecording: run_b\n\u{1b}(B\u{1b}[merror: no | such thing\n\
                       !!! [1126 22:33:10] Call tree:\n+++ exit code: 1\nError when running run_b\n";
         let cases = read(output);
         let failed = |said: &str| Some(said.to_owned());
