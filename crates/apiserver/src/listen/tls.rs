@@ -98,7 +98,7 @@ impl Tls {
     ) -> Result<AuthoritiesSource, PkiError> {
         let (sessions, subjects) = (Arc::default(), subjects(&authorities));
         let config = self.config(&clock, &subjects, &sessions)?;
-        let made = Mutex::new((subjects, config));
+        let made = Mutex::new(Made { subjects, config });
         Ok(AuthoritiesSource { tls: self, clock, authorities, sessions, made })
     }
 
@@ -141,23 +141,30 @@ pub(super) struct AuthoritiesSource {
     authorities: Vec<ClientAuthorities>,
     /// Those of all configurations.
     sessions: Arc<Sessions>,
-    /// The last one, and the names that it tells.
-    made: Mutex<(Vec<Arc<[DistinguishedName]>>, Arc<rustls::ServerConfig>)>,
+    made: Mutex<Made>,
+}
+
+/// The last configuration, and the names that it tells.
+#[derive(Debug)]
+struct Made {
+    subjects: Vec<Arc<[DistinguishedName]>>,
+    config: Arc<rustls::ServerConfig>,
 }
 
 impl TlsSource for AuthoritiesSource {
     fn current(&self) -> Arc<rustls::ServerConfig> {
         let present = subjects(&self.authorities);
         let mut made = self.made.lock();
-        let is_same = made.0.iter().zip(&present).all(|(told, name)| Arc::ptr_eq(told, name));
+        let told = made.subjects.iter();
+        let is_same = told.zip(&present).all(|(told, name)| Arc::ptr_eq(told, name));
         if !is_same {
             match self.tls.config(&self.clock, &present, &self.sessions) {
-                Ok(config) => *made = (present, config),
+                Ok(config) => *made = Made { subjects: present, config },
                 // The names are hints: the former ones serve.
                 Err(error) => tracing::error!(error = chain(&error), "set up TLS again"),
             }
         }
-        made.1.clone()
+        made.config.clone()
     }
 }
 
