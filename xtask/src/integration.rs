@@ -35,6 +35,8 @@ const LAID_OVER: [(&str, &str); 5] = [
 
 /// A test that takes longer ends as a failure. The longest ones of the original take minutes.
 const TEST_TIMEOUT: &str = "10m";
+/// The variable in which the tests find an etcd.
+const ETCD: &str = "KUBE_INTEGRATION_ETCD_URL";
 /// What our files print for each server that they start.
 const STARTED: &str = " envtest serve ";
 
@@ -145,8 +147,10 @@ impl<'a> Suite<'a> {
 
     /// Runs the tests whose names contain a word, and removes the program.
     fn run(&self, server: &Path, etcd: &str, word: &str) -> Result<Package> {
-        let list = Command::new(&self.program).args(["-test.list", "."]).output();
-        let list = list.context("list the tests")?;
+        // Without an etcd, some start one even for a list.
+        let mut list = Command::new(&self.program);
+        list.args(["-test.list", "."]).env(ETCD, etcd).current_dir(&self.folder);
+        let list = list.output().context("list the tests")?;
         ensure!(list.status.success(), "{}: no list of its tests", self.name);
         let list = String::from_utf8_lossy(&list.stdout).into_owned();
         #[expect(clippy::disallowed_methods, reason = "real time is measured")]
@@ -166,7 +170,7 @@ impl<'a> Suite<'a> {
         command.args(["-test.v", "-test.timeout", TEST_TIMEOUT, "-test.run"]);
         command.arg(format!("^{name}$")).current_dir(&self.folder);
         command.env("SETPOINT_PROGRAM", server).env("SETPOINT_LOGS", self.work.join("servers"));
-        command.env("KUBE_INTEGRATION_ETCD_URL", etcd);
+        command.env(ETCD, etcd);
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         command.status().with_context(|| format!("start the tests of {}", self.name))?;
         Ok(Test::read(name, &String::from_utf8_lossy(&fs::read(&log)?)))
