@@ -206,8 +206,11 @@ impl Test {
 /// The last line that the test itself wrote, or why its process ended.
 fn last_said(output: &str) -> String {
     let panic = output.lines().find(|line| line.starts_with("panic: "));
+    // Of a library of assertions, whose first line has only a place.
+    let asserted = output.lines().find_map(|line| line.trim().strip_prefix("Error:"));
     let own = output.lines().rfind(|line| line.contains("_test.go:"));
-    panic.or(own).map_or_else(|| "see its log".to_owned(), |line| line.trim().to_owned())
+    let said = panic.or(asserted).or(own);
+    said.map_or_else(|| "see its log".to_owned(), |line| line.trim().to_owned())
 }
 
 impl Package {
@@ -250,6 +253,8 @@ mod tests {
         assert_eq!(read("--- PASS: TestA (0.1s)\nPASS\n"), Outcome::Alone);
         let said = "    a_test.go:7: expected 1\n--- FAIL: TestA (0.1s)\n";
         assert_eq!(read(said), Outcome::Failed("a_test.go:7: expected 1".to_owned()));
+        let asserted = "    a_test.go:7: \n\tError Trace:\t/a_test.go:7\n\tError:      \tAn error\n--- FAIL: TestA\n";
+        assert_eq!(read(asserted), Outcome::Failed("An error".to_owned()));
         let panics = "    a_test.go:7: begins\npanic: test timed out\n";
         assert_eq!(read(panics), Outcome::Failed("panic: test timed out".to_owned()));
     }

@@ -20,7 +20,7 @@ fn text(packages: &[Package], left_out: &[&str], date: &str, hardware: &str) -> 
     let mut page = format!(
         "# Kubernetes' integration tests\n\n\
          The integration tests of Kubernetes 1.36, compiled with files of ours that start `setpoint envtest serve` over an etcd where the tests\n\
-         start a kube-apiserver in their own process. They pass there; here they show where the program differs. Written by\n\
+         start a kube-apiserver in their own process. A failure shows where the program differs, or what a test needs of the original's inside. Written by\n\
          `cargo xtask integration --kubernetes SOURCE --go PATH --etcd PATH`.\n\n\
          {date}, {hardware}. Each test runs in a process of its own. Tests that start no server are not counted. Parts are the subtests.\n\
          Tests of controllers bring Kubernetes' own controllers, so the program runs without its own.\n\n\
