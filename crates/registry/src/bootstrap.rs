@@ -178,8 +178,7 @@ fn row(
             .map(str::to_owned),
         tracks_generation: fact.generation,
         storage_version_hash: if stored {
-            let version = kind.former.filter(|former| former.is_stored);
-            let version = version.map_or(storage_version, |former| former.version);
+            let version = kind.stored_former().unwrap_or(storage_version);
             storage_version_hash(storage_group, version, fact.kind)
         } else {
             String::new()

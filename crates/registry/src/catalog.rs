@@ -7,7 +7,7 @@ pub use schema::{Schema, SchemaLanguage};
 pub(crate) use schema::{DefinitionSource, too_large};
 
 use crate::foreign::{self, Former, Formers};
-use crate::kind::{Kind, Selectable, StatusRule, retired};
+use crate::kind::{Kind, Selectable, StatusRule};
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use base64::Engine;
@@ -102,10 +102,8 @@ impl Catalog {
     /// The versions that a kube-apiserver stores although they are not served here.
     pub(crate) fn formers(&self) -> Formers {
         let of_row = |row: &Arc<Resource>| {
-            let retired = retired::versions(&row.storage_group, &row.gvk.kind);
-            let versions: Vec<_> = row.kind.former.into_iter().chain(retired).collect();
             let row = row.clone();
-            versions.into_iter().map(move |former| Former {
+            row.kind.formers.iter().map(move |former| Former {
                 prefix: row.storage_prefix.clone(),
                 api_version: GroupVersion::new(row.storage_group.clone(), former.version)
                     .to_string(),
@@ -220,8 +218,7 @@ impl Resource {
     /// Another one than [`storage_group_version`](Self::storage_group_version) is read here, and
     /// not written.
     pub fn encoding(&self) -> GroupVersion {
-        let former = self.kind.former.as_ref().filter(|former| former.is_stored);
-        let version = former.map_or(&*self.storage_version, |former| former.version);
+        let version = self.kind.stored_former().unwrap_or(&self.storage_version);
         GroupVersion::new(self.storage_group.clone(), version)
     }
     /// Whether it is a built-in kind that is stored.

@@ -11,7 +11,7 @@
 //! | CBOR, its form of custom resources with the feature gate `CBORServingAndStorage` | the JSON of the same object |
 //! | JSON of a version that is not served here (CustomResourceDefinitions: `v1beta1`) | the same object in the stored version |
 //! | protobuf of such a version (MutatingAdmissionPolicies: `v1beta1`) | the same |
-//! | either of a version that Kubernetes no longer serves ([`kind::retired`]) | the same |
+//! | either of a version that Kubernetes no longer serves ([`kind::FormerVersion::retired`]) | the same |
 //! | CBOR or protobuf that is damaged, protobuf of a kind or version that is not known here | a get returns [`StoreError::Unreadable`]; ranges and feeds return [`UNREAD`] |
 //!
 //! A kube-apiserver sets the defaults of what it reads, too, and relies on that: it stores a Job

@@ -57,7 +57,6 @@ mod rbac;
 pub(crate) mod registered;
 mod resource;
 mod resources;
-pub(crate) mod retired;
 mod rows;
 mod scheduling;
 mod status_rule;
@@ -150,6 +149,19 @@ pub struct FormerVersion {
     pub is_stored: bool,
     /// Converts a stored object to the stored version, besides its `apiVersion`.
     pub convert: fn(&mut Value),
+}
+impl FormerVersion {
+    /// A version that Kubernetes stored once and no longer serves, whose messages and members are
+    /// those of the stored version (by `staging/src/k8s.io/api/*/*/generated.proto`).
+    ///
+    /// A kube-apiserver stores an object in the present version with the object's next change.
+    /// Objects that nobody changes keep the version that they were stored in, however often the
+    /// cluster is upgraded, and kube-apiservers still read it. Rows lack those of Ingresses and
+    /// EndpointSlices, which need more of a conversion, and of what controllers write all the time,
+    /// such as Leases.
+    pub const fn retired(version: &'static str) -> Self {
+        Self { version, same_messages: true, is_stored: false, convert: |_| {} }
+    }
 }
 
 /// The error message for a field label that the kind does not have.
@@ -278,9 +290,9 @@ pub struct Kind {
     pub storage: Option<(&'static str, &'static str)>,
     /// Converts between its served versions; `None`: it has one.
     pub convert: Option<Convert>,
-    /// The version that a kube-apiserver stores although it is not served here. Discovery has the
-    /// hash of this one.
-    pub former: Option<FormerVersion>,
+    /// The versions in which other servers store it, or once stored it, that are not served here.
+    /// Discovery has the hash of one that Kubernetes 1.36 stores.
+    pub formers: &'static [FormerVersion],
     /// Objects expire after their last write: the registry's `event_ttl`.
     pub expires: bool,
 
@@ -418,6 +430,11 @@ pub struct Kind {
 }
 
 impl Kind {
+    /// The version that Kubernetes 1.36 stores, if it is one of the former ones.
+    pub(crate) fn stored_former(&self) -> Option<&'static str> {
+        self.formers.iter().find(|former| former.is_stored).map(|former| former.version)
+    }
+
     /// The settings of most kinds.
     pub const fn plain(group: &'static str, kind: &'static str) -> Self {
         Self {
@@ -425,7 +442,7 @@ impl Kind {
             kind,
             storage: None,
             convert: None,
-            former: None,
+            formers: &[],
             expires: false,
             names: NameRule::Subdomain,
             name_fault: |_, _| None,

@@ -6,7 +6,7 @@ pub(super) mod volume_attachment;
 pub(super) mod volume_attributes_class;
 
 use crate::kind::at::check;
-use crate::kind::{Kind, MetadataChecks, node_label, resources};
+use crate::kind::{FormerVersion, Kind, MetadataChecks, node_label, resources};
 use serde_json::Value;
 use setpoint_object::{field, name};
 
@@ -19,6 +19,7 @@ pub(super) static CSI_STORAGE_CAPACITY: Kind = Kind {
     warnings: capacity_warnings,
     update_warnings: |capacity, _| capacity_warnings(capacity),
     rules: "class, topology, amount; immutable class and topology",
+    formers: &[FormerVersion::retired("v1beta1")],
     ..Kind::plain("storage.k8s.io", "CSIStorageCapacity")
 };
 

@@ -24,13 +24,14 @@ pub(in crate::kind) static VALIDATING: Kind = Kind {
         checks: MetadataChecks::NONE,
         ..StatusRule::new(StatusMeta::Identity, "{}")
     }),
+    formers: &[FormerVersion::retired("v1beta1")],
     ..either_kind(super::VALIDATING_POLICY)
 };
 
 /// What Kubernetes 1.36 stores of the mutating kinds, because 1.35 had no `v1`. It has the same
 /// members.
 const V1BETA1: FormerVersion =
-    FormerVersion { version: "v1beta1", same_messages: true, is_stored: true, convert: |_| {} };
+    FormerVersion { is_stored: true, ..FormerVersion::retired("v1beta1") };
 
 /// MutatingAdmissionPolicy.
 pub(in crate::kind) static MUTATING: Kind = Kind {
@@ -50,6 +51,7 @@ pub(in crate::kind) static VALIDATING_BINDING: Kind = Kind {
     needs: of_binding("validatingadmissionpolicies"),
     cells: Some(binding),
     rules: "policy, params, matches, actions",
+    formers: &[FormerVersion::retired("v1beta1")],
     ..either_kind("ValidatingAdmissionPolicyBinding")
 };
 
@@ -80,7 +82,7 @@ const fn mutating_kind(kind: &'static str) -> Kind {
     Kind {
         storage: Some(("admissionregistration.k8s.io", "v1")),
         convert: Some(versions::SAME_MEMBERS),
-        former: Some(V1BETA1),
+        formers: &[V1BETA1],
         ..either_kind(kind)
     }
 }

@@ -20,14 +20,12 @@ const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
 /// What servers before Kubernetes 1.22 stored.
 const V1BETA1: FormerVersion = FormerVersion {
-    version: "v1beta1",
-    same_messages: true,
-    is_stored: false,
     convert: |object| {
         if let Value::Object(members) = object {
             former_webhooks(members);
         }
     },
+    ..FormerVersion::retired("v1beta1")
 };
 
 /// ValidatingWebhookConfiguration.
@@ -35,7 +33,7 @@ pub(in crate::kind) static VALIDATING: Kind = Kind {
     changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
     qualified_finalizers: false,
     unconditional_update: false,
-    former: Some(V1BETA1),
+    formers: &[V1BETA1],
     default: |object, _| webhooks(object, false),
     validate: |object, _, errors| validate(object, false, errors),
     // Conditions in CEL are compiled.
@@ -52,7 +50,7 @@ pub(in crate::kind) static MUTATING: Kind = Kind {
     changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
     qualified_finalizers: false,
     unconditional_update: false,
-    former: Some(V1BETA1),
+    formers: &[V1BETA1],
     default: |object, _| webhooks(object, true),
     validate: |object, _, errors| validate(object, true, errors),
     validates_slowly: true,

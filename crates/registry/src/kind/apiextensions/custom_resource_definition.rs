@@ -10,12 +10,12 @@ use setpoint_schema::crd;
 
 /// CustomResourceDefinition.
 pub(in crate::kind) static KIND: Kind = Kind {
-    former: Some(FormerVersion {
+    formers: &[FormerVersion {
         version: "v1beta1",
         same_messages: false,
         is_stored: true,
         convert: former::convert,
-    }),
+    }],
     name_fault: crd::name_fault,
     unconditional_update: false,
     qualified_finalizers: false,

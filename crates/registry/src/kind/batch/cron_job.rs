@@ -3,8 +3,8 @@
 use super::job::{policy_default, rules, warning};
 use crate::kind::at::{At, check};
 use crate::kind::{
-    Fill, Kind, Members, MetadataChecks, StatusMeta, StatusRule, pod_default, template, text,
-    workload,
+    Fill, FormerVersion, Kind, Members, MetadataChecks, StatusMeta, StatusRule, pod_default,
+    template, text, workload,
 };
 use crate::table::{age, cell};
 use jiff::tz::TimeZoneDatabase;
@@ -33,6 +33,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
         checks: MetadataChecks::NONE,
         ..StatusRule::new(StatusMeta::All, "{}")
     }),
+    formers: &[FormerVersion::retired("v1beta1")],
     ..Kind::plain("batch", "CronJob")
 };
 

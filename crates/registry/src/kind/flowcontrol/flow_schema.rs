@@ -1,6 +1,6 @@
 //! FlowSchemas.
 use crate::kind::at::{At, check, same_in_all};
-use crate::kind::{Fill, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta};
+use crate::kind::{Fill, FormerVersion, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
@@ -15,6 +15,11 @@ pub(in crate::kind) static KIND: Kind = Kind {
     cells: Some(cells),
     row_order: Some(precedence),
     rules: "precedence, subjects, rules, the fixed specs of the mandatory ones",
+    formers: &[
+        FormerVersion::retired("v1beta1"),
+        FormerVersion::retired("v1beta2"),
+        FormerVersion::retired("v1beta3"),
+    ],
     ..Kind::with_status("flowcontrol.apiserver.k8s.io", "FlowSchema", StatusMeta::Nothing, "{}")
 };
 

@@ -1,7 +1,7 @@
 //! PriorityLevelConfigurations.
 use super::flow_schema::conditions;
 use crate::kind::at::{At, check, same_in_all};
-use crate::kind::{Fill, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta};
+use crate::kind::{Fill, FormerVersion, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::field;
@@ -15,6 +15,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate_status,
     cells: Some(cells),
     rules: "shares, queues, the fixed specs of the mandatory ones",
+    formers: &[former("v1beta1"), former("v1beta2"), former("v1beta3")],
     ..Kind::with_status(
         "flowcontrol.apiserver.k8s.io",
         "PriorityLevelConfiguration",
@@ -22,6 +23,21 @@ pub(in crate::kind) static KIND: Kind = Kind {
         "{}",
     )
 };
+
+const fn former(version: &'static str) -> FormerVersion {
+    FormerVersion { convert: rename_shares, ..FormerVersion::retired(version) }
+}
+
+/// The name that the shares of a priority level had before `v1beta3`. In protobuf they have a
+/// number, which is the same.
+fn rename_shares(level: &mut Value) {
+    let limited = level.pointer_mut("/spec/limited").and_then(Value::as_object_mut);
+    if let Some(limited) = limited
+        && let Some(shares) = limited.remove("assuredConcurrencyShares")
+    {
+        limited.insert("nominalConcurrencyShares".to_owned(), shares);
+    }
+}
 
 fn default(object: &mut Members, _version: &str) {
     let Some(spec) = object.object("spec") else { return };

@@ -1,7 +1,7 @@
 //! IngressClasses.
 use crate::kind::at::check;
 use crate::kind::volume::class_title;
-use crate::kind::{Fill, Kind, Members, MetadataCheck, MetadataChecks, format};
+use crate::kind::{Fill, FormerVersion, Kind, Members, MetadataCheck, MetadataChecks, format};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -15,6 +15,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate_change,
     cells: Some(cells),
     rules: "controller, parameters; immutable controller",
+    formers: &[FormerVersion::retired("v1beta1")],
     ..Kind::plain("networking.k8s.io", "IngressClass")
 };
 

@@ -1,6 +1,6 @@
 //! RuntimeClasses.
 use crate::kind::at::check;
-use crate::kind::{Kind, MetadataChecks, node_label, resources, template, text};
+use crate::kind::{FormerVersion, Kind, MetadataChecks, node_label, resources, template, text};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -19,6 +19,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     update_warnings: |class, _| warnings(class),
     cells: Some(cells),
     rules: "handler, overhead, tolerations; immutable handler",
+    formers: &[FormerVersion::retired("v1beta1")],
     ..Kind::plain("node.k8s.io", "RuntimeClass")
 };
 

@@ -4,7 +4,7 @@ pub(crate) mod charge;
 use crate::kind::at::check;
 use crate::kind::condition::conditions;
 use crate::kind::format::{at_most_all, count_or_percent};
-use crate::kind::{Kind, MetadataChecks, NameRule, StatusMeta, StatusRule};
+use crate::kind::{FormerVersion, Kind, MetadataChecks, NameRule, StatusMeta, StatusRule};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::field;
@@ -28,6 +28,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
             r#"{"currentHealthy":0,"desiredHealthy":0,"disruptionsAllowed":0,"expectedPods":0}"#,
         )
     }),
+    formers: &[FormerVersion { convert: from_v1beta1, ..FormerVersion::retired("v1beta1") }],
     ..Kind::plain("policy", "PodDisruptionBudget")
 };
 
@@ -36,7 +37,7 @@ const V1BETA1_LABEL: &str = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector
 
 /// Converts a budget that was stored in `v1beta1`, where an empty selector selects no pods and a
 /// label takes the place of the one that selects all.
-pub(crate) fn from_v1beta1(budget: &mut Value) {
+fn from_v1beta1(budget: &mut Value) {
     let Some(selector) = budget.pointer_mut("/spec/selector").filter(|s| s.is_object()) else {
         return;
     };

@@ -1,6 +1,6 @@
 //! Roles and ClusterRoles.
 use crate::kind::at::{At, check};
-use crate::kind::{Grants, Kind, MetadataChecks, NameRule, Needs, text};
+use crate::kind::{FormerVersion, Grants, Kind, MetadataChecks, NameRule, Needs, text};
 use serde_json::Value;
 use setpoint_object::field;
 
@@ -12,6 +12,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     needs: Needs { grants: Some(Grants::Rules), ..Needs::NONE },
     rules: "rules",
+    formers: &[FormerVersion::retired("v1beta1")],
     ..Kind::plain("rbac.authorization.k8s.io", "Role")
 };
 
@@ -23,6 +24,7 @@ pub(in crate::kind) static CLUSTER: Kind = Kind {
     validate,
     needs: Needs { grants: Some(Grants::Rules), ..Needs::NONE },
     rules: "rules, aggregation",
+    formers: &[FormerVersion::retired("v1beta1")],
     ..Kind::plain("rbac.authorization.k8s.io", "ClusterRole")
 };
 

@@ -1,6 +1,8 @@
 //! RoleBindings and ClusterRoleBindings.
 use crate::kind::at::{At, check};
-use crate::kind::{Fill, Grants, Kind, Members, MetadataChecks, NameRule, Needs, text};
+use crate::kind::{
+    Fill, FormerVersion, Grants, Kind, Members, MetadataChecks, NameRule, Needs, text,
+};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -11,6 +13,8 @@ pub(in crate::kind) static KIND: Kind = binding("RoleBinding");
 
 /// ClusterRoleBinding.
 pub(in crate::kind) static CLUSTER: Kind = binding("ClusterRoleBinding");
+
+const FORMERS: &[FormerVersion] = &[FormerVersion::retired("v1beta1")];
 
 const fn binding(kind: &'static str) -> Kind {
     Kind {
@@ -23,6 +27,7 @@ const fn binding(kind: &'static str) -> Kind {
         needs: Needs { grants: Some(Grants::Role), ..Needs::NONE },
         cells: Some(cells),
         rules: "role, subjects; immutable role",
+        formers: FORMERS,
         ..Kind::plain(RBAC, kind)
     }
 }

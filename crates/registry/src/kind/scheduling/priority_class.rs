@@ -1,6 +1,6 @@
 //! PriorityClasses: bounded and immutable values.
 use crate::kind::at::check;
-use crate::kind::{Fill, Kind, Members};
+use crate::kind::{Fill, FormerVersion, Kind, Members};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;
@@ -14,6 +14,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     steps_generation: false,
     cells: Some(cells),
     rules: "values, reserved names, preemption; immutable",
+    formers: &[FormerVersion::retired("v1beta1")],
     ..Kind::plain("scheduling.k8s.io", "PriorityClass")
 };
 

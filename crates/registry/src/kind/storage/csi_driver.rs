@@ -1,6 +1,6 @@
 //! CSIDrivers.
 use crate::kind::at::check;
-use crate::kind::{Context, Fill, Kind, Members};
+use crate::kind::{Context, Fill, FormerVersion, Kind, Members};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::field;
@@ -19,6 +19,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     disabled: &["spec.preventPodSchedulingIfMissing"],
     cells: Some(cells),
     rules: "policies, tokens, modes; immutable attachment and modes",
+    formers: &[FormerVersion::retired("v1beta1")],
     ..Kind::plain("storage.k8s.io", "CSIDriver")
 };
 

@@ -1,7 +1,7 @@
 //! CSINodes.
 use crate::kind::at::check;
 use crate::kind::workload::rest_is_same;
-use crate::kind::{Kind, MetadataCheck, MetadataChecks, format, list, text};
+use crate::kind::{FormerVersion, Kind, MetadataCheck, MetadataChecks, format, list, text};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -16,6 +16,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     cells: Some(cells),
     rules: "drivers and their keys; immutable except capacity",
+    formers: &[FormerVersion::retired("v1beta1")],
     ..Kind::plain("storage.k8s.io", "CSINode")
 };
 

@@ -1,7 +1,9 @@
 //! StorageClasses: the provisioner is immutable.
 use crate::kind::at::check;
 use crate::kind::volume::{class_title, parameters};
-use crate::kind::{Fill, Kind, Members, MetadataChecks, format, list, node_label, text};
+use crate::kind::{
+    Fill, FormerVersion, Kind, Members, MetadataChecks, format, list, node_label, text,
+};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -19,6 +21,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     update_warnings: |class, _| warnings(class),
     cells: Some(cells),
     rules: "provisioner, parameters, modes, topologies; immutable",
+    formers: &[FormerVersion::retired("v1beta1")],
     ..Kind::plain("storage.k8s.io", "StorageClass")
 };
 

@@ -1,7 +1,9 @@
 //! VolumeAttachments.
 use crate::kind::at::{At, check};
 use crate::kind::core::persistent_volume;
-use crate::kind::{Kind, MetadataCheck, MetadataChecks, StatusMeta, StatusRule, format};
+use crate::kind::{
+    FormerVersion, Kind, MetadataCheck, MetadataChecks, StatusMeta, StatusRule, format,
+};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -20,6 +22,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
         checks: MetadataChecks::before(&[MetadataCheck::Whole]),
         ..StatusRule::new(StatusMeta::Identity, r#"{"attached":false}"#)
     }),
+    formers: &[FormerVersion::retired("v1beta1")],
     ..Kind::plain("storage.k8s.io", "VolumeAttachment")
 };
 
