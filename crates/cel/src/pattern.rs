@@ -15,7 +15,11 @@
 //! Nothing is compiled when a definition is read. A stored program is freed with its [`Pattern`].
 //! The memory that matching itself needs is a [`Scratch`], which belongs to the validation or
 //! evaluation that matches.
+//!
+//! A program of more than 1 MiB is one of many states for classes of characters. Such a pattern is
+//! compiled for its own alphabet instead, to a hundredth of that.
 
+mod alphabet;
 mod class;
 mod go;
 mod stored;
@@ -23,11 +27,15 @@ mod stored;
 pub use go::{SyntaxError, translate};
 pub use stored::{Budget, DEFINITION_BYTES_MAX, PROCESS_BYTES_MAX, Pattern};
 
+use alphabet::Alphabet;
 use regex_automata::hybrid::dfa::DFA;
 use regex_automata::meta::{BuildError, Cache, Config, Regex as Engine};
 use regex_automata::nfa::thompson::{self, WhichCaptures};
 use regex_automata::util::iter::Searcher;
 use regex_automata::{Input, Match};
+use regex_syntax::hir::Hir;
+use std::borrow::Cow;
+use std::ops::Range;
 
 /// Scratch memory of one pattern's lazily built automaton: 256 KiB.
 pub const SCRATCH_BYTES: usize = 256 << 10;
@@ -42,13 +50,45 @@ const SIMULATED_STEPS_MAX: u64 = 1 << 28;
 /// About how many bytes of a program are one state.
 const STATE_BYTES: u64 = 64;
 
+/// A program of more bytes, in each direction, is compiled for an [`Alphabet`] if it can be.
+const UTF8_BYTES_MAX: usize = 512 << 10;
+
 /// A compiled pattern.
 #[derive(Debug)]
 pub struct Regex {
     engine: Engine,
     /// The pattern in the engine's syntax.
     translated: Box<str>,
+    /// If the program matches sorts of characters instead of UTF-8.
+    alphabet: Option<Alphabet>,
     bytes: usize,
+}
+
+/// A text as its program reads it.
+struct Haystack<'t> {
+    text: &'t str,
+    bytes: Cow<'t, [u8]>,
+}
+
+impl<'t> Haystack<'t> {
+    fn input(&self) -> Input<'_> {
+        Input::new(&*self.bytes)
+    }
+
+    /// Where each byte begins in the text, and the end of the last, if that is not where it is in
+    /// the haystack.
+    fn offsets(&self) -> Option<Vec<usize>> {
+        let Cow::Owned(_) = self.bytes else { return None };
+        let starts = self.text.char_indices().map(|(start, _)| start);
+        Some(starts.chain([self.text.len()]).collect())
+    }
+
+    fn part(&self, offsets: Option<&[usize]>, found: Range<usize>) -> &'t str {
+        match offsets {
+            None => &self.text[found],
+            Some(offsets) => &self.text[offsets[found.start]..offsets[found.end]],
+        }
+    }
 }
 
 /// The memory that one pattern is matched with.
@@ -94,16 +134,33 @@ impl Regex {
     /// A pattern that Go refuses, in its words, and a larger program.
     pub fn new(pattern: &str, bytes_max: usize) -> Result<Self, PatternError> {
         let translated = translate(pattern)?;
-        let config = Config::new()
-            // A search runs in both directions.
-            .nfa_size_limit(Some(bytes_max / 2))
-            .which_captures(WhichCaptures::Implicit)
-            .hybrid_cache_capacity(SCRATCH_BYTES)
-            .onepass(false)
-            .dfa(false);
-        let engine = Engine::builder().configure(config).build(&translated)?;
-        let bytes = engine.memory_usage() + pattern.len() + translated.len() + size_of::<Self>();
-        Ok(Self { engine, translated: translated.into(), bytes })
+        let each_max = bytes_max / 2;
+        match Self::in_utf8(&translated, each_max.min(UTF8_BYTES_MAX)) {
+            Err(PatternError::TooLarge) => match Self::in_alphabet(&translated, each_max) {
+                Some(regex) => regex,
+                None => Self::in_utf8(&translated, each_max),
+            },
+            regex => regex,
+        }
+    }
+
+    fn in_utf8(translated: &str, each_max: usize) -> Result<Self, PatternError> {
+        let engine = Engine::builder().configure(config(each_max)).build(translated)?;
+        Ok(Self::with(engine, translated, None))
+    }
+
+    /// `None` if the pattern cannot have an alphabet.
+    fn in_alphabet(translated: &str, each_max: usize) -> Option<Result<Self, PatternError>> {
+        let (alphabet, pattern) = rewritten(translated)?;
+        let config = config(each_max).utf8_empty(false);
+        let engine = Engine::builder().configure(config).build_from_hir(&pattern);
+        Some(engine.map(|it| Self::with(it, translated, Some(alphabet))).map_err(Into::into))
+    }
+
+    fn with(engine: Engine, translated: &str, alphabet: Option<Alphabet>) -> Self {
+        let alphabet_bytes = alphabet.as_ref().map_or(0, Alphabet::bytes);
+        let bytes = engine.memory_usage() + alphabet_bytes + translated.len() + size_of::<Self>();
+        Self { engine, translated: translated.into(), alphabet, bytes }
     }
 
     /// Whether a search of a text may take longer than about half a second: the text is long, and
@@ -122,12 +179,21 @@ impl Regex {
             .minimum_cache_clear_count(Some(3))
             .minimum_bytes_per_state(Some(10));
         let thompson = thompson::Config::new()
+            .utf8(self.alphabet.is_none())
             .nfa_size_limit(Some(self.bytes))
             .which_captures(WhichCaptures::None);
-        let automaton = DFA::builder().configure(config).thompson(thompson).build(&self.translated);
-        let Ok(automaton) = automaton else { return true };
+        let mut compiler = thompson::Compiler::new();
+        compiler.configure(thompson);
+        let program = match &self.alphabet {
+            None => compiler.build(&self.translated).ok(),
+            Some(_) => rewritten(&self.translated)
+                .and_then(|(_, pattern)| compiler.build_from_hir(&pattern).ok()),
+        };
+        let automaton = program
+            .and_then(|program| DFA::builder().configure(config).build_from_nfa(program).ok());
+        let Some(automaton) = automaton else { return true };
         let mut cache = automaton.create_cache();
-        automaton.try_search_fwd(&mut cache, &Input::new(text)).is_err()
+        automaton.try_search_fwd(&mut cache, &self.haystack(text).input()).is_err()
     }
 
     /// The bytes of the program.
@@ -142,12 +208,15 @@ impl Regex {
 
     /// Whether the pattern matches anywhere in the text.
     pub fn is_match(&self, scratch: &mut Scratch, text: &str) -> bool {
-        self.engine.search_half_with(&mut scratch.0, &Input::new(text).earliest(true)).is_some()
+        let haystack = self.haystack(text);
+        self.engine.search_half_with(&mut scratch.0, &haystack.input().earliest(true)).is_some()
     }
 
     /// The first match.
     pub fn find<'t>(&self, scratch: &mut Scratch, text: &'t str) -> Option<&'t str> {
-        self.search(scratch, &Input::new(text)).map(|found| &text[found.range()])
+        let haystack = self.haystack(text);
+        let found = self.search(scratch, &haystack.input())?;
+        Some(haystack.part(haystack.offsets().as_deref(), found.range()))
     }
 
     /// The first `limit` matches, and how many bytes were looked at, as if each match looked at the
@@ -158,30 +227,55 @@ impl Regex {
         text: &'t str,
         limit: usize,
     ) -> Option<(Vec<&'t str>, usize)> {
+        let haystack = self.haystack(text);
+        let offsets = haystack.offsets();
         let mut found = Vec::new();
         let mut looked_at = 0usize;
         let mut last_end = None;
-        let mut searcher = Searcher::new(Input::new(text));
+        let mut searcher = Searcher::new(haystack.input());
         while found.len() < limit {
             let Some(one) = searcher.advance(|input| Ok(self.search(scratch, input))) else {
                 break;
             };
-            looked_at = looked_at.saturating_add(text.len() - one.start());
+            looked_at = looked_at.saturating_add(haystack.bytes.len() - one.start());
             if looked_at > SEARCH_BYTES_MAX {
                 return None;
             }
             // Go skips an empty match right behind another one.
             if !(one.is_empty() && last_end == Some(one.start())) {
-                found.push(&text[one.range()]);
+                found.push(haystack.part(offsets.as_deref(), one.range()));
             }
             last_end = Some(one.end());
         }
         Some((found, looked_at))
     }
 
+    fn haystack<'t>(&self, text: &'t str) -> Haystack<'t> {
+        let bytes = match &self.alphabet {
+            None => Cow::Borrowed(text.as_bytes()),
+            Some(alphabet) => alphabet.translate(text),
+        };
+        Haystack { text, bytes }
+    }
+
     fn search(&self, scratch: &mut Scratch, input: &Input<'_>) -> Option<Match> {
         self.engine.search_with(&mut scratch.0, input)
     }
+}
+
+/// How patterns are compiled to programs of so many bytes in each direction: a search runs in both.
+fn config(each_max: usize) -> Config {
+    Config::new()
+        .nfa_size_limit(Some(each_max))
+        .which_captures(WhichCaptures::Implicit)
+        .hybrid_cache_capacity(SCRATCH_BYTES)
+        .onepass(false)
+        .dfa(false)
+}
+
+/// The pattern over its own alphabet, if it can have one.
+fn rewritten(translated: &str) -> Option<(Alphabet, Hir)> {
+    Alphabet::rewrite(&regex_syntax::parse(translated).ok()?)
 }
 
 /// Whether Go accepts the pattern.

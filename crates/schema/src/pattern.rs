@@ -13,8 +13,8 @@ use setpoint_cel::pattern::{PatternError, Regex, SCRATCH_BYTES, Scratch};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The largest program of one pattern: 8 MiB in each direction, which is enough for `\pL{1,200}`.
-/// Go's limits allow far more.
+/// The largest program of one pattern: 8 MiB in each direction, which is enough for `[a-z]{1000}`
+/// three hundred times. Go's limits allow ten times more.
 pub const PROGRAM_BYTES_MAX: usize = 16 << 20;
 /// The most bytes of programs and scratch memory that one validation holds at a time.
 const MATCHER_BYTES_MAX: usize = 16 << 20;
