@@ -26,6 +26,8 @@
 //! | named | yes | NamesAccepted is True: Established follows in the same write |
 //! | established | yes, for good | Established never returns to False |
 //! | terminating | yes, without creates | its objects are being deleted ([`cleanup`]) |
+//! | terminating without objects | no | who no longer finds the definition finds no resource |
+//! | the same with finalizers of others | yes | it stays until they are removed |
 //! | deleted | no | |
 mod cleanup;
 mod definition;
@@ -37,12 +39,14 @@ mod serve;
 
 pub use row::compare_versions;
 
+use crate::kind::CLEANUP_FINALIZER;
 use crate::request::{Body, Format, PatchType, WriteOptions};
 use crate::routed::{Attributes, Target};
 use crate::shared::Registry;
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use bytes::Bytes;
+use cleanup::Emptied;
 use definition::Definition;
 use feed::{CrdEvent, Feed};
 use naming::Names;
@@ -89,6 +93,22 @@ pub(crate) struct Controller {
     changes: Changes,
     /// Definitions whose objects are being removed.
     cleaning: BTreeSet<String>,
+    /// Definitions whose objects have been removed, by name: the uid, and how they are released.
+    emptied: BTreeMap<String, (String, Emptied)>,
+}
+
+/// A step of a clean-up that has ended, of a definition with a name and uid.
+#[derive(Debug)]
+struct CleanedUp {
+    name: String,
+    uid: String,
+    step: Step,
+}
+#[derive(Debug)]
+enum Step {
+    /// Its objects are removed. `None`: it no longer waits for that.
+    Emptied(Option<Emptied>),
+    Released,
 }
 
 impl Controller {
@@ -108,6 +128,7 @@ impl Controller {
             unwritten: BTreeSet::new(),
             changes: Changes::default(),
             cleaning: BTreeSet::new(),
+            emptied: BTreeMap::new(),
         };
         controller.read().await?;
         let names = std::mem::take(&mut controller.touched);
@@ -171,10 +192,7 @@ impl Controller {
                 },
                 // Cancel safe: a dropped `join_next` has taken nothing.
                 Some(done) = cleanups.join_next() => match done {
-                    Ok(name) => {
-                        self.cleaning.remove(&name);
-                        self.touched.insert(name);
-                    }
+                    Ok(done) => self.note_cleaned_up(done),
                     Err(error) => tracing::warn!(error = chain(&error), "remove custom resources"),
                 },
                 // Cancel safe: a sleep takes nothing.
@@ -231,6 +249,10 @@ impl Controller {
         if let Some(old) = old {
             self.names.release(&old);
         }
+        let uid = self.definitions.get(&name).map(|definition| definition.object.uid());
+        if self.emptied.get(&name).is_some_and(|(of, _)| uid != Some(of)) {
+            self.emptied.remove(&name);
+        }
         self.unwritten.remove(&name);
         self.touched.insert(name);
     }
@@ -266,7 +288,7 @@ impl Controller {
 
     /// Updates status, catalog and clean-ups for the touched definitions. `false`: an error
     /// occurred and a retry is needed.
-    async fn settle(&mut self, cleanups: &mut JoinSet<String>) -> bool {
+    async fn settle(&mut self, cleanups: &mut JoinSet<CleanedUp>) -> bool {
         let mut touched = std::mem::take(&mut self.touched);
         let now = self.registry.inner.clock.now();
         let changed = self.names.settle(&mut self.definitions, &touched, now);
@@ -280,16 +302,45 @@ impl Controller {
         let settled = self.write_statuses().await;
         for name in touched {
             let Some(definition) = self.definitions.get(&name) else { continue };
-            if cleanup::is_terminating(&definition.object) && self.cleaning.insert(name.clone()) {
-                let registry = self.registry.clone();
-                let uid = definition.object.uid().to_owned();
-                cleanups.spawn(async move {
-                    cleanup::run(&registry, &name, &uid).await;
-                    name
-                });
+            if !cleanup::is_terminating(&definition.object) || !self.cleaning.insert(name.clone()) {
+                continue;
             }
+            let registry = self.registry.clone();
+            let uid = definition.object.uid().to_owned();
+            let emptied = self.emptied.get(&name).filter(|(of, _)| *of == uid);
+            let release = emptied.map(|(_, emptied)| emptied.condition.clone());
+            cleanups.spawn(async move {
+                let step = match release {
+                    Some(condition) => {
+                        cleanup::release(&registry, &name, &uid, &condition).await;
+                        Step::Released
+                    }
+                    None => Step::Emptied(cleanup::run(&registry, &name, &uid).await),
+                };
+                CleanedUp { name, uid, step }
+            });
         }
         settled
+    }
+
+    fn note_cleaned_up(&mut self, done: CleanedUp) {
+        let CleanedUp { name, uid, step } = done;
+        self.cleaning.remove(&name);
+        match step {
+            Step::Emptied(None) => {}
+            Step::Emptied(Some(emptied)) => {
+                self.newest = self.newest.max(emptied.at.0);
+                self.emptied.insert(name.clone(), (uid, emptied));
+            }
+            // Its own change comes through the feed. Another one may have waited for this step.
+            Step::Released => {
+                let known = self.definitions.get(&name);
+                if known.is_none_or(|known| known.object.uid() == uid) {
+                    return;
+                }
+            }
+        }
+        self.touched.insert(name);
     }
 
     async fn write_statuses(&mut self) -> bool {
@@ -319,7 +370,12 @@ impl Controller {
     async fn serve(&mut self, names: &BTreeSet<String>) -> Result<(), StoreError> {
         let inner = self.registry.inner.clone();
         for name in names {
-            let definition = self.definitions.get(name);
+            let emptied = self.emptied.get(name).map(|(uid, _)| uid);
+            let definition = self.definitions.get(name).filter(|definition| {
+                // Finalizers of others let it stay, and its empty resource with it.
+                let is_last = definition.object.finalizers() == [CLEANUP_FINALIZER];
+                !is_last || emptied.is_none_or(|uid| uid != definition.object.uid())
+            });
             let changes = &mut self.changes;
             serve::update(&mut self.served, name, definition, &inner, changes).await?;
         }

@@ -1,4 +1,8 @@
 //! Deletes the objects of a terminating definition before the definition is removed.
+//!
+//! The definition goes in two steps: [`run`] deletes its objects, and [`release`] its finalizer.
+//! Between them its resource stops to be served, so that who sees no definition finds no resource,
+//! and who makes one of the same name at once finds the new one.
 use super::fence::{self, State};
 use super::{Definition, RETRY_PERIOD, loopback, replace_at_status, row, write_status};
 use crate::catalog::Resource;
@@ -39,21 +43,23 @@ pub(super) fn is_terminating(definition: &Value) -> bool {
         && definition.finalizers().contains(&CLEANUP_FINALIZER)
 }
 
-/// Removes the objects, then the finalizer. Retries until the definition is no longer waiting,
-/// after longer and longer pauses, up to [`CHECK_PERIOD`].
-pub(super) async fn run(registry: &Registry, name: &str, uid: &str) {
+/// Removes the objects. Returns the condition to [`release`] the definition with, and a revision at
+/// which no object was left; `None`: nothing waits for the clean-up any more. Retries after longer
+/// and longer pauses, up to [`CHECK_PERIOD`].
+pub(super) async fn run(registry: &Registry, name: &str, uid: &str) -> Option<Emptied> {
     let (mut begun, mut pause) = (Instant::now(), RETRY_PERIOD);
     loop {
         match attempt(registry, name, uid).await {
-            Ok(true) => return,
-            Ok(false) if begun.elapsed() < CHECK_PERIOD => pause = RETRY_PERIOD,
-            Ok(false) => {
+            Ok(Attempt::Gone) => return None,
+            Ok(Attempt::Empty(emptied)) => return Some(emptied),
+            Ok(Attempt::Waiting) if begun.elapsed() < CHECK_PERIOD => pause = RETRY_PERIOD,
+            Ok(Attempt::Waiting) => {
                 begun = Instant::now();
                 let message =
                     "could not confirm zero CustomResources remaining: context deadline exceeded";
                 let waiting = condition("True", "InstanceDeletionCheck", message);
                 // Informational, too.
-                _ = change(registry, name, uid, Some(waiting), false).await;
+                _ = change(registry, name, uid, &waiting, false).await;
                 tokio::time::sleep(RETRY_PERIOD).await;
             }
             Err(error) => {
@@ -61,7 +67,7 @@ pub(super) async fn run(registry: &Registry, name: &str, uid: &str) {
                 let message = format!("could not issue all deletes: {error}");
                 let failed = condition("True", "InstanceDeletionFailed", &message);
                 // The condition is informational: its write may fail.
-                _ = change(registry, name, uid, Some(failed), false).await;
+                _ = change(registry, name, uid, &failed, false).await;
                 // Each attempt writes, and a webhook may refuse its deletes for good.
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(CHECK_PERIOD);
@@ -70,59 +76,88 @@ pub(super) async fn run(registry: &Registry, name: &str, uid: &str) {
     }
 }
 
+/// Sets the condition of a clean-up that has ended, and removes the finalizer. Retries, with the
+/// pause of the controller, until that is done.
+pub(super) async fn release(registry: &Registry, name: &str, uid: &str, condition: &Value) {
+    while let Err(error) = change(registry, name, uid, condition, true).await {
+        tracing::warn!(error = chain(&error), %name, "release a custom resource definition");
+        tokio::time::sleep(RETRY_PERIOD).await;
+    }
+}
+
+/// A definition without objects.
+#[derive(Debug, Clone)]
+pub(super) struct Emptied {
+    /// A revision at which it had none.
+    pub(super) at: Revision,
+    /// The condition to release it with.
+    pub(super) condition: Value,
+}
+
+/// The outcome of an attempt.
+enum Attempt {
+    /// The definition is gone, or no longer waits.
+    Gone,
+    /// Objects remain.
+    Waiting,
+    Empty(Emptied),
+}
+
 fn condition(status: &str, reason: &str, message: &str) -> Value {
     json!({"type": "Terminating", "status": status, "reason": reason, "message": message})
 }
 
-/// One attempt; `true` if nothing is left to do.
-async fn attempt(registry: &Registry, name: &str, uid: &str) -> Result<bool, ApiError> {
-    let Some((definition, at)) = terminating(registry, name, uid).await? else { return Ok(true) };
+async fn attempt(registry: &Registry, name: &str, uid: &str) -> Result<Attempt, ApiError> {
+    let Some((definition, at)) = terminating(registry, name, uid).await? else {
+        return Ok(Attempt::Gone);
+    };
     // Its objects are those of a built-in kind, which it must not take along.
     let prefix = row::storage_prefix(&definition.object);
     if registry.inner.compiled.rows.values().any(|row| row.storage_prefix == prefix) {
         let message = "instances overlap with built-in resources in storage";
-        let overlapping = condition("False", "OverlappingBuiltInResource", message);
-        change(registry, name, uid, Some(overlapping), true).await?;
-        return Ok(true);
+        let condition = condition("False", "OverlappingBuiltInResource", message);
+        return Ok(Attempt::Empty(Emptied { at, condition }));
     }
     // Written before creates are refused, so that no object is created after it. A schema change at
     // the same time moves the fence once more.
     let state = State::of(&definition);
     let fence =
         fence::establish(&*registry.inner.store, name, &state).await.map_err(store_error)?;
-    let Some(fence) = fence else { return Ok(false) };
+    let Some(fence) = fence else { return Ok(Attempt::Waiting) };
     let source = definition.source();
     let stored = row::stored(&definition.object, &source, u64::MAX, fence.clone(), Arc::default());
     let row = &row::storage_row(&definition.object, &source, stored);
     // It is served before its status says so, so it may have objects without being Established.
     let is_established = condition_is_true(&definition.object, "Established");
-    if !is_established && remaining(registry, row).await?.is_none() {
-        let never = condition("False", "NeverEstablished", "resource was never established");
-        change(registry, name, uid, Some(never), true).await?;
+    if !is_established && let Remaining::None(at) = remaining(registry, row).await? {
+        let condition = condition("False", "NeverEstablished", "resource was never established");
         // Only the fences of definitions that are served are removed with them.
         fence::remove(&*registry.inner.store, fence).await.map_err(store_error)?;
-        return Ok(true);
+        return Ok(Attempt::Empty(Emptied { at, condition }));
     }
     let busy =
         condition("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress");
-    change(registry, name, uid, Some(busy), false).await?;
-    let mut seen = delete_all(registry, row, at).await?;
-    if seen.is_none() && registry.inner.is_shared {
+    change(registry, name, uid, &busy, false).await?;
+    let mut left = delete_all(registry, row, at).await?;
+    if matches!(left, Remaining::None(_)) && registry.inner.is_shared {
         // Another server that has not seen the deletion may have created an object in the meantime.
         tokio::time::sleep(PROPAGATION_DELAY).await;
-        seen = remaining(registry, row).await?;
+        left = remaining(registry, row).await?;
     }
-    if let Some(revision) = seen {
-        wait(registry, row, revision).await?;
-        return Ok(false);
+    match left {
+        Remaining::Some(revision) => {
+            wait(registry, row, revision).await?;
+            Ok(Attempt::Waiting)
+        }
+        Remaining::None(at) => {
+            let message = "removed all instances";
+            let condition = condition("False", "InstanceDeletionCompleted", message);
+            Ok(Attempt::Empty(Emptied { at, condition }))
+        }
     }
-    let done = condition("False", "InstanceDeletionCompleted", "removed all instances");
-    change(registry, name, uid, Some(done), true).await?;
-    Ok(true)
 }
 
-/// Deletes every object that existed at a revision, with ordinary DELETE requests. `None` if none
-/// is left; otherwise the revision at which some existed.
+/// Deletes every object that existed at a revision, with ordinary DELETE requests.
 ///
 /// At that revision the definition was terminating, so all of them were its own. Another server may
 /// have finished since, and objects of a new definition of the same name may exist under the same
@@ -131,7 +166,7 @@ async fn delete_all(
     registry: &Registry,
     row: &Arc<Resource>,
     at: Revision,
-) -> Result<Option<Revision>, ApiError> {
+) -> Result<Remaining, ApiError> {
     let mut request = RangeRequest {
         limit: PAGE_OBJECTS_MAX,
         at: At::Exactly(at),
@@ -167,12 +202,21 @@ async fn delete_all(
     remaining(registry, row).await
 }
 
-/// The revision at which an object exists, if one exists now.
-async fn remaining(registry: &Registry, row: &Resource) -> Result<Option<Revision>, ApiError> {
+/// Whether a definition has objects, and at which revision.
+#[derive(Debug, Clone, Copy)]
+enum Remaining {
+    Some(Revision),
+    None(Revision),
+}
+
+async fn remaining(registry: &Registry, row: &Resource) -> Result<Remaining, ApiError> {
     let prefix = Bytes::from(row.storage_prefix.as_bytes().to_vec());
     let request = RangeRequest { limit: 1, ..RangeRequest::prefix(prefix) };
     let found = registry.inner.store.range(request).await.map_err(store_error)?;
-    Ok((!found.value.entries.is_empty()).then_some(found.revision))
+    Ok(match found.value.entries.is_empty() {
+        true => Remaining::None(found.revision),
+        false => Remaining::Some(found.revision),
+    })
 }
 
 /// Waits for the next change of an object, or for [`POLL_PERIOD`].
@@ -206,7 +250,7 @@ async fn change(
     registry: &Registry,
     name: &str,
     uid: &str,
-    condition: Option<Value>,
+    condition: &Value,
     release: bool,
 ) -> Result<(), ApiError> {
     loop {
@@ -218,9 +262,7 @@ async fn change(
         if !is_terminating(object) || object.uid() != uid {
             return Ok(());
         }
-        if let Some(condition) = &condition {
-            set_condition(object, condition.clone(), registry.inner.clock.now());
-        }
+        set_condition(object, condition.clone(), registry.inner.clock.now());
         let written = match write_status(registry, &definition).await {
             Ok(resource_version) if release => {
                 let others: Vec<&str> = definition

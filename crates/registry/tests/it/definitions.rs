@@ -157,11 +157,43 @@ async fn deletion_removes_the_objects_and_then_the_definition() {
     );
     assert_eq!(drain(stream).await, ["Deleted a", "Deleted b"]);
     eventually(&server, &path, Value::is_null).await;
-    let mut catalogs = server.registry.catalog_changes();
-    catalogs.wait_for(|catalog| catalog.group("ex.io").is_none()).await.unwrap();
     // A definition of the same name does not see the old one's objects.
     define(&server, definition("foos", "Foo", spec())).await;
     assert_eq!(refused(server.get(&format!("{FOOS}/a")).await), r#"404 foos.ex.io "a" not found"#);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn who_finds_no_definition_finds_no_resource() {
+    let server = Server::start().await;
+    for n in 0..8 {
+        define(&server, definition("foos", "Foo", spec())).await;
+        let foo = json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": format!("foo-{n}")}, "spec": {}});
+        // A definition that is made again at once is served by its own rows.
+        server.create(FOOS, foo).await.unwrap();
+        let path = format!("{DEFINITIONS}/foos.ex.io");
+        server.delete(&path).await.unwrap();
+        while server.get(&path).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+        assert!(server.registry.catalog().group("ex.io").is_none(), "{n}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_finalizer_of_another_keeps_a_definition_and_its_empty_resource() {
+    let server = Server::start().await;
+    define(&server, definition("foos", "Foo", spec())).await;
+    let path = format!("{DEFINITIONS}/foos.ex.io");
+    let hold = json!({"metadata": {"finalizers": ["ex.io/hold"]}});
+    server.patch(&path, hold).await.unwrap();
+    server.delete(&path).await.unwrap();
+    let is_released = |d: &Value| d["metadata"]["finalizers"] == json!(["ex.io/hold"]);
+    eventually(&server, &path, is_released).await;
+    assert!(server.registry.catalog().get("ex.io", "v1", "foos").is_some_and(|r| r.terminating));
+    server.patch(&path, json!({"metadata": {"finalizers": null}})).await.unwrap();
+    eventually(&server, &path, Value::is_null).await;
     server.stop().await;
 }
 
