@@ -12,8 +12,8 @@ mod cel_go;
 mod cel_spec;
 mod compare;
 mod conformance;
-mod controller_runtime;
 mod dist;
+mod envtest;
 mod facts;
 mod fuzz;
 mod ginkgo;
@@ -77,9 +77,9 @@ enum Chore {
     Compare(compare::Args),
     /// Run Kubernetes' end-to-end specs against `setpoint up`, and write `docs/conformance.md`.
     Conformance(conformance::Args),
-    /// Run controller-runtime's suites against the installed binaries, and write
-    /// `docs/controller-runtime.md`.
-    ControllerRuntime(controller_runtime::Args),
+    /// Run a public project's suites against the binaries of `setpoint envtest install`, and write
+    /// `docs/envtest/PROJECT.md`.
+    Envtest(envtest::Args),
     /// Run Kubernetes' integration tests against `setpoint envtest serve`, and write
     /// `docs/integration.md`.
     Integration(integration::Args),
@@ -118,7 +118,7 @@ fn main() -> anyhow::Result<()> {
         Chore::CelGo(args) => cel_go::run(&args),
         Chore::Compare(args) => compare::run(&args),
         Chore::Conformance(args) => conformance::run(&args),
-        Chore::ControllerRuntime(args) => controller_runtime::run(&args),
+        Chore::Envtest(args) => envtest::run(&args),
         Chore::Integration(args) => integration::run(&args),
         Chore::Kubectl(args) => kubectl::run(&args),
         Chore::Validation(args) => validation::run(&args),

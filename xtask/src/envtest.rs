@@ -1,10 +1,12 @@
-//! `cargo xtask controller-runtime`: runs controller-runtime's own suites, unchanged, against the
-//! binaries that `setpoint envtest install` places, and writes `docs/controller-runtime.md`.
+//! `cargo xtask envtest PROJECT`: runs the suites of a Go project that use controller-runtime's
+//! envtest, unchanged, against the binaries that `setpoint envtest install` places, and writes
+//! `docs/envtest/PROJECT.md`.
 //!
 //! The suites are programs, as `go test -c` makes them in the folder of each package. They run one
 //! after another, each in its package's folder. With `--peer` they run against the original
-//! binaries too, and the page has both. A package with a failure runs once more with the
-//! controllers of a kube-apiserver alone: suites that do a controller's work themselves pass then.
+//! binaries too, and the page has both; with `--failures-only` the original binaries run only what
+//! failed. A package with a failure runs once more with the controllers of a kube-apiserver alone:
+//! suites that do a controller's work themselves pass then.
 
 mod page;
 
@@ -20,24 +22,38 @@ use std::time::{Duration, Instant};
 
 /// Leaves out the controllers that a kube-apiserver does not run.
 const NO_CONTROLLERS: (&str, &str) = ("SETPOINT_CONTROLLERS", "none");
+/// The failure of a program without a failure of its specs and tests.
+const WHOLE: &str = "the whole package";
+/// The failure of a step around specs.
+const STEP: &str = "a suite's step";
+/// The longest argument of a program; Linux has 128 KiB.
+const ARGUMENT_BYTES_MAX: usize = 100 << 10;
 /// The programs of a test environment that suites start.
 const BINARIES: [&str; 3] = ["kube-apiserver", "etcd", "kubectl"];
 
 /// What to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A checkout of controller-runtime with the test program of each package in its folder.
+    /// The project's name, of letters, digits and `-`: that of its page.
+    project: String,
+    /// A checkout of the project with the test program of each package in its folder.
     #[arg(long)]
     source: PathBuf,
     /// The version of the checkout, for the page.
     #[arg(long, default_value = "unknown")]
     version: String,
+    /// Leaves out specs without these labels, in Ginkgo's syntax.
+    #[arg(long, value_name = "QUERY")]
+    label_filter: Option<String>,
     /// The built program (default: builds `setpoint` without optimization).
     #[arg(long)]
     program: Option<PathBuf>,
     /// A folder of original binaries, whose figures stand beside ours.
     #[arg(long, value_name = "DIR")]
     peer: Option<PathBuf>,
+    /// Runs only what failed against the original binaries.
+    #[arg(long, requires = "peer")]
+    failures_only: bool,
     /// Runs only packages whose paths contain this, prints the outcome, and leaves the page alone.
     #[arg(long)]
     package: Option<String>,
@@ -76,6 +92,29 @@ struct Run {
     failures: Vec<(String, String)>,
 }
 
+/// The test program of a package.
+#[derive(Debug)]
+struct Suite {
+    program: PathBuf,
+    /// The folder of its package, in which it runs.
+    folder: PathBuf,
+    /// Its package: the path below the checkout.
+    name: String,
+}
+
+/// How a suite is run.
+#[derive(Debug, Default, Clone, Copy)]
+struct Options<'a> {
+    /// Ginkgo's query for labels.
+    label_filter: Option<&'a str>,
+    /// Variables besides those of every run.
+    variables: &'a [(&'a str, &'a str)],
+    /// An earlier run: only what failed there.
+    failures_of: Option<&'a Run>,
+    /// The end of the log's name.
+    log: &'a str,
+}
+
 /// A package with its runs.
 #[derive(Debug)]
 struct Package {
@@ -100,13 +139,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     fs::create_dir_all(&work).context("make the folder")?;
     let work = work.canonicalize()?;
 
-    let mut programs = Vec::new();
-    find(&source.join("pkg"), &mut programs)?;
-    programs.sort();
+    let mut suites = Vec::new();
+    find(&source, &source, &mut suites)?;
+    suites.sort_by(|a, b| a.name.cmp(&b.name));
     if let Some(part) = &args.package {
-        programs.retain(|program| program.display().to_string().contains(part));
+        suites.retain(|suite| suite.name.contains(part));
     }
-    ensure!(!programs.is_empty(), "no test program below {}", source.display());
+    ensure!(!suites.is_empty(), "no test program below {}", source.display());
 
     let installed = work.join("installed");
     let mut install = Command::new(&program);
@@ -119,28 +158,32 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     });
     let peer = peer.transpose()?;
 
-    println!("{} packages; logs in {}", programs.len(), work.display());
+    println!("{} packages; logs in {}", suites.len(), work.display());
+    let options = Options { label_filter: args.label_filter.as_deref(), ..Options::default() };
     let mut packages = Vec::new();
-    for program in &programs {
-        let folder = program.parent().context("a program without a folder")?;
-        let name = folder.strip_prefix(&source).unwrap_or(folder).display().to_string();
-        let run = ours.run(program, folder, &name, &[])?;
-        run.show(&name);
+    for suite in suites {
+        let run = ours.run(&suite, options)?;
+        run.show(&suite.name);
         let has_failures = !run.failures.is_empty();
-        let again = || ours.run(program, folder, &format!("{name}-bare"), &[NO_CONTROLLERS]);
-        let bare = has_failures.then(again).transpose()?;
+        let bare = Options { variables: &[NO_CONTROLLERS], log: "-bare", ..options };
+        let bare = has_failures.then(|| ours.run(&suite, bare)).transpose()?;
         if let Some(bare) = &bare {
             bare.show("    without controllers");
         }
-        let peer = peer.as_ref().map(|peer| peer.run(program, folder, &name, &[])).transpose()?;
+        let failures_of = args.failures_only.then_some(&run);
+        let is_wanted = failures_of.is_none() || has_failures;
+        let peer = peer.as_ref().filter(|_| is_wanted);
+        let peer = peer.map(|peer| peer.run(&suite, Options { failures_of, ..options }));
+        let peer = peer.transpose()?;
         if let Some(peer) = &peer {
             peer.show("    originals");
         }
-        packages.push(Package { name, ours: run, bare, peer });
+        packages.push(Package { name: suite.name, ours: run, bare, peer });
     }
     if args.package.is_none() {
-        let page = page::page(&packages, &args.version)?;
-        fs::write(root().join(page::PATH), page).context(page::PATH)?;
+        let page = root().join(page::FOLDER).join(format!("{}.md", args.project));
+        let text = page::page(&packages, args)?;
+        fs::write(&page, text).with_context(|| page.display().to_string())?;
     }
     Ok(())
 }
@@ -152,17 +195,18 @@ fn build() -> Result<PathBuf> {
     target_folder()?.join("debug/setpoint").canonicalize().context("the built program")
 }
 
-/// Finds the test programs in and below a folder: `client/client.test`.
-fn find(folder: &Path, programs: &mut Vec<PathBuf>) -> Result<()> {
+/// Finds the test programs in and below a folder of a checkout: `client/client.test`.
+fn find(source: &Path, folder: &Path, suites: &mut Vec<Suite>) -> Result<()> {
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let program = folder.join(format!("{name}.test"));
     if program.is_file() {
-        programs.push(program);
+        let name = folder.strip_prefix(source).unwrap_or(folder).display().to_string();
+        suites.push(Suite { program, folder: folder.to_owned(), name });
     }
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
         let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            find(&entry.path(), programs)?;
+        if entry.file_type()?.is_dir() && entry.file_name() != "vendor" {
+            find(source, &entry.path(), suites)?;
         }
     }
     Ok(())
@@ -198,14 +242,9 @@ impl Assets {
     }
 
     /// Runs a package's test program.
-    fn run(
-        &self,
-        program: &Path,
-        folder: &Path,
-        name: &str,
-        variables: &[(&str, &str)],
-    ) -> Result<Run> {
-        let file = |end: &str| self.folder.join(name.replace('/', "-") + end);
+    fn run(&self, suite: &Suite, options: Options<'_>) -> Result<Run> {
+        let name = suite.name.replace('/', "-") + options.log;
+        let file = |end: &str| self.folder.join(name.clone() + end);
         let (log, report) = (file(".log"), file(".json"));
         // A report of an earlier run must not be read as this one's.
         if report.exists() {
@@ -213,23 +252,29 @@ impl Assets {
         }
         let starts = self.folder.join("starts");
         fs::write(&starts, "")?;
-        let mut command = Command::new(program);
-        command.args(["-test.v", "-test.timeout=20m"]).current_dir(folder);
+        let mut command = Command::new(&suite.program);
+        command.args(["-test.v", "-test.timeout=60m"]).current_dir(&suite.folder);
         // Only programs with Ginkgo have its flags.
-        let help = Command::new(program).arg("-h").output().context("ask for the flags")?;
+        let help = Command::new(&suite.program).arg("-h").output().context("ask for the flags")?;
         let help = [help.stdout, help.stderr].concat();
         let has_specs = String::from_utf8_lossy(&help).contains("ginkgo.json-report");
         if has_specs {
-            command.args(["--ginkgo.no-color", "--ginkgo.timeout=20m"]);
+            command.args(["--ginkgo.no-color", "--ginkgo.timeout=60m"]);
             command.arg(format!("--ginkgo.json-report={}", report.display()));
+            command.args(options.label_filter.map(|it| format!("--ginkgo.label-filter={it}")));
+        }
+        if let Some(run) = options.failures_of {
+            command.args(only(run, has_specs));
         }
         command.env("KUBEBUILDER_ASSETS", self.folder.join("bin"));
-        command.env("XDG_CACHE_HOME", self.folder.join("cache")).envs(variables.iter().copied());
+        command
+            .env("XDG_CACHE_HOME", self.folder.join("cache"))
+            .envs(options.variables.iter().copied());
         let output = fs::File::create(&log).context("make a log")?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         #[expect(clippy::disallowed_methods, reason = "real time is measured")]
         let begin = Instant::now();
-        let status = command.status().with_context(|| format!("start {}", program.display()))?;
+        let status = command.status().with_context(|| format!("start {name}"))?;
         let mut run = Run { wall: begin.elapsed(), ..Run::default() };
         let starts = fs::read_to_string(&starts)?;
         run.n_starts = starts.lines().filter(|line| *line == BINARIES[0]).count();
@@ -238,10 +283,37 @@ impl Assets {
             run.specs(&report)?;
         }
         if !status.success() && run.failures.is_empty() {
-            run.failures.push(("the whole package".to_owned(), status.to_string()));
+            run.failures.push((WHOLE.to_owned(), status.to_string()));
         }
         Ok(run)
     }
+}
+
+/// The flags that leave out what passed, unless something outside of specs and tests failed.
+fn only(run: &Run, has_specs: bool) -> Vec<String> {
+    let names: Vec<&str> = run.failures.iter().map(|(name, _)| &**name).collect();
+    if names.iter().any(|name| [WHOLE, STEP].contains(name)) {
+        return Vec::new();
+    }
+    let all = names.iter().map(|name| format!("{}$", regex_escaped(name)));
+    let all = all.collect::<Vec<_>>().join("|");
+    if all.len() > ARGUMENT_BYTES_MAX {
+        return Vec::new();
+    }
+    let flag = if has_specs { "--ginkgo.focus" } else { "-test.run" };
+    vec![format!("{flag}={all}")]
+}
+
+/// A name as a pattern of Go that matches it alone.
+fn regex_escaped(name: &str) -> String {
+    let mut pattern = String::new();
+    for character in name.chars() {
+        if r"\.+*?()|[]{}^$".contains(character) {
+            pattern.push('\\');
+        }
+        pattern.push(character);
+    }
+    pattern
 }
 
 impl Run {
@@ -276,7 +348,7 @@ impl Run {
                 _ => first_lines(&report.failure.unwrap_or_default().message),
             };
             self.specs.failed += usize::from(is_spec);
-            self.failures.push((if is_spec { name } else { "a suite's step".to_owned() }, failed));
+            self.failures.push((if is_spec { name } else { STEP.to_owned() }, failed));
         }
         Ok(())
     }
