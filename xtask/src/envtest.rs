@@ -20,6 +20,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// The folder of the pages, below the workspace's.
+pub(crate) const PAGES: &str = "docs/envtest";
 /// Leaves out the controllers that a kube-apiserver does not run.
 const NO_CONTROLLERS: (&str, &str) = ("SETPOINT_CONTROLLERS", "none");
 /// The failure of a program without a failure of its specs and tests.
@@ -181,7 +183,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         packages.push(Package { name: suite.name, ours: run, bare, peer });
     }
     if args.package.is_none() {
-        let page = root().join(page::FOLDER).join(format!("{}.md", args.project));
+        let page = root().join(PAGES).join(format!("{}.md", args.project));
         let text = page::page(&packages, args)?;
         fs::write(&page, text).with_context(|| page.display().to_string())?;
     }

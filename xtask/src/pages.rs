@@ -10,7 +10,8 @@
 //! The parts are the heading in RESULTS, the row's first cell or how it begins, and the column
 //! (`figure` when it is left out). Rows before the first heading belong to `Results`. The cell is
 //! copied up to its first comma, colon, semicolon, parenthesis or equals sign. The rows of
-//! `docs/conformance.md` can be named, too.
+//! `docs/conformance.md` can be named, too, and those of `docs/envtest/PROJECT.md`, which belong to
+//! `PROJECT`.
 
 use crate::cargo::root;
 use anyhow::{Context, Result, bail, ensure};
@@ -19,6 +20,7 @@ const BEGIN: &str = "<!--= ";
 const END: &str = "<!--=-->";
 const RESULTS: &str = "benches/RESULTS.md";
 const CONFORMANCE: &str = "docs/conformance.md";
+const SUITES: &str = crate::envtest::PAGES;
 
 /// The pages that state figures.
 pub(crate) const PAGES: [&str; 2] = ["README.md", "docs/envtest.md"];
@@ -43,19 +45,24 @@ impl Row {
 pub(crate) fn sources() -> Result<Vec<Row>> {
     let mut all = Vec::new();
     for page in [RESULTS, CONFORMANCE] {
-        all.extend(rows(&std::fs::read_to_string(root().join(page)).context(page)?));
+        all.extend(rows(&std::fs::read_to_string(root().join(page)).context(page)?, "Results"));
+    }
+    for entry in std::fs::read_dir(root().join(SUITES)).context(SUITES)? {
+        let path = entry?.path();
+        let project = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+        all.extend(rows(&std::fs::read_to_string(&path).context(SUITES)?, project));
     }
     Ok(all)
 }
 
-/// Every row of every table of a page.
-pub(crate) fn rows(results: &str) -> Vec<Row> {
+/// Every row of every table of a page. Those before the first heading belong to `first`.
+pub(crate) fn rows(page: &str, first: &str) -> Vec<Row> {
     let cells = |line: &str| {
         let line = line.trim().trim_start_matches('|').trim_end_matches('|');
         line.split(" | ").map(|cell| cell.trim().to_owned()).collect::<Vec<_>>()
     };
-    let (mut rows, mut section, mut columns) = (Vec::new(), "Results".to_owned(), None);
-    for line in results.lines() {
+    let (mut rows, mut section, mut columns) = (Vec::new(), first.to_owned(), None);
+    for line in page.lines() {
         if let Some(heading) = line.strip_prefix("## ") {
             heading.clone_into(&mut section);
         }
@@ -135,7 +142,7 @@ mod tests {
         let page = "Ready in <!--= Results | sta -->?<!--=-->, \
                     <!--= Informer | a | CPU per object --><!--=--> each.";
         assert_eq!(
-            filled(page, &rows(RESULTS)).unwrap(),
+            filled(page, &rows(RESULTS, "Results")).unwrap(),
             "Ready in <!--= Results | sta -->3.7 ms<!--=-->, \
              <!--= Informer | a | CPU per object -->8 µs<!--=--> each."
         );
@@ -144,6 +151,6 @@ mod tests {
     #[test]
     fn a_row_that_is_not_there_is_an_error() {
         let page = "<!--= Informer | b | CPU per object -->8 µs<!--=-->";
-        assert!(filled(page, &rows(RESULTS)).is_err());
+        assert!(filled(page, &rows(RESULTS, "Results")).is_err());
     }
 }

@@ -6,9 +6,6 @@ use anyhow::Result;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// The folder of the pages, below the workspace's.
-pub(super) const FOLDER: &str = "docs/envtest";
-
 /// The page of a run.
 pub(super) fn page(packages: &[Package], args: &Args) -> Result<String> {
     Ok(text(packages, args, &date()?, &hardware()?))

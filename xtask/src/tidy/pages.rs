@@ -27,7 +27,7 @@ fn readme_states_figures() {
 
 #[test]
 fn each_measure_is_in_results_once() {
-    let rows = rows(&results());
+    let rows = rows(&results(), "Results");
     assert!(rows.len() > 100, "rows are read");
     let mut places: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for row in rows.iter().filter(|row| row.columns[0] == "measure") {
@@ -44,7 +44,7 @@ fn each_goal_in_results_has_a_verdict() {
         (Some(goal), Some(verdict)) => (goal == "–") != (verdict == "–"),
         _ => true,
     };
-    let rows = rows(&results());
+    let rows = rows(&results(), "Results");
     let open: Vec<_> = rows.iter().filter(is_open).map(|row| &row.cells).collect();
     assert!(open.is_empty(), "{open:#?}");
 }
