@@ -9,7 +9,7 @@ use setpoint::apiserver::Anonymous;
 use setpoint::object::field::quote;
 use setpoint::object::time::Clock;
 use setpoint::registry::{AllowAuthenticated, AlwaysDeny};
-use setpoint::remote::{AccessWebhook, AccessWebhookOptions, TokenWebhook};
+use setpoint::remote::{AccessFigures, AccessWebhook, AccessWebhookOptions, TokenWebhook};
 use setpoint::runtime::metrics::Metrics;
 use setpoint::{AuthorizationConfig, ConfigMetrics, ControlPlaneBuilder};
 use std::path::PathBuf;
@@ -122,7 +122,8 @@ impl UserOptions {
             plane = plane.authenticator(Arc::new(webhook));
         }
         let allows_all;
-        (plane, allows_all) = self.authorizers(plane, || counted("authorization")).await?;
+        let counted = || counted("authorization");
+        (plane, allows_all) = self.authorizers(plane, metrics, counted).await?;
         let of_flags = match self.anonymous_auth {
             Some(true) => Anonymous::Everywhere,
             Some(false) => Anonymous::Nowhere,
@@ -136,7 +137,8 @@ impl UserOptions {
     async fn authorizers(
         &self,
         mut plane: ControlPlaneBuilder,
-        metrics: impl FnOnce() -> ConfigMetrics,
+        metrics: &Metrics,
+        of_file: impl FnOnce() -> ConfigMetrics,
     ) -> anyhow::Result<(ControlPlaneBuilder, bool)> {
         if let Some(path) = &self.authorization_config {
             let has_flags = !self.authorization_mode.is_empty()
@@ -153,7 +155,8 @@ impl UserOptions {
                 opened.with_context(|| format!("use --authorization-config {}", path.display()))?;
             let mut authorizers = worker.config().authorizers.iter();
             let allows_all = authorizers.any(|one| one.kind == "AlwaysAllow");
-            let chain = (chain, worker.metrics(metrics()));
+            chain.figures().register(metrics);
+            let chain = (chain, worker.metrics(of_file()));
             return Ok((plane.authorization_config(chain), allows_all));
         }
         let modes = match &self.authorization_mode[..] {
@@ -184,7 +187,11 @@ impl UserOptions {
                 AuthorizationMode::Node => plane.node_authorizer(),
                 AuthorizationMode::AlwaysAllow => plane.authorizer(Arc::new(AllowAuthenticated)),
                 AuthorizationMode::AlwaysDeny => plane.authorizer(Arc::new(AlwaysDeny)),
-                AuthorizationMode::Webhook => plane.authorizer(Arc::new(self.webhook().await?)),
+                AuthorizationMode::Webhook => {
+                    let figures = AccessFigures::default();
+                    figures.register(metrics);
+                    plane.authorizer(Arc::new(self.webhook().await?.figures(figures)))
+                }
             };
         }
         Ok((plane, modes.contains(&AuthorizationMode::AlwaysAllow)))

@@ -37,7 +37,7 @@ pub use reload::{AuthorizationWorker, RELOAD_PERIOD};
 use crate::ControlPlaneBuilder;
 use crate::abac::Abac;
 use crate::remote::{
-    AccessWebhook, AccessWebhookOptions, MatchConditions, RemoteError, ReviewVersion,
+    AccessFigures, AccessWebhook, AccessWebhookOptions, MatchConditions, RemoteError, ReviewVersion,
 };
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -59,6 +59,8 @@ pub struct ConfiguredAuthorizers {
     /// `None` if the first configuration did not have the type `Node`.
     node: Option<Arc<NodeAuthorizer>>,
     abac: Option<Arc<Abac>>,
+    /// Of all webhooks, also of later configurations.
+    figures: AccessFigures,
 }
 
 impl ConfiguredAuthorizers {
@@ -80,10 +82,16 @@ impl ConfiguredAuthorizers {
             return Err(AuthorizationConfigError::Names(reason.to_owned()));
         }
         let abac = abac.filter(|_| has("ABAC"));
-        let this = Self { current: RwLock::new(Arc::new([])), rbac, node, abac };
+        let figures = AccessFigures::default();
+        let this = Self { current: RwLock::new(Arc::new([])), rbac, node, abac, figures };
         let authorizers = this.make(config).await?;
         this.replace(authorizers);
         Ok(this)
+    }
+
+    /// What its webhooks have done, to be shown on a page of metrics.
+    pub fn figures(&self) -> &AccessFigures {
+        &self.figures
     }
 
     async fn make(
@@ -95,7 +103,10 @@ impl ConfiguredAuthorizers {
             // What is missing or unknown has been refused before; nothing is allowed by mistake.
             let deny = || Arc::new(AlwaysDeny) as Arc<dyn Authorizer>;
             let authorizer = match (&*one.kind, &one.webhook) {
-                ("Webhook", Some(webhook)) => Arc::new(Self::webhook(webhook).await?),
+                ("Webhook", Some(webhook)) => {
+                    let webhook = Self::webhook(webhook).await?.named(&one.name);
+                    Arc::new(webhook.figures(self.figures.clone()))
+                }
                 ("RBAC", _) => match &self.rbac {
                     Some(rbac) => rbac.clone(),
                     None => deny(),

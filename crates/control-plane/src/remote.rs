@@ -5,14 +5,18 @@
 mod access;
 mod cache;
 mod conditions;
+mod figures;
 mod images;
 mod token;
 
 pub use access::{AccessWebhook, AccessWebhookOptions, ReviewVersion};
 pub use cache::{ANSWERS_MAX, KEPT_BYTES_MAX, QUESTION_BYTES_MAX};
 pub use conditions::{CONDITIONS_MAX, MatchConditions};
+pub use figures::AccessFigures;
 pub use images::{ImagePolicyError, ImagePolicyWebhook};
-pub use setpoint_remote::{ANSWER_BYTES_MAX, Remote, RemoteError, RequestError, Retry};
+pub use setpoint_remote::{
+    ANSWER_BYTES_MAX, AttemptObserver, Remote, RemoteError, RequestError, Retry,
+};
 pub use token::{TOKEN_TTL, TokenWebhook};
 
 use setpoint_remote::{ATTEMPT_MAX, CONNECTION_MAX};

@@ -20,6 +20,7 @@ mod webhooks;
 pub(crate) use allocations::{Allocations, Choice, Usage};
 pub(crate) use decisions::{Authorizers, Impersonation, PodSecurity, Policies};
 pub use histogram::{Distribution, Histogram};
+pub use labelled::Labelled;
 pub(crate) use store::{MeasuredStore, StoreRequests};
 pub(crate) use webhooks::{Call, Outcome, Webhooks};
 

@@ -33,7 +33,7 @@ use setpoint_object::error::chain;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::uri::PathAndQuery;
-use http::{Method, Request, Response, Uri};
+use http::{Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use kube_client::Config;
 use kube_client::client::{Body, ConfigExt as _};
@@ -47,6 +47,7 @@ use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 use tower::util::{BoxCloneSyncService, ServiceExt as _};
 use tower::{BoxError, service_fn};
 
@@ -150,7 +151,12 @@ pub struct RequestError {
     /// Another attempt makes sense: the server was not reached, is busy or has failed. Not if it
     /// did not answer in time: that would multiply the time that the caller waits.
     pub may_repeat: bool,
+    /// The server did not answer in time, or says so of one that it asked.
+    pub is_timeout: bool,
 }
+
+/// Is told of attempts: how long one took, and its error.
+pub type AttemptObserver<'a> = &'a mut (dyn FnMut(Duration, Option<&RequestError>) + Send);
 
 /// Adds what a kubeconfig says about credentials to a request, and sends it.
 type Service = BoxCloneSyncService<Request<Body>, Response<Incoming>, BoxError>;
@@ -273,8 +279,23 @@ impl Remote {
         attempt_max: Duration,
         retry: Retry,
     ) -> Result<Value, RequestError> {
-        let json = review.to_string().into_bytes();
-        parse(self.post_repeatedly(json, attempt_max, retry, pending()).await?).await
+        self.ask_observed(review, attempt_max, retry, &mut |_, _| {}).await
+    }
+
+    /// The same, and tells of each attempt.
+    ///
+    /// # Errors
+    ///
+    /// As [`review`](Self::review).
+    pub async fn ask_observed(
+        &self,
+        review: &Value,
+        attempt_max: Duration,
+        retry: Retry,
+        observe: AttemptObserver<'_>,
+    ) -> Result<Value, RequestError> {
+        let json = Bytes::from(review.to_string());
+        parse(self.attempts((json, attempt_max), retry, pending(), observe).await?).await
     }
 
     /// Posts a document in JSON until the server accepts it, the error says that another attempt
@@ -291,12 +312,23 @@ impl Remote {
         retry: Retry,
         hurry: impl Future<Output = ()>,
     ) -> Result<Bytes, RequestError> {
-        let json = Bytes::from(json);
+        self.attempts((json.into(), attempt_max), retry, hurry, &mut |_, _| {}).await
+    }
+
+    async fn attempts(
+        &self,
+        (json, attempt_max): (Bytes, Duration),
+        retry: Retry,
+        hurry: impl Future<Output = ()>,
+        observe: AttemptObserver<'_>,
+    ) -> Result<Bytes, RequestError> {
         let (mut hurry, mut is_last) = (pin!(hurry), false);
         let (mut attempt, mut pause) = (1, retry.pause);
         loop {
-            let error = match self.send(Method::POST, Some((JSON, json.clone())), attempt_max).await
-            {
+            let begun = Instant::now();
+            let sent = self.send(Method::POST, Some((JSON, json.clone())), attempt_max).await;
+            observe(begun.elapsed(), sent.as_ref().err());
+            let error = match sent {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
@@ -340,7 +372,8 @@ impl Remote {
         content: Option<(&'static str, Bytes)>,
         attempt_max: Duration,
     ) -> Result<Bytes, RequestError> {
-        let failed = |message: String, may_repeat| RequestError { message, may_repeat };
+        let failed =
+            |message: String, may_repeat| RequestError { message, may_repeat, is_timeout: false };
         let mut request = Request::builder().method(method).uri(self.target.clone());
         let mut body = Body::empty();
         if let Some((content_type, bytes)) = content {
@@ -358,11 +391,18 @@ impl Remote {
             })?;
             let code = answer.head.status.as_u16();
             let success = answer.success().await;
-            success.map_err(|error| failed(error.to_string(), code >= 500 || code == 429))
+            let is_timeout = code == StatusCode::GATEWAY_TIMEOUT.as_u16();
+            success.map_err(|error| RequestError {
+                is_timeout,
+                ..failed(error.to_string(), code >= 500 || code == 429)
+            })
         };
         match tokio::time::timeout(attempt_max, answered).await {
             Ok(answered) => answered,
-            Err(_) => Err(failed("context deadline exceeded".to_owned(), false)),
+            Err(_) => Err(RequestError {
+                is_timeout: true,
+                ..failed("context deadline exceeded".to_owned(), false)
+            }),
         }
     }
 }
@@ -373,7 +413,7 @@ impl Remote {
 ///
 /// It is not JSON.
 pub async fn parse(answer: Bytes) -> Result<Value, RequestError> {
-    let failed = |message| RequestError { message, may_repeat: false };
+    let failed = |message| RequestError { message, may_repeat: false, is_timeout: false };
     let parsed = match answer.len() > PARSED_BYTES_MAX {
         false => serde_json::from_slice(&answer),
         true => tokio::task::spawn_blocking(move || serde_json::from_slice(&answer))

@@ -2,7 +2,8 @@
 
 use super::cache::{Answer, Answers};
 use super::conditions::{MatchConditions, Verdict};
-use super::{ATTEMPT_MAX, Remote, RemoteError};
+use super::figures::AccessFigures;
+use super::{ATTEMPT_MAX, Remote, RemoteError, Retry};
 use futures::future::{BoxFuture, FutureExt as _};
 use kube_client::Config;
 use serde_json::{Value, json};
@@ -12,6 +13,10 @@ use setpoint_object::label::{Operator, Selector};
 use setpoint_registry::{Attributes, Authorizer, Decision, Subresource};
 use std::path::Path;
 use std::time::Duration;
+use tokio::time::Instant;
+
+/// The name of a webhook without one, as that of kube-apiserver's flags.
+const DEFAULT_NAME: &str = "default";
 
 /// How long decisions count, and what happens without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +77,8 @@ impl ReviewVersion {
 /// server.
 #[derive(Debug)]
 pub struct AccessWebhook {
+    name: String,
+    figures: AccessFigures,
     remote: Remote,
     options: AccessWebhookOptions,
     answers: Answers<Decision>,
@@ -126,6 +133,8 @@ impl AccessWebhook {
 
     fn new(remote: Remote, options: AccessWebhookOptions) -> Self {
         Self {
+            name: DEFAULT_NAME.to_owned(),
+            figures: AccessFigures::default(),
             remote,
             options,
             answers: Answers::new(),
@@ -134,6 +143,20 @@ impl AccessWebhook {
             attempt_max: ATTEMPT_MAX,
             decides_health: true,
         }
+    }
+
+    /// The name in metrics and audit annotations. Default: `default`.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self
+    }
+
+    /// Counts together with others. Default: alone.
+    #[must_use]
+    pub fn figures(mut self, figures: AccessFigures) -> Self {
+        self.figures = figures;
+        self
     }
 
     /// Only requests that meet these conditions are sent to the server. Default: all.
@@ -159,10 +182,21 @@ impl AccessWebhook {
 
     async fn decide(&self, request: &Attributes) -> Result<Decision, ApiError> {
         let mut spec = spec(request);
-        match self.conditions.evaluate(&spec).await {
-            Verdict::Met => {}
-            Verdict::Unmet => return Ok(Decision::NoOpinion(String::new())),
-            Verdict::Failed(error) => return Err(ApiError::internal(error)),
+        if !self.conditions.is_empty() {
+            let begun = Instant::now();
+            let verdict = self.conditions.evaluate(&spec).await;
+            self.figures.matched(&self.name, begun.elapsed());
+            match verdict {
+                Verdict::Met => {}
+                Verdict::Unmet => {
+                    self.figures.excluded(&self.name);
+                    return Ok(Decision::NoOpinion(String::new()));
+                }
+                Verdict::Failed(error) => {
+                    self.figures.match_failed(&self.name);
+                    return Err(ApiError::internal(error));
+                }
+            }
         }
         if self.version == ReviewVersion::V1Beta1
             && let Some(members) = spec.as_object_mut()
@@ -179,11 +213,16 @@ impl AccessWebhook {
             "kind": "SubjectAccessReview",
             "spec": spec,
         });
-        let answer = match self.remote.review(&review, self.attempt_max).await {
+        let mut count = |took, error: Option<&_>| self.figures.called(&self.name, took, error);
+        let asked = self.remote.ask_observed(&review, self.attempt_max, Retry::REVIEW, &mut count);
+        let answer = match asked.await {
             Ok(answer) => answer,
             Err(error) => {
-                tracing::warn!(error, "ask the authorization webhook");
-                return Err(ApiError::internal(error));
+                tracing::warn!(error = %error, name = self.name, "ask the authorization webhook");
+                if !self.options.fails_closed {
+                    self.figures.failed_open(&self.name, &error);
+                }
+                return Err(ApiError::internal(error.message));
             }
         };
         let status = &answer["status"];
@@ -211,7 +250,7 @@ impl Answer for Decision {
 
 impl Authorizer for AccessWebhook {
     fn kind(&self) -> (&str, &str) {
-        ("Webhook", "webhook")
+        ("Webhook", &self.name)
     }
 
     fn authorize<'a>(

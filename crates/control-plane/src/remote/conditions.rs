@@ -65,11 +65,13 @@ impl MatchConditions {
         Self { conditions: conditions.into(), ..Self::default() }
     }
 
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.conditions.is_empty()
+    }
+
     /// Evaluates them for a review's spec.
     pub(super) async fn evaluate(&self, spec: &Value) -> Verdict {
-        if self.conditions.is_empty() {
-            return Verdict::Met;
-        }
         let request = complete(spec);
         let limits = (QUICK_COST_MAX, QUICK_COST_MAX);
         if let Some(verdict) = evaluate(&self.conditions, &request, limits) {

@@ -17,7 +17,7 @@ const SEPARATOR: char = '\0';
 ///
 /// Counting takes a lock of readers.
 #[derive(Debug)]
-pub(crate) struct Labelled<T> {
+pub struct Labelled<T> {
     labels: &'static [&'static str],
     n_chosen: usize,
     make: fn() -> T,
@@ -25,11 +25,8 @@ pub(crate) struct Labelled<T> {
 }
 
 impl<T> Labelled<T> {
-    pub(crate) fn new(
-        labels: &'static [&'static str],
-        n_chosen: usize,
-        make: fn() -> T,
-    ) -> Labelled<T> {
+    /// No series. `make`: the counts of a new one.
+    pub fn new(labels: &'static [&'static str], n_chosen: usize, make: fn() -> T) -> Labelled<T> {
         Labelled { labels, n_chosen, make, series: RwLock::default() }
     }
 
@@ -66,7 +63,7 @@ impl<T> Labelled<T> {
 
 impl Labelled<AtomicU64> {
     /// Counters.
-    pub(crate) fn counters(labels: &'static [&'static str], n_chosen: usize) -> Self {
+    pub fn counters(labels: &'static [&'static str], n_chosen: usize) -> Self {
         Self::new(labels, n_chosen, AtomicU64::default)
     }
 
@@ -77,27 +74,29 @@ impl Labelled<AtomicU64> {
     }
 
     /// Adds one. `values`: of the labels.
-    pub(crate) fn add(&self, values: &[&str]) {
+    pub fn add(&self, values: &[&str]) {
         self.count(values, |n| _ = n.fetch_add(1, Relaxed));
     }
 
-    pub(crate) fn counts(&self) -> Vec<(Labels, u64)> {
+    /// The counters in the order of their labels' values.
+    pub fn counts(&self) -> Vec<(Labels, u64)> {
         self.read(|n| n.load(Relaxed))
     }
 }
 
 impl Labelled<Histogram> {
     /// Adds a duration. `values`: of the labels.
-    pub(crate) fn time(&self, values: &[&str], took: Duration) {
+    pub fn time(&self, values: &[&str], took: Duration) {
         self.count(values, |histogram| histogram.time(took));
     }
 
-    pub(crate) fn times(&self) -> Vec<(Labels, Distribution)> {
+    /// The histograms in the order of their labels' values.
+    pub fn times(&self) -> Vec<(Labels, Distribution)> {
         self.read(Histogram::times)
     }
 
     /// How many durations there are.
-    pub(crate) fn counts(&self) -> Vec<(Labels, u64)> {
+    pub fn counts(&self) -> Vec<(Labels, u64)> {
         self.read(|histogram| histogram.times().count())
     }
 }

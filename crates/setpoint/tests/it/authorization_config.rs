@@ -113,6 +113,42 @@ async fn a_condition_that_fails_counts_as_the_failure_policy_says() {
 }
 
 #[tokio::test]
+async fn what_webhooks_do_is_counted_by_their_names() {
+    let allows = Reviewer::start(|_| (200, json!({"allowed": true}))).await;
+    let fails = Reviewer::start(|_| (400, json!({}))).await;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config");
+    let mut open = webhook("open", &fails, "v1", &[]);
+    open["webhook"]["failurePolicy"] = "NoOpinion".into();
+    let is_pods = "request.resourceAttributes.resource == 'pods'";
+    let excluded = webhook("excluded", &allows, "v1", &["request.user == 'nobody'"]);
+    write(&path, json!([excluded, open, webhook("last", &allows, "v1", &[is_pods])]));
+    let chain = AuthorizationConfig::open(&path, None).await.unwrap();
+    let metrics = Metrics::new();
+    chain.0.figures().register(&metrics);
+    let plane = ControlPlane::builder().authorization_config(chain).build();
+    let server = plane.server().clone();
+    with_person_of(plane, async |_| {
+        assert_eq!(status(&server, PODS).await.0, 200);
+        assert_eq!(status(&server, "/version").await.0, 500);
+    })
+    .await;
+    let text = metrics.prometheus();
+    for line in [
+        r#"webhook_evaluations_total{name="last",result="success"} 1"#,
+        r#"webhook_evaluations_total{name="open",result="error"} 2"#,
+        r#"webhook_duration_seconds_count{name="open",result="error"} 2"#,
+        r#"webhook_evaluations_fail_open_total{name="open",result="error"} 2"#,
+        r#"match_condition_exclusions_total{type="Webhook",name="excluded"} 2"#,
+        r#"match_condition_evaluation_seconds_count{type="Webhook",name="last"} 2"#,
+        r#"match_condition_evaluation_errors_total{type="Webhook",name="last"} 1"#,
+    ] {
+        let line = format!("apiserver_authorization_{line}\n");
+        assert!(text.contains(&line), "{line}{text}");
+    }
+}
+
+#[tokio::test]
 async fn the_policies_of_a_file_decide() {
     let dir = tempfile::tempdir().unwrap();
     let (path, policies) = (dir.path().join("config"), dir.path().join("policies"));
