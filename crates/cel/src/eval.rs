@@ -251,7 +251,7 @@ impl<'c> Context<'c> {
                 None => {
                     let compiled = Regex::new(text, PATTERN_BYTES_MAX);
                     let bytes = match &compiled {
-                        Ok(program) => program.bytes(),
+                        Ok(program) => program.work_bytes(),
                         Err(PatternError::TooLarge) => PATTERN_BYTES_MAX,
                         Err(_) => 0,
                     };

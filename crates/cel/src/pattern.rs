@@ -16,8 +16,8 @@
 //! The memory that matching itself needs is a [`Scratch`], which belongs to the validation or
 //! evaluation that matches.
 //!
-//! A program of more than 1 MiB is one of many states for classes of characters. Such a pattern is
-//! compiled for its own alphabet instead, to a hundredth of that.
+//! A pattern that repeats large classes of characters is compiled over its own alphabet, to a
+//! hundredth of the bytes.
 
 mod alphabet;
 mod class;
@@ -50,8 +50,11 @@ const SIMULATED_STEPS_MAX: u64 = 1 << 28;
 /// About how many bytes of a program are one state.
 const STATE_BYTES: u64 = 64;
 
-/// A program of more bytes, in each direction, is compiled for an [`Alphabet`] if it can be.
-const UTF8_BYTES_MAX: usize = 512 << 10;
+/// How many ranges of characters beyond ASCII a pattern may have, as often as they are repeated,
+/// before it gets an [`Alphabet`]: each is about a hundred bytes of the program.
+const UTF8_RANGES_MAX: u64 = 4_096;
+/// One range of a class, when an alphabet is made, is as much work as so many bytes of a program.
+const RANGE_WORK_BYTES: usize = 32;
 
 /// A compiled pattern.
 #[derive(Debug)]
@@ -62,6 +65,8 @@ pub struct Regex {
     /// If the program matches sorts of characters instead of UTF-8.
     alphabet: Option<Alphabet>,
     bytes: usize,
+    /// See [`Regex::work_bytes`].
+    work_bytes: usize,
 }
 
 /// A text as its program reads it.
@@ -133,34 +138,39 @@ impl Regex {
     ///
     /// A pattern that Go refuses, in its words, and a larger program.
     pub fn new(pattern: &str, bytes_max: usize) -> Result<Self, PatternError> {
-        let translated = translate(pattern)?;
-        let each_max = bytes_max / 2;
-        match Self::in_utf8(&translated, each_max.min(UTF8_BYTES_MAX)) {
-            Err(PatternError::TooLarge) => match Self::in_alphabet(&translated, each_max) {
-                Some(regex) => regex,
-                None => Self::in_utf8(&translated, each_max),
-            },
-            regex => regex,
-        }
+        Self::compile(&translate(pattern)?, bytes_max, |pattern| {
+            alphabet::n_ranges(pattern) > UTF8_RANGES_MAX
+        })
     }
 
-    fn in_utf8(translated: &str, each_max: usize) -> Result<Self, PatternError> {
-        let engine = Engine::builder().configure(config(each_max)).build(translated)?;
-        Ok(Self::with(engine, translated, None))
-    }
-
-    /// `None` if the pattern cannot have an alphabet.
-    fn in_alphabet(translated: &str, each_max: usize) -> Option<Result<Self, PatternError>> {
-        let (alphabet, pattern) = rewritten(translated)?;
-        let config = config(each_max).utf8_empty(false);
-        let engine = Engine::builder().configure(config).build_from_hir(&pattern);
-        Some(engine.map(|it| Self::with(it, translated, Some(alphabet))).map_err(Into::into))
-    }
-
-    fn with(engine: Engine, translated: &str, alphabet: Option<Alphabet>) -> Self {
-        let alphabet_bytes = alphabet.as_ref().map_or(0, Alphabet::bytes);
-        let bytes = engine.memory_usage() + alphabet_bytes + translated.len() + size_of::<Self>();
-        Self { engine, translated: translated.into(), alphabet, bytes }
+    /// `is_large`: it gets an alphabet if it can have one.
+    fn compile(
+        translated: &str,
+        bytes_max: usize,
+        is_large: impl FnOnce(&Hir) -> bool,
+    ) -> Result<Self, PatternError> {
+        let mut pattern = parsed(translated)?;
+        let rewritten = is_large(&pattern).then(|| Alphabet::rewrite(&pattern)).flatten();
+        let alphabet = rewritten.map(|(alphabet, rewritten)| {
+            pattern = rewritten;
+            alphabet
+        });
+        let config = Config::new()
+            // A search runs in both directions.
+            .nfa_size_limit(Some(bytes_max / 2))
+            .which_captures(WhichCaptures::Implicit)
+            .hybrid_cache_capacity(SCRATCH_BYTES)
+            .onepass(false)
+            .dfa(false)
+            .utf8_empty(alphabet.is_none());
+        let engine = Engine::builder().configure(config).build_from_hir(&pattern)?;
+        let bytes = engine.memory_usage()
+            + alphabet.as_ref().map_or(0, Alphabet::bytes)
+            + translated.len()
+            + size_of::<Self>();
+        let n_ranges = alphabet.as_ref().map_or(0, Alphabet::n_ranges);
+        let work_bytes = bytes.saturating_add(n_ranges.saturating_mul(RANGE_WORK_BYTES));
+        Ok(Self { engine, translated: translated.into(), alphabet, bytes, work_bytes })
     }
 
     /// Whether a search of a text may take longer than about half a second: the text is long, and
@@ -182,14 +192,14 @@ impl Regex {
             .utf8(self.alphabet.is_none())
             .nfa_size_limit(Some(self.bytes))
             .which_captures(WhichCaptures::None);
+        let pattern = parsed(&self.translated).ok().and_then(|pattern| match self.alphabet {
+            None => Some(pattern),
+            Some(_) => Alphabet::rewrite(&pattern).map(|(_, rewritten)| rewritten),
+        });
         let mut compiler = thompson::Compiler::new();
         compiler.configure(thompson);
-        let program = match &self.alphabet {
-            None => compiler.build(&self.translated).ok(),
-            Some(_) => rewritten(&self.translated)
-                .and_then(|(_, pattern)| compiler.build_from_hir(&pattern).ok()),
-        };
-        let automaton = program
+        let automaton = pattern
+            .and_then(|pattern| compiler.build_from_hir(&pattern).ok())
             .and_then(|program| DFA::builder().configure(config).build_from_nfa(program).ok());
         let Some(automaton) = automaton else { return true };
         let mut cache = automaton.create_cache();
@@ -199,6 +209,11 @@ impl Regex {
     /// The bytes of the program.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// The work of compiling it, as bytes of a program.
+    pub fn work_bytes(&self) -> usize {
+        self.work_bytes
     }
 
     /// Memory to match this pattern with, and no other.
@@ -263,19 +278,9 @@ impl Regex {
     }
 }
 
-/// How patterns are compiled to programs of so many bytes in each direction: a search runs in both.
-fn config(each_max: usize) -> Config {
-    Config::new()
-        .nfa_size_limit(Some(each_max))
-        .which_captures(WhichCaptures::Implicit)
-        .hybrid_cache_capacity(SCRATCH_BYTES)
-        .onepass(false)
-        .dfa(false)
-}
-
-/// The pattern over its own alphabet, if it can have one.
-fn rewritten(translated: &str) -> Option<(Alphabet, Hir)> {
-    Alphabet::rewrite(&regex_syntax::parse(translated).ok()?)
+/// A translated pattern.
+fn parsed(translated: &str) -> Result<Hir, PatternError> {
+    regex_syntax::parse(translated).map_err(|error| PatternError::Engine(error.to_string()))
 }
 
 /// Whether Go accepts the pattern.

@@ -94,7 +94,7 @@ impl Matcher {
             why(pattern, &error)
         })?;
         if is_transient {
-            *steps = steps.saturating_add(program.bytes() / STEP_COMPILED_BYTES);
+            *steps = steps.saturating_add(program.work_bytes() / STEP_COMPILED_BYTES);
             self.bytes += program.bytes();
         }
         let scratch = program.scratch();

@@ -33,6 +33,8 @@ type Ranges = Box<[(u32, u32)]>;
 pub(super) struct Alphabet {
     /// Where a range of characters of one sort begins, and its byte. Ascending, from [`FIRST`] on.
     starts: Box<[(u32, u8)]>,
+    /// The ranges of all classes that it was made from.
+    n_ranges: usize,
 }
 
 impl Alphabet {
@@ -42,40 +44,11 @@ impl Alphabet {
         if pattern.properties().look_set().contains_word_unicode() {
             return None;
         }
-        let mut classes = HashMap::new();
-        collect(pattern, &mut classes)?;
-        let (alphabet, sorts) = Self::of(&classes)?;
+        let (mut classes, mut n_ranges) = (HashMap::new(), 0);
+        collect(pattern, &mut classes, &mut n_ranges)?;
+        let (starts, sorts) = starts(&classes)?;
+        let alphabet = Self { starts, n_ranges };
         Some((alphabet, rewritten(pattern, &classes, &sorts)?))
-    }
-
-    /// The alphabet, and its sorts in the order of their bytes: 128 at most. n·log n in the ranges.
-    fn of(classes: &HashMap<Ranges, usize>) -> Option<(Self, Vec<Sort>)> {
-        let mut changes: Vec<(u32, Sort)> = classes
-            .iter()
-            .flat_map(|(ranges, class)| ranges.iter().map(move |range| (range, 1 << class)))
-            .flat_map(|(&(first, last), bit)| [(first, bit), (last + 1, bit)])
-            .collect();
-        changes.push((FIRST, 0));
-        changes.sort_unstable();
-        let mut bytes = HashMap::new();
-        let mut sorts = Vec::new();
-        let mut starts: Vec<(u32, u8)> = Vec::new();
-        let mut sort: Sort = 0;
-        for at_one_place in changes.chunk_by(|a, b| a.0 == b.0) {
-            // Ranges of a class neither overlap nor touch: a bit changes once at a place.
-            sort = at_one_place.iter().fold(sort, |sort, (_, bit)| sort ^ bit);
-            let byte = match bytes.get(&sort) {
-                Some(byte) => *byte,
-                None => {
-                    let byte = FIRST_BYTE.checked_add(u8::try_from(sorts.len()).ok()?)?;
-                    sorts.push(sort);
-                    bytes.insert(sort, byte);
-                    byte
-                }
-            };
-            starts.push((at_one_place[0].0, byte));
-        }
-        Some((Self { starts: starts.into() }, sorts))
     }
 
     /// A text as the rewritten pattern matches it: one byte for each character.
@@ -101,11 +74,65 @@ impl Alphabet {
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.starts)
     }
+
+    /// How many ranges of characters it was made from.
+    pub(super) fn n_ranges(&self) -> usize {
+        self.n_ranges
+    }
 }
 
-/// Numbers the classes of a pattern. `None` beyond [`CLASSES_MAX`].
-fn collect(pattern: &Hir, classes: &mut HashMap<Ranges, usize>) -> Option<()> {
+/// How many ranges of characters beyond ASCII a pattern has, each as often as it is repeated.
+pub(super) fn n_ranges(pattern: &Hir) -> u64 {
+    match pattern.kind() {
+        HirKind::Class(class) => beyond_ascii(class).map_or(0, |ranges| ranges.len() as u64),
+        HirKind::Repetition(Repetition { min, max, sub, .. }) => {
+            let times = max.unwrap_or(*min).max(1);
+            n_ranges(sub).saturating_mul(times.into())
+        }
+        kind => kind.subs().iter().map(n_ranges).fold(0, u64::saturating_add),
+    }
+}
+
+/// Where ranges of characters of one sort begin, with the bytes of the sorts, and the sorts in the
+/// order of their bytes: 128 at most. n·log n in the ranges.
+fn starts(classes: &HashMap<Ranges, usize>) -> Option<(Box<[(u32, u8)]>, Vec<Sort>)> {
+    let mut changes: Vec<(u32, Sort)> = classes
+        .iter()
+        .flat_map(|(ranges, class)| ranges.iter().map(move |range| (range, 1 << class)))
+        .flat_map(|(&(first, last), bit)| [(first, bit), (last + 1, bit)])
+        .collect();
+    changes.push((FIRST, 0));
+    changes.sort_unstable();
+    let mut bytes = HashMap::new();
+    let mut sorts = Vec::new();
+    let mut starts: Vec<(u32, u8)> = Vec::new();
+    let mut sort: Sort = 0;
+    for at_one_place in changes.chunk_by(|a, b| a.0 == b.0) {
+        // Ranges of a class neither overlap nor touch: a bit changes once at a place.
+        sort = at_one_place.iter().fold(sort, |sort, (_, bit)| sort ^ bit);
+        let byte = match bytes.get(&sort) {
+            Some(byte) => *byte,
+            None => {
+                let byte = FIRST_BYTE.checked_add(u8::try_from(sorts.len()).ok()?)?;
+                sorts.push(sort);
+                bytes.insert(sort, byte);
+                byte
+            }
+        };
+        starts.push((at_one_place[0].0, byte));
+    }
+    Some((starts.into(), sorts))
+}
+
+/// Numbers the classes of a pattern, and counts the ranges that this goes through. `None` beyond
+/// [`CLASSES_MAX`].
+fn collect(
+    pattern: &Hir,
+    classes: &mut HashMap<Ranges, usize>,
+    n_ranges: &mut usize,
+) -> Option<()> {
     let mut note = |ranges: Ranges| {
+        *n_ranges += ranges.len();
         let next = classes.len();
         classes.entry(ranges).or_insert(next);
         (classes.len() <= CLASSES_MAX).then_some(())
@@ -116,14 +143,7 @@ fn collect(pattern: &Hir, classes: &mut HashMap<Ranges, usize>) -> Option<()> {
             text.chars().filter(|character| !character.is_ascii()).try_for_each(|c| note(single(c)))
         }
         HirKind::Class(class) => note(beyond_ascii(class)?),
-        HirKind::Empty
-        | HirKind::Look(_)
-        | HirKind::Repetition(_)
-        | HirKind::Capture(_)
-        | HirKind::Concat(_)
-        | HirKind::Alternation(_) => {
-            pattern.kind().subs().iter().try_for_each(|part| collect(part, classes))
-        }
+        kind => kind.subs().iter().try_for_each(|part| collect(part, classes, n_ranges)),
     }
 }
 

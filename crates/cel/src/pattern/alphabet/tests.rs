@@ -4,9 +4,8 @@ use proptest::prelude::*;
 /// All matches, over the pattern's alphabet and in UTF-8.
 fn both(pattern: &str, text: &str) -> [Vec<String>; 2] {
     let translated = translate(pattern).unwrap();
-    let over_alphabet = Regex::in_alphabet(&translated, usize::MAX).unwrap().unwrap();
-    let in_utf8 = Regex::in_utf8(&translated, usize::MAX).unwrap();
-    [over_alphabet, in_utf8].map(|regex| {
+    let compile = |is_large: bool| Regex::compile(&translated, usize::MAX, |_| is_large).unwrap();
+    [true, false].map(compile).map(|regex| {
         let mut scratch = regex.scratch();
         let (found, _) = regex.find_all(&mut scratch, text, usize::MAX).unwrap();
         assert_eq!(regex.is_match(&mut scratch, text), !found.is_empty());
@@ -54,10 +53,9 @@ fn a_host_name_with_the_letters_of_all_languages_takes_little() {
 #[test]
 fn what_has_no_alphabet_is_compiled_in_utf8() {
     let many: String = ('а'..='я').chain('Ā'..='ſ').map(|letter| format!("{letter}+")).collect();
-    assert!(Regex::in_alphabet(&translate(&many).unwrap(), usize::MAX).is_none());
     let large = format!(r"(?:{many}\pL{{90}})");
     let regex = Regex::new(&large, 16 << 20).unwrap();
-    assert!(regex.bytes() > 1 << 20);
+    assert!(regex.alphabet.is_none() && regex.bytes() > 1 << 20);
     assert!(!regex.is_match(&mut regex.scratch(), "аб"));
     let larger = format!("(?:{large}){{4}}");
     assert_eq!(Regex::new(&larger, 16 << 20).unwrap_err(), PatternError::TooLarge);
