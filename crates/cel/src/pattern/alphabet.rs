@@ -28,11 +28,13 @@ type Sort = u64;
 /// The ranges of a class, first and last, without ASCII.
 type Ranges = Box<[(u32, u32)]>;
 
+/// Where ranges of characters of one sort begin, and the sort's byte. Ascending, from [`FIRST`] on.
+type Starts = Box<[(u32, u8)]>;
+
 /// The sorts of characters that a pattern tells apart.
 #[derive(Debug)]
 pub(super) struct Alphabet {
-    /// Where a range of characters of one sort begins, and its byte. Ascending, from [`FIRST`] on.
-    starts: Box<[(u32, u8)]>,
+    starts: Starts,
     /// The ranges of all classes that it was made from.
     n_ranges: usize,
 }
@@ -93,9 +95,9 @@ pub(super) fn n_ranges(pattern: &Hir) -> u64 {
     }
 }
 
-/// Where ranges of characters of one sort begin, with the bytes of the sorts, and the sorts in the
-/// order of their bytes: 128 at most. n·log n in the ranges.
-fn starts(classes: &HashMap<Ranges, usize>) -> Option<(Box<[(u32, u8)]>, Vec<Sort>)> {
+/// The ranges of an alphabet, and its sorts in the order of their bytes: 128 at most. n·log n in the
+/// ranges.
+fn starts(classes: &HashMap<Ranges, usize>) -> Option<(Starts, Vec<Sort>)> {
     let mut changes: Vec<(u32, Sort)> = classes
         .iter()
         .flat_map(|(ranges, class)| ranges.iter().map(move |range| (range, 1 << class)))

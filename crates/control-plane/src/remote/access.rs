@@ -8,6 +8,7 @@ use futures::future::{BoxFuture, FutureExt as _};
 use kube_client::Config;
 use serde_json::{Value, json};
 use setpoint_object::ApiError;
+use setpoint_object::error::chain;
 use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::label::{Operator, Selector};
 use setpoint_registry::{Attributes, Authorizer, Decision, Subresource};
@@ -218,7 +219,11 @@ impl AccessWebhook {
         let answer = match asked.await {
             Ok(answer) => answer,
             Err(error) => {
-                tracing::warn!(error = %error, name = self.name, "ask the authorization webhook");
+                tracing::warn!(
+                    error = chain(&error),
+                    name = self.name,
+                    "ask the authorization webhook"
+                );
                 if !self.options.fails_closed {
                     self.figures.failed_open(&self.name, &error);
                 }
