@@ -28,7 +28,7 @@ type Sort = u64;
 /// The ranges of a class, first and last, without ASCII.
 type Ranges = Box<[(u32, u32)]>;
 
-/// Where ranges of characters of one sort begin, and the sort's byte. Ascending, from [`FIRST`] on.
+/// Where ranges of characters of one sort begin, and the sort's byte. Ascending, from [`FIRST`].
 type Starts = Box<[(u32, u8)]>;
 
 /// The sorts of characters that a pattern tells apart.
@@ -95,8 +95,8 @@ pub(super) fn n_ranges(pattern: &Hir) -> u64 {
     }
 }
 
-/// The ranges of an alphabet, and its sorts in the order of their bytes: 128 at most. n·log n in the
-/// ranges.
+/// The ranges of an alphabet, and its sorts in the order of their bytes: 128 at most. n·log n in
+/// the ranges.
 fn starts(classes: &HashMap<Ranges, usize>) -> Option<(Starts, Vec<Sort>)> {
     let mut changes: Vec<(u32, Sort)> = classes
         .iter()
