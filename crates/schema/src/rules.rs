@@ -43,19 +43,21 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Evaluates the rules of a schema for an object, whose other errors are in `errors`: adds what
-/// they say. `old` is the stored object on update.
+/// they say. `old` is the stored object on update. `earlier`: errors that the caller reports before
+/// those, of the metadata. They stand in the way of rules as any other error does.
 ///
 /// Returns texts of warnings: failed rules of values that are as they were.
 pub fn check(
     schema: &TypeSchema,
     object: &Value,
     old: Option<&Value>,
+    earlier: &[Error],
     errors: &mut Vec<Error>,
 ) -> Vec<String> {
     if !schema.has_rules() {
         return Vec::new();
     }
-    if errors.iter().any(blocks_rules) {
+    if earlier.iter().chain(errors.iter()).any(blocks_rules) {
         errors.push(Error::invalid(
             Path::root(),
             &Value::Null,

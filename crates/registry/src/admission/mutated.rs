@@ -27,13 +27,19 @@ pub(super) fn check_size(object: &Value) -> Result<(), ApiError> {
 /// Converts a patched object to the type of its row, and fills in defaults. Returns what was wrong:
 /// unknown fields, which are dropped.
 ///
+/// A `null` that a webhook or a policy has put into a custom object is left to validation, which
+/// refuses it, as kube-apiserver does: only nulls of requests are dropped.
+///
 /// # Errors
 ///
 /// 500: it has not the type.
 pub(super) fn decode_own(row: &Resource, object: &mut Value) -> Result<Vec<String>, ApiError> {
     let mut problems = Vec::new();
     row.schema.conform(&row.gvk.kind, object, &mut problems).map_err(ApiError::internal)?;
-    row.schema.fill_defaults(object)?;
+    match row.has_go_type() {
+        true => row.schema.fill_defaults(object)?,
+        false => row.schema.fill_merged(object)?,
+    }
     if let Some(members) = object.as_object_mut() {
         (row.kind.default)(members, &row.gvk.version);
     }

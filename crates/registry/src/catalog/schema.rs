@@ -112,8 +112,8 @@ impl Schema {
         }
         Ok(())
     }
-    /// The same for a custom object that server-side apply has merged: nulls of a configuration
-    /// are not dropped.
+    /// The same for a custom object that server-side apply has merged, or admission has changed:
+    /// nulls of a configuration, or of a patch, are not dropped.
     ///
     /// # Errors
     ///
@@ -123,13 +123,15 @@ impl Schema {
     }
     /// Validates an object with the schema's rules: errors, and warnings. Built-in kinds are
     /// validated by their kind modules. A write to `/status` (`of_status`) is held to the schema of
-    /// the status, and to all rules. Rules are counted in `figures`. `others`: further errors,
-    /// which come before those of lists and of rules.
+    /// the status, and to all rules. Rules are counted in `figures`. `earlier`: errors that the
+    /// caller reports first. `others`: further errors, which come before those of lists and of
+    /// rules.
     pub(crate) fn validate(
         &self,
         object: &Value,
         old: Option<&Value>,
         of_status: bool,
+        earlier: &[field::Error],
         others: Vec<field::Error>,
         figures: &Figures,
     ) -> (Vec<field::Error>, Vec<String>) {
@@ -145,7 +147,7 @@ impl Schema {
                 }
                 let begun = Instant::now();
                 let compiled = self.compile_rules().then(Instant::now);
-                let warnings = rules::check(self, object, old, &mut errors);
+                let warnings = rules::check(self, object, old, earlier, &mut errors);
                 figures.evaluated(compiled.unwrap_or(begun).elapsed());
                 if let Some(compiled) = compiled {
                     figures.compiled(compiled - begun);

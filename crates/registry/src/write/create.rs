@@ -265,7 +265,8 @@ impl Write<'_> {
             self.validate_scale(object, &mut scale);
         }
         let scale = scale.into_iter().collect();
-        let (found, warnings) = schema.validate(object, old, of_status, scale, &self.inner.figures);
+        let (found, warnings) =
+            schema.validate(object, old, of_status, errors, scale, &self.inner.figures);
         errors.extend(found);
         warnings.into_iter().for_each(|warning| self.attributes.warn(warning));
     }

@@ -37,6 +37,16 @@ async fn objects_are_checked_in_the_version_of_the_request() {
     assert_eq!(refused(server.create(V2, nothing).await), invalid(required));
     assert_eq!(refused(server.create(V2, foo("v2", "a", 10)).await), invalid(long));
     assert!(refused(server.create(V2, text).await).contains(kind));
+    // An error of the metadata stands in the way of rules, too.
+    let mut nameless = foo("v2", "", 10);
+    nameless["metadata"].as_object_mut().unwrap().remove("name");
+    assert_eq!(
+        refused(server.create(V2, nameless).await),
+        format!(
+            "422 Foo.ex.io \"\" is invalid: [metadata.name: Required value: name or generateName is \
+             required, {unchecked}]"
+        )
+    );
 
     let path = format!("{V2}/a");
     let created = server.create(V2, foo("v2", "a", 1)).await.unwrap();

@@ -67,13 +67,13 @@ pub(crate) async fn configure(
     let is_refused = |answer: &Answered| answer.shown().contains(&format!("probe-{name}"));
     user.until("POST", &dry, &object, is_refused).await;
 }
-fn review(request: &Value, response: Value) -> (u16, String) {
+pub(crate) fn review(request: &Value, response: Value) -> (u16, String) {
     let mut review = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"});
     review["response"] = response;
     review["response"]["uid"] = request["request"]["uid"].clone();
     (200, review.to_string())
 }
-fn patched(request: &Value, operations: Value) -> (u16, String) {
+pub(crate) fn patched(request: &Value, operations: Value) -> (u16, String) {
     let patch = STANDARD.encode(operations.to_string());
     review(request, json!({"allowed": true, "patchType": "JSONPatch", "patch": patch}))
 }

@@ -14,6 +14,7 @@ mod cache_sources;
 mod client_calls;
 mod client_helpers;
 mod conversion_webhooks;
+mod custom_webhooks;
 mod durable;
 mod escalations;
 mod events;

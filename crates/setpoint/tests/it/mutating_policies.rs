@@ -23,11 +23,11 @@ fn policy(name: &str, mut spec: Value) -> Value {
 fn apply(expression: &str) -> Value {
     json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}})
 }
-fn patch(expression: &str) -> Value {
+pub(crate) fn patch(expression: &str) -> Value {
     json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}})
 }
 /// Writes a policy with one binding, and waits until they have an effect.
-async fn enforce(user: &User, name: &str, spec: Value) {
+pub(crate) async fn enforce(user: &User, name: &str, spec: Value) {
     user.create(&format!("{GROUP}/mutatingadmissionpolicies"), &policy(name, spec)).await;
     let binding = json!({"apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingAdmissionPolicyBinding",
