@@ -69,7 +69,7 @@ impl ApiServices {
     ///
     /// If the manager refuses it, for example because it has one of that name.
     pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
-        let pass = Pass { api: self.setup.api(NAME) };
+        let pass = Pass { api: self.setup.api_of_server(NAME) };
         let controller = Controller::builder(NAME)
             .for_(Watch::<APIService>::new().filter(Predicate::new(needs_pass)))
             .maps(

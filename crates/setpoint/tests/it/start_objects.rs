@@ -42,6 +42,8 @@ async fn each_served_group_version_has_an_api_service() {
         let made = person.until(&path, "it is available", is_available).await.unwrap();
         let label = "kube-aggregator.kubernetes.io/automanaged";
         assert_eq!(made["metadata"]["labels"][label], "true");
+        let managers = made["metadata"]["managedFields"].as_array().unwrap();
+        assert!(managers.iter().all(|fields| fields["manager"] == "kube-apiserver"), "{managers:?}");
         assert_eq!(
             made["spec"],
             json!({"group": "samplecrd.k8s.io", "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 100})
