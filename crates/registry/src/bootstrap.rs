@@ -87,6 +87,7 @@ fn compiled_row(compiled: &CompiledKind) -> Resource {
         storage_version: version.as_str().into(),
         storage_prefix: keys::custom_prefix(kind.group, resource).into(),
         versions: vec![gvk.group_version().to_string()],
+        unserved_versions: Vec::new(),
         routes: Routes::Dynamic,
         status: kind.status,
         source: Some(DefinitionSource::compiled(version, schema).into()),
@@ -128,7 +129,7 @@ fn built_in(serves: &Serves<'_>) -> Catalog {
                 routes: Routes::Installed,
             }),
         }
-        let row = row(fact, kind, schema, served_versions(fact, serves));
+        let row = row(fact, kind, schema, versions(fact, serves));
         rows.insert(
             (row.gvk.group.clone(), row.gvk.version.clone(), row.resource.clone()),
             Arc::new(row),
@@ -141,7 +142,7 @@ fn row(
     fact: &setpoint_facts::Resource,
     kind: &'static Kind,
     schema: setpoint_schema::node::TypeSchema,
-    versions: Vec<String>,
+    (versions, unserved_versions): (Vec<String>, Vec<String>),
 ) -> Resource {
     let gvk = GroupVersionKind::new(fact.group, fact.version, fact.kind);
     let (storage_group, storage_version) = kind.storage.unwrap_or((fact.group, fact.version));
@@ -167,6 +168,7 @@ fn row(
         storage_version: storage_version.into(),
         storage_prefix: keys::built_in_prefix(fact.group, fact.resource).into(),
         versions,
+        unserved_versions,
         routes: Routes::Installed,
         status: kind.status,
         source: None,
@@ -212,14 +214,16 @@ fn subresource(fact: &setpoint_facts::Subresource) -> SubresourceRow {
     }
 }
 
-/// The served versions of a kind as `apiVersion`s, including those of other groups (two groups
-/// serve Events).
-fn served_versions(fact: &setpoint_facts::Resource, serves: &Serves<'_>) -> Vec<String> {
+/// The served versions of a kind and the others, as `apiVersion`s, including those of other groups
+/// (two groups serve Events).
+fn versions(fact: &setpoint_facts::Resource, serves: &Serves<'_>) -> (Vec<String>, Vec<String>) {
     let prefix = keys::built_in_prefix(fact.group, fact.resource);
-    setpoint_facts::RESOURCES
+    let (served, unserved): (Vec<_>, Vec<_>) = setpoint_facts::RESOURCES
         .iter()
         .filter(|r| r.kind == fact.kind && keys::built_in_prefix(r.group, r.resource) == prefix)
-        .filter(|r| serves(r))
-        .map(|r| GroupVersion::new(r.group, r.version).to_string())
-        .collect()
+        .partition(|r| serves(r));
+    let api_versions = |rows: Vec<&setpoint_facts::Resource>| {
+        rows.into_iter().map(|r| GroupVersion::new(r.group, r.version).to_string()).collect()
+    };
+    (api_versions(served), api_versions(unserved))
 }

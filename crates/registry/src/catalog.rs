@@ -17,7 +17,7 @@ use setpoint_object::{
 };
 use setpoint_store::{Compare, Revision};
 use sha2::{Digest, Sha256};
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -166,6 +166,8 @@ pub struct Resource {
     pub storage_prefix: Arc<str>,
     /// Served versions of the kind, as `apiVersion`s: `apps/v1`.
     pub versions: Vec<String>,
+    /// Versions that the kind has but that are not served. Entries of managedFields may have them.
+    pub unserved_versions: Vec<String>,
     /// How its paths are routed.
     pub routes: Routes,
     /// Which endpoint writes `status`; `None` without a status subresource.
@@ -190,6 +192,16 @@ pub struct Resource {
     pub kind: &'static Kind,
 }
 impl Resource {
+    /// The versions of the kind, served or not.
+    pub(crate) fn all_versions(&self) -> Cow<'_, [String]> {
+        match self.unserved_versions.is_empty() {
+            true => Cow::Borrowed(&self.versions),
+            false => {
+                let all = self.versions.iter().chain(&self.unserved_versions);
+                Cow::Owned(all.cloned().collect())
+            }
+        }
+    }
     /// Group and resource, as messages name them.
     pub fn group_resource(&self) -> GroupResource {
         GroupResource { group: self.gvk.group.clone(), resource: self.resource.clone() }

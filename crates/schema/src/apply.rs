@@ -91,8 +91,10 @@ pub struct Typing<'a> {
     pub reset: &'a BTreeSet<&'a str>,
     /// The object is a custom resource (structs carry `.` when created).
     pub custom: bool,
-    /// The served versions of this kind, with or without their group; entries of other versions are
-    /// dropped. Empty: all are served.
+    /// The versions that this kind has, served or not, as `apiVersion`s. Empty: any.
+    ///
+    /// Entries of other versions are dropped. For a custom resource they are an error, as in the
+    /// reference: an apply fails, and an update ends the tracking.
     pub versions: &'a [String],
     /// The other versions; `None`: there is one, or all are alike.
     pub others: Option<&'a dyn Versions>,

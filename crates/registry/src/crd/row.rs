@@ -112,7 +112,11 @@ fn row(
     let kind = text(names, "kind");
     let gvk = GroupVersionKind::new(group, text(version, "name"), kind);
     let storage_version = text(storage_version(definition), "name");
-    let served = versions(definition).iter().filter(|version| version["served"] == true);
+    let (served, unserved): (Vec<&Value>, Vec<&Value>) =
+        versions(definition).iter().partition(|version| version["served"] == true);
+    let api_versions = |versions: Vec<&Value>| {
+        versions.into_iter().map(|version| format!("{group}/{}", text(version, "name"))).collect()
+    };
     Resource {
         resource: text(names, "plural").into(),
         singular: text(names, "singular").into(),
@@ -130,7 +134,8 @@ fn row(
         storage_group: group.into(),
         storage_version: storage_version.into(),
         storage_prefix: storage_prefix(definition),
-        versions: served.map(|version| format!("{group}/{}", text(version, "name"))).collect(),
+        versions: api_versions(served),
+        unserved_versions: api_versions(unserved),
         routes: Routes::Dynamic,
         status: (!version["subresources"]["status"].is_null()).then_some(StatusRule::CUSTOM),
         source: Some(source.clone()),

@@ -77,14 +77,14 @@ impl Write<'_> {
     pub(super) fn with_manager<T>(&self, f: impl FnOnce(&Typing<'_>, &Manager<'_>) -> T) -> T {
         let (name, reset) = (self.manager(), self.reset());
         let api_version = self.resource.group_version().to_string();
-        let others = self.other_versions();
+        let (versions, others) = (self.resource.all_versions(), self.other_versions());
         f(
             &Typing {
                 schema: &self.resource.schema,
                 kind: &self.resource.gvk.kind,
                 reset: &reset,
                 custom: !self.resource.has_go_type(),
-                versions: &self.resource.versions,
+                versions: &versions,
                 others: others.as_ref().map(|others| others as &dyn Versions),
             },
             &Manager {

@@ -140,8 +140,9 @@ impl Write<'_> {
         let parent_version = self.resource.group_version().to_string();
         let paths = paths(self.resource)?;
         let steps: Vec<&str> = names(&paths.spec_replicas).collect();
+        let versions = self.resource.all_versions();
         let versions: Vec<(&str, Option<&[&str]>)> =
-            self.resource.versions.iter().map(|v| (v.as_str(), Some(&*steps))).collect();
+            versions.iter().map(|version| (version.as_str(), Some(&*steps))).collect();
         let mapping = ScaleMapping { api_version: &parent_version, paths: &versions };
         let owned = metadata::member_of(stored, "managedFields");
         let mut present = self.present_scale(stored)?;

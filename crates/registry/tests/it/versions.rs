@@ -200,3 +200,61 @@ async fn owners_of_another_version_keep_their_fields_and_conflict_about_them() {
     );
     server.stop().await;
 }
+
+/// Waits until the catalog has these versions of `foos`.
+async fn has_versions(server: &Server, served: &[&str], unserved: &[&str]) {
+    let mut catalogs = server.registry.catalog_changes();
+    let has = |catalog: &std::sync::Arc<setpoint_registry::Catalog>| {
+        catalog
+            .get("ex.io", "v2", "foos")
+            .is_some_and(|row| row.versions == served && row.unserved_versions == unserved)
+    };
+    catalogs.wait_for(has).await.unwrap();
+}
+
+/// As on kube-apiserver. Entries of a version that is not served were dropped: its owners lost
+/// their fields without a conflict, and its fields with the next apply of another.
+#[tokio::test(start_paused = true)]
+async fn owners_of_a_version_that_is_not_served_keep_their_fields_until_it_is_removed() {
+    let server = Server::start().await;
+    server.create(DEFINITIONS, definition("")).await.unwrap();
+    served(&server, "two").await;
+    let config = |version: &str, spec: Value| {
+        json!({"apiVersion": format!("ex.io/{version}"), "kind": "Foo",
+            "metadata": {"name": "a"}, "spec": spec})
+    };
+    let [v1, v2] = ["v1", "v2"].map(|v| format!("/apis/ex.io/{v}/namespaces/default/foos/a"));
+    server.apply(&v1, "a", config("v1", json!({"both": "1"}))).await.unwrap();
+
+    let path = format!("{DEFINITIONS}/foos.ex.io");
+    let mut spec = definition("")["spec"].take();
+    spec["versions"][0]["served"] = false.into();
+    spec["versions"][0]["storage"] = false.into();
+    spec["versions"][1]["storage"] = true.into();
+    server.patch(&path, json!({"spec": spec})).await.unwrap();
+    has_versions(&server, &["ex.io/v2"], &["ex.io/v1"]).await;
+    let conflict = server.apply(&v2, "b", config("v2", json!({"both": "2"}))).await.unwrap_err();
+    assert_eq!(
+        conflict.0.message,
+        r#"Apply failed with 1 conflict: conflict with "a": .spec.both"#
+    );
+    let applied = server.apply(&v2, "b", config("v2", json!({"two": "2"}))).await.unwrap();
+    let both = [r#"a ex.io/v1 {"f:both":{}}"#, r#"b ex.io/v2 {"f:two":{}}"#];
+    assert_eq!(owners(&applied), both);
+    let patched = server.patch(&v2, json!({"metadata": {"labels": {"l": "1"}}})).await.unwrap();
+    assert_eq!(owners(&patched)[..2], both);
+
+    spec["versions"].as_array_mut().unwrap().remove(0);
+    let status = json!({"status": {"storedVersions": ["v2"]}});
+    server.patch(&format!("{path}/status"), status).await.unwrap();
+    server.patch(&path, json!({"spec": spec})).await.unwrap();
+    has_versions(&server, &["ex.io/v2"], &[]).await;
+    let refused = server.apply(&v2, "b", config("v2", json!({"two": "3"}))).await.unwrap_err();
+    assert_eq!(
+        (refused.0.code, &*refused.0.message),
+        (Some(500), "request to convert CR to an invalid group/version: ex.io/v1")
+    );
+    let patched = server.patch(&v2, json!({"metadata": {"labels": {"l": "2"}}})).await.unwrap();
+    assert_eq!(patched["metadata"].get("managedFields"), None);
+    server.stop().await;
+}

@@ -143,6 +143,12 @@ impl Story {
         }
     }
 
+    /// Makes the first entry one of another version.
+    fn set_version(&mut self, api_version: &str) {
+        let live = self.live.as_mut().expect("it was created");
+        live["metadata"]["managedFields"][0]["apiVersion"] = json!(api_version);
+    }
+
     fn live(&self) -> &Value {
         self.live.as_ref().expect("something was written")
     }

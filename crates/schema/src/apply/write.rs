@@ -25,7 +25,8 @@ use std::collections::HashSet;
 /// After an update, create or non-apply patch: recomputes `new.metadata.managedFields` from `old`
 /// (`None` on create) (spec 5.3). Never fails.
 ///
-/// An object that is not tracked stays untracked; entries that cannot be read count as none.
+/// An object that is not tracked stays untracked; entries that cannot be read count as none. An
+/// entry of a version that the kind does not have may end the tracking ([`Typing::versions`]).
 pub fn update(typing: &Typing<'_>, old: Option<&Value>, new: &mut Value, manager: &Manager<'_>) {
     // Decoding a custom resource drops an empty list.
     let is_dropped = |given: &Value| typing.custom && given.as_array().is_some_and(Vec::is_empty);
@@ -52,7 +53,7 @@ pub fn update(typing: &Typing<'_>, old: Option<&Value>, new: &mut Value, manager
             };
             entries.unwrap_or_default()
         };
-        let entries = match &given {
+        let mut entries = match &given {
             Some(given) if managed::is_reset(given) => Vec::new(),
             Some(given) if stored != Some(given) => match managed::decode(Some(given)) {
                 Ok(entries) if !entries.is_empty() => entries,
@@ -63,8 +64,11 @@ pub fn update(typing: &Typing<'_>, old: Option<&Value>, new: &mut Value, manager
         if entries.is_empty() && old.is_some() {
             return;
         }
+        if settle_entries(typing, &mut entries).is_err() {
+            return;
+        }
         let changes = TakenByVersion::new(typing, changes, &elsewhere);
-        let mut entries = record(typing, entries, changes, manager, manager.name);
+        let mut entries = record(entries, changes, manager, manager.name);
         managed::cap(&mut entries);
         managed::encode(entries)
     };
@@ -84,13 +88,11 @@ fn changes<'a>(typing: &Typing<'a>, old: &'a Value, new: &'a Value) -> Taken<'a>
 
 /// Gives a manager what differs between two objects, and takes it from the others.
 fn record<'a>(
-    typing: &Typing<'a>,
     mut entries: Vec<Entry<'a>>,
     changes: TakenByVersion<'a>,
     manager: &Manager<'a>,
     name: &'a str,
 ) -> Vec<Entry<'a>> {
-    settle_entries(typing, &mut entries);
     for entry in &mut entries {
         let Taken { changed, removed } = changes.of_entry(entry);
         entry.lose(changed);
@@ -126,13 +128,24 @@ fn record<'a>(
 
 /// Holds stored entries to the schema and the versions of today. Sets that have not been read stay
 /// as they are until a write touches them.
-fn settle_entries(typing: &Typing<'_>, entries: &mut Vec<Entry<'_>>) {
+///
+/// # Errors
+///
+/// An entry of a version that the kind cannot be converted to, in the reference's words.
+fn settle_entries(typing: &Typing<'_>, entries: &mut Vec<Entry<'_>>) -> Result<(), String> {
     let ty = Type::root(typing.schema.view(), typing.custom);
-    let served: HashSet<&str> = typing.versions.iter().map(String::as_str).collect();
-    entries.retain(|entry| {
-        let version = entry.api_version.rsplit('/').next().unwrap_or_default();
-        served.is_empty() || served.contains(version) || served.contains(&*entry.api_version)
-    });
+    let known: HashSet<&str> = typing.versions.iter().map(String::as_str).collect();
+    let is_known = |entry: &Entry<'_>| known.is_empty() || known.contains(&*entry.api_version);
+    for entry in entries.iter().filter(|entry| !is_known(entry)) {
+        let version = &entry.api_version;
+        if version.matches('/').count() > 1 {
+            return Err(format!("unexpected GroupVersion string: {version}"));
+        }
+        if typing.custom {
+            return Err(format!("request to convert CR to an invalid group/version: {version}"));
+        }
+    }
+    entries.retain(is_known);
     for entry in entries {
         let there = typing.others.and_then(|others| others.schema(&entry.api_version));
         let ty = there.map_or(ty, |schema| Type::root(schema.view(), typing.custom));
@@ -140,6 +153,7 @@ fn settle_entries(typing: &Typing<'_>, entries: &mut Vec<Entry<'_>>) {
             entry.raw = None;
         }
     }
+    Ok(())
 }
 
 /// Server-side apply of `config` onto `live` (`None`: create). Returns the merged object with its
@@ -148,7 +162,8 @@ fn settle_entries(typing: &Typing<'_>, entries: &mut Vec<Entry<'_>>) {
 ///
 /// # Errors
 /// 400 for a configuration of another type or with managedFields, 500 without a reason for one that
-/// does not fit its schema, 409 for conflicts when `force` is off.
+/// does not fit its schema and for entries of a version that a custom resource does not have, 409
+/// for conflicts when `force` is off.
 pub fn apply(
     typing: &Typing<'_>,
     live: Option<&Value>,
@@ -179,9 +194,9 @@ pub fn apply(
     if entries.is_empty() {
         empty = empty_object(typing);
         let changes = TakenByVersion::new(typing, changes(typing, &empty, live), &[]);
-        entries = record(typing, entries, changes, manager, BEFORE_FIRST_APPLY);
+        entries = record(entries, changes, manager, BEFORE_FIRST_APPLY);
     }
-    settle_entries(typing, &mut entries);
+    settle_entries(typing, &mut entries).map_err(ApiError::unclassified)?;
 
     let mut merged = without_managed_fields(live);
     merge(ty, &mut merged, config)

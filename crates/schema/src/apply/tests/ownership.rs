@@ -244,22 +244,60 @@ fn the_eleventh_updater_makes_the_two_oldest_ancient() {
 }
 
 #[test]
-fn entries_of_versions_no_longer_served_disappear() {
-    let mut story = Story::custom().apply("alice", json!({"spec": {"n": 1}}));
-    let live = story.live.as_mut().expect("it was created");
-    live["metadata"]["managedFields"][0]["apiVersion"] = json!("ex.io/v0");
-    let config = story.body(json!({"spec": {"n": 2}}));
+fn entries_of_versions_that_a_built_in_kind_does_not_have_disappear() {
     let versions = ["v1".to_owned()];
-    let result = story.write("", |typing, now| {
-        let typing = Typing { versions: &versions, ..typing.clone() };
-        let manager = Manager { name: "bob", api_version: "ex.io/v1", subresource: "", now };
-        apply(&typing, story.live.as_ref(), &config, &manager, true)
-    });
-    story.store(result.expect("the entry of the old version does not conflict"));
-    expect![[r#"
-        bob Apply 01: {"f:spec":{"f:n":{}}}
-    "#]]
-    .assert_eq(&story.owners());
+    for unknown in ["v0", "apps/v1"] {
+        let mut story = Story::config_map().apply("alice", json!({"data": {"n": "1"}}));
+        story.set_version(unknown);
+        let config = story.body(json!({"data": {"n": "2"}}));
+        let result = story.write("", |typing, now| {
+            let typing = Typing { versions: &versions, ..typing.clone() };
+            let manager = Manager { name: "bob", api_version: "v1", subresource: "", now };
+            apply(&typing, story.live.as_ref(), &config, &manager, false)
+        });
+        story.store(result.expect("the entry of the old version does not conflict"));
+        expect![[r#"
+            bob Apply 01: {"f:data":{"f:n":{}}}
+        "#]]
+        .assert_eq(&story.owners());
+    }
+}
+
+#[test]
+fn entries_that_cannot_be_converted_fail_applies_and_end_the_tracking_at_updates() {
+    for (mut story, version, versions, unknown, why) in [
+        (
+            Story::custom().apply("alice", json!({"spec": {"n": 1}})),
+            "ex.io/v1",
+            ["ex.io/v1".to_owned()],
+            "ex.io/v0",
+            "request to convert CR to an invalid group/version: ex.io/v0",
+        ),
+        (
+            Story::config_map().apply("alice", json!({"data": {"n": "1"}})),
+            "v1",
+            ["v1".to_owned()],
+            "a/b/c",
+            "unexpected GroupVersion string: a/b/c",
+        ),
+    ] {
+        story.set_version(unknown);
+        let config = story.body(json!({"metadata": {"labels": {"a": "b"}}}));
+        story.write("", |typing, now| {
+            let typing = Typing { versions: &versions, ..typing.clone() };
+            let manager = Manager { name: "bob", api_version: version, subresource: "", now };
+            let live = story.live();
+            let refused = apply(&typing, Some(live), &config, &manager, true).unwrap_err();
+            assert_eq!((refused.0.code, &*refused.0.message), (Some(500), why));
+            let mut updated = live.clone();
+            update(&typing, Some(live), &mut updated, &manager);
+            assert_eq!(updated["metadata"].get("managedFields"), None);
+            // Those that a created object brings.
+            let mut created = live.clone();
+            update(&typing, None, &mut created, &manager);
+            assert_eq!(created["metadata"].get("managedFields"), None);
+        });
+    }
 }
 
 #[test]
