@@ -16,8 +16,8 @@ const SCALE_VERSION: &str = "autoscaling/v1";
 pub struct ScaleMapping<'a> {
     /// `apiVersion` of the parent in the request.
     pub api_version: &'a str,
-    /// The kind's `apiVersion`s, served or not, and their replicas path; `None` where the version has no scale
-    /// subresource. Entries of other versions are dropped.
+    /// The kind's `apiVersion`s, served or not, and their replicas path; `None` where the version
+    /// has no scale subresource. Entries of other versions are dropped.
     pub paths: &'a [(&'a str, Option<&'a [&'a str]>)],
 }
 
