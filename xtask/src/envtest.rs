@@ -5,8 +5,7 @@
 //! The suites are programs, as `go test -c` makes them in the folder of each package. They run one
 //! after another, each in its package's folder. With `--peer` they run against the original
 //! binaries too, and the page has both; with `--failures-only` the original binaries run only what
-//! failed. A package with a failure runs once more with the controllers of a kube-apiserver alone:
-//! suites that do a controller's work themselves pass then.
+//! failed.
 
 mod page;
 
@@ -22,8 +21,6 @@ use std::time::{Duration, Instant};
 
 /// The folder of the pages, below the workspace's.
 pub(crate) const PAGES: &str = "docs/envtest";
-/// Leaves out the controllers that a kube-apiserver does not run.
-const NO_CONTROLLERS: (&str, &str) = ("SETPOINT_CONTROLLERS", "none");
 /// The failure of a program without a failure of its specs and tests.
 const WHOLE: &str = "the whole package";
 /// The failure of a step around specs.
@@ -109,12 +106,8 @@ struct Suite {
 struct Options<'a> {
     /// Ginkgo's query for labels.
     label_filter: Option<&'a str>,
-    /// Variables besides those of every run.
-    variables: &'a [(&'a str, &'a str)],
     /// An earlier run: only what failed there.
     failures_of: Option<&'a Run>,
-    /// The end of the log's name.
-    log: &'a str,
 }
 
 /// A package with its runs.
@@ -123,8 +116,6 @@ struct Package {
     /// Its path below the checkout.
     name: String,
     ours: Run,
-    /// Without controllers; only of a package with a failure.
-    bare: Option<Run>,
     peer: Option<Run>,
 }
 
@@ -166,21 +157,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for suite in suites {
         let run = ours.run(&suite, options)?;
         run.show(&suite.name);
-        let has_failures = !run.failures.is_empty();
-        let bare = Options { variables: &[NO_CONTROLLERS], log: "-bare", ..options };
-        let bare = has_failures.then(|| ours.run(&suite, bare)).transpose()?;
-        if let Some(bare) = &bare {
-            bare.show("    without controllers");
-        }
         let failures_of = args.failures_only.then_some(&run);
-        let is_wanted = failures_of.is_none() || has_failures;
+        let is_wanted = failures_of.is_none() || !run.failures.is_empty();
         let peer = peer.as_ref().filter(|_| is_wanted);
         let peer = peer.map(|peer| peer.run(&suite, Options { failures_of, ..options }));
         let peer = peer.transpose()?;
         if let Some(peer) = &peer {
             peer.show("    originals");
         }
-        packages.push(Package { name: suite.name, ours: run, bare, peer });
+        packages.push(Package { name: suite.name, ours: run, peer });
     }
     if args.package.is_none() {
         let page = root().join(PAGES).join(format!("{}.md", args.project));
@@ -245,7 +230,7 @@ impl Assets {
 
     /// Runs a package's test program.
     fn run(&self, suite: &Suite, options: Options<'_>) -> Result<Run> {
-        let name = suite.name.replace('/', "-") + options.log;
+        let name = suite.name.replace('/', "-");
         let file = |end: &str| self.folder.join(name.clone() + end);
         let (log, report) = (file(".log"), file(".json"));
         // A report of an earlier run must not be read as this one's.
@@ -269,9 +254,7 @@ impl Assets {
             command.args(only(run, has_specs));
         }
         command.env("KUBEBUILDER_ASSETS", self.folder.join("bin"));
-        command
-            .env("XDG_CACHE_HOME", self.folder.join("cache"))
-            .envs(options.variables.iter().copied());
+        command.env("XDG_CACHE_HOME", self.folder.join("cache"));
         let output = fs::File::create(&log).context("make a log")?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         #[expect(clippy::disallowed_methods, reason = "real time is measured")]

@@ -21,8 +21,7 @@ fn text(packages: &[Package], args: &Args, date: &str, hardware: &str) -> String
          The tests of {project} {version}, unchanged, with `KUBEBUILDER_ASSETS` from `setpoint envtest install`. Written by\n\
          `cargo xtask envtest {project} --source PATH`, which takes a checkout with the test program of each package in its folder\n\
          (`go test -c`). How the binaries differ from the originals: [as a replacement for envtest](../envtest.md).\n\n\
-         {date}, {hardware}. The packages run one after another. A start is one of an API server with its etcd; suites that need none have 0.{labels}\n\
-         A package with a failure runs once more with `SETPOINT_CONTROLLERS=none`, which leaves the controllers of a kube-apiserver alone.\n",
+         {date}, {hardware}. The packages run one after another. A start is one of an API server with its etcd; suites that need none have 0.{labels}\n",
     );
     if *failures_only {
         page += "What failed was run with kube-apiserver 1.36.2 and etcd, too.\n";
@@ -46,7 +45,8 @@ fn text(packages: &[Package], args: &Args, date: &str, hardware: &str) -> String
     if ours.failures.is_empty() {
         page += "None.\n";
     } else {
-        page += "| package | test | message | without controllers | with the originals | cause |\n|---|---|---|---|---|---|\n";
+        page +=
+            "| package | test | message | with the originals | cause |\n|---|---|---|---|---|\n";
     }
     for package in packages {
         page += &failures(package, project);
@@ -60,14 +60,13 @@ fn failures(package: &Package, project: &str) -> String {
     for (number, failure) in package.ours.failures.iter().enumerate() {
         let (name, message) = failure;
         let cause = cause(project, &package.name, &format!("{name}: {message}"));
-        let bare = outcome(package.bare.as_ref(), name);
         let peer = outcome(package.peer.as_ref(), name);
         let unknown = cause.is_none().then_some(number);
-        of_causes.entry((cause, bare, peer, unknown)).or_default().push(failure);
+        of_causes.entry((cause, peer, unknown)).or_default().push(failure);
     }
     let cell = |text: &str| text.replace('|', "\\|");
     let mut rows = String::new();
-    for ((cause, bare, peer, _), failures) in of_causes {
+    for ((cause, peer, _), failures) in of_causes {
         let [(name, message), others @ ..] = &*failures else { continue };
         let others = match others.len() {
             0 => String::new(),
@@ -75,7 +74,7 @@ fn failures(package: &Package, project: &str) -> String {
         };
         writeln!(
             rows,
-            "| {} | {}{others} | `{}` | {bare} | {peer} | {} |",
+            "| {} | {}{others} | `{}` | {peer} | {} |",
             package.name,
             cell(name),
             cell(message),
@@ -162,7 +161,7 @@ mod tests {
 
     fn page(ours: Run, peer: Option<Run>, more: &[&str]) -> String {
         let name = "pkg/client/apiutil".to_owned();
-        let package = Package { name, ours, bare: Some(run(&[], 2)), peer };
+        let package = Package { name, ours, peer };
         let words = ["x", "controller-runtime", "--source", "a", "--version", "v1"];
         let Cli { args } = Cli::parse_from(words.iter().chain(more));
         text(&[package], &args, "today", "a machine")
@@ -175,27 +174,24 @@ mod tests {
         let row = "| pkg/client/apiutil | 7 | 2 | 2 | 0 | 1 | 2.0 | 9 | 1 | 9.0 |\n";
         assert!(both.contains(row), "{both}");
         assert!(both.contains("| all | 7 | 2 | 2 | 0 | 1 | 2.0 | 9 | 1 | 9.0 |\n"), "{both}");
-        let row = "| a spec | `it \\| broke` | passes | passes | unknown |\n";
+        let row = "| a spec | `it \\| broke` | passes | unknown |\n";
         assert!(both.contains(row), "{both}");
-        let row = "| another | `it \\| broke` | passes | fails, too | unknown |\n";
+        let row = "| another | `it \\| broke` | fails, too | unknown |\n";
         assert!(both.contains(row), "{both}");
         let alone = page(run(&broken, 2), None, &[]);
         assert!(alone.contains("| pkg/client/apiutil | 7 | 2 | 2 | 0 | 1 | 2.0 |\n"), "{alone}");
-        assert!(alone.contains("| passes | not run | unknown |\n"), "{alone}");
+        assert!(alone.contains("| not run | unknown |\n"), "{alone}");
         let peer = ["--peer", "b", "--failures-only"];
         let failures = page(run(&broken, 2), Some(run(&broken[1..], 9)), &peer);
         assert!(failures.contains("| 1 | 2.0 |\n"), "{failures}");
-        assert!(failures.contains("| passes | fails, too | unknown |\n"), "{failures}");
+        assert!(failures.contains("| fails, too | unknown |\n"), "{failures}");
     }
 
     #[test]
     fn failures_of_one_cause_are_one_row() {
         let broken = [("TestA", "see its log"), ("TestB", "see its log"), ("c", "other")];
         let page = page(run(&broken, 2), None, &[]);
-        assert!(
-            page.contains("| TestA and 1 more | `see its log` | passes | not run | half of"),
-            "{page}"
-        );
-        assert!(page.contains("| c | `other` | passes | not run | unknown |\n"), "{page}");
+        assert!(page.contains("| TestA and 1 more | `see its log` | not run | half of"), "{page}");
+        assert!(page.contains("| c | `other` | not run | unknown |\n"), "{page}");
     }
 }

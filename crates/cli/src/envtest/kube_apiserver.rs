@@ -34,9 +34,10 @@ pub(crate) const NODES: &str = "SETPOINT_NODES";
 /// `setpoint up --openapi`; several as in `PATH`.
 pub(crate) const OPENAPI: &str = "SETPOINT_OPENAPI";
 
-/// The default controllers, which [`CONTROLLERS`] replaces: they delete the content of namespaces,
-/// and objects without an owner.
-const CONTROLLERS_BY_DEFAULT: &[&str] = &["namespace-controller", "garbage-collector-controller"];
+/// The default controllers of `setpoint envtest serve`, which [`CONTROLLERS`] replaces: they delete
+/// the content of namespaces, and objects without an owner. In kube-apiserver's place none run: a
+/// suite may do a controller's work itself.
+const CONTROLLERS_OF_SERVE: &[&str] = &["namespace-controller", "garbage-collector-controller"];
 
 /// The file names of a serving certificate in `--cert-dir`.
 const SERVING: [&str; 2] = ["apiserver.crt", "apiserver.key"];
@@ -61,6 +62,8 @@ struct Translated {
 #[derive(Debug, Default)]
 struct Environment {
     controllers: Option<String>,
+    /// Those that run unless `controllers` says otherwise.
+    default_controllers: &'static [&'static str],
     nodes: Option<String>,
     openapi: Option<OsString>,
 }
@@ -141,7 +144,8 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
     let controllers = match environment.controllers.as_deref().map(str::trim) {
         None | Some("") => {
             let is_on = |name: &&&str| collects || !name.starts_with("garbage");
-            CONTROLLERS_BY_DEFAULT.iter().filter(is_on).copied().collect::<Vec<_>>().join(",")
+            let all = environment.default_controllers.iter();
+            all.filter(is_on).copied().collect::<Vec<_>>().join(",")
         }
         Some("none") => String::new(),
         Some(list) => list.to_owned(),
@@ -319,6 +323,7 @@ fn run_as(arguments: impl IntoIterator<Item = OsString>, announces: bool) -> Exi
     let variable = |name| std::env::var(name).ok();
     let environment = Environment {
         controllers: variable(CONTROLLERS),
+        default_controllers: if announces { CONTROLLERS_OF_SERVE } else { &[] },
         nodes: variable(NODES),
         openapi: std::env::var_os(OPENAPI),
     };

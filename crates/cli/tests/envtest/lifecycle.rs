@@ -110,8 +110,9 @@ async fn tokens_of_service_accounts_are_signed_with_the_suites_key() {
 }
 
 #[tokio::test]
-async fn namespaces_are_deleted_and_garbage_is_collected() {
-    let environment = Start::default().start();
+async fn namespaces_are_deleted_and_garbage_is_collected_on_request() {
+    let environment =
+        Start::default().variable("SETPOINT_CONTROLLERS", "namespace,garbagecollector").start();
     let admin = environment.admin().await;
     let namespaces = Api::<Namespace>::all(admin.clone());
     let one = serde_json::from_value(json!({"metadata": {"name": "one"}})).unwrap();
@@ -130,8 +131,8 @@ async fn namespaces_are_deleted_and_garbage_is_collected() {
 }
 
 #[tokio::test]
-async fn controllers_can_be_left_out_and_nodes_added() {
-    let environment = Start::default().variable("SETPOINT_CONTROLLERS", "none").start();
+async fn no_controllers_run_unless_they_are_asked_for_and_nodes_neither() {
+    let environment = Start::default().start();
     let admin = environment.admin().await;
     let namespaces = Api::<Namespace>::all(admin.clone());
     let one = serde_json::from_value(json!({"metadata": {"name": "one"}})).unwrap();

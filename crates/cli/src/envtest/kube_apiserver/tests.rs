@@ -142,7 +142,7 @@ fn flags_of_envtest_become_options_of_up() {
             "--service-cluster-ip-range=10.0.0.0/24",
             "--bind-address=127.0.0.1",
             "--authorization-mode=RBAC",
-            "--controllers=namespace-controller,garbage-collector-controller",
+            "--controllers=",
         ]
     );
 }
@@ -163,7 +163,7 @@ fn the_last_of_repeated_flags_counts_and_lists_add_up() {
             "--bind-address=0.0.0.0",
             "--allow-privileged=false",
             "--authorization-mode=Node,RBAC",
-            "--controllers=namespace-controller",
+            "--controllers=",
         ]
     );
 }
@@ -189,19 +189,26 @@ fn serve_adds_only_flags_that_are_not_given() {
 
 #[test]
 fn the_environment_chooses_controllers_and_nodes() {
-    let last = |controllers: &str, nodes: &str| {
+    let of = |line: &str, controllers: &str, nodes: &str, default_controllers| {
         let some = |text: &str| Some(text.to_owned());
         let environment = Environment {
             controllers: some(controllers),
+            default_controllers,
             nodes: some(nodes),
             ..Environment::default()
         };
-        let options = translated("", &environment).unwrap().options;
+        let options = translated(line, &environment).unwrap().options;
         let options: Vec<_> = options.iter().map(|o| o.to_str().unwrap().to_owned()).collect();
         options[3..].join(" ")
     };
+    let last = |controllers: &str, nodes: &str| of("", controllers, nodes, CONTROLLERS_OF_SERVE);
     assert_eq!(last("none", ""), "--controllers=");
     assert_eq!(last("*,-job", "3"), "--controllers=*,-job --nodes=3");
+    let both = "--controllers=namespace-controller,garbage-collector-controller";
+    assert_eq!(last("", ""), both);
+    let kept = of("--enable-garbage-collector=false", "", "", CONTROLLERS_OF_SERVE);
+    assert_eq!(kept, "--controllers=namespace-controller");
+    assert_eq!(of("", "", "", &[]), "--controllers=");
 }
 
 #[test]
