@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use setpoint_apiserver::{AuditEvent, AuditLevel, Stage};
 use setpoint_object::field::quote;
 use setpoint_object::{ApiError, Skim};
-use setpoint_registry::{Attributes, Format, Identity, Subresource};
+use setpoint_registry::{Attributes, Format, Identity, Subresource, Verb};
 use setpoint_schema::decode::parse;
 use std::borrow::Cow;
 
@@ -161,7 +161,11 @@ fn document(event: &AuditEvent, level: AuditLevel, omits_managed_fields: bool) -
         _ => sent.and_then(|sent| parse(&sent.bytes, sent.format).ok()).map(|sent| sent.value),
     };
     if request.is_resource() {
+        // A patch is no object, and options of a deletion have no metadata.
+        let has_object =
+            !matches!(request.verb, Verb::Patch | Verb::Delete | Verb::DeleteCollection);
         let names = match &skim {
+            _ if !has_object => Names::default(),
             Some(Ok(skim)) => Names::of_skim(skim),
             Some(Err(_)) => Names::default(),
             None => tree.as_ref().map(Names::of_tree).unwrap_or_default(),

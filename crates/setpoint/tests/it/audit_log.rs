@@ -128,6 +128,49 @@ async fn an_event_has_who_what_and_how_it_ended() {
 }
 
 #[tokio::test]
+async fn a_reference_has_names_of_a_written_object_and_none_of_a_patch() {
+    let rules = "- {level: Request, users: [jane], omitStages: [RequestReceived]}";
+    let events = logged(rules, async |server| {
+        let own = format!("{MAPS}/own");
+        let (_, made) = send(server, jane(), Method::POST, MAPS, map("own")).await;
+        send(server, jane(), Method::PUT, &own, made.clone()).await;
+        let names = json!({"uid": made["metadata"]["uid"],
+            "resourceVersion": made["metadata"]["resourceVersion"]});
+        let merge = [("content-type", "application/merge-patch+json")];
+        let patch = json!({"metadata": names});
+        let (code, _) = send_with(server, jane(), &merge, Method::PATCH, &own, patch).await;
+        assert_eq!(code, 200);
+        let apply = [("content-type", "application/apply-patch+yaml")];
+        let path = format!("{own}?fieldManager=me&force=true");
+        let mut applied = map("own");
+        applied["metadata"]["uid"] = names["uid"].clone();
+        let (code, _) = send_with(server, jane(), &apply, Method::PATCH, &path, applied).await;
+        assert_eq!(code, 200);
+        let (code, _) = send(
+            server,
+            jane(),
+            Method::DELETE,
+            &own,
+            json!({
+                "kind": "DeleteOptions", "apiVersion": "v1", "metadata": names,
+            }),
+        )
+        .await;
+        assert_eq!(code, 200);
+    })
+    .await;
+    let members = |event: &Value| {
+        let reference = event["objectRef"].as_object().unwrap();
+        let is_there = |name: &&str| reference.contains_key(*name);
+        ["name", "uid", "resourceVersion"].into_iter().filter(is_there).collect::<Vec<_>>()
+    };
+    let found: Vec<_> = events.iter().map(members).collect();
+    let all = vec!["name", "uid", "resourceVersion"];
+    assert_eq!(found, [vec!["name"], all, vec!["name"], vec!["name"], vec!["name"]]);
+    assert!(events[2]["requestObject"]["metadata"]["uid"].is_string(), "{}", events[2]);
+}
+
+#[tokio::test]
 async fn bodies_are_recorded_at_their_levels_only() {
     let rules = r#"
 - {level: None, userGroups: ["system:nobody"]}

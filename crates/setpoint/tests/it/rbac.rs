@@ -32,10 +32,10 @@ pub(crate) async fn send_with(
     body: Value,
 ) -> (StatusCode, Value) {
     let body = if body.is_null() { String::new() } else { body.to_string() };
-    let mut request = http::Request::builder()
-        .method(method)
-        .uri(path)
-        .header("content-type", "application/json");
+    let mut request = http::Request::builder().method(method).uri(path);
+    if !headers.iter().any(|(name, _)| *name == "content-type") {
+        request = request.header("content-type", "application/json");
+    }
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
