@@ -17,13 +17,13 @@ const MANAGER_BYTES_MAX: usize = 128;
 
 /// The versions of a kind. Objects are converted without waiting for a webhook, or not at all.
 #[derive(Debug)]
-struct OtherVersions<'a> {
+pub(super) struct OtherVersions<'a> {
     own: &'a Resource,
     others: Vec<Arc<Resource>>,
 }
 
 impl OtherVersions<'_> {
-    fn of(&self, api_version: &str) -> Option<&Resource> {
+    pub(super) fn of(&self, api_version: &str) -> Option<&Resource> {
         let mut others = self.others.iter().map(|row| &**row);
         others.find(|row| row.group_version().to_string() == api_version)
     }
@@ -97,7 +97,7 @@ impl Write<'_> {
     }
     /// The other served versions of the kind in its group; `None`: there are none. Entries of
     /// another group (Events) do not conflict, as in Kubernetes.
-    fn other_versions(&self) -> Option<OtherVersions<'_>> {
+    pub(super) fn other_versions(&self) -> Option<OtherVersions<'_>> {
         if self.resource.versions.len() < 2 {
             return None;
         }

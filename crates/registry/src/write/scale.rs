@@ -5,7 +5,7 @@ use super::{Write, metadata};
 use crate::admission::Scales;
 use crate::catalog::ScaleSelector;
 use crate::request::{Body, Object, PatchType, Written};
-use crate::scale::{names, number_at, parts, paths, put_at, scale_of, text_at};
+use crate::scale::{self, names, number_at, parts, paths, put_at, scale_of, text_at};
 use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
@@ -141,8 +141,18 @@ impl Write<'_> {
         let paths = paths(self.resource)?;
         let steps: Vec<&str> = names(&paths.spec_replicas).collect();
         let versions = self.resource.all_versions();
-        let versions: Vec<(&str, Option<&[&str]>)> =
-            versions.iter().map(|version| (version.as_str(), Some(&*steps))).collect();
+        let others = self.other_versions();
+        // Each version has its own path or none. One that is not served counts as the request's.
+        let own_steps = |version: &String| match others.as_ref().and_then(|all| all.of(version)) {
+            Some(row) => scale::paths(row).ok().map(|its| names(&its.spec_replicas).collect()),
+            None => Some(steps.clone()),
+        };
+        let by_version: Vec<Option<Vec<&str>>> = versions.iter().map(own_steps).collect();
+        let versions: Vec<(&str, Option<&[&str]>)> = versions
+            .iter()
+            .map(String::as_str)
+            .zip(by_version.iter().map(Option::as_deref))
+            .collect();
         let mapping = ScaleMapping { api_version: &parent_version, paths: &versions };
         let owned = metadata::member_of(stored, "managedFields");
         let mut present = self.present_scale(stored)?;

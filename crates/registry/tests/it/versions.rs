@@ -258,3 +258,48 @@ async fn owners_of_a_version_that_is_not_served_keep_their_fields_until_it_is_re
     assert_eq!(patched["metadata"].get("managedFields"), None);
     server.stop().await;
 }
+
+/// As on kube-apiserver. The path of the request's version was used for all of them.
+#[tokio::test(start_paused = true)]
+async fn owners_lose_the_replicas_that_a_scale_has_in_their_version() {
+    let server = Server::start().await;
+    let mut definition = definition("");
+    for (version, path) in [(0, ".spec.replicas"), (1, ".spec.count")] {
+        let version = &mut definition["spec"]["versions"][version];
+        let spec = "/schema/openAPIV3Schema/properties/spec/properties";
+        let fields = version.pointer_mut(spec).unwrap();
+        fields["replicas"] = json!({"type": "integer"});
+        fields["count"] = json!({"type": "integer"});
+        version["subresources"]["scale"] =
+            json!({"specReplicasPath": path, "statusReplicasPath": ".status.replicas"});
+    }
+    let mut third = definition["spec"]["versions"][0].clone();
+    third["name"] = "v3".into();
+    third["storage"] = false.into();
+    third.as_object_mut().unwrap().remove("subresources");
+    definition["spec"]["versions"].as_array_mut().unwrap().push(third);
+    server.create(DEFINITIONS, definition).await.unwrap();
+    has_versions(&server, &["ex.io/v1", "ex.io/v2", "ex.io/v3"], &[]).await;
+    let mut found = Vec::new();
+    for version in ["v1", "v2", "v3"] {
+        let path = |served: &str| format!("/apis/ex.io/{served}/namespaces/default/foos/{version}");
+        let config = json!({"apiVersion": format!("ex.io/{version}"), "kind": "Foo",
+            "metadata": {"name": version}, "spec": {"replicas": 1, "count": 1}});
+        server.apply(&path(version), "a", config).await.unwrap();
+        let object = path("v1");
+        server.patch(&format!("{object}/scale"), json!({"spec": {"replicas": 3}})).await.unwrap();
+        found.extend(owners(&server.get(&object).await.unwrap()));
+    }
+    assert_eq!(
+        found,
+        [
+            r#"a ex.io/v1 {"f:count":{}}"#,
+            r#"test ex.io/v1 {"f:replicas":{}}"#,
+            r#"a ex.io/v2 {"f:replicas":{}}"#,
+            r#"test ex.io/v1 {"f:replicas":{}}"#,
+            // This version has no Scale, and so nobody who is tracked.
+            r#"a ex.io/v3 {"f:count":{},"f:replicas":{}}"#,
+        ]
+    );
+    server.stop().await;
+}
