@@ -29,7 +29,7 @@ fn text(packages: &[Package], args: &Args, date: &str, hardware: &str) -> String
     if has_peer {
         page += "The originals are kube-apiserver 1.36.2 and etcd, in turns with ours, package by package.\n";
     }
-    page += "\n| package | specs passed | failed | Go tests passed | failed | starts | seconds |";
+    page += "\n| package | specs passed | specs failed | Go tests passed | tests failed | starts | seconds |";
     page += if has_peer { " originals: passed | failed | seconds |\n" } else { "\n" };
     page += &"|---".repeat(if has_peer { 10 } else { 7 });
     page += "|\n";
