@@ -7,6 +7,11 @@
 //! timer) occupy neither a thread nor a place. If the future is dropped during a poll, it is
 //! dropped at the end of that poll.
 //!
+//! A future may run another one this way. Each has a task that waits for its places, because a
+//! place goes to the one that waited longest, whether or not that one is polled then: were the
+//! inner future's wait a part of the outer one, it would have a place that it cannot use until the
+//! outer one has a place too, and two such futures would wait for each other forever.
+//!
 //! Most futures turn out to be cheap. They are polled on the caller's thread, and leave it when
 //! they meet costly work ([`ServingThread`]). They go on where they are: nothing is done twice.
 //!
@@ -20,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinSet;
 
 /// Maximum number of concurrent polls.
 ///
@@ -156,22 +162,37 @@ impl Threads {
         if self.in_place {
             return Ok(future.await);
         }
-        let mut future = Box::pin(future);
-        let woken = Arc::new(Woken::default());
-        loop {
-            let permit = self.permits.clone().acquire_owned().await.map_err(ApiError::internal)?;
-            let waker = Waker::from(woken.clone());
-            let polled = tokio::task::spawn_blocking(move || {
-                let _permit = permit;
-                let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
-                (future, polled)
-            });
-            match polled.await.map_err(ApiError::internal)? {
-                (_, Poll::Ready(output)) => return Ok(output),
-                (unfinished, Poll::Pending) => future = unfinished,
-            }
-            woken.0.notified().await;
+        // Dropping the set ends the task.
+        let mut task = JoinSet::new();
+        task.spawn(poll_in_turn(self.permits.clone(), future));
+        match task.join_next().await {
+            Some(ended) => ended.map_err(ApiError::internal)?,
+            None => Err(ApiError::internal("a task has no end")),
         }
+    }
+}
+
+/// Polls a future, each time with one of the permits.
+async fn poll_in_turn<F>(permits: Arc<Semaphore>, future: F) -> Result<F::Output, ApiError>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let mut future = Box::pin(future);
+    let woken = Arc::new(Woken::default());
+    loop {
+        let permit = permits.clone().acquire_owned().await.map_err(ApiError::internal)?;
+        let waker = Waker::from(woken.clone());
+        let polled = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+            (future, polled)
+        });
+        match polled.await.map_err(ApiError::internal)? {
+            (_, Poll::Ready(output)) => return Ok(output),
+            (unfinished, Poll::Pending) => future = unfinished,
+        }
+        woken.0.notified().await;
     }
 }
 
@@ -199,6 +220,46 @@ mod tests {
         };
         let (held, ()) = tokio::join!(held, others);
         assert_eq!(held.unwrap(), Ok("progress"));
+    }
+
+    #[tokio::test]
+    async fn futures_that_run_others_do_not_wait_for_each_other() {
+        let threads = Threads::new(false);
+        let barrier = Arc::new(std::sync::Barrier::new(POLLS_MAX));
+        let outer = || {
+            let (inner, barrier) = (threads.clone(), barrier.clone());
+            threads.run(async move {
+                // All places are taken when the inner futures begin to wait for one.
+                barrier.wait();
+                inner.run(async {}).await
+            })
+        };
+        // Several times, because the one that is first to wait for its next poll may be lucky.
+        for _ in 0..20 {
+            let both = async { tokio::join!(outer(), outer()) };
+            let ended = tokio::time::timeout(Duration::from_secs(20), both).await;
+            assert!(ended.is_ok_and(|(a, b)| a.is_ok() && b.is_ok()));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_dropped_future_is_dropped_and_releases_its_permit() {
+        let threads = Threads::new(false);
+        let held = Arc::new(());
+        for _ in 0..=POLLS_MAX {
+            let own = held.clone();
+            let mut run = Box::pin(threads.run(async move {
+                std::future::pending::<()>().await;
+                drop(own);
+            }));
+            let polled = poll_fn(|context| Poll::Ready(run.as_mut().poll(context))).await;
+            assert!(polled.is_pending());
+        }
+        // Those dropped before have left their places.
+        assert_eq!(threads.run(async { 1 }).await.unwrap(), 1);
+        while Arc::strong_count(&held) > 1 {
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test]
