@@ -26,7 +26,7 @@
 //! | named | yes | NamesAccepted is True: Established follows in the same write |
 //! | established | yes, for good | Established never returns to False |
 //! | terminating | yes, without creates | its objects are being deleted ([`cleanup`]) |
-//! | terminating without objects | no | who no longer finds the definition finds no resource |
+//! | terminating without objects | no | the resource goes before the definition does |
 //! | the same with finalizers of others | yes | it stays until they are removed |
 //! | deleted | no | |
 mod cleanup;

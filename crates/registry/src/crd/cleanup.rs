@@ -1,8 +1,9 @@
 //! Deletes the objects of a terminating definition before the definition is removed.
 //!
-//! The definition goes in two steps: [`run`] deletes its objects, and [`release`] its finalizer.
-//! Between them its resource stops to be served, so that who sees no definition finds no resource,
-//! and who makes one of the same name at once finds the new one.
+//! This takes two steps: [`run`] deletes the objects, and [`release`] removes the finalizer. In
+//! between, the resource is no longer served. So a client that sees the definition gone does not
+//! find its resource, and one that creates a definition of the same name right away finds the new
+//! resource.
 use super::fence::{self, State};
 use super::{Definition, RETRY_PERIOD, loopback, replace_at_status, row, write_status};
 use crate::catalog::Resource;
