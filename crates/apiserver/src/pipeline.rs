@@ -129,6 +129,9 @@ impl Inner {
                 "failed to create RequestInfo: unable to determine kind and namespace from url";
             return respond::internal_error(uri, &format!("{why}, {uri}"));
         }
+        if route::lists_resources(parts.uri.path()) {
+            self.registry.wait_announced().await;
+        }
         let catalog = self.registry.catalog();
         let backends = self.backends.table();
         let (destination, mut attributes) =

@@ -316,6 +316,16 @@ pub(crate) fn unserved(path: &str) -> Option<Unserved> {
     })
 }
 
+/// Whether a path may be that of a document which lists resources: of discovery or OpenAPI.
+pub(crate) fn lists_resources(path: &str) -> bool {
+    let mut segments = path.trim_matches('/').split('/');
+    match segments.next() {
+        Some("openapi") => true,
+        Some("apis") => segments.count() <= 2,
+        _ => false,
+    }
+}
+
 /// Whether a path ends after a deprecated prefix, so that it names nothing.
 pub(crate) fn names_nothing(path: &str) -> bool {
     let Some(path) = decode_path(path) else { return false };

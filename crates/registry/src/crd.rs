@@ -12,8 +12,10 @@
 //! 4. the status, written through the ordinary write path.
 //!
 //! The catalog is updated before the status: a client that sees `Established` finds routing,
-//! discovery and OpenAPI ready. A status write that conflicts is dropped: the newer state comes
-//! through the feed and is handled then.
+//! discovery and OpenAPI ready. Discovery and OpenAPI wait for the status that is being written: a
+//! client that finds the resource there may update the definition at once, without a conflict. A
+//! status write that conflicts is dropped: the newer state comes through the feed and is handled
+//! then.
 //!
 //! The fence is updated before the catalog. Every write of an object compares it, so a write that
 //! was prepared with older rows is refused, and retried with the new rows. Every object with a
@@ -300,6 +302,10 @@ impl Controller {
             return false;
         }
         let settled = self.write_statuses().await;
+        let is_announcing = &self.registry.inner.is_announcing;
+        if is_announcing.get() {
+            is_announcing.change(|is_announcing| *is_announcing = false);
+        }
         for name in touched {
             let Some(definition) = self.definitions.get(&name) else { continue };
             if !cleanup::is_terminating(&definition.object) || !self.cleaning.insert(name.clone()) {
@@ -385,6 +391,9 @@ impl Controller {
         }
         let generation = inner.catalog.borrow().generation + 1;
         let catalog = serve::catalog(&inner.compiled, generation, &self.served);
+        if !self.unwritten.is_empty() {
+            inner.is_announcing.change(|is_announcing| *is_announcing = true);
+        }
         inner.catalog.change(|present| *present = catalog.into());
         for prefix in changes.closed {
             inner.cache.close_watches(&prefix);

@@ -265,6 +265,7 @@ impl RegistryBuilder {
             clock: self.clock,
             rng: parking_lot::Mutex::new(rand::rngs::SmallRng::seed_from_u64(seed)),
             catalog: FifoWatch::new(compiled.clone()),
+            is_announcing: FifoWatch::default(),
             compiled,
             ready: FifoWatch::default(),
             cache: cache::WatchCache::new(self.history, self.view_bytes_max),

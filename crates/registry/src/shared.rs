@@ -30,6 +30,9 @@ use std::time::Duration;
 /// How long the store may take to answer before the server reports it as unreachable: two seconds,
 /// as kube-apiserver's `--etcd-healthcheck-timeout`.
 const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
+/// How long documents that list resources wait for the status of a definition: a second; the write
+/// takes milliseconds.
+const ANNOUNCE_MAX: Duration = Duration::from_secs(1);
 
 /// State shared by every part of the registry.
 #[derive(Debug)]
@@ -53,6 +56,8 @@ pub(crate) struct Inner {
     pub(crate) compiled: Arc<Catalog>,
     /// The present catalog; replaced with every change.
     pub(crate) catalog: FifoWatch<Arc<Catalog>>,
+    /// Whether definitions are served whose stored status does not say so yet.
+    pub(crate) is_announcing: FifoWatch<bool>,
     /// Whether requests are served.
     pub(crate) ready: FifoWatch<bool>,
     pub(crate) cache: cache::WatchCache,
@@ -180,6 +185,16 @@ impl Registry {
     /// The present objects, as admission plugins read them.
     pub fn objects(&self) -> Objects<'_> {
         Objects::new(&self.inner)
+    }
+    /// Waits until the status of every served definition says that it is, or for
+    /// [`ANNOUNCE_MAX`]. Documents that list resources wait: a client that finds a new resource
+    /// there may change its definition, and must not meet the write of the status.
+    pub async fn wait_announced(&self) {
+        if self.inner.is_announcing.get() {
+            let announced = self.inner.is_announcing.wait_for(|is_announcing| !is_announcing);
+            // The documents are true in either case.
+            _ = tokio::time::timeout(ANNOUNCE_MAX, announced).await;
+        }
     }
     /// A receiver that changes with every new catalog.
     pub fn catalog_changes(&self) -> tokio::sync::watch::Receiver<Arc<Catalog>> {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 crate::cases! {
     a_definition_is_served_until_it_is_deleted
+    a_definition_can_be_changed_once_discovery_has_its_resource
     lists_are_written_in_alphabetical_order
     paths_and_methods_are_refused_with_their_own_messages
     head_works
@@ -19,9 +20,8 @@ pub(crate) fn foo(name: &str) -> Value {
     json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": name}, "spec": {"size": 1}})
 }
 
-/// Defines a namespaced resource and waits until it is served.
-pub(crate) async fn define(server: &Server) {
-    let definition = json!({
+fn definition() -> Value {
+    json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": "foos.ex.io"},
@@ -37,7 +37,12 @@ pub(crate) async fn define(server: &Server) {
                 }},
             }],
         },
-    });
+    })
+}
+
+/// Defines a namespaced resource and waits until it is served.
+pub(crate) async fn define(server: &Server) {
+    let definition = definition();
     let mut watch = server.watch(&format!("{DEFINITIONS}?watch=true")).await;
     let created = server.post(DEFINITIONS, definition).await;
     assert_eq!(created.code, 201, "{}", created.text());
@@ -48,6 +53,31 @@ pub(crate) async fn define(server: &Server) {
             event["object"]["status"]["conditions"].as_array().cloned().unwrap_or_default();
         if conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True") {
             return;
+        }
+    }
+}
+
+/// As test suites do that install definitions.
+async fn a_definition_can_be_changed_once_discovery_has_its_resource(server: Server) {
+    let path = format!("{DEFINITIONS}/foos.ex.io");
+    // Large, so that the write of its status takes a moment.
+    let mut definition = definition();
+    let names = (0..4_000).map(|n| (format!("property-{n}"), json!({"type": "string"})));
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"] =
+        names.collect::<serde_json::Map<_, _>>().into();
+    for _ in 0..3 {
+        assert_eq!(server.post(DEFINITIONS, &definition).await.code, 201);
+        while server.get("/apis/ex.io/v1").await.code != 200 {
+            tokio::task::yield_now().await;
+        }
+        let mut found = server.get(&path).await.json();
+        assert!(found["status"]["conditions"].is_array(), "{found}");
+        found["spec"]["names"]["shortNames"] = json!(["f"]);
+        let updated = server.put(&path, found).await;
+        assert_eq!(updated.code, 200, "{}", updated.text());
+        server.delete(&path).await;
+        while server.get(&path).await.code != 404 {
+            tokio::task::yield_now().await;
         }
     }
 }

@@ -1,8 +1,11 @@
 //! CustomResourceDefinitions: naming, serving, change and removal (spec: crd §2).
 use crate::server::{Server, refused};
+use crate::slow::SlowStore;
 use futures::StreamExt;
 use serde_json::{Value, json};
 use setpoint_registry::{EventKind, ListOptions, Routes, Verb, WatchStream};
+use setpoint_store::MemoryStore;
+use std::sync::Arc;
 
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const FOOS: &str = "/apis/ex.io/v1/namespaces/default/foos";
@@ -179,6 +182,22 @@ async fn who_finds_no_definition_finds_no_resource() {
         assert!(server.registry.catalog().group("ex.io").is_none(), "{n}");
     }
     server.stop().await;
+}
+
+#[tokio::test]
+async fn documents_wait_for_the_status_of_a_resource_that_they_list() {
+    for seed in 0..8 {
+        let store = MemoryStore::default();
+        let slow = Arc::new(SlowStore::new(MemoryStore::clone(&store), seed));
+        let server = Server::on(slow, Arc::new(store), seed).await;
+        let mut catalogs = server.registry.catalog_changes();
+        server.create(DEFINITIONS, definition("foos", "Foo", spec())).await.unwrap();
+        catalogs.wait_for(|catalog| catalog.group("ex.io").is_some()).await.unwrap();
+        server.registry.wait_announced().await;
+        let found = server.get(&format!("{DEFINITIONS}/foos.ex.io")).await.unwrap();
+        assert_eq!(condition(&found, "Established")["status"], "True", "{seed}");
+        server.stop().await;
+    }
 }
 
 #[tokio::test]
