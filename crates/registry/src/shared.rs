@@ -186,9 +186,9 @@ impl Registry {
     pub fn objects(&self) -> Objects<'_> {
         Objects::new(&self.inner)
     }
-    /// Waits until the status of every served definition says that it is, or for
-    /// [`ANNOUNCE_MAX`]. Documents that list resources wait: a client that finds a new resource
-    /// there may change its definition, and must not meet the write of the status.
+    /// Waits until the status of every served definition says that it is, a second at most.
+    /// Documents that list resources wait: a client that finds a new resource there may change its
+    /// definition, and must not meet the write of the status.
     pub async fn wait_announced(&self) {
         if self.inner.is_announcing.get() {
             let announced = self.inner.is_announcing.wait_for(|is_announcing| !is_announcing);
