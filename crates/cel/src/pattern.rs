@@ -149,12 +149,9 @@ impl Regex {
         bytes_max: usize,
         is_large: impl FnOnce(&Hir) -> bool,
     ) -> Result<Self, PatternError> {
-        let mut pattern = parsed(translated)?;
-        let rewritten = is_large(&pattern).then(|| Alphabet::rewrite(&pattern)).flatten();
-        let alphabet = rewritten.map(|(alphabet, rewritten)| {
-            pattern = rewritten;
-            alphabet
-        });
+        let pattern = parsed(translated)?;
+        let is_large = is_large(&pattern);
+        let (alphabet, pattern) = over_alphabet(pattern, is_large);
         let config = Config::new()
             // A search runs in both directions.
             .nfa_size_limit(Some(bytes_max / 2))
@@ -192,13 +189,12 @@ impl Regex {
             .utf8(self.alphabet.is_none())
             .nfa_size_limit(Some(self.bytes))
             .which_captures(WhichCaptures::None);
-        let pattern = parsed(&self.translated).ok().and_then(|pattern| match self.alphabet {
-            None => Some(pattern),
-            Some(_) => Alphabet::rewrite(&pattern).map(|(_, rewritten)| rewritten),
-        });
+        let has_alphabet = self.alphabet.is_some();
+        let pattern = parsed(&self.translated).map(|it| over_alphabet(it, has_alphabet).1);
         let mut compiler = thompson::Compiler::new();
         compiler.configure(thompson);
         let automaton = pattern
+            .ok()
             .and_then(|pattern| compiler.build_from_hir(&pattern).ok())
             .and_then(|program| DFA::builder().configure(config).build_from_nfa(program).ok());
         let Some(automaton) = automaton else { return true };
@@ -281,6 +277,14 @@ impl Regex {
 /// A translated pattern.
 fn parsed(translated: &str) -> Result<Hir, PatternError> {
     regex_syntax::parse(translated).map_err(|error| PatternError::Engine(error.to_string()))
+}
+
+/// A pattern over its own alphabet, if that is wanted and it can have one.
+fn over_alphabet(pattern: Hir, is_wanted: bool) -> (Option<Alphabet>, Hir) {
+    match is_wanted.then(|| Alphabet::rewrite(&pattern)).flatten() {
+        Some((alphabet, rewritten)) => (Some(alphabet), rewritten),
+        None => (None, pattern),
+    }
 }
 
 /// Whether Go accepts the pattern.

@@ -38,8 +38,10 @@ const AUTHORIZATION_SECONDS: [f64; 15] = [
     0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
     8.192, 16.384,
 ];
-/// Buckets of rules in CEL, in seconds.
-const CEL_SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+/// Prometheus' default buckets, in seconds: of rules in CEL, of allocations, of webhooks that
+/// authorize.
+pub const DEFAULT_SECONDS: [f64; 11] =
+    [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// Labels of a series: names and values.
 pub type Labels = Vec<(&'static str, String)>;
@@ -139,8 +141,8 @@ impl Default for Figures {
             pod_security: PodSecurity::default(),
             policies: Policies::default(),
             authorized: std::array::from_fn(|_| Histogram::new(&AUTHORIZATION_SECONDS)),
-            compiled: Histogram::new(&CEL_SECONDS),
-            evaluated: Histogram::new(&CEL_SECONDS),
+            compiled: Histogram::new(&DEFAULT_SECONDS),
+            evaluated: Histogram::new(&DEFAULT_SECONDS),
         }
     }
 }

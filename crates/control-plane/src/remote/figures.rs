@@ -1,7 +1,7 @@
 //! Counts of authorization webhooks, under kube-apiserver's names.
 
 use crate::families::Families;
-use setpoint_registry::figures::{Family, Histogram, Labelled, Series};
+use setpoint_registry::figures::{DEFAULT_SECONDS, Family, Histogram, Labelled, Series};
 use setpoint_remote::RequestError;
 use setpoint_runtime::metrics::Metrics;
 use std::sync::Arc;
@@ -10,8 +10,6 @@ use std::time::Duration;
 
 /// The `type` of a webhook in labels.
 const WEBHOOK: &str = "Webhook";
-/// Buckets of calls, in seconds.
-const CALL_SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 /// Buckets of match conditions, in seconds.
 const CONDITION_SECONDS: [f64; 7] = [0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25];
 
@@ -39,7 +37,7 @@ impl Default for AccessFigures {
         let of_calls: &[&str] = &["name", "result"];
         let of_conditions: &[&str] = &["type", "name"];
         Self(Arc::new(Counts {
-            calls: Labelled::new(of_calls, 1, || Histogram::new(&CALL_SECONDS)),
+            calls: Labelled::new(of_calls, 1, || Histogram::new(&DEFAULT_SECONDS)),
             failed_open: Labelled::counters(of_calls, 1),
             conditions: Labelled::new(of_conditions, 2, || Histogram::new(&CONDITION_SECONDS)),
             condition_errors: Labelled::counters(of_conditions, 2),

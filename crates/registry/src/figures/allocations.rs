@@ -1,12 +1,9 @@
 //! Allocations of cluster addresses and node ports.
 
 use super::labelled::Labelled;
-use super::{Family, Histogram, Series};
+use super::{DEFAULT_SECONDS, Family, Histogram, Series};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
-
-/// Buckets of allocations, in seconds: Prometheus' defaults.
-const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// How a number was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +38,7 @@ impl Default for Allocations {
         Self {
             addresses: Labelled::counters(&["cidr", "scope"], 1),
             address_errors: Labelled::counters(&["cidr", "scope"], 1),
-            address_times: Labelled::new(&["cidr"], 1, || Histogram::new(&SECONDS)),
+            address_times: Labelled::new(&["cidr"], 1, || Histogram::new(&DEFAULT_SECONDS)),
             ports: Labelled::counters(&["scope"], 0),
             port_errors: Labelled::counters(&["scope"], 0),
         }
