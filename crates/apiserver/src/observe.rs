@@ -18,7 +18,7 @@ use http_body_util::BodyDataStream;
 use setpoint_object::ApiError;
 use setpoint_object::Status;
 use setpoint_object::time::{Clock, Timestamp};
-use setpoint_registry::{Attributes, Format, Identity, Resource};
+use setpoint_registry::{Attributes, Decoded, Format, Identity, Resource, Verb};
 use setpoint_spans::Span;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
@@ -103,6 +103,9 @@ impl Observers {
     ) -> Arc<Observation> {
         let level = self.audit.iter().map(|sink| sink.level(request)).max();
         let level = level.unwrap_or(AuditLevel::None);
+        if level >= AuditLevel::Request {
+            request.keep_decoded();
+        }
         let observation = Observation {
             level,
             source: match level {
@@ -333,11 +336,23 @@ impl Observation {
             },
             user: self.request.identity.clone(),
             source: self.source.clone(),
-            sent: self.sent.get().cloned(),
+            sent: self.sent_body(),
             answer: self.answer.get().cloned(),
             answer_left_out: self.answer_left_out.load(Ordering::Relaxed),
             failure: self.failure.get().cloned(),
             success: self.success.get().cloned(),
+        }
+    }
+
+    /// The body of the request, as the audit log has it.
+    fn sent_body(&self) -> Option<AuditBody> {
+        let request = self.request();
+        match (&request.verb, request.decoded()) {
+            (Verb::Create | Verb::Update, Some(Decoded::Object(bytes))) => {
+                Some(AuditBody { bytes: bytes.clone(), format: Format::Json })
+            }
+            (Verb::Create | Verb::Update, None) => None,
+            _ => self.sent.get().cloned(),
         }
     }
 

@@ -35,7 +35,10 @@
 //! | the default mode of a log file | `blocking` | `batch` |
 //! | mode `blocking` | one write or list for each event | one for all that wait |
 //! | the last event of a watch, of a stream or of a request that was cut off | also blocks | does not |
-//! | `requestObject` | with defaults; not of a body that is refused | as it was sent |
+//! | an apply whose body is YAML, at level `Request` | not recorded | recorded |
+//! | options of a deletion | their `apiVersion` is `meta.k8s.io/__internal` | as they were sent |
+//! | `requestObject` of a new CustomResourceDefinition | with `status.storedVersions` | without |
+//! | `responseStatus` of an eviction that succeeds | has `status: Success` | has the code alone |
 //! | documents of discovery at level `RequestResponse` | recorded | left out |
 //! | unknown fields of a policy | a warning | refused: a rule with a misspelt condition would match more |
 //! | `apiserver.latency.k8s.io/*` annotations of slow requests | yes | no |

@@ -6,14 +6,17 @@
 use crate::identity::{Identity, Impersonator};
 use crate::subresource::Subresource;
 use crate::verb::Verb;
+use bytes::Bytes;
 use parking_lot::Mutex;
+use serde_json::Value;
 use setpoint_object::field_selector::{FieldSelector, Term};
 use setpoint_object::{ApiError, Origin, name};
+use setpoint_schema::encode::to_bytes;
 use setpoint_spans::{Span, Trace};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -154,8 +157,20 @@ pub struct Notes {
     /// Nanoseconds of [`Attributes::waited`].
     waited: AtomicU64,
     is_apply: AtomicBool,
+    /// Whether `decoded` has the object, not only the fact.
+    keeps_decoded: AtomicBool,
+    decoded: OnceLock<Decoded>,
     /// For the audit log. A list, because most requests have two.
     audit_annotations: Mutex<Vec<(Cow<'static, str>, Cow<'static, str>)>>,
+}
+
+/// The body of a write that decodes as an object ([`Attributes::decoded`]).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decoded {
+    /// As JSON; one of a built-in kind with defaults.
+    Object(Bytes),
+    /// The object was not to be kept.
+    Dropped,
 }
 
 impl<R: Row> Attributes<R> {
@@ -362,6 +377,22 @@ impl<R: Row> Attributes<R> {
     /// Whether a patch is known to be an apply.
     pub fn is_apply(&self) -> bool {
         self.notes.is_apply.load(Ordering::Relaxed)
+    }
+    /// Has the object of a write kept as it is decoded ([`Attributes::decoded`]).
+    pub fn keep_decoded(&self) {
+        self.notes.keeps_decoded.store(true, Ordering::Relaxed);
+    }
+    /// Notes the object of a write as it is decoded. The first one stays: a write may be repeated.
+    pub(crate) fn note_decoded(&self, object: &Value) {
+        self.notes.decoded.get_or_init(|| match self.notes.keeps_decoded.load(Ordering::Relaxed) {
+            true => Decoded::Object(to_bytes(object)),
+            false => Decoded::Dropped,
+        });
+    }
+    /// The object that a create or an update sends, once it is decoded; `None`: not yet, or its body
+    /// was refused, or the request sends none.
+    pub fn decoded(&self) -> Option<&Decoded> {
+        self.notes.decoded.get()
     }
     /// The warnings so far.
     pub fn warnings(&self) -> Vec<String> {

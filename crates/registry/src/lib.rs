@@ -82,7 +82,7 @@ pub use admission::{
     Operation, Review,
 };
 pub use allocate::{NodePorts, NodePortsError, ServiceNetworkError, ServiceNetworks};
-pub use attributes::{AUDIT_ANNOTATIONS_MAX, Notes, ResourcePath, WARNINGS_MAX};
+pub use attributes::{AUDIT_ANNOTATIONS_MAX, Decoded, Notes, ResourcePath, WARNINGS_MAX};
 pub use authorize::{AllowAuthenticated, AlwaysDeny, Authorizer, Decision, forbidden, is_health};
 pub use cache::{
     ChangeSignal, MAILBOX_BYTES_MAX, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges,

@@ -61,7 +61,7 @@ pub enum AuditLevel {
 /// Maximum size in bytes of a list in an audit event: 1 MiB. Making it must not delay others.
 pub const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// A body as it was sent.
+/// The body of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditBody {
     /// The bytes, at most [`BODY_BYTES_MAX`](crate::BODY_BYTES_MAX).
@@ -118,7 +118,9 @@ pub struct AuditEvent {
     pub user: Identity,
     /// Where the request came from.
     pub source: Arc<AuditSource>,
-    /// The body of a write, once it is read.
+    /// The body of a write. An object: once it is decoded, and never if it is refused. If a sink
+    /// has [`AuditLevel::Request`], one of a built-in kind has its defaults. Patches and options of deletions: once
+    /// they are read, as they were sent.
     pub sent: Option<AuditBody>,
     /// The object or the list of the answer as JSON, for sinks with
     /// [`AuditLevel::RequestResponse`]. Absent for watches, documents and other servers' answers.

@@ -34,12 +34,31 @@ impl Write<'_> {
             return Err(cannot_be_handled(gvk, &gvk.kind, &error));
         }
         self.report(gvk, &problems)?;
+        // As there, the audit log has the defaults of built-in kinds only.
+        let is_custom = !self.resource.has_go_type();
+        if is_custom {
+            self.attributes.note_decoded(&value);
+        }
         self.default(&mut value)?;
+        if !is_custom {
+            self.attributes.note_decoded(&value);
+        }
         Ok(value)
     }
-    /// Decodes a body of another built-in kind (`Scale`, `Binding`, `Eviction`). `also`: further
-    /// versions of it that are accepted, with the same fields.
+    /// Decodes a body of another built-in kind without defaults (`Scale`, `Binding`, `Eviction`).
+    /// `also`: further versions of it that are accepted, with the same fields.
     pub(super) fn decode_as(
+        &self,
+        gvk: &GroupVersionKind,
+        also: &[&str],
+        body: &Body,
+    ) -> Result<Value, ApiError> {
+        let value = self.decode_undefaulted(gvk, also, body)?;
+        self.attributes.note_decoded(&value);
+        Ok(value)
+    }
+    /// The same for a kind with defaults, which the caller fills in.
+    pub(super) fn decode_undefaulted(
         &self,
         gvk: &GroupVersionKind,
         also: &[&str],

@@ -35,7 +35,9 @@ impl Write<'_> {
         let gvk = &row.ok_or_else(ApiError::no_route)?.gvk;
         let kind = GroupKind { group: gvk.group.clone(), kind: gvk.kind.clone() };
         let name = &self.target.name;
-        let mut request = self.decode_as(gvk, &[], body)?;
+        let mut request = self.decode_undefaulted(gvk, &[], body)?;
+        token_request::default(&mut request);
+        self.attributes.note_decoded(&request);
         set_namespace(self.target, &mut request)?;
         if !request.name().is_empty() && request.name() != name {
             let mut errors = field::Errors::default();
@@ -56,7 +58,6 @@ impl Write<'_> {
             );
             return Err(ApiError::conflict(&resource, name, &why));
         }
-        token_request::default(&mut request);
         self.own_as(gvk, &mut request);
         let review = self.review(Operation::Create, name, None, Options::Write(self.options));
         self.inner.admission.mutate(&review, &mut request).await?;

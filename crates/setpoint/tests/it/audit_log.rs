@@ -185,9 +185,17 @@ async fn bodies_are_recorded_at_their_levels_only() {
         let mut large = map("large");
         large["data"]["a"] = "x".repeat(200_000).into();
         send(server, jane(), Method::POST, MAPS, large).await;
+        let secret = json!({"metadata": {"name": "own"}, "stringData": {}});
+        send(server, jane(), Method::POST, "/api/v1/namespaces/default/secrets", secret).await;
+        let refused = json!({"metadata": {"name": "own"}, "data": []});
+        send(server, jane(), Method::POST, MAPS, refused).await;
     })
     .await;
-    let [created, updated, version, deleted, large] = &events[..] else { panic!("{events:#?}") };
+    let [created, updated, version, deleted, large, secret, refused] = &events[..] else {
+        panic!("{events:#?}")
+    };
+    assert_eq!(secret["requestObject"]["type"], "Opaque", "a default");
+    assert!(refused["requestObject"].is_null() && refused["objectRef"]["name"].is_null());
     assert_eq!(created["requestObject"]["data"], json!({"a": "1"}));
     assert_eq!(created["responseObject"], Value::Null);
     assert_eq!(updated["requestObject"]["metadata"]["name"], "own");
