@@ -45,6 +45,7 @@ pub use strict::field_problems;
 use crate::node::TypeSchema;
 use crate::patch::json_type;
 use serde_json::Value;
+use std::borrow::Cow;
 
 /// How the body is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,6 +193,15 @@ pub fn parse_former_protobuf(
     present: &str,
 ) -> Result<Value, DecodeError> {
     protobuf::parse_as(body, Some((former, present)))
+}
+
+/// Why a value does not decode, as the reference's converter words it: applied configurations and
+/// results of strategic merge patches pass through it.
+pub fn converter_error(why: &str) -> Cow<'_, str> {
+    match why.starts_with("illegal base64") {
+        true => format!("error decoding from json: {why}").into(),
+        false => why.into(),
+    }
 }
 
 /// `strict decoding error: …`, the sentence by which `fieldValidation=Strict` refuses these

@@ -116,7 +116,7 @@ impl Write<'_> {
         }
         self.may_create().await?;
         let mut object = self.merge(None, config)?;
-        metadata::clear_system(&mut object);
+        metadata::clear_identity(&mut object);
         object.set_meta("resourceVersion", Value::Null);
         self.complete(&mut object, config)?;
         self.create_owned(object, false).await

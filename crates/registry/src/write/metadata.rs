@@ -23,13 +23,18 @@ pub(crate) const ORPHAN: &str = "orphan";
 /// Finalizer: keeps an object until its dependents are deleted.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
-/// Removes fields that a client may not set on a new object.
+/// Removes fields that a client may not set on an object that it posts.
 pub(super) fn clear_system(object: &mut Value) {
-    let meta = object.meta_mut();
-    for name in
-        ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"]
-    {
-        meta.remove(name);
+    clear_identity(object);
+    for name in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+        object.meta_mut().remove(name);
+    }
+}
+/// Removes fields that a client may not set on an object that a PUT or an apply creates. As there,
+/// it may be one that is being deleted.
+pub(super) fn clear_identity(object: &mut Value) {
+    for name in ["uid", "creationTimestamp", "selfLink"] {
+        object.meta_mut().remove(name);
     }
 }
 /// Sets the namespace of the request, or removes it for cluster scope.
@@ -391,7 +396,11 @@ pub(super) fn restore(resource: &Resource, new: &mut Value, old: &Value) {
     let old = old.meta();
     let stored = |member: &str| old.and_then(|m| m.get(member)).filter(|v| !v.is_null());
     let meta = new.meta_mut();
-    for member in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+    // Whatever was sent: no update changes it.
+    if let Some(value) = stored("deletionTimestamp") {
+        put_back(meta, "deletionTimestamp", Some(value));
+    }
+    for member in ["uid", "deletionGracePeriodSeconds"] {
         if let Some(value) = stored(member)
             && meta.get(member).is_none_or(|v| v.is_null() || v == "")
         {

@@ -75,7 +75,7 @@ impl Write<'_> {
             // For this patch type, errors show the patch.
             PatchType::StrategicMerge => {
                 let sent = serde_json::from_slice(&body.bytes).unwrap_or_default();
-                patch::undecodable(&patch::go_value(&sent), error)
+                patch::undecodable(&patch::go_value(&sent), &decode::converter_error(error))
             }
             _ => undecodable(object, error),
         };

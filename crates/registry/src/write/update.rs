@@ -116,7 +116,7 @@ impl Write<'_> {
     async fn create_by_update(&self, mut object: Value) -> Result<Written, ApiError> {
         self.check_uid(object.uid(), "")?;
         self.may_create().await?;
-        metadata::clear_system(&mut object);
+        metadata::clear_identity(&mut object);
         object.set_meta("resourceVersion", Value::Null);
         self.own(None, &mut object);
         self.create_owned(object, true).await

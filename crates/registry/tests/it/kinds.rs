@@ -276,6 +276,10 @@ async fn one_object_in_two_versions() {
         server.patch(&format!("{v1}/h"), json!({"spec": {"maxReplicas": 5}})).await.unwrap();
     assert_eq!(patched["apiVersion"], "autoscaling/v1");
     assert_eq!(server.get(&format!("{v2}/h")).await.unwrap()["spec"]["maxReplicas"], 5);
+    let reserved = json!({"autoscaling.alpha.kubernetes.io/metrics": "[]", "a": "b"});
+    let annotated = json!({"metadata": {"annotations": reserved}});
+    let annotated = server.patch(&format!("{v2}/h"), annotated).await.unwrap();
+    assert_eq!(annotated["metadata"]["annotations"], json!({"a": "b"}), "of v1 only");
     assert_eq!(
         refused(server.patch(&format!("{v2}/h"), json!({"spec": {"maxReplicas": 0}})).await),
         r#"422 HorizontalPodAutoscaler.autoscaling "h" is invalid: [spec.maxReplicas: Required value: must be set and greater than 0, spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`]"#

@@ -153,6 +153,66 @@ async fn patches_of_three_types() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_strategic_merge_patch_says_that_base64_is_wrong_as_the_converter_does() {
+    let server = Server::start().await;
+    let secrets = "/api/v1/namespaces/default/secrets";
+    server.create(secrets, json!({"metadata": {"name": "a"}})).await.unwrap();
+    let (path, wrong) = (format!("{secrets}/a"), json!({"data": {"k": "!!"}}));
+    let none = WriteOptions::default();
+    let patched = server.patch_with(&path, PatchType::StrategicMerge, wrong.clone(), &none).await;
+    assert_eq!(
+        refused(patched),
+        r#"422  "" is invalid: patch: Invalid value: "map[data:map[k:!!]]": error decoding from json: illegal base64 data at input byte 0"#
+    );
+    let merged = refused(server.patch(&path, wrong).await);
+    assert!(merged.ends_with("}: illegal base64 data at input byte 0"), "{merged}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_update_changes_when_an_object_is_deleted() {
+    let server = Server::start().await;
+    let sent = json!({"metadata": {"name": "a", "finalizers": ["ex.io/f"]}});
+    server.create(MAPS, sent).await.unwrap();
+    let deleted = server.delete(MAP).await.unwrap().expect("it remains");
+    let at = deleted["metadata"]["deletionTimestamp"].clone();
+    let other = json!({"deletionTimestamp": "2020-01-01T00:00:00Z", "labels": {"x": "y"}});
+    let patched = server.patch(MAP, json!({"metadata": other})).await.unwrap();
+    assert_eq!(patched["metadata"]["deletionTimestamp"], at);
+    assert_eq!(patched["metadata"]["labels"], json!({"x": "y"}));
+    let sooner = json!({"metadata": {"deletionGracePeriodSeconds": 5}});
+    let sooner = refused(server.patch(MAP, sooner).await);
+    assert!(sooner.contains("metadata.deletionGracePeriodSeconds: Invalid value: 5"), "{sooner}");
+}
+
+/// As there: a POST cannot create an object that is being deleted, but a PUT and an apply can.
+#[tokio::test(start_paused = true)]
+async fn an_object_that_an_apply_or_a_put_creates_may_be_deleted_already() {
+    let server = Server::start().await;
+    let at = "2020-01-01T00:00:00Z";
+    let sent = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "deletionTimestamp": at, "finalizers": ["ex.io/f"]}})
+    };
+    let applied = server.apply(MAP, "m", sent("a")).await.unwrap();
+    assert_eq!(applied["metadata"]["deletionTimestamp"], at);
+    let last = server.apply(
+        MAP,
+        "m",
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}),
+    );
+    last.await.unwrap();
+    assert_eq!(refused(server.get(MAP).await), r#"404 configmaps "a" not found"#);
+    let endpoints = "/api/v1/namespaces/default/endpoints";
+    let mut slow = sent("a");
+    slow["kind"] = "Endpoints".into();
+    let put = server.update(&format!("{endpoints}/a"), slow.clone()).await.unwrap();
+    assert_eq!(put["metadata"]["deletionTimestamp"], at);
+    slow["metadata"]["name"] = "b".into();
+    let posted = server.create(endpoints, slow).await.unwrap();
+    assert_eq!(posted["metadata"].get("deletionTimestamp"), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn removing_the_last_finalizer_of_a_deleted_object_removes_it() {
     let server = Server::start().await;
     let sent = json!({"metadata": {"name": "a", "finalizers": ["ex.io/f"]}});

@@ -15,7 +15,7 @@ use super::validate::validate;
 use super::value::equal;
 use super::versions::{Elsewhere, Taken, TakenByVersion};
 use super::{Manager, Typing};
-use crate::decode::zero;
+use crate::decode::{self, zero};
 use crate::patch::check;
 use serde_json::{Map, Value};
 use setpoint_object::ApiError;
@@ -340,11 +340,10 @@ fn check_values(
 pub fn unconvertible(api_version: &str, kind: &str, config: &Value, why: &str) -> ApiError {
     let type_name = type_name(api_version, kind);
     let about = about(config);
-    let decoding =
-        if why.starts_with("illegal base64") { "error decoding from json: " } else { "" };
+    let why = decode::converter_error(why);
     ApiError::unclassified(format!(
         "failed to convert new object ({about}; {type_name}) to proper version: unable to convert unstructured object to \
-         {type_name}: {decoding}{why}"
+         {type_name}: {why}"
     ))
 }
 

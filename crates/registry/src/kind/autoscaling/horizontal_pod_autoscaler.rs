@@ -48,7 +48,16 @@ fn default(object: &mut Members, version: &str) {
         json!([{"type": "Resource", "resource": {"name": "cpu",
             "target": {"type": "Utilization", "averageUtilization": CPU_PERCENT}}}]),
     );
-    let Some(behavior) = spec.object("behavior") else { return };
+    if let Some(behavior) = spec.object("behavior") {
+        complete(behavior);
+    }
+    // What has the names of `v1`'s annotations is lost, as there.
+    if let Some(metadata) = object.object("metadata") {
+        convert::drop_annotations(metadata);
+    }
+}
+
+fn complete(behavior: &mut Members) {
     let pace = |kind: &str, value: i32| json!({"type": kind, "value": value, "periodSeconds": 15});
     rules(behavior, "scaleUp", Some(0), json!([pace("Pods", 4), pace("Percent", 100)]));
     rules(behavior, "scaleDown", None, json!([pace("Percent", 100)]));

@@ -47,10 +47,21 @@ pub(super) fn convert(autoscaler: &mut Value, from: &str, to: &str) -> bool {
     }
     true
 }
+/// Removes annotations with the names of those that are fields of `v2`.
+pub(super) fn drop_annotations(metadata: &mut Map<String, Value>) {
+    let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) else {
+        return;
+    };
+    let n = annotations.len();
+    annotations.retain(|name, _| !ANNOTATIONS.contains(&name.as_str()));
+    if annotations.is_empty() && n > 0 {
+        metadata.remove("annotations");
+    }
+}
 fn to_v1(autoscaler: &mut Value) {
     // What else has these names is lost.
-    for name in [METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR] {
-        take_annotation(autoscaler, name);
+    if let Some(metadata) = autoscaler.get_mut("metadata").and_then(Value::as_object_mut) {
+        drop_annotations(metadata);
     }
     let mut annotations = Vec::new();
     if let Some(spec) = autoscaler.get_mut("spec").and_then(Value::as_object_mut) {
