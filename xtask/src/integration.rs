@@ -1,5 +1,5 @@
 //! `cargo xtask integration`: runs Kubernetes' integration tests against `setpoint envtest serve`,
-//! and writes `docs/integration.md`.
+//! and renews the rows of `docs/integration.md`.
 //!
 //! Those tests start a kube-apiserver in their own process. They are compiled within Kubernetes'
 //! source, with files of ours in the place of those that start it: they turn the options of a test
@@ -13,6 +13,7 @@ use crate::laid_over::Source;
 use crate::program;
 use crate::servers::start_etcd;
 use anyhow::{Context, Result, ensure};
+use page::Page;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -51,13 +52,17 @@ pub(crate) struct Args {
     /// The built program (default: builds `setpoint` without optimization).
     #[arg(long)]
     program: Option<PathBuf>,
-    /// Runs only packages whose paths contain this, prints the outcome, and leaves the page alone.
+    /// Runs only packages whose paths contain one of these. The page keeps the rows of others.
     #[arg(long)]
-    package: Option<String>,
+    package: Vec<String>,
+    /// Runs only packages that have no row in the page.
+    #[arg(long)]
+    missing: bool,
     /// Runs only tests whose names contain this, prints the outcome, and leaves the page alone.
     #[arg(long)]
     test: Option<String>,
-    /// Begins no further package after so many minutes. The page says which were not run.
+    /// Begins no further package after so many minutes. With 0, only the causes in the page are
+    /// renewed.
     #[arg(long)]
     minutes: Option<u64>,
     /// The folder for programs and logs (default: a new one below the system's).
@@ -106,27 +111,39 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (_etcd, etcd) = start_etcd(&args.etcd, &work)?;
     println!("logs in {}", work.display());
     let lines = include_str!("integration/packages.txt").lines();
-    let all = lines.filter(|line| !line.starts_with('#') && !line.is_empty());
-    let part = args.package.as_deref().unwrap_or_default();
-    let (mut packages, mut left_out) = (Vec::new(), Vec::new());
+    let all: Vec<_> = lines.filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
     #[expect(clippy::disallowed_methods, reason = "the chore has a bound in real time")]
     let begin = Instant::now();
-    for name in all.filter(|name| name.contains(part)) {
-        if args.minutes.is_some_and(|minutes| begin.elapsed() >= Duration::from_secs(60 * minutes))
-        {
-            left_out.push(name);
-            continue;
+    let is_late =
+        || args.minutes.is_some_and(|minutes| begin.elapsed() >= Duration::from_secs(60 * minutes));
+    let before = Page::load()?;
+    for name in all.iter().filter(|name| args.wants(name, &before)) {
+        if is_late() {
+            break;
         }
         let suite = Suite::build(&args.source, name, &work)?;
         let package = suite.run(&program, &etcd, args.test.as_deref().unwrap_or_default())?;
         package.show();
-        packages.push(package);
+        if args.test.is_none() {
+            // Read again: another run may have renewed other rows.
+            let mut page = Page::load()?;
+            page.put(&package)?;
+            page.store(&all)?;
+        }
     }
-    if args.package.is_none() && args.test.is_none() {
-        let page = page::page(&packages, &left_out)?;
-        fs::write(crate::cargo::root().join(page::PATH), page).context(page::PATH)?;
+    if args.test.is_none() {
+        Page::load()?.store(&all)?;
     }
     Ok(())
+}
+
+impl Args {
+    /// Whether a package is run.
+    fn wants(&self, package: &str, page: &Page) -> bool {
+        let is_named =
+            self.package.is_empty() || self.package.iter().any(|part| package.contains(part));
+        is_named && !(self.missing && page.has(package))
+    }
 }
 
 /// A package's built tests.

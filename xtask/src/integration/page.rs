@@ -2,60 +2,161 @@
 
 use super::{Outcome, Package};
 use crate::machine::{date, hardware};
-use anyhow::Result;
+use crate::pages::rows;
+use anyhow::{Context, Result};
 use std::fmt::Write as _;
 
 /// The page, below the workspace's folder.
 pub(crate) const PATH: &str = "docs/integration.md";
 
+/// The heading of the second table.
+const FAILURES: &str = "Failures";
+/// What [`rows`] calls the part before the first heading.
+const PACKAGES: &str = "Packages";
 /// The longest message in a cell, in characters.
 const MESSAGE_CHARS: usize = 200;
 
-/// The page of a run.
-pub(super) fn page(packages: &[Package], left_out: &[&str]) -> Result<String> {
-    Ok(text(packages, left_out, &date()?, &hardware()?))
+/// What the page says: the last run of each package.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    packages: Vec<Row>,
+    failures: Vec<Failure>,
 }
 
-fn text(packages: &[Package], left_out: &[&str], date: &str, hardware: &str) -> String {
-    let mut page = format!(
-        "# Kubernetes' integration tests\n\n\
-         The integration tests of Kubernetes 1.36, compiled with files of ours that start `setpoint envtest serve` over an etcd where the tests\n\
-         start a kube-apiserver in their own process. A failure shows where the program differs, or what a test needs of the original's inside. Written by\n\
-         `cargo xtask integration --kubernetes SOURCE --go PATH --etcd PATH`.\n\n\
-         {date}, {hardware}. Each test runs in a process of its own. Tests that start no server are not counted. Parts are the subtests.\n\
-         Tests of controllers bring Kubernetes' own controllers, so the program runs without its own.\n\n\
-         | package | passed | failed | skip themselves | parts passed | failed | seconds |\n\
-         |---|---|---|---|---|---|---|\n"
-    );
-    let mut sums = [0; 5];
-    let mut wall = 0.0;
-    for package in packages {
-        let row = row(package);
-        wall += package.wall.as_secs_f64();
-        line(&mut page, &package.name, row, package.wall.as_secs_f64());
-        sums.iter_mut().zip(row).for_each(|(sum, n)| *sum += n);
+/// A package's row.
+#[derive(Debug)]
+struct Row {
+    package: String,
+    /// Passed, failed and skipped tests, and parts that passed and failed.
+    counts: [usize; 5],
+    seconds: u64,
+    date: String,
+}
+
+/// A failure's row, without its cause: that is always the one known now.
+#[derive(Debug)]
+struct Failure {
+    package: String,
+    test: String,
+    /// As it stands in its cell.
+    message: String,
+}
+
+impl Page {
+    /// Reads the page in the workspace; empty if there is none.
+    pub(super) fn load() -> Result<Self> {
+        let path = crate::cargo::root().join(PATH);
+        if !path.exists() {
+            return Ok(Self::default());
+        }
+        Self::read(&std::fs::read_to_string(path).context(PATH)?)
     }
-    line(&mut page, "all", sums, wall);
-    if !left_out.is_empty() {
-        let names: Vec<String> = left_out.iter().map(|name| format!("`{name}`")).collect();
-        writeln!(page, "\nNot run, for lack of time: {}.", names.join(", ")).ok();
+
+    fn read(text: &str) -> Result<Self> {
+        let mut page = Self::default();
+        for row in rows(text, PACKAGES) {
+            let cell = |at: usize| row.cells.get(at).map_or("", String::as_str);
+            let number = |at: usize| -> Result<usize> {
+                cell(at).parse().with_context(|| format!("{PATH}: column {at} of {}", cell(0)))
+            };
+            match &*row.section {
+                FAILURES => page.failures.push(Failure {
+                    package: cell(0).to_owned(),
+                    test: cell(1).to_owned(),
+                    message: cell(2).trim_matches('`').to_owned(),
+                }),
+                PACKAGES if cell(0) != "all" => page.packages.push(Row {
+                    package: cell(0).to_owned(),
+                    counts: [number(1)?, number(2)?, number(3)?, number(4)?, number(5)?],
+                    seconds: number(6)? as u64,
+                    date: cell(7).to_owned(),
+                }),
+                _ => {}
+            }
+        }
+        Ok(page)
     }
-    page += "\n## Failures\n\n";
-    let failures: Vec<_> = packages.iter().flat_map(failures).collect();
-    if failures.is_empty() {
-        return page + "None.\n";
+
+    /// Whether a package has a row.
+    pub(super) fn has(&self, package: &str) -> bool {
+        self.packages.iter().any(|row| row.package == package)
     }
-    page += "| package | test | message | cause |\n|---|---|---|---|\n";
-    for (package, test, said) in failures {
-        let mut message: String = said.chars().take(MESSAGE_CHARS).collect();
-        message = message.replace('|', "\\|").replace('`', "'");
-        writeln!(page, "| {package} | {test} | `{message}` | {} |", cause(package, test)).ok();
+
+    /// Puts a run of today in the place of the package's earlier one.
+    pub(super) fn put(&mut self, package: &Package) -> Result<()> {
+        self.put_on(package, date()?);
+        Ok(())
     }
-    page
+
+    fn put_on(&mut self, package: &Package, date: String) {
+        self.packages.retain(|row| row.package != package.name);
+        self.failures.retain(|row| row.package != package.name);
+        self.packages.push(Row {
+            package: package.name.clone(),
+            counts: counts(package),
+            seconds: package.wall.as_secs_f64().round() as u64,
+            date,
+        });
+        self.failures.extend(package.tests.iter().filter_map(|test| {
+            let Outcome::Failed(said) = &test.outcome else { return None };
+            let message: String = said.chars().take(MESSAGE_CHARS).collect();
+            Some(Failure {
+                package: package.name.clone(),
+                test: test.name.clone(),
+                message: message.replace('|', "\\|").replace('`', "'"),
+            })
+        }));
+    }
+
+    /// Writes the page. `all` are the packages that have a place in it, in their order.
+    pub(super) fn store(&self, all: &[&str]) -> Result<()> {
+        let text = self.text(all, &hardware()?);
+        std::fs::write(crate::cargo::root().join(PATH), text).context(PATH)
+    }
+
+    fn text(&self, all: &[&str], hardware: &str) -> String {
+        let mut page = format!(
+            "# Kubernetes' integration tests\n\n\
+             The integration tests of Kubernetes 1.36, compiled with files of ours that start `setpoint envtest serve` over an etcd where the tests\n\
+             start a kube-apiserver in their own process. A failure shows where the program differs, or what a test needs of the original's inside. Written by\n\
+             `cargo xtask integration --kubernetes SOURCE --go PATH --etcd PATH`, which renews the rows of the packages that it runs.\n\n\
+             On {hardware}. Each test runs in a process of its own. Tests that start no server are not counted. Parts are the subtests.\n\
+             Tests of controllers bring Kubernetes' own controllers, so the program runs without its own.\n\n\
+             | package | passed | failed | skip themselves | parts passed | failed | seconds | date |\n\
+             |---|---|---|---|---|---|---|---|\n"
+        );
+        let (mut sums, mut seconds) = ([0; 5], 0);
+        let mut failures = String::new();
+        for package in all {
+            let Some(row) = self.packages.iter().find(|row| row.package == *package) else {
+                continue;
+            };
+            line(&mut page, package, row.counts, row.seconds, &row.date);
+            sums.iter_mut().zip(row.counts).for_each(|(sum, n)| *sum += n);
+            seconds += row.seconds;
+            for Failure { test, message, .. } in
+                self.failures.iter().filter(|failure| failure.package == *package)
+            {
+                let cause = cause(package, test);
+                writeln!(failures, "| {package} | {test} | `{message}` | {cause} |").ok();
+            }
+        }
+        line(&mut page, "all", sums, seconds, "");
+        let left_out = all.iter().filter(|name| !self.has(name));
+        let left_out: Vec<String> = left_out.map(|name| format!("`{name}`")).collect();
+        if !left_out.is_empty() {
+            writeln!(page, "\nNot run, for lack of time: {}.", left_out.join(", ")).ok();
+        }
+        write!(page, "\n## {FAILURES}\n\n").ok();
+        if failures.is_empty() {
+            return page + "None.\n";
+        }
+        page + "| package | test | message | cause |\n|---|---|---|---|\n" + &failures
+    }
 }
 
 /// Passed, failed and skipped tests, and parts that passed and failed.
-fn row(package: &Package) -> [usize; 5] {
+fn counts(package: &Package) -> [usize; 5] {
     let counted = package.tests.iter().filter(|test| test.outcome != Outcome::Alone);
     let parts = counted.fold([0, 0], |[passed, failed], test| {
         [passed + test.n_parts_passed, failed + test.n_parts_failed]
@@ -69,17 +170,9 @@ fn row(package: &Package) -> [usize; 5] {
     ]
 }
 
-fn line(page: &mut String, name: &str, row: [usize; 5], seconds: f64) {
-    let cells: String = row.iter().map(|n| format!(" {n} |")).collect();
-    writeln!(page, "| {name} |{cells} {seconds:.0} |").ok();
-}
-
-/// The failures of a package, with what they said.
-fn failures(package: &Package) -> impl Iterator<Item = (&str, &str, &str)> {
-    package.tests.iter().filter_map(|test| match &test.outcome {
-        Outcome::Failed(said) => Some((&*package.name, &*test.name, &**said)),
-        _ => None,
-    })
+fn line(page: &mut String, name: &str, counts: [usize; 5], seconds: u64, date: &str) {
+    let cells: String = counts.iter().map(|n| format!(" {n} |")).collect();
+    writeln!(page, "| {name} |{cells} {seconds} | {date} |").ok();
 }
 
 /// The known cause of a test's failure.
@@ -96,30 +189,76 @@ fn cause(package: &str, test: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::super::{Outcome, Package, Test};
-    use super::text;
+    use super::Page;
     use std::time::Duration;
+
+    const A: &str = "test/integration/a";
+    const B: &str = "test/integration/b";
+    const ALL: [&str; 3] = [A, B, "test/integration/c"];
+
+    fn package(name: &str, tests: &[(&str, Outcome)]) -> Package {
+        let tests = tests.iter().map(|(name, outcome)| Test {
+            name: (*name).to_owned(),
+            outcome: outcome.clone(),
+            n_parts_passed: 2,
+            n_parts_failed: 1,
+        });
+        Package { name: name.to_owned(), tests: tests.collect(), wall: Duration::from_secs(3) }
+    }
+
+    fn failed(said: &str) -> Outcome {
+        Outcome::Failed(said.to_owned())
+    }
 
     #[test]
     fn tests_without_a_server_are_not_counted() {
-        let test = |name: &str, outcome| Test {
-            name: name.to_owned(),
-            outcome,
-            n_parts_passed: 2,
-            n_parts_failed: 1,
-        };
-        let failed = Outcome::Failed("a | b".to_owned());
-        let packages = [Package {
-            name: "test/integration/a".to_owned(),
-            tests: vec![
-                test("TestA", Outcome::Passed),
-                test("TestB", failed),
-                test("TestC", Outcome::Alone),
-            ],
-            wall: Duration::from_secs(3),
-        }];
-        let page = text(&packages, &["test/integration/b"], "today", "a machine");
-        assert!(page.contains("| test/integration/a | 1 | 1 | 0 | 4 | 2 | 3 |\n"), "{page}");
-        assert!(page.contains("Not run, for lack of time: `test/integration/b`.\n"), "{page}");
-        assert!(page.contains("| TestB | `a \\| b` | unknown |\n"), "{page}");
+        let mut page = Page::default();
+        let tests =
+            [("TestA", Outcome::Passed), ("TestB", failed("a | b")), ("TestC", Outcome::Alone)];
+        page.put_on(&package(A, &tests), "today".to_owned());
+        let text = page.text(&ALL, "a machine");
+        assert!(
+            text.contains("| test/integration/a | 1 | 1 | 0 | 4 | 2 | 3 | today |\n"),
+            "{text}"
+        );
+        let left_out = "Not run, for lack of time: `test/integration/b`, `test/integration/c`.\n";
+        assert!(text.contains(left_out), "{text}");
+        assert!(text.contains("| TestB | `a \\| b` | unknown |\n"), "{text}");
+    }
+
+    #[test]
+    fn a_page_that_is_read_is_written_as_it_was() {
+        let mut page = Page::default();
+        page.put_on(&package(B, &[("TestB", failed("`a` | b"))]), "today".to_owned());
+        page.put_on(&package(A, &[("TestA", failed(" x"))]), "today".to_owned());
+        let text = page.text(&ALL, "a machine");
+        assert_eq!(Page::read(&text).unwrap().text(&ALL, "a machine"), text);
+        let empty = Page::default().text(&ALL, "a machine");
+        assert_eq!(Page::read(&empty).unwrap().text(&ALL, "a machine"), empty);
+    }
+
+    #[test]
+    fn a_run_of_one_package_keeps_the_rows_of_others() {
+        let mut page = Page::default();
+        page.put_on(&package(A, &[("TestA", failed("old a"))]), "yesterday".to_owned());
+        page.put_on(&package(B, &[("TestB", failed("old b"))]), "yesterday".to_owned());
+        let mut page = Page::read(&page.text(&ALL, "a machine")).unwrap();
+        assert!(page.has(A) && !page.has("test/integration/c"));
+        page.put_on(&package(A, &[("TestA", Outcome::Passed)]), "today".to_owned());
+        let text = page.text(&ALL, "a machine");
+        assert!(
+            text.contains("| test/integration/a | 1 | 0 | 0 | 2 | 1 | 3 | today |\n"),
+            "{text}"
+        );
+        assert!(text.contains("| test/integration/b | 0 | 1 | 0 | 2 | 1 | 3 | yesterday |\n"));
+        assert!(text.contains("| all | 1 | 1 | 0 | 4 | 2 | 6 |  |\n"), "{text}");
+        assert!(!text.contains("old a") && text.contains("| TestB | `old b` | unknown |\n"));
+    }
+
+    #[test]
+    fn a_package_that_is_no_longer_run_has_no_row() {
+        let mut page = Page::default();
+        page.put_on(&package("gone", &[("TestA", failed("x"))]), "today".to_owned());
+        assert!(!page.text(&ALL, "a machine").contains("gone"));
     }
 }
