@@ -17,7 +17,7 @@ pub(crate) const PUBLIC_KEYS: &str = "/openid/v1/jwks";
 /// The only media type of the keys.
 pub(crate) const KEYS_TYPE: &str = "application/jwk-set+json";
 
-/// How long clients may keep both: an hour, as kube-apiserver's.
+/// How long clients may keep both, if this server signs: an hour, as kube-apiserver's.
 const CACHE_CONTROL: HeaderValue = HeaderValue::from_static("public, max-age=3600");
 
 /// The discovery document. `address` is the server's own `host:port`.
@@ -49,7 +49,8 @@ pub(crate) fn configuration(
         "subject_types_supported",
         "id_token_signing_alg_values_supported",
     ];
-    Ok(respond(&document, &ORDER, HeaderValue::from_static("application/json")))
+    let json = HeaderValue::from_static("application/json");
+    Ok(respond(&document, &ORDER, json, cache_control(tokens)))
 }
 
 /// The keys.
@@ -60,7 +61,15 @@ pub(crate) fn configuration(
 pub(crate) fn public_keys(tokens: &ServiceAccountTokens) -> Result<Response<Body>, ApiError> {
     const ORDER: [&str; 10] = ["keys", "use", "kty", "kid", "crv", "alg", "x", "y", "n", "e"];
     let keys = keys(tokens)?.jwks();
-    Ok(respond(&keys, &ORDER, HeaderValue::from_static(KEYS_TYPE)))
+    Ok(respond(&keys, &ORDER, HeaderValue::from_static(KEYS_TYPE), cache_control(tokens)))
+}
+
+fn cache_control(tokens: &ServiceAccountTokens) -> HeaderValue {
+    let of_signer = tokens.signer().and_then(|signer| {
+        let seconds = signer.keys_age_max().as_secs();
+        HeaderValue::try_from(format!("public, max-age={seconds}")).ok()
+    });
+    of_signer.unwrap_or(CACHE_CONTROL)
 }
 
 fn keys(tokens: &ServiceAccountTokens) -> Result<Arc<KeySet>, ApiError> {
@@ -68,7 +77,12 @@ fn keys(tokens: &ServiceAccountTokens) -> Result<Arc<KeySet>, ApiError> {
 }
 
 /// Answers with a document whose members have the order of the reference server's structs.
-fn respond(document: &Value, order: &[&str], media_type: HeaderValue) -> Response<Body> {
+fn respond(
+    document: &Value,
+    order: &[&str],
+    media_type: HeaderValue,
+    cache_control: HeaderValue,
+) -> Response<Body> {
     let mut body = Vec::new();
     push_in_order(&mut body, document, &|members| {
         let mut sorted: Members<'_> = members.iter().collect();
@@ -77,7 +91,7 @@ fn respond(document: &Value, order: &[&str], media_type: HeaderValue) -> Respons
     });
     let mut response = Response::new(Body::once(body));
     response.headers_mut().insert(header::CONTENT_TYPE, media_type);
-    response.headers_mut().insert(header::CACHE_CONTROL, CACHE_CONTROL);
+    response.headers_mut().insert(header::CACHE_CONTROL, cache_control);
     response
 }
 
@@ -89,7 +103,7 @@ mod tests {
     fn members_have_the_order_of_the_reference_server() {
         let document = json!({"keys": [{"alg": "RS256", "e": "AQAB", "kty": "RSA", "use": "sig"}]});
         let order = ["keys", "use", "kty", "alg", "e"];
-        let answer = respond(&document, &order, HeaderValue::from_static(KEYS_TYPE));
+        let answer = respond(&document, &order, HeaderValue::from_static(KEYS_TYPE), CACHE_CONTROL);
         let expected =
             r#"{"keys":[{"use":"sig","kty":"RSA","alg":"RS256","e":"AQAB"}]}"#.as_bytes();
         assert_eq!(answer.body().as_bytes(), Some(expected));

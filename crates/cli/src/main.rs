@@ -18,6 +18,7 @@ mod requests;
 mod service_accounts;
 mod serving;
 mod store_options;
+mod token_signer;
 mod trace;
 mod up;
 mod users;

@@ -1,10 +1,14 @@
 //! The options of service account tokens, named as kube-apiserver's.
 
 use crate::durations::duration;
+use crate::token_signer::{OpenError, Signer};
 use clap::{ArgAction, Args};
 use setpoint::ServeOptions;
+use setpoint::object::time::Clock;
 use setpoint::registry::ServiceAccountTokens;
+use setpoint::runtime::metrics::Metrics;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How tokens of service accounts are signed and accepted.
@@ -15,6 +19,12 @@ pub(crate) struct ServiceAccountOptions {
     /// missing.
     #[arg(long, value_name = "FILE")]
     service_account_signing_key_file: Option<PathBuf>,
+    /// The Unix socket of a program that signs service account tokens, in the place of a key:
+    /// Kubernetes' `ExternalJWTSigner`. `@name` is an abstract socket.
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = [
+        "service_account_signing_key_file", "service_account_key_file",
+    ])]
+    service_account_signing_endpoint: Option<String>,
     /// Additional keys (PEM, public or private) whose service account tokens are accepted. May be
     /// given several times.
     #[arg(long, value_name = "FILE")]
@@ -63,6 +73,17 @@ impl ServiceAccountOptions {
             tokens = tokens.max_expiration(max);
         }
         tokens
+    }
+
+    /// The program that signs, if one is named. Waits for it.
+    pub(crate) async fn signer(
+        &self,
+        clock: &Clock,
+        metrics: &Metrics,
+    ) -> Result<Option<Arc<Signer>>, OpenError> {
+        let Some(path) = &self.service_account_signing_endpoint else { return Ok(None) };
+        let asked = self.service_account_max_token_expiration;
+        Signer::open(path, asked, clock, metrics).await.map(Some)
     }
 
     /// The issuers of this server's own tokens.

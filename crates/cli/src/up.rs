@@ -398,9 +398,14 @@ async fn build(options: Options, is_harness: bool, signals: &mut Signals) -> any
     if let Some(identity) = options.certificates.webhook_identity()? {
         plane = plane.webhook_identity(identity);
     }
-    let plane = plane
-        .service_account_tokens(options.service_accounts.tokens())
-        .bootstrap_tokens(options.enable_bootstrap_token_auth);
+    let signer = options.service_accounts.signer(&clock, &metrics).await;
+    let signer = signer.context("while setting up external-jwt-signer")?;
+    let mut tokens = options.service_accounts.tokens();
+    if let Some(signer) = &signer {
+        tokens = tokens.keys(signer.keys()).signed_by(signer.clone());
+    }
+    let plane =
+        plane.service_account_tokens(tokens).bootstrap_tokens(options.enable_bootstrap_token_auth);
     let address = SocketAddr::new(options.bind_address, options.secure_port);
     let serve = options.certificates.apply(ServeOptions::new(address), folder);
     let mut serve = options.serving.apply(options.service_accounts.apply(serve))?;
@@ -414,7 +419,7 @@ async fn build(options: Options, is_harness: bool, signals: &mut Signals) -> any
         serve = serve.kubeconfig(path);
     }
     let planes = planes.map(|(_, worker)| worker);
-    let beside = Beside { open, audit, exporter, keepers, planes, processes, clock };
+    let beside = Beside { open, audit, exporter, keepers, signer, planes, processes, clock };
     Ok(Built { plane: plane.build(), serve, beside })
 }
 

@@ -30,7 +30,6 @@ mod cache;
 mod envelope;
 mod plugin;
 mod proto;
-mod rpc;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
@@ -39,8 +38,7 @@ mod tests;
 pub use cache::{SOURCE_TTL, SOURCES_MAX};
 pub use envelope::{EnvelopeError, KeyIdError};
 pub use plugin::{FEED_WAIT_MAX, NEGATIVE_INTERVAL, POSITIVE_INTERVAL, WRITE_TTL};
-pub use rpc::RpcError;
-pub use setpoint_grpc::Code;
+pub use setpoint_grpc::{Code, RpcError};
 
 pub(crate) use envelope::{Dek, SourceId, parse, source_id};
 pub(crate) use plugin::Plugin;

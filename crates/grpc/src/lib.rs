@@ -1,7 +1,7 @@
 //! gRPC over one HTTP/2 connection: frames of messages, statuses, and calls.
 //!
-//! The crate knows neither services nor sockets: its callers connect, choose the time of their
-//! calls, and decide which calls are repeated.
+//! The crate knows no services. A caller connects, chooses the time of its calls, and decides which
+//! calls are repeated; a [`SocketClient`] does so for plugins behind a Unix socket.
 //!
 //! # Theory
 //!
@@ -36,10 +36,12 @@
 
 mod call;
 mod frame;
+mod socket;
 mod status;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
 pub use call::{Call, GrpcError, Malformed, OpenError, Step, WHOLE_SILENCES_MAX, request};
 pub use frame::{FrameError, Frames, frame};
+pub use socket::{RpcError, SocketClient, shortened};
 pub use status::{Code, STATUS_TEXT_BYTES_MAX, Status};

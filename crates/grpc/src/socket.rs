@@ -1,4 +1,4 @@
-//! Calls of a plugin: gRPC over one HTTP/2 connection to a Unix socket.
+//! Calls of a plugin: one HTTP/2 connection to a Unix socket.
 //!
 //! # Theory
 //!
@@ -6,11 +6,13 @@
 //! Kubernetes API server (`WaitForReady`): a plugin may start later than the server. A call that
 //! was sent is not repeated. The connection is a task of the client, and ends with it.
 
+use crate::call::{Call, GrpcError, Malformed};
+use crate::frame::{FrameError, frame};
+use crate::status::{Code, STATUS_TEXT_BYTES_MAX};
 use bytes::Bytes;
 use h2::client::SendRequest;
 use parking_lot::Mutex;
 use prost::Message;
-use setpoint_grpc::{Call, Code, FrameError, GrpcError, Malformed, STATUS_TEXT_BYTES_MAX, frame};
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -19,10 +21,6 @@ use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Maximum size of a response in bytes: 256 KiB. The largest that is used has some 35 KiB: a seed,
-/// a key id and annotations. Of the 4 MiB that gRPC in Go allows, annotations could be some
-/// hundred thousand.
-pub(crate) const ANSWER_BYTES_MAX: usize = 256 << 10;
 /// Maximum size of the headers of a response in bytes.
 const HEADERS_BYTES_MAX: u32 = 16 << 10;
 /// The pauses between attempts to connect: doubled from the first to the last.
@@ -44,12 +42,12 @@ impl RpcError {
     }
 
     /// No answer within the timeout.
-    pub(crate) fn deadline() -> Self {
+    pub fn deadline() -> Self {
         Self::new(Code::DEADLINE_EXCEEDED, "context deadline exceeded")
     }
 
     /// Whether the plugin was not reached, or has not answered in time.
-    pub(crate) fn is_unanswered(&self) -> bool {
+    pub fn is_unanswered(&self) -> bool {
         matches!(self.code, Code::DEADLINE_EXCEEDED | Code::UNAVAILABLE)
     }
 }
@@ -63,7 +61,6 @@ impl From<GrpcError> for RpcError {
             GrpcError::Lost(why) | GrpcError::NotProcessed(why) => {
                 (Code::UNAVAILABLE, format!("error reading from server: {why}"))
             }
-            other => (Code::UNKNOWN, other.to_string()),
         };
         Self::new(code, text)
     }
@@ -96,16 +93,17 @@ fn of_malformed(what: &Malformed) -> (Code, String) {
 }
 
 /// The part of a plugin's text that is shown.
-pub(crate) fn shortened(text: &str) -> &str {
+pub fn shortened(text: &str) -> &str {
     &text[..text.floor_char_boundary(STATUS_TEXT_BYTES_MAX)]
 }
 
 /// A client of one plugin. Connects when it is first called.
-pub(crate) struct Client {
+pub struct SocketClient {
     /// The socket.
     path: PathBuf,
     /// Maximum time of a call, with connecting.
     timeout: Duration,
+    answer_bytes_max: usize,
     link: Mutex<Link>,
 }
 
@@ -119,25 +117,29 @@ struct Link {
     task: JoinSet<()>,
 }
 
-impl fmt::Debug for Client {
+impl fmt::Debug for SocketClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("SocketClient").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
-impl Client {
+impl SocketClient {
     /// A client of the plugin at this socket. A path that begins with `@` is the name of an
-    /// abstract socket.
-    pub(crate) fn new(path: &str, timeout: Duration) -> Self {
+    /// abstract socket. Answers have at most `answer_bytes_max` bytes.
+    pub fn new(path: &str, timeout: Duration, answer_bytes_max: usize) -> Self {
         let path = match path.strip_prefix('@') {
             Some(name) => format!("\0{name}").into(),
             None => path.into(),
         };
-        Self { path, timeout, link: Mutex::default() }
+        Self { path, timeout, answer_bytes_max, link: Mutex::default() }
     }
 
     /// Sends a message and returns the answer. Dropping the future cancels the call.
-    pub(crate) async fn call<A: Message + Default>(
+    ///
+    /// # Errors
+    ///
+    /// There is no connection within the timeout, no answer, or one with another status than OK.
+    pub async fn call<A: Message + Default>(
         &self,
         method: &'static str,
         question: &impl Message,
@@ -181,8 +183,8 @@ impl Client {
     /// Opens a call. If this fails, nothing was sent.
     async fn open(&self, method: &'static str) -> Result<Call, String> {
         let (requests, generation) = self.connection().await?;
-        let request = setpoint_grpc::request("http", "localhost", method);
-        Call::open(requests, request, ANSWER_BYTES_MAX).await.map_err(|error| {
+        let request = crate::call::request("http", "localhost", method);
+        Call::open(requests, request, self.answer_bytes_max).await.map_err(|error| {
             self.forget(generation);
             error.to_string()
         })

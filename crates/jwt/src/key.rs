@@ -46,6 +46,9 @@ pub enum KeyError {
     /// A token cannot be signed.
     #[error("sign a token")]
     Sign,
+    /// The set has no private key: another program signs.
+    #[error("another program signs tokens")]
+    NoPrivate,
 }
 
 /// A signature algorithm (RFC 7518 §3.1). Keys of this server have the first four; tokens of other
@@ -143,6 +146,15 @@ impl VerifyingKey {
             }
         }
         if keys.is_empty() { Err(KeyError::Missing("public or private")) } else { Ok(keys) }
+    }
+
+    /// A key of another program, in DER (SubjectPublicKeyInfo), with the id that it has there.
+    ///
+    /// # Errors
+    ///
+    /// The key is damaged, or of a kind that cannot be used.
+    pub fn from_der(der: &[u8], id: impl Into<String>) -> Result<Self, KeyError> {
+        Ok(Self { id: id.into(), ..Self::from_spki(der)? })
     }
 
     /// The key of a SubjectPublicKeyInfo.

@@ -16,16 +16,26 @@ pub const KEYS_MAX: usize = 16;
 /// The keys of an issuer.
 #[derive(Debug)]
 pub struct KeySet {
-    signing: Arc<SigningKey>,
+    /// `None`: another program signs.
+    signing: Option<Arc<SigningKey>>,
     /// The public half of `signing` first.
     verifying: Vec<VerifyingKey>,
+    /// How many of them are published: the first ones.
+    n_published: usize,
 }
 
 impl KeySet {
     /// A set of one key.
     pub fn new(signing: SigningKey) -> Self {
         let verifying = vec![signing.verifying_key().clone()];
-        Self { signing: Arc::new(signing), verifying }
+        Self { signing: Some(Arc::new(signing)), verifying, n_published: 1 }
+    }
+
+    /// The keys of another program that signs. `others` verify, too, but are not published. There
+    /// may be more than [`KEYS_MAX`]: whoever asks that program limits its answers.
+    pub fn of_signer(published: Vec<VerifyingKey>, others: Vec<VerifyingKey>) -> Self {
+        let n_published = published.len();
+        Self { signing: None, verifying: [published, others].concat(), n_published }
     }
 
     /// Adds keys that verify only: former signing keys, and those of other issuers that are
@@ -38,12 +48,28 @@ impl KeySet {
                 self.verifying.push(key);
             }
         }
+        self.n_published = self.verifying.len();
         self
+    }
+
+    /// Whether a token names no key, or one of these.
+    pub fn has_key_of(&self, token: &UnverifiedToken<'_>) -> bool {
+        token.key_id().is_none_or(|id| self.has(id))
+    }
+
+    /// Whether a key has this id.
+    pub fn has(&self, id: &str) -> bool {
+        self.verifying.iter().any(|key| key.id() == id)
+    }
+
+    /// Whether a key of this id verifies, but is not published.
+    pub fn hides(&self, id: &str) -> bool {
+        self.verifying[self.n_published..].iter().any(|key| key.id() == id)
     }
 
     /// Whether [`sign`](Self::sign) takes several milliseconds.
     pub fn is_slow(&self) -> bool {
-        self.signing.is_slow()
+        self.signing.as_ref().is_some_and(|key| key.is_slow())
     }
 
     /// Signs claims: a token in compact form.
@@ -51,9 +77,9 @@ impl KeySet {
     /// # Errors
     ///
     /// The operating system gives no randomness to an ECDSA key on P-384 or P-521, or
-    /// an RSA key.
+    /// an RSA key; or another program signs.
     pub fn sign(&self, claims: &Value) -> Result<String, KeyError> {
-        token::sign(&self.signing, claims)
+        token::sign(self.signing.as_ref().ok_or(KeyError::NoPrivate)?, claims)
     }
 
     /// The claims of a token that one of the keys has signed.
@@ -67,12 +93,16 @@ impl KeySet {
 
     /// The public keys as a JSON Web Key Set (RFC 7517).
     pub fn jwks(&self) -> Value {
-        json!({"keys": self.verifying.iter().map(VerifyingKey::jwk).collect::<Vec<_>>()})
+        json!({"keys": self.published().iter().map(VerifyingKey::jwk).collect::<Vec<_>>()})
     }
 
-    /// The algorithms of the keys, sorted.
+    fn published(&self) -> &[VerifyingKey] {
+        &self.verifying[..self.n_published]
+    }
+
+    /// The algorithms of the published keys, sorted.
     pub fn algorithms(&self) -> Vec<Algorithm> {
-        let mut algorithms: Vec<_> = self.verifying.iter().map(VerifyingKey::algorithm).collect();
+        let mut algorithms: Vec<_> = self.published().iter().map(VerifyingKey::algorithm).collect();
         algorithms.sort_unstable();
         algorithms.dedup();
         algorithms
@@ -122,7 +152,7 @@ impl KeyRing {
         let present = self.current()?;
         let all = present.verifying.iter().cloned().chain(keys);
         let signing = present.signing.clone();
-        self.set(KeySet { signing, verifying: Vec::new() }.verify_also(all));
+        self.set(KeySet { signing, verifying: Vec::new(), n_published: 0 }.verify_also(all));
         Ok(())
     }
 

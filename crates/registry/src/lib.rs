@@ -103,7 +103,9 @@ pub use registry::{
 pub use request::*;
 pub use routed::{Attributes, Requested, Target};
 pub use runtime_config::{RuntimeConfig, RuntimeConfigError};
-pub use service_account::{DEFAULT_ISSUER, LEGACY_ISSUER, ServiceAccountTokens};
+pub use service_account::{
+    DEFAULT_ISSUER, LEGACY_ISSUER, ServiceAccountTokens, TokenSigner, TokenSignerError,
+};
 pub use setpoint_jwt as jwt;
 pub use setpoint_object::users::MASTERS;
 pub use setpoint_rbac::Rule;

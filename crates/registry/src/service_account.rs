@@ -1,7 +1,12 @@
 //! How tokens of service accounts are signed and accepted: keys, issuers, audiences, lifetimes.
+use crate::kind::authentication::token_request::EXTENDED_SECONDS;
+use futures::future::BoxFuture;
 use rand::rngs::SmallRng;
 use rand::{RngCore as _, SeedableRng as _};
+use serde_json::Value;
 use setpoint_jwt::KeyRing;
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The default issuer of tokens: the name of the API server in a cluster with the usual domain, as
@@ -11,6 +16,25 @@ pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 /// The issuer of the tokens in Secrets, which do not expire.
 pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 
+/// Another program that signs tokens: a plugin of kube-apiserver's
+/// `--service-account-signing-endpoint`. Its public keys are in the [`KeyRing`] of the settings,
+/// where the implementation puts them.
+pub trait TokenSigner: fmt::Debug + Send + Sync {
+    /// Signs the claims of a token.
+    ///
+    /// Errors are shown to the client, with `failed to generate token: ` before them.
+    fn sign(&self, claims: Value) -> BoxFuture<'_, Result<String, TokenSignerError>>;
+    /// Asks for the public keys, because a token names one that is not among them.
+    fn refresh(&self) -> BoxFuture<'_, Result<(), TokenSignerError>>;
+    /// The longest lifetime of its tokens.
+    fn max_expiration(&self) -> Duration;
+    /// How long others may keep the public keys.
+    fn keys_age_max(&self) -> Duration;
+}
+
+/// Why another program has not signed a token, or has not told its keys.
+pub type TokenSignerError = Box<dyn std::error::Error + Send + Sync>;
+
 /// The settings of service account tokens, named as kube-apiserver's flags `--service-account-*`
 /// and `--api-audiences`. Set by
 /// [`RegistryBuilder::service_account_tokens`](crate::RegistryBuilder::service_account_tokens).
@@ -18,6 +42,7 @@ pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 #[must_use]
 pub struct ServiceAccountTokens {
     keys: Option<KeyRing>,
+    signer: Option<Arc<dyn TokenSigner>>,
     issuers: Vec<String>,
     audiences: Vec<String>,
     jwks_uri: String,
@@ -37,6 +62,7 @@ impl ServiceAccountTokens {
     pub fn new() -> Self {
         Self {
             keys: None,
+            signer: None,
             issuers: Vec::new(),
             audiences: Vec::new(),
             jwks_uri: String::new(),
@@ -49,6 +75,12 @@ impl ServiceAccountTokens {
     /// when it is first needed; it is lost when the process ends, and its tokens with it.
     pub fn keys(mut self, keys: KeyRing) -> Self {
         self.keys = Some(keys);
+        self
+    }
+    /// Another program that signs in the place of the keys' private one. Without an effect on
+    /// tokens in Secrets: there are none of its keys. Default: none.
+    pub fn signed_by(mut self, signer: Arc<dyn TokenSigner>) -> Self {
+        self.signer = Some(signer);
         self
     }
     /// An issuer whose tokens are accepted. The first one is that of new tokens. Default:
@@ -104,6 +136,10 @@ impl ServiceAccountTokens {
     pub fn key_ring(&self) -> KeyRing {
         self.keys.clone().unwrap_or_else(KeyRing::from_system)
     }
+    /// The program that signs, if it is another one.
+    pub fn signer(&self) -> Option<&Arc<dyn TokenSigner>> {
+        self.signer.as_ref()
+    }
     /// The accepted issuers. New tokens have the first one.
     pub fn issuers(&self) -> Vec<&str> {
         match &*self.issuers {
@@ -128,12 +164,23 @@ impl ServiceAccountTokens {
     }
     /// The maximum lifetime in seconds, if there is one.
     pub(crate) fn max_seconds(&self) -> Option<i64> {
-        self.max_expiration.map(|max| max.as_secs().try_into().unwrap_or(i64::MAX))
+        let of_signer = self.signer.as_ref().map(|signer| signer.max_expiration());
+        let max = [self.max_expiration, of_signer].into_iter().flatten().min();
+        max.map(seconds)
+    }
+    /// The lifetime in seconds of tokens that are injected into pods, if it is extended.
+    pub(crate) fn extended_seconds(&self) -> i64 {
+        let of_signer = self.signer.as_ref().map(|signer| seconds(signer.max_expiration()));
+        of_signer.map_or(EXTENDED_SECONDS, |max| max.min(EXTENDED_SECONDS))
     }
     /// See [`extend_expiration`](Self::extend_expiration).
     pub(crate) fn extends(&self) -> bool {
         self.extends_expiration
     }
+}
+
+fn seconds(duration: Duration) -> i64 {
+    duration.as_secs().try_into().unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use crate::envtest::parent::{Parent, remove_leftovers};
 use crate::envtest::planes::PlanesWorker;
 use crate::nodes::Processes;
 use crate::store_options::OpenStore;
+use crate::token_signer::Signer;
 use anyhow::Context as _;
 use setpoint::kube_client::Client;
 use setpoint::object::time::Clock;
@@ -14,6 +15,7 @@ use setpoint::otlp::Exporter;
 use setpoint::{ServeError, Serving};
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
@@ -51,6 +53,8 @@ pub(super) struct Beside {
     pub(super) audit: Vec<Log>,
     pub(super) exporter: Option<Exporter>,
     pub(super) keepers: Option<Keepers>,
+    /// The program that signs tokens.
+    pub(super) signer: Option<Arc<Signer>>,
     /// Further control planes of a test harness.
     pub(super) planes: Option<PlanesWorker>,
     /// Nodes whose pods are processes. They start once the control plane is ready.
@@ -95,7 +99,7 @@ impl Running {
     ///
     /// The socket of the data folder cannot be opened.
     pub(super) fn start(serving: Serving, client: Client, beside: Beside) -> anyhow::Result<Self> {
-        let Beside { open, audit, exporter, keepers, planes, processes, clock } = beside;
+        let Beside { open, audit, exporter, keepers, signer, planes, processes, clock } = beside;
         let ready = serving.ready();
         let (stop, stop_background) = (CancellationToken::new(), CancellationToken::new());
         let mut background = JoinSet::new();
@@ -113,6 +117,9 @@ impl Running {
         }
         if let Some(keepers) = keepers {
             background.spawn(keepers.run(stop_background.clone()));
+        }
+        if let Some(signer) = signer {
+            background.spawn(signer.run(stop_background.clone()));
         }
         if let Some(worker) = planes {
             // Ends at once: answers that last as long as a plane would keep the listener open.

@@ -134,8 +134,12 @@ pub(super) const ROWS: &[Row] = &[
         &["serviceaccount-token-controller"],
         &[SECRETS],
         Start::Alone(|context| {
-            let keys = context.registry().service_account_tokens().key_ring();
-            let tokens = TokenSecrets::new(context.setup(), keys);
+            let settings = context.registry().service_account_tokens();
+            if settings.signer().is_some() {
+                // Another program's key, which it does not lend.
+                return context.stop.clone().cancelled_owned().map(Ok).boxed();
+            }
+            let tokens = TokenSecrets::new(context.setup(), settings.key_ring());
             tokens.root_ca(context.settings.root_ca.clone()).run(context.stop.clone()).boxed()
         }),
     ),

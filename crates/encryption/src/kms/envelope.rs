@@ -147,7 +147,7 @@ fn domain_fault(name: &str) -> Option<String> {
         return Some("annotations: Required value".to_owned());
     }
     let name = name.strip_suffix('.').unwrap_or(name);
-    let shown = super::rpc::shortened(name);
+    let shown = setpoint_grpc::shortened(name);
     let invalid = |value: &str, why: &str| format!("annotations: Invalid value: {value:?}: {why}");
     let faults = dns1123_subdomain(name);
     if !faults.is_empty() {
@@ -159,7 +159,7 @@ fn domain_fault(name: &str) -> Option<String> {
     }
     let wrong = name.split('.').map(|label| (label, dns1123_label(label)));
     let (label, faults) = wrong.into_iter().find(|(_, faults)| !faults.is_empty())?;
-    Some(invalid(super::rpc::shortened(label), &faults.join(",")))
+    Some(invalid(setpoint_grpc::shortened(label), &faults.join(",")))
 }
 
 /// The id of an object's source: a digest of its type, its bytes, the key id and the annotations,

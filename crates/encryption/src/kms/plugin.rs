@@ -4,11 +4,11 @@ use super::KmsError;
 use super::cache::Sources;
 use super::envelope::{self, Dek, SEED_BYTES, SourceId, check, hashed, source_id};
 use super::proto::*;
-use super::rpc::{Client, RpcError, shortened};
 use crate::environment::Environment;
 use futures::future::{BoxFuture, FutureExt as _, Shared, WeakShared};
 use parking_lot::Mutex;
 use prost::Message as _;
+use setpoint_grpc::{RpcError, SocketClient, shortened};
 use setpoint_object::time::Timestamp;
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -33,6 +33,10 @@ pub const FEED_WAIT_MAX: Duration = Duration::from_secs(3);
 /// How long a result of `Status` is reused: as in Kubernetes.
 const POSITIVE_TTL: Duration = Duration::from_secs(20);
 const NEGATIVE_TTL: Duration = Duration::from_secs(3);
+/// Maximum size of a response in bytes: 256 KiB. The largest that is used has some 35 KiB: a seed,
+/// a key id and annotations. Of the 4 MiB that gRPC in Go allows, annotations could be some
+/// hundred thousand.
+pub(super) const ANSWER_BYTES_MAX: usize = 256 << 10;
 /// Maximum number of `Decrypt` calls at the same time; others wait, within their timeout.
 const DECRYPTS_MAX: usize = 16;
 /// Maximum number of seeds that are remembered because a reader lacks them.
@@ -48,7 +52,7 @@ pub(crate) struct Plugin {
     name: String,
     header: String,
     timeout: Duration,
-    client: Client,
+    client: SocketClient,
     // The present seed.
     state: Mutex<Option<Arc<Present>>>,
     // Health.
@@ -97,7 +101,7 @@ impl Plugin {
             name: name.to_owned(),
             header: format!("k8s:enc:kms:v2:{name}:"),
             timeout,
-            client: Client::new(path, timeout),
+            client: SocketClient::new(path, timeout, ANSWER_BYTES_MAX),
             state: Mutex::default(),
             checked: Mutex::default(),
             checking: Mutex::default(),

@@ -1,6 +1,6 @@
 use super::envelope::hashed;
+use super::plugin::ANSWER_BYTES_MAX;
 use super::proto::EncryptedObject;
-use super::rpc::ANSWER_BYTES_MAX;
 use super::testing::{Answer, Behavior, KmsPlugin, Method};
 use super::*;
 use crate::cipher::{Cipher, Kind};

@@ -2,13 +2,14 @@
 use super::Write;
 use super::metadata::set_namespace;
 use crate::admission::{Operation, Options};
-use crate::kind::authentication::token_request::{self, Bound, EXTENDED_SECONDS};
+use crate::kind::authentication::token_request::{self, Bound};
 use crate::kind::text;
 use crate::request::{Body, Object, Written};
 use crate::stored::tree;
 use crate::token_review::TokenVerdict;
 use crate::uid::uid;
 use serde_json::{Map, Value, json};
+use setpoint_object::error::chain;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
 use setpoint_object::{ApiError, GroupKind, GroupResource, field, users};
@@ -84,18 +85,32 @@ impl Write<'_> {
             request["spec"]["expirationSeconds"] = max.into();
         }
         let (id, claims) = self.claims(&request, &account, binding);
-        let keys = settings.key_ring().current().map_err(ApiError::internal)?;
-        let token = match keys.is_slow() && self.inner.threads.are_used() {
-            true => self.inner.threads.run(async move { keys.sign(&claims) }).await?,
-            false => keys.sign(&claims),
-        };
+        let token = self.sign(claims).await.map_err(ApiError::internal)?;
         let expires = after(self.now, token_request::seconds(&request));
         request["status"] = json!({
-            "token": token.map_err(ApiError::internal)?,
+            "token": token,
             "expirationTimestamp": expires.rfc3339(),
         });
         self.attributes.annotate(ISSUED, format!("JTI={id}"));
         Ok(Written { object: Object { bytes: to_bytes(&request) }, created: true })
+    }
+
+    /// Signs with the present key, or lets another program sign.
+    async fn sign(&self, claims: Value) -> Result<String, String> {
+        let settings = &self.inner.service_account_tokens;
+        if let Some(signer) = settings.signer() {
+            let signed = signer.sign(claims).await;
+            return signed.map_err(|error| format!("failed to generate token: {}", chain(&*error)));
+        }
+        let keys = settings.key_ring().current().map_err(|error| error.to_string())?;
+        let signed = match keys.is_slow() && self.inner.threads.are_used() {
+            true => {
+                let signed = self.inner.threads.run(async move { keys.sign(&claims) }).await;
+                signed.map_err(|error| error.to_string())?
+            }
+            false => keys.sign(&claims),
+        };
+        signed.map_err(|error| error.to_string())
     }
 
     /// Finds the object of a reference.
@@ -173,7 +188,7 @@ impl Write<'_> {
             && is_for_server
         {
             kubernetes.insert("warnafter".into(), after(self.now, seconds).0.as_secs().into());
-            seconds = EXTENDED_SECONDS;
+            seconds = settings.extended_seconds();
         }
         let (name, namespace) = (&self.target.name, &self.target.namespace);
         kubernetes.insert("namespace".into(), namespace.as_str().into());

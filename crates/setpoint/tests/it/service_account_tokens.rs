@@ -5,6 +5,7 @@ mod controllers;
 mod refused;
 mod requested;
 mod secrets;
+mod signed_elsewhere;
 
 use crate::plane::with_person_of;
 use http::{HeaderMap, Method, StatusCode};

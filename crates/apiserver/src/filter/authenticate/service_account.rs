@@ -78,7 +78,7 @@ impl ServiceAccounts {
         audiences: Vec<String>,
     ) -> Result<Option<(Identity, Vec<String>)>, String> {
         let now = registry.clock().now();
-        let Some(verified) = self.verify(registry, &token, now)? else { return Ok(None) };
+        let Some(verified) = self.verify(registry, &token, now).await? else { return Ok(None) };
         let of_server = registry.service_account_tokens().audiences();
         let own = |token: &Token| -> Vec<String> {
             match token {
@@ -115,7 +115,7 @@ impl ServiceAccounts {
     }
 
     /// The claims of a token of an accepted issuer, with a valid signature.
-    fn verify(
+    async fn verify(
         &self,
         registry: &Registry,
         token: &str,
@@ -131,7 +131,14 @@ impl ServiceAccounts {
         if !is_legacy && !settings.issuers().contains(&parsed.issuer()) {
             return Ok(None);
         }
-        let keys = settings.key_ring().current().map_err(|error| error.to_string())?;
+        let ring = settings.key_ring();
+        let mut keys = ring.current().map_err(|error| error.to_string())?;
+        if let Some(signer) = settings.signer().filter(|_| !keys.has_key_of(&parsed)) {
+            if let Err(error) = signer.refresh().await {
+                tracing::warn!(error = chain(&*error), "ask for the keys of tokens");
+            }
+            keys = ring.current().map_err(|error| error.to_string())?;
+        }
         let claims = keys.verify(parsed).map_err(|error| error.to_string())?;
         let token = match is_legacy {
             true => Legacy::read(&claims).map(Token::Legacy),

@@ -188,7 +188,7 @@ pub(super) const FLAGS: &[(&str, Takes, Use)] = &[
     ("service-account-key-file", Value, List),
     ("service-account-lookup", Bool, Same),
     ("service-account-max-token-expiration", Value, Same),
-    ("service-account-signing-endpoint", Value, Ignored(REMOTE)),
+    ("service-account-signing-endpoint", Value, Same),
     ("service-account-signing-key-file", Value, Same),
     ("service-cluster-ip-range", Value, Same),
     ("service-node-port-range", Value, Same),
