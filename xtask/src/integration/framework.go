@@ -95,10 +95,21 @@ func StartTestServer(ctx context.Context, t testing.TB, setup TestServerSetup) (
 	if setup.ModifyServerConfig != nil {
 		asked.collect(t, s, setup.ModifyServerConfig)
 	}
+	// A signer is asked by the program only, not by the options, too.
+	accounts := s.Authentication.ServiceAccounts
+	signer, keys := s.ServiceAccountSigningEndpoint, accounts.KeyFiles
+	if signer != "" {
+		s.ServiceAccountSigningEndpoint, s.ServiceAccountSigningKeyFile = "", key
+		accounts.KeyFiles = []string{key}
+	}
 	completed, err := s.Complete(ctx)
 	fail(err)
 	for _, err := range completed.Validate() {
 		fail(err)
+	}
+	if signer != "" {
+		s.ServiceAccountSigningEndpoint, s.ServiceAccountSigningKeyFile = signer, ""
+		accounts.KeyFiles = keys
 	}
 
 	line := setpointserver.FlagsOf(flagsOf(s), flagsOf(options.NewServerRunOptions()))
