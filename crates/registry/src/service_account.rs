@@ -1,5 +1,4 @@
 //! How tokens of service accounts are signed and accepted: keys, issuers, audiences, lifetimes.
-use crate::kind::authentication::token_request::EXTENDED_SECONDS;
 use futures::future::BoxFuture;
 use rand::rngs::SmallRng;
 use rand::{RngCore as _, SeedableRng as _};
@@ -15,6 +14,9 @@ pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 /// The issuer of the tokens in Secrets, which do not expire.
 pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
+
+/// The lifetime in seconds of tokens that are injected into pods, if it is extended: a year.
+const EXTENDED_SECONDS: i64 = 365 * 24 * 60 * 60;
 
 /// Another program that signs tokens: a plugin of kube-apiserver's
 /// `--service-account-signing-endpoint`. Its public keys are in the [`KeyRing`] of the settings,

@@ -10,8 +10,6 @@ const SECONDS_MIN: i64 = 10 * 60;
 const SECONDS_MAX: i64 = 1 << 32;
 /// The lifetime that is requested for tokens which are injected into pods. It marks them.
 const INJECTED_SECONDS: i64 = 60 * 60 + 7;
-/// The lifetime of injected tokens, if it is extended: a year.
-pub(crate) const EXTENDED_SECONDS: i64 = 365 * 24 * 60 * 60;
 
 /// An object that a token can be bound to: the token ends with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
