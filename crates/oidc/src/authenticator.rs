@@ -88,7 +88,7 @@ impl OidcOptions {
         self
     }
 
-    /// How often the file is read. Default: [`RELOAD_PERIOD`].
+    /// How often the file is read without a change. Default: [`RELOAD_PERIOD`].
     #[must_use]
     pub fn reload_period(mut self, period: Duration) -> Self {
         self.period = period;

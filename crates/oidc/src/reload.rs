@@ -4,15 +4,16 @@ use crate::authenticator::{IssuerSet, Oidc, Source};
 use crate::config::{AuthenticationConfig, ConfigError, FILE_BYTES_MAX};
 use crate::issuer::text_of;
 use setpoint_object::field::{Error, Path};
+use setpoint_small_file::FileChanges;
 use sha2::{Digest as _, Sha256};
 use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 
-/// How often the file is read: every 10 s. kube-apiserver watches it, and reads it every minute
-/// besides.
+/// How often the file is read even if nothing seems to have changed: every 10 s. A change is
+/// noticed within a second. kube-apiserver watches it, and reads it every minute besides.
 pub const RELOAD_PERIOD: Duration = Duration::from_secs(10);
 
 /// How long the issuers of a new configuration have to answer: a minute, as in kube-apiserver.
@@ -29,13 +30,10 @@ pub struct ReloadReport {
 /// Reads the file until the future is dropped. Ends at once without a file.
 pub(crate) async fn run(oidc: &Oidc, mut source: Source, begin: mpsc::Sender<Arc<IssuerSet>>) {
     let Some(file) = source.file.clone() else { return };
-    let mut ticks = tokio::time::interval(source.period);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut changes = FileChanges::new([file.clone()], source.period);
     let mut seen = None;
-    // The file has just been read.
-    ticks.reset();
     loop {
-        ticks.tick().await;
+        changes.next().await;
         let result = match look(oidc, &mut source, &file, &mut seen, &begin).await {
             Ok(None) => continue,
             Ok(Some(hash)) => {

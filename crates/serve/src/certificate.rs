@@ -2,15 +2,15 @@
 //!
 //! # Theory
 //!
-//! A [`CertificateWatcher`] reads two files every [`POLL_INTERVAL`] of tokio time. A pair that is
-//! readable, valid and matching becomes the [`CurrentCertificate`], which servers read at every
+//! A [`CertificateWatcher`] reads two files within a second after they have changed, and every
+//! [`POLL_INTERVAL`] of tokio time. A pair that is readable, valid and matching becomes the [`CurrentCertificate`], which servers read at every
 //! handshake. Otherwise the owner gets an error and the earlier pair stays. The certificate and the
 //! key are two files, so they do not match between two writes; the next poll fixes that.
 //!
-//! Contents are compared, not times or names. So it works with the way Kubernetes swaps the folder
-//! of a mounted Secret behind a link, with a copy over the file, and with a rename. File
-//! notifications are not used: a certificate that is valid for months may be replaced ten seconds
-//! late. The files are small. While the server runs, they are read on a thread that may block.
+//! Contents are compared; times and names only say when to read them
+//! ([`FileChanges`](setpoint_small_file::FileChanges)). So it works with the way Kubernetes swaps
+//! the folder of a mounted Secret behind a link, with a copy over the file, and with a rename. The
+//! files are small. While the server runs, they are read on a thread that may block.
 
 mod watcher;
 

@@ -1,4 +1,5 @@
 //! Reads the files that flags and configurations name: policies, certificates, tokens, kubeconfigs.
+//! [`FileChanges`] tells when to read them again.
 //!
 //! Such a file is short and read as a whole. The path comes from a user, so that anything may be
 //! there: a file of many gigabytes, one that grows while it is read, a device without an end, or a
@@ -27,8 +28,11 @@
 //! assert!(matches!(read(&path, 4), Err(SmallFileError::TooLong { bytes_max: 4, .. })));
 //! ```
 
+mod changes;
 #[cfg(unix)]
 mod pipe;
+
+pub use changes::{FileChanges, LOOK_INTERVAL};
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};

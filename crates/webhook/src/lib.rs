@@ -35,9 +35,9 @@
 //! | handler panics | 200 | denied, code 500, counted |
 //! | a conversion fails or panics | 200 | result `Failure`, no objects |
 //!
-//! [`WebhookServer`] serves this over TLS. Its certificate files are read again every
-//! [`POLL_INTERVAL`](certificate::POLL_INTERVAL); a pair that cannot be read or does not match is
-//! counted and logged, and the previous one remains in use. Webhooks do not need leadership: every
+//! [`WebhookServer`] serves this over TLS. Its certificate files are read again within a second
+//! after a change, and every [`POLL_INTERVAL`](certificate::POLL_INTERVAL); a pair that cannot be
+//! read or does not match is counted and logged, and the previous one remains in use. Webhooks do not need leadership: every
 //! replica answers.
 //!
 //! This crate knows nothing of the API server or the runtime. The feature `server` (default) adds

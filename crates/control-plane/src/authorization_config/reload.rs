@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How often the file is read: every 10 s. kube-apiserver watches it, and reads it every minute
-/// besides.
-pub const RELOAD_PERIOD: Duration = Duration::from_secs(10);
+/// How often the file is read even if nothing seems to have changed: every 10 s. A change is
+/// noticed within a second. kube-apiserver watches it, and reads it every minute besides.
+pub const RELOAD_PERIOD: Duration = crate::reload::RELOAD_PERIOD;
 
 /// Reads the file of a chain of authorizers again. Its owner runs it.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl AuthorizationWorker {
         &self.loaded
     }
 
-    /// How often the file is read. Default: [`RELOAD_PERIOD`].
+    /// How often the file is read without a change. Default: [`RELOAD_PERIOD`].
     pub fn period(mut self, period: Duration) -> Self {
         self.period = period;
         self
@@ -64,7 +64,7 @@ impl AuthorizationWorker {
 
     /// Reads the file again and again until `stop`. Dropping the future stops it at once.
     pub async fn run(mut self, stop: CancellationToken) {
-        let mut reloads = Reloads::every(self.period);
+        let mut reloads = Reloads::of([self.path.clone()], self.period);
         while reloads.next(&stop).await {
             let file = self.path.display().to_string();
             let result = match self.look().await {

@@ -8,10 +8,10 @@
 //!
 //! Every request has a connection of its own, over HTTP/1.1, which is used again after it.
 
-use super::kubelets::{Certificates, KubeletOptions, RELOAD_PERIOD};
+use super::kubelets::{Certificates, KubeletOptions};
 use super::links::{Links, joined as joined_paths};
 use super::{headers, html, joined, pass_on};
-use crate::reload::Reloads;
+use crate::reload::{RELOAD_PERIOD, Reloads};
 use futures::future::{BoxFuture, FutureExt as _};
 use http::header::{self, HeaderValue};
 use http::{Request, Response, StatusCode, Uri};
@@ -71,7 +71,7 @@ impl NetworkConnector {
     /// changed.
     pub(crate) async fn follow(self, stop: CancellationToken) {
         let Some(files) = &self.0.options.files else { return };
-        let mut reloads = Reloads::every(RELOAD_PERIOD);
+        let mut reloads = Reloads::of(files.paths(), RELOAD_PERIOD);
         while reloads.next(&stop).await {
             match files.read() {
                 Ok(certificates) => self.0.replace(certificates),
@@ -339,7 +339,7 @@ mod tests {
                 && authority.is_some_and(|pem| pem == pki.ca_crt.as_bytes())
         };
         let stop = CancellationToken::new();
-        let poll = || tokio::time::sleep(RELOAD_PERIOD + Duration::from_secs(1));
+        let poll = || tokio::time::sleep(Duration::from_millis(1500));
         let story = async {
             assert!(has(&first));
             // The key is still that of the former certificate.

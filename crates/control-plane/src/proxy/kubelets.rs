@@ -4,12 +4,9 @@ use bytes::Bytes;
 use setpoint_apiserver::listen::{Certificate, CertificateError, CertificateFiles, read_file};
 use setpoint_webhook_client::{ConfigError, Identity, Roots};
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// The port of kubelets whose nodes name none, as `--kubelet-port`.
 const KUBELET_PORT: u16 = 10250;
-/// How often files of certificates are read: every 10 s, as those of the server's certificate.
-pub(super) const RELOAD_PERIOD: Duration = Duration::from_secs(10);
 
 /// How kubelets are reached, with kube-apiserver's defaults: the argument of
 /// [`ControlPlaneBuilder::kubelets`](crate::ControlPlaneBuilder::kubelets).
@@ -125,6 +122,12 @@ pub(super) struct Files {
 }
 
 impl Files {
+    /// The files.
+    pub(super) fn paths(&self) -> impl Iterator<Item = PathBuf> {
+        let identity = self.identity.iter().flat_map(|files| [&files.certificate, &files.key]);
+        identity.chain(&self.authority).cloned()
+    }
+
     /// Reads and checks them. Blocks; the files are small.
     pub(super) fn read(&self) -> Result<Certificates, KubeletFilesError> {
         let identity = self.identity.as_ref().map(|files| -> Result<_, KubeletFilesError> {

@@ -2,7 +2,7 @@
 //! publishes about them.
 
 use super::ServeError;
-use crate::reload::Reloads;
+use crate::reload::{RELOAD_PERIOD, Reloads};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use parking_lot::Mutex;
@@ -13,12 +13,7 @@ use setpoint_object::error::chain;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-
-/// How often the files are read: every 10 s, as those of the server's certificate. kube-apiserver
-/// watches them, and reads them every minute besides.
-const RELOAD_PERIOD: Duration = Duration::from_secs(10);
 
 /// What extension servers read in the ConfigMap `kube-system/extension-apiserver-authentication`.
 pub(crate) type PublishedAuthentication = Arc<Mutex<BTreeMap<String, String>>>;
@@ -138,7 +133,8 @@ impl AuthorityFiles {
 
     /// Runs until `stop`.
     pub(super) async fn run(self, stop: CancellationToken) {
-        let mut reloads = Reloads::every(RELOAD_PERIOD);
+        let files = self.followed.iter().filter_map(|authorities| authorities.file.clone());
+        let mut reloads = Reloads::of(files, RELOAD_PERIOD);
         while reloads.next(&stop).await {
             for authorities in self.followed.iter().filter(|one| one.file.is_some()) {
                 let file = authorities.file.as_ref().map(|file| file.display().to_string());

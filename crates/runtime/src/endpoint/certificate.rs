@@ -25,7 +25,8 @@ use tokio_util::sync::CancellationToken;
 use super::CertificateError;
 use crate::metrics::CertificateReads;
 
-/// How often the files are read: 10 s, as controller-runtime's certificate watcher.
+/// How often the files are read without a change: 10 s, as by controller-runtime's certificate
+/// watcher.
 pub const RELOAD_PERIOD: Duration = POLL_INTERVAL;
 
 /// The largest file in bytes: 1 MiB, far more than a chain needs.
@@ -41,8 +42,8 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// for this run. Cheap to clone.
 ///
 /// The first read must succeed. If a later one fails, or the pair does not match, that is logged
-/// and counted, and the previous pair stays. Files are read each [`RELOAD_PERIOD`] of tokio time;
-/// they are small, and are read synchronously.
+/// and counted, and the previous pair stays. Files are read within a second after a change, and each
+/// [`RELOAD_PERIOD`] of tokio time.
 #[derive(Clone)]
 pub struct Certificates(Arc<Inner>);
 

@@ -280,8 +280,10 @@ async fn spec_7_certificates_are_read_again_and_a_bad_pair_is_ignored() {
     let manager = builder(&server).serve_metrics(endpoint.tls(certificates.clone())).build();
     let metrics = manager.metrics();
     let running = Running::start(manager);
-    let pass = || tokio::time::sleep(Duration::from_secs(11));
+    // The files are looked at every second.
+    let pass = || tokio::time::sleep(Duration::from_secs(1));
 
+    tokio::time::sleep(Duration::from_millis(500)).await;
     pass().await;
     assert_eq!((certificates.stats().reads, certificates.stats().errors), (2, 0));
     std::fs::write(path.join("tls.crt"), "no certificate").unwrap();

@@ -4,11 +4,12 @@ use super::{
     Certificate, CertificateError, CertificateFiles, CurrentCertificate, read_file, read_file_async,
 };
 use crate::error::chain;
+use setpoint_small_file::FileChanges;
 use std::time::Duration;
-use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-/// Period of reading the files: 10 s, as in controller-runtime's certificate watcher.
+/// How often the files are read even if nothing seems to have changed: every 10 s, as by
+/// controller-runtime's certificate watcher.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Reads the files of a certificate repeatedly, and updates its [`CurrentCertificate`].
@@ -60,23 +61,22 @@ impl CertificateWatcher {
         Ok(true)
     }
 
-    /// Polls every [`POLL_INTERVAL`] until `stop`, and passes each result to `report`. Failures are
-    /// also logged. Dropping the future also stops it.
+    /// Polls within a second after a change of the files, and every [`POLL_INTERVAL`], until `stop`,
+    /// and passes each result to `report`. Failures are also logged. Dropping the future also stops
+    /// it.
     pub async fn run(
         &self,
         stop: CancellationToken,
         mut report: impl FnMut(&Result<bool, CertificateError>),
     ) {
-        let mut interval = tokio::time::interval(POLL_INTERVAL);
-        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // Skips the immediate first tick, because the files have just been read.
-        interval.reset();
+        let CertificateFiles { certificate, key } = self.files.clone();
+        let mut changes = FileChanges::new([certificate, key], POLL_INTERVAL);
         loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                // Cancel safe: a dropped `tick` fires next time.
-                _ = interval.tick() => {}
+                // Cancel safe.
+                () = changes.next() => {}
             }
             let polled = tokio::select! {
                 biased;
