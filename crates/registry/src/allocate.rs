@@ -24,8 +24,9 @@
 //! node ports in a [`bitmap`], which are both compared and written with the claims. When it deletes
 //! a Service, the claims stay: one whose Service is gone, or has the number no more, is taken over.
 //!
-//! At start, and when objects of addresses are missing, claims and objects are repaired: for
-//! Services that were stored before there were claims, or that other programs wrote ([`repair`]).
+//! At start, and when objects of addresses are missing, also those of a Service that has changed,
+//! claims and objects are repaired: for Services that were stored before there were claims, or that
+//! other programs wrote ([`repair`]).
 //!
 //! Each cluster address is an object too ([`address`]), which is written with the claim.
 mod address;
@@ -96,6 +97,14 @@ impl ServiceNumbers {
         let ports = ports.filter_map(Value::as_u64).filter_map(|p| u16::try_from(p).ok());
         let addresses = addresses.filter_map(|a| a.parse().ok()).map(Number::Address);
         Self(addresses.chain(ports.filter(|p| *p != 0).map(Number::Port)).collect())
+    }
+    /// The keys of the objects of its addresses.
+    pub(crate) fn object_keys(&self) -> Vec<Bytes> {
+        let addresses = self.0.iter().filter_map(|number| match number {
+            Number::Address(address) => Some(address::key(*address)),
+            Number::Port(_) => None,
+        });
+        addresses.collect()
     }
     /// Whether the Service has this number.
     pub(crate) fn has(&self, number: Number) -> bool {

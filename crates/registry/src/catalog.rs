@@ -237,10 +237,14 @@ impl Resource {
     pub fn is_stored_built_in(&self) -> bool {
         self.source.is_none() && !self.storage_version_hash.is_empty()
     }
-    /// `openAPIV3Schema` of this version as it was written, in JSON. `None` for built-in kinds and
-    /// for definitions without one.
+    /// `openAPIV3Schema` of this version as it was written, in JSON. `None` for built-in kinds, for
+    /// definitions without one, and if it has no structure, which another program has accepted.
     pub fn open_api(&self) -> Option<Bytes> {
-        self.source.as_ref()?.open_api(&self.gvk.version)
+        self.source.as_ref()?.structural_open_api(&self.gvk.version)
+    }
+    /// Whether its definition has `preserveUnknownFields`, which only another program accepts.
+    pub fn keeps_unknown_fields(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| source.keeps_all())
     }
     /// Identifies the definition that the row was made from and its generation:
     /// `<uid>/<generation>`. Two rows of the same name with the same identity and the same accepted

@@ -11,6 +11,7 @@
 //! definitions, policies and networks. Beyond [`NAMES_MAX`] series, the rest is counted as `other`.
 
 mod allocations;
+mod changes;
 mod decisions;
 mod histogram;
 mod labelled;
@@ -18,6 +19,7 @@ mod store;
 mod webhooks;
 
 pub(crate) use allocations::{Allocations, Choice, Usage};
+pub(crate) use changes::Changes;
 pub(crate) use decisions::{Authorizers, Impersonation, PodSecurity, Policies};
 pub use histogram::{Distribution, Histogram};
 pub use labelled::Labelled;
@@ -83,6 +85,8 @@ pub(crate) struct Figures {
     pub(crate) pod_security: PodSecurity,
     /// Evaluations of admission policies.
     pub(crate) policies: Policies,
+    /// Changes that kinds count.
+    pub(crate) changes: Changes,
     authorized: [Histogram; 4],
     compiled: Histogram,
     evaluated: Histogram,
@@ -140,6 +144,7 @@ impl Default for Figures {
             impersonation: Impersonation::default(),
             pod_security: PodSecurity::default(),
             policies: Policies::default(),
+            changes: Changes::default(),
             authorized: std::array::from_fn(|_| Histogram::new(&AUTHORIZATION_SECONDS)),
             compiled: Histogram::new(&DEFAULT_SECONDS),
             evaluated: Histogram::new(&DEFAULT_SECONDS),
@@ -232,6 +237,7 @@ impl Figures {
         families.extend(self.impersonation.families());
         families.extend(self.pod_security.families());
         families.extend(self.policies.families());
+        families.extend(self.changes.families());
         families.extend(declarative_validation());
         families
     }

@@ -79,6 +79,7 @@ pub struct RegistryBuilder {
     node_ports: NodePorts,
     runtime_config: RuntimeConfig,
     allows_privileged: bool,
+    pages_any: bool,
     watch_timeout_min: Duration,
     plugins: AdmissionPlugins,
     type_checks: bool,
@@ -225,6 +226,12 @@ impl RegistryBuilder {
         self.allows_privileged = is_allowed;
         self
     }
+    /// Whether lists of any version have all objects in one page, as with kube-apiserver's watch
+    /// cache; without it (`--watch-cache=false`) they have pages. Default: yes.
+    pub fn watch_cache(mut self, is_on: bool) -> Self {
+        self.pages_any = !is_on;
+        self
+    }
     /// Minimum duration of a watch that asks for none; a random part of up to the same length is
     /// added. Zero ends such a watch after its first events. Default: [`WATCH_TIMEOUT_MIN`].
     pub fn watch_timeout_min(mut self, timeout: Duration) -> Self {
@@ -273,6 +280,7 @@ impl RegistryBuilder {
             replayed_revisions,
             event_ttl: self.event_ttl,
             allows_privileged: self.allows_privileged,
+            pages_any: self.pages_any,
             watch_timeout_min: self.watch_timeout_min,
             gates: self.runtime_config.open_gates().to_vec(),
             history: self.history,
@@ -352,6 +360,7 @@ impl RegistryWorker {
             compact(inner, &stop).boxed(),
             bootstrap::objects::maintain(&registry, &stop).boxed(),
             bootstrap::objects::keep_service(&registry, &stop).boxed(),
+            bootstrap::objects::keep_addresses(&registry, &stop).boxed(),
             ready.boxed(),
         ]
         .into_iter()
@@ -463,6 +472,7 @@ impl Registry {
             node_ports: NodePorts::default(),
             runtime_config: RuntimeConfig::default(),
             allows_privileged: true,
+            pages_any: false,
             watch_timeout_min: WATCH_TIMEOUT_MIN,
             plugins: AdmissionPlugins::default(),
             type_checks: true,

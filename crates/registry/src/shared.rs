@@ -71,6 +71,8 @@ pub(crate) struct Inner {
     pub(crate) gates: Vec<&'static str>,
     /// Whether containers may be privileged.
     pub(crate) allows_privileged: bool,
+    /// Whether lists of any version have pages.
+    pub(crate) pages_any: bool,
     /// Minimum duration of a watch that asks for none.
     pub(crate) watch_timeout_min: Duration,
     /// How long history is kept.

@@ -3,15 +3,24 @@ use serde_json::Value;
 use setpoint_object::{ApiError, Reason};
 use setpoint_store::{StoreError, is_sealed};
 
-/// The error for an object that is too large to be stored.
-pub(crate) fn too_large() -> ApiError {
-    // The message of etcd, which Kubernetes usually runs on: clients check for it.
-    ApiError::unclassified("etcdserver: request is too large")
+/// What a client of etcd sends at most: 2 MiB.
+const SENT_BYTES_MAX: usize = 2 << 20;
+
+/// The error for an object that is too large to be stored. `size`: of the write, in bytes.
+pub(crate) fn too_large(size: usize) -> ApiError {
+    // The messages of etcd, which Kubernetes usually runs on, and of its client: clients check for
+    // them.
+    ApiError::unclassified(match size > SENT_BYTES_MAX {
+        true => format!(
+            "rpc error: code = ResourceExhausted desc = trying to send message larger than max ({size} vs. {SENT_BYTES_MAX})"
+        ),
+        false => "etcdserver: request is too large".to_owned(),
+    })
 }
 /// The API error for an error of the store.
 pub(crate) fn store_error(error: StoreError) -> ApiError {
     match error {
-        StoreError::TooLarge { .. } => too_large(),
+        StoreError::TooLarge { size, .. } => too_large(size),
         StoreError::Unknown(_) => ApiError::new(
             504,
             Reason::Timeout,

@@ -12,6 +12,6 @@ pub use default::default_definition;
 pub(crate) use validate::rule_path;
 pub use validate::{
     Approval, StructureFault, approval_of, ca_bundle_valid, condition_is_true, definition_warnings,
-    name_fault, structure_fault, validate_client_config, validate_definition,
+    is_structural, name_fault, structure_fault, validate_client_config, validate_definition,
     validate_definition_status,
 };

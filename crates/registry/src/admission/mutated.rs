@@ -19,7 +19,8 @@ const OBJECT_BYTES_MAX: usize = 6 << 20;
 /// 500, as the store's.
 pub(super) fn check_size(object: &Value) -> Result<(), ApiError> {
     match is_longer_than(object, OBJECT_BYTES_MAX) {
-        true => Err(too_large()),
+        // The rest is not counted.
+        true => Err(too_large(OBJECT_BYTES_MAX + 1)),
         false => Ok(()),
     }
 }

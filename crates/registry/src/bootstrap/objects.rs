@@ -11,10 +11,11 @@
 //! ([`Registry::is_as_started`]).
 //!
 //! [`maintain`] creates again what Kubernetes would, once a minute ([`keep_service`] its Service
-//! sooner), and restores the specs of flow
-//! control objects that users have not taken over. Resources whose objects are still those of the
+//! sooner, [`keep_addresses`] objects of addresses), and restores the specs of flow control objects
+//! that users have not taken over. Resources whose objects are still those of the
 //! start cost it nothing.
 use super::template::{self, Template, create_missing};
+use crate::allocate::ServiceNumbers;
 use crate::request::{Body, Format, WriteOptions};
 use crate::routed::{Attributes, Target};
 use crate::shared::{Inner, Registry};
@@ -46,6 +47,9 @@ const PERIOD: Duration = Duration::from_secs(60);
 const SERVICE: &str = "/registry/services/specs/default/kubernetes";
 /// After how long it is created again: kube-apiserver looks every ten seconds.
 const SERVICE_PAUSE: Duration = Duration::from_secs(5);
+/// After how long the addresses of a changed Service are looked at: a kube-apiserver makes such an
+/// address's object within some seconds.
+const ADDRESS_PAUSE: Duration = Duration::from_secs(3);
 /// Prefixes of the keys of objects that are created at start only. A later deletion is deliberate.
 const ONLY_AT_START: [&str; 2] =
     ["/registry/apiregistration.k8s.io/", "/registry/priorityclasses/"];
@@ -226,6 +230,59 @@ pub(crate) async fn keep_service(
         // Boxed, so that an idle registry holds no space for writes.
         if let Err(error) = Box::pin(create_missing(&registry.inner, service())).await {
             tracing::warn!(error = chain(&error), "create the Service of the API servers");
+        }
+    }
+}
+
+/// Makes the objects of addresses that Services have which another program has written, some
+/// seconds after it: kube-apiserver and setpoint write them together. Only a shared store can have
+/// such Services.
+pub(crate) async fn keep_addresses(
+    registry: &Registry,
+    stop: &CancellationToken,
+) -> Result<(), ApiError> {
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => return Ok(()),
+        // Cancel safe: it waits for a state.
+        () = registry.wait_ready() => {}
+    }
+    if !registry.inner.is_shared {
+        return Ok(());
+    }
+    let mut changes = registry.change_signal(keys::SERVICES, None);
+    // The others were repaired at the start.
+    let (_, mut seen) = registry.inner.cache.resource(keys::SERVICES).snapshot();
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return Ok(()),
+            // Cancel safe: nothing is lost.
+            () = changes.changed() => {}
+        }
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return Ok(()),
+            // Cancel safe: a sleep holds no state.
+            () = tokio::time::sleep(ADDRESS_PAUSE) => {}
+        }
+        let inner = &registry.inner;
+        let (services, newest) = inner.cache.resource(keys::SERVICES).snapshot();
+        let changed = services.range(Bound::Unbounded, Bound::Unbounded);
+        let changed = changed.filter(|service| service.revision > seen);
+        let addresses = inner.cache.resource(keys::IP_ADDRESSES);
+        let lacks_object = changed
+            .filter_map(|service| Some(ServiceNumbers::of(&tree(&service.value).ok()?)))
+            .flat_map(|numbers| numbers.object_keys())
+            .any(|key| addresses.get(&key).is_none());
+        seen = newest;
+        if lacks_object {
+            let birth = inner.birth();
+            // Boxed, so that an idle registry holds no space for writes.
+            let repair = Box::pin(inner.allocator.repair(&*inner.store, &birth));
+            if let Err(error) = repair.await {
+                tracing::warn!(error = chain(&error), "repair the objects of cluster addresses");
+            }
         }
     }
 }

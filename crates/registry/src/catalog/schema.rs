@@ -4,6 +4,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint_object::{ApiError, Reason, field, skim};
+use setpoint_schema::crd::is_structural;
 use setpoint_schema::decode::{self, DecodeError};
 use setpoint_schema::default::{self, DefaultsTooLarge};
 use setpoint_schema::node::TypeSchema;
@@ -215,12 +216,20 @@ fn keep_all(schema: &mut Value) {
 pub(crate) struct DefinitionSource {
     uid: Box<str>,
     generation: i64,
+    /// Whether a schema may have no structure.
+    may_lack_structure: bool,
     bytes: Mutex<Bytes>,
 }
 impl DefinitionSource {
     /// From the stored bytes of a definition.
     pub(crate) fn new(uid: &str, generation: i64, bytes: Bytes) -> Self {
-        Self { uid: uid.into(), generation, bytes: Mutex::new(bytes) }
+        let may_lack_structure = false;
+        Self { uid: uid.into(), generation, may_lack_structure, bytes: Mutex::new(bytes) }
+    }
+    /// Says whether one of the schemas has no structure: another program has accepted it.
+    pub(crate) fn may_lack_structure(mut self, may_lack: bool) -> Self {
+        self.may_lack_structure = may_lack;
+        self
     }
     /// From the schema of the one version of a compiled-in kind.
     pub(crate) fn compiled(version: &str, schema: &Value) -> Self {
@@ -239,8 +248,17 @@ impl DefinitionSource {
     pub(crate) fn identity(&self) -> String {
         format!("{}/{}", self.uid, self.generation)
     }
+    /// [`open_api`](Self::open_api), unless the schema has no structure.
+    pub(crate) fn structural_open_api(&self, version: &str) -> Option<Bytes> {
+        let written = self.open_api(version);
+        let is_structural = |text: &Bytes| {
+            let parsed = || serde_json::from_slice(text).ok();
+            !self.may_lack_structure || parsed().is_some_and(|schema| is_structural(&schema))
+        };
+        written.filter(is_structural)
+    }
     /// Whether objects keep what the schemas do not declare.
-    fn keeps_all(&self) -> bool {
+    pub(crate) fn keeps_all(&self) -> bool {
         let bytes = self.bytes.lock().clone();
         skim::scalar(&bytes, &["spec", "preserveUnknownFields"]).is_some_and(|kept| kept == "true")
     }
@@ -277,6 +295,17 @@ mod tests {
         assert!(schema.0.compiled.get().is_none());
         assert!(schema.view().property("n").is_some() && schema.view().property("kind").is_some());
         assert!(schema.clone().0.compiled.get().is_some());
+    }
+
+    #[test]
+    fn schemas_without_structure_are_not_published() {
+        let text = r#"{"spec":{"versions":[{"name":"v1","schema":{"openAPIV3Schema":{"type":"object","properties":{"n":{}}}}},{"name":"v2","schema":{"openAPIV3Schema":{"type":"object"}}}]}}"#;
+        let source = || DefinitionSource::new("u", 3, Bytes::from_static(text.as_bytes()));
+        assert!(source().structural_open_api("v1").is_some(), "this server has checked it");
+        let source = source().may_lack_structure(true);
+        assert_eq!(source.structural_open_api("v1"), None);
+        assert!(source.structural_open_api("v2").is_some());
+        assert!(source.open_api("v1").is_some(), "it is still the schema of objects");
     }
 
     #[test]

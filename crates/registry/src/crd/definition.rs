@@ -70,7 +70,9 @@ impl Definition {
     }
     /// The source of its schemas.
     pub(super) fn source(&self) -> Arc<DefinitionSource> {
-        Arc::new(DefinitionSource::new(self.object.uid(), self.generation(), self.bytes.clone()))
+        let source =
+            DefinitionSource::new(self.object.uid(), self.generation(), self.bytes.clone());
+        Arc::new(source.may_lack_structure(self.fault.is_some()))
     }
 }
 

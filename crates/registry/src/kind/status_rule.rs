@@ -1,4 +1,5 @@
 //! The rule of a status subresource.
+use super::counted::{Counts, nothing};
 use super::{MetadataCheck, MetadataChecks};
 
 /// The parts of a request that a write through `/status` changes besides `status`.
@@ -35,6 +36,8 @@ pub struct StatusRule {
     pub owned_through_main: bool,
     /// The answers of `/status` may be Tables.
     pub has_tables: bool,
+    /// What a stored change counts.
+    pub counts: Counts,
 }
 impl StatusRule {
     /// Custom resources: `/status` does not change metadata, and a new object has no status.
@@ -49,6 +52,7 @@ impl StatusRule {
         };
         let checks = MetadataChecks::before(&[MetadataCheck::Change]);
         let (keeps_new, owned_through_main, has_tables) = (false, false, true);
-        Self { meta, initial, keeps_new, resets, checks, owned_through_main, has_tables }
+        let counts = nothing;
+        Self { meta, initial, keeps_new, resets, checks, owned_through_main, has_tables, counts }
     }
 }

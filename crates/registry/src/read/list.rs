@@ -86,7 +86,9 @@ impl<'a> List<'a> {
                 self.cached_page().await
             }
             ListAt::Any if cache.reached().is_filled => {
-                self.limit = 0;
+                if !self.inner.pages_any {
+                    self.limit = 0;
+                }
                 self.cached_page().await
             }
             ListAt::Any | ListAt::Newest => {

@@ -47,7 +47,7 @@ impl WatchStart {
 pub(super) enum ListAt {
     /// The store's present state.
     Newest,
-    /// Any state; the limit is ignored.
+    /// Any state; the limit is ignored, unless the server has no watch cache for its clients.
     Any,
     /// Not older than this revision.
     AtLeast(u64),

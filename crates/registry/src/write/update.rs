@@ -241,6 +241,14 @@ impl Write<'_> {
                 if let Some(reservation) = reservation {
                     reservation.keep(&new, Some(&stored));
                 }
+                if self.target.subresource == Some(Subresource::Status) {
+                    let counts = self
+                        .resource
+                        .status
+                        .map_or_else(Vec::new, |rule| (rule.counts)(&new, &stored));
+                    let changes = &self.inner.figures.changes;
+                    counts.iter().for_each(|(counter, label)| changes.add(*counter, label));
+                }
                 let object = self.answer(&key, &encoded, revision).await.map_err(Failed::Commit)?;
                 Ok(Ok(Written { object, created: false }))
             }

@@ -59,6 +59,24 @@ async fn privileged_containers_are_refused_unless_they_are_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn lists_of_any_version_have_pages_without_a_watch_cache() {
+    const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+    for (has_cache, n_expected) in [(true, 3), (false, 2)] {
+        let server = server(|builder| builder.watch_cache(has_cache)).await;
+        for name in ["a", "b", "c"] {
+            server.create(MAPS, json!({"metadata": {"name": name}})).await.unwrap();
+        }
+        let options =
+            ListOptions { resource_version: "0".to_owned(), limit: 2, ..ListOptions::default() };
+        let request = server.request(Verb::List, MAPS);
+        let list = server.registry.list(&request, &options).await.unwrap();
+        assert_eq!(list.items.len(), n_expected);
+        assert_eq!(list.continue_token.is_empty(), has_cache);
+        server.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn tolerations_of_new_pods_last_as_long_as_the_options_say() {
     let plugins = AdmissionOptions::default().toleration_seconds(5, 0).build().unwrap();
     let server = server(|builder| builder.admission_plugins(plugins)).await;

@@ -75,6 +75,27 @@ async fn an_address_that_another_server_allocated_is_refused_until_its_service_i
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_address_of_a_service_that_another_program_wrote_gets_its_object() {
+    let a = Server::start().await;
+    let b = Server::joining(&a, 8).await;
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": "old", "namespace": "default", "uid": "08675309-9376-9376-9376-086753099999",
+        },
+        "spec": {"clusterIP": "10.0.0.11", "ports": [{"port": 81, "protocol": "TCP"}]},
+    });
+    let key = "/registry/services/specs/default/old";
+    let put = Op::Put(key.into(), service.to_string().into());
+    a.store.commit(Txn { ops: vec![put], ..Txn::default() }).await.unwrap();
+    // Well before the objects are looked through, which happens once a minute.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let address = b.get("/apis/networking.k8s.io/v1/ipaddresses/10.0.0.11").await.unwrap();
+    assert_eq!(address["spec"]["parentRef"]["name"], "old");
+    assert!(check(&*a.store).await.contains_key("10.0.0.11"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn changed_ports_are_claimed_and_released_with_the_service() {
     let a = Server::start().await;
     let b = Server::joining(&a, 8).await;

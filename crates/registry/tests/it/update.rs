@@ -331,6 +331,10 @@ async fn an_object_over_the_size_limit_is_stored_without_managed_fields() {
         refused(server.create(pods, pod(1000, 1000)).await),
         "500 etcdserver: request is too large"
     );
+    let error = refused(server.create(pods, pod(1000, 1200)).await);
+    let start =
+        "500 rpc error: code = ResourceExhausted desc = trying to send message larger than max (";
+    assert!(error.starts_with(start) && error.ends_with(" vs. 2097152)"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,7 +20,7 @@ pub use ca::valid as ca_bundle_valid;
 pub use conversion::client_config as validate_client_config;
 pub use names::{Approval, approval_of, name_fault};
 pub(crate) use rules::steps as rule_path;
-pub use structural::{StructureFault, structure_fault};
+pub use structural::{StructureFault, is_structural, structure_fault};
 
 use serde_json::Value;
 use setpoint_object::field::{Error, Errors, Path};

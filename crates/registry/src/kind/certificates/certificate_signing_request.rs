@@ -1,5 +1,6 @@
 //! CertificateSigningRequests: the server sets the requesting user, and approval has its own
 //! endpoint.
+mod duration;
 mod rules;
 
 pub(crate) use rules::{common_name, organizations};
@@ -31,6 +32,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     status: Some(StatusRule {
         checks: MetadataChecks::WHOLE_THEN_CHANGE,
         resets: &["spec", "status/conditions"],
+        counts: duration::count,
         ..StatusRule::new(StatusMeta::All, "{}")
     }),
     ..Kind::plain("certificates.k8s.io", "CertificateSigningRequest")

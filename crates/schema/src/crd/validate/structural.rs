@@ -88,6 +88,11 @@ pub fn structure_fault(crd: &Value) -> Option<StructureFault> {
     (!errors.is_empty()).then(|| StructureFault::Violations(cut(aggregate(&errors))))
 }
 
+/// Whether a schema is structural, as Kubernetes 1.36 requires it of a new definition.
+pub fn is_structural(schema: &Value) -> bool {
+    unbuilt(schema).is_none() && validate(schema, &Path::new("")).is_empty()
+}
+
 /// Whether schemas that may have been stored without structure need one now: with
 /// `preserveUnknownFields`, those that use an extension of Kubernetes; without it, all, if the
 /// definition had it before.
@@ -102,9 +107,7 @@ pub(super) fn lacks_needed_structure(crd: &Value, old: &Value) -> bool {
         true => schemas.clone().any(has_extension),
         false => super::preserves_unknown_fields(old),
     };
-    is_needed
-        && schemas
-            .any(|schema| unbuilt(schema).is_some() || !validate(schema, &Path::new("")).is_empty())
+    is_needed && schemas.any(|schema| !is_structural(schema))
 }
 
 /// Whether a schema, or one inside it, uses an extension that only a structural schema can have.
