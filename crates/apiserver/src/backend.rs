@@ -14,7 +14,7 @@
 //! | a backend is | its requests     | aggregated discovery    | its OpenAPI v3 document |
 //! |--------------|------------------|-------------------------|-------------------------|
 //! | available    | its handler      | listed with resources   | as it was put           |
-//! | unavailable  | 503              | listed as `Stale`       | in the index, 503       |
+//! | unavailable  | 503              | listed as `Stale`, unless its document [is known to be current](Backend::with_discovery) | in the index, 503 |
 //! | removed      | the catalog      | from the catalog        | from the catalog        |
 //!
 //! Until it is removed, legacy discovery lists its group version and OpenAPI v2 contains its
@@ -156,6 +156,8 @@ pub struct Backend {
     version_priority: u32,
     handler: Arc<dyn Handler>,
     is_available: bool,
+    /// Whether its discovery document is what it serves now; `None`: if it is available.
+    is_discovered: Option<bool>,
     documents: Arc<Documents>,
 }
 
@@ -180,6 +182,18 @@ impl Backend {
     /// Whether its handler is called.
     pub fn is_available(&self) -> bool {
         self.is_available
+    }
+
+    /// Whether aggregated discovery shows its resources, if it has any.
+    pub(crate) fn is_discovered(&self) -> bool {
+        self.is_discovered.unwrap_or(self.is_available)
+    }
+
+    /// The same backend, whose discovery document is what it serves now, or is not. A server may
+    /// answer requests for that and still be unavailable. Default: if it is available.
+    #[must_use]
+    pub fn with_discovery(self, is_discovered: bool) -> Self {
+        Self { is_discovered: Some(is_discovered), ..self }
     }
 
     /// The same backend with another availability.
@@ -353,6 +367,7 @@ impl BackendBuilder {
             version_priority: self.version_priority,
             handler: self.handler,
             is_available: self.is_available,
+            is_discovered: None,
         })
     }
 }

@@ -31,6 +31,11 @@ use std::sync::Arc;
 pub trait Handler: Send + Sync {
     /// Answers a request. The future is dropped if the client disconnects or the deadline passes.
     fn handle(&self, request: Request<RequestBody>) -> BoxFuture<'static, Response<Body>>;
+
+    /// Whether the path is in the index at `/` and on `/statusz`. Default: yes.
+    fn is_listed(&self) -> bool {
+        true
+    }
 }
 
 impl<F, A> Handler for F
@@ -64,15 +69,16 @@ impl Extra {
         self.0.iter().find(|(prefix, _)| is_under(prefix)).map(|(_, handler)| handler.clone())
     }
 
-    /// Their prefixes, for the index.
+    /// The prefixes of those that are listed, for the index.
     pub(crate) fn prefixes(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|(prefix, _)| prefix.as_str())
+        let listed = self.0.iter().filter(|(_, handler)| handler.is_listed());
+        listed.map(|(prefix, _)| prefix.as_str())
     }
 }
 
 impl fmt::Debug for Extra {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.prefixes()).finish()
+        f.debug_list().entries(self.0.iter().map(|(prefix, _)| prefix)).finish()
     }
 }
 

@@ -91,7 +91,9 @@ pub use filter::authenticate::{
     NotText, RequestHeader, RequestHeaderNames, TokenAudiences, bearer_token, certificate_user,
 };
 pub use filter::cors::{Cors, CorsError, PatternErrorText};
-pub use filter::fairness::{FlowControl, FlowControlReader, FlowFigures, LevelFigures};
+pub use filter::fairness::{
+    FlowControl, FlowControlReader, FlowFigures, LevelFigures, UtilizationFigures,
+};
 pub use filter::goaway::{GoAwayChance, GoAwayChanceError};
 pub use filter::hsts::{Hsts, HstsError};
 pub use filter::in_flight::RequestLimits;

@@ -329,8 +329,12 @@ fn roots(rows: &[Row<'_>]) -> Vec<&'static str> {
     }
     roots
 }
-fn custom_schemas<'a>(rows: &'a [Row<'a>]) -> impl Iterator<Item = (String, Schema<'a>)> {
-    let custom = rows.iter().filter(|row| row.has_own_schema()).flat_map(custom::definitions);
+fn custom_schemas<'a>(
+    rows: &'a [Row<'a>],
+    dialect: Dialect,
+) -> impl Iterator<Item = (String, Schema<'a>)> {
+    let custom = rows.iter().filter(|row| row.has_own_schema());
+    let custom = custom.flat_map(move |row| custom::definitions(row, dialect));
     custom.map(|(name, made)| (name, Schema::Custom(made)))
 }
 fn built_in_schemas<'a>(
@@ -353,7 +357,7 @@ fn v3_of<'a>(rows: &'a [Row<'a>], used: &[&'static str], texts: Texts<'a>) -> Pi
     });
     let roots = [used, &roots(rows)].concat();
     let mut schemas: BTreeMap<String, Schema<'a>> = built_in_schemas(roots, texts).collect();
-    schemas.extend(custom_schemas(rows));
+    schemas.extend(custom_schemas(rows, Dialect::V3));
     let schemas = schemas
         .into_iter()
         .map(move |(name, schema)| (name, move |out: &mut Vec<u8>| schema.write_v3(out, built_in)));
@@ -409,7 +413,7 @@ fn v2_part<'a>(
     encoding: Encoding,
 ) -> impl Iterator<Item = Option<V2Part>> + Send + 'a {
     let mut paths = path::all(rows, Dialect::V2).into_iter();
-    let mut definitions = custom_schemas(rows);
+    let mut definitions = custom_schemas(rows, Dialect::V2);
     let mut part = Some(V2Part { paths: Vec::new(), definitions: Vec::new() });
     std::iter::from_fn(move || {
         let made = part.as_mut()?;

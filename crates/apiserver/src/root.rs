@@ -72,10 +72,10 @@ impl Root<'_> {
             Route::Statusz => {
                 let (started, now) = (self.started, self.now);
                 let page = Page::Status { started, now, paths: self.paths() };
-                return page.respond(&accept, style);
+                return page.respond(&accept, self.types, style);
             }
             Route::Flagz => match self.flags {
-                Some(flags) => return Page::Flags(flags).respond(&accept, style),
+                Some(flags) => return Page::Flags(flags).respond(&accept, self.types, style),
                 None => return Ok(respond::page_not_found()),
             },
             Route::ApiVersions => discovery::api_versions(&self.served.catalog, self.address),

@@ -1,10 +1,10 @@
 //! `/statusz` and `/flagz`: the process and its options, for people who look for a fault.
 //!
 //! As text, or in the structure that an `Accept` header names:
-//! `application/json;as=Statusz;v=v1beta1;g=config.k8s.io`.
+//! `application/json;as=Statusz;v=v1beta1;g=config.k8s.io`. In CBOR, too, if the server has it.
 
 use crate::body::Body;
-use crate::negotiate::{Accepted, Clause, Encoding, clauses};
+use crate::negotiate::{Accepted, Clause, Encoding, Types, clauses};
 use crate::respond::{self, Style};
 use crate::version;
 use bytes::Bytes;
@@ -61,8 +61,13 @@ impl Page<'_> {
     /// # Errors
     ///
     /// 406 if no form is acceptable.
-    pub(crate) fn respond(&self, accept: &str, style: Style) -> Result<Response<Body>, ApiError> {
-        let (accepted, version) = match form(accept, self.kind())? {
+    pub(crate) fn respond(
+        &self,
+        accept: &str,
+        types: Types,
+        style: Style,
+    ) -> Result<Response<Body>, ApiError> {
+        let (accepted, version) = match form(accept, self.kind(), types)? {
             Form::Text => return Ok(respond::text(StatusCode::OK, self.text())),
             Form::Structure { accepted, version } => (accepted, version),
         };
@@ -158,13 +163,16 @@ fn unix_date(time: Timestamp) -> String {
 }
 
 /// Chooses the form: the first that the best clause can name.
-fn form(accept: &str, kind: &str) -> Result<Form, ApiError> {
+fn form(accept: &str, kind: &str, types: Types) -> Result<Form, ApiError> {
     if accept.is_empty() {
         return Ok(Form::Text);
     }
+    let cbor = types.cbor.then_some(Encoding::Cbor);
+    let encodings = || [Encoding::Json, Encoding::Yaml].into_iter().chain(cbor);
     let chosen = clauses(accept).iter().find_map(|clause| {
         let structure = || {
-            let encoding = clause.encoding()?;
+            // Wildcards mean JSON.
+            let encoding = encodings().find(|encoding| clause.means(*encoding))?;
             let accepted = Accepted {
                 encoding,
                 pretty: clause.param("pretty") == Some("1"),
@@ -183,7 +191,9 @@ fn form(accept: &str, kind: &str) -> Result<Form, ApiError> {
         structure().or_else(|| (is_text && is_bare).then_some(Form::Text))
     });
     chosen.ok_or_else(|| {
-        let types = [Encoding::Json.media_type(), Encoding::Yaml.media_type(), "text/plain"];
+        let mut types =
+            vec![Encoding::Json.media_type(), Encoding::Yaml.media_type(), "text/plain"];
+        types.extend(cbor.map(Encoding::media_type));
         let text = format!("only the following media types are accepted: {}", types.join(", "));
         ApiError::new(406, Reason::NotAcceptable, text)
     })
@@ -212,7 +222,7 @@ mod tests {
 
     fn get(page: &Page<'_>, accept: &str) -> (u16, String, String) {
         let style = Style { pretty: false, gzip: false };
-        let response = match page.respond(accept, style) {
+        let response = match page.respond(accept, Types::default(), style) {
             Ok(response) => response,
             Err(error) => return (error.code(), String::new(), error.0.message),
         };
@@ -252,6 +262,26 @@ mod tests {
             let (code, _, message) = get(&status(), accept);
             assert_eq!((code, &*message), (406, types), "{accept}");
         }
+    }
+
+    #[test]
+    fn the_structure_is_in_cbor_if_the_server_has_it() {
+        let style = Style { pretty: false, gzip: false };
+        let types = Types { cbor: true };
+        let accept = "application/cbor;v=v1beta1;g=config.k8s.io;as=Statusz";
+        let response = status().respond(accept, types, style).unwrap();
+        assert_eq!(
+            response.headers()[header::CONTENT_TYPE],
+            "application/cbor;g=config.k8s.io;v=v1beta1;as=Statusz"
+        );
+        let body = response.body().as_bytes().unwrap().to_vec();
+        assert_eq!(body[..3], [0xd9, 0xd9, 0xf7], "the mark of CBOR");
+        let (_, media_type, _) =
+            get(&status(), "application/*;v=v1beta1;g=config.k8s.io;as=Statusz");
+        assert!(media_type.starts_with("application/json;"), "{media_type}");
+        let Err(error) = status().respond("application/cbor", types, style) else { panic!() };
+        assert!(error.0.message.ends_with("text/plain, application/cbor"), "{}", error.0.message);
+        assert_eq!(get(&status(), accept).0, 406);
     }
 
     #[test]

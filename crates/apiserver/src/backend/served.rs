@@ -66,7 +66,9 @@ impl Served {
 impl Backend {
     /// Whether `other` would be listed in the same way.
     pub(crate) fn is_listed_as(&self, other: &Self) -> bool {
-        self.is_available == other.is_available && Arc::ptr_eq(&self.documents, &other.documents)
+        self.is_available == other.is_available
+            && self.is_discovered() == other.is_discovered()
+            && Arc::ptr_eq(&self.documents, &other.documents)
     }
 }
 

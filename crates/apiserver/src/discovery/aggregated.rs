@@ -178,7 +178,7 @@ fn item(served: &Served, group: &Group) -> Value {
         .map(|version| {
             if let Some(backend) = served.backend(&group.name, version) {
                 return match &backend.documents().discovery {
-                    Some(resources) if backend.is_available() => json!({
+                    Some(resources) if backend.is_discovered() => json!({
                         "version": &**version, "resources": resources, "freshness": "Current",
                     }),
                     _ => json!({"version": &**version, "freshness": "Stale"}),

@@ -25,10 +25,12 @@ mod config;
 mod dump;
 mod scheduler;
 mod stats;
+mod utilization;
 
 pub(crate) use config::Schema;
 pub(crate) use dump::Page;
 pub use stats::{FlowControl, FlowFigures, LevelFigures};
+pub use utilization::UtilizationFigures;
 
 use config::Config;
 use http::{HeaderMap, HeaderName};
@@ -346,6 +348,7 @@ impl Fairness {
         let config = self.known_config();
         let flow = |schema: &Arc<Schema>| schema.stats.read(&schema.level_name, &schema.name);
         let flows = config.schemas.iter().map(flow).collect();
+        let now = self.now();
         let state = self.0.state.lock();
         let level = |level: &config::Level| {
             let figures = level.id.and_then(|id| state.scheduler.level(id));
@@ -367,6 +370,7 @@ impl Fairness {
                 max: limits.max,
                 current,
                 in_use,
+                utilization: level.id.and_then(|id| state.scheduler.utilization(id, now)),
             }
         };
         FlowControl { levels: config.levels.iter().map(level).collect(), flows }
@@ -445,6 +449,7 @@ impl Fairness {
         if let Some(newer) = newer {
             return newer.clone();
         }
+        let former_names = state.levels.clone();
         let mut names = std::mem::take(&mut state.levels);
         let position = |name: &Arc<str>| position(&mut names, &state.scheduler, name, levels);
         let stats = |schema: &Arc<str>, level: &Arc<str>| {
@@ -461,8 +466,13 @@ impl Fairness {
                 limits[id] = level.limits;
             }
         }
-        state.levels = names;
         let now = self.now();
+        for (id, (name, former)) in names.iter().zip(&former_names).enumerate() {
+            if name != former {
+                state.scheduler.begin_level(id, now);
+            }
+        }
+        state.levels = names;
         let dispatched = state.scheduler.configure(&limits, now);
         *self.0.config.write() = Some(config.clone());
         drop(state);

@@ -27,11 +27,14 @@ const SINGLES: [&str; 3] = ["items", "additionalProperties", "not"];
 const LISTS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 
 /// The names of the schemas of a kind and its list, with the schemas.
-pub(super) fn definitions<'a>(row: &'a Row<'a>) -> [(String, CustomSchema<'a>); 2] {
+pub(super) fn definitions<'a>(
+    row: &'a Row<'a>,
+    dialect: Dialect,
+) -> [(String, CustomSchema<'a>); 2] {
     let list = Kind { kind: &row.list_kind, ..row.kind };
     [
-        (name::reversed(&row.kind), CustomSchema::Kind(row)),
-        (name::reversed(&list), CustomSchema::List(row)),
+        (name::reversed(&row.kind, dialect), CustomSchema::Kind(row)),
+        (name::reversed(&list, dialect), CustomSchema::List(row)),
     ]
 }
 
@@ -171,7 +174,11 @@ fn kind(row: &Row<'_>, dialect: Dialect) -> Value {
     let written = row.open_api.as_ref().and_then(|text| serde_json::from_slice(text).ok());
     let mut root = match (written, dialect) {
         (None, _) => Map::new(),
-        (Some(Value::Object(written)), Dialect::V2) if is(&written, PRESERVE) => Map::new(),
+        (Some(Value::Object(written)), Dialect::V2)
+            if row.keeps_unknown_fields || is(&written, PRESERVE) =>
+        {
+            Map::new()
+        }
         (Some(written), dialect) => {
             let mut root = match dialect {
                 Dialect::V2 => simplified(written, 0),
@@ -193,7 +200,7 @@ fn list_of(row: &Row<'_>, list: &Kind<'_>, dialect: Dialect) -> Value {
     );
     root.insert("type".to_owned(), "object".into());
     root.insert("required".to_owned(), json!(["items"]));
-    let item = dialect.reference(&name::reversed(&row.kind));
+    let item = dialect.reference(&name::reversed(&row.kind, dialect));
     let mut properties = type_properties();
     properties.insert("items".to_owned(), json!({"items": item, "type": "array"}));
     properties
@@ -400,6 +407,7 @@ mod tests {
             returns_deleted: false,
             cbor: false,
             open_api: Some(schema.to_string().into()),
+            keeps_unknown_fields: false,
             selectable: vec!["spec.color"],
         }
     }
@@ -420,6 +428,36 @@ mod tests {
         let port = json!({INT_OR_STRING: true});
         assert_eq!(as_written(&json!({"properties": {"port": port}})), None);
         assert_eq!(as_written(&json!({"properties": {"a": {EMBEDDED: true}}})), None);
+    }
+
+    /// A group may be chosen so that its types have names of built-in ones.
+    #[test]
+    fn names_of_built_in_types_are_not_taken() {
+        let group = "apiextensions.apis.pkg.apiextensions-apiserver.k8s.io";
+        let crafted = Kind { group, version: "v1", kind: "CustomResourceDefinition" };
+        let crafted = Row { kind: crafted, ..row(&json!({"type": "object"})) };
+        let built_in =
+            "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition";
+        assert!(setpoint_facts::definition(built_in).is_some());
+        let [(name, schema), (list_name, list)] = definitions(&crafted, Dialect::V2);
+        assert_eq!(name, format!("{built_in}_v2"));
+        assert_eq!(list_name, built_in.replace("CustomResourceDefinition", "WidgetList"));
+        let item = &list.make(Dialect::V2)["properties"]["items"]["items"];
+        assert_eq!(item["$ref"], format!("#/definitions/{name}"));
+        assert_eq!(schema.make(Dialect::V2)["type"], "object");
+        // Each group version has a document of its own.
+        assert_eq!(definitions(&crafted, Dialect::V3)[0].0, built_in);
+        let crafted =
+            Kind { group: "meta.apis.pkg.apimachinery.k8s.io", kind: "ObjectMeta", ..crafted.kind };
+        assert_eq!(name::reversed(&crafted, Dialect::V3), format!("{OBJECT_META}_v2"));
+    }
+
+    #[test]
+    fn v2_has_no_properties_if_unknown_fields_are_kept() {
+        let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+        let row = Row { keeps_unknown_fields: true, ..row(&schema) };
+        assert_eq!(kind(&row, Dialect::V2).get("properties"), None);
+        assert!(kind(&row, Dialect::V3)["properties"]["a"].is_object());
     }
 
     /// As the reference publishes it.

@@ -1,17 +1,25 @@
 //! Names in the documents: paths, schemas, operations, tags.
 
 use super::row::Kind;
+use super::{Dialect, schema};
 
 /// The path of a group: `api`, `apis/apps`.
 pub(super) fn root(group: &str) -> String {
     if group.is_empty() { "api".to_owned() } else { format!("apis/{group}") }
 }
 
-/// The schema name of a custom kind: group reversed, version, kind (`io.example.v1.Widget`).
-pub(super) fn reversed(kind: &Kind<'_>) -> String {
+/// The schema name of a custom kind: group reversed, version, kind (`io.example.v1.Widget`). That
+/// of a built-in type gets an end in v2, where both are in one document, as from the reference. A
+/// v3 document has the types of `meta/v1` beside the custom kind.
+pub(super) fn reversed(kind: &Kind<'_>, dialect: Dialect) -> String {
     let mut parts: Vec<&str> = kind.group.rsplit('.').collect();
     parts.extend([kind.version, kind.kind]);
-    parts.join(".")
+    let name = parts.join(".");
+    let is_beside = dialect == Dialect::V2 || name.starts_with(schema::META);
+    match is_beside && setpoint_facts::definition(&name).is_some() {
+        true => format!("{name}_v2"),
+        false => name,
+    }
 }
 
 /// `rbac.authorization.k8s.io` → `["rbac", "authorization"]`, the core group → `["core"]`.

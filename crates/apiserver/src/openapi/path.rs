@@ -259,14 +259,16 @@ impl<'a> Path<'a> {
     fn answer(&self, action: Action) -> Option<Value> {
         let list = Kind { kind: &self.row.list_kind, ..self.row.kind };
         let name = match action {
-            Action::List => self.row.schema_name(&list),
+            Action::List => self.row.schema_name(&list, self.dialect),
             Action::Watch | Action::WatchList => Some(schema::WATCH_EVENT.to_owned()),
-            Action::Delete if self.row.returns_deleted => self.row.schema_name(&self.row.kind),
+            Action::Delete if self.row.returns_deleted => {
+                self.row.schema_name(&self.row.kind, self.dialect)
+            }
             Action::Delete | Action::DeleteCollection => Some(schema::STATUS.to_owned()),
             Action::Connect => return Some(json!({"type": "string"})),
             Action::Get if self.is_log() => return Some(json!({"type": "string"})),
             Action::Get | Action::Post | Action::Put | Action::Patch => {
-                self.row.schema_name(&self.kind())
+                self.row.schema_name(&self.kind(), self.dialect)
             }
         };
         name.map(|name| self.dialect.reference(&name))
@@ -275,7 +277,7 @@ impl<'a> Path<'a> {
     /// The schema of the request body, and whether the body is required.
     fn body(&self, action: Action) -> Option<(Value, bool)> {
         let (name, required) = match action {
-            Action::Post | Action::Put => (self.row.schema_name(&self.kind()), true),
+            Action::Post | Action::Put => (self.row.schema_name(&self.kind(), self.dialect), true),
             Action::Patch => (Some(schema::PATCH.to_owned()), true),
             Action::DeleteCollection if self.row.has_own_schema() => return None,
             Action::Delete | Action::DeleteCollection => {

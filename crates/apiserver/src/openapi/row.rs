@@ -1,6 +1,6 @@
 //! The facts about a served resource that OpenAPI needs, custom or built in.
 
-use super::schema;
+use super::{Dialect, schema};
 use bytes::Bytes;
 use setpoint_registry::{Catalog, Resource, Routes, SchemaLanguage, Verb};
 
@@ -32,6 +32,8 @@ pub(super) struct Row<'a> {
     /// `openAPIV3Schema` as written, in JSON. Parsed when its document is built: all of them as
     /// trees would be large.
     pub(super) open_api: Option<Bytes>,
+    /// Its definition has `preserveUnknownFields`.
+    pub(super) keeps_unknown_fields: bool,
     /// Field paths that are valid in field selectors (custom resources).
     pub(super) selectable: Vec<&'a str>,
 }
@@ -69,6 +71,7 @@ impl<'a> Row<'a> {
             returns_deleted: row.kind.publishes_deleted(),
             cbor: false,
             open_api: row.open_api(),
+            keeps_unknown_fields: row.keeps_unknown_fields(),
             selectable: match row.schema.language() {
                 SchemaLanguage::GoTypes => Vec::new(),
                 SchemaLanguage::OpenApi => row.selectable.iter().map(|f| &*f.label).collect(),
@@ -91,11 +94,11 @@ impl<'a> Row<'a> {
         schema::of_kind(&Kind { kind: &self.list_kind, ..self.kind })
     }
     /// The schema name of one of its kinds: its own, its list's or a subresource's.
-    pub(super) fn schema_name(&self, kind: &Kind<'_>) -> Option<String> {
+    pub(super) fn schema_name(&self, kind: &Kind<'_>, dialect: Dialect) -> Option<String> {
         if self.has_own_schema()
             && (kind.group, kind.version) == (self.kind.group, self.kind.version)
         {
-            return Some(super::name::reversed(kind));
+            return Some(super::name::reversed(kind, dialect));
         }
         schema::of_kind(kind).map(str::to_owned)
     }

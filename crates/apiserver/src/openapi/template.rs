@@ -105,6 +105,7 @@ impl Template {
             list_kind: LIST.to_owned(),
             subresources: Vec::new(),
             open_api: None,
+            keeps_unknown_fields: false,
             ..path.row.clone()
         };
         let place = sub.as_ref().map_or(path.place, Place::Sub);
@@ -159,6 +160,7 @@ mod tests {
             returns_deleted: false,
             cbor: false,
             open_api: None,
+            keeps_unknown_fields: false,
             selectable: Vec::new(),
         }
     }

@@ -42,6 +42,7 @@ fn builtin() -> Vec<Row<'static>> {
             returns_deleted: kind::of(row.group, row.kind).is_some_and(|k| k.publishes_deleted()),
             cbor: false,
             open_api: None,
+            keeps_unknown_fields: false,
             selectable: Vec::new(),
         })
         .collect()
@@ -260,6 +261,7 @@ fn widget(open_api: &Value) -> Row<'static> {
         returns_deleted: false,
         cbor: false,
         open_api: Some(open_api.to_string().into()),
+        keeps_unknown_fields: false,
         selectable: vec!["spec.color"],
     }
 }

@@ -32,6 +32,7 @@
 //! The head of the chosen queue is never passed by another queue of its level, so a wide request
 //! gets its seats in the end.
 
+use super::utilization::{REQUESTS, SEATS, Utilization, UtilizationFigures};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -158,6 +159,22 @@ struct Level {
     v: u64,
     /// The number of queues at which those without requests and debt are dropped.
     sweep_at: usize,
+    used: Used,
+}
+
+/// What a level used of its limits until now.
+#[derive(Debug)]
+struct Used {
+    seats: Utilization,
+    executing: Utilization,
+    waiting: Utilization,
+}
+
+impl Used {
+    fn new(now: Duration) -> Self {
+        let of = |bounds| Utilization::new(bounds, now);
+        Self { seats: of(SEATS), executing: of(REQUESTS), waiting: of(REQUESTS) }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -205,13 +222,22 @@ impl Scheduler {
         for (id, limits) in limits.iter().enumerate() {
             match self.levels.get_mut(id) {
                 Some(level) => level.limits = *limits,
-                None => self.levels.push(Level::new(*limits)),
+                None => self.levels.push(Level::new(*limits, now)),
             }
         }
         let lent = |level: &Level| u64::from(level.limits.nominal - level.limits.min);
         self.pool = self.levels.iter().map(lent).sum();
         self.borrowed = self.levels.iter().map(Level::borrowed).sum();
-        self.dispatch(now)
+        let dispatched = self.dispatch(now);
+        (0..limits.len()).for_each(|id| self.observe(id, now));
+        dispatched
+    }
+
+    /// The position has another level now: what the former one used is forgotten.
+    pub(crate) fn begin_level(&mut self, id: LevelId, now: Duration) {
+        if let Some(level) = self.levels.get_mut(id) {
+            level.used = Used::new(now);
+        }
     }
 
     /// A new request of a flow, which the hash identifies. `width`: its seats, at least one. Also
@@ -260,6 +286,7 @@ impl Scheduler {
         level.n_waiting += 1;
         self.n_waiting += 1;
         self.waiting.insert(id);
+        self.observe(id, now);
         (Arrival::Waits(waiting), self.dispatch(now))
     }
 
@@ -288,6 +315,7 @@ impl Scheduler {
             }
         }
         level.forget(index);
+        self.observe(id, now);
         self.dispatch(now)
     }
 
@@ -308,6 +336,7 @@ impl Scheduler {
         if self.levels[id].n_waiting == 0 {
             self.waiting.remove(&id);
         }
+        self.observe(id, now);
         // A wide request may have held the others up.
         self.dispatch(now)
     }
@@ -325,6 +354,32 @@ impl Scheduler {
             waiting_queues: level.heads.len(),
             current: level.limits.max.min(level.limits.min.saturating_add(of_pool)),
         })
+    }
+
+    /// What a level used of its limits until `now`.
+    pub(crate) fn utilization(&self, id: LevelId, now: Duration) -> Option<UtilizationFigures> {
+        let Used { seats, executing, waiting } = &self.levels.get(id)?.used;
+        let (seats, executing, waiting) = (seats.read(now), executing.read(now), waiting.read(now));
+        Some(UtilizationFigures { seats, executing, waiting })
+    }
+
+    /// Notes what a level uses from `now` on.
+    fn observe(&mut self, id: LevelId, now: Duration) {
+        let Some(LevelState { limits, in_use, executing, waiting, current, .. }) = self.level(id)
+        else {
+            return;
+        };
+        let seats = current.max(1).into();
+        let room = match limits.response {
+            Response::Queue { queues, length, .. } => {
+                u64::from(queues).saturating_mul(length.max(1) as u64)
+            }
+            Response::Reject => 1,
+        };
+        let used = &mut self.levels[id].used;
+        used.seats.set(in_use.into(), seats, now);
+        used.executing.set(executing as u64, seats, now);
+        used.waiting.set(waiting as u64, room, now);
     }
 
     /// The queues of a level with waiting or running requests.
@@ -376,6 +431,7 @@ impl Scheduler {
             queue.in_use += width;
             queue.executing += 1;
         }
+        self.observe(id, now);
         Running { level: id, queue: index, width, started: now }
     }
 
@@ -415,9 +471,10 @@ impl Scheduler {
 }
 
 impl Level {
-    fn new(limits: Limits) -> Self {
+    fn new(limits: Limits, now: Duration) -> Self {
         Self {
             limits,
+            used: Used::new(now),
             in_use: 0,
             executing: 0,
             n_waiting: 0,

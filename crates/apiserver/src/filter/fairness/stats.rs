@@ -1,5 +1,6 @@
 //! The figures of a schema at its level.
 
+use super::utilization::UtilizationFigures;
 use setpoint_registry::figures::{Distribution, Histogram};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -182,7 +183,7 @@ pub struct FlowFigures {
 }
 
 /// The seats of a level, as metrics show them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct LevelFigures {
     /// The level.
@@ -197,6 +198,8 @@ pub struct LevelFigures {
     pub current: u32,
     /// Seats in use.
     pub in_use: u32,
+    /// What it used over time; `None`: it is exempt.
+    pub utilization: Option<UtilizationFigures>,
 }
 
 /// The figures of priority and fairness.
