@@ -7,7 +7,7 @@
 //!
 //! | object | content |
 //! |---|---|
-//! | Lease `kube-system/apiserver-…` | the server's address; renewed in every round, so that others know that it lives |
+//! | Lease `kube-system/apiserver-…` | the server's address; renewed in every round, so that others know that it lives. Named by a hash of the host's name, as kube-apiserver's; by the address, if another server of the host lives, or the host has no name |
 //! | Service `default/kubernetes` | its target port, once: at start, and when it was created again |
 //! | Endpoints and EndpointSlice `default/kubernetes` | the addresses of all servers that live |
 //! | StorageVersions, if it is told to | what the server stores and reads, at start, after the Lease, and every ten minutes |
@@ -20,13 +20,15 @@
 //! after [`ALIVE`], and its Lease after an hour. A loopback address is of no use to others and is
 //! not published as an endpoint; kube-apiserver does not either.
 
+mod name;
 mod storage_versions;
 
 pub use storage_versions::{Registration, StoredResource};
 
-use crate::api::{Api, RequestError, ignore_not_found, ignore_stale, of_uid};
+use crate::api::{Api, RequestError, ignore_stale, of_uid};
 use futures::future::BoxFuture;
 use kube_client::Client;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint_object::cidr::Family;
 use setpoint_object::error::chain;
@@ -57,6 +59,10 @@ const NAME: &str = "apiserver-identity";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 /// The label of the Leases of API servers, and its value.
 pub(crate) const IDENTITY: (&str, &str) = ("apiserver.kubernetes.io/identity", "kube-apiserver");
+/// The label with the host's name.
+const HOST: &str = "kubernetes.io/hostname";
+/// Longest value of a label.
+const LABEL_MAX: usize = 63;
 const ADDRESS: &str = "kubernetes.io/peer-advertise-address";
 const SERVICE: &str = "/api/v1/namespaces/default/services/kubernetes";
 const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints";
@@ -83,6 +89,9 @@ pub struct ServerIdentity {
     api: Api,
     clock: Clock,
     address: SocketAddr,
+    host: Option<String>,
+    /// The server's name: that of its Lease.
+    name: Mutex<String>,
     authentication: Option<Authentication>,
     published: Option<Box<dyn PublishedAddresses>>,
     stored: Vec<StoredResource>,
@@ -104,8 +113,17 @@ impl ServerIdentity {
     pub fn new(client: Client, clock: Clock, address: SocketAddr) -> Self {
         // The servers write as themselves, not as a controller.
         let api = Api::of_server(client, NAME);
-        let (authentication, published, report) = (None, None, None);
-        Self { api, clock, address, authentication, published, stored: Vec::new(), report }
+        let (host, name) = (None, Mutex::new(name::of_address(address)));
+        let (authentication, published, report, stored) = (None, None, None, Vec::new());
+        Self { api, clock, address, host, name, authentication, published, stored, report }
+    }
+
+    /// The name of the machine, for the name and a label of the Lease. Default: unknown.
+    pub fn host(mut self, host: impl Into<String>) -> Self {
+        let host = host.into();
+        self.name = Mutex::new(name::of_host(&host));
+        self.host = Some(host);
+        self
     }
 
     /// Where other servers publish their addresses, too. Default: nowhere; the Leases count.
@@ -215,10 +233,8 @@ impl ServerIdentity {
         !ip.is_loopback() && !ip.is_unspecified() && ip.is_ipv6() == self.address.is_ipv6()
     }
 
-    /// The server's name: that of its Lease. Two servers have no common address.
     fn name(&self) -> String {
-        let address = self.address.ip().to_string().replace(':', "-");
-        format!("apiserver-{}-{}", address.trim_matches('-'), self.address.port())
+        self.name.lock().clone()
     }
 
     /// The path of the server's Lease.
@@ -228,26 +244,62 @@ impl ServerIdentity {
 
     /// Creates or renews the Lease.
     async fn renew(&self) -> Result<(), RequestError> {
-        let path = self.lease();
-        let now = self.clock.now().rfc3339_micro();
-        let name = self.name();
-        let spec = json!({
-            "holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now,
-        });
-        let (label, value) = IDENTITY;
-        let metadata = json!({
-            "labels": {label: value}, "annotations": {ADDRESS: self.address.to_string()},
-        });
-        let patch = json!({"metadata": metadata, "spec": spec});
-        if ignore_not_found(self.api.merge_patch(&path, &patch).await)?.is_none() {
-            let mut lease = json!({
-                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-                "metadata": metadata, "spec": spec,
+        for attempt in 1.. {
+            let found = self.api.get_opt(&self.lease()).await?;
+            if found.as_ref().is_some_and(|lease| self.is_of_another(lease)) {
+                *self.name.lock() = name::of_address(self.address);
+                continue;
+            }
+            let name = self.name();
+            let now = self.clock.now().rfc3339_micro();
+            let spec = json!({
+                "holderIdentity": self.holder(), "leaseDurationSeconds": LEASE_SECONDS,
+                "renewTime": now,
             });
-            lease["metadata"]["name"] = name.into();
-            self.api.post(LEASES, &lease).await?;
+            let (label, value) = IDENTITY;
+            let mut labels = json!({label: value});
+            if let Some(host) = self.host.as_ref().filter(|host| host.len() <= LABEL_MAX) {
+                labels[HOST] = host.as_str().into();
+            }
+            let mut metadata =
+                json!({"labels": labels, "annotations": {ADDRESS: self.address.to_string()}});
+            let written = match found {
+                Some(found) => {
+                    metadata["resourceVersion"] = found.resource_version().into();
+                    let patch = json!({"metadata": metadata, "spec": spec});
+                    self.api.merge_patch(&self.lease(), &patch).await
+                }
+                None => {
+                    metadata["name"] = name.into();
+                    let lease = json!({
+                        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                        "metadata": metadata, "spec": spec,
+                    });
+                    self.api.post(LEASES, &lease).await
+                }
+            };
+            match written {
+                // Another server was faster, perhaps one of the same host.
+                Err(error) if error.is_conflict() && attempt < ATTEMPTS_MAX => {}
+                written => return written.map(drop),
+            }
         }
         Ok(())
+    }
+
+    /// Who holds the Lease: another one than a kube-apiserver, or a server at another address,
+    /// on the same host.
+    fn holder(&self) -> String {
+        format!("{}_{}", self.name(), self.address)
+    }
+
+    /// Whether a Lease is held by another server, which lives.
+    fn is_of_another(&self, lease: &Value) -> bool {
+        let renewed = lease["spec"]["renewTime"].as_str().and_then(Timestamp::parse);
+        let is_alive = renewed.is_some_and(|renewed| self.clock.now().since(renewed) < ALIVE);
+        is_alive
+            && lease["spec"]["holderIdentity"] != self.holder()
+            && self.name() != name::of_address(self.address)
     }
 
     /// The addresses of the running servers. Leases of servers that are gone for long are

@@ -45,7 +45,7 @@ pub use self::{
     leadership::{LeaderState, Leadership},
     options::{
         ElectionOptions, LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD, Timings,
-        in_cluster_namespace, machine_identity,
+        in_cluster_namespace, machine_identity, machine_name,
     },
 };
 pub(crate) use self::{

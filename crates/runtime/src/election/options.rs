@@ -228,10 +228,11 @@ pub fn machine_identity() -> io::Result<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     let uuid = crate::pass::ReconcileId(u128::from_be_bytes(bytes));
-    Ok(format!("{}_{uuid}", host_name()))
+    Ok(format!("{}_{uuid}", machine_name()))
 }
 
-fn host_name() -> String {
+/// The machine's host name; `localhost` if it has none.
+pub fn machine_name() -> String {
     #[cfg(unix)]
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     #[cfg(not(unix))]
