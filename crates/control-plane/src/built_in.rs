@@ -5,7 +5,7 @@
 //!
 //! If several servers share a store, only the holder of a Lease runs them. Several sets would do no
 //! harm, because their writes carry preconditions and are idempotent, but half of the writes would
-//! be conflicts.
+//! be conflicts. Coordinated leader election has a Lease of its own, that of kube-apiserver.
 
 mod context;
 mod feed;
@@ -23,12 +23,14 @@ use setpoint_controllers::{Selection, WorkloadControllers};
 use setpoint_object::error::chain;
 use setpoint_registry::{ObjectChange, Registry};
 use setpoint_runtime::BoxError;
-use setpoint_runtime::election::{ElectionOptions, LeaderElector};
+use setpoint_runtime::election::{ElectionOptions, LeaderElector, Timings};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// The Lease that elects the server that runs them.
 const LEASE: (&str, &str) = ("kube-system", "setpoint-controllers");
+/// The Lease that elects the server that elects the holders of Leases with LeaseCandidates.
+const COORDINATOR_LEASE: (&str, &str) = ("kube-system", "leader-election-controller");
 
 /// The feature gates of taints for devices that rules choose, and of StorageVersions.
 const DEVICE_TAINT_RULES: &str = "DRADeviceTaintRules";
@@ -71,6 +73,8 @@ pub(crate) struct Settings {
     pub(crate) signers: Option<Signers>,
     /// Simulated nodes, with a scheduler.
     pub(crate) nodes: Option<SimulatedNodes>,
+    /// The durations of the election of the server with coordinated leader election.
+    pub(crate) coordinator: Timings,
 }
 
 impl Controllers {
@@ -105,9 +109,15 @@ impl Controllers {
         match self {
             Self::None => {}
             // Boxed, so that a control plane holds space only for what it runs.
-            Self::Always(settings) => Box::pin(run(server, stop, settings)).await,
+            Self::Always(settings) => {
+                let identity = format!("setpoint_{:016x}", settings.seed);
+                let coordinate = coordinate(server, stop, &identity, settings.clone());
+                tokio::join!(Box::pin(run(server, stop, settings)), Box::pin(coordinate));
+            }
             Self::Elected { identity, settings } => {
-                Box::pin(run_elected(server, stop, &identity, settings)).await;
+                let coordinate = coordinate(server, stop, &identity, settings.clone());
+                let elect = elect(server, stop, &identity, settings, Duty::Controllers);
+                tokio::join!(Box::pin(elect), Box::pin(coordinate));
             }
         }
     }
@@ -217,20 +227,75 @@ async fn first_to_collect(registry: &Registry) {
     std::future::pending().await
 }
 
-/// Takes part in the election, runs the controllers while it leads, and takes part again when it
-/// has lost the Lease.
-async fn run_elected(
+/// What a server does while it is elected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Duty {
+    /// Runs the controllers.
+    Controllers,
+    /// Elects the holders of Leases with LeaseCandidates.
+    CoordinatedElection,
+}
+
+impl Duty {
+    /// The Lease of the election.
+    fn lease(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Controllers => LEASE,
+            Self::CoordinatedElection => COORDINATOR_LEASE,
+        }
+    }
+
+    fn timings(self, settings: &Settings) -> Timings {
+        match self {
+            Self::Controllers => Timings::default(),
+            Self::CoordinatedElection => settings.coordinator,
+        }
+    }
+
+    /// Does it until `stop`.
+    async fn run(self, server: &ApiServer, stop: &CancellationToken, settings: Settings) {
+        match self {
+            Self::Controllers => run(server, stop, settings).await,
+            Self::CoordinatedElection => {
+                let row = &first_object::COORDINATED_ELECTION;
+                if let Err(error) = row.run(&Context::new(server, stop, &settings)).await {
+                    let (error, controller) = (chain(&*error), row.subject);
+                    tracing::error!(error, controller, "a built-in controller has failed");
+                }
+            }
+        }
+    }
+}
+
+/// Runs coordinated leader election, if it is on, while this server is elected for it.
+async fn coordinate(
+    server: &ApiServer,
+    stop: &CancellationToken,
+    identity: &str,
+    mut settings: Settings,
+) {
+    if first_object::COORDINATED_ELECTION.is_on(&Context::new(server, stop, &settings)) {
+        // Not the delays of the other election.
+        settings.seed = settings.seed.wrapping_add(1 << 32);
+        elect(server, stop, identity, settings, Duty::CoordinatedElection).await;
+    }
+}
+
+/// Takes part in the election for a duty, does it while it leads, and takes part again when it has
+/// lost the Lease.
+async fn elect(
     server: &ApiServer,
     stop: &CancellationToken,
     identity: &str,
     settings: Settings,
+    duty: Duty,
 ) {
-    let seed = settings.seed;
+    let (seed, (namespace, name)) = (settings.seed, duty.lease());
     for term in 0.. {
-        let (namespace, name) = LEASE;
         let options = ElectionOptions::new(name)
             .identity(identity)
             .namespace(namespace)
+            .timings(duty.timings(&settings))
             // The controllers have stopped by then, so the next server need not wait.
             .release_on_stop(true)
             .seed(seed.wrapping_add(term));
@@ -257,14 +322,14 @@ async fn run_elected(
                 elected = leadership.elected() => elected,
             };
             if elected {
-                let seed = seed.wrapping_add(term);
-                run(server, &end_term, Settings { seed, ..settings.clone() }).await;
+                let settings = Settings { seed: seed.wrapping_add(term), ..settings.clone() };
+                duty.run(server, &end_term, settings).await;
             }
             end_term.cancelled().await;
             end_election.cancel();
         };
         if let (Err(error), ()) = tokio::join!(lead, work) {
-            tracing::warn!(error = chain(&error), "the built-in controllers have stopped");
+            tracing::warn!(error = chain(&error), name, "the built-in controllers have stopped");
         }
         if stop.is_cancelled() {
             return;

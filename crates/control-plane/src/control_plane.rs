@@ -21,6 +21,7 @@ use setpoint_registry::{
     EVENT_TTL, HISTORY_PERIOD, NodePorts, Rbac, Registry, RegistryWorker, ServiceAccountTokens,
     ServiceNetworks,
 };
+use setpoint_runtime::election::Timings;
 use setpoint_store::{MemoryStore, Store};
 use setpoint_webhook_client::{Identity, ServiceResolver, Webhooks};
 use std::fmt;
@@ -56,6 +57,7 @@ pub struct ControlPlaneBuilder {
     address: Option<String>,
     controllers: Selection,
     service_accounts: Option<bool>,
+    coordinator: Timings,
     service_networks: ServiceNetworks,
     node_ports: NodePorts,
     runtime_config: RuntimeConfig,
@@ -129,6 +131,13 @@ impl ControlPlaneBuilder {
     /// Service `kubernetes`, nor its CA in `extension-apiserver-authentication`.
     pub fn controllers(mut self, selection: impl Into<Selection>) -> Self {
         self.controllers = selection.into();
+        self
+    }
+
+    /// The durations of the election of the server that runs coordinated leader election, as
+    /// `--coordinated-leadership-lease-duration` and the like. Default: [`Timings::default`].
+    pub fn coordinated_leadership(mut self, timings: Timings) -> Self {
+        self.coordinator = timings;
         self
     }
 
@@ -333,6 +342,7 @@ impl ControlPlaneBuilder {
             root_ca: None,
             signers: None,
             nodes: self.nodes,
+            coordinator: self.coordinator,
         };
         let controllers = match (has_controllers, self.shared_as) {
             (false, _) => Controllers::None,
@@ -408,6 +418,7 @@ impl ControlPlane {
             address: None,
             controllers: Selection::built_in(),
             service_accounts: None,
+            coordinator: Timings::default(),
             service_networks: ServiceNetworks::default(),
             node_ports: NodePorts::default(),
             runtime_config: RuntimeConfig::default(),

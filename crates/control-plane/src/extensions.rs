@@ -3,7 +3,7 @@
 
 use crate::aggregation::AggregatorMetrics;
 use crate::flow_metrics::FlowMetrics;
-use crate::metrics_page::{METRICS, MetricsPage, SLIS};
+use crate::metrics_page::{METRICS, MetricsPage, MetricsPageOptions, SLIS};
 use crate::proxy::connector::NetworkConnector;
 use crate::proxy::kubelets::KubeletOptions;
 use crate::registry_metrics::RegistryMetrics;
@@ -46,6 +46,7 @@ pub(crate) struct Extensions {
     min_request_timeout: Option<Duration>,
     livez_grace_period: Duration,
     denies_privileged: bool,
+    has_no_watch_cache: bool,
     is_isolated: bool,
     anonymous: Anonymous,
     authorizers: Vec<Arc<dyn Authorizer>>,
@@ -131,7 +132,7 @@ impl Extensions {
         if let Some(timeout) = self.min_request_timeout {
             builder = builder.watch_timeout_min(timeout);
         }
-        builder.allow_privileged(!self.denies_privileged)
+        builder.allow_privileged(!self.denies_privileged).watch_cache(!self.has_no_watch_cache)
     }
 
     /// Makes what connects to kubelets and others, with the task that follows its files, unless the
@@ -406,7 +407,16 @@ impl ControlPlaneBuilder {
     /// `kubernetes_build_info`, `process_*`, and those of connections), and serves all metrics in
     /// `metrics` at `/metrics`, and results of health checks at `/metrics/slis`. Both are
     /// authorized like any path. Default: neither.
-    pub fn serve_metrics(mut self, metrics: &setpoint_runtime::metrics::Metrics) -> Self {
+    pub fn serve_metrics(self, metrics: &setpoint_runtime::metrics::Metrics) -> Self {
+        self.serve_some_metrics(metrics, MetricsPageOptions::default())
+    }
+
+    /// As [`serve_metrics`](Self::serve_metrics), but the page leaves out what the options say.
+    pub fn serve_some_metrics(
+        mut self,
+        metrics: &setpoint_runtime::metrics::Metrics,
+        options: MetricsPageOptions,
+    ) -> Self {
         self.extensions.flow_metrics = Some(FlowMetrics::register(metrics));
         self.extensions.registry_metrics = Some(RegistryMetrics::register(metrics));
         process_metrics::register(metrics);
@@ -414,7 +424,7 @@ impl ControlPlaneBuilder {
         let health = setpoint_runtime::metrics::Metrics::new();
         process_metrics::register_start(&health);
         self.extensions.server_metrics = Some(ServerMetrics::register(metrics, &health));
-        let page = MetricsPage::new(METRICS, metrics.clone());
+        let page = MetricsPage::new(METRICS, metrics.clone()).options(options);
         let slis = MetricsPage::new(SLIS, health);
         self.metrics(RequestMetrics::register(metrics))
             .route(METRICS, Arc::new(page))
@@ -525,6 +535,13 @@ impl ControlPlaneBuilder {
     /// kube-apiserver's `--allow-privileged` is false by default.
     pub fn allow_privileged(mut self, is_allowed: bool) -> Self {
         self.extensions.denies_privileged = !is_allowed;
+        self
+    }
+
+    /// Whether lists of any version have all objects in one page: see
+    /// [`RegistryBuilder::watch_cache`]. Default: yes.
+    pub fn watch_cache(mut self, is_on: bool) -> Self {
+        self.extensions.has_no_watch_cache = !is_on;
         self
     }
 

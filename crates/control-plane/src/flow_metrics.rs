@@ -3,7 +3,9 @@
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use setpoint_apiserver::{FlowControl, FlowControlReader, FlowFigures, LevelFigures};
+use setpoint_apiserver::{
+    FlowControl, FlowControlReader, FlowFigures, LevelFigures, UtilizationFigures,
+};
 use setpoint_registry::figures::Distribution;
 use setpoint_runtime::metrics::Metrics;
 use std::fmt;
@@ -53,6 +55,38 @@ fn levels(encoder: &mut DescriptorEncoder<'_>, figures: &FlowControl) -> fmt::Re
         for level in &figures.levels {
             let labels = [("priority_level", level.priority_level.as_str())];
             family.encode_family(&labels)?.encode_gauge(&value(level))?;
+        }
+    }
+    let name = "apiserver_flowcontrol_priority_level_seat_utilization";
+    let help = "The part of a level's seats that is in use, as of each nanosecond";
+    let seats: &[PartOfLevel] = &[("executing", |used| &used.seats)];
+    utilization(encoder, name, help, seats, figures)?;
+    let name = "apiserver_flowcontrol_priority_level_request_utilization";
+    let help = "The requests of a level as a part of its limits, as of each nanosecond";
+    let requests: &[PartOfLevel] =
+        &[("waiting", |used| &used.waiting), ("executing", |used| &used.executing)];
+    utilization(encoder, name, help, requests, figures)
+}
+
+/// A part of a level's limits: the phase of requests, and its distribution.
+type PartOfLevel = (&'static str, fn(&UtilizationFigures) -> &Distribution);
+
+/// Writes parts of levels that are not exempt.
+fn utilization(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    parts: &[PartOfLevel],
+    figures: &FlowControl,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+    for level in &figures.levels {
+        let Some(used) = &level.utilization else { continue };
+        for (phase, part) in parts {
+            let labels = [("phase", *phase), ("priority_level", level.priority_level.as_str())];
+            let mut metric = family.encode_family(&labels)?;
+            let part = part(used);
+            metric.encode_histogram::<NoLabelSet>(part.sum, part.count(), &part.buckets, None)?;
         }
     }
     Ok(())

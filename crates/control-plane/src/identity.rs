@@ -16,6 +16,8 @@ use tokio_util::sync::CancellationToken;
 /// What a listener publishes about itself.
 #[derive(Debug)]
 pub(crate) struct Published {
+    /// The name of the machine, if it is known.
+    pub(crate) host: Option<String>,
     /// Where other machines reach it.
     pub(crate) address: SocketAddr,
     /// What extension servers read about authentication here.
@@ -48,7 +50,7 @@ pub(crate) async fn identify(
     stop: &CancellationToken,
     published: Published,
 ) {
-    let Published { address, authentication, proxy_ca, leaves } = published;
+    let Published { host, address, authentication, proxy_ca, leaves } = published;
     tokio::select! {
         biased;
         // Cancel safe: both only wait for a state. Not ready: the server has ended.
@@ -59,8 +61,11 @@ pub(crate) async fn identify(
         () = stop.cancelled() => return,
     }
     let clock = server.registry().clock().clone();
-    let identity = ServerIdentity::new(server.client(), clock, address)
+    let mut identity = ServerIdentity::new(server.client(), clock, address)
         .published(Addresses(server.registry().clone()));
+    if let Some(host) = host {
+        identity = identity.host(host);
+    }
     let leaves = leaves.child_token();
     let members = move || {
         let mut members = authentication.lock().clone();

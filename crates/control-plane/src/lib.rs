@@ -57,6 +57,7 @@ pub use authorization_config::{AuthorizationConfig, ConfiguredAuthorizers};
 pub use config_metrics::ConfigMetrics;
 pub use control_plane::{ControlPlane, ControlPlaneBuilder};
 pub use issuers::IssuerTokens;
+pub use metrics_page::MetricsPageOptions;
 pub use nodes::SimulatedNodes;
 pub use proxy::kubelets::{KubeletFilesError, KubeletOptions};
 pub use request_metrics::{REQUEST_SECONDS, RequestMetrics};

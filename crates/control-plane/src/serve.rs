@@ -73,6 +73,7 @@ use tokio_util::sync::CancellationToken;
 pub struct ServeOptions {
     address: SocketAddr,
     advertise_address: Option<IpAddr>,
+    host_name: Option<String>,
     insecure_port: Option<u16>,
     kubeconfig: Option<PathBuf>,
     cert_dir: Option<PathBuf>,
@@ -81,6 +82,7 @@ pub struct ServeOptions {
     tls_policy: TlsPolicy,
     client_ca_file: Option<PathBuf>,
     front_proxy: Option<(PathBuf, RequestHeaderNames)>,
+    is_exclusive: bool,
     names: Vec<String>,
     token_auth_file: Option<PathBuf>,
     signing_key_file: Option<PathBuf>,
@@ -99,6 +101,7 @@ impl ServeOptions {
         Self {
             address: address.into(),
             advertise_address: None,
+            host_name: None,
             insecure_port: None,
             kubeconfig: None,
             cert_dir: None,
@@ -107,6 +110,7 @@ impl ServeOptions {
             tls_policy: TlsPolicy::default(),
             client_ca_file: None,
             front_proxy: None,
+            is_exclusive: false,
             names: Vec::new(),
             token_auth_file: None,
             signing_key_file: None,
@@ -125,6 +129,12 @@ impl ServeOptions {
     /// listener, or, if it listens on all of them, the address of this machine's default route.
     pub fn advertise_address(mut self, address: IpAddr) -> Self {
         self.advertise_address = Some(address);
+        self
+    }
+
+    /// The name of the machine: the server's Lease is named after it. Default: after the address.
+    pub fn host_name(mut self, name: impl Into<String>) -> Self {
+        self.host_name = Some(name.into());
         self
     }
 
@@ -191,6 +201,20 @@ impl ServeOptions {
     pub fn front_proxy(mut self, ca_file: impl Into<PathBuf>, names: RequestHeaderNames) -> Self {
         self.front_proxy = Some((ca_file.into(), names));
         self
+    }
+
+    /// Whether files of authorities are all that is trusted, as by kube-apiserver. A
+    /// [`client_ca_file`](Self::client_ca_file) then replaces the server's own CA, so that the
+    /// administrator has a token only. With a [`front_proxy`](Self::front_proxy), no client
+    /// certificate for servers of APIServices is made. Default: no.
+    pub fn exclusive_authorities(mut self, is_exclusive: bool) -> Self {
+        self.is_exclusive = is_exclusive;
+        self
+    }
+
+    /// Whether the server's own CA signs client certificates.
+    fn trusts_own_ca(&self) -> bool {
+        !self.is_exclusive || self.client_ca_file.is_none()
     }
 
     /// An additional name or address for the server's own certificate. May be called several times.
@@ -307,7 +331,7 @@ impl ControlPlane {
             insecure_url = Some(format!("http://{}", insecure.address()));
             listeners.push(insecure.limits(options.limits.clone()));
         }
-        let kubeconfig = kubeconfig::render(&url, &ca, &pki)?;
+        let kubeconfig = kubeconfig::render(&url, &ca, &pki, options.trusts_own_ca())?;
         // Others are not published: the Service `kubernetes` gets no endpoint of them.
         if Family::of(ip) != primary && !ip.is_loopback() && !ip.is_unspecified() {
             return Err(ServeError::Family { address: ip, networks });
@@ -315,7 +339,8 @@ impl ControlPlane {
         let address = SocketAddr::new(ip, port);
         let leaves = CancellationToken::new();
         let authentication = authorities.published.clone();
-        let published = Published { address, authentication, proxy_ca, leaves: leaves.clone() };
+        let (host, until) = (options.host_name.clone(), leaves.clone());
+        let published = Published { host, address, authentication, proxy_ca, leaves: until };
         self.publish(&ca, published);
         self.sign_with(signers);
         let serving = Serving {

@@ -65,8 +65,16 @@ impl Actor {
                 self.write(&service, condition).await;
             }
             let is_passed = condition.as_ref().is_some_and(Condition::is_passed);
-            if is_passed && Instant::now() >= fetch_at {
-                let is_found = self.fetch(&mut documents, unfetched == 0).await;
+            // One that fails the check may have discovery, as in the original. It is fetched with
+            // each check.
+            let has_answered = condition.as_ref().is_some_and(|condition| condition.has_answered);
+            if !has_answered {
+                self.remote.discovered(self.server.backends(), false);
+                (unfetched, fetch_at) = (0, Instant::now());
+            } else if !is_passed || Instant::now() >= fetch_at {
+                let with_open_api = is_passed && unfetched == 0;
+                let is_found = self.fetch(&mut documents, with_open_api).await;
+                self.remote.discovered(self.server.backends(), is_found);
                 unfetched = if is_found { 0 } else { unfetched.saturating_add(1) };
                 let age = backoff(DISCOVERY_BACKOFF, unfetched, DOCUMENTS_AGE);
                 fetch_at = Instant::now() + age;
@@ -94,7 +102,7 @@ impl Actor {
         if is_shown(service, condition) {
             return;
         }
-        let Condition { status, reason, message } = condition;
+        let Condition { status, reason, message, .. } = condition;
         let former = service.available();
         let since = former.filter(|former| former["status"] == *status);
         let since = since.and_then(|former| former["lastTransitionTime"].as_str());
@@ -182,7 +190,7 @@ async fn changed(
 
 /// Whether the object has this condition.
 fn is_shown(service: &ApiService, condition: &Condition) -> bool {
-    let Condition { status, reason, message } = condition;
+    let Condition { status, reason, message, .. } = condition;
     service.available().is_some_and(|known| {
         known["status"] == *status && known["reason"] == *reason && known["message"] == **message
     })

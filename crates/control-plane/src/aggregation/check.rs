@@ -36,17 +36,19 @@ pub(super) struct Condition {
     pub(super) status: &'static str,
     pub(super) reason: &'static str,
     pub(super) message: String,
+    /// Whether the server has answered. It may have discovery, whatever the answer was.
+    pub(super) has_answered: bool,
 }
 
 impl Condition {
     fn no(reason: &'static str, message: String) -> Self {
-        Self { status: "False", reason, message }
+        Self { status: "False", reason, message, has_answered: false }
     }
 
     fn unknown(reason: &'static str, service: &Service, error: &dyn std::fmt::Display) -> Self {
         let Service { namespace, name, .. } = service;
         let message = format!("service/{name} in {namespace:?} cannot be checked due to: {error}");
-        Self { status: "Unknown", reason, message }
+        Self { status: "Unknown", reason, message, has_answered: false }
     }
 
     /// Whether all checks passed.
@@ -67,23 +69,28 @@ pub(super) async fn check(
     {
         return Some(condition);
     }
-    let passed =
-        Condition { status: "True", reason: "Passed", message: "all checks passed".to_owned() };
+    let passed = Condition {
+        status: "True",
+        reason: "Passed",
+        message: "all checks passed".to_owned(),
+        has_answered: true,
+    };
     let mut attempts: FuturesUnordered<_> =
         (0..ATTEMPTS).map(|_| discovery(remote, route)).collect();
-    let mut last = Ok(());
+    let (mut last, mut has_answered) = (None, false);
     while let Some(result) = attempts.next().await {
-        last = result;
-        match &last {
+        match result {
             Ok(()) => return Some(passed),
-            Err(None) => return None,
-            Err(Some(_)) => {}
+            Err(Unchecked::Unconfigured) => return None,
+            Err(Unchecked::Failed(message)) => last = Some(message),
+            Err(Unchecked::Answered(message)) => {
+                has_answered = true;
+                last = Some(message);
+            }
         }
     }
-    match last {
-        Err(Some(message)) => Some(Condition::no("FailedDiscoveryCheck", message)),
-        _ => None,
-    }
+    let failed = last.map(|message| Condition::no("FailedDiscoveryCheck", message));
+    failed.map(|failed| Condition { has_answered, ..failed })
 }
 
 /// Whether a Service and its slices say that something serves it.
@@ -139,27 +146,37 @@ fn is_ready(slice: &[u8], port_name: &str) -> bool {
         && list("ports").iter().any(has_port)
 }
 
+/// Why a check failed.
+enum Unchecked {
+    /// No connection can be configured.
+    Unconfigured,
+    /// There is no answer. With the message of the condition.
+    Failed(String),
+    /// The answer is an error. With the message of the condition.
+    Answered(String),
+}
+
 /// Asks the server for the document of its group version. The body does not matter.
-///
-/// # Errors
-///
-/// The message of the condition; `None` if no connection can be configured.
-async fn discovery(remote: &Remote, route: &Route) -> Result<(), Option<String>> {
+async fn discovery(remote: &Remote, route: &Route) -> Result<(), Unchecked> {
     let address = match remote.address(route).await {
         Ok(address) => address,
-        Err(Failure::Resolve(error)) => return Err(Some(error.to_string())),
-        Err(_) => return Err(None),
+        Err(Failure::Resolve(error)) => return Err(Unchecked::Failed(error.to_string())),
+        Err(_) => return Err(Unchecked::Unconfigured),
     };
     let path = format!("/apis/{}", remote.group_version);
     let url = format!("https://{address}{path}");
     let request = request(&path, &Identity::new(CHECKER, [users::MASTERS]), None);
-    let failed = |why: String| Err(Some(format!("failing or missing response from {url}: {why}")));
+    let missing = |why: String| format!("failing or missing response from {url}: {why}");
+    let failed = |why| Err(Unchecked::Failed(missing(why)));
     let sent = remote.send(route, &address, request, Lane::Shared);
     match tokio::time::timeout(ANSWER_MAX, sent).await {
         Ok(Ok(answer)) if answer.status().is_success() => Ok(()),
-        Ok(Ok(answer)) => failed(format!("bad status from {url}: {}", answer.status().as_u16())),
+        Ok(Ok(answer)) => {
+            let why = format!("bad status from {url}: {}", answer.status().as_u16());
+            Err(Unchecked::Answered(missing(why)))
+        }
         Ok(Err(Failure::Transport(error))) => failed(format!("Get {url:?}: {error}")),
-        Ok(Err(_)) => Err(None),
+        Ok(Err(_)) => Err(Unchecked::Unconfigured),
         Err(_) => failed(format!(
             "Get {url:?}: context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
         )),

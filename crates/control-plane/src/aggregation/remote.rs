@@ -38,6 +38,8 @@ pub(super) struct Remote {
 struct Entry {
     priorities: (u32, u32),
     is_available: bool,
+    /// Whether discovery was fetched the last time.
+    is_discovered: bool,
     is_removed: bool,
     /// The newest one, with its documents.
     documented: Option<Backend>,
@@ -109,6 +111,18 @@ impl Remote {
         }
     }
 
+    /// Says whether discovery could be fetched the last time.
+    pub(super) fn discovered(self: &Arc<Self>, backends: &Backends, is_discovered: bool) {
+        let mut entry = self.entry.lock();
+        if entry.is_removed || entry.is_discovered == is_discovered {
+            return;
+        }
+        entry.is_discovered = is_discovered;
+        if let Err(error) = self.put(backends, &mut entry, None) {
+            tracing::warn!(error = chain(&error), group_version = %self.group_version, "show the discovery of an APIService");
+        }
+    }
+
     /// Replaces the documents.
     ///
     /// # Errors
@@ -145,6 +159,7 @@ impl Remote {
         let (group, version) = entry.priorities;
         let backend = backend.with_priorities(group, version)?;
         let backend = backend.with_availability(entry.is_available);
+        let backend = backend.with_discovery(entry.is_discovered);
         entry.documented = Some(backend.clone());
         backends.put(backend)
     }

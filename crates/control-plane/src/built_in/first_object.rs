@@ -41,6 +41,17 @@ enum Start {
 /// A controller that runs.
 type Running = BoxFuture<'static, Result<(), BoxError>>;
 
+/// Elects the holders of Leases. It is no row of [`ROWS`]: the server that runs it is elected by
+/// another Lease.
+pub(super) const COORDINATED_ELECTION: Row = Row::new(
+    "coordinated leader election",
+    &[],
+    &["/registry/leasecandidates/"],
+    Start::Managed(|setup, manager| CoordinatedElection::new(setup.clone()).add_to(manager)),
+)
+.gate("CoordinatedLeaderElection")
+.served(["coordination.k8s.io", "v1beta1", "leasecandidates"]);
+
 /// All of them, in the order in which they start.
 pub(super) const ROWS: &[Row] = &[
     Row::new(
@@ -78,14 +89,6 @@ pub(super) const ROWS: &[Row] = &[
         Start::Managed(|setup, manager| StorageVersionMigrator::new(setup.clone()).add_to(manager)),
     )
     .served(["storagemigration.k8s.io", "v1beta1", "storageversionmigrations"]),
-    Row::new(
-        "coordinated leader election",
-        &[],
-        &["/registry/leasecandidates/"],
-        Start::Managed(|setup, manager| CoordinatedElection::new(setup.clone()).add_to(manager)),
-    )
-    .gate("CoordinatedLeaderElection")
-    .served(["coordination.k8s.io", "v1beta1", "leasecandidates"]),
     Row::new(
         "requests for the status of pools",
         &["resourcepoolstatusrequest-controller"],

@@ -14,14 +14,15 @@ use std::path::Path;
 /// The file of the key, the certificate and its CA.
 const FILE: &str = "front-proxy-client.pem";
 
-/// Sets the certificate, unless there is one; returns its CA in PEM then.
+/// Sets the certificate, unless there is one, or authorities of others are the only ones; returns
+/// its CA in PEM then.
 pub(super) fn open(
     options: &ServeOptions,
     clock: &Clock,
     proxy: &ProxyCertificate,
     shared: Option<&SharedParts>,
 ) -> Result<Option<String>, ServeError> {
-    if proxy.is_set() {
+    if proxy.is_set() || options.is_exclusive && options.front_proxy.is_some() {
         return Ok(None);
     }
     let made = match (&options.cert_dir, shared) {

@@ -51,8 +51,10 @@ struct User {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct UserMembers {
-    client_certificate_data: String,
-    client_key_data: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_certificate_data: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_key_data: Option<String>,
     token: String,
 }
 
@@ -68,10 +70,17 @@ struct ContextMembers {
 }
 
 /// Renders the administrator's kubeconfig as YAML. It has both a certificate and a token, for
-/// clients that support only one of them. `ca` is the CA of the server's certificate, in PEM.
-pub(super) fn render(server: &str, ca: &str, pki: &Pki) -> Result<String, ServeError> {
+/// clients that support only one of them; only the token if the server does not trust the
+/// certificate. `ca` is the CA of the server's certificate, in PEM.
+pub(super) fn render(
+    server: &str,
+    ca: &str,
+    pki: &Pki,
+    is_trusted: bool,
+) -> Result<String, ServeError> {
     const NAME: &str = "setpoint";
     let (certificate, key) = pki.admin_pem();
+    let encoded = |pem: &str| is_trusted.then(|| STANDARD.encode(pem));
     let config = Kubeconfig {
         api_version: "v1",
         kind: "Config",
@@ -88,8 +97,8 @@ pub(super) fn render(server: &str, ca: &str, pki: &Pki) -> Result<String, ServeE
             name: "admin",
             value: User {
                 user: UserMembers {
-                    client_certificate_data: STANDARD.encode(certificate),
-                    client_key_data: STANDARD.encode(key),
+                    client_certificate_data: encoded(certificate),
+                    client_key_data: encoded(key),
                     token: pki.admin_token().to_owned(),
                 },
             },
@@ -132,7 +141,7 @@ mod tests {
     #[test]
     fn kubeconfig_is_read_back_by_a_client() {
         let pki = Pki::generate(Timestamp::from_secs(1_767_225_600), &[]).unwrap();
-        let text = render("https://127.0.0.1:6443", pki.ca_pem(), &pki).unwrap();
+        let text = render("https://127.0.0.1:6443", pki.ca_pem(), &pki, true).unwrap();
         let config = kube_client::config::Kubeconfig::from_yaml(&text).unwrap();
         assert_eq!(config.current_context.as_deref(), Some("setpoint"));
         let cluster = config.clusters[0].cluster.as_ref().unwrap();
