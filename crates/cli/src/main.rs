@@ -12,6 +12,7 @@ mod feature_gates;
 mod flagz;
 mod front_proxy;
 mod issuers;
+mod metric_options;
 mod nodes;
 mod open_api;
 mod requests;

@@ -44,6 +44,11 @@ pub(crate) struct RequestOptions {
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
         default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     pub(crate) allow_privileged: bool,
+    /// Whether lists with `resourceVersion=0` have all objects in one page, whatever their limit, as
+    /// with kube-apiserver's watch cache. setpoint's own cache is always on.
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
+        default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    watch_cache: bool,
     /// The host at which clients reach the server, perhaps with a port: in discovery, and in the
     /// URL of the public keys of service account tokens. Default: the one that each client used.
     #[arg(long, value_name = "HOST[:PORT]")]
@@ -71,7 +76,8 @@ impl RequestOptions {
             .request_timeout(self.request_timeout)
             .min_request_timeout(Duration::from_secs(self.min_request_timeout.into()))
             .livez_grace_period(self.livez_grace_period)
-            .allow_privileged(self.allow_privileged))
+            .allow_privileged(self.allow_privileged)
+            .watch_cache(self.watch_cache))
     }
 }
 

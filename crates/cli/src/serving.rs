@@ -1,15 +1,16 @@
-//! The options about the handshakes of clients and about the end of the server, named as
-//! kube-apiserver's.
+//! The options about the handshakes of clients, about the election among servers and about the end
+//! of one, named as kube-apiserver's.
 
 use crate::durations::any_duration;
 use anyhow::Context as _;
 use clap::{ArgAction, Args};
 use setpoint::ServeOptions;
 use setpoint::apiserver::listen::{CertificateFiles, LIMITS, Limits, TlsPolicy};
+use setpoint::runtime::election::Timings;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What clients may negotiate, and how the server ends.
+/// What clients may negotiate, how servers are elected, and how the server ends.
 #[derive(Debug, Args)]
 pub(crate) struct ServingOptions {
     /// The oldest version of TLS: `VersionTLS12` or `VersionTLS13`. `VersionTLS10` and
@@ -38,6 +39,16 @@ pub(crate) struct ServingOptions {
     #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1,
         default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     disable_http2_serving: bool,
+    /// With the feature gate `CoordinatedLeaderElection`: how long the other servers wait for a
+    /// silent one that elects the holders of Leases. In whole seconds.
+    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "15s")]
+    coordinated_leadership_lease_duration: Duration,
+    /// How long that server does so without renewing its Lease.
+    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "10s")]
+    coordinated_leadership_renew_deadline: Duration,
+    /// How often it renews its Lease.
+    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "2s")]
+    coordinated_leadership_retry_period: Duration,
     /// How long requests are served after SIGTERM: `/readyz` fails and the server's address leaves
     /// the Service `kubernetes`, so that clients go elsewhere. A second signal ends the program at
     /// once.
@@ -51,6 +62,17 @@ pub(crate) struct ServingOptions {
 }
 
 impl ServingOptions {
+    /// The durations of the election of the server that elects the holders of Leases.
+    pub(crate) fn coordinated_leadership(&self) -> anyhow::Result<Timings> {
+        let timings = Timings {
+            lease: self.coordinated_leadership_lease_duration,
+            renew: self.coordinated_leadership_renew_deadline,
+            retry: self.coordinated_leadership_retry_period,
+        };
+        timings.validate().context("use --coordinated-leadership-*")?;
+        Ok(timings)
+    }
+
     pub(crate) fn apply(self, mut options: ServeOptions) -> anyhow::Result<ServeOptions> {
         let mut policy = TlsPolicy::default().http2(!self.disable_http2_serving);
         if !self.tls_min_version.is_empty() {

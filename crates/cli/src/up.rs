@@ -12,6 +12,7 @@ use crate::envtest::parent::Parent;
 use crate::envtest::planes::{Planes, Template, access};
 use crate::feature_gates::FeatureGates;
 use crate::front_proxy::FrontProxyOptions;
+use crate::metric_options::MetricOptions;
 use crate::nodes::NodeOptions;
 use crate::open_api::OpenApiOptions;
 use crate::requests::RequestOptions;
@@ -28,7 +29,7 @@ use setpoint::audit::AuditMetrics;
 use setpoint::log::LogFormat;
 use setpoint::object::time::Clock;
 use setpoint::registry::{NodePorts, RuntimeConfig, ServiceNetworks};
-use setpoint::runtime::election::machine_identity;
+use setpoint::runtime::election::{machine_identity, machine_name};
 use setpoint::runtime::metrics::Metrics;
 use setpoint::spans::{SpanMetrics, Tracer};
 use setpoint::webhook_client::Identity as WebhookIdentity;
@@ -114,6 +115,8 @@ pub(crate) struct Options {
     users: UserOptions,
     #[command(flatten)]
     audit: AuditOptions,
+    #[command(flatten)]
+    metrics: MetricOptions,
     #[command(flatten)]
     trace: TraceOptions,
     #[command(flatten)]
@@ -280,7 +283,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
     let path = options.kubeconfig.clone();
     let Built { plane, serve, beside } = build(options, harness.is_some(), &mut signals).await?;
     let client = plane.client();
-    let serving = plane.serve(serve).await?;
+    let serving = plane.serve(serve.exclusive_authorities(harness.is_some())).await?;
     let url = serving.url().to_owned();
     let path = match path {
         Some(path) => Some(path),
@@ -371,7 +374,8 @@ async fn build(options: Options, is_harness: bool, signals: &mut Signals) -> any
         .runtime_config(runtime_config)
         .cbor(options.feature_gates.cbor())
         .flags(options.flags)
-        .serve_metrics(&metrics);
+        .coordinated_leadership(options.serving.coordinated_leadership()?)
+        .serve_some_metrics(&metrics, options.metrics.page()?);
     plane = wrapped.watched(plane);
     let own_issuers = options.service_accounts.issuers();
     plane = options.open_api.apply(plane).await?;
@@ -409,6 +413,7 @@ async fn build(options: Options, is_harness: bool, signals: &mut Signals) -> any
     let address = SocketAddr::new(options.bind_address, options.secure_port);
     let serve = options.certificates.apply(ServeOptions::new(address), folder);
     let mut serve = options.serving.apply(options.service_accounts.apply(serve))?;
+    serve = serve.host_name(machine_name());
     if let Some(address) = options.advertise_address {
         serve = serve.advertise_address(address);
     }

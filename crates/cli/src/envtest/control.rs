@@ -90,6 +90,11 @@ async fn read(mut body: RequestBody) -> Result<Vec<u8>, ApiError> {
 }
 
 impl Handler for Pages {
+    /// kube-apiserver has no such path.
+    fn is_listed(&self) -> bool {
+        false
+    }
+
     fn handle(&self, request: Request<RequestBody>) -> BoxFuture<'static, Response<Body>> {
         let control = self.clone();
         async move {

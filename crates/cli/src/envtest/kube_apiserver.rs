@@ -3,7 +3,7 @@
 mod table;
 
 use self::table::Use::{Always, Ignored, List, Own, Same, Switch};
-use self::table::{FLAGS, flag};
+use self::table::{FLAGS, flag, is_shown_as_list};
 use super::flags::{FlagError, ParsedFlags, Style, help, parse, parse_bool};
 use super::parent::Parent;
 use super::which_etcd::{Etcd, which};
@@ -56,6 +56,8 @@ struct Translated {
     /// The other options about etcd, of use only if it is a real one.
     etcd: Vec<OsString>,
     logs_json: bool,
+    /// The flags with their values as they were given, for `/flagz`.
+    given: BTreeMap<String, String>,
 }
 
 /// The settings of the environment.
@@ -78,6 +80,12 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
     let gates = feature_gates(given)?;
     for (name, value) in given {
         let Some((_, used)) = flag(name) else { continue };
+        let shown = translated.given.entry(name.clone()).or_default();
+        match shown.strip_suffix(']').filter(|_| used == List) {
+            Some(former) => *shown = format!("{former},{value}]"),
+            None if is_shown_as_list(name, used) => *shown = format!("[{value}]"),
+            None => value.clone_into(shown),
+        }
         match used {
             List => options.push(format!("--{name}={value}")),
             Ignored(why) => translated.ignored.push((name.clone(), why.to_owned())),
@@ -396,6 +404,8 @@ fn start(mut translated: Translated, announces: bool) -> anyhow::Result<()> {
         let parsed = command.clone().try_get_matches_from(arguments).and_then(|matches| {
             let mut parsed = UpOptions::from_arg_matches(&matches)?;
             parsed.options.flags = shown(&command, &matches);
+            // Under the names that this program's user knows.
+            parsed.options.flags.append(&mut translated.given);
             Ok(parsed)
         });
         let options = match parsed {

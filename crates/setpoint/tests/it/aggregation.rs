@@ -339,6 +339,15 @@ async fn failures_have_the_texts_of_the_reference() {
         message,
         format!("failing or missing response from {base}: bad status from {base}: 500")
     );
+    let shown = async || discovered(&stage.client, "ext.example.com").await["versions"].clone();
+    until("it is stale", shown, |versions| *versions == stale).await;
+    // What it answers at `/apis` counts for discovery, whatever the check says.
+    stage.extension.set(Mode::OnlyDiscovery);
+    let current = |versions: &Value| {
+        versions[0]["freshness"] == "Current" && versions[0]["resources"][0]["resource"] == "things"
+    };
+    until("it is current", shown, current).await;
+    assert_eq!(get(&stage.client, THINGS).await, (503, AWAY.to_owned()));
     stage.extension.set(Mode::Serve);
     stage.available("True", "Passed").await;
 

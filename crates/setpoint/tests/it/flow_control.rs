@@ -176,6 +176,8 @@ async fn a_request_waits_for_a_seat_or_is_refused_and_others_are_not_delayed() {
             "apiserver_flowcontrol_current_executing_requests{priority_level=\"tiny\",flow_schema=\"bobs\"} 1",
             "apiserver_flowcontrol_rejected_requests_total{priority_level=\"tiny\",flow_schema=\"bobs\",reason=\"queue-full\"} 1",
             "apiserver_flowcontrol_nominal_limit_seats{priority_level=\"tiny\"} 1",
+            "apiserver_flowcontrol_priority_level_seat_utilization_count{phase=\"executing\",priority_level=\"tiny\"} ",
+            "apiserver_flowcontrol_priority_level_request_utilization_count{phase=\"waiting\",priority_level=\"tiny\"} ",
         ] {
             assert!(shown.contains(line), "{line}\n{shown}");
         }

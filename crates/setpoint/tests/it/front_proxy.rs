@@ -71,6 +71,19 @@ async fn who(mut config: Config) -> Value {
     }
 }
 
+/// What extension servers read about authentication.
+async fn published(admin: &Client) -> Value {
+    let path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+    for _ in 0..1000 {
+        let request = http::Request::get(path).body(Vec::new()).unwrap();
+        if let Ok(map) = admin.request::<Value>(request).await {
+            return map["data"].clone();
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("no ConfigMap");
+}
+
 #[tokio::test]
 async fn headers_name_users_only_behind_a_certificate_of_the_proxy() {
     let dir = tempfile::tempdir().unwrap();
@@ -96,16 +109,7 @@ async fn headers_name_users_only_behind_a_certificate_of_the_proxy() {
     assert_eq!(ask("{}").await, 401);
 
     let admin = Client::try_from(served.config().await).unwrap();
-    let path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
-    let mut found = Value::Null;
-    for _ in 0..1000 {
-        let request = http::Request::get(path).body(Vec::new()).unwrap();
-        if let Ok(map) = admin.request::<Value>(request).await {
-            found = map["data"].clone();
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let found = published(&admin).await;
     // The server's own proxy is there too.
     assert_eq!(found["requestheader-allowed-names"], r#"["proxy","front-proxy-client"]"#);
     assert_eq!(found["requestheader-username-headers"], r#"["X-Remote-User"]"#);
@@ -115,6 +119,41 @@ async fn headers_name_users_only_behind_a_certificate_of_the_proxy() {
     let has = |key: &str, pem: String| found[key].as_str().unwrap().contains(pem.trim());
     assert!(has("requestheader-client-ca-file", proxies.pem()), "{found}");
     assert!(has("client-ca-file", users.pem()), "{found}");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn authorities_in_files_may_be_the_only_ones_and_others_follow_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let ([users, other], [proxies, other_proxies]) = ([ca(), ca()], [ca(), ca()]);
+    let options = local()
+        .client_ca_file(file(dir.path(), "users.crt", &users.pem()))
+        .front_proxy(file(dir.path(), "proxies.crt", &proxies.pem()), names())
+        .exclusive_authorities(true);
+    let served = Served::start(dir.path(), "s", ControlPlane::builder().build(), options).await;
+    let admin = Client::try_from(served.config().await).unwrap();
+    let data = published(&admin).await;
+    assert_eq!(data["requestheader-allowed-names"], r#"["proxy"]"#);
+    let same = |key: &str, ca: &CertifiedIssuer<'_, KeyPair>| {
+        let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(lines(data[key].as_str().unwrap()), lines(&ca.pem()), "{key}");
+    };
+    same("client-ca-file", &users);
+    same("requestheader-client-ca-file", &proxies);
+
+    file(dir.path(), "users.crt", &other.pem());
+    file(dir.path(), "proxies.crt", &other_proxies.pem());
+    let (bob, proxy) =
+        (client(dir.path(), "bob", &other), client(dir.path(), "proxy", &other_proxies));
+    let ask = async |credentials: &str| who(served.config_of(credentials).await).await;
+    for (credentials, user) in [(&bob, "bob"), (&proxy, "jane")] {
+        let known = tokio::time::timeout(Duration::from_secs(60), async {
+            while ask(credentials).await["username"] != user {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        known.await.unwrap();
+    }
     served.stop().await;
 }
 

@@ -6,8 +6,8 @@ use http::Request;
 use http_body_util::BodyDataStream;
 use kube_client::Client;
 use serde_json::{Value, json};
-use setpoint::ControlPlane;
 use setpoint::runtime::metrics::Metrics;
+use setpoint::{ControlPlane, MetricsPageOptions};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -43,6 +43,33 @@ fn config_maps(verb: &str, scope: &str) -> String {
 fn total(page: &str, labels: &str, dry_run: &str, code: u16) -> Option<f64> {
     let labels = format!(r#"{labels},dry_run="{dry_run}",code="{code}""#);
     value(page, "apiserver_request_total", &labels)
+}
+
+#[tokio::test]
+async fn counters_begin_again_after_a_reset_and_labels_may_be_limited() {
+    let metrics = Metrics::new();
+    let codes = ["200", "201"];
+    let options = MetricsPageOptions::default().allow("apiserver_request_total", "code", codes);
+    let builder = ControlPlane::builder().controllers(false).serve_some_metrics(&metrics, options);
+    over_https(builder, async |_, client, _| {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+        let post = async || send(&client, "POST", CONFIG_MAPS, JSON, &object).await.0;
+        assert_eq!((post().await, post().await), (201, 409));
+        let posts = config_maps("POST", "resource");
+        let unexpected = format!(r#"{posts},dry_run="",code="unexpected""#);
+        let refused = |page: &str| value(page, "apiserver_request_total", &unexpected);
+        let page = scrape(&client).await;
+        assert_eq!((total(&page, &posts, "", 201), refused(&page)), (Some(1.0), Some(1.0)));
+        assert_eq!(total(&page, &posts, "", 409), None);
+
+        let reset = Request::delete("/metrics").body(Vec::new().into()).unwrap();
+        assert_eq!(client.send(reset).await.unwrap().status(), 200);
+        let page = scrape(&client).await;
+        assert_eq!((total(&page, &posts, "", 201), refused(&page)), (None, None), "{page}");
+        assert_eq!(post().await, 409);
+        assert_eq!(refused(&scrape(&client).await), Some(1.0));
+    })
+    .await;
 }
 
 #[tokio::test]

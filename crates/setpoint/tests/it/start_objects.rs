@@ -160,6 +160,43 @@ async fn a_service_kubernetes_that_is_created_again_has_the_port_of_the_server()
     .await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_named_after_the_host_unless_another_server_of_it_lives() {
+    with_person(async |person| {
+        let identity = |port: u16| {
+            let address = SocketAddr::from(([10, 9, 0, 1], port));
+            ServerIdentity::new(person.client.clone(), Clock::wall(), address).host("host")
+        };
+        let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+        // As a kube-apiserver on a machine of this name calls it.
+        let of_host = format!("{leases}/apiserver-dd6egxogzxmivwqge6rcnj6rwi");
+        let of_address = format!("{leases}/apiserver-10.9.0.1-2");
+        let (first, second) = (CancellationToken::new(), CancellationToken::new());
+        let work = async {
+            let lease = person.until(&of_host, "it exists", Option::is_some).await.unwrap();
+            assert_eq!(
+                lease["metadata"]["labels"],
+                json!({
+                    "apiserver.kubernetes.io/identity": "kube-apiserver",
+                    "kubernetes.io/hostname": "host",
+                })
+            );
+            let other = async {
+                person.until(&of_address, "it exists", Option::is_some).await;
+                second.cancel();
+            };
+            tokio::join!(identity(2).run(second.clone()), other);
+            person.until(&of_address, "it is gone", Option::is_none).await;
+            let lease = person.get(&of_host).await;
+            let address = &lease["metadata"]["annotations"]["kubernetes.io/peer-advertise-address"];
+            assert_eq!(address, "10.9.0.1:1");
+            first.cancel();
+        };
+        tokio::join!(identity(1).run(first.clone()), work);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn each_server_says_what_it_stores() {
     const VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";

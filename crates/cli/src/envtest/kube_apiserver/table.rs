@@ -39,8 +39,8 @@ pub(super) const FLAGS: &[(&str, Takes, Use)] = &[
     ("admission-control-config-file", Value, Same),
     ("advertise-address", Value, Same),
     ("aggregator-reject-forwarding-redirect", Bool, Ignored(SERVED)),
-    ("allow-metric-labels", Value, Ignored(METRICS)),
-    ("allow-metric-labels-manifest", Value, Ignored(METRICS)),
+    ("allow-metric-labels", Value, List),
+    ("allow-metric-labels-manifest", Value, Same),
     ("allow-privileged", Bool, Same),
     ("anonymous-auth", Bool, Same),
     ("api-audiences", Value, List),
@@ -92,9 +92,9 @@ pub(super) const FLAGS: &[(&str, Takes, Use)] = &[
     ("cert-dir", Value, Own),
     ("client-ca-file", Value, Same),
     ("contention-profiling", Bool, Ignored(TUNING)),
-    ("coordinated-leadership-lease-duration", Value, Ignored(TUNING)),
-    ("coordinated-leadership-renew-deadline", Value, Ignored(TUNING)),
-    ("coordinated-leadership-retry-period", Value, Ignored(TUNING)),
+    ("coordinated-leadership-lease-duration", Value, Same),
+    ("coordinated-leadership-renew-deadline", Value, Same),
+    ("coordinated-leadership-retry-period", Value, Same),
     ("cors-allowed-origins", Value, List),
     ("debug-socket-path", Value, Ignored(TUNING)),
     ("default-not-ready-toleration-seconds", Value, Same),
@@ -103,7 +103,7 @@ pub(super) const FLAGS: &[(&str, Takes, Use)] = &[
     ("delete-collection-workers", Value, Ignored(TUNING)),
     ("disable-admission-plugins", Value, List),
     ("disable-http2-serving", Bool, Same),
-    ("disabled-metrics", Value, Ignored(METRICS)),
+    ("disabled-metrics", Value, List),
     ("egress-selector-config-file", Value, Ignored(REMOTE)),
     ("emulated-version", Value, Ignored(SERVED)),
     ("emulation-forward-compatible", Bool, Ignored(SERVED)),
@@ -211,9 +211,25 @@ pub(super) const FLAGS: &[(&str, Takes, Use)] = &[
     ("v", Value, Ignored(LOGS)),
     ("version", Bool, Own),
     ("vmodule", Value, Ignored(LOGS)),
-    ("watch-cache", Bool, Ignored(TUNING)),
+    ("watch-cache", Bool, Same),
     ("watch-cache-sizes", Value, Ignored(TUNING)),
 ];
+
+/// Flags that are lists to pflag, besides those that are lists here.
+const OTHER_LISTS: [&str; 7] = [
+    "admission-control",
+    "authorization-mode",
+    "emulated-version",
+    "etcd-servers",
+    "etcd-servers-overrides",
+    "min-compatibility-version",
+    "watch-cache-sizes",
+];
+
+/// Whether pflag writes the value of a flag in brackets.
+pub(super) fn is_shown_as_list(name: &str, used: Use) -> bool {
+    used == List && name != "oidc-required-claim" || OTHER_LISTS.contains(&name)
+}
 
 /// A flag by its name; `None`: kube-apiserver has no such flag.
 pub(super) fn flag(name: &str) -> Option<(Takes, Use)> {

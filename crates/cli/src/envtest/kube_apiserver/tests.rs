@@ -166,6 +166,16 @@ fn the_last_of_repeated_flags_counts_and_lists_add_up() {
             "--controllers=",
         ]
     );
+    let given = translated(&format!("{line} --v=2"), &Environment::default()).unwrap().given;
+    for (flag, value) in [
+        ("secure-port", "2"),
+        ("enable-admission-plugins", "[A,B,C]"),
+        ("authorization-mode", "[Node,RBAC]"),
+        ("enable-garbage-collector", "false"),
+        ("v", "2"),
+    ] {
+        assert_eq!(given[flag], value, "{flag}");
+    }
 }
 
 #[test]

@@ -36,6 +36,8 @@ pub(crate) enum Mode {
     Serve,
     /// Always with this code.
     Code(u16),
+    /// Only `/apis`, where aggregated discovery is.
+    OnlyDiscovery,
     /// With a redirect.
     Redirect,
     /// Not at all.
@@ -195,6 +197,7 @@ async fn answer(mut request: Request<Incoming>, shared: Shared) -> Response<Body
     let is_below = request.uri().path().starts_with("/apis/ext.example.com/v1/");
     match mode {
         Mode::Code(code) => return of_code(code, "no\n"),
+        Mode::OnlyDiscovery if request.uri().path() != "/apis" => return of_code(404, "no\n"),
         Mode::Redirect => {
             let mut response = of_code(302, "");
             response.headers_mut().insert(header::LOCATION, "https://evil/".parse().unwrap());
