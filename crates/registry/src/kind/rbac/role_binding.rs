@@ -4,7 +4,7 @@ use crate::kind::{
     Fill, FormerVersion, Grants, Kind, Members, MetadataChecks, NameRule, Needs, text,
 };
 use crate::table::cell;
-use serde_json::Value;
+use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
 use setpoint_object::{field, name};
 
@@ -66,7 +66,16 @@ fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
 /// The role never changes.
 fn validate_change(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     if old.is_some_and(|old| old["roleRef"] != object["roleRef"]) {
-        check(object, None, errors, |at| at.get("roleRef").invalid("cannot change roleRef"));
+        check(object, None, errors, |at| {
+            let role = at.get("roleRef");
+            // Kubernetes' internal type, which is what is shown, has no names of JSON.
+            let shown = json!({
+                "APIGroup": role.text_of("apiGroup"),
+                "Kind": role.text_of("kind"),
+                "Name": role.text_of("name"),
+            });
+            role.invalid_as(&shown, "cannot change roleRef");
+        });
     }
 }
 

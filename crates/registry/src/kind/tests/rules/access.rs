@@ -73,7 +73,7 @@ fn access() {
             "/roleRef/name",
             json!("b"),
             &[
-                "roleRef: Invalid value: {\"apiGroup\":\"rbac.authorization.k8s.io\",\"kind\":\"ClusterRole\",\"name\":\"b\"}: cannot change roleRef",
+                "roleRef: Invalid value: {\"APIGroup\":\"rbac.authorization.k8s.io\",\"Kind\":\"ClusterRole\",\"Name\":\"b\"}: cannot change roleRef",
             ],
         )],
     );
