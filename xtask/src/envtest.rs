@@ -3,9 +3,9 @@
 //! `docs/envtest/PROJECT.md`.
 //!
 //! The suites are programs, as `go test -c` makes them in the folder of each package. They run one
-//! after another, each in its package's folder. With `--peer` they run against the original
-//! binaries too, and the page has both; with `--failures-only` the original binaries run only what
-//! failed.
+//! after another, each in its package's folder, or all in the checkout's with `--in-root`. With
+//! `--peer` they run against the original binaries too, and the page has both; with
+//! `--failures-only` the original binaries run only what failed.
 
 mod page;
 
@@ -44,6 +44,9 @@ pub(crate) struct Args {
     /// Leaves out specs without these labels, in Ginkgo's syntax.
     #[arg(long, value_name = "QUERY")]
     label_filter: Option<String>,
+    /// Runs the programs in the checkout's folder instead of those of their packages.
+    #[arg(long)]
+    in_root: bool,
     /// The built program (default: builds `setpoint` without optimization).
     #[arg(long)]
     program: Option<PathBuf>,
@@ -95,7 +98,7 @@ struct Run {
 #[derive(Debug)]
 struct Suite {
     program: PathBuf,
-    /// The folder of its package, in which it runs.
+    /// The folder in which it runs: that of its package or the checkout's.
     folder: PathBuf,
     /// Its package: the path below the checkout.
     name: String,
@@ -139,6 +142,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         suites.retain(|suite| suite.name.contains(part));
     }
     ensure!(!suites.is_empty(), "no test program below {}", source.display());
+    if args.in_root {
+        suites.iter_mut().for_each(|suite| suite.folder = source.clone());
+    }
 
     let installed = work.join("installed");
     let mut install = Command::new(&program);

@@ -12,14 +12,15 @@ pub(super) fn page(packages: &[Package], args: &Args) -> Result<String> {
 }
 
 fn text(packages: &[Package], args: &Args, date: &str, hardware: &str) -> String {
-    let Args { project, version, failures_only, .. } = args;
+    let Args { project, version, failures_only, in_root, .. } = args;
+    let folder = if *in_root { " --in-root" } else { "" };
     let has_peer = !failures_only && packages.iter().any(|package| package.peer.is_some());
     let labels = args.label_filter.as_ref();
     let labels = labels.map_or(String::new(), |query| format!(" Specs with the labels `{query}`."));
     let mut page = format!(
         "# The suites of {project}\n\n\
          The tests of {project} {version}, unchanged, with `KUBEBUILDER_ASSETS` from `setpoint envtest install`. Written by\n\
-         `cargo xtask envtest {project} --source PATH`, which takes a checkout with the test program of each package in its folder\n\
+         `cargo xtask envtest {project} --source PATH{folder}`, which takes a checkout with the test program of each package in its folder\n\
          (`go test -c`). How the binaries differ from the originals: [as a replacement for envtest](../envtest.md).\n\n\
          {date}, {hardware}. The packages run one after another. A start is one of an API server with its etcd; suites that need none have 0.{labels}\n",
     );
