@@ -37,7 +37,7 @@ impl<'a> Names<'a> {
                     continue;
                 }
                 let rows = row::of_group_version(&served.catalog, &group.name, version);
-                for (name, _) in super::custom_schemas(&rows) {
+                for (name, _) in super::custom_schemas(&rows, Dialect::V2) {
                     custom.insert(name, (group.name.clone(), version.clone()));
                 }
             }
@@ -56,7 +56,8 @@ impl<'a> Names<'a> {
         }
         let (group, version) = self.custom.get(name)?;
         let rows: Vec<Row<'_>> = row::of_group_version(&self.served.catalog, group, version);
-        let (_, made) = super::custom_schemas(&rows).find(|(known, _)| known == name)?;
+        let (_, made) =
+            super::custom_schemas(&rows, Dialect::V2).find(|(known, _)| known == name)?;
         Some(digest(made.make(Dialect::V2)))
     }
 
