@@ -313,6 +313,7 @@ impl ControlPlane {
             &self.proxy,
             self.shared_parts.as_ref(),
         )?;
+        let trusts_own_ca = options.trusts_own_ca();
         let mut credentials = options.credentials.token(pki.admin_token(), Identity::admin());
         if let Some(path) = &options.token_auth_file {
             credentials = tokens::read(path, credentials)?;
@@ -331,7 +332,7 @@ impl ControlPlane {
             insecure_url = Some(format!("http://{}", insecure.address()));
             listeners.push(insecure.limits(options.limits.clone()));
         }
-        let kubeconfig = kubeconfig::render(&url, &ca, &pki, options.trusts_own_ca())?;
+        let kubeconfig = kubeconfig::render(&url, &ca, &pki, trusts_own_ca)?;
         // Others are not published: the Service `kubernetes` gets no endpoint of them.
         if Family::of(ip) != primary && !ip.is_loopback() && !ip.is_unspecified() {
             return Err(ServeError::Family { address: ip, networks });

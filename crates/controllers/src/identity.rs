@@ -12,6 +12,7 @@
 //! | Endpoints and EndpointSlice `default/kubernetes` | the addresses of all servers that live |
 //! | StorageVersions, if it is told to | what the server stores and reads, at start, after the Lease, and every ten minutes |
 //! | ConfigMap `kube-system/extension-apiserver-authentication` | the CAs of client certificates and of front proxies, and their headers; what other servers have written is kept |
+//! | ConfigMap `kube-system/kube-apiserver-legacy-service-account-token-tracking` | the date since which uses of tokens in Secrets are noted |
 //!
 //! Beside kube-apiservers the addresses come from [`PublishedAddresses`], which is where they keep
 //! theirs: the endpoints are the same whoever writes them.
@@ -26,6 +27,7 @@ mod storage_versions;
 pub use storage_versions::{Registration, StoredResource};
 
 use crate::api::{Api, RequestError, ignore_stale, of_uid};
+use crate::legacy_tokens::noted_since;
 use futures::future::BoxFuture;
 use kube_client::Client;
 use parking_lot::Mutex;
@@ -216,6 +218,7 @@ impl ServerIdentity {
         if let Some(members) = &self.authentication {
             self.publish(&members()).await?;
         }
+        noted_since(&self.api, self.clock.now()).await?;
         Ok(())
     }
 

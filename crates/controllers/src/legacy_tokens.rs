@@ -3,8 +3,10 @@
 //! # Theory
 //!
 //! The API server labels the Secret of a token with the date of its use. A ConfigMap has the date
-//! since which it does; this controller makes the ConfigMap, in the server's name, when it starts.
-//! Once a day it looks at the Secrets:
+//! since which it does. Every server makes it ([`ServerIdentity`]), and this controller, in the
+//! server's name. Once a day it looks at the Secrets:
+//!
+//! [`ServerIdentity`]: crate::identity::ServerIdentity
 //!
 //! | a token that is [`UNUSED`] | gets |
 //! |---|---|
@@ -95,7 +97,7 @@ impl LegacyTokens {
 
     async fn pass(&self) -> Result<(), RequestError> {
         let now = self.clock.now();
-        let since = self.since(now).await?;
+        let since = noted_since(&self.api_of_server, now).await?;
         // The whole first day counts as one without notes.
         if now.since(since) < DAY + UNUSED {
             return Ok(());
@@ -123,30 +125,6 @@ impl LegacyTokens {
             }
         }
         errors.into_result()
-    }
-
-    /// Since when uses are noted. Makes the ConfigMap if it is missing or has no date.
-    async fn since(&self, now: Timestamp) -> Result<Timestamp, RequestError> {
-        let path = format!("{MAPS}/{MAP}");
-        let found = self.api_of_server.get_opt(&path).await?;
-        let data = json!({SINCE: date(now)});
-        match &found {
-            Some(map) => {
-                if let Some(since) = map["data"][SINCE].as_str().and_then(parse_date) {
-                    return Ok(since);
-                }
-                let version = json!({"resourceVersion": map.resource_version()});
-                let patch = json!({"metadata": version, "data": data});
-                self.api_of_server.merge_patch(&path, &patch).await?;
-            }
-            None => {
-                let map = json!({
-                    "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": MAP}, "data": data,
-                });
-                self.api_of_server.post(MAPS, &map).await?;
-            }
-        }
-        Ok(now)
     }
 
     /// Whether the Secret's account exists and lists it, as it does generated ones.
@@ -211,6 +189,32 @@ fn end(secret: &Value, limit: Timestamp) -> Option<End> {
         None => Some(End::Refuse),
         Some(since) => (*since < *first).then_some(End::Delete),
     }
+}
+
+/// Since when uses are noted. Makes the ConfigMap if it is missing or has no date, as every server
+/// does.
+pub(crate) async fn noted_since(api: &Api, now: Timestamp) -> Result<Timestamp, RequestError> {
+    let path = format!("{MAPS}/{MAP}");
+    let found = api.get_opt(&path).await?;
+    let data = json!({SINCE: date(now)});
+    match &found {
+        Some(map) => {
+            if let Some(since) = map["data"][SINCE].as_str().and_then(parse_date) {
+                return Ok(since);
+            }
+            let version = json!({"resourceVersion": map.resource_version()});
+            let patch = json!({"metadata": version, "data": data});
+            api.merge_patch(&path, &patch).await?;
+        }
+        None => {
+            let map = json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": MAP}, "data": data,
+            });
+            // Another server may be faster.
+            ignore_stale(api.post(MAPS, &map).await)?;
+        }
+    }
+    Ok(now)
 }
 
 /// The date of a time: `2026-01-31`. Dates are ordered as texts are.

@@ -3,9 +3,10 @@
 //! # Theory
 //!
 //! A [`CertificateWatcher`] reads two files within a second after they have changed, and every
-//! [`POLL_INTERVAL`] of tokio time. A pair that is readable, valid and matching becomes the [`CurrentCertificate`], which servers read at every
-//! handshake. Otherwise the owner gets an error and the earlier pair stays. The certificate and the
-//! key are two files, so they do not match between two writes; the next poll fixes that.
+//! [`POLL_INTERVAL`] of tokio time. A pair that is readable, valid and matching becomes the
+//! [`CurrentCertificate`], which servers read at every handshake. Otherwise the owner gets an error
+//! and the earlier pair stays. The certificate and the key are two files, so they do not match
+//! between two writes; the next poll fixes that.
 //!
 //! Contents are compared; times and names only say when to read them
 //! ([`FileChanges`](setpoint_small_file::FileChanges)). So it works with the way Kubernetes swaps

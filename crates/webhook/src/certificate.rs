@@ -3,7 +3,8 @@
 //! # Theory
 //!
 //! A [`CertificateWatcher`] reads two files within a second after they have changed, and every
-//! [`POLL_INTERVAL`]. A certificate and key that can be read and that match become the [`CurrentCertificate`], which servers use at every handshake.
+//! [`POLL_INTERVAL`]. A certificate and key that can be read and that match become the
+//! [`CurrentCertificate`], which servers use at every handshake.
 //! Anything else is counted and logged, and the previous pair remains in use. Certificate and key
 //! are separate files, so they do not match between two writes; the next poll resolves that.
 //!

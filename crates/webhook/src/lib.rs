@@ -37,8 +37,8 @@
 //!
 //! [`WebhookServer`] serves this over TLS. Its certificate files are read again within a second
 //! after a change, and every [`POLL_INTERVAL`](certificate::POLL_INTERVAL); a pair that cannot be
-//! read or does not match is counted and logged, and the previous one remains in use. Webhooks do not need leadership: every
-//! replica answers.
+//! read or does not match is counted and logged, and the previous one remains in use. Webhooks do
+//! not need leadership: every replica answers.
 //!
 //! This crate knows nothing of the API server or the runtime. The feature `server` (default) adds
 //! the HTTPS server; without it the crate depends on neither HTTP nor TLS.

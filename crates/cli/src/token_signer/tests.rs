@@ -1,6 +1,5 @@
 use super::proto::{Key, Timestamp};
 use super::*;
-use base64::Engine as _;
 use bytes::Bytes;
 use serde_json::json;
 use setpoint_grpc::testing::{Reply, Script};
@@ -191,11 +190,12 @@ async fn keys_are_asked_for_again_and_bad_ones_leave_the_former() {
     assert!(has("b"));
     program.behavior.lock().keys.push(("c", true));
     let stop = CancellationToken::new();
-    let running = tokio::spawn(signer.clone().run(stop.clone()));
-    while !signer.keys().current().unwrap().has("c") {
-        tokio::task::yield_now().await;
-    }
-    assert!(!signer.keys().current().unwrap().has("b"));
-    stop.cancel();
-    running.await.unwrap();
+    let asked = async {
+        while !signer.keys().current().unwrap().has("c") {
+            tokio::task::yield_now().await;
+        }
+        assert!(!signer.keys().current().unwrap().has("b"));
+        stop.cancel();
+    };
+    tokio::join!(signer.clone().run(stop.clone()), asked);
 }

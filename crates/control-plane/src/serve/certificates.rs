@@ -84,7 +84,7 @@ impl Certificates {
             }
         };
         let file = options.client_ca_file.clone();
-        let own = options.trusts_own_ca().then(|| pki.ca_pem().to_owned()).unwrap_or_default();
+        let own = if options.trusts_own_ca() { pki.ca_pem().to_owned() } else { String::new() };
         let (clients, pem) = FollowedAuthorities::open("client-ca-file", file, own)?;
         let mut tls = Tls::new(current)
             .policy(options.tls_policy.clone())

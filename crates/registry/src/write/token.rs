@@ -40,6 +40,9 @@ impl Write<'_> {
         token_request::default(&mut request);
         self.attributes.note_decoded(&request);
         set_namespace(self.target, &mut request)?;
+        self.own_as(gvk, &mut request);
+        let review = self.review(Operation::Create, name, None, Options::Write(self.options));
+        self.inner.admission.mutate(&review, &mut request).await?;
         if !request.name().is_empty() && request.name() != name {
             let mut errors = field::Errors::default();
             errors.push(field::Error::invalid(
@@ -59,9 +62,6 @@ impl Write<'_> {
             );
             return Err(ApiError::conflict(&resource, name, &why));
         }
-        self.own_as(gvk, &mut request);
-        let review = self.review(Operation::Create, name, None, Options::Write(self.options));
-        self.inner.admission.mutate(&review, &mut request).await?;
         let settings = &self.inner.service_account_tokens;
         if request["spec"]["audiences"].as_array().is_none_or(Vec::is_empty) {
             request["spec"]["audiences"] = settings.audiences().into();

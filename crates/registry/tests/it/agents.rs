@@ -231,5 +231,11 @@ async fn a_token_is_for_an_audience_that_its_pod_uses() {
         r#"serviceaccounts "a" is forbidden: node may only request 0 or 1 audiences"#
     );
     assert_eq!(ask(json!(["vault"]), "q").await, r#"pod "q" not found"#);
+    // Who may not ask does not learn which accounts there are.
+    let request = json!({"spec": {"audiences": ["vault"]}});
+    assert_eq!(
+        refused(server.create(&format!("{accounts}/none/token"), request).await),
+        r#"403 serviceaccounts "none" is forbidden: node requested token not bound to a pod"#
+    );
     server.stop().await;
 }

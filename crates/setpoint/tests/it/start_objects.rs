@@ -121,6 +121,12 @@ async fn the_service_kubernetes_has_the_addresses_of_the_servers_that_run() {
     // The other six are about the proxy's certificate.
     assert_eq!(made["data"].as_object().unwrap().len(), 7);
     assert_eq!(made["data"]["requestheader-allowed-names"], r#"["front-proxy-client"]"#);
+    // There, too, whether or not anything ends unused tokens.
+    let tracked = "/api/v1/namespaces/kube-system/configmaps/\
+        kube-apiserver-legacy-service-account-token-tracking";
+    let has_date =
+        |map: &Option<Value>| map.as_ref().is_some_and(|m| m["data"]["since"].is_string());
+    a.person.until(tracked, "it has a date", has_date).await;
 
     let b = Served::start(&store, "b", Ipv4Addr::new(10, 9, 0, 2)).await;
     let both = ["10.9.0.1", "10.9.0.2"];
@@ -187,7 +193,7 @@ async fn a_lease_is_named_after_the_host_unless_another_server_of_it_lives() {
             };
             tokio::join!(identity(2).run(second.clone()), other);
             person.until(&of_address, "it is gone", Option::is_none).await;
-            let lease = person.get(&of_host).await;
+            let lease = person.get(&of_host).await.unwrap();
             let address = &lease["metadata"]["annotations"]["kubernetes.io/peer-advertise-address"];
             assert_eq!(address, "10.9.0.1:1");
             first.cancel();
