@@ -389,8 +389,8 @@ impl<R: Row> Attributes<R> {
             false => Decoded::Dropped,
         });
     }
-    /// The object that a create or an update sends, once it is decoded; `None`: not yet, or its body
-    /// was refused, or the request sends none.
+    /// The object that a create or an update sends, once it is decoded; `None`: not yet, or its
+    /// body was refused, or the request sends none.
     pub fn decoded(&self) -> Option<&Decoded> {
         self.notes.decoded.get()
     }

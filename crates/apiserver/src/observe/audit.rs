@@ -119,8 +119,8 @@ pub struct AuditEvent {
     /// Where the request came from.
     pub source: Arc<AuditSource>,
     /// The body of a write. An object: once it is decoded, and never if it is refused. If a sink
-    /// has [`AuditLevel::Request`], one of a built-in kind has its defaults. Patches and options of deletions: once
-    /// they are read, as they were sent.
+    /// has [`AuditLevel::Request`], one of a built-in kind has its defaults. Patches and options of
+    /// deletions: once they are read, as they were sent.
     pub sent: Option<AuditBody>,
     /// The object or the list of the answer as JSON, for sinks with
     /// [`AuditLevel::RequestResponse`]. Absent for watches, documents and other servers' answers.

@@ -66,6 +66,8 @@ async fn lists_of_any_version_have_pages_without_a_watch_cache() {
         for name in ["a", "b", "c"] {
             server.create(MAPS, json!({"metadata": {"name": name}})).await.unwrap();
         }
+        // Any version may be an earlier one.
+        tokio::time::sleep(Duration::from_secs(1)).await;
         let options =
             ListOptions { resource_version: "0".to_owned(), limit: 2, ..ListOptions::default() };
         let request = server.request(Verb::List, MAPS);

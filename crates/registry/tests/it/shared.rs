@@ -76,8 +76,10 @@ async fn an_address_that_another_server_allocated_is_refused_until_its_service_i
 
 #[tokio::test(start_paused = true)]
 async fn an_address_of_a_service_that_another_program_wrote_gets_its_object() {
-    let a = Server::start().await;
-    let b = Server::joining(&a, 8).await;
+    let store = Arc::new(MemoryStore::default());
+    let b =
+        Server::configured(store.clone(), store.clone(), |builder| builder.seed(7).shared(true))
+            .await;
     let service = json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {
@@ -87,12 +89,12 @@ async fn an_address_of_a_service_that_another_program_wrote_gets_its_object() {
     });
     let key = "/registry/services/specs/default/old";
     let put = Op::Put(key.into(), service.to_string().into());
-    a.store.commit(Txn { ops: vec![put], ..Txn::default() }).await.unwrap();
+    store.commit(Txn { ops: vec![put], ..Txn::default() }).await.unwrap();
     // Well before the objects are looked through, which happens once a minute.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let address = b.get("/apis/networking.k8s.io/v1/ipaddresses/10.0.0.11").await.unwrap();
     assert_eq!(address["spec"]["parentRef"]["name"], "old");
-    assert!(check(&*a.store).await.contains_key("10.0.0.11"));
+    assert!(check(&*store).await.contains_key("10.0.0.11"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -165,7 +165,7 @@ async fn a_strategic_merge_patch_says_that_base64_is_wrong_as_the_converter_does
         r#"422  "" is invalid: patch: Invalid value: "map[data:map[k:!!]]": error decoding from json: illegal base64 data at input byte 0"#
     );
     let merged = refused(server.patch(&path, wrong).await);
-    assert!(merged.ends_with("}: illegal base64 data at input byte 0"), "{merged}");
+    assert!(merged.ends_with(r#"}": illegal base64 data at input byte 0"#), "{merged}");
 }
 
 #[tokio::test(start_paused = true)]

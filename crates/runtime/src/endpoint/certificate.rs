@@ -42,8 +42,8 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// for this run. Cheap to clone.
 ///
 /// The first read must succeed. If a later one fails, or the pair does not match, that is logged
-/// and counted, and the previous pair stays. Files are read within a second after a change, and each
-/// [`RELOAD_PERIOD`] of tokio time.
+/// and counted, and the previous pair stays. Files are read within a second after a change, and
+/// each [`RELOAD_PERIOD`] of tokio time.
 #[derive(Clone)]
 pub struct Certificates(Arc<Inner>);
 

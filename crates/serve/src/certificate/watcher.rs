@@ -61,8 +61,8 @@ impl CertificateWatcher {
         Ok(true)
     }
 
-    /// Polls within a second after a change of the files, and every [`POLL_INTERVAL`], until `stop`,
-    /// and passes each result to `report`. Failures are also logged. Dropping the future also stops
+    /// Polls within a second after a change of the files, and every [`POLL_INTERVAL`], until
+    /// `stop`, and passes each result to `report`. Failures are also logged. Dropping the future also stops
     /// it.
     pub async fn run(
         &self,

@@ -28,10 +28,14 @@ fn every_flag_of_up_is_one_of_up() {
             (Same | List, "goaway-chance") => "=0.01",
             (Same, "http2-max-streams-per-connection" | "min-request-timeout") => "=1",
             (Same, name) if name.ends_with("-toleration-seconds") => "=1",
-            (Same, name) if name.ends_with("-period") || name.ends_with("-duration") => "=1s",
+            (Same, name)
+                if ["-period", "-duration", "-deadline"].iter().any(|end| name.ends_with(end)) =>
+            {
+                "=1s"
+            }
             (Same, "request-timeout") => "=1s",
             (Same, name) if name.ends_with("-serving") || name.ends_with("-after") => "=true",
-            (Same, "allow-privileged" | "service-account-lookup") => "=true",
+            (Same, "allow-privileged" | "service-account-lookup" | "watch-cache") => "=true",
             (List, "tls-curve-preferences") => "=23",
             (List, "tls-sni-cert-key") => "=a,b",
             (Same | List, "kubelet-port") => "=10250",
