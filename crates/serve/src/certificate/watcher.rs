@@ -62,8 +62,8 @@ impl CertificateWatcher {
     }
 
     /// Polls within a second after a change of the files, and every [`POLL_INTERVAL`], until
-    /// `stop`, and passes each result to `report`. Failures are also logged. Dropping the future also stops
-    /// it.
+    /// `stop`, and passes each result to `report`. Failures are also logged. Dropping the future
+    /// also stops it.
     pub async fn run(
         &self,
         stop: CancellationToken,
