@@ -16,6 +16,7 @@
 //! start cost it nothing.
 use super::template::{self, Template, create_missing};
 use crate::allocate::ServiceNumbers;
+use crate::cache::ChangeSignal;
 use crate::request::{Body, Format, WriteOptions};
 use crate::routed::{Attributes, Target};
 use crate::shared::{Inner, Registry};
@@ -214,24 +215,13 @@ pub(crate) async fn keep_service(
     }
     let service = || objects().iter().filter(|object| object.key == SERVICE);
     let mut changes = registry.change_signal(start_of(SERVICE), Some("kubernetes"));
-    loop {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return Ok(()),
-            // Cancel safe: nothing is lost.
-            () = changes.changed() => {}
-        }
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return Ok(()),
-            // Cancel safe: a sleep holds no state.
-            () = tokio::time::sleep(SERVICE_PAUSE) => {}
-        }
+    while next_change(&mut changes, SERVICE_PAUSE, stop).await {
         // Boxed, so that an idle registry holds no space for writes.
         if let Err(error) = Box::pin(create_missing(&registry.inner, service())).await {
             tracing::warn!(error = chain(&error), "create the Service of the API servers");
         }
     }
+    Ok(())
 }
 
 /// Makes the objects of addresses that Services have which another program has written, some
@@ -253,19 +243,7 @@ pub(crate) async fn keep_addresses(
     let mut changes = registry.change_signal(keys::SERVICES, None);
     // The others were repaired at the start.
     let (_, mut seen) = registry.inner.cache.resource(keys::SERVICES).snapshot();
-    loop {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return Ok(()),
-            // Cancel safe: nothing is lost.
-            () = changes.changed() => {}
-        }
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return Ok(()),
-            // Cancel safe: a sleep holds no state.
-            () = tokio::time::sleep(ADDRESS_PAUSE) => {}
-        }
+    while next_change(&mut changes, ADDRESS_PAUSE, stop).await {
         let inner = &registry.inner;
         let (services, newest) = inner.cache.resource(keys::SERVICES).snapshot();
         let changed = services.range(Bound::Unbounded, Bound::Unbounded);
@@ -285,6 +263,21 @@ pub(crate) async fn keep_addresses(
             }
         }
     }
+    Ok(())
+}
+
+/// Waits for a change, and then for a pause. `false`: it is to stop.
+async fn next_change(
+    changes: &mut ChangeSignal,
+    pause: Duration,
+    stop: &CancellationToken,
+) -> bool {
+    let waited = async {
+        changes.changed().await;
+        tokio::time::sleep(pause).await;
+    };
+    // Cancel safe: whoever stops needs no change.
+    stop.run_until_cancelled(waited).await.is_some()
 }
 
 async fn maintain_once(registry: &Registry) {

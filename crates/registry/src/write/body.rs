@@ -34,15 +34,13 @@ impl Write<'_> {
             return Err(cannot_be_handled(gvk, &gvk.kind, &error));
         }
         self.report(gvk, &problems)?;
-        // As there, the audit log has the defaults of built-in kinds only.
-        let is_custom = !self.resource.has_go_type();
-        if is_custom {
+        // As there, the audit log has the defaults of built-in kinds only. What is noted first
+        // stays.
+        if !self.resource.has_go_type() {
             self.attributes.note_decoded(&value);
         }
         self.default(&mut value)?;
-        if !is_custom {
-            self.attributes.note_decoded(&value);
-        }
+        self.attributes.note_decoded(&value);
         Ok(value)
     }
     /// Decodes a body of another built-in kind without defaults (`Scale`, `Binding`, `Eviction`).
