@@ -88,6 +88,9 @@ enum Chore {
     /// Send generated objects to kube-apiserver and to `setpoint up`, compare the answers, and
     /// write `docs/validation.md`.
     Validation(validation::Args),
+    /// Send sequences of writes to kube-apiserver and to `setpoint up`, and write
+    /// `docs/sequences.md`.
+    Sequences(validation::sequences::Args),
     /// Write and read every kind with kube-apiserver and `setpoint up` on one etcd, and write
     /// `docs/shared-etcd.md`.
     SharedEtcd(shared_etcd::Args),
@@ -122,6 +125,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Integration(args) => integration::run(&args),
         Chore::Kubectl(args) => kubectl::run(&args),
         Chore::Validation(args) => validation::run(&args),
+        Chore::Sequences(args) => validation::sequences::run(&args),
         Chore::SharedEtcd(args) => shared_etcd::run(&args),
         Chore::Patches(args) => patches::run(&args),
         Chore::Seeds(args) => seeds::run(&args),

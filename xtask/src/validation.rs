@@ -9,10 +9,12 @@
 
 mod answer;
 pub(crate) mod bases;
+mod chance;
 mod change;
 mod page;
 mod places;
 mod random;
+pub(crate) mod sequences;
 
 use crate::http::{Answer, Connection};
 use crate::servers::{Layout, Programs};
@@ -20,6 +22,7 @@ use answer::{Class, Outcome};
 use anyhow::{Result, bail, ensure};
 use bases::{Base, CASES, FIXTURES, Material};
 use change::{Change, Changer, merge_patch};
+use page::Page;
 use random::Random;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -158,7 +161,23 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let report = report.into_inner().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
     print!("{}", page::listing(&report));
     if args.kind.is_none() && !args.no_page {
-        page::write(&report, args.cases, args.seed, &args.programs.version()?)?;
+        let page = Page {
+            path: "docs/validation.md",
+            title: "Answers to generated objects",
+            about: "The same requests to kube-apiserver and to `setpoint up`. A request is a valid \
+                    object with one to three small changes: a member is removed, added, doubled or \
+                    set to an odd value, or gets a value from another object. It is sent as a dry \
+                    run: as a create, or as an update, a patch or an update of a subresource of an \
+                    object that was created before. Compared are the code, the reason, the causes \
+                    in their order, the message, the warnings, and, if it was accepted, the object \
+                    with its defaults.",
+            unit: "cases",
+            command: &format!(
+                "validation --kube-apiserver PATH --etcd PATH --cases {} --seed {}",
+                args.cases, args.seed
+            ),
+        };
+        page.write(&report, &args.programs.version()?)?;
     }
     Ok(())
 }

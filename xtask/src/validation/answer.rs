@@ -1,11 +1,12 @@
 //! What two servers' answers have in common, and where they differ.
 
+use super::chance::{
+    UID_LEN, clean, generated, hide_name, is_made, normalize, without_addresses, without_chance,
+    without_port, without_times,
+};
 use crate::http::Answer;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
-
-/// The length of a uid.
-const UID_LEN: usize = 36;
 
 /// An answer without what differs by chance.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,6 +38,15 @@ pub(super) struct Class {
 impl Outcome {
     /// Reads the answer to a request with a body. `stored`: the object that it updates.
     pub(super) fn of(answer: &Answer, request: &Value, stored: Option<&Value>) -> Self {
+        Self::read(answer, request, stored, false)
+    }
+
+    /// The same with the owners of the object's fields.
+    pub(super) fn whole(answer: &Answer, request: &Value, stored: Option<&Value>) -> Self {
+        Self::read(answer, request, stored, true)
+    }
+
+    fn read(answer: &Answer, request: &Value, stored: Option<&Value>, is_whole: bool) -> Self {
         let body = String::from_utf8_lossy(&answer.body);
         let body = without_addresses(&body, &request.to_string());
         let mut body: Value = serde_json::from_str(&body).unwrap_or_default();
@@ -52,13 +62,20 @@ impl Outcome {
             if let Some(uid) = uid {
                 clean(&mut body, &uid, &request.to_string());
             }
+            let owners = body.pointer_mut("/metadata/managedFields").map(Value::take);
             normalize(&mut body, request);
+            if let Some(owners) = owners.filter(|_| is_whole) {
+                body["metadata"]["managedFields"] = without_times(owners);
+            }
             outcome.object = body;
             return outcome;
         }
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         outcome.reason = text(&body["reason"]);
         outcome.message = text(&body["message"]);
+        if outcome.message.contains("ResourceVersion in record") {
+            outcome.message = shape(&outcome.message);
+        }
         if let Some(prefix) = generated(request) {
             outcome.message = without_chance(&outcome.message, &prefix);
         }
@@ -230,57 +247,6 @@ fn warning(header: &str) -> String {
     text.unwrap_or(header).replace("\\\"", "\"")
 }
 
-/// An answer without the addresses that Services got by chance; of 10.96.77.0/24 some are asked
-/// for.
-fn without_addresses(text: &str, request: &str) -> String {
-    const NETWORK: &str = "10.96.";
-    let mut clean = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find(NETWORK) {
-        clean.push_str(&rest[..at]);
-        rest = &rest[at + NETWORK.len()..];
-        let n = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let (host, tail) = rest.split_at(n);
-        let is_whole = host.split('.').filter(|part| !part.is_empty()).count() == 2;
-        let is_asked = host.starts_with("77.") && request.contains(&format!("{NETWORK}{host}"));
-        let is_chance = is_whole && !is_asked;
-        clean.push_str(if is_chance { "allocated" } else { NETWORK });
-        clean.push_str(if is_chance { "" } else { host });
-        rest = tail;
-    }
-    clean + rest
-}
-
-/// A message about a node port without a port that was drawn.
-fn without_port(message: &str, request: &str) -> String {
-    let Some((head, tail)) = message.split_once("value: ") else { return message.to_owned() };
-    let n = tail.find(|c: char| !c.is_ascii_digit()).unwrap_or(tail.len());
-    let (port, rest) = tail.split_at(n);
-    if n == 0 || request.contains(port) {
-        return message.to_owned();
-    }
-    format!("{head}value: allocated{rest}")
-}
-
-/// Removes an object's uid from its texts, and times that were not asked for.
-fn clean(value: &mut Value, uid: &str, request: &str) {
-    match value {
-        Value::String(text) => {
-            let is_time = text.len() >= 20 && text.ends_with('Z') && text.get(10..11) == Some("T");
-            if is_time && !request.contains(&**text) {
-                *text = "TIME".to_owned();
-            } else if text.contains(uid) {
-                *text = text.replace(uid, "UID");
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(|item| clean(item, uid, request)),
-        Value::Object(members) => {
-            members.values_mut().for_each(|member| clean(member, uid, request));
-        }
-        _ => {}
-    }
-}
-
 /// A path without indices and keys. Paths in templates of pods begin at the pod.
 fn field_shape(path: &str) -> String {
     let mut shape = String::with_capacity(path.len());
@@ -336,101 +302,6 @@ fn shape(text: &str) -> String {
         }
     }
     shape
-}
-
-/// The beginning of the name that a server makes for a request.
-fn generated(request: &Value) -> Option<String> {
-    let meta = &request["metadata"];
-    let name = meta["name"].as_str().unwrap_or_default();
-    let prefix = meta["generateName"].as_str().unwrap_or_default();
-    (name.is_empty() && !prefix.is_empty()).then(|| prefix.chars().take(58).collect())
-}
-
-/// Whether a name is the server's: the request has a prefix for it, or nothing and the name is a
-/// uid, as a LimitRange gets one.
-fn is_made(request: &Value, name: &str) -> bool {
-    let is_unnamed = request["metadata"]["name"].as_str().unwrap_or_default().is_empty();
-    generated(request).is_some() || (is_unnamed && name.len() == UID_LEN)
-}
-
-/// A text in which the last five letters of a made name are stars.
-fn without_chance(text: &str, prefix: &str) -> String {
-    // A blank is everywhere: as a name, it is quoted.
-    let quoted = format!("\"{prefix}");
-    let prefix = if prefix.trim().is_empty() { &quoted } else { prefix };
-    let mut clean = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find(prefix) {
-        let end = at + prefix.len();
-        clean.push_str(&rest[..end]);
-        rest = &rest[end..];
-        let n: usize = rest.chars().take(5).map(char::len_utf8).sum();
-        if rest.chars().take(5).all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()) && n == 5 {
-            clean.push_str("*****");
-            rest = &rest[n..];
-        }
-    }
-    clean + rest
-}
-
-/// Puts stars in the place of every text that is a made name.
-fn hide_name(value: &mut Value, name: &str) {
-    match value {
-        Value::String(text) if text == name => *text = "*****".to_owned(),
-        Value::Array(items) => items.iter_mut().for_each(|item| hide_name(item, name)),
-        Value::Object(members) => {
-            members.values_mut().for_each(|member| hide_name(member, name));
-        }
-        _ => {}
-    }
-}
-
-fn normalize(object: &mut Value, request: &Value) {
-    let is_made = generated(request).is_some();
-    if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        for member in ["uid", "resourceVersion", "creationTimestamp", "managedFields"] {
-            meta.remove(member);
-        }
-        if is_made {
-            meta.remove("name");
-            if let Some(labels) = meta.get_mut("labels").and_then(Value::as_object_mut) {
-                labels.remove("kubernetes.io/metadata.name");
-            }
-        }
-    }
-    // The servers got the fixture's phase in different seconds.
-    if let Some(time) = object.pointer_mut("/status/lastPhaseTransitionTime")
-        && time.is_string()
-    {
-        *time = "TIME".into();
-    }
-    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
-    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
-    match &*kind {
-        // Who has asked.
-        "CertificateSigningRequest" => {
-            ["username", "uid", "groups", "extra"].iter().for_each(|name| drop(spec.remove(*name)));
-        }
-        "Service" => service(spec),
-        _ => {}
-    }
-}
-
-/// Allocated ports. Those of the bases are 30080 and 30090. A dry run of the original may show one
-/// that is not in the range.
-fn service(spec: &mut Map<String, Value>) {
-    let is_chance = |port: &Value| {
-        port.as_i64().is_some_and(|port| {
-            (30_000..40_000).contains(&port) && port != 30_080 && port != 30_090
-        })
-    };
-    let ports = spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten();
-    for port in ports.filter_map(|port| port.get_mut("nodePort")).filter(|port| is_chance(port)) {
-        *port = "allocated".into();
-    }
-    if let Some(port) = spec.get_mut("healthCheckNodePort").filter(|port| is_chance(port)) {
-        *port = "allocated".into();
-    }
 }
 
 /// The first place where two trees differ, with its values.

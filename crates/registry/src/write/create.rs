@@ -60,10 +60,17 @@ impl Write<'_> {
         metadata::deduplicate_admitted_owners(self.attributes, &mut object);
         metadata::set_namespace(self.target, &mut object)?;
         self.check_grant(&object, None).await?;
-        if !object.name().is_empty() || object.meta_str("generateName").is_empty() {
+        let base = object.meta_str("generateName").to_owned();
+        if base.is_empty() {
             return self.create_named(object, &mut review, spare).await;
         }
-        let base = object.meta_str("generateName").to_owned();
+        if !object.name().is_empty() {
+            // Of a name that is taken it says the same, although it is not generated.
+            return self.create_named(object, &mut review, spare).await.map_err(|error| {
+                let is_taken = error.reason() == Reason::AlreadyExists;
+                if is_taken { exhausted(error) } else { error }
+            });
+        }
         if self.resource.kind.names == NameRule::Address {
             object.set_meta("name", base.into());
             return self.create_named(object, &mut review, spare).await;
@@ -386,7 +393,7 @@ fn complete(value: &mut Value, initial: Value) {
         _ => {}
     }
 }
-/// The 409 for a `generateName` whose generated names were all taken.
+/// The 409 for an object with a `generateName` whose name, or all generated ones, were taken.
 fn exhausted(mut error: ApiError) -> ApiError {
     error.0.message.push_str(", the server was not able to generate a unique name for the object");
     let details = error.0.details.get_or_insert_with(Details::default);

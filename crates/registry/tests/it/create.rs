@@ -47,6 +47,11 @@ async fn refusals_of_a_create() {
     let subdomain = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
     for (path, sent, expected) in [
         (CONFIG_MAPS, json!({"metadata": {"name": "a"}}), r#"409 configmaps "a" already exists"#.to_owned()),
+        (
+            CONFIG_MAPS,
+            json!({"metadata": {"name": "a", "generateName": "b-"}}),
+            r#"409 configmaps "a" already exists, the server was not able to generate a unique name for the object"#.to_owned(),
+        ),
         (CONFIG_MAPS, json!({}), r#"422 ConfigMap "" is invalid: metadata.name: Required value: name or generateName is required"#.to_owned()),
         (
             CONFIG_MAPS,

@@ -1,0 +1,363 @@
+//! `cargo xtask sequences`: sends sequences of writes to Kubernetes' own kube-apiserver and to
+//! `setpoint up`, and writes how the answers differ in `docs/sequences.md`.
+//!
+//! A sequence is about one object, which is absent at first: it is created, updated, patched in
+//! four ways, applied by several managers, scaled, deleted and made again, each for real. After each
+//! write the object is read, so that what is stored is compared, too, with the owners of its fields.
+//! A sequence ends at the first difference of what is accepted or stored. The seed and its number
+//! say all of it.
+
+mod step;
+
+use super::answer::{Class, Outcome};
+use super::bases::{Base, FIXTURES, Material, bases};
+use super::change::Changer;
+use super::page::{self, Page};
+use super::random::Random;
+use super::{CLASSES_MAX, Found, Report, own, text};
+use crate::http::{Answer, Connection};
+use crate::servers::{Layout, Programs};
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use step::{Body, Step};
+
+/// Kinds whose objects change without a request, or stay until a controller lets them go.
+const KINDS_OFF: &[&str] = &["Namespace", "APIService", "Event"];
+
+/// How often an object is read until both servers agree, or until it is gone: controllers of the
+/// servers write conditions.
+const READS_MAX: usize = 40;
+/// The time between two of these.
+const READ_AGAIN: Duration = Duration::from_millis(50);
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    programs: Programs,
+    /// How many sequences.
+    #[arg(long, default_value_t = 5_000)]
+    sequences: usize,
+    /// How many requests a sequence has at most.
+    #[arg(long, default_value_t = 20)]
+    length: usize,
+    /// The seed of the sequences.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only objects of this kind; prints the differences, and leaves the page alone.
+    #[arg(long)]
+    kind: Option<String>,
+    /// Only the sequence with this number, with both servers' answers. May be repeated.
+    #[arg(long)]
+    sequence: Vec<usize>,
+    /// Prints the differences, and leaves the page alone.
+    #[arg(long)]
+    no_page: bool,
+    /// How many connections each server has.
+    #[arg(long, default_value_t = 8)]
+    connections: usize,
+}
+
+/// The object of a sequence.
+#[derive(Debug)]
+struct Subject {
+    base: Base,
+    /// Its collection.
+    collection: String,
+    path: String,
+}
+
+/// Both servers: ours, and the original.
+type Sides = [Connection; 2];
+
+/// What a request has shown.
+struct Shown {
+    outcomes: [Outcome; 2],
+    answers: [Answer; 2],
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let servers = args.programs.start("sequences", Layout::Apart)?;
+    let connect = || [Connection::new(&servers.ours), Connection::new(&servers.original)];
+    let material = Material::of(&bases(None)?);
+    let subjects = subjects(args.kind.as_deref(), &mut connect())?;
+    for number in &args.sequence {
+        println!("\nsequence {number}");
+        one(*number, args, &subjects, &material, &mut connect(), None)?;
+    }
+    if !args.sequence.is_empty() {
+        return Ok(());
+    }
+    let report = Mutex::new(Report::default());
+    // Namespaced objects first: some cluster-scoped ones say what these may be.
+    for is_namespaced in [true, false] {
+        let here: Vec<usize> = (0..subjects.len())
+            .filter(|at| subjects[*at].base.resource.namespaced == is_namespaced)
+            .collect();
+        let next = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            let worker = || -> Result<()> {
+                let mut sides = connect();
+                while let Some(at) = here.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    // One object has its sequences one after the other.
+                    for number in (*at..args.sequences).step_by(subjects.len()) {
+                        one(number, args, &subjects, &material, &mut sides, Some(&report))?;
+                    }
+                }
+                Ok(())
+            };
+            let workers: Vec<_> =
+                (0..args.connections.clamp(1, 256)).map(|_| scope.spawn(worker)).collect();
+            let lost = || bail!("a thread panicked");
+            workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(|_| lost()))
+        })?;
+    }
+    let report = report.into_inner().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
+    print!("{}", page::listing(&report));
+    if args.kind.is_none() && !args.no_page {
+        let command =
+            format!("sequences --kube-apiserver PATH --etcd PATH --sequences {}", args.sequences);
+        let command = format!("{command} --length {} --seed {}", args.length, args.seed);
+        let page = Page {
+            path: "docs/sequences.md",
+            title: "Answers to sequences of writes",
+            about: "The same requests to kube-apiserver and to `setpoint up`. A sequence is about \
+                    one object: it is created, updated, patched in four ways, applied by three \
+                    managers, written through `status`, `scale` and other subresources, deleted and \
+                    created again, all for real. Each write has small changes of the kind that \
+                    [validation.md](validation.md) describes. Compared are the answer to each \
+                    request and the object that is read after it: code, reason, causes, message, \
+                    warnings, and the whole object with `managedFields`, without times, uids and \
+                    what else is made by chance. A sequence ends at the first difference of what \
+                    is stored or accepted.",
+            unit: "requests",
+            command: &command,
+        };
+        page.write(&report, &args.programs.version()?)?;
+    }
+    Ok(())
+}
+
+/// The objects, each in a namespace of its own.
+fn subjects(kind: Option<&str>, sides: &mut Sides) -> Result<Vec<Subject>> {
+    let mut subjects = Vec::new();
+    for mut base in bases(kind)? {
+        let serves = |verb| base.resource.serves(verb);
+        let is_whole = ["create", "get", "update", "patch", "delete"].into_iter().all(serves);
+        let is_named = base.fixture["metadata"]["name"].is_string();
+        if !is_whole || !is_named || KINDS_OFF.contains(&base.resource.kind) {
+            continue;
+        }
+        let namespace = format!("sequences-{}", subjects.len());
+        let moved = base.fixture.to_string().replace(FIXTURES, &namespace);
+        base.fixture = serde_json::from_str(&moved)?;
+        let collection = base.path(&namespace);
+        if base.resource.namespaced {
+            let namespace = json!({"metadata": {"name": namespace}}).to_string();
+            for side in sides.iter_mut() {
+                let answer = side.send("POST", "/api/v1/namespaces", namespace.as_bytes())?;
+                ensure!(answer.code == 201, "a namespace: {}", text(&answer));
+            }
+        }
+        let name = base.fixture["metadata"]["name"].as_str().unwrap_or_default();
+        let path = format!("{collection}/{name}");
+        subjects.push(Subject { collection, path, base });
+    }
+    ensure!(!subjects.is_empty(), "no such kind");
+    Ok(subjects)
+}
+
+/// Runs a sequence. Without a report it shows each request and both answers.
+fn one(
+    number: usize,
+    args: &Args,
+    subjects: &[Subject],
+    material: &Material,
+    sides: &mut Sides,
+    report: Option<&Mutex<Report>>,
+) -> Result<()> {
+    let subject = &subjects[number % subjects.len()];
+    let mut changer = Changer { material, random: Random::new(args.seed, number) };
+    let mut stored: Option<[Value; 2]> = None;
+    let mut so_far: Vec<&'static str> = Vec::new();
+    for _ in 0..args.length {
+        let original = stored.as_ref().map(|[_, original]| original);
+        let step = step::draw(&mut changer, &subject.base, original);
+        so_far.push(step.name());
+        let shown = send(&step, subject, stored.as_ref(), sides)?;
+        let mut class = shown.outcomes[0].differs(&shown.outcomes[1]);
+        let accepted = shown.outcomes[1].is_accepted();
+        if report.is_none() {
+            show(&step, &shown, class.as_ref());
+        }
+        let mut name = step.name();
+        if class.is_none() {
+            let (read, now) = read(subject, &step, sides)?;
+            stored = now;
+            class = read.outcomes[0].differs(&read.outcomes[1]);
+            name = "read after ";
+            if let (None, Some(class)) = (report, &class) {
+                println!("  read: {class:?}");
+                for answer in &read.answers {
+                    println!("  {}", String::from_utf8_lossy(&answer.body));
+                }
+            }
+        }
+        let Some(report) = report else {
+            if class.is_some() {
+                break;
+            }
+            continue;
+        };
+        let requests = match name {
+            "read after " => format!("{name}{} {}", step.name(), subject.base.resource.kind),
+            name => format!("{name} {}", subject.base.resource.kind),
+        };
+        // What both refuse leaves the object as it was.
+        let is_over = class.is_some() && (accepted || shown.outcomes[0].is_accepted());
+        let tail = so_far[so_far.len().saturating_sub(4)..].join(", ");
+        let example = format!("{}: {tail}: {}", subject.base.title(), step.show());
+        add(report, subject, requests, class, accepted, number, example)?;
+        if is_over {
+            break;
+        }
+    }
+    remove(subject, sides)
+}
+
+/// Adds a request to the report.
+fn add(
+    report: &Mutex<Report>,
+    subject: &Subject,
+    requests: String,
+    class: Option<Class>,
+    accepted: bool,
+    number: usize,
+    example: String,
+) -> Result<()> {
+    let mut report = report.lock().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
+    report.cases += 1;
+    report.accepted += usize::from(accepted);
+    let is_different = class.is_some();
+    report.differing += usize::from(is_different);
+    let kind = report.kinds.entry(subject.base.resource.kind).or_default();
+    kind[0] += 1;
+    kind[1] += usize::from(is_different);
+    if report.cases % 10_000 == 0 {
+        println!("{} requests, {} differ", report.cases, report.differing);
+    }
+    let Some(class) = class else { return Ok(()) };
+    if report.classes.len() < CLASSES_MAX {
+        let found = Found { count: 0, case: number, example };
+        report.classes.entry((requests, class)).or_insert(found).count += 1;
+    }
+    Ok(())
+}
+
+/// Sends a request to both servers, with what a server made by chance as that server has it.
+fn send(
+    step: &Step,
+    subject: &Subject,
+    stored: Option<&[Value; 2]>,
+    sides: &mut Sides,
+) -> Result<Shown> {
+    let mut shown = Vec::new();
+    for (at, side) in sides.iter_mut().enumerate() {
+        let mine = stored.map(|stored| &stored[at]);
+        let mut body = match &step.body {
+            Body::Same(body) => body.clone(),
+            // Changed as the original's was, so that its uid and versions are this server's.
+            Body::Changed { changes, is_versioned } => {
+                let mut object = mine.unwrap_or(&subject.base.fixture).clone();
+                for change in changes {
+                    change.apply(&mut object);
+                }
+                if !is_versioned && let Some(meta) = object["metadata"].as_object_mut() {
+                    meta.remove("resourceVersion");
+                }
+                object
+            }
+        };
+        if let Some([ours, original]) = stored {
+            body = own(body, original, if at == 0 { ours } else { original });
+        }
+        let path = match step.is_create {
+            true => format!("{}{}", subject.collection, step.query),
+            false => format!("{}{}{}", subject.path, step.subresource(), step.query),
+        };
+        let bytes = if body.is_null() { String::new() } else { body.to_string() };
+        let kind = step.content_type();
+        let answer =
+            side.send_as(step.method, &path, bytes.as_bytes(), kind, "application/json")?;
+        shown.push((Outcome::whole(&answer, &step.asked(&subject.base), mine), answer));
+    }
+    pair(shown)
+}
+
+fn pair(shown: Vec<(Outcome, Answer)>) -> Result<Shown> {
+    let pair: [_; 2] = shown.try_into().ok().context("two answers")?;
+    let [(ours, our_answer), (original, original_answer)] = pair;
+    Ok(Shown { outcomes: [ours, original], answers: [our_answer, original_answer] })
+}
+
+/// Reads the object from both until they agree. Returns it, if it is there, too.
+fn read(subject: &Subject, step: &Step, sides: &mut Sides) -> Result<(Shown, Option<[Value; 2]>)> {
+    for attempt in 1.. {
+        let mut shown = Vec::new();
+        for side in sides.iter_mut() {
+            let answer = side.send("GET", &subject.path, b"")?;
+            shown.push((Outcome::whole(&answer, &step.asked(&subject.base), None), answer));
+        }
+        let shown = pair(shown)?;
+        if shown.outcomes[0] == shown.outcomes[1] || attempt == READS_MAX {
+            let mut stored = None;
+            if shown.answers.iter().all(|answer| answer.code == 200) {
+                let of = |answer: &Answer| serde_json::from_slice(&answer.body);
+                stored = Some([of(&shown.answers[0])?, of(&shown.answers[1])?]);
+            }
+            return Ok((shown, stored));
+        }
+        pause();
+    }
+    bail!("no attempt")
+}
+
+/// Ends a sequence: the object goes.
+fn remove(subject: &Subject, sides: &mut Sides) -> Result<()> {
+    for side in sides.iter_mut() {
+        let mut last = Answer::default();
+        for _ in 0..READS_MAX {
+            let options = json!({"gracePeriodSeconds": 0, "propagationPolicy": "Background"});
+            side.send("DELETE", &subject.path, options.to_string().as_bytes())?;
+            let free = json!({"metadata": {"finalizers": null}}).to_string();
+            last = side.send("PATCH", &subject.path, free.as_bytes())?;
+            if last.code == 404 {
+                break;
+            }
+            pause();
+        }
+        ensure!(last.code == 404, "{} stays: {}", subject.base.title(), text(&last));
+    }
+    Ok(())
+}
+
+#[expect(clippy::disallowed_methods, reason = "another process is waited for")]
+fn pause() {
+    std::thread::sleep(READ_AGAIN);
+}
+
+/// Prints a request and both answers.
+fn show(step: &Step, shown: &Shown, class: Option<&Class>) {
+    println!("{} {}", step.name(), step.show());
+    let codes: Vec<String> = shown.answers.iter().map(|answer| answer.code.to_string()).collect();
+    println!("  {}", codes.join(" / "));
+    let Some(class) = class else { return };
+    println!("  {class:?}");
+    println!("  {}", step.whole());
+    for answer in &shown.answers {
+        println!("  {:?} {}", answer.warnings, String::from_utf8_lossy(&answer.body));
+    }
+}

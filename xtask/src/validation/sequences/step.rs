@@ -1,0 +1,373 @@
+//! The next request of a sequence.
+
+use crate::validation::bases::Base;
+use crate::validation::change::{Change, Changer, merge_patch};
+use serde_json::{Map, Value, json};
+
+/// Who applies, and who writes otherwise.
+const APPLIERS: &[&str] = &["one", "two", "three"];
+const WRITERS: &[&str] = &["writer", "other"];
+
+/// How often a step's changes are drawn again if none had a place.
+const DRAWS_MAX: usize = 5;
+/// How deep a patch is searched for a place for a directive.
+const DEPTH_MAX: usize = 4;
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) method: &'static str,
+    /// Whether it is sent to the collection.
+    pub(super) is_create: bool,
+    pub(super) query: String,
+    pub(super) body: Body,
+    kind: Kind,
+    /// `status` or `scale`; empty: the object itself.
+    subresource: &'static str,
+}
+
+/// What is sent.
+#[derive(Clone, Debug)]
+pub(super) enum Body {
+    /// The same to both; `null` is no body.
+    Same(Value),
+    /// The server's own object, with changes.
+    Changed {
+        changes: Vec<Change>,
+        /// Whether it has the resourceVersion that was read.
+        is_versioned: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Create,
+    Put,
+    Merge,
+    Json,
+    Strategic,
+    Apply,
+    Delete,
+}
+
+impl Step {
+    pub(super) fn name(&self) -> &'static str {
+        match (self.kind, self.subresource) {
+            (Kind::Create, _) => "create",
+            (Kind::Put, "") => "update",
+            (Kind::Put, "status") => "update of status",
+            (Kind::Put, _) => "update of scale",
+            (Kind::Merge, "") => "merge patch",
+            (Kind::Merge, "status") => "merge patch of status",
+            (Kind::Merge, _) => "merge patch of scale",
+            (Kind::Json, "") => "JSON patch",
+            (Kind::Json, "status") => "JSON patch of status",
+            (Kind::Json, _) => "JSON patch of scale",
+            (Kind::Strategic, "") => "strategic patch",
+            (Kind::Strategic, "status") => "strategic patch of status",
+            (Kind::Strategic, _) => "strategic patch of scale",
+            (Kind::Apply, "") => "apply",
+            (Kind::Apply, "status") => "apply of status",
+            (Kind::Apply, _) => "apply of scale",
+            (Kind::Delete, _) => "delete",
+        }
+    }
+
+    pub(super) fn content_type(&self) -> &'static str {
+        match self.kind {
+            Kind::Create | Kind::Put | Kind::Delete => "application/json",
+            Kind::Merge => "application/merge-patch+json",
+            Kind::Json => "application/json-patch+json",
+            Kind::Strategic => "application/strategic-merge-patch+json",
+            Kind::Apply => "application/apply-patch+yaml",
+        }
+    }
+
+    /// What follows the object's path.
+    pub(super) fn subresource(&self) -> String {
+        match self.subresource {
+            "" => String::new(),
+            subresource => format!("/{subresource}"),
+        }
+    }
+
+    /// The texts that were asked for, with the name: all else in an answer is the server's.
+    pub(super) fn asked(&self, base: &Base) -> Value {
+        let asked = match &self.body {
+            Body::Same(body) => body.clone(),
+            Body::Changed { changes, .. } => {
+                changes.iter().filter_map(|change| change.value.clone()).collect()
+            }
+        };
+        json!({"metadata": {"name": base.fixture["metadata"]["name"]}, "asked": asked})
+    }
+
+    /// One line.
+    pub(super) fn show(&self) -> String {
+        let short = |text: String| text.chars().take(160).collect::<String>();
+        let body = match &self.body {
+            Body::Same(Value::Null) => String::new(),
+            Body::Same(body) => short(body.to_string()),
+            Body::Changed { changes, .. } => {
+                changes.iter().map(Change::show).collect::<Vec<_>>().join("; ")
+            }
+        };
+        let what = format!("{} {}{} {body}", self.method, self.subresource(), self.query);
+        what.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// The whole body, of a request that is the same to both.
+    pub(super) fn whole(&self) -> String {
+        match &self.body {
+            Body::Same(body) => body.to_string(),
+            Body::Changed { .. } => String::new(),
+        }
+    }
+}
+
+/// Draws a request. `stored`: the object, if it is there.
+pub(super) fn draw(changer: &mut Changer<'_>, base: &Base, stored: Option<&Value>) -> Step {
+    let kind = match (changer.random.below(100), stored) {
+        (0..55, None) | (0..2, Some(_)) => Kind::Create,
+        (55..85, None) | (2..32, Some(_)) => Kind::Apply,
+        (85..92, None) | (32..52, Some(_)) => Kind::Put,
+        (92..96, None) | (52..64, Some(_)) => Kind::Merge,
+        (64..76, Some(_)) => Kind::Json,
+        (76..91, Some(_)) => Kind::Strategic,
+        _ => Kind::Delete,
+    };
+    let mut step = Step {
+        method: match kind {
+            Kind::Create => "POST",
+            Kind::Put => "PUT",
+            Kind::Delete => "DELETE",
+            _ => "PATCH",
+        },
+        is_create: kind == Kind::Create,
+        query: String::new(),
+        body: Body::Same(Value::Null),
+        kind,
+        subresource: "",
+    };
+    if let (Some(_), false) = (stored, matches!(kind, Kind::Create | Kind::Delete)) {
+        step.subresource = match changer.random.below(100) {
+            0..18 if base.has_status() => "status",
+            18..28 if base.serves("scale") => "scale",
+            _ => "",
+        };
+    }
+    step.query = query(changer, kind);
+    step.body = match (kind, step.subresource) {
+        (Kind::Delete, _) => Body::Same(delete_options(changer)),
+        (_, "scale") => scale(changer, base, kind),
+        (Kind::Create, _) => Body::Same(changed(changer, base, &base.fixture, "").0),
+        (Kind::Apply, part) => Body::Same(applied(changer, base, stored, part)),
+        (Kind::Put, part) => {
+            let changes = changed(changer, base, stored.unwrap_or(&base.fixture), part).1;
+            Body::Changed { changes, is_versioned: changer.random.percent(60) }
+        }
+        (Kind::Json, part) => {
+            let object = stored.unwrap_or(&base.fixture);
+            let changes = changed(changer, base, object, part).1;
+            Body::Same(json_patch(changer, object, &changes))
+        }
+        (_, part) => {
+            let object = stored.unwrap_or(&base.fixture);
+            let new = changed(changer, base, object, part).0;
+            let mut patch = merge_patch(object, &new);
+            if kind == Kind::Strategic && changer.random.percent(20) {
+                directive(changer, &mut patch, 0);
+            }
+            Body::Same(patch)
+        }
+    };
+    step
+}
+
+/// The options in the URL.
+fn query(changer: &mut Changer<'_>, kind: Kind) -> String {
+    let random = &mut changer.random;
+    let mut options = Vec::new();
+    if kind == Kind::Apply {
+        let manager = random.pick(APPLIERS).copied().unwrap_or_default();
+        options.push(format!("fieldManager={manager}"));
+        if random.percent(40) {
+            options.push("force=true".to_owned());
+        }
+    } else if kind != Kind::Delete {
+        let manager = random.pick(WRITERS).copied().unwrap_or_default();
+        options.push(format!("fieldManager={manager}"));
+    }
+    if random.percent(5) {
+        options.push("dryRun=All".to_owned());
+    }
+    if kind != Kind::Delete && random.percent(15) {
+        let level = ["Strict", "Warn", "Ignore"][random.below(3)];
+        options.push(format!("fieldValidation={level}"));
+    }
+    if options.is_empty() { String::new() } else { format!("?{}", options.join("&")) }
+}
+
+fn delete_options(changer: &mut Changer<'_>) -> Value {
+    let random = &mut changer.random;
+    let mut options = Map::new();
+    if random.percent(30) {
+        let policy = ["Orphan", "Background", "Foreground", "Other"][random.below(4)];
+        options.insert("propagationPolicy".to_owned(), policy.into());
+    }
+    if random.percent(30) {
+        let seconds = [0, 1, 30, -1][random.below(4)];
+        options.insert("gracePeriodSeconds".to_owned(), seconds.into());
+    }
+    if random.percent(10) {
+        let wrong = [json!({"uid": "other"}), json!({"resourceVersion": "1"})];
+        options.insert("preconditions".to_owned(), wrong[random.below(2)].clone());
+    }
+    if options.is_empty() { Value::Null } else { options.into() }
+}
+
+/// An object with one to three changes at its status, or elsewhere.
+fn changed(
+    changer: &mut Changer<'_>,
+    base: &Base,
+    object: &Value,
+    part: &str,
+) -> (Value, Vec<Change>) {
+    let is_any = changer.random.percent(10);
+    let wanted = |pointer: &str| {
+        let is_status = pointer.starts_with("/status");
+        !matches!(pointer, "/metadata" | "/metadata/name" | "/metadata/namespace")
+            && (is_any || is_status == (part == "status"))
+    };
+    for _ in 0..DRAWS_MAX {
+        let changes = changer.changes(object, base.ty, wanted);
+        if changes.is_empty() {
+            continue;
+        }
+        let mut new = object.clone();
+        if changes.iter().all(|change| change.apply(&mut new)) {
+            return (new, changes);
+        }
+    }
+    (object.clone(), Vec::new())
+}
+
+/// A part of the object, sometimes with changes, as a manager applies it.
+fn applied(changer: &mut Changer<'_>, base: &Base, stored: Option<&Value>, part: &str) -> Value {
+    let from = match stored {
+        // What others have written, too.
+        Some(stored) if changer.random.percent(30) => stored,
+        _ => &base.fixture,
+    };
+    let object = match changer.random.percent(50) {
+        true => changed(changer, base, from, part).0,
+        false => from.clone(),
+    };
+    let of = |member: &str| base.fixture[member].clone();
+    let mut meta = Map::new();
+    for member in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        if let Some(value) = object["metadata"].get(member)
+            && changer.random.percent(50)
+        {
+            meta.insert(member.to_owned(), value.clone());
+        }
+    }
+    meta.insert("name".to_owned(), base.fixture["metadata"]["name"].clone());
+    let mut applied = Map::new();
+    applied.insert("apiVersion".to_owned(), of("apiVersion"));
+    applied.insert("kind".to_owned(), of("kind"));
+    applied.insert("metadata".to_owned(), meta.into());
+    for (member, value) in object.as_object().into_iter().flatten() {
+        let is_status = member == "status";
+        let is_wanted = is_status == (part == "status") || changer.random.percent(3);
+        if matches!(&**member, "apiVersion" | "kind" | "metadata") || !is_wanted {
+            continue;
+        }
+        let chance = if stored.is_some() { 60 } else { 90 };
+        match value {
+            Value::Object(members) => {
+                let some = members.iter().filter(|_| changer.random.percent(chance));
+                let some: Map<_, _> =
+                    some.map(|(name, value)| (name.clone(), value.clone())).collect();
+                applied.insert(member.clone(), some.into());
+            }
+            value if changer.random.percent(chance) => {
+                applied.insert(member.clone(), value.clone());
+            }
+            _ => {}
+        }
+    }
+    applied.into()
+}
+
+fn scale(changer: &mut Changer<'_>, base: &Base, kind: Kind) -> Body {
+    let replicas = [0, 1, 2, 5, -1][changer.random.below(5)];
+    let name = &base.fixture["metadata"]["name"];
+    Body::Same(match kind {
+        Kind::Json => json!([{"op": "replace", "path": "/spec/replicas", "value": replicas}]),
+        Kind::Merge | Kind::Strategic => json!({"spec": {"replicas": replicas}}),
+        _ => json!({
+            "apiVersion": "autoscaling/v1", "kind": "Scale",
+            "metadata": {"name": name}, "spec": {"replicas": replicas},
+        }),
+    })
+}
+
+/// The operations of changes, sometimes after a test of what is there.
+fn json_patch(changer: &mut Changer<'_>, object: &Value, changes: &[Change]) -> Value {
+    let mut operations = Vec::new();
+    for Change { pointer, value } in changes {
+        let old = object.pointer(pointer);
+        if changer.random.percent(15) {
+            operations.push(json!({"op": "test", "path": pointer, "value": old}));
+        }
+        operations.push(match value {
+            None => json!({"op": "remove", "path": pointer}),
+            Some(value) => {
+                let op = match (old, changer.random.percent(70)) {
+                    (Some(_), true) => "replace",
+                    _ => "add",
+                };
+                json!({"op": op, "path": pointer, "value": value})
+            }
+        });
+    }
+    operations.into()
+}
+
+/// Puts a directive of strategic merge patches somewhere.
+fn directive(changer: &mut Changer<'_>, patch: &mut Value, depth: usize) {
+    let random = &mut changer.random;
+    match patch {
+        Value::Object(members) => {
+            let keys: Vec<String> = members
+                .iter()
+                .filter(|(_, value)| value.is_object() || value.is_array())
+                .map(|(key, _)| key.clone())
+                .collect();
+            if depth < DEPTH_MAX
+                && random.percent(75)
+                && let Some(key) = random.pick(&keys)
+            {
+                directive(changer, &mut members[key], depth + 1);
+                return;
+            }
+            let names: Vec<Value> = members.keys().cloned().map(Value::from).collect();
+            match random.below(10) {
+                0..3 => members.insert("$patch".to_owned(), "replace".into()),
+                3..6 => members.insert("$patch".to_owned(), "delete".into()),
+                6 => members.insert("$patch".to_owned(), "merge".into()),
+                7 => members.insert("$patch".to_owned(), "other".into()),
+                _ => members.insert("$retainKeys".to_owned(), names.into()),
+            };
+        }
+        Value::Array(items) => {
+            let at = random.below(items.len());
+            match items.get_mut(at) {
+                Some(item) if item.is_object() => directive(changer, item, depth + 1),
+                _ => items.push(json!({"$patch": "replace"})),
+            }
+        }
+        _ => {}
+    }
+}
