@@ -2,10 +2,10 @@
 //! `setpoint up`, and writes how the answers differ in `docs/sequences.md`.
 //!
 //! A sequence is about one object, which is absent at first: it is created, updated, patched in
-//! four ways, applied by several managers, scaled, deleted and made again, each for real. After each
-//! write the object is read, so that what is stored is compared, too, with the owners of its fields.
-//! A sequence ends at the first difference of what is accepted or stored. The seed and its number
-//! say all of it.
+//! four ways, applied by several managers, scaled, deleted and made again, each for real. After
+//! each write the object is read, so that what is stored is compared, too, with the owners of its
+//! fields. A sequence ends at the first difference of what is accepted or stored. The seed and its
+//! number say all of it.
 
 mod step;
 
