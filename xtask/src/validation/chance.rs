@@ -171,3 +171,19 @@ pub(super) fn without_times(mut owners: Value) -> Value {
     }
     owners
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn owners_are_compared_without_the_times_that_order_them() {
+        let of = |owners: [(&str, &str); 2]| {
+            let owners = owners.map(|(manager, time)| json!({"manager": manager, "time": time}));
+            without_times(json!(owners))
+        };
+        assert_eq!(of([("a", "1"), ("b", "2")]), of([("b", "3"), ("a", "4")]));
+        assert_ne!(of([("a", "1"), ("b", "2")]), of([("a", "1"), ("c", "2")]));
+    }
+}

@@ -371,3 +371,34 @@ fn directive(changer: &mut Changer<'_>, patch: &mut Value, depth: usize) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::validation::bases::{Material, bases};
+    use crate::validation::random::Random;
+
+    #[test]
+    fn steps_are_a_function_of_the_seed_and_applies_name_their_object() {
+        let bases = bases(None).unwrap();
+        let material = Material::of(&bases);
+        let steps = |seed| {
+            let mut shown = Vec::new();
+            for (number, base) in bases.iter().enumerate() {
+                let random = Random::new(seed, number);
+                let mut changer = Changer { material: &material, random };
+                for is_there in [false, true, true, true] {
+                    let step = draw(&mut changer, base, is_there.then_some(&base.fixture));
+                    if let (Kind::Apply, Body::Same(body)) = (step.kind, &step.body) {
+                        let name = &base.fixture["metadata"]["name"];
+                        assert_eq!(&body["metadata"]["name"], name, "{}", base.title());
+                    }
+                    shown.push(format!("{} {} {}", step.name(), step.show(), step.whole()));
+                }
+            }
+            shown
+        };
+        assert_eq!(steps(1), steps(1));
+        assert_ne!(steps(1), steps(2));
+    }
+}
