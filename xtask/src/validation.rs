@@ -141,22 +141,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let report = Mutex::new(Report::default());
     let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        let worker = || -> Result<()> {
-            let mut sides = [Connection::new(&servers.ours), Connection::new(&servers.original)];
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= args.cases {
-                    return Ok(());
-                }
-                let case = case(args.seed, number, &starts, &material);
-                one(number, &case, &starts, &mut sides, &report)?;
+    on_threads(args.connections, || {
+        let mut sides = [Connection::new(&servers.ours), Connection::new(&servers.original)];
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= args.cases {
+                return Ok(());
             }
-        };
-        let workers: Vec<_> =
-            (0..args.connections.clamp(1, 256)).map(|_| scope.spawn(worker)).collect();
-        let lost = || bail!("a thread panicked");
-        workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(|_| lost()))
+            let case = case(args.seed, number, &starts, &material);
+            one(number, &case, &starts, &mut sides, &report)?;
+        }
     })?;
     let report = report.into_inner().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
     print!("{}", page::listing(&report));
@@ -180,6 +174,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         page.write(&report, &args.programs.version()?)?;
     }
     Ok(())
+}
+
+/// Runs the same on several threads, at most 256. Returns the first error.
+fn on_threads(count: usize, worker: impl Fn() -> Result<()> + Sync) -> Result<()> {
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..count.clamp(1, 256)).map(|_| scope.spawn(&worker)).collect();
+        let lost = || bail!("a thread panicked");
+        workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(|_| lost()))
+    })
 }
 
 /// Creates the fixtures for real on both servers.

@@ -86,9 +86,9 @@ impl Page<'_> {
         let count = |wanted: bool| of(wanted).map(|(_, found)| found.count).sum::<usize>();
         writeln!(
             page,
-            "**{} of {} {unit} differ** ({:.2} %): {} for a known reason, {} without one. The original \
-         accepted {} of the {unit}. They differ by what comes first: a code, a cause, a warning or a \
-         member; one counts once.\n",
+            "**{} of {} {unit} differ** ({:.2} %): {} for a known reason, {} without one. The \
+             original accepted {} of the {unit}. They differ by what comes first: a code, a cause, a \
+             warning or a member; one counts once.\n",
             report.differing,
             report.cases,
             100.0 * ratio(report.differing, report.cases),

@@ -14,7 +14,7 @@ use super::bases::{Base, FIXTURES, Material, bases};
 use super::change::Changer;
 use super::page::{self, Page};
 use super::random::Random;
-use super::{CLASSES_MAX, Found, Report, own, text};
+use super::{CLASSES_MAX, Found, Report, on_threads, own, text};
 use crate::http::{Answer, Connection};
 use crate::servers::{Layout, Programs};
 use anyhow::{Context, Result, bail, ensure};
@@ -98,21 +98,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             .filter(|at| subjects[*at].base.resource.namespaced == is_namespaced)
             .collect();
         let next = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
-            let worker = || -> Result<()> {
-                let mut sides = connect();
-                while let Some(at) = here.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    // One object has its sequences one after the other.
-                    for number in (*at..args.sequences).step_by(subjects.len()) {
-                        one(number, args, &subjects, &material, &mut sides, Some(&report))?;
-                    }
+        on_threads(args.connections, || {
+            let mut sides = connect();
+            while let Some(at) = here.get(next.fetch_add(1, Ordering::Relaxed)) {
+                // One object has its sequences one after the other.
+                for number in (*at..args.sequences).step_by(subjects.len()) {
+                    one(number, args, &subjects, &material, &mut sides, Some(&report))?;
                 }
-                Ok(())
-            };
-            let workers: Vec<_> =
-                (0..args.connections.clamp(1, 256)).map(|_| scope.spawn(worker)).collect();
-            let lost = || bail!("a thread panicked");
-            workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(|_| lost()))
+            }
+            Ok(())
         })?;
     }
     let report = report.into_inner().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
@@ -126,7 +120,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             title: "Answers to sequences of writes",
             about: "The same requests to kube-apiserver and to `setpoint up`. A sequence is about \
                     one object: it is created, updated, patched in four ways, applied by three \
-                    managers, written through `status`, `scale` and other subresources, deleted and \
+                    managers, written through `status` and `scale`, deleted and \
                     created again, all for real. Each write has small changes of the kind that \
                     [validation.md](validation.md) describes. Compared are the answer to each \
                     request and the object that is read after it: code, reason, causes, message, \
@@ -182,23 +176,24 @@ fn one(
     let subject = &subjects[number % subjects.len()];
     let mut changer = Changer { material, random: Random::new(args.seed, number) };
     let mut stored: Option<[Value; 2]> = None;
-    let mut so_far: Vec<&'static str> = Vec::new();
+    let mut so_far: Vec<String> = Vec::new();
     for _ in 0..args.length {
         let original = stored.as_ref().map(|[_, original]| original);
         let step = step::draw(&mut changer, &subject.base, original);
         so_far.push(step.name());
         let shown = send(&step, subject, stored.as_ref(), sides)?;
-        let mut class = shown.outcomes[0].differs(&shown.outcomes[1]);
-        let accepted = shown.outcomes[1].is_accepted();
+        let [ours, original] = &shown.outcomes;
+        let mut class = ours.differs(original);
         if report.is_none() {
             show(&step, &shown, class.as_ref());
         }
-        let mut name = step.name();
-        if class.is_none() {
+        let is_read = class.is_none();
+        let mut requests = format!("{} {}", step.name(), subject.base.resource.kind);
+        if is_read {
             let (read, now) = read(subject, &step, sides)?;
             stored = now;
             class = read.outcomes[0].differs(&read.outcomes[1]);
-            name = "read after ";
+            requests.insert_str(0, "read after ");
             if let (None, Some(class)) = (report, &class) {
                 println!("  read: {class:?}");
                 for answer in &read.answers {
@@ -206,21 +201,14 @@ fn one(
                 }
             }
         }
-        let Some(report) = report else {
-            if class.is_some() {
-                break;
-            }
-            continue;
-        };
-        let requests = match name {
-            "read after " => format!("{name}{} {}", step.name(), subject.base.resource.kind),
-            name => format!("{name} {}", subject.base.resource.kind),
-        };
         // What both refuse leaves the object as it was.
-        let is_over = class.is_some() && (accepted || shown.outcomes[0].is_accepted());
-        let tail = so_far[so_far.len().saturating_sub(4)..].join(", ");
-        let example = format!("{}: {tail}: {}", subject.base.title(), step.show());
-        add(report, subject, requests, class, accepted, number, example)?;
+        let accepted = original.is_accepted();
+        let is_over = class.is_some() && (is_read || accepted || ours.is_accepted());
+        if let Some(report) = report {
+            let tail = so_far[so_far.len().saturating_sub(4)..].join(", ");
+            let example = format!("{}: {tail}: {}", subject.base.title(), step.show());
+            add(report, subject, requests, class, accepted, number, example)?;
+        }
         if is_over {
             break;
         }
@@ -284,14 +272,14 @@ fn send(
         if let Some([ours, original]) = stored {
             body = own(body, original, if at == 0 { ours } else { original });
         }
-        let path = match step.is_create {
+        let path = match step.is_create() {
             true => format!("{}{}", subject.collection, step.query),
             false => format!("{}{}{}", subject.path, step.subresource(), step.query),
         };
         let bytes = if body.is_null() { String::new() } else { body.to_string() };
         let kind = step.content_type();
         let answer =
-            side.send_as(step.method, &path, bytes.as_bytes(), kind, "application/json")?;
+            side.send_as(step.method(), &path, bytes.as_bytes(), kind, "application/json")?;
         shown.push((Outcome::whole(&answer, &step.asked(&subject.base), mine), answer));
     }
     pair(shown)

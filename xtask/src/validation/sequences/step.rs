@@ -16,9 +16,6 @@ const DEPTH_MAX: usize = 4;
 /// A request.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
-    pub(super) method: &'static str,
-    /// Whether it is sent to the collection.
-    pub(super) is_create: bool,
     pub(super) query: String,
     pub(super) body: Body,
     kind: Kind,
@@ -51,26 +48,34 @@ enum Kind {
 }
 
 impl Step {
-    pub(super) fn name(&self) -> &'static str {
-        match (self.kind, self.subresource) {
-            (Kind::Create, _) => "create",
-            (Kind::Put, "") => "update",
-            (Kind::Put, "status") => "update of status",
-            (Kind::Put, _) => "update of scale",
-            (Kind::Merge, "") => "merge patch",
-            (Kind::Merge, "status") => "merge patch of status",
-            (Kind::Merge, _) => "merge patch of scale",
-            (Kind::Json, "") => "JSON patch",
-            (Kind::Json, "status") => "JSON patch of status",
-            (Kind::Json, _) => "JSON patch of scale",
-            (Kind::Strategic, "") => "strategic patch",
-            (Kind::Strategic, "status") => "strategic patch of status",
-            (Kind::Strategic, _) => "strategic patch of scale",
-            (Kind::Apply, "") => "apply",
-            (Kind::Apply, "status") => "apply of status",
-            (Kind::Apply, _) => "apply of scale",
-            (Kind::Delete, _) => "delete",
+    pub(super) fn name(&self) -> String {
+        let verb = match self.kind {
+            Kind::Create => "create",
+            Kind::Put => "update",
+            Kind::Merge => "merge patch",
+            Kind::Json => "JSON patch",
+            Kind::Strategic => "strategic patch",
+            Kind::Apply => "apply",
+            Kind::Delete => "delete",
+        };
+        match self.subresource {
+            "" => verb.to_owned(),
+            subresource => format!("{verb} of {subresource}"),
         }
+    }
+
+    pub(super) fn method(&self) -> &'static str {
+        match self.kind {
+            Kind::Create => "POST",
+            Kind::Put => "PUT",
+            Kind::Delete => "DELETE",
+            Kind::Merge | Kind::Json | Kind::Strategic | Kind::Apply => "PATCH",
+        }
+    }
+
+    /// Whether it is sent to the collection.
+    pub(super) fn is_create(&self) -> bool {
+        self.kind == Kind::Create
     }
 
     pub(super) fn content_type(&self) -> &'static str {
@@ -112,7 +117,7 @@ impl Step {
                 changes.iter().map(Change::show).collect::<Vec<_>>().join("; ")
             }
         };
-        let what = format!("{} {}{} {body}", self.method, self.subresource(), self.query);
+        let what = format!("{} {}{} {body}", self.method(), self.subresource(), self.query);
         what.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
@@ -136,19 +141,8 @@ pub(super) fn draw(changer: &mut Changer<'_>, base: &Base, stored: Option<&Value
         (76..91, Some(_)) => Kind::Strategic,
         _ => Kind::Delete,
     };
-    let mut step = Step {
-        method: match kind {
-            Kind::Create => "POST",
-            Kind::Put => "PUT",
-            Kind::Delete => "DELETE",
-            _ => "PATCH",
-        },
-        is_create: kind == Kind::Create,
-        query: String::new(),
-        body: Body::Same(Value::Null),
-        kind,
-        subresource: "",
-    };
+    let mut step =
+        Step { query: String::new(), body: Body::Same(Value::Null), kind, subresource: "" };
     if let (Some(_), false) = (stored, matches!(kind, Kind::Create | Kind::Delete)) {
         step.subresource = match changer.random.below(100) {
             0..18 if base.has_status() => "status",
