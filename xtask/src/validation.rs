@@ -358,6 +358,14 @@ fn own(request: Value, original: &Value, wanted: &Value) -> Value {
             text = text.replace(&from, &to);
         }
     }
+    let ports = |object: &Value| -> Vec<String> {
+        let all = object["spec"]["ports"].as_array().into_iter().flatten();
+        let one = |port: &Value| Some(format!("\"nodePort\":{}", port["nodePort"].as_u64()?));
+        all.filter_map(one).collect()
+    };
+    for (from, to) in ports(original).iter().zip(&ports(wanted)) {
+        text = text.replace(from, to);
+    }
     serde_json::from_str(&text).unwrap_or(request)
 }
 fn quoted(text: &str) -> String {

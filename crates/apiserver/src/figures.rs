@@ -1,5 +1,6 @@
 //! What the server counts of health checks and of connections, for metrics.
 
+use crate::filter::authenticate::TokenUse;
 use parking_lot::Mutex;
 use setpoint_registry::figures::{Family, Histogram, Labels, Series};
 use std::collections::BTreeMap;
@@ -36,8 +37,19 @@ struct Counts {
     failed_handshakes: Arc<AtomicU64>,
     /// How long client certificates are still valid, at each request.
     left: Histogram,
+    tokens: Tokens,
     /// By endpoint and check.
     checks: Mutex<BTreeMap<(&'static str, &'static str), Checked>>,
+}
+
+/// Uses of tokens of service accounts, by what they are.
+#[derive(Debug, Default)]
+struct Tokens {
+    renewed: AtomicU64,
+    stale: AtomicU64,
+    generated: AtomicU64,
+    manual: AtomicU64,
+    invalidated: AtomicU64,
 }
 
 /// The results of a check.
@@ -53,6 +65,7 @@ impl Default for ServerFigures {
         Self(Arc::new(Counts {
             failed_handshakes: Arc::default(),
             left: Histogram::new(&LEFT_SECONDS),
+            tokens: Tokens::default(),
             checks: Mutex::default(),
         }))
     }
@@ -67,6 +80,19 @@ impl ServerFigures {
     /// A request has a client certificate that is valid for so long.
     pub(crate) fn certificate(&self, left: Duration) {
         self.0.left.time(left);
+    }
+
+    /// A request has a token of a service account.
+    pub(crate) fn token_used(&self, token: &TokenUse) {
+        let tokens = &self.0.tokens;
+        let counter = match token {
+            TokenUse::Renewed => &tokens.renewed,
+            TokenUse::Stale(_) => &tokens.stale,
+            TokenUse::Generated(_) => &tokens.generated,
+            TokenUse::Manual(_) => &tokens.manual,
+            TokenUse::Invalidated(_) => &tokens.invalidated,
+        };
+        counter.fetch_add(1, Relaxed);
     }
 
     /// Results of the checks of an endpoint.
@@ -97,6 +123,50 @@ impl ServerFigures {
                 help: "How long the client certificates of requests are still valid",
                 series: Series::Histograms(vec![(Vec::new(), self.0.left.times())]),
             },
+        ]
+    }
+
+    /// The families about tokens of service accounts.
+    pub fn tokens(&self) -> Vec<Family> {
+        let tokens = &self.0.tokens;
+        let read = |counter: &AtomicU64| counter.load(Relaxed);
+        let (generated, manual) = (read(&tokens.generated), read(&tokens.manual));
+        let family = |name, help, count| Family {
+            name,
+            help,
+            series: Series::Counters(vec![(Vec::new(), count)]),
+        };
+        vec![
+            family(
+                "serviceaccount_valid_tokens_total",
+                "Requests with a token that its holder renews in time",
+                read(&tokens.renewed),
+            ),
+            family(
+                "serviceaccount_stale_tokens_total",
+                "Requests with a token that its holder should have renewed",
+                read(&tokens.stale),
+            ),
+            family(
+                "serviceaccount_legacy_tokens_total",
+                "Requests with a valid token of a Secret",
+                generated + manual,
+            ),
+            family(
+                "serviceaccount_legacy_auto_token_uses_total",
+                "Requests with a token of a Secret that its account lists",
+                generated,
+            ),
+            family(
+                "serviceaccount_legacy_manual_token_uses_total",
+                "Requests with a token of a Secret that its account does not list",
+                manual,
+            ),
+            family(
+                "serviceaccount_invalid_legacy_auto_token_uses_total",
+                "Requests with a token of a Secret that is marked invalid",
+                read(&tokens.invalidated),
+            ),
         ]
     }
 

@@ -1,4 +1,4 @@
-//! Metrics of connections and health checks.
+//! Metrics of connections, of tokens and of health checks.
 
 use crate::families::Families;
 use setpoint_apiserver::ServerFigures;
@@ -10,12 +10,17 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct ServerMetrics(Arc<OnceLock<ServerFigures>>);
 
 impl ServerMetrics {
-    /// Registers the metrics of connections in `metrics`, and those of health checks in `health`.
+    /// Registers the metrics of connections and tokens in `metrics`, and those of health checks in `health`.
     pub(crate) fn register(metrics: &Metrics, health: &Metrics) -> Self {
         let new = Self::default();
         let of_connections = new.clone();
         Families::register(metrics, move || {
-            of_connections.0.get().map(ServerFigures::connections).unwrap_or_default()
+            let read = |figures: &ServerFigures| {
+                let mut families = figures.connections();
+                families.extend(figures.tokens());
+                families
+            };
+            of_connections.0.get().map(read).unwrap_or_default()
         });
         let of_health = new.clone();
         Families::register(health, move || {

@@ -209,6 +209,7 @@ impl ServerIdentity {
     }
 
     async fn round(&self) -> Result<(), BoxError> {
+        noted_since(&self.api, self.clock.now()).await?;
         let own = self.address.ip();
         if let Some(published) = self.published.as_ref().filter(|_| self.is_endpoint(&own)) {
             published.publish(own).await?;
@@ -218,7 +219,6 @@ impl ServerIdentity {
         if let Some(members) = &self.authentication {
             self.publish(&members()).await?;
         }
-        noted_since(&self.api, self.clock.now()).await?;
         Ok(())
     }
 

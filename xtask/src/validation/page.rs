@@ -131,7 +131,8 @@ impl Page<'_> {
 fn row(page: &mut String, (requests, class): &Key, found: &Found, last: &str) -> Result<()> {
     let cell = |text: &str| {
         let short: String = text.chars().take(200).collect();
-        short.replace('|', "\\|").replace(['\n', '`'], " ").replace('<', "&lt;")
+        let plain = short.replace(|c: char| c.is_control() || c == '`', " ");
+        plain.replace('|', "\\|").replace('<', "&lt;")
     };
     writeln!(
         page,

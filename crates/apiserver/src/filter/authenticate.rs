@@ -10,6 +10,7 @@ pub(crate) mod subject;
 
 pub use authorities::{AuthorityError, ClientAuthorities};
 pub use request_header::{NotText, RequestHeader, RequestHeaderNames};
+pub(crate) use service_account::TokenUse;
 pub use subject::identity as certificate_user;
 
 use crate::filter::impersonate;
@@ -189,11 +190,17 @@ impl Authenticators {
         (may_be_anonymous && !shows_credentials).then(Identity::anonymous)
     }
 
-    /// The audit annotation of a service account's request with a stale token.
-    pub(crate) fn staleness(&self, request: &Parts, identity: &Identity) -> Option<String> {
-        users::service_account_of(&identity.user)?;
+    /// What kind of token of a service account a request has, whose user is this.
+    pub(crate) async fn token_use(
+        &self,
+        request: &Parts,
+        identity: Option<&Identity>,
+    ) -> Option<TokenUse> {
+        if identity.is_some_and(|identity| users::service_account_of(&identity.user).is_none()) {
+            return None;
+        }
         let (token, registry) = (bearer_token(&request.headers)?, self.registry.upgrade()?);
-        self.accounts.staleness(&token, registry.clock().now())
+        self.accounts.token_use(&registry, &token, identity.is_some()).await
     }
 
     /// Authenticates a token as if a request had it. The second value is what the authenticators

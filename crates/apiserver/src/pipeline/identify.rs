@@ -18,9 +18,6 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 use tokio::time::Instant;
 
-/// The audit annotation of a token that is older than its holder requested.
-const STALE_TOKEN: &str = "authentication.k8s.io/stale-token";
-
 impl Inner {
     /// Completes the attributes with the user, and begins the observation, in `begun`. Breaks with
     /// the answer to a request without a valid user, or whose arrival cannot be recorded.
@@ -37,10 +34,11 @@ impl Inner {
         let (user, took) = (identity.as_ref(), arrived.elapsed());
         self.observers.authenticated(user, has_credentials(parts), took);
         let is_known = identity.is_some();
-        attributes.identity = identity.unwrap_or_else(|| Identity::new("", []));
-        if let Some(staleness) = self.authenticators.staleness(parts, &attributes.identity) {
-            attributes.annotate(STALE_TOKEN, staleness);
+        if let Some(token) = self.authenticators.token_use(parts, user).await {
+            token.note(&attributes);
+            self.figures.token_used(&token);
         }
+        attributes.identity = identity.unwrap_or_else(|| Identity::new("", []));
         let span = match (&self.tracer, received) {
             (Some(tracer), Some(at)) if is_known => trace::begin(tracer, parts, &attributes, at),
             _ => None,

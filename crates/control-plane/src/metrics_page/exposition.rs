@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 
 /// What the value of a label is called that is not among the allowed ones, as by kube-apiserver.
 const UNEXPECTED: &str = "unexpected";
+/// The family that counts those values.
+const UNEXPECTED_TOTAL: &str = "cardinality_enforcement_unexpected_categorizations";
 /// Families of the process: nobody resets it.
 const PROCESS: &str = "process_";
 
@@ -98,13 +100,24 @@ fn end_of_quoted(text: &str) -> Option<usize> {
 pub(super) fn adapt(page: &str, options: &MetricsPageOptions, baseline: &Baseline) -> String {
     let mut text = String::with_capacity(page.len());
     let is_openmetrics = page.ends_with("# EOF\n");
+    let mut n_unexpected = 0.0;
     for mut family in families(page) {
         if options.disabled.contains(&family.name) {
             continue;
         }
-        let limited = limit(&mut family, options);
+        let (limited, n) = limit(&mut family, options);
+        n_unexpected += n;
         family.about.iter().for_each(|line| text.extend([line, "\n"]));
         write(&mut text, &family, &limited, baseline);
+    }
+    if !options.allowed.is_empty() {
+        let kind = if is_openmetrics { "" } else { "_total" };
+        // Writing to a string does not fail.
+        _ = write!(
+            text,
+            "# HELP {UNEXPECTED_TOTAL}{kind} Uses of labels with values that are not allowed\n\
+             # TYPE {UNEXPECTED_TOTAL}{kind} counter\n{UNEXPECTED_TOTAL}_total {n_unexpected}\n"
+        );
     }
     if is_openmetrics {
         text.push_str("# EOF\n");
@@ -116,7 +129,7 @@ pub(super) fn adapt(page: &str, options: &MetricsPageOptions, baseline: &Baselin
 pub(super) fn baseline(page: &str, options: &MetricsPageOptions) -> Baseline {
     let mut baseline = Baseline::new();
     for mut family in families(page) {
-        let limited = limit(&mut family, options);
+        let (limited, _) = limit(&mut family, options);
         let is_reset = family.is_cumulative && !family.name.starts_with(PROCESS);
         let samples = family.samples.iter().filter(|_| is_reset);
         // A series without labels is not reset, as there.
@@ -156,14 +169,17 @@ fn families(page: &str) -> Vec<Family<'_>> {
 }
 
 /// Replaces values of labels that are not allowed, and joins the series that are one then. Returns
-/// the sums of those.
-fn limit(family: &mut Family<'_>, options: &MetricsPageOptions) -> HashMap<String, f64> {
-    let mut sums = HashMap::new();
-    let Some(allowed) = options.allowed.get(&family.name) else { return sums };
+/// the sums of those, and how often a value that is not allowed was counted.
+fn limit(family: &mut Family<'_>, options: &MetricsPageOptions) -> (HashMap<String, f64>, f64) {
+    let (mut sums, mut n_unexpected) = (HashMap::new(), 0.0);
+    let Some(allowed) = options.allowed.get(&family.name) else { return (sums, n_unexpected) };
     for sample in &mut family.samples {
+        let n =
+            if sample.is_count(&family.name) { sample.value.parse().unwrap_or(0.0) } else { 0.0 };
         for (label, value) in &mut sample.labels {
             if allowed.get(*label).is_some_and(|allowed| !allowed.contains(*value)) {
                 *value = UNEXPECTED;
+                n_unexpected += n;
             }
         }
     }
@@ -177,7 +193,7 @@ fn limit(family: &mut Family<'_>, options: &MetricsPageOptions) -> HashMap<Strin
         *sum += value;
     }
     family.samples = joined;
-    sums
+    (sums, n_unexpected)
 }
 
 /// Writes the samples of a family.

@@ -42,9 +42,13 @@ fn validate_capacity(capacity: &Value, old: Option<&Value>, errors: &mut field::
 fn validate_capacity_change(capacity: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     if let Some(old) = old {
         check(capacity, None, errors, |at| {
-            for member in ["nodeTopology", "storageClassName"] {
-                at.get(member).immutable(&old[member]);
+            // An empty selector is of all nodes, none is of none.
+            let nodes = at.get("nodeTopology");
+            match nodes.value.is_null() == old["nodeTopology"].is_null() {
+                true => nodes.immutable(&old["nodeTopology"]),
+                false => nodes.invalid("field is immutable"),
             }
+            at.get("storageClassName").immutable(&old["storageClassName"]);
         });
     }
 }

@@ -16,6 +16,7 @@ use setpoint_object::pod_phase;
 use setpoint_object::time::Timestamp;
 use setpoint_schema::encode::to_bytes;
 use setpoint_store::{KeyValue, Revision};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The effect of a delete on the present object.
@@ -263,8 +264,9 @@ impl Write<'_> {
             PropagationPolicy::Background => None,
         };
         let is_collectors = |f: &str| f == ORPHAN || f == FOREGROUND;
-        let had: Vec<&str> = present.iter().copied().filter(|f| is_collectors(f)).collect();
-        if had == own.into_iter().collect::<Vec<_>>() {
+        // As a set: one that is there twice is as good as once.
+        let had: BTreeSet<&str> = present.iter().copied().filter(|f| is_collectors(f)).collect();
+        if had.into_iter().eq(own) {
             return None;
         }
         let others = present.into_iter().filter(|f| !is_collectors(f));

@@ -240,7 +240,7 @@ pub(super) fn validate_update(
     let path = field::Path::new("metadata");
     if !old.deletion_timestamp().is_empty() {
         let known: HashSet<&str> = old.finalizers().into_iter().collect();
-        let added: Vec<&str> =
+        let added: BTreeSet<&str> =
             new.finalizers().into_iter().filter(|f| !known.contains(f)).collect();
         if !added.is_empty() {
             let shown = added.iter().map(|f| field::quote(f)).collect::<Vec<_>>().join(", ");

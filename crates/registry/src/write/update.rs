@@ -299,7 +299,8 @@ impl Write<'_> {
         }
         self.check_params(new, Some(before)).await?;
         let warnings = match self.target.subresource {
-            None => (self.resource.kind.update_warnings)(new, before),
+            // A Scale is stored as its parent is.
+            None | Some(Subresource::Scale) => (self.resource.kind.update_warnings)(new, before),
             Some(Subresource::Status) => (self.resource.kind.status_warnings)(new),
             Some(_) => Vec::new(),
         };

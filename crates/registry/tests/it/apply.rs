@@ -182,6 +182,26 @@ async fn scale_is_applied_without_names_and_its_metadata_is_checked() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_scale_warns_of_the_template_as_its_parent_does() {
+    let server = Server::start().await;
+    let path = "/apis/apps/v1/namespaces/default/replicasets";
+    let ports = json!([{"containerPort": 53, "hostIP": "127.0.0.1"}]);
+    let set = json!({"metadata": {"name": "s"}, "spec": {
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "c", "image": "x", "ports": ports}]}},
+    }});
+    server.create(path, set).await.unwrap();
+    let warning = "spec.template.spec.containers[0].ports[0]: hostIP set without hostPort: {Name: HostPort:0 ContainerPort:53 Protocol:TCP HostIP:127.0.0.1}";
+    assert_eq!(server.warnings(), [warning]);
+    let scale = format!("{path}/s/scale");
+    server.patch(&scale, json!({"spec": {"replicas": 2}})).await.unwrap();
+    assert_eq!(server.warnings(), [warning]);
+    server.patch(&scale, json!({"spec": {"replicas": 2}})).await.unwrap();
+    assert_eq!(server.warnings(), [""; 0], "nothing has changed");
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_an_apply_that_creates_needs_the_name_in_its_body() {
     let server = Server::start().await;
     let path = "/api/v1/namespaces/default/configmaps/a";

@@ -111,6 +111,15 @@ async fn propagation_puts_finalizers_at_the_end() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_that_is_there_twice_is_there() {
+    let server = Server::start().await;
+    let twice = json!(["orphan", "orphan", "ex.io/f"]);
+    server.create(MAPS, json!({"metadata": {"name": "a", "finalizers": twice}})).await.unwrap();
+    let deleted = server.delete_with(MAP, &propagation(PropagationPolicy::Orphan)).await.unwrap();
+    assert_eq!(deleted.unwrap()["metadata"]["finalizers"], twice);
+}
+
 /// The oldest way to ask for dependents to be deleted means to wait for them, if it is a namespace.
 #[tokio::test(start_paused = true)]
 async fn first_delete_of_a_namespace_that_orphans_nothing_is_in_the_foreground() {

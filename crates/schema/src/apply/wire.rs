@@ -119,10 +119,12 @@ fn push(out: &mut String, value: &Value) {
     }
 }
 
-/// Appends a JSON string.
+/// Appends a JSON string, as Go writes it: what HTML gives a meaning is escaped.
 fn push_string(out: &mut String, text: &str) {
-    if text.bytes().any(|byte| byte < 0x20 || byte == b'"' || byte == b'\\') {
-        _ = write!(out, "{}", Value::from(text));
+    let is_special = |byte| byte < 0x20 || matches!(byte, b'"' | b'\\' | b'<' | b'>' | b'&');
+    if text.bytes().any(is_special) {
+        let quoted = Value::from(text).to_string();
+        *out += &quoted.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
         return;
     }
     out.reserve(text.len() + 2);

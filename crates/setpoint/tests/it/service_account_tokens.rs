@@ -54,6 +54,16 @@ impl Answer {
     }
 }
 
+/// Keeps the annotations of requests, at each stage.
+#[derive(Debug, Default)]
+struct Annotations(parking_lot::Mutex<Vec<std::collections::BTreeMap<String, String>>>);
+
+impl setpoint::apiserver::AuditSink for Annotations {
+    fn record(&self, event: setpoint::apiserver::AuditEvent) {
+        self.0.lock().push(event.request.audit_annotations());
+    }
+}
+
 impl World {
     async fn send(&self, mut request: http::Request<()>, body: &Value) -> Answer {
         let body = if body.is_null() { String::new() } else { body.to_string() };

@@ -5,6 +5,7 @@
 //! up in the watch cache for every request, so that a token ends as soon as its objects do.
 
 mod claims;
+mod token_use;
 mod verified;
 
 use super::{Authentication, Authenticator, TokenAudiences, bearer_token};
@@ -25,6 +26,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+pub(crate) use token_use::TokenUse;
 use verified::Verified;
 
 /// How much the clocks of servers may differ, and how long an object that was deleted is still
@@ -101,17 +103,6 @@ impl ServiceAccounts {
             Token::Legacy(claims) => check_legacy(registry, claims, &token, now).await?,
         };
         Ok(Some((identity, common)))
-    }
-
-    /// The audit annotation of an accepted token that is older than its holder requested:
-    /// its lifetime was extended, and the holder should have read a new one.
-    pub(super) fn staleness(&self, token: &str, now: Timestamp) -> Option<String> {
-        let token = self.verified.get(&Verified::digest(token), now)?;
-        let Token::Bound(claims) = &*token else { return None };
-        let seconds = now.0.as_secs().checked_sub(claims.warn_after)?;
-        let subject = users::service_account(&claims.namespace, &claims.account.name);
-        (claims.warn_after > 0 && seconds > 0)
-            .then(|| format!("subject: {subject}, seconds after warning threshold: {seconds}"))
     }
 
     /// The claims of a token of an accepted issuer, with a valid signature.
@@ -226,9 +217,10 @@ async fn check_legacy(
         note_use(registry, claims, today).await;
     }
     if secret.labels.contains_key(INVALID_SINCE) {
+        let (namespace, secret, account) =
+            (&claims.namespace, &claims.secret, &claims.account.name);
         return Err(format!(
-            "the token of secret {}/{} is marked invalid: remove its label {INVALID_SINCE} to use it",
-            claims.namespace, claims.secret
+            "the token in secret {namespace}/{secret} for service account {namespace}/{account} has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the '{INVALID_SINCE}' label from the secret to temporarily allow use of this token"
         ));
     }
     Ok(identity(&claims.namespace, &claims.account, BTreeMap::new()))

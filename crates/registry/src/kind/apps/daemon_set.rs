@@ -13,6 +13,7 @@ use setpoint_object::time::Timestamp;
 pub(in crate::kind) static KIND: Kind = Kind {
     default,
     prepare,
+    prepare_status,
     validate,
     validate_status,
     unreadable,
@@ -65,15 +66,22 @@ fn default(object: &mut Members, _version: &str) {
 
 /// Maintains the template generation for old clients.
 fn prepare(_: &Context<'_>, object: &mut Value, old: Option<&Value>) {
-    let given = |object: &Value| -> i64 {
-        let text = object["metadata"]["annotations"][GENERATION].as_str();
-        text.and_then(|text| text.parse().ok()).unwrap_or(1)
-    };
     let generation = match old {
-        None => given(object).max(1),
-        Some(old) if old["spec"]["template"] == object["spec"]["template"] => given(old),
-        Some(old) => given(old).saturating_add(1),
+        None => generation(object).max(1),
+        Some(old) if old["spec"]["template"] == object["spec"]["template"] => generation(old),
+        Some(old) => generation(old).saturating_add(1),
     };
+    put_generation(object, generation);
+}
+/// The template generation belongs to the spec, which `status` does not write.
+fn prepare_status(_: &Context<'_>, object: &mut Value, old: &Value) {
+    put_generation(object, generation(old));
+}
+fn generation(object: &Value) -> i64 {
+    let text = object["metadata"]["annotations"][GENERATION].as_str();
+    text.and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+fn put_generation(object: &mut Value, generation: i64) {
     let annotations = object.meta_mut().entry("annotations").or_insert_with(|| json!({}));
     annotations[GENERATION] = generation.to_string().into();
 }

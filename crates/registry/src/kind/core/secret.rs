@@ -103,7 +103,7 @@ fn validate_change(new: &Value, old: Option<&Value>, errors: &mut field::Errors)
     }
 }
 /// Validates keys, size and type. Errors never contain values.
-fn validate(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(new: &Value, _old: Option<&Value>, errors: &mut field::Errors) {
     let data = field::Path::new("data");
     let mut size = 0;
     for (key, value) in map(new, "data").into_iter().flatten() {
@@ -123,7 +123,6 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         if !has(key) || kind == "kubernetes.io/ssh-auth" && is_empty {
             errors.push(field::Error::required(data.key(key), ""));
         } else if key.starts_with(".docker")
-            && old.is_none_or(|old| old["data"].get(*key) != value)
             && let Some(fault) = json_fault(value)
         {
             let shown = "<secret contents redacted>".into();

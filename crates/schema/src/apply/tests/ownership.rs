@@ -14,6 +14,17 @@ fn a_created_object_belongs_to_its_creator_with_dots_on_maps() {
 }
 
 #[test]
+fn names_of_elements_are_escaped_as_in_go() {
+    let finalizers = json!(["a&b/<c>", "d/\"e\""]);
+    let story =
+        Story::config_map().update("alice", json!({"metadata": {"finalizers": finalizers}}));
+    expect![[r#"
+        alice Update 01: {"f:metadata":{"f:finalizers":{".":{},"v:\"a\\u0026b/\\u003cc\\u003e\"":{},"v:\"d/\\\"e\\\"\"":{}}}}
+    "#]]
+    .assert_eq(&story.owners());
+}
+
+#[test]
 fn always_serialised_structs_carry_no_dot_and_optional_ones_do() {
     let story = Story::deployment().update(
         "alice",

@@ -173,18 +173,6 @@ async fn injected_tokens_live_for_a_year() {
     .await;
 }
 
-/// Keeps the annotations of requests.
-#[derive(Debug, Default)]
-struct Annotations(parking_lot::Mutex<Vec<std::collections::BTreeMap<String, String>>>);
-
-impl setpoint::apiserver::AuditSink for Annotations {
-    fn record(&self, event: setpoint::apiserver::AuditEvent) {
-        if event.stage == setpoint::apiserver::Stage::ResponseComplete {
-            self.0.lock().push(event.request.audit_annotations());
-        }
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn the_audit_log_says_when_an_extended_token_should_have_been_replaced() {
     let sink = std::sync::Arc::new(Annotations::default());

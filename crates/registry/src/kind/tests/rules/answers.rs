@@ -345,6 +345,47 @@ fn a_daemon_set_has_a_number_in_its_annotation() {
 }
 
 #[test]
+fn a_status_does_not_change_the_generation_of_a_template() {
+    let row = rows::of("apps", "DaemonSet").unwrap();
+    const KEY: &str = "deprecated.daemonset.template.generation";
+    let old = json!({"metadata": {"annotations": {KEY: "2"}}});
+    for annotations in [json!({}), json!({KEY: "1"}), json!(null)] {
+        let mut new = json!({"metadata": {"annotations": annotations}});
+        (row.prepare_status)(&context(), &mut new, &old);
+        assert_eq!(new["metadata"]["annotations"], json!({KEY: "2"}));
+    }
+}
+
+#[test]
+fn a_secret_of_another_type_is_checked_as_such_too() {
+    let name = ("", "v1", "Secret");
+    let data = json!({".dockerconfigjson": "YQ=="});
+    let old = fresh(name, json!({"type": "Opaque", "data": data}));
+    let mut new = old.clone();
+    new["type"] = "kubernetes.io/dockerconfigjson".into();
+    let found = changed(name, &old, &new, false);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[1].starts_with("data[.dockerconfigjson]: Invalid value"), "{found:?}");
+}
+
+#[test]
+fn nodes_of_all_are_not_nodes_of_none() {
+    let name = ("storage.k8s.io", "v1", "CSIStorageCapacity");
+    let of =
+        |topology: Value| fresh(name, json!({"storageClassName": "a", "nodeTopology": topology}));
+    let (all, none) = (of(json!({})), of(Value::Null));
+    assert_eq!(changed(name, &all, &all, false), [""; 0]);
+    assert_eq!(
+        changed(name, &all, &none, false),
+        ["nodeTopology: Invalid value: null: field is immutable"]
+    );
+    assert_eq!(
+        changed(name, &none, &all, false),
+        ["nodeTopology: Invalid value: {}: field is immutable"]
+    );
+}
+
+#[test]
 fn metadata_only_forms_lack_the_annotations_that_are_fields_of_another_version() {
     let hidden = |group, kind| rows::of(group, kind).unwrap().hidden_annotations.len();
     assert_eq!(hidden("apps", "DaemonSet"), 1);
