@@ -345,6 +345,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
                 "attributes",
                 "fifo_watch",
                 "identity",
+                "latency",
                 "origins",
                 "request",
                 "shard_selector",

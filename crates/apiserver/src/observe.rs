@@ -364,11 +364,22 @@ impl Observation {
         }
     }
 
+    /// Annotates a slow request at its end, unless it lasts as long as its client wants.
+    fn note_latencies(&self, stage: Stage) {
+        let request = self.request();
+        let is_over = stage == Stage::ResponseComplete && !request.is_long_running();
+        if is_over && self.level >= AuditLevel::Metadata {
+            request.annotate_latencies(self.begun.elapsed());
+        }
+    }
+
     fn record(&self, stage: Stage) {
+        self.note_latencies(stage);
         self.sinks().iter().for_each(|sink| sink.record(self.event(stage)));
     }
 
     fn record_for(&self, stage: Stage) -> Option<EventStored> {
+        self.note_latencies(stage);
         let pending = self.sinks().iter().filter_map(|sink| sink.record_for(self.event(stage)));
         let pending: Vec<EventStored> = pending.collect();
         (!pending.is_empty()).then(|| try_join_all(pending).map(|all| all.map(drop)).boxed())

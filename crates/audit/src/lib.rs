@@ -41,7 +41,7 @@
 //! | `responseStatus` of an eviction that succeeds | has `status: Success` | has the code alone |
 //! | documents of discovery at level `RequestResponse` | recorded | left out |
 //! | unknown fields of a policy | a warning | refused: a rule with a misspelt condition would match more |
-//! | `apiserver.latency.k8s.io/*` annotations of slow requests | yes | no |
+//! | `apiserver.latency.k8s.io/*` annotations of slow requests | also of decoding, encoding and sending | `total`, and those of authentication, impersonation, the wait for a seat, authorization, webhooks and commits |
 //! | `RequestReceived` at level `Request` | without the body | the same |
 //!
 //! Source: Kubernetes' documentation of auditing, and answers of kube-apiserver 1.36.

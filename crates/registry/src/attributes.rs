@@ -4,6 +4,7 @@
 //! requests. [`crate::Attributes`] is the request that this server routes, with a row of its
 //! catalog.
 use crate::identity::{Identity, Impersonator};
+use crate::latency::{Latencies, Layer};
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use setpoint_schema::encode::to_bytes;
 use setpoint_spans::{Span, Trace};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -30,6 +31,9 @@ pub const WARNINGS_MAX: usize = 1024;
 /// 64: kube-apiserver's own admission adds a handful. The limit protects memory from a plugin that
 /// adds them in a loop.
 pub const AUDIT_ANNOTATIONS_MAX: usize = 64;
+
+/// How long a request takes whose times are annotated.
+const SLOW: Duration = Duration::from_millis(500);
 
 /// A handle of the row that serves a resource: its names.
 pub trait Row: Clone {
@@ -154,8 +158,7 @@ fn required_name(selector: &str) -> Option<&str> {
 pub struct Notes {
     /// Texts of `Warning` headers, in order, without duplicates.
     warnings: Mutex<Vec<String>>,
-    /// Nanoseconds of [`Attributes::waited`].
-    waited: AtomicU64,
+    latencies: Latencies,
     is_apply: AtomicBool,
     /// Whether `decoded` has the object, not only the fact.
     keeps_decoded: AtomicBool,
@@ -361,14 +364,22 @@ impl<R: Row> Attributes<R> {
             warnings.push(text);
         }
     }
-    /// Adds time in which others had the request wait: flow control, webhooks.
-    pub fn wait(&self, waited: Duration) {
-        let nanos = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
-        self.notes.waited.fetch_add(nanos, Ordering::Relaxed);
+    /// Adds time that a layer of the server has taken for the request.
+    pub fn took(&self, layer: Layer, took: Duration) {
+        self.notes.latencies.add(layer, took);
     }
     /// How long others had the request wait so far: flow control, webhooks.
     pub fn waited(&self) -> Duration {
-        Duration::from_nanos(self.notes.waited.load(Ordering::Relaxed))
+        let others = [Layer::Queue, Layer::MutatingWebhooks, Layer::ValidatingWebhooks];
+        others.iter().map(|layer| self.notes.latencies.of(*layer)).sum()
+    }
+    /// Annotates a request that took so long with the times of the layers
+    /// (`apiserver.latency.k8s.io/…`), as kube-apiserver does if it took longer than half a second.
+    pub fn annotate_latencies(&self, total: Duration) {
+        if total > SLOW {
+            let all = self.notes.latencies.annotations(total);
+            all.for_each(|(key, value)| self.annotate(key, value));
+        }
     }
     /// Notes that a patch is an apply.
     pub fn note_apply(&self) {

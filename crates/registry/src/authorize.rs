@@ -5,6 +5,7 @@
 //! rights, a binding that refers to such a role.
 use crate::figures::{Authorizers, Decided, Family, Figures};
 use crate::identity::Identity;
+use crate::latency::Layer;
 use crate::routed::Attributes;
 use crate::verb::Verb;
 use futures::FutureExt as _;
@@ -317,7 +318,9 @@ impl Chain {
             Ok(Decision::NoOpinion(_)) => Decided::NoOpinion,
             Err(_) => Decided::Failed,
         };
-        figures.authorized(decided, begun.elapsed());
+        let took = begun.elapsed();
+        figures.authorized(decided, took);
+        request.took(Layer::Authorization, took);
         let (word, reason) = match &decision {
             Ok(Decision::Allow(reason)) => (Some("allow"), reason.as_str()),
             Ok(Decision::Deny(reason) | Decision::NoOpinion(reason)) => {

@@ -39,7 +39,7 @@ use scheduler::{
     Arrival, Dispatched, LevelId, Limits, Response, Running, Scheduler, Ticket, Waiting,
 };
 use setpoint_object::keys;
-use setpoint_registry::{Attributes, Identity, Registry, Requested, StoredObject, Verb};
+use setpoint_registry::{Attributes, Registry, Requested, StoredObject, Verb};
 use stats::{Reason, Stats};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -280,7 +280,7 @@ impl Fairness {
         if request.is_long_running() && request.verb != Verb::Watch {
             return None;
         }
-        let config = self.config(registry, &request.identity);
+        let config = self.config(registry, request);
         let schema = config.classify(request)?.clone();
         let is_watch = request.verb == Verb::Watch;
         let Some(level) = schema.level else {
@@ -408,10 +408,10 @@ impl Fairness {
     }
 
     /// The configuration, compiled again if the objects have changed.
-    fn config(&self, registry: &Registry, identity: &Identity) -> Arc<Config> {
+    fn config(&self, registry: &Registry, request: &Attributes) -> Arc<Config> {
         // The server's own requests are exempt in every configuration. So a server without other
-        // requests compiles none.
-        if identity.is_loopback() {
+        // requests compiles none. Scrapes show it.
+        if request.identity.is_loopback() && request.non_resource_path().is_none() {
             let config = self.known_config();
             if config.at.is_none() {
                 return config;

@@ -9,7 +9,7 @@ use crate::respond;
 use crate::server::Inner;
 use http::Response;
 use setpoint_object::ApiError;
-use setpoint_registry::Attributes;
+use setpoint_registry::{Attributes, Layer};
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -53,7 +53,7 @@ impl Inner {
                 let (arrived, span) = (Instant::now(), request.stage("priorityandfairness"));
                 let entered = fairness.enter(&self.registry, request, patience, objects_max).await;
                 drop(span);
-                request.wait(arrived.elapsed());
+                request.took(Layer::Queue, arrived.elapsed());
                 if let Some(Entered { schema, seat }) = entered {
                     // Set once: this is the only place, and it is called once per request.
                     _ = classified.set(schema);

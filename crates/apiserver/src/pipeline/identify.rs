@@ -12,7 +12,7 @@ use crate::trace;
 use http::Response;
 use http::request::Parts;
 use setpoint_object::ApiError;
-use setpoint_registry::{Attributes, Identity, Impersonator};
+use setpoint_registry::{Attributes, Identity, Impersonator, Layer};
 use setpoint_spans::Tracer;
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
@@ -33,6 +33,7 @@ impl Inner {
         let identity = self.authenticators.identify(parts).await;
         let (user, took) = (identity.as_ref(), arrived.elapsed());
         self.observers.authenticated(user, has_credentials(parts), took);
+        attributes.took(Layer::Authentication, took);
         let is_known = identity.is_some();
         if let Some(token) = self.authenticators.token_use(parts, user).await {
             token.note(&attributes);
@@ -81,9 +82,11 @@ impl Inner {
         attributes: &Attributes,
     ) -> Result<Option<Arc<Attributes>>, ApiError> {
         let Some(wanted) = Wanted::of(&parts.headers)? else { return Ok(None) };
-        let span = attributes.stage("constrainedimpersonation");
-        let (identity, verb) = impersonate::authorize(&self.registry, attributes, &wanted).await?;
+        let (begun, span) = (Instant::now(), attributes.stage("constrainedimpersonation"));
+        let authorized = impersonate::authorize(&self.registry, attributes, &wanted).await;
+        attributes.took(Layer::Impersonation, begun.elapsed());
         drop(span);
+        let (identity, verb) = authorized?;
         let impersonator = Impersonator { identity: attributes.identity.clone(), verb };
         let attributes = attributes.as_user(identity, impersonator);
         Ok(Some(Arc::new(attributes)))

@@ -2,6 +2,7 @@
 
 use super::{Admission, Review};
 use crate::figures::{AdmissionCounts, Distribution, Labels};
+use crate::latency::Layer;
 use serde_json::Value;
 use setpoint_object::ApiError;
 use std::ops::Deref;
@@ -55,11 +56,12 @@ impl<P: Deref<Target = dyn Admission>> Counted<P> {
     pub(super) async fn waiting_for<T>(
         &self,
         review: &Review<'_>,
+        layer: Layer,
         half: impl Future<Output = T>,
     ) -> T {
         let begun = Instant::now();
         let outcome = half.await;
-        review.attributes.wait(begun.elapsed());
+        review.attributes.took(layer, begun.elapsed());
         outcome
     }
     /// The series of its runs.

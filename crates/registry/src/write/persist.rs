@@ -3,6 +3,7 @@
 use super::Write;
 use crate::allocate::Claims;
 use crate::catalog::Fence;
+use crate::latency::Layer;
 use crate::request::Object;
 use crate::routed::Target;
 use crate::stored::store_error;
@@ -12,6 +13,7 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, encode};
 use setpoint_schema::encode::to_bytes;
 use setpoint_store::{Committed, Compare, KeyValue, Op, Revision, StoreError, Txn};
+use tokio::time::Instant;
 
 /// The refusal of a write whose definition has changed in the meantime. [`super::retry`] retries
 /// it; if that takes too long, clients retry it.
@@ -178,7 +180,9 @@ impl Write<'_> {
             span.set_text("resource", self.attributes.resource());
             span.set("size", txn.ops.iter().map(op_bytes).sum::<usize>());
         }
+        let begun = Instant::now();
         let committed = self.inner.store.commit(txn).await;
+        self.attributes.took(Layer::Store, begun.elapsed());
         if let (Some(span), Err(_)) = (&span, &committed) {
             span.fail();
         }

@@ -391,3 +391,51 @@ async fn converter_takes_the_place_of_a_webhook() {
     })
     .await;
 }
+
+// ---- latencies
+
+/// Takes as long as a user's name says, in milliseconds.
+#[derive(Debug)]
+struct Slow;
+impl Authorizer for Slow {
+    fn authorize<'a>(
+        &'a self,
+        request: &'a Attributes,
+    ) -> BoxFuture<'a, Result<Decision, ApiError>> {
+        let took = Duration::from_millis(request.identity.user.parse().unwrap_or_default());
+        async move {
+            tokio::time::sleep(took).await;
+            Ok(Decision::Allow(String::new()))
+        }
+        .boxed()
+    }
+}
+/// Keeps what it hears of latencies.
+#[derive(Debug, Default)]
+struct Latencies(Mutex<Vec<String>>);
+impl AuditSink for Latencies {
+    fn record(&self, event: AuditEvent) {
+        let annotations = event.request.audit_annotations();
+        let known = annotations.iter().filter_map(|(key, value)| {
+            Some(format!("{} {value}", key.strip_prefix("apiserver.latency.k8s.io/")?))
+        });
+        self.0.lock().extend(known);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_audit_log_says_where_the_time_of_a_slow_request_went() {
+    let sink = Arc::new(Latencies::default());
+    let plane = builder().authorizer(Arc::new(Slow)).audit(sink.clone()).build();
+    with_server(plane, async |server| {
+        let takes = async |millis: &str| {
+            let person = person(&server, millis);
+            let asked = person.request("GET", CONFIG_MAPS, JSON, &Value::Null).await;
+            assert_eq!(code(asked), "ok");
+            std::mem::take(&mut *sink.0.lock())
+        };
+        assert_eq!(takes("500").await, [""; 0]);
+        assert_eq!(takes("501").await, ["authorization 501ms", "total 501ms"]);
+    })
+    .await;
+}
