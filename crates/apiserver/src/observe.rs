@@ -306,6 +306,11 @@ impl Observation {
         self.impersonated.get().unwrap_or(&self.request)
     }
 
+    /// The warnings so far.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        self.request().warnings()
+    }
+
     /// The head of the answer is ready. `follows`: it is that of a watch or a stream. Returns what
     /// it waits for.
     pub(crate) fn answered(&self, code: u16, follows: bool) -> Option<EventStored> {

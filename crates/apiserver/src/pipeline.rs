@@ -168,6 +168,10 @@ impl Inner {
                 deadline::expired()
             })
         };
+        // In every answer, also to a request that is refused before it is handled.
+        if let Some(observation) = begun.get() {
+            respond::add_warnings(response.headers_mut(), &observation.warnings());
+        }
         // In every answer: without the token, the user may be another one, who is refused later.
         if let Some(warning) = extra_space(&parts.headers) {
             respond::add_warnings(response.headers_mut(), &[warning.to_owned()]);
@@ -383,7 +387,7 @@ impl Inner {
             types: self.types,
             span: trace::verb(&attributes, parts),
         };
-        let mut response = match exchange.answer(body).await {
+        match exchange.answer(body).await {
             Ok(response) => response,
             Err(Refusal(error)) => {
                 let failure = Arc::from(error.0);
@@ -391,9 +395,7 @@ impl Inner {
                 let large = (&self.large, &attributes.identity.user);
                 respond::refusal(failure, &parts.headers, style, self.types, large).await
             }
-        };
-        respond::add_warnings(response.headers_mut(), &attributes.warnings());
-        response
+        }
     }
 
     /// Starts the observation of a request in process.

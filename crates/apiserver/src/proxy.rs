@@ -58,8 +58,7 @@ impl Forwarded<'_> {
         let mut request = Request::from_parts((*parts).clone(), body);
         authenticate::strip_credentials(request.headers_mut());
         request.extensions_mut().insert(attributes.clone());
-        let mut response = backend.handler().handle(request).await;
-        respond::add_warnings(response.headers_mut(), &attributes.warnings());
+        let response = backend.handler().handle(request).await;
         let Self { observation, permit, deadline, drain, .. } = self;
         let permit = if deadline.is_some() { permit } else { Permit::default() };
         follow(response, (observation, permit), deadline, drain)

@@ -176,6 +176,9 @@ impl ServerIdentity {
                 if let Err(error) = versions.round(self.name()).await {
                     tracing::warn!(error = chain(&error), "write the server's storage versions");
                 }
+                if let Err(error) = noted_since(&self.api, self.clock.now()).await {
+                    tracing::warn!(error = chain(&error), "note since when uses are noted");
+                }
                 self.port(&mut service).await?;
                 self.round().await
             };
@@ -209,7 +212,6 @@ impl ServerIdentity {
     }
 
     async fn round(&self) -> Result<(), BoxError> {
-        noted_since(&self.api, self.clock.now()).await?;
         let own = self.address.ip();
         if let Some(published) = self.published.as_ref().filter(|_| self.is_endpoint(&own)) {
             published.publish(own).await?;

@@ -145,7 +145,7 @@ async fn the_use_of_a_secrets_token_is_seen_in_the_audit_log_warned_of_and_count
     let ring = KeyRing::from_system();
     ring.set(keys());
     let tokens = ServiceAccountTokens::new().keys(ring);
-    let plane = ControlPlane::builder().simulated(0).service_account_tokens(tokens);
+    let plane = ControlPlane::builder().simulated(0).rbac().service_account_tokens(tokens);
     let plane = plane.audit(sink.clone()).build();
     let world = World { server: plane.server().clone() };
     with_person_of(plane, async |_| {
@@ -177,6 +177,11 @@ async fn the_use_of_a_secrets_token_is_seen_in_the_audit_log_warned_of_and_count
             warnings,
             [r#"299 - "Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated secret-based tokens.""#]
         );
+        // The answer to who may not do it has the warning, too.
+        let of_made = token("made").await;
+        let refused = world.with_token(&of_made, Method::GET, "/metrics", Value::Null).await;
+        let n_warnings = refused.headers.get_all("warning").iter().count();
+        assert_eq!((refused.code.as_u16(), n_warnings), (403, 1));
         let manual = uses("manual-secret", &token("manual").await).await;
         assert_eq!(manual, (201, text("manual"), Vec::new()));
         let mut marked = world.secret("marked").await;
@@ -193,7 +198,7 @@ async fn the_use_of_a_secrets_token_is_seen_in_the_audit_log_warned_of_and_count
             setpoint::registry::figures::Series::Counters(all) => all[0].1,
             _ => 0,
         }).collect();
-        assert_eq!(counted, [0, 0, 2, 1, 1, 1]);
+        assert_eq!(counted, [0, 0, 3, 2, 1, 1]);
     })
     .await;
 }
