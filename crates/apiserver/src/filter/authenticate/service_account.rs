@@ -216,7 +216,7 @@ async fn check_legacy(
     if secret.labels.get(LAST_USED).is_none_or(|date| date != today) {
         note_use(registry, claims, today).await;
     }
-    if secret.labels.contains_key(INVALID_SINCE) {
+    if secret.is_invalid() {
         let (namespace, secret, account) =
             (&claims.namespace, &claims.secret, &claims.account.name);
         return Err(format!(

@@ -193,12 +193,19 @@ async fn the_use_of_a_secrets_token_is_seen_in_the_audit_log_warned_of_and_count
         world.settled().await;
         let refused = uses("invalidated", &of_marked).await;
         assert_eq!(refused, (401, text("marked/default"), Vec::new()));
+        // An empty label is none.
+        let mut marked = world.secret("marked").await;
+        marked["metadata"]["labels"]["kubernetes.io/legacy-token-invalid-since"] = "".into();
+        assert_eq!(world.admin(Method::PUT, &path, marked).await.code, 200);
+        world.settled().await;
+        let accepted = uses("manual-secret", &of_marked).await;
+        assert_eq!(accepted, (201, text("marked"), Vec::new()));
         let counted = world.server.figures().tokens();
         let counted: Vec<u64> = counted.iter().map(|family| match &family.series {
             setpoint::registry::figures::Series::Counters(all) => all[0].1,
             _ => 0,
         }).collect();
-        assert_eq!(counted, [0, 0, 3, 2, 1, 1]);
+        assert_eq!(counted, [0, 0, 4, 2, 2, 1]);
     })
     .await;
 }

@@ -1,5 +1,6 @@
 //! The claims of service account tokens.
 
+use super::INVALID_SINCE;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
@@ -145,6 +146,11 @@ impl LegacySecret {
         let Secret { metadata, data } = serde_json::from_slice(secret).ok()?;
         let token = STANDARD.decode(data.get("token")?).ok()?;
         Some(Self { token, labels: metadata.labels, deleted: metadata.deletion_timestamp })
+    }
+
+    /// Whether its token is no longer accepted. An empty label is none.
+    pub(super) fn is_invalid(&self) -> bool {
+        self.labels.get(INVALID_SINCE).is_some_and(|since| !since.is_empty())
     }
 }
 

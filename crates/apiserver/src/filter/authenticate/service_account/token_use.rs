@@ -2,7 +2,7 @@
 
 use super::claims::{Legacy, LegacySecret, Token};
 use super::verified::Verified;
-use super::{INVALID_SINCE, Lookup, ServiceAccounts};
+use super::{Lookup, ServiceAccounts};
 use serde::Deserialize;
 use setpoint_object::time::Timestamp;
 use setpoint_object::users;
@@ -95,7 +95,7 @@ async fn legacy_use(
     let objects = Lookup { registry, namespace: &claims.namespace, now };
     if !is_accepted {
         let secret = objects.get("secrets", &claims.secret).await.ok()??;
-        let is_marked = LegacySecret::read(&secret)?.labels.contains_key(INVALID_SINCE);
+        let is_marked = LegacySecret::read(&secret)?.is_invalid();
         let shown = || format!("{}/{}", claims.secret, claims.namespace);
         return is_marked.then(|| TokenUse::Invalidated(shown()));
     }
