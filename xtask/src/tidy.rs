@@ -386,7 +386,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
     (
         "apiserver",
         &[
-            &["figures", "indent", "trace", "version"],
+            &["figures", "indent", "token_use", "trace", "version"],
             &["query", "negotiate", "verb"],
             &["body", "connect", "options", "route", "table"],
             // A filter limits how many long lists are written, and both write refusals.

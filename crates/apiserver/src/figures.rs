@@ -1,6 +1,6 @@
-//! What the server counts of health checks and of connections, for metrics.
+//! What the server counts of health checks, of connections and of tokens, for metrics.
 
-use crate::filter::authenticate::TokenUse;
+use crate::token_use::TokenUse;
 use parking_lot::Mutex;
 use setpoint_registry::figures::{Family, Histogram, Labels, Series};
 use std::collections::BTreeMap;

@@ -71,6 +71,7 @@ mod route;
 mod server;
 mod streams;
 mod table;
+mod token_use;
 mod trace;
 mod verb;
 mod version;

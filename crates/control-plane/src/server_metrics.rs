@@ -10,7 +10,8 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct ServerMetrics(Arc<OnceLock<ServerFigures>>);
 
 impl ServerMetrics {
-    /// Registers the metrics of connections and tokens in `metrics`, and those of health checks in `health`.
+    /// Registers the metrics of connections and tokens in `metrics`, and those of health checks in
+    /// `health`.
     pub(crate) fn register(metrics: &Metrics, health: &Metrics) -> Self {
         let new = Self::default();
         let of_connections = new.clone();

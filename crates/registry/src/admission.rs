@@ -78,7 +78,6 @@ use crate::attributes::ResourcePath;
 use crate::authorize::Decision;
 use crate::catalog::Resource;
 use crate::figures::{Distribution, Labels};
-use crate::latency::Layer;
 use crate::request::{DeleteOptions, FieldValidation, PropagationPolicy, WriteOptions};
 use crate::routed::{Attributes, Requested};
 use crate::shared::Inner;
@@ -504,9 +503,7 @@ impl Chain {
         }
         let webhooks = self.mutating_webhook.as_ref().filter(|webhooks| webhooks.handles(review));
         if let Some(webhooks) = webhooks {
-            webhooks
-                .waiting_for(review, Layer::MutatingWebhooks, webhooks.mutate(review, object))
-                .await?;
+            webhooks.ask_to_mutate(review, object).await?;
         }
         let by_policies = review.policy_reinvocation.lock().has_changed();
         let by_webhooks = review.reinvocation.lock().has_changed();
@@ -526,9 +523,7 @@ impl Chain {
         let are_due = review.reinvocation.lock().is_due(object);
         if let Some(webhooks) = webhooks.filter(|_| are_due) {
             review.reinvocation.lock().begin_second();
-            webhooks
-                .waiting_for(review, Layer::MutatingWebhooks, webhooks.mutate(review, object))
-                .await?;
+            webhooks.ask_to_mutate(review, object).await?;
         }
         Ok(())
     }
@@ -569,9 +564,7 @@ impl Chain {
             policies.validate(review, object).await?;
         }
         for webhooks in self.validating_webhook.iter().filter(|plugin| plugin.handles(review)) {
-            webhooks
-                .waiting_for(review, Layer::ValidatingWebhooks, webhooks.validate(review, object))
-                .await?;
+            webhooks.ask_to_validate(review, object).await?;
         }
         for plugin in self.last.iter().filter(|plugin| plugin.handles(review)) {
             plugin.validate(review, object).await?;

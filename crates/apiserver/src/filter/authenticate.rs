@@ -10,10 +10,10 @@ pub(crate) mod subject;
 
 pub use authorities::{AuthorityError, ClientAuthorities};
 pub use request_header::{NotText, RequestHeader, RequestHeaderNames};
-pub(crate) use service_account::TokenUse;
 pub use subject::identity as certificate_user;
 
 use crate::filter::impersonate;
+use crate::token_use::TokenUse;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bootstrap::BootstrapTokens;

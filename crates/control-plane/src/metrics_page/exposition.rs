@@ -270,6 +270,23 @@ process_cpu_seconds_total 0.25
     }
 
     #[test]
+    fn values_that_are_not_allowed_are_counted() {
+        let options = options(&[("a_total", "verb", &["GET"]), ("c_seconds", "verb", &[])]);
+        let page = adapt(PAGE, &options, &Baseline::new());
+        let last: Vec<&str> =
+            page.lines().skip_while(|line| !line.contains("cardinality")).collect();
+        assert_eq!(
+            last,
+            [
+                "# HELP cardinality_enforcement_unexpected_categorizations_total Uses of labels with values that are not allowed",
+                "# TYPE cardinality_enforcement_unexpected_categorizations_total counter",
+                // One PUT, and the three times.
+                "cardinality_enforcement_unexpected_categorizations_total 4",
+            ]
+        );
+    }
+
+    #[test]
     fn a_page_stays_without_options() {
         assert_eq!(adapt(PAGE, &MetricsPageOptions::default(), &Baseline::new()), PAGE);
         let openmetrics = "# HELP a A.\n# TYPE a counter\na_total{b=\"c\"} 1\n# EOF\n";

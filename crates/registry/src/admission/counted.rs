@@ -52,16 +52,26 @@ impl<P: Deref<Target = dyn Admission>> Counted<P> {
         self.counts.ran(review.operation as usize, true, &outcome, begun.elapsed());
         outcome
     }
-    /// Runs a half that waits for other programs. The request's own time is without it.
-    pub(super) async fn waiting_for<T>(
+    /// [`Counted::mutate`] of a plugin that asks other programs, for which the request waits.
+    pub(super) async fn ask_to_mutate(
         &self,
         review: &Review<'_>,
-        layer: Layer,
-        half: impl Future<Output = T>,
-    ) -> T {
+        object: &mut Value,
+    ) -> Result<(), ApiError> {
         let begun = Instant::now();
-        let outcome = half.await;
-        review.attributes.took(layer, begun.elapsed());
+        let outcome = self.mutate(review, object).await;
+        review.attributes.took(Layer::MutatingWebhooks, begun.elapsed());
+        outcome
+    }
+    /// [`Counted::validate`] of a plugin that asks other programs, for which the request waits.
+    pub(super) async fn ask_to_validate(
+        &self,
+        review: &Review<'_>,
+        object: Option<&Value>,
+    ) -> Result<(), ApiError> {
+        let begun = Instant::now();
+        let outcome = self.validate(review, object).await;
+        review.attributes.took(Layer::ValidatingWebhooks, begun.elapsed());
         outcome
     }
     /// The series of its runs.

@@ -5,7 +5,7 @@
 //! up in the watch cache for every request, so that a token ends as soon as its objects do.
 
 mod claims;
-mod token_use;
+mod uses;
 mod verified;
 
 use super::{Authentication, Authenticator, TokenAudiences, bearer_token};
@@ -26,7 +26,6 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-pub(crate) use token_use::TokenUse;
 use verified::Verified;
 
 /// How much the clocks of servers may differ, and how long an object that was deleted is still
