@@ -6,6 +6,7 @@
 use super::fieldset::{FieldSet, Node};
 use super::path::PathElement;
 use serde_json::{Map, Value};
+use setpoint_object::encode::push_text;
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
@@ -119,12 +120,13 @@ fn push(out: &mut String, value: &Value) {
     }
 }
 
-/// Appends a JSON string, as Go writes it: what HTML gives a meaning is escaped.
+/// Appends a JSON string, as [`push_text`] does.
 fn push_string(out: &mut String, text: &str) {
     let is_special = |byte| byte < 0x20 || matches!(byte, b'"' | b'\\' | b'<' | b'>' | b'&');
     if text.bytes().any(is_special) {
-        let quoted = Value::from(text).to_string();
-        *out += &quoted.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
+        let mut quoted = Vec::with_capacity(text.len() + 2);
+        push_text(&mut quoted, text);
+        *out += &String::from_utf8_lossy(&quoted);
         return;
     }
     out.reserve(text.len() + 2);
