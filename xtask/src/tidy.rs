@@ -372,7 +372,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             // Fed by the store. Of kinds it uses only their catalog rows.
             &["cache"],
             // Plugins look up objects.
-            &["shared", "admission"],
+            &["shared", "admission", "unreadable"],
             &["read", "published"],
             &["watch"],
             &["write", "bootstrap"],

@@ -145,8 +145,12 @@ pub(crate) fn watch_path(query: &Query, name: &str) -> Result<ListOptions, ApiEr
     Ok(options)
 }
 
+/// The option of a delete of what cannot be read.
+const IGNORE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+
 /// Options of delete and deletecollection: the body if there is one, otherwise the query. A body
-/// may name any group version.
+/// may name any group version. `deletes_unreadable`: whether what cannot be read may be deleted;
+/// otherwise the option for it is ignored.
 ///
 /// # Errors
 ///
@@ -155,10 +159,11 @@ pub(crate) fn delete(
     query: &Query,
     body: &[u8],
     format: Format,
+    deletes_unreadable: bool,
 ) -> Result<DeleteOptions, ApiError> {
     // Preconditions: empty ones are none.
     let text = |name: &str| Some(query.text(name).to_owned()).filter(|text| !text.is_empty());
-    let raw = if body.is_empty() {
+    let mut raw = if body.is_empty() {
         RawDeleteOptions {
             dry_run: query.all("dryRun").map(str::to_owned).collect(),
             grace_period_seconds: query.integer("gracePeriodSeconds")?,
@@ -166,10 +171,14 @@ pub(crate) fn delete(
             orphan_dependents: query.flag("orphanDependents"),
             uid: text("uid"),
             resource_version: text("resourceVersion"),
+            ignore_store_read_error: query.flag(IGNORE),
         }
     } else {
         delete_body(body, format)?
     };
+    if !deletes_unreadable {
+        raw.ignore_store_read_error = None;
+    }
     raw.validate()?;
     Ok(raw.into_options())
 }
@@ -238,6 +247,9 @@ fn delete_members(value: &Value, body: &[u8]) -> Result<RawDeleteOptions, ApiErr
     let string = |value: &Value, field: &str, ty: &str| {
         value.as_str().map(str::to_owned).ok_or_else(|| wrong(value, field, ty))
     };
+    let boolean = |name: &str| {
+        member(name).map(|v| v.as_bool().ok_or_else(|| wrong(v, name, "bool"))).transpose()
+    };
     let preconditions = match member("preconditions") {
         Some(other) if !other.is_object() => {
             return Err(wrong(other, "preconditions", "v1.Preconditions"));
@@ -264,11 +276,10 @@ fn delete_members(value: &Value, body: &[u8]) -> Result<RawDeleteOptions, ApiErr
         propagation: member("propagationPolicy")
             .map(|v| string(v, "propagationPolicy", "v1.DeletionPropagation"))
             .transpose()?,
-        orphan_dependents: member("orphanDependents")
-            .map(|v| v.as_bool().ok_or_else(|| wrong(v, "orphanDependents", "bool")))
-            .transpose()?,
+        orphan_dependents: boolean("orphanDependents")?,
         uid: precondition("uid", "types.UID")?,
         resource_version: precondition("resourceVersion", "string")?,
+        ignore_store_read_error: boolean(IGNORE)?,
     })
 }
 

@@ -268,12 +268,22 @@ impl Exchange<'_> {
                 self.object(code, accepted, target, object.bytes, true).await
             }
             Deleted::Gone { uid } => {
-                let status = deleted_status(target, uid);
-                self.observation.succeeded(&status);
-                let status = ApiError(Box::new(status)).to_json().into();
-                self.object(StatusCode::OK, accepted, target, status, true).await
+                self.removed(accepted, target, deleted_status(target, uid)).await
             }
+            Deleted::Unread => self.removed(accepted, target, unread_status(target)).await,
         }
+    }
+
+    /// The answer to a delete that returns no object.
+    async fn removed(
+        &self,
+        accepted: Accepted,
+        target: &Target,
+        status: Status,
+    ) -> Result<Response<Body>, Refusal> {
+        self.observation.succeeded(&status);
+        let status = ApiError(Box::new(status)).to_json().into();
+        self.object(StatusCode::OK, accepted, target, status, true).await
     }
 
     async fn delete_collection(
@@ -361,11 +371,12 @@ impl Exchange<'_> {
             negotiate::body_format(&self.parts.headers, SchemaLanguage::GoTypes, self.types)?
         };
         self.observation.sent(&bytes, format);
+        let deletes_unreadable = self.registry.deletes_unreadable();
         if bytes.len() <= INLINE_BYTES_MAX {
-            return options::delete(self.query, &bytes, format);
+            return options::delete(self.query, &bytes, format, deletes_unreadable);
         }
         let query = self.query.clone();
-        let read = move || options::delete(&query, &bytes, format);
+        let read = move || options::delete(&query, &bytes, format, deletes_unreadable);
         self.large.run_blocking(read).await.map_err(ApiError::internal)?
     }
 
@@ -528,6 +539,20 @@ fn deleted_status(target: &Target, uid: String) -> Status {
             uid,
             ..Details::default()
         }),
+        ..Status::default()
+    }
+}
+
+/// The Status of an object that was removed without being read: as there, it names the kind.
+fn unread_status(target: &Target) -> Status {
+    Status {
+        status: "Success".to_owned(),
+        details: Some(Details {
+            name: target.name.clone(),
+            kind: target.resource.gvk.kind.to_string(),
+            ..Details::default()
+        }),
+        code: Some(200),
         ..Status::default()
     }
 }

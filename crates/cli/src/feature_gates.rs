@@ -122,18 +122,19 @@ mod tests {
         check("CBORServingAndStorage=true", CBOR);
         check("CBORServingAndStorage=true, CBORServingAndStorage=false", "");
         check("kube:CBORServingAndStorage=1", CBOR);
+        let unsafe_delete = "AllowUnsafeMalformedObjectDeletion";
         let alpha = "DRAResourcePoolStatus GangScheduling GenericWorkload StorageVersionAPI WorkloadWithJob";
-        check("AllAlpha=true", &format!("{CBOR} {alpha}"));
-        check("CBORServingAndStorage=false,AllAlpha=true", alpha);
+        check("AllAlpha=true", &format!("{unsafe_delete} {CBOR} {alpha}"));
+        check("CBORServingAndStorage=false,AllAlpha=true", &format!("{unsafe_delete} {alpha}"));
         check("ClusterTrustBundle=true", "ClusterTrustBundle");
         check(
             "AllBeta=true,AllAlpha=true,ClusterTrustBundle=false",
-            "CBORServingAndStorage CoordinatedLeaderElection DRADeviceTaintRules DRAResourcePoolStatus GangScheduling GenericWorkload PodCertificateRequest StorageVersionAPI StorageVersionMigrator WorkloadWithJob",
+            "AllowUnsafeMalformedObjectDeletion CBORServingAndStorage CoordinatedLeaderElection DRADeviceTaintRules DRAResourcePoolStatus GangScheduling GenericWorkload PodCertificateRequest StorageVersionAPI StorageVersionMigrator WorkloadWithJob",
         );
         let error = |text| on(text).unwrap_err().to_string();
         assert_eq!(
             error("A=true"),
-            "there is no feature gate A, only CBORServingAndStorage, ClusterTrustBundle, CoordinatedLeaderElection, DRADeviceTaintRules, DRAResourcePoolStatus, GangScheduling, GenericWorkload, PodCertificateRequest, StorageVersionAPI, StorageVersionMigrator, WorkloadWithJob"
+            "there is no feature gate A, only CBORServingAndStorage, AllowUnsafeMalformedObjectDeletion, ClusterTrustBundle, CoordinatedLeaderElection, DRADeviceTaintRules, DRAResourcePoolStatus, GangScheduling, GenericWorkload, PodCertificateRequest, StorageVersionAPI, StorageVersionMigrator, WorkloadWithJob"
         );
         for gates in ["GangScheduling=true", "AllAlpha=true,GenericWorkload=false"] {
             assert_eq!(
@@ -146,7 +147,7 @@ mod tests {
         let cbor = FeatureGates { on: [CBOR].into() };
         assert_eq!(
             cbor.to_string(),
-            "CBORServingAndStorage=true,ClusterTrustBundle=false,CoordinatedLeaderElection=false,DRADeviceTaintRules=false,DRAResourcePoolStatus=false,GangScheduling=false,GenericWorkload=false,PodCertificateRequest=false,StorageVersionAPI=false,StorageVersionMigrator=false,WorkloadWithJob=false"
+            "CBORServingAndStorage=true,AllowUnsafeMalformedObjectDeletion=false,ClusterTrustBundle=false,CoordinatedLeaderElection=false,DRADeviceTaintRules=false,DRAResourcePoolStatus=false,GangScheduling=false,GenericWorkload=false,PodCertificateRequest=false,StorageVersionAPI=false,StorageVersionMigrator=false,WorkloadWithJob=false"
         );
         assert_eq!(cbor.to_string().parse(), Ok(cbor));
     }

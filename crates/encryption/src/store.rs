@@ -318,7 +318,7 @@ fn sealed(stored: Bytes) -> Bytes {
 }
 fn unreadable(key: &[u8], error: &ReadError) -> StoreError {
     let key = String::from_utf8_lossy(key).into_owned();
-    StoreError::Unreadable { key, reason: error.to_string() }
+    StoreError::Unreadable { key, fault: ReadFault::Transform, reason: error.to_string() }
 }
 
 impl Store for EncryptedStore {

@@ -1,6 +1,8 @@
 //! Go's notation of durations (`1h30m`, `-1.5s`, `0`), which clients send and objects contain.
 
 use crate::field::quote;
+use std::fmt;
+use std::time::Duration;
 
 /// A text that is no duration. Its message is Go's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -98,6 +100,51 @@ fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
 
+/// A duration as Go's `Duration.String` writes it.
+///
+/// ```
+/// use setpoint_object::duration::Text;
+/// use std::time::Duration;
+///
+/// assert_eq!(Text(Duration::from_millis(120_250)).to_string(), "2m0.25s");
+/// assert_eq!(Text(Duration::from_micros(12_500)).to_string(), "12.5ms");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Text(pub Duration);
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos = self.0.as_nanos();
+        let seconds = self.0.as_secs();
+        if seconds == 0 {
+            return match nanos {
+                0 => f.write_str("0s"),
+                1..1_000 => write!(f, "{nanos}ns"),
+                1_000..1_000_000 => write!(f, "{}µs", decimal(nanos, 3)),
+                _ => write!(f, "{}ms", decimal(nanos, 6)),
+            };
+        }
+        let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+        if hours > 0 {
+            write!(f, "{hours}h")?;
+        }
+        if seconds >= 60 {
+            write!(f, "{minutes}m")?;
+        }
+        write!(f, "{}s", decimal(nanos % 60_000_000_000, 9))
+    }
+}
+
+/// A number with so many places after its point, without zeros at the end.
+fn decimal(number: u128, places: u32) -> String {
+    let one = 10_u128.pow(places);
+    let fraction = format!("{:0width$}", number % one, width = places as usize);
+    match fraction.trim_end_matches('0') {
+        "" => (number / one).to_string(),
+        fraction => format!("{}.{fraction}", number / one),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,6 +170,16 @@ mod tests {
         ] {
             assert_eq!(parse(text), Ok(nanos), "{text}");
         }
+    }
+
+    #[test]
+    fn durations_are_written_as_go_writes_them() {
+        let shown = |nanos| Text(Duration::from_nanos(nanos)).to_string();
+        assert_eq!(
+            [0, 1, 1_500, 2_000_000, 1_234_567, 1_000_000_000, 61_250_000_000, 3_600_000_000_001]
+                .map(shown),
+            ["0s", "1ns", "1.5µs", "2ms", "1.234567ms", "1s", "1m1.25s", "1h0m0.000000001s"]
+        );
     }
 
     #[test]

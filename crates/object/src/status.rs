@@ -31,13 +31,14 @@ pub enum Reason {
     UnsupportedMediaType,
     ServiceUnavailable,
     InsufficientStorage,
+    StoreReadError,
     /** The member is absent. */
     Unknown,
 }
 
 impl Reason {
     /// All reasons and their wire names.
-    const NAMES: [(Self, &'static str); 19] = [
+    const NAMES: [(Self, &'static str); 20] = [
         (Self::BadRequest, "BadRequest"),
         (Self::Unauthorized, "Unauthorized"),
         (Self::Forbidden, "Forbidden"),
@@ -57,6 +58,7 @@ impl Reason {
         (Self::UnsupportedMediaType, "UnsupportedMediaType"),
         (Self::ServiceUnavailable, "ServiceUnavailable"),
         (Self::InsufficientStorage, "InsufficientStorage"),
+        (Self::StoreReadError, "StorageReadError"),
     ];
     /// The wire name; empty for `Unknown`.
     pub fn as_str(&self) -> &'static str {

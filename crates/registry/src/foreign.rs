@@ -12,7 +12,7 @@
 //! | JSON of a version that is not served here (CustomResourceDefinitions: `v1beta1`) | the same object in the stored version |
 //! | protobuf of such a version (MutatingAdmissionPolicies: `v1beta1`) | the same |
 //! | either of a version that Kubernetes no longer serves ([`kind::FormerVersion::retired`]) | the same |
-//! | CBOR or protobuf that is damaged, protobuf of a kind or version that is not known here | a get returns [`StoreError::Unreadable`]; ranges and feeds return [`UNREAD`] |
+//! | CBOR, protobuf or JSON that is damaged, protobuf of a kind or version that is not known here | a get returns [`StoreError::Unreadable`]; ranges and feeds return [`UNREAD`] |
 //!
 //! A kube-apiserver sets the defaults of what it reads, too, and relies on that: it stores a Job
 //! without the labels that a default copies from its template, and protobuf has no `kind` of the
@@ -26,14 +26,15 @@
 use crate::kind;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use setpoint_object::{Skim, keys};
 use setpoint_schema::decode::{DecodeError, Format};
 use setpoint_schema::encode::to_bytes;
 use setpoint_schema::{builtin, cbor, decode, protobuf};
 use setpoint_store::{
-    At, Batch, ChangeFeed, Committed, KeyValue, Range, RangeRequest, Revision, Snapshot, Store,
-    StoreError, Txn, delegate,
+    At, Batch, ChangeFeed, Committed, KeyValue, Range, RangeRequest, ReadFault, Revision, Snapshot,
+    Store, StoreError, Txn, delegate, is_sealed,
 };
 use std::sync::Arc;
 
@@ -43,6 +44,8 @@ mod tests;
 /// Placeholder for an unreadable value in ranges and feeds ([`setpoint_store::is_sealed`]): a
 /// sealed value without content.
 const UNREAD: &[u8] = b"k8s:enc:unread:v1::";
+/// Keys whose values are no objects of the API: what is allocated, and the fences of definitions.
+const NO_OBJECTS: [&str; 3] = [keys::CLUSTER_ADDRESSES, keys::NODE_PORTS, keys::SCHEMA_FENCES];
 /// How many protobuf or CBOR values a range decodes before it yields: less than a millisecond of
 /// work.
 const READ_AT_ONCE: usize = 32;
@@ -143,6 +146,23 @@ fn protobuf_version(value: &[u8]) -> Option<&str> {
     }
 }
 
+/// Checks that a value is an object in JSON: others would be served as they are. Sealed ones are
+/// looked at by a later layer, and keys without an API by those who have them.
+fn check_json(key: &[u8], value: &[u8]) -> Result<(), DecodeError> {
+    let has_api = |key: &[u8]| !NO_OBJECTS.iter().any(|prefix| key.starts_with(prefix.as_bytes()));
+    if is_sealed(value) || !has_api(key) {
+        return Ok(());
+    }
+    // As text first, which is faster than string by string.
+    let text = std::str::from_utf8(value).map_err(|error| DecodeError(error.to_string()))?;
+    let parsed = serde_json::from_str::<IgnoredAny>(text);
+    parsed.map_err(|error| DecodeError(error.to_string()))?;
+    match text.trim_start().starts_with('{') {
+        true => Ok(()),
+        false => Err(DecodeError("it is no object".to_owned())),
+    }
+}
+
 /// Completes the JSON of a built-in object that a kube-apiserver wrote. Returns whether it is one.
 fn complete_json(value: &mut Bytes) -> Result<bool, DecodeError> {
     let is_built_in = Skim::of(value).is_ok_and(|object| {
@@ -173,6 +193,7 @@ fn read(key: &[u8], value: &mut Bytes, formers: &Formers) -> Result<bool, Decode
         *value = to_bytes(&decode::parse(value, Format::Cbor)?.value);
         return Ok(true);
     }
+    check_json(key, value)?;
     // Most values need no trimming: the last byte shows that.
     if value.last().is_some_and(u8::is_ascii_whitespace) {
         value.truncate(value.trim_ascii_end().len());
@@ -204,6 +225,7 @@ fn read_one(mut entry: KeyValue, formers: &Formers) -> Result<KeyValue, StoreErr
         Ok(_) => Ok(entry),
         Err(error) => Err(StoreError::Unreadable {
             key: String::from_utf8_lossy(&entry.key).into_owned(),
+            fault: ReadFault::Decode(entry.modified),
             reason: format!("it is encoded in {encoding} and cannot be decoded: {error}"),
         }),
     }

@@ -1,6 +1,6 @@
 //! How long the layers of the server have taken for a request, for the audit log.
 
-use std::fmt;
+use setpoint_object::duration;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -69,60 +69,14 @@ impl Latencies {
         let known = layers.filter(|(_, took)| !took.is_zero());
         let all = known.chain([("total", total)]);
         all.map(|(name, took)| {
-            (format!("apiserver.latency.k8s.io/{name}"), GoDuration(took).to_string())
+            (format!("apiserver.latency.k8s.io/{name}"), duration::Text(took).to_string())
         })
-    }
-}
-
-/// A duration as Go writes it: `1.5s`, `2m0.25s`, `12.5ms`, `300ns`.
-struct GoDuration(Duration);
-
-impl fmt::Display for GoDuration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nanos = self.0.as_nanos();
-        let seconds = self.0.as_secs();
-        if seconds == 0 {
-            return match nanos {
-                0 => f.write_str("0s"),
-                1..1_000 => write!(f, "{nanos}ns"),
-                1_000..1_000_000 => write!(f, "{}µs", decimal(nanos, 3)),
-                _ => write!(f, "{}ms", decimal(nanos, 6)),
-            };
-        }
-        let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
-        if hours > 0 {
-            write!(f, "{hours}h")?;
-        }
-        if seconds >= 60 {
-            write!(f, "{minutes}m")?;
-        }
-        write!(f, "{}s", decimal(nanos % 60_000_000_000, 9))
-    }
-}
-
-/// A number with so many places after its point, without zeros at the end.
-fn decimal(number: u128, places: u32) -> String {
-    let one = 10_u128.pow(places);
-    let fraction = format!("{:0width$}", number % one, width = places as usize);
-    match fraction.trim_end_matches('0') {
-        "" => (number / one).to_string(),
-        fraction => format!("{}.{fraction}", number / one),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn durations_read_as_in_go() {
-        let shown = |nanos| GoDuration(Duration::from_nanos(nanos)).to_string();
-        assert_eq!(
-            [0, 1, 1_500, 2_000_000, 1_234_567, 1_000_000_000, 61_250_000_000, 3_600_000_000_001]
-                .map(shown),
-            ["0s", "1ns", "1.5µs", "2ms", "1.234567ms", "1s", "1m1.25s", "1h0m0.000000001s"]
-        );
-    }
 
     #[test]
     fn layers_that_took_time_are_annotated() {

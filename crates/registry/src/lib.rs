@@ -73,6 +73,7 @@ mod threads;
 mod token_review;
 mod type_check;
 mod uid;
+mod unreadable;
 mod verb;
 pub mod watch;
 mod webhook;

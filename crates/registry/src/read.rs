@@ -31,14 +31,15 @@ use crate::request::*;
 use crate::routed::Attributes;
 use crate::scale::scale_of;
 use crate::shared::Registry;
-use crate::stored::{NOT_ENCRYPTING, read_error, tree, unreadable};
+use crate::stored::tree;
 use crate::subresource::Subresource;
+use crate::unreadable::sealed;
 use crate::verb::Verb;
 use setpoint_object::field::quote;
 use setpoint_object::{ApiError, encode, name};
 use setpoint_schema::INLINE_BYTES_MAX;
 use setpoint_schema::encode::to_bytes;
-use setpoint_store::{At, StoreError};
+use setpoint_store::At;
 
 impl Registry {
     /// GET of an object or of a readable subresource (`status`, `scale`).
@@ -65,16 +66,17 @@ impl Registry {
         let name = object_name(target)?;
         let key = resource.key(&target.namespace, name);
         let store = &*self.inner.store;
-        let mut found = store.get(&key, At::Latest).await.map_err(read_error)?;
+        let unread = |error| self.inner.error_of_one(error);
+        let mut found = store.get(&key, At::Latest).await.map_err(unread)?;
         if asked > found.revision.0 {
             self.inner.cache.wait_fresh(asked).await?;
-            found = store.get(&key, At::Latest).await.map_err(read_error)?;
+            found = store.get(&key, At::Latest).await.map_err(unread)?;
         }
         let Some(stored) = found.value else {
             return Err(ApiError::not_found(&resource.group_resource(), name));
         };
         if setpoint_store::is_sealed(&stored.value) {
-            return Err(ApiError::internal(NOT_ENCRYPTING));
+            return Err(self.inner.error_of_one(sealed(&key)));
         }
         let (value, revision) = (stored.value, stored.modified.0);
         let is_long = |object: &[u8]| object.len() > INLINE_BYTES_MAX;
@@ -139,13 +141,5 @@ impl Registry {
     }
 }
 
-/// Why a value could not be decrypted: the store returns the reason for a get of its key.
-async fn sealed_error(inner: &crate::shared::Inner, key: &[u8]) -> ApiError {
-    match inner.store.get(key, At::Latest).await {
-        Err(StoreError::Unreadable { reason, .. }) => unreadable(key, &reason),
-        Err(error) => read_error(error),
-        Ok(_) => unreadable(key, NOT_ENCRYPTING),
-    }
-}
 #[cfg(test)]
 mod tests;

@@ -447,6 +447,11 @@ impl Registry {
     pub fn has_gate(&self, gate: &str) -> bool {
         self.inner.gates.contains(&gate)
     }
+    /// Whether objects that cannot be read may be deleted
+    /// ([`DeleteOptions::ignore_store_read_error`](crate::DeleteOptions)).
+    pub fn deletes_unreadable(&self) -> bool {
+        self.inner.deletes_unreadable()
+    }
     /// A builder over a store.
     pub fn builder(store: Arc<dyn Store>, clock: Clock) -> RegistryBuilder {
         RegistryBuilder {

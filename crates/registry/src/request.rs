@@ -9,6 +9,7 @@ use setpoint_object::label::Selector;
 mod delete_options;
 
 pub use delete_options::RawDeleteOptions;
+pub(crate) use delete_options::{IGNORE, invalid};
 pub use setpoint_schema::decode::Format;
 
 /// Maximum length of a field manager in bytes; longer ones are refused with 422.
@@ -115,6 +116,10 @@ pub struct DeleteOptions {
     pub uid: Option<String>,
     /// Precondition: the object's resourceVersion.
     pub resource_version: Option<String>,
+    /// `ignoreStoreReadErrorWithClusterBreakingPotential`: removes an object that cannot be read,
+    /// whatever waits for it. Only with the feature gate `AllowUnsafeMalformedObjectDeletion`;
+    /// ignored without it. Only for who has the verb `unsafe-delete-ignore-read-errors`.
+    pub ignore_store_read_error: bool,
 }
 /// `resourceVersionMatch`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,6 +205,8 @@ pub enum Deleted {
         /// Its uid.
         uid: String,
     },
+    /// Removed without being read; answers with a Success Status.
+    Unread,
 }
 
 #[cfg(test)]

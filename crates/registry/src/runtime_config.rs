@@ -3,6 +3,7 @@
 use crate::bootstrap;
 use crate::catalog::Catalog;
 use crate::kind::CompiledKind;
+use crate::unreadable::UNSAFE_DELETE;
 use setpoint_facts::{RESOURCES, Resource as Fact};
 use setpoint_object::GroupVersion;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +25,9 @@ const NEEDED: [&str; 9] = [
 ];
 
 /// The gates of what is done with resources that are served without them, too.
-const OF_BEHAVIOR: [&str; 6] = [
+const OF_BEHAVIOR: [&str; 7] = [
+    // Objects that cannot be read may be deleted.
+    UNSAFE_DELETE,
     // The server elects the holders of Leases that have LeaseCandidates.
     "CoordinatedLeaderElection",
     // The taints of DeviceTaintRules count.
@@ -40,7 +43,8 @@ const OF_BEHAVIOR: [&str; 6] = [
 ];
 
 /// Those that kube-apiserver 1.36 calls alpha. The others are beta.
-const ALPHA: [&str; 5] = [
+const ALPHA: [&str; 6] = [
+    UNSAFE_DELETE,
     "DRAResourcePoolStatus",
     "GangScheduling",
     "GenericWorkload",

@@ -16,9 +16,10 @@ use crate::origins::Origins;
 use crate::routed::Attributes;
 use crate::service_account::ServiceAccountTokens;
 use crate::shared_objects::SharedObjects;
-use crate::stored::{NOT_ENCRYPTING, store_error};
+use crate::stored::store_error;
 use crate::threads::Threads;
 use crate::token_review::TokenReviewer;
+use crate::unreadable::sealed;
 use setpoint_object::time::Clock;
 use setpoint_object::{ApiError, Origin};
 use setpoint_store::{At, KeyValue, Revision, Store, is_sealed};
@@ -329,9 +330,10 @@ impl Registry {
 impl Inner {
     /// The present state of a key in the store.
     pub(crate) async fn live(&self, key: &[u8]) -> Result<Option<KeyValue>, ApiError> {
-        let found = self.store.get(key, At::Latest).await.map_err(store_error)?.value;
+        let unread = |error| self.error_of_write(error);
+        let found = self.store.get(key, At::Latest).await.map_err(unread)?.value;
         match found {
-            Some(kv) if is_sealed(&kv.value) => Err(ApiError::internal(NOT_ENCRYPTING)),
+            Some(kv) if is_sealed(&kv.value) => Err(self.error_of_write(sealed(key))),
             found => Ok(found),
         }
     }

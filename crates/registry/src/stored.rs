@@ -1,7 +1,7 @@
 //! Stored values: decoding, and the API errors for the store's errors.
 use serde_json::Value;
 use setpoint_object::{ApiError, Reason};
-use setpoint_store::{StoreError, is_sealed};
+use setpoint_store::{ReadFault, StoreError, is_sealed};
 
 /// What a client of etcd sends at most: 2 MiB.
 const SENT_BYTES_MAX: usize = 2 << 20;
@@ -65,9 +65,9 @@ pub(crate) fn read_error(error: StoreError) -> ApiError {
 /// server.
 pub(crate) const NOT_ENCRYPTING: &str = "identity transformer tried to read encrypted data";
 /// The error of a reader of many values for one that could not be decrypted or decoded.
-pub(crate) fn unreadable(key: &[u8], reason: &str) -> ApiError {
+pub(crate) fn unreadable(key: &[u8], fault: ReadFault, reason: &str) -> ApiError {
     let (key, reason) = (String::from_utf8_lossy(key).into_owned(), reason.to_owned());
-    ApiError::internal(StoreError::Unreadable { key, reason })
+    ApiError::internal(StoreError::Unreadable { key, fault, reason })
 }
 
 /// Decodes stored bytes to a tree.

@@ -252,6 +252,8 @@ pub enum StoreError {
     Unreadable {
         /// The key, as text.
         key: String,
+        /// What cannot be done with the value.
+        fault: ReadFault,
         /// The reason, for the store's operator.
         reason: String,
     },
@@ -263,6 +265,15 @@ pub enum StoreError {
         reason: String,
     },
 }
+/// What cannot be done with a value that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadFault {
+    /// It cannot be decrypted, or the engine has lost it.
+    Transform,
+    /// It can, and what was encrypted is no object. The revision of its last change.
+    Decode(Revision),
+}
+
 /// Prefix of a value that a layer of the store could not decode. It is the prefix that Kubernetes
 /// gives encrypted values; no object starts with it.
 ///

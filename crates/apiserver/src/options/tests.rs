@@ -104,7 +104,7 @@ fn list_options_are_read_and_refused() {
 }
 
 fn delete_with(query: &str, body: &str) -> Result<DeleteOptions, ApiError> {
-    delete(&Query::parse(query), body.as_bytes(), Format::Json)
+    delete(&Query::parse(query), body.as_bytes(), Format::Json, true)
 }
 
 #[test]
@@ -136,6 +136,31 @@ fn delete_body_replaces_the_query() {
 }
 
 #[test]
+fn read_errors_are_ignored_with_the_feature_gate_and_without_other_options() {
+    const IGNORE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+    let (query, body) = (format!("{IGNORE}=true"), format!(r#"{{"{IGNORE}":true}}"#));
+    for (query, body) in [(&*query, ""), ("", &*body)] {
+        assert!(delete_with(query, body).unwrap().ignore_store_read_error);
+        let off = delete(&Query::parse(query), body.as_bytes(), Format::Json, false).unwrap();
+        assert!(!off.ignore_store_read_error);
+    }
+    let others = "dryRun=All&propagationPolicy=Orphan&gracePeriodSeconds=0&uid=u";
+    let mistakes: Vec<String> =
+        ["dryRun", "propagationPolicy", "gracePeriodSeconds", "preconditions"]
+            .iter()
+            .map(|other| {
+                format!("{IGNORE}: Invalid value: true: cannot be set together with .{other}")
+            })
+            .collect();
+    let text = format!("DeleteOptions.meta.k8s.io \"\" is invalid: [{}]", mistakes.join(", "));
+    refused(delete_with(&format!("{query}&{others}"), ""), 422, &text);
+    let text = format!(
+        "json: cannot unmarshal string into Go struct field DeleteOptions.{IGNORE} of type bool"
+    );
+    refused(delete_with("", &format!(r#"{{"{IGNORE}":"true"}}"#)), 400, &text);
+}
+
+#[test]
 fn bad_delete_options_are_refused() {
     refused(
         delete_with("propagationPolicy=foo", ""),
@@ -158,7 +183,7 @@ fn bad_delete_options_are_refused() {
         "couldn't get version/kind; json parse error: unexpected end of JSON input",
     );
     refused(
-        delete(&Query::parse(""), b"{}", Format::Protobuf),
+        delete(&Query::parse(""), b"{}", Format::Protobuf, true),
         400,
         "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]",
     );

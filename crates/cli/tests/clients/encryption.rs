@@ -45,8 +45,13 @@ impl Place {
 
     /// A server over the folder; without providers, one that encrypts nothing.
     fn start(&self, providers: &[&str]) -> Server {
+        self.start_with(providers, &[])
+    }
+
+    fn start_with(&self, providers: &[&str], others: &[&str]) -> Server {
         let (data, config) = (self.data(), self.config(providers));
         let mut options: Vec<&OsStr> = vec!["--data".as_ref(), data.as_os_str()];
+        options.extend(others.iter().map(OsStr::new));
         if !providers.is_empty() {
             options.extend(["--encryption-provider-config".as_ref(), config.as_os_str()]);
         }
@@ -201,6 +206,10 @@ fn wrong_key_is_an_error_that_loses_nothing_and_affects_nothing_else() {
             let answer = raw::send(&server, verb, path, "application/json", body.as_bytes());
             assert_eq!((answer.code, answer.message()), (500, text.clone()), "{verb}");
         }
+        let (path, body) = ("/api/v1/namespaces/default/secrets", r#"{"metadata":{"name":"s"}}"#);
+        let answer = raw::send(&server, "POST", path, "application/json", body.as_bytes());
+        let taken = "secrets \"s\" already exists".to_owned();
+        assert_eq!((answer.code, answer.message()), (409, taken));
         // Other resources, and other namespaces, are served.
         assert_eq!(raw::get(&server, "/api/v1/configmaps").code, 200);
         assert_eq!(raw::get(&server, "/api/v1/namespaces/kube-system/secrets").code, 200);
@@ -209,6 +218,99 @@ fn wrong_key_is_an_error_that_loses_nothing_and_affects_nothing_else() {
     }
     let server = place.start(&[ONE]);
     assert_eq!(get(&server, "s"), before);
+}
+
+/// The answers are those of a kube-apiserver 1.36 with the same gate.
+#[test]
+fn what_no_key_decrypts_can_be_deleted_with_the_feature_gate() {
+    const ONE_SECRET: &str = "/api/v1/namespaces/default/secrets/s";
+    const IGNORE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+    let place = Place::new();
+    let server = place.start(&[ONE]);
+    for name in ["s", "t"] {
+        create(&server, "secrets", name);
+    }
+    // Waits for nobody.
+    let held = r#"{"metadata":{"finalizers":["example.com/held"]}}"#;
+    let merge = "application/merge-patch+json";
+    assert_eq!(raw::send(&server, "PATCH", ONE_SECRET, merge, held.as_bytes()).code, 200);
+    server.kubectl().ok("create role deleter --verb=delete --resource=secrets");
+    server.kubectl().ok("create rolebinding deleter --role=deleter --user=jane");
+    stop(server);
+
+    let options =
+        ["--feature-gates=AllowUnsafeMalformedObjectDeletion=true", "--authorization-mode=RBAC"];
+    let server = place.start_with(&[WRONG], &options);
+    let send = |verb: &str, path: &str, body: &str| {
+        let answer = raw::send(&server, verb, path, "application/json", body.as_bytes());
+        (answer.code, answer.message())
+    };
+    let refused = |verb: &str, path: &str, body: &str, code: u16, text: &str| {
+        assert_eq!(send(verb, path, body), (code, text.to_owned()), "{verb} {path} {body}");
+    };
+    let reason = "data from the storage is not transformable revision=0: cipher: message authentication failed";
+    let corrupt = format!(
+        "Internal error occurred: StorageError: corrupt object, Code: 7, Key: /secrets/default/s, ResourceVersion: 0, AdditionalErrorMsg: {reason}"
+    );
+    refused("GET", ONE_SECRET, "", 500, &corrupt);
+    refused("DELETE", ONE_SECRET, "", 500, &corrupt);
+    let body = r#"{"metadata":{"name":"s"}}"#;
+    refused("PUT", ONE_SECRET, body, 500, &format!("Internal error occurred: {reason}"));
+    let all = "/api/v1/namespaces/default/secrets";
+    let list = raw::get(&server, all);
+    let status: Value = serde_json::from_str(&list.body).unwrap();
+    assert_eq!(
+        (status["code"].as_u64(), status["reason"].as_str(), status["message"].as_str()),
+        (
+            Some(500),
+            Some("StorageReadError"),
+            Some("failed to read one or more secrets from the storage")
+        )
+    );
+    let causes = status["details"]["causes"].as_array().unwrap();
+    let fields: Vec<_> = causes.iter().map(|cause| cause["field"].as_str().unwrap()).collect();
+    assert_eq!(fields, ["/registry/secrets/default/s", "/registry/secrets/default/t"]);
+    assert_eq!(
+        causes[0]["message"],
+        format!(
+            "StorageError: corrupt object, Code: 7, Key: /registry/secrets/default/s, ResourceVersion: 0, AdditionalErrorMsg: {reason}"
+        )
+    );
+
+    // Together with no other option, for no collection and no object that can be read.
+    let invalid = |why: &str| format!("{IGNORE}: Invalid value: true: {why}");
+    let of_options = "DeleteOptions.meta.k8s.io \"\" is invalid: ";
+    let both = format!(r#"{{"{IGNORE}":true,"gracePeriodSeconds":1}}"#);
+    let text = invalid("cannot be set together with .gracePeriodSeconds");
+    refused("DELETE", ONE_SECRET, &both, 422, &format!("{of_options}{text}"));
+    let alone = format!(r#"{{"{IGNORE}":true}}"#);
+    let text = invalid("is not allowed with DELETECOLLECTION, try again after removing the option");
+    refused("DELETE", all, &alone, 422, &format!("{of_options}{text}"));
+    let text = invalid(
+        "is exclusively used to delete corrupt object(s), try again by removing this option",
+    );
+    create(&server, "secrets", "whole");
+    let whole = format!("{all}/whole");
+    refused("DELETE", &whole, &alone, 422, &format!("secrets \"whole\" is invalid: {text}"));
+
+    // Who may delete may not do that.
+    let query = format!("{all}/t?{IGNORE}=true");
+    let output = server.kubectl().fails(&format!("delete --raw {query} --as=jane"));
+    let text = r#"secrets "t" is forbidden: not permitted to do "unsafe-delete-ignore-read-errors", reason: "#;
+    assert!(output.contains(text), "{output}");
+
+    let status = raw::send(&server, "DELETE", ONE_SECRET, "application/json", alone.as_bytes());
+    let status: Value = serde_json::from_str(&status.body).unwrap();
+    assert_eq!(
+        status,
+        json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+            "details": {"name": "s", "kind": "Secret"}, "code": 200
+        })
+    );
+    refused("GET", ONE_SECRET, "", 404, "secrets \"s\" not found");
+    assert_eq!(send("DELETE", &query, "").0, 200);
+    assert_eq!(raw::get(&server, all).code, 200);
 }
 
 #[test]

@@ -12,14 +12,7 @@ pub fn show(value: &Value) -> String {
             Some(float) if n.is_f64() => show_float(float),
             _ => n.to_string(),
         },
-        other => {
-            let json = crate::encode::to_bytes(other);
-            // The three characters occur only inside strings, where Go's encoder escapes them.
-            String::from_utf8_lossy(&json)
-                .replace('<', "\\u003c")
-                .replace('>', "\\u003e")
-                .replace('&', "\\u0026")
-        }
+        other => String::from_utf8_lossy(&crate::encode::to_bytes(other)).into_owned(),
     }
 }
 

@@ -20,7 +20,7 @@ use prost::Message;
 use serde_json::Value;
 use setpoint_object::encode;
 use setpoint_object::keys::NODE_PORT_BITMAP;
-use setpoint_store::{At, Compare, Op, Revision, Store, StoreError};
+use setpoint_store::{At, Compare, Op, ReadFault, Revision, Store, StoreError};
 
 const KEY: Bytes = Bytes::from_static(NODE_PORT_BITMAP.as_bytes());
 /// The first bytes of an object in protobuf.
@@ -71,6 +71,7 @@ impl Bitmap {
         let Some(found) = store.get(&KEY, At::Latest).await?.value else { return Ok(None) };
         let unreadable = || StoreError::Unreadable {
             key: NODE_PORT_BITMAP.to_owned(),
+            fault: ReadFault::Decode(found.modified),
             reason: "it is no RangeAllocation".to_owned(),
         };
         let (first, data) = content(&found.value).ok_or_else(unreadable)?;

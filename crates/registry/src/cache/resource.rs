@@ -204,12 +204,12 @@ impl ResourceCache {
         self.state.lock().index.get(key).cloned()
     }
 
-    /// The first key in `[start, end)` (empty: no end) whose value could not be decrypted. Lists
-    /// and watches of the range fail.
-    pub(crate) fn sealed(&self, start: &Bytes, end: &Bytes) -> Option<Bytes> {
+    /// The first keys in `[start, end)` (empty: no end) whose values could not be decrypted, at
+    /// most `limit`. Lists and watches of the range fail.
+    pub(crate) fn sealed(&self, start: &Bytes, end: &Bytes, limit: usize) -> Vec<Bytes> {
         let state = self.state.lock();
-        let first = state.sealed.range::<Bytes, _>(start..).next()?;
-        (end.is_empty() || first < end).then(|| first.clone())
+        let all = state.sealed.range::<Bytes, _>(start..);
+        all.take_while(|key| end.is_empty() || *key < end).take(limit).cloned().collect()
     }
 
     /// A new watcher that starts after the newest change.

@@ -8,6 +8,7 @@ use crate::request::ListOptions;
 use crate::routed::Target;
 use crate::shared::Inner;
 use crate::stored::read_error;
+use crate::unreadable::UNREADABLE_MAX;
 use bytes::Bytes;
 use setpoint_object::ApiError;
 use setpoint_store::{At, RangeRequest, Revision, StoreError};
@@ -171,8 +172,9 @@ impl<'a> List<'a> {
         let resource = view.as_ref().map_or(&resource, |view| view.cache());
         let (index, newest) = resource.snapshot();
         let (start, end) = self.scope.range();
-        if let Some(key) = resource.sealed(&start, &end) {
-            return Err(super::sealed_error(self.inner, &key).await);
+        let sealed = resource.sealed(&start, &end, UNREADABLE_MAX);
+        if !sealed.is_empty() {
+            return Err(self.inner.error_of_many(&self.scope.resource, sealed).await);
         }
         let page = match view {
             None if self.inner.served(&self.scope.resource).is_some() => {
@@ -302,9 +304,11 @@ impl<'a> List<'a> {
             // Later chunks read at the revision of the first.
             at = At::Exactly(revision);
             let (count, n_read) = (snapshot.value.count, snapshot.value.entries.len());
-            let mut entries = snapshot.value.entries.iter();
-            if let Some(kv) = entries.find(|kv| setpoint_store::is_sealed(&kv.value)) {
-                return Ok(Err(super::sealed_error(self.inner, &kv.key).await));
+            let entries = snapshot.value.entries.iter();
+            let sealed = entries.filter(|kv| setpoint_store::is_sealed(&kv.value));
+            let sealed: Vec<_> = sealed.take(UNREADABLE_MAX).map(|kv| kv.key.clone()).collect();
+            if !sealed.is_empty() {
+                return Ok(Err(self.inner.error_of_many(&self.scope.resource, sealed).await));
             }
             let entries = snapshot.value.entries.into_iter();
             let items: Vec<_> = entries.map(|kv| Arc::new(Item::from(kv))).collect();

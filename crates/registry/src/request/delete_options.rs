@@ -3,6 +3,9 @@ use super::{DeleteOptions, PropagationPolicy, check_dry_run};
 use setpoint_object::field::{Error, Errors, Path};
 use setpoint_object::{ApiError, GroupKind};
 
+/// The option of a delete of what cannot be read.
+pub(crate) const IGNORE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+
 /// The options of a delete before validation: of a query, of a body, or inside an Eviction.
 #[derive(Debug, Clone, Default)]
 pub struct RawDeleteOptions {
@@ -18,6 +21,8 @@ pub struct RawDeleteOptions {
     pub uid: Option<String>,
     /// `preconditions.resourceVersion`.
     pub resource_version: Option<String>,
+    /// `ignoreStoreReadErrorWithClusterBreakingPotential`.
+    pub ignore_store_read_error: Option<bool>,
 }
 
 impl RawDeleteOptions {
@@ -43,11 +48,27 @@ impl RawDeleteOptions {
             errors.push(Error::not_supported(path(), &policy.into(), &supported));
         }
         check_dry_run(&self.dry_run, &mut errors);
+        if self.ignore_store_read_error == Some(true) {
+            self.check_alone(&mut errors);
+        }
         if errors.is_empty() {
             return Ok(());
         }
-        let kind = GroupKind { group: "meta.k8s.io".into(), kind: "DeleteOptions".into() };
-        Err(ApiError::invalid(&kind, "", &errors))
+        Err(invalid(&errors))
+    }
+    /// An object that cannot be read has nothing that other options could apply to.
+    fn check_alone(&self, errors: &mut Errors) {
+        let others = [
+            ("dryRun", !self.dry_run.is_empty()),
+            ("propagationPolicy", self.propagation.is_some()),
+            ("orphanDependents", self.orphan_dependents.is_some()),
+            ("gracePeriodSeconds", self.grace_period_seconds.is_some()),
+            ("preconditions", self.uid.is_some() || self.resource_version.is_some()),
+        ];
+        for (name, _) in others.iter().filter(|(_, is_set)| *is_set) {
+            let detail = format!("cannot be set together with .{name}");
+            errors.push(Error::invalid(Path::new(IGNORE), &true.into(), &detail));
+        }
     }
     /// The options, valid or not: an unknown policy is none, and any `dryRun` is a dry run.
     pub fn into_options(self) -> DeleteOptions {
@@ -58,8 +79,15 @@ impl RawDeleteOptions {
             orphan_dependents: self.orphan_dependents,
             uid: self.uid,
             resource_version: self.resource_version,
+            ignore_store_read_error: self.ignore_store_read_error.unwrap_or_default(),
         }
     }
+}
+
+/// The error of options.
+pub(crate) fn invalid(errors: &Errors) -> ApiError {
+    let kind = GroupKind { group: "meta.k8s.io".into(), kind: "DeleteOptions".into() };
+    ApiError::invalid(&kind, "", errors)
 }
 
 fn propagation(policy: &str) -> Option<PropagationPolicy> {

@@ -14,6 +14,7 @@ use crate::stored::store_error;
 use crate::threads::Threads;
 use futures::future::BoxFuture;
 use setpoint_object::ApiError;
+use setpoint_store::ReadFault;
 use std::collections::VecDeque;
 use std::ops::Bound;
 use std::pin::Pin;
@@ -189,8 +190,9 @@ impl WatchStream {
         let revision = begin.newest.max(reached);
         self.watcher = Some(begin.watcher);
         let (start, end) = self.scope.range();
-        if let Some(key) = self.cache.sealed(&start, &end) {
-            return Err(crate::stored::unreadable(&key, "the value cannot be decrypted"));
+        if let Some(key) = self.cache.sealed(&start, &end, 1).first() {
+            let why = "the value cannot be decrypted";
+            return Err(crate::stored::unreadable(key, ReadFault::Transform, why));
         }
         self.seen = self.after.unwrap_or(revision);
         // The watches of this row have ended already: the client starts over, with the row that is

@@ -6,16 +6,19 @@ use super::update::RACE_ATTEMPTS_MAX;
 use crate::admission::{Operation, Options};
 use crate::allocate::Claims;
 use crate::catalog::Resource;
-use crate::request::{DeleteOptions, Deleted, PropagationPolicy};
+use crate::request::{DeleteOptions, Deleted, IGNORE, PropagationPolicy};
 use crate::routed::Attributes;
-use crate::stored::tree;
+use crate::stored::{store_error, tree};
+use crate::unreadable::sealed;
+use bytes::Bytes;
 use serde_json::{Value, json};
-use setpoint_object::ApiError;
+use setpoint_object::field::{Error, Errors, Path};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::pod_phase;
 use setpoint_object::time::Timestamp;
+use setpoint_object::{ApiError, GroupKind, GroupResource};
 use setpoint_schema::encode::to_bytes;
-use setpoint_store::{KeyValue, Revision};
+use setpoint_store::{At, KeyValue, Revision, Snapshot, StoreError, is_sealed};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -39,7 +42,14 @@ impl Write<'_> {
             return Err(ApiError::method_not_allowed());
         }
         let key = self.key(&self.target.name);
-        let mut live = self.inner.live(&key).await?;
+        if self.inner.is_unsafe(options) {
+            return self.delete_unread(key).await;
+        }
+        let unread = |error| self.inner.error_of_one(error);
+        let mut live = self.inner.store.get(&key, At::Latest).await.map_err(unread)?.value;
+        if live.as_ref().is_some_and(|found| is_sealed(&found.value)) {
+            return Err(unread(sealed(&key)));
+        }
         for _ in 0..RACE_ATTEMPTS_MAX {
             let Some(found) = live else {
                 warn_of_orphans(self.attributes, self.resource, options);
@@ -52,6 +62,25 @@ impl Write<'_> {
             }
         }
         Err(ApiError::stale(&self.resource.group_resource(), &self.target.name))
+    }
+    /// Removes an object that cannot be read, if it cannot.
+    async fn delete_unread(&self, key: Bytes) -> Result<Deleted, ApiError> {
+        self.inner.may_delete_unread(self.attributes).await?;
+        match self.inner.store.get(&key, At::Latest).await {
+            Err(StoreError::Unreadable { .. }) => {}
+            Ok(Snapshot { value: Some(found), .. }) if is_sealed(&found.value) => {}
+            Ok(_) => {
+                let detail = "is exclusively used to delete corrupt object(s), try again by removing this option";
+                let mut errors = Errors::new();
+                errors.push(Error::invalid(Path::new(IGNORE), &true.into(), detail));
+                let GroupResource { group, resource } = self.resource.group_resource();
+                let kind = GroupKind { group, kind: resource };
+                return Err(ApiError::invalid(&kind, &self.target.name, &errors));
+            }
+            Err(error) => return Err(store_error(error)),
+        }
+        self.remove_unread(key).await?;
+        Ok(Deleted::Unread)
     }
     async fn delete_found(
         &self,

@@ -8,7 +8,7 @@ use crate::admission::Operation;
 use crate::allocate::Claims;
 use crate::kind::core::pod::actions::{is_over, note_eviction};
 use crate::kind::policy::pod_disruption_budget::charge::{charge, in_progress, spares_unready};
-use crate::request::{Body, DeleteOptions, RawDeleteOptions, WriteOptions, Written};
+use crate::request::{Body, DeleteOptions, IGNORE, RawDeleteOptions, WriteOptions, Written};
 use crate::routed::Target;
 use crate::stored::tree;
 use crate::subresource::Subresource;
@@ -23,8 +23,6 @@ use setpoint_store::{KeyValue, RangeRequest};
 /// How often a budget that changes during the request is read again: as kube-apiserver's
 /// `EvictionsRetry` steps.
 const ATTEMPTS_MAX: usize = 20;
-/// An option of deletes that an eviction cannot have.
-const IGNORE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 impl Write<'_> {
     /// POST of an Eviction.
@@ -216,5 +214,7 @@ fn delete_options(options: &Value) -> RawDeleteOptions {
         orphan_dependents: options["orphanDependents"].as_bool(),
         uid: text(&options["preconditions"]["uid"]),
         resource_version: text(&options["preconditions"]["resourceVersion"]),
+        // Refused before.
+        ignore_store_read_error: None,
     }
 }

@@ -119,6 +119,13 @@ impl Write<'_> {
                 let committed = self.commit(key, expected, encoded.clone(), beside).await;
                 (committed.map_err(store_error)?, encoded)
             }
+            // Whatever is there, its name is taken.
+            Err(StoreError::Unreadable { key: present, .. })
+                if expected.is_none() && present.as_bytes() == key =>
+            {
+                let resource = self.resource.group_resource();
+                return Err(ApiError::already_exists(&resource, object.name()));
+            }
             committed => (committed.map_err(store_error)?, encoded),
         };
         match committed {
@@ -170,6 +177,11 @@ impl Write<'_> {
         };
         let txn = with(claims, txn);
         Ok(outcome(self.commit_txn(txn).await.map_err(store_error)?))
+    }
+    /// Removes an object in whatever state it is.
+    pub(super) async fn remove_unread(&self, key: Bytes) -> Result<(), ApiError> {
+        let txn = Txn { ops: vec![Op::Delete(key)], ..Txn::default() };
+        self.commit_txn(txn).await.map(|_| ()).map_err(store_error)
     }
     /// Commits, and records the origin of the change.
     async fn commit_txn(&self, txn: Txn) -> Result<Committed, StoreError> {

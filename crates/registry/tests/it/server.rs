@@ -189,7 +189,7 @@ impl Server {
             Deleted::Object { object, .. } => {
                 Some(serde_json::from_slice(&object.bytes).expect("JSON"))
             }
-            Deleted::Gone { .. } => None,
+            Deleted::Gone { .. } | Deleted::Unread => None,
         })
     }
     pub(crate) async fn delete_collection(&self, path: &str) -> Result<usize, ApiError> {

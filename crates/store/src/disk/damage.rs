@@ -146,6 +146,7 @@ pub(super) fn check_mark(entry: &KeyValue) -> Result<(), StoreError> {
     let Some(what) = mark(&entry.value) else { return Ok(()) };
     Err(StoreError::Unreadable {
         key: String::from_utf8_lossy(&entry.key).into_owned(),
+        fault: ReadFault::Transform,
         reason: format!("it was damaged in the data file: {what}"),
     })
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 use setpoint_cel::check::Checked;
 use setpoint_cel::decl::DeclType;
 use setpoint_cel::estimate::estimate;
+use setpoint_object::encode::to_bytes;
 use setpoint_object::field::{Error, ErrorKind, Errors, Path};
 
 /// The most that a rule may cost by estimate, times how often it may run for one object.
@@ -238,12 +239,10 @@ fn shown(rule: &Value) -> String {
         .into_iter()
         .map(|(name, wire, absent)| {
             let value = rule.get(wire).filter(|value| !value.is_null()).unwrap_or(&absent);
-            format!("\"{name}\":{value}")
+            format!("\"{name}\":{}", String::from_utf8_lossy(&to_bytes(value)))
         })
         .collect();
-    let json = format!("{{{}}}", members.join(","));
-    // Go's encoder escapes these three in strings, and they are nowhere else.
-    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+    format!("{{{}}}", members.join(","))
 }
 
 #[cfg(test)]

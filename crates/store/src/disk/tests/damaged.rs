@@ -175,7 +175,7 @@ async fn verify(store: &DiskStore, state: &BTreeMap<String, String>, seed: u64) 
                 let found = found.value.unwrap().value;
                 assert!(found == value.as_bytes() && ranged == found, "seed {seed}: {key}");
             }
-            Err(StoreError::Unreadable { key: named, reason }) => {
+            Err(StoreError::Unreadable { key: named, reason, .. }) => {
                 assert!(named == *key && reason.contains("damaged"), "seed {seed}: {reason}");
                 assert!(is_sealed(&ranged), "seed {seed}: {key}");
                 // No client can create another object of its name.
