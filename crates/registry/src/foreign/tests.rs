@@ -361,15 +361,26 @@ async fn an_unreadable_value_fails_its_own_get_only() {
     let after = commit(&*inner, KEY, Some(packed(&config_map("1")))).await;
     let mut cut = packed(&config_map("2"));
     cut.truncate(cut.len() - 3);
-    let bad = [("/registry/stranges/s", unknown()), ("/registry/configmaps/default/b", cut)];
-    for (key, value) in &bad {
+    // One bit of the last byte is another, and a string is no text.
+    let mut flipped = config_map("3").to_vec();
+    *flipped.last_mut().unwrap() ^= 2;
+    let no_text = b"{\"data\":\"\xff\"}";
+    let bad: [(&str, &str, Bytes); 5] = [
+        ("/registry/stranges/s", "protobuf", unknown()),
+        ("/registry/configmaps/default/b", "protobuf", cut),
+        ("/registry/configmaps/default/c", "JSON", flipped.into()),
+        ("/registry/configmaps/default/d", "JSON", Bytes::from_static(no_text)),
+        ("/registry/configmaps/default/e", "JSON", Bytes::from_static(b"[{}]")),
+    ];
+    for (key, encoding, value) in &bad {
         commit(&*inner, key, Some(value.clone())).await;
         let error = store.get(key.as_bytes(), At::Latest).await.unwrap_err().to_string();
-        assert!(error.contains(key) && error.contains("is encoded in protobuf"), "{error}");
+        let encoded = format!("is encoded in {encoding}");
+        assert!(error.contains(key) && error.contains(&encoded), "{error}");
     }
     let range = store.range(RangeRequest::prefix("/registry/")).await.unwrap().value;
     let sealed: Vec<bool> = range.entries.iter().map(|entry| is_sealed(&entry.value)).collect();
-    assert_eq!(sealed, [false, true, true]);
+    assert_eq!(sealed, [false, true, true, true, true, true]);
     let mut feed = store.changes("/".into(), after).await.unwrap();
     let mut changes = Vec::new();
     while changes.len() < bad.len() {

@@ -240,14 +240,19 @@ fn the_environment_names_published_documents() {
 fn maps_are_checked_and_one_gate_has_an_effect() {
     let why = |line| translated(line, &Environment::default()).map(|t| t.ignored[0].1.clone());
     let others = why("--feature-gates=WatchList=true,Gone=false").unwrap();
-    assert!(others.contains("CBORServingAndStorage, ClusterTrustBundle, "), "{others}");
+    assert!(
+        others.contains(
+            "CBORServingAndStorage, AllowUnsafeMalformedObjectDeletion, ClusterTrustBundle, "
+        ),
+        "{others}"
+    );
     let given = |line| translated(line, &Environment::default()).unwrap();
     let cbor = given("--feature-gates=CBORServingAndStorage=true");
     assert!(cbor.ignored.is_empty());
     let has = |translated: &Translated, wanted: &str| {
         translated.options.iter().any(|option| option == wanted)
     };
-    let gate = "--feature-gates=CBORServingAndStorage=true,ClusterTrustBundle=false,CoordinatedLeaderElection=false,DRADeviceTaintRules=false,DRAResourcePoolStatus=false,GangScheduling=false,GenericWorkload=false,PodCertificateRequest=false,StorageVersionAPI=false,StorageVersionMigrator=false,WorkloadWithJob=false";
+    let gate = "--feature-gates=CBORServingAndStorage=true,AllowUnsafeMalformedObjectDeletion=false,ClusterTrustBundle=false,CoordinatedLeaderElection=false,DRADeviceTaintRules=false,DRAResourcePoolStatus=false,GangScheduling=false,GenericWorkload=false,PodCertificateRequest=false,StorageVersionAPI=false,StorageVersionMigrator=false,WorkloadWithJob=false";
     assert!(has(&cbor, gate));
     // The order does not matter.
     let bundles = "--runtime-config=certificates.k8s.io/v1beta1=true";
