@@ -245,3 +245,17 @@ async fn readable_objects_of_a_damaged_folder_are_saved() {
         }
     }
 }
+
+/// A marked object can be removed by who does not ask for its state.
+#[tokio::test]
+async fn a_damaged_object_is_removed_without_a_compare() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = DiskStore::open(folder.path(), options()).unwrap();
+    let marked = format!("{}lost", std::str::from_utf8(DAMAGED_PREFIX).unwrap());
+    commit(&store, vec![put("/a", &marked)]).await.unwrap();
+    let found = store.get(b"/a", At::Latest).await;
+    assert!(matches!(found, Err(StoreError::Unreadable { .. })), "{found:?}");
+    commit(&store, vec![delete("/a")]).await.unwrap();
+    assert_eq!(store.get(b"/a", At::Latest).await.unwrap().value, None);
+    store.close().await;
+}
