@@ -79,15 +79,18 @@ pub(crate) async fn wrap(
 }
 
 impl Wrapped {
-    /// The store, and the tasks that keep its encryption current. They count in `metrics`.
+    /// The store, and the tasks that keep its encryption current. They count in `metrics`, with the
+    /// hash of the server's name.
     pub(crate) fn counted(
         &self,
         metrics: &Metrics,
         clock: &Clock,
+        server_hash: &str,
     ) -> (Arc<dyn Store>, Option<Keepers>) {
         let keepers = self.encryption.as_ref().map(|encryption| {
-            metrics.update(|registry| encryption.store.register_metrics(registry));
-            let counted = ConfigMetrics::register(metrics, "encryption", clock.clone());
+            metrics.update(|registry| encryption.store.register_metrics(registry, server_hash));
+            let counted =
+                ConfigMetrics::register(metrics, "encryption", clock.clone(), server_hash);
             counted.loaded(encryption.store.config().hash());
             let reloader = encryption.reloads.then(|| {
                 let reloader = Reloader::new(&encryption.path, encryption.store.clone());
@@ -171,9 +174,14 @@ mod tests {
         };
         let (metrics, clock) = (Metrics::new(), Clock::wall());
         let store = Arc::new(MemoryStore::default());
-        wrap(store, &options, &clock).await.unwrap().counted(&metrics, &clock);
+        wrap(store, &options, &clock).await.unwrap().counted(&metrics, &clock, "sha256:5e");
         let text = metrics.prometheus();
         let hash = "8caf44c973dccc64ee8bbfbc18b34eabad6f6c9b9f6402919de1ff1783caa985";
-        assert!(text.contains(&format!("last_config_info{{hash=\"sha256:{hash}\"}} 1")), "{text}");
+        assert!(
+            text.contains(&format!(
+                "last_config_info{{apiserver_id_hash=\"sha256:5e\",hash=\"sha256:{hash}\"}} 1"
+            )),
+            "{text}"
+        );
     }
 }

@@ -2,14 +2,13 @@
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use setpoint::ConfigMetrics;
-use setpoint::ControlPlaneBuilder;
 use setpoint::apiserver::Anonymous;
 use setpoint::object::time::Clock;
 use setpoint::oidc::{
     Algorithm, AuthenticationConfig, ClaimMappings, ClaimValidationRule, FILE_BYTES_MAX, Issuer,
     JwtAuthenticator, Oidc, OidcOptions, PrefixedClaimOrExpression,
 };
+use setpoint::{ConfigMetrics, ControlPlaneBuilder, IssuerMetrics};
 use std::path::PathBuf;
 
 /// Options of the issuers whose tokens are accepted.
@@ -66,12 +65,14 @@ impl IssuerOptions {
             || !self.oidc_required_claim.is_empty()
     }
 
-    /// Adds the issuers. Returns the file's setting for anonymous requests.
+    /// Adds the issuers. Returns the file's setting for anonymous requests. `observer`: registers
+    /// the metrics of issuers, `metrics` those of the file.
     pub(crate) fn apply(
         &self,
         plane: ControlPlaneBuilder,
         clock: &Clock,
         own_issuers: Vec<String>,
+        observer: impl FnOnce() -> IssuerMetrics,
         metrics: impl FnOnce() -> ConfigMetrics,
     ) -> anyhow::Result<(ControlPlaneBuilder, Option<Anonymous>)> {
         let options = OidcOptions::new(clock.clone()).disallowed_issuers(own_issuers.clone());
@@ -89,6 +90,7 @@ impl IssuerOptions {
             let metrics = metrics();
             metrics.loaded(&hash);
             let options = options
+                .observer(observer())
                 .reload(path)
                 .report(move |report| metrics.reloaded(report.result.as_ref().ok()));
             let issuers = Oidc::new(&config, options).context("use --authentication-config")?;
@@ -104,7 +106,7 @@ impl IssuerOptions {
         };
         let jwt = self.authenticator(url, client)?;
         let config = AuthenticationConfig { jwt: vec![jwt], anonymous: None };
-        let options = options.algorithms(self.algorithms()?);
+        let options = options.algorithms(self.algorithms()?).observer(observer());
         let issuers =
             Oidc::new(&config, options).context("invalid authentication configuration")?;
         Ok((plane.issuers(issuers), None))
@@ -198,9 +200,10 @@ mod tests {
         let arguments = ["setpoint"].iter().chain(arguments);
         let program = Program::try_parse_from(arguments).map_err(|error| error.to_string())?;
         let (clock, metrics) = (Clock::wall(), Metrics::new());
-        let counted = || ConfigMetrics::register(&metrics, "authentication", clock.clone());
-        let plane = ControlPlane::builder();
-        let applied = program.issuers.apply(plane, &clock, vec!["https://own".into()], counted);
+        let counted = || ConfigMetrics::register(&metrics, "authentication", clock.clone(), "");
+        let observer = || IssuerMetrics::register(&metrics, clock.clone(), "");
+        let (plane, own) = (ControlPlane::builder(), vec!["https://own".into()]);
+        let applied = program.issuers.apply(plane, &clock, own, observer, counted);
         applied.map(|(_, anonymous)| anonymous).map_err(|error| format!("{error:#}"))
     }
 

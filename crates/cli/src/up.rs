@@ -345,7 +345,8 @@ async fn build(options: Options, is_harness: bool, signals: &mut Signals) -> any
         _ = signals.next() => std::process::exit(0),
     };
     let metrics = Metrics::new();
-    let (store, keepers) = wrapped.counted(&metrics, &clock);
+    let server_hash = setpoint::server_hash(&machine_name());
+    let (store, keepers) = wrapped.counted(&metrics, &clock, &server_hash);
     let nodes = options.nodes.simulated().await?;
     let planes = is_harness.then(|| {
         Planes::new(Template {
@@ -381,7 +382,7 @@ async fn build(options: Options, is_harness: bool, signals: &mut Signals) -> any
     plane = options.open_api.apply(plane).await?;
     plane = options.connections.apply(plane)?;
     plane = options.requests.apply(plane, options.secure_port)?;
-    plane = options.users.apply(plane, &clock, &metrics, own_issuers).await?;
+    plane = options.users.apply(plane, &clock, &metrics, own_issuers, &server_hash).await?;
     let folder = open.disk().map(|(_, folder)| folder);
     let (with_processes, processes) = options.nodes.processes(plane, folder)?;
     plane = match (nodes, &processes) {

@@ -11,7 +11,7 @@ use setpoint::object::time::Clock;
 use setpoint::registry::{AllowAuthenticated, AlwaysDeny};
 use setpoint::remote::{AccessFigures, AccessWebhook, AccessWebhookOptions, TokenWebhook};
 use setpoint::runtime::metrics::Metrics;
-use setpoint::{AuthorizationConfig, ConfigMetrics, ControlPlaneBuilder};
+use setpoint::{AuthorizationConfig, ConfigMetrics, ControlPlaneBuilder, IssuerMetrics};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,15 +100,20 @@ impl AuthorizationMode {
 
 impl UserOptions {
     /// Adds the authenticators and authorizers. `own_issuers`: those of this server's tokens.
+    /// `server_hash`: in metrics.
     pub(crate) async fn apply(
         &self,
         mut plane: ControlPlaneBuilder,
         clock: &Clock,
         metrics: &Metrics,
         own_issuers: Vec<String>,
+        server_hash: &str,
     ) -> anyhow::Result<ControlPlaneBuilder> {
-        let counted = |subject| ConfigMetrics::register(metrics, subject, clock.clone());
-        let applied = self.issuers.apply(plane, clock, own_issuers, || counted("authentication"));
+        let counted =
+            |subject| ConfigMetrics::register(metrics, subject, clock.clone(), server_hash);
+        let observer = || IssuerMetrics::register(metrics, clock.clone(), server_hash);
+        let of_file = || counted("authentication");
+        let applied = self.issuers.apply(plane, clock, own_issuers, observer, of_file);
         let anonymous;
         (plane, anonymous) = applied?;
         if anonymous.is_some() && self.anonymous_auth.is_some() {
@@ -261,7 +266,8 @@ pub(crate) mod tests {
         let program =
             Program::try_parse_from(["setpoint", &authentication, &authorization]).unwrap();
         let (metrics, plane) = (Metrics::new(), ControlPlane::builder());
-        let applied = program.users.apply(plane, &Clock::wall(), &metrics, Vec::new()).await;
+        let applied =
+            program.users.apply(plane, &Clock::wall(), &metrics, Vec::new(), "sha256:5e").await;
         drop(applied.unwrap());
         let text = metrics.prometheus();
         for (subject, hash) in [
@@ -269,7 +275,8 @@ pub(crate) mod tests {
             ("authorization", "cd7bd4885b2af5319229fcac2b3a1d4039a506e677fe746c89c5f1409c7c39ff"),
         ] {
             let name = format!("apiserver_{subject}_config_controller_last_config_info");
-            let line = format!("{name}{{hash=\"sha256:{hash}\"}} 1");
+            let line =
+                format!("{name}{{apiserver_id_hash=\"sha256:5e\",hash=\"sha256:{hash}\"}} 1");
             assert!(text.contains(&line), "{line}\n{text}");
         }
     }

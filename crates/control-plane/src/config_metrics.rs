@@ -6,13 +6,14 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use setpoint_object::time::Clock;
 use setpoint_runtime::metrics::Metrics;
+use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::sync::Arc;
 
 /// Counts how often a configuration was taken or refused:
 /// `apiserver_<subject>_config_controller_automatic_reloads_total` by status,
 /// `…_automatic_reload_last_timestamp_seconds` by status, and `…_last_config_info` with the digest.
-/// Cheap to clone.
+/// Each also has `apiserver_id_hash`. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ConfigMetrics(Arc<Inner>);
 
@@ -20,6 +21,7 @@ pub struct ConfigMetrics(Arc<Inner>);
 struct Inner {
     subject: &'static str,
     clock: Clock,
+    server_hash: String,
     state: Mutex<State>,
 }
 
@@ -32,9 +34,16 @@ struct State {
 }
 
 impl ConfigMetrics {
-    /// Registers the metrics of `authentication`, `authorization` or `encryption`.
-    pub fn register(metrics: &Metrics, subject: &'static str, clock: Clock) -> Self {
-        let new = Self(Arc::new(Inner { subject, clock, state: Mutex::default() }));
+    /// Registers the metrics of `authentication`, `authorization` or `encryption`. `server_hash`:
+    /// as [`server_hash`] makes it.
+    pub fn register(
+        metrics: &Metrics,
+        subject: &'static str,
+        clock: Clock,
+        server_hash: &str,
+    ) -> Self {
+        let (server_hash, state) = (server_hash.to_owned(), Mutex::default());
+        let new = Self(Arc::new(Inner { subject, clock, server_hash, state }));
         metrics.update(|registry| registry.register_collector(Box::new(new.clone())));
         new
     }
@@ -55,6 +64,23 @@ impl ConfigMetrics {
     }
 }
 
+/// The label with the hash of the server's name.
+pub(crate) const SERVER_HASH: &str = "apiserver_id_hash";
+
+/// The hash in metrics of the server on a host: of the name of its Lease. Empty: no host.
+pub fn server_hash(host: &str) -> String {
+    match host {
+        "" => String::new(),
+        host => sha256(&Sha256::digest(setpoint_controllers::identity::name_on(host)).into()),
+    }
+}
+
+/// A digest as labels show it.
+pub(crate) fn sha256(digest: &[u8; 32]) -> String {
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
 impl Collector for ConfigMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let (reloads, hash) = {
@@ -65,22 +91,25 @@ impl Collector for ConfigMetrics {
         let rows = || ["success", "failure"].into_iter().zip(reloads).filter(|(_, (n, _))| *n > 0);
         let (total, help) = (name("automatic_reloads"), "Reloads of the configuration by status");
         let mut family = encoder.encode_descriptor(&total, help, None, MetricType::Counter)?;
+        let server = self.0.server_hash.as_str();
         for (status, (n, _)) in rows() {
             family
-                .encode_family(&[("status", status)])?
+                .encode_family(&[(SERVER_HASH, server), ("status", status)])?
                 .encode_counter::<NoLabelSet, _, u64>(&n, None)?;
         }
         let last = name("automatic_reload_last_timestamp_seconds");
         let help = "Time of the last reload of the configuration by status";
         let mut family = encoder.encode_descriptor(&last, help, None, MetricType::Gauge)?;
         for (status, (_, at)) in rows() {
-            family.encode_family(&[("status", status)])?.encode_gauge(&at)?;
+            family
+                .encode_family(&[(SERVER_HASH, server), ("status", status)])?
+                .encode_gauge(&at)?;
         }
         let Some(hash) = hash else { return Ok(()) };
-        let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
         let (info, help) = (name("last_config_info"), "The digest of the configuration in use");
         let mut family = encoder.encode_descriptor(&info, help, None, MetricType::Gauge)?;
-        family.encode_family(&[("hash", format!("sha256:{hex}"))])?.encode_gauge(&1_i64)
+        let labels = [(SERVER_HASH, server), ("hash", &sha256(&hash))];
+        family.encode_family(&labels)?.encode_gauge(&1_i64)
     }
 }
 
@@ -93,13 +122,13 @@ mod tests {
     fn reloads_are_counted_by_status() {
         let metrics = Metrics::new();
         let clock = Clock::starting_at(Timestamp::from_secs(7));
-        let counted = ConfigMetrics::register(&metrics, "authorization", clock);
+        let counted = ConfigMetrics::register(&metrics, "authorization", clock, "sha256:5e");
         counted.loaded(&[0x0a; 32]);
         let text = metrics.prometheus();
         let info = |byte: &str| {
             let hash = format!("sha256:{}", byte.repeat(32));
             format!(
-                r#"apiserver_authorization_config_controller_last_config_info{{hash="{hash}"}} 1"#
+                r#"apiserver_authorization_config_controller_last_config_info{{apiserver_id_hash="sha256:5e",hash="{hash}"}} 1"#
             )
         };
         assert!(text.contains(&info("0a")), "{text}");
@@ -110,8 +139,8 @@ mod tests {
         counted.reloaded(None);
         let text = metrics.prometheus();
         for line in [
-            r#"apiserver_authorization_config_controller_automatic_reloads_total{status="success"} 2"#,
-            r#"apiserver_authorization_config_controller_automatic_reloads_total{status="failure"} 2"#,
+            r#"apiserver_authorization_config_controller_automatic_reloads_total{apiserver_id_hash="sha256:5e",status="success"} 2"#,
+            r#"apiserver_authorization_config_controller_automatic_reloads_total{apiserver_id_hash="sha256:5e",status="failure"} 2"#,
             &info("cd"),
         ] {
             assert!(text.contains(line), "{line}\n{text}");

@@ -36,6 +36,7 @@ mod extensions;
 mod families;
 mod flow_metrics;
 mod identity;
+mod issuer_metrics;
 mod issuers;
 mod metrics_page;
 mod nodes;
@@ -54,8 +55,9 @@ mod while_needed;
 
 pub use admission_config::{AdmissionConfigError, AdmissionConfiguration};
 pub use authorization_config::{AuthorizationConfig, ConfiguredAuthorizers};
-pub use config_metrics::ConfigMetrics;
+pub use config_metrics::{ConfigMetrics, server_hash};
 pub use control_plane::{ControlPlane, ControlPlaneBuilder};
+pub use issuer_metrics::IssuerMetrics;
 pub use issuers::IssuerTokens;
 pub use metrics_page::MetricsPageOptions;
 pub use nodes::SimulatedNodes;

@@ -85,6 +85,11 @@ pub trait PublishedAddresses: Send + Sync {
     fn all(&self) -> BoxFuture<'_, Result<BTreeSet<IpAddr>, BoxError>>;
 }
 
+/// The name of the server on a host, which is that of its Lease: as kube-apiserver's.
+pub fn name_on(host: &str) -> String {
+    name::of_host(host)
+}
+
 /// Publishes a server. Does nothing until [`ServerIdentity::run`].
 #[must_use]
 pub struct ServerIdentity {

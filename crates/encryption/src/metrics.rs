@@ -86,8 +86,9 @@ impl Default for EncryptionMetrics {
 }
 
 impl EncryptionMetrics {
-    /// Adds the families to a registry.
-    pub(crate) fn register(&self, registry: &mut Registry) {
+    /// Adds the families to a registry. `server_hash`: the hash of the server's name, a label of
+    /// the families about key ids.
+    pub(crate) fn register(&self, registry: &mut Registry, server_hash: &str) {
         let families = &*self.0;
         let storage = registry.sub_registry_with_prefix("apiserver_storage");
         storage.register(
@@ -122,6 +123,14 @@ impl EncryptionMetrics {
             families.calls.clone(),
         );
         kms.register(
+            "invalid_key_id_from_status",
+            "Key ids of plugins that were refused",
+            families.invalid_key_ids.clone(),
+        );
+        kms.register("dek_source_cache_size", "Seeds in memory", families.sources.clone());
+        let server = ("apiserver_id_hash".into(), server_hash.to_owned().into());
+        let kms = kms.sub_registry_with_label(server);
+        kms.register(
             "key_id_hash",
             "Values that were encrypted or decrypted, by key id",
             families.key_uses.clone(),
@@ -136,12 +145,6 @@ impl EncryptionMetrics {
             "Time at which a plugin has reported a key id last",
             families.key_reports.clone(),
         );
-        kms.register(
-            "invalid_key_id_from_status",
-            "Key ids of plugins that were refused",
-            families.invalid_key_ids.clone(),
-        );
-        kms.register("dek_source_cache_size", "Seeds in memory", families.sources.clone());
     }
 
     /// The counts of values of a resource.
@@ -176,9 +179,9 @@ impl EncryptionMetrics {
     ) {
         let status = error.map_or_else(|| "OK".to_owned(), |error| error.code.to_string());
         let labels = [
-            ("provider_name", provider.to_owned()),
-            ("method_name", method.to_owned()),
             ("grpc_status_code", status),
+            ("method_name", method.to_owned()),
+            ("provider_name", provider.to_owned()),
         ];
         self.0.calls.get_or_create(&labels).observe(elapsed.as_secs_f64());
     }
@@ -193,9 +196,9 @@ impl EncryptionMetrics {
         now: Timestamp,
     ) {
         let labels = [
-            ("transformation_type", direction.to_owned()),
-            ("provider_name", provider.to_owned()),
             ("key_id_hash", key_id_hash.to_owned()),
+            ("provider_name", provider.to_owned()),
+            ("transformation_type", direction.to_owned()),
         ];
         if let Some(old) = latest(&mut self.0.used.lock(), &labels) {
             self.0.key_uses.remove(&old);
@@ -208,7 +211,7 @@ impl EncryptionMetrics {
     /// A plugin has reported the key whose id has this hash.
     pub(crate) fn key_reported(&self, provider: &str, key_id_hash: &str, now: Timestamp) {
         let labels =
-            [("provider_name", provider.to_owned()), ("key_id_hash", key_id_hash.to_owned())];
+            [("key_id_hash", key_id_hash.to_owned()), ("provider_name", provider.to_owned())];
         if let Some(old) = latest(&mut self.0.reported.lock(), &labels) {
             self.0.key_reports.remove(&old);
         }
@@ -217,7 +220,7 @@ impl EncryptionMetrics {
 
     /// A plugin has reported something that is not a key id.
     pub(crate) fn invalid_key_id(&self, provider: &str, error: &'static str) {
-        let labels = [("provider_name", provider.to_owned()), ("error", error.to_owned())];
+        let labels = [("error", error.to_owned()), ("provider_name", provider.to_owned())];
         self.0.invalid_key_ids.get_or_create(&labels).inc();
     }
 
@@ -302,7 +305,7 @@ impl Transformations {
         ];
         let [of_type, of_prefix] = direction_and_prefix.clone();
         let resource = ("resource", self.resource.clone());
-        let operation = [resource, of_type, of_prefix, ("status", status.to_owned())];
+        let operation = [resource, ("status", status.to_owned()), of_type, of_prefix];
         let durations = &self.families.durations;
         Known {
             direction,

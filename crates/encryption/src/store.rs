@@ -124,9 +124,10 @@ impl EncryptedStore {
 
     /// Adds what is counted of values and of plugins to a registry of metrics:
     /// `apiserver_storage_transformation_*`, `apiserver_storage_envelope_transformation_*` and
-    /// `apiserver_envelope_encryption_*`.
-    pub fn register_metrics(&self, registry: &mut Registry) {
-        self.shared.environment.metrics.register(registry);
+    /// `apiserver_envelope_encryption_*`. `server_hash`: the hash of the server's name, a label of
+    /// the families about key ids.
+    pub fn register_metrics(&self, registry: &mut Registry, server_hash: &str) {
+        self.shared.environment.metrics.register(registry, server_hash);
     }
 
     /// What plugins take from the program.

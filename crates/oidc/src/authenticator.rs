@@ -44,6 +44,27 @@ pub enum Outcome {
     Invalid(String),
 }
 
+/// Is told what happens with issuers, for metrics. Nothing of it may block.
+pub trait Observer: fmt::Debug + Send + Sync {
+    /// A token of an issuer was checked, not remembered. `is_accepted`: it has a user.
+    fn checked(&self, issuer: &str, took: Duration, is_accepted: bool);
+    /// The keys of an issuer were read: the SHA-256 of the document; `None`: there was none, or it
+    /// has no keys.
+    fn keys_read(&self, issuer: &str, hash: Option<&[u8; 32]>);
+    /// An issuer is not trusted any longer.
+    fn left(&self, issuer: &str);
+}
+
+/// Nobody is told.
+#[derive(Debug)]
+struct Unobserved;
+
+impl Observer for Unobserved {
+    fn checked(&self, _: &str, _: Duration, _: bool) {}
+    fn keys_read(&self, _: &str, _: Option<&[u8; 32]>) {}
+    fn left(&self, _: &str) {}
+}
+
 /// What the configuration does not say.
 pub struct OidcOptions {
     clock: Clock,
@@ -52,6 +73,7 @@ pub struct OidcOptions {
     file: Option<PathBuf>,
     period: Duration,
     report: Arc<dyn Fn(&ReloadReport) + Send + Sync>,
+    observer: Arc<dyn Observer>,
 }
 
 impl OidcOptions {
@@ -64,7 +86,15 @@ impl OidcOptions {
             file: None,
             period: RELOAD_PERIOD,
             report: Arc::new(|_| {}),
+            observer: Arc::new(Unobserved),
         }
+    }
+
+    /// Who is told of tokens and keys. Default: nobody.
+    #[must_use]
+    pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
+        self.observer = Arc::new(observer);
+        self
     }
 
     /// The algorithms that tokens may have. Default: all.
@@ -171,9 +201,10 @@ impl Oidc {
         config: &AuthenticationConfig,
         options: OidcOptions,
     ) -> Result<(Self, OidcWorker), ConfigError> {
-        let OidcOptions { clock, algorithms, disallowed_issuers, file, period, report } = options;
+        let OidcOptions { clock, algorithms, disallowed_issuers, file, period, report, observer } =
+            options;
         let slow = Arc::new(Semaphore::new(SLOW_AT_ONCE));
-        let shared = Shared { clock, algorithms: algorithms.into(), slow };
+        let shared = Shared { clock, algorithms: algorithms.into(), slow, observer };
         let first = Arc::new(IssuerSet::new(config, &disallowed_issuers, &shared)?);
         let oidc = Self(Arc::new(Inner { issuers: RwLock::new(first) }));
         let source =
@@ -200,9 +231,15 @@ impl Oidc {
         set.issuers.iter().map(|issuer| issuer.url().to_owned()).collect()
     }
 
-    pub(crate) fn replace(&self, set: Arc<IssuerSet>) {
-        let former = std::mem::replace(&mut *self.0.issuers.write(), set);
+    pub(crate) fn replace(&self, set: Arc<IssuerSet>, observer: &dyn Observer) {
+        let former = std::mem::replace(&mut *self.0.issuers.write(), set.clone());
+        let stays = |url: &str| set.issuers.iter().any(|issuer| issuer.url() == url);
+        let urls: Vec<String> =
+            former.issuers.iter().map(|issuer| issuer.url().to_owned()).collect();
+        // Nothing more is read for them.
+        former.stop.cancel();
         drop(former);
+        urls.iter().filter(|url| !stays(url)).for_each(|url| observer.left(url));
     }
 }
 
@@ -210,7 +247,7 @@ impl Oidc {
 pub(crate) struct Source {
     pub(crate) current: AuthenticationConfig,
     disallowed_issuers: Vec<String>,
-    shared: Shared,
+    pub(crate) shared: Shared,
     pub(crate) file: Option<PathBuf>,
     pub(crate) period: Duration,
     pub(crate) report: Arc<dyn Fn(&ReloadReport) + Send + Sync>,

@@ -6,7 +6,7 @@ mod others;
 pub use distributed::{CLAIM_MAX, CLAIM_VALUES_MAX, CLAIMS_AT_ONCE, CLAIMS_BYTES_MAX};
 pub use others::OTHER_ISSUERS_MAX;
 
-use crate::authenticator::{Outcome, User};
+use crate::authenticator::{Observer, Outcome, User};
 use crate::claims;
 use crate::config::JwtAuthenticator;
 use crate::fetch::{FetchError, Fetcher};
@@ -24,6 +24,7 @@ use std::error::Error;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// The error for a signature that no key verifies.
@@ -37,6 +38,7 @@ pub(crate) struct Shared {
     pub(crate) algorithms: Arc<[Algorithm]>,
     /// Bounds the work on other threads.
     pub(crate) slow: Arc<Semaphore>,
+    pub(crate) observer: Arc<dyn Observer>,
 }
 
 /// An issuer that tokens name.
@@ -86,8 +88,9 @@ impl TrustedIssuer {
 
     /// Follows its keys until `stop`, and those of issuers of claims that are elsewhere.
     pub(crate) async fn run(&self, stop: &CancellationToken) {
+        let read = |hash: Option<&[u8; 32]>| self.shared.observer.keys_read(self.url(), hash);
         tokio::join!(
-            self.keys.follow(&self.jwt.issuer, &self.fetcher, stop),
+            self.keys.follow(&self.jwt.issuer, &self.fetcher, read, stop),
             self.others.run(&self.fetcher, stop),
         );
     }
@@ -99,6 +102,7 @@ impl TrustedIssuer {
         if let Some(user) = self.remembered.get(&digest, now) {
             return Outcome::User(user);
         }
+        let started = Instant::now();
         let found = match self.verify(token, now).await {
             Ok(Verified::User(user)) => Ok(self.remember(digest, user)),
             Ok(Verified::Distributed(claims, endpoint)) => {
@@ -106,6 +110,7 @@ impl TrustedIssuer {
             }
             Err(why) => Err(why),
         };
+        self.shared.observer.checked(self.url(), started.elapsed(), found.is_ok());
         match found {
             Ok(user) => Outcome::User(user),
             Err(why) => Outcome::Invalid(why),
@@ -123,12 +128,9 @@ impl TrustedIssuer {
         let parsed = UnverifiedToken::parse(token)
             .map_err(|error| format!("oidc: verify token: oidc: malformed jwt: {error}"))?;
         self.check_algorithm(&parsed).map_err(|why| format!("oidc: verify token: {why}"))?;
-        let keys = match self.keys.current() {
-            Some(keys) => keys,
-            None => match self.keys.of_known_issuer().await {
-                Some(read) => read.map_err(|error| failed(&format!("fetching keys {error}")))?,
-                None => return Err("oidc: authenticator not initialized".to_owned()),
-            },
+        let keys = match self.keys.of_known_issuer().await {
+            Some(read) => read.map_err(|error| failed(&format!("fetching keys {error}")))?,
+            None => return Err("oidc: authenticator not initialized".to_owned()),
         };
         if let Some(verified) = self.checked(token, keys, now).await? {
             return Ok(verified);

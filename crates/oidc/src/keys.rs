@@ -8,6 +8,7 @@ use serde::Deserialize;
 use setpoint_jwt::{JWKS_BYTES_MAX, JwkSet};
 use setpoint_object::bounded;
 use setpoint_object::field::quote;
+use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -79,7 +80,7 @@ impl Allowance {
     }
 
     fn join_or_take(&mut self, begun: u64, now: Instant) -> bool {
-        let is_allowed = self.asked == Some(begun) || self.take(now);
+        let is_allowed = begun == 0 || self.asked == Some(begun) || self.take(now);
         if is_allowed {
             self.asked = Some(begun);
         }
@@ -111,14 +112,14 @@ impl Keys {
         self.state.borrow().keys.clone()
     }
 
-    /// Becomes `Ok` once there are keys, or ends with the last error at `deadline`.
+    /// Becomes `Ok` once the issuer is known, or ends with the last error at `deadline`.
     ///
     /// # Errors
     ///
-    /// Why there are none.
-    pub(crate) async fn first(&self, deadline: Instant) -> Result<(), String> {
+    /// Why it is not.
+    pub(crate) async fn discovered(&self, deadline: Instant) -> Result<(), String> {
         let mut state = self.state.subscribe();
-        let found = tokio::time::timeout_at(deadline, state.wait_for(|s| s.keys.is_some())).await;
+        let found = tokio::time::timeout_at(deadline, state.wait_for(|s| s.is_discovered)).await;
         match found {
             Ok(_) => Ok(()),
             Err(_) => {
@@ -128,31 +129,33 @@ impl Keys {
         }
     }
 
-    /// The keys, or why they cannot be read: waits for the first answer, at most [`WAIT_MAX`].
+    /// Waits for the first answer to the discovery, at most [`WAIT_MAX`].
     ///
     /// # Errors
     ///
-    /// Why there are none.
-    pub(crate) async fn soon(&self) -> Result<Arc<JwkSet>, String> {
+    /// Why the issuer is not known.
+    pub(crate) async fn discovered_soon(&self) -> Result<(), String> {
         let mut state = self.state.subscribe();
-        let read = state.wait_for(|state| state.keys.is_some() || state.error.is_some());
+        let read = state.wait_for(|state| state.is_discovered || state.error.is_some());
         let Ok(Ok(state)) = tokio::time::timeout(WAIT_MAX, read).await else {
             return Err("no answer in time".to_owned());
         };
-        match (&state.keys, &state.error) {
-            (Some(keys), _) => Ok(keys.clone()),
-            (None, error) => Err(error.clone().unwrap_or_default()),
+        match state.is_discovered {
+            true => Ok(()),
+            false => Err(state.error.clone().unwrap_or_default()),
         }
     }
 
-    /// The keys of an issuer that is known, but whose keys could not be read, or are being read:
-    /// reads them again and waits for them, as [`Keys::again`]. `None`: it is not known, or they
-    /// were read too often already.
+    /// The keys of an issuer that is known. If there are none, reads them and waits for them, as
+    /// [`Keys::again`]. `None`: it is not known, or they were read too often already.
     ///
     /// # Errors
     ///
     /// Why they cannot be read.
     pub(crate) async fn of_known_issuer(&self) -> Option<Result<Arc<JwkSet>, String>> {
+        if let Some(keys) = self.current() {
+            return Some(Ok(keys));
+        }
         if !self.state.borrow().is_discovered {
             return None;
         }
@@ -183,19 +186,22 @@ impl Keys {
         }
     }
 
-    /// Discovers the issuer, reads its keys, and reads them again when it is time or somebody wants
-    /// it, until `stop`.
+    /// Discovers the issuer, reads its keys when somebody wants them, and reads them again when it
+    /// is time or somebody wants it, until `stop`. `observe` is called with the SHA-256 of each
+    /// document of keys, or without one if an attempt to read it has failed.
     pub(crate) async fn follow(
         &self,
         issuer: &Issuer,
         fetcher: &Fetcher,
+        observe: impl Fn(Option<&[u8; 32]>),
         stop: &CancellationToken,
     ) {
         let work = async {
-            let mut url = None;
+            let mut url = Some(self.discover(issuer, fetcher).await);
+            self.wanted.notified().await;
             loop {
                 self.state.send_modify(|state| state.n_begun += 1);
-                let read = self.read(issuer, fetcher, &mut url).await;
+                let read = self.read(issuer, fetcher, &mut url, &observe).await;
                 // Each token that waits for the keys gets the error.
                 let read = read.map_err(|error| bounded::text(error, ERROR_BYTES_MAX));
                 if let Err(error) = &read {
@@ -227,35 +233,65 @@ impl Keys {
         }
     }
 
-    /// Reads the keys, after discovery of their URL.
+    /// Tries until the issuer is known. Returns the URL of its keys.
+    async fn discover(&self, issuer: &Issuer, fetcher: &Fetcher) -> String {
+        loop {
+            let found = discover(issuer, fetcher).await;
+            // Each token that waits for the keys gets the error.
+            match found.map_err(|error| bounded::text(error, ERROR_BYTES_MAX)) {
+                Ok(url) => {
+                    self.state
+                        .send_modify(|state| (state.is_discovered, state.error) = (true, None));
+                    return url;
+                }
+                Err(error) => {
+                    let issuer = &issuer.url;
+                    tracing::error!(issuer, error, "discover an issuer");
+                    self.state.send_modify(|state| state.error = Some(error));
+                }
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    /// Reads the keys. If that fails before there are any, the next attempt begins with the
+    /// discovery of their URL.
     async fn read(
         &self,
         issuer: &Issuer,
         fetcher: &Fetcher,
         url: &mut Option<String>,
+        observe: &impl Fn(Option<&[u8; 32]>),
     ) -> Result<JwkSet, String> {
-        let target = match url {
-            Some(known) => known.clone(),
-            None => {
-                let found = discover(issuer, fetcher).await?;
-                self.state.send_modify(|state| state.is_discovered = true);
-                found
-            }
+        let has_none = self.state.borrow().keys.is_none();
+        let known = if has_none { url.take() } else { url.clone() };
+        let target = match known {
+            Some(known) => known,
+            None => discover(issuer, fetcher).await?,
         };
-        let document = fetcher
-            .get(&target, JWKS_BYTES_MAX)
-            .await
-            .map_err(|error| format!("oidc: get keys failed {}", text_of(&error)))?;
-        // Up to a mebibyte of keys, each of which is checked.
-        let parsed = tokio::task::spawn_blocking(move || JwkSet::parse(&document)).await;
-        let keys = parsed
-            .map_err(|error| format!("oidc: failed to decode keys: {error}"))?
-            .map_err(|error| format!("oidc: failed to decode keys: {}", text_of(&error)))?;
-        if keys.is_empty() {
-            return Err(format!("oidc: no usable keys at {target}"));
-        }
+        let read = read_keys(fetcher, &target).await;
+        observe(read.as_ref().ok().map(|(_, hash)| hash));
+        let (keys, _) = read?;
         *url = Some(target);
         Ok(keys)
+    }
+}
+
+/// Reads a document of keys. Returns its SHA-256, too.
+async fn read_keys(fetcher: &Fetcher, url: &str) -> Result<(JwkSet, [u8; 32]), String> {
+    let document = fetcher
+        .get(url, JWKS_BYTES_MAX)
+        .await
+        .map_err(|error| format!("oidc: get keys failed {}", text_of(&error)))?;
+    // Up to a mebibyte of keys, each of which is checked.
+    let parse = move || (JwkSet::parse(&document), Sha256::digest(&document).into());
+    let (keys, hash) = tokio::task::spawn_blocking(parse)
+        .await
+        .map_err(|error| format!("oidc: failed to decode keys: {error}"))?;
+    let keys = keys.map_err(|error| format!("oidc: failed to decode keys: {}", text_of(&error)))?;
+    match keys.is_empty() {
+        false => Ok((keys, hash)),
+        true => Err(format!("oidc: no usable keys at {url}")),
     }
 }
 
@@ -319,8 +355,9 @@ mod tests {
     async fn without_keys_the_error_is_reported() {
         let keys = Keys::new();
         let soon = Instant::now() + Duration::from_secs(1);
-        assert_eq!(keys.first(soon).await.unwrap_err(), "no answer yet");
+        assert_eq!(keys.discovered(soon).await.unwrap_err(), "no answer yet");
         assert_eq!(keys.again().await.unwrap().unwrap_err(), "no answer in time");
-        assert_eq!(keys.soon().await.unwrap_err(), "no answer in time");
+        assert_eq!(keys.discovered_soon().await.unwrap_err(), "no answer in time");
+        assert!(keys.of_known_issuer().await.is_none());
     }
 }

@@ -11,12 +11,12 @@
 //! - **Configuration** is Kubernetes' `AuthenticationConfiguration` (`apiserver.config.k8s.io/v1`
 //!   and `v1beta1`), with the errors of kube-apiserver. Its expressions are compiled when it is
 //!   read.
-//! - **Keys.** Each issuer has one task. It reads the discovery document and then the keys, and
-//!   tries again every [`RETRY`] until it has them; tokens are refused until then, but after the
-//!   discovery they make the keys be read again, as below. The keys are read again every
-//!   [`REFRESH_PERIOD`], and when a token names an unknown key or a signature does not fit: at once
-//!   for the first [`REFRESH_BURST`] times, then once in [`REFRESH_INTERVAL`], however many such
-//!   tokens come. If the issuer does not answer, the keys that are known stay.
+//! - **Keys.** Each issuer has one task. It reads the discovery document, and tries again every
+//!   [`RETRY`] until it has it; tokens are refused until then. As in kube-apiserver, the first
+//!   token makes it read the keys. They are read again every [`REFRESH_PERIOD`], and when a token
+//!   names an unknown key or a signature does not fit: at once for the first [`REFRESH_BURST`]
+//!   times, then once in [`REFRESH_INTERVAL`], however many such tokens come. If the issuer does
+//!   not answer, the keys that are known stay.
 //! - **Verification** follows kube-apiserver: the algorithm must be allowed, a key of the issuer
 //!   must have signed, `iss` must be the issuer, `aud` one of the audiences, `exp` in the future,
 //!   `nbf` at most a minute in the future.
@@ -32,8 +32,8 @@
 //! - **Threads.** Signatures that take long (ES512, many keys) and expressions that cost more than
 //!   about a millisecond run on other threads, [`SLOW_AT_ONCE`] at once. A result is remembered for
 //!   [`REMEMBERED`].
-//! - **Another configuration** replaces the present one as a whole, once all of its issuers have
-//!   keys. Until then, and if it is invalid, the present one stays.
+//! - **Another configuration** replaces the present one as a whole, once all of its issuers are
+//!   known. Until then, and if it is invalid, the present one stays.
 //!
 //! Left out: egress selectors.
 //!
@@ -50,7 +50,7 @@ mod reload;
 mod remembered;
 mod sources;
 
-pub use authenticator::{Oidc, OidcOptions, OidcWorker, Outcome, SLOW_AT_ONCE, User};
+pub use authenticator::{Observer, Oidc, OidcOptions, OidcWorker, Outcome, SLOW_AT_ONCE, User};
 pub use config::{
     Anonymous, AnonymousCondition, AuthenticationConfig, ClaimMappings, ClaimOrExpression,
     ClaimValidationRule, ConfigError, ExtraMapping, FILE_BYTES_MAX, Issuer, JWT_MAX,

@@ -82,11 +82,11 @@ async fn look(
     _ = begin.send(set.clone()).await;
     let deadline = Instant::now() + UPDATE_MAX;
     for issuer in set.issuers() {
-        issuer.keys().first(deadline).await.map_err(|why| {
+        issuer.keys().discovered(deadline).await.map_err(|why| {
             format!("oidc: authenticator for issuer {:?} is not healthy: {why}", issuer.url())
         })?;
     }
-    oidc.replace(set);
+    oidc.replace(set, &*source.shared.observer);
     source.current = config;
     let hash = Sha256::digest(&document).into();
     *seen = Some(document);

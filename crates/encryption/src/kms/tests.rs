@@ -551,7 +551,7 @@ async fn values_and_calls_are_counted() {
     put(&place.ready(1).await, SECRET, "hunter2").await;
     let store = place.ready(2).await;
     let mut registry = prometheus_client::registry::Registry::default();
-    store.register_metrics(&mut registry);
+    store.register_metrics(&mut registry, "sha256:5e");
     get(&store, SECRET).await.unwrap();
     put(&store, SECRET, "hunter3").await;
     place.plugin.change(|behavior| behavior.key_id.clear());
@@ -563,15 +563,15 @@ async fn values_and_calls_are_counted() {
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
     let hash = hashed("key-1");
     for line in [
-        r#"apiserver_storage_transformation_operations_total{resource="secrets",transformation_type="from_storage",transformer_prefix="k8s:enc:kms:v2:test:",status="OK"} 1"#.to_owned(),
-        r#"apiserver_storage_transformation_operations_total{resource="secrets",transformation_type="to_storage",transformer_prefix="k8s:enc:kms:v2:test:",status="OK"} 1"#.to_owned(),
-        r#"apiserver_storage_transformation_operations_total{resource="secrets",transformation_type="from_storage",transformer_prefix="unknown",status="unknown-non-grpc"} 1"#.to_owned(),
+        r#"apiserver_storage_transformation_operations_total{resource="secrets",status="OK",transformation_type="from_storage",transformer_prefix="k8s:enc:kms:v2:test:"} 1"#.to_owned(),
+        r#"apiserver_storage_transformation_operations_total{resource="secrets",status="OK",transformation_type="to_storage",transformer_prefix="k8s:enc:kms:v2:test:"} 1"#.to_owned(),
+        r#"apiserver_storage_transformation_operations_total{resource="secrets",status="unknown-non-grpc",transformation_type="from_storage",transformer_prefix="unknown"} 1"#.to_owned(),
         r#"apiserver_storage_transformation_duration_seconds_count{transformation_type="to_storage",transformer_prefix="k8s:enc:kms:v2:test:"} 1"#.to_owned(),
         "apiserver_storage_envelope_transformation_cache_misses_total 1".to_owned(),
         "apiserver_storage_data_key_generation_duration_seconds_count 1".to_owned(),
-        r#"apiserver_envelope_encryption_kms_operations_latency_seconds_count{provider_name="test",method_name="/v2.KeyManagementService/Status",grpc_status_code="OK"} 2"#.to_owned(),
-        format!(r#"apiserver_envelope_encryption_key_id_hash_total{{transformation_type="from_storage",provider_name="test",key_id_hash="{hash}"}} 1"#),
-        r#"apiserver_envelope_encryption_invalid_key_id_from_status_total{provider_name="test",error="empty"} 1"#.to_owned(),
+        r#"apiserver_envelope_encryption_kms_operations_latency_seconds_count{grpc_status_code="OK",method_name="/v2.KeyManagementService/Status",provider_name="test"} 2"#.to_owned(),
+        format!(r#"apiserver_envelope_encryption_key_id_hash_total{{apiserver_id_hash="sha256:5e",key_id_hash="{hash}",provider_name="test",transformation_type="from_storage"}} 1"#),
+        r#"apiserver_envelope_encryption_invalid_key_id_from_status_total{error="empty",provider_name="test"} 1"#.to_owned(),
         r#"apiserver_envelope_encryption_dek_source_cache_size{provider_name="test"} 2"#.to_owned(),
     ] {
         assert!(text.contains(&format!("\n{line}\n")), "{line}\n{text}");

@@ -160,7 +160,12 @@ impl TrustedIssuer {
         };
         let failed = |why: &str| format!("verify distributed claim token: {why}");
         let unsigned = |why: &str| failed(&format!("failed to verify signature: {why}"));
-        let known = keys.soon().await.map_err(|why| unknown(&why))?;
+        keys.discovered_soon().await.map_err(|why| unknown(&why))?;
+        let known = match keys.of_known_issuer().await {
+            Some(Ok(keys)) => keys,
+            Some(Err(error)) => return Err(unsigned(&format!("fetching keys {error}"))),
+            None => return Err(unsigned(UNVERIFIED)),
+        };
         if let Some(claims) =
             self.of_answer(answer.clone(), known).await.map_err(|why| failed(&why))?
         {

@@ -79,7 +79,8 @@ impl Others {
             for other in new {
                 let fetcher = fetcher.clone();
                 tasks.spawn(async move {
-                    other.keys.follow(&other.issuer, &fetcher, &other.stop).await;
+                    // The metrics are about issuers of the configuration.
+                    other.keys.follow(&other.issuer, &fetcher, |_| {}, &other.stop).await;
                 });
             }
             tokio::select! {

@@ -53,7 +53,7 @@ async fn a_chain_of_webhooks_and_rbac_is_replaced_while_it_runs() {
     ]);
     write(&path, chain);
     let metrics = Metrics::new();
-    let counted = ConfigMetrics::register(&metrics, "authorization", Clock::wall());
+    let counted = ConfigMetrics::register(&metrics, "authorization", Clock::wall(), "");
     let (authorizers, worker) = AuthorizationConfig::open(&path, None).await.unwrap();
     let worker = worker.period(Duration::from_millis(20)).metrics(counted);
     let plane = ControlPlane::builder().authorization_config((authorizers, worker)).build();
@@ -76,16 +76,16 @@ async fn a_chain_of_webhooks_and_rbac_is_replaced_while_it_runs() {
 
         // A chain that lacks RBAC is refused, and the present one stays.
         write(&path, json!([{"type": "AlwaysAllow", "name": "alwaysallow"}]));
-        until(r#"automatic_reloads_total{status="failure"} 1"#).await;
+        until(r#"automatic_reloads_total{apiserver_id_hash="",status="failure"} 1"#).await;
         assert_eq!(status(&server, SECRETS).await.0, 403);
 
         write(&path, json!([rbac]));
-        until(r#"automatic_reloads_total{status="success"} 1"#).await;
+        until(r#"automatic_reloads_total{apiserver_id_hash="",status="success"} 1"#).await;
         let (code, message) = status(&server, PODS).await;
         assert_eq!(code, 403);
         assert!(message.ends_with(r#"in the namespace "default""#), "{message}");
         write(&path, json!([rbac, {"type": "AlwaysAllow", "name": "alwaysallow"}]));
-        until(r#"automatic_reloads_total{status="success"} 2"#).await;
+        until(r#"automatic_reloads_total{apiserver_id_hash="",status="success"} 2"#).await;
         assert_eq!(status(&server, SECRETS).await.0, 200);
     })
     .await;

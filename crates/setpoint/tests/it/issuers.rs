@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use setpoint::ControlPlane;
 use setpoint::apiserver::ApiServer;
 use setpoint::object::time::Clock;
-use setpoint::oidc::{AuthenticationConfig, Oidc, OidcOptions};
+use setpoint::oidc::{AuthenticationConfig, Observer, Oidc, OidcOptions};
 use setpoint::registry::jwt::{KeySet, SigningKey};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -264,6 +264,80 @@ async fn a_token_makes_the_keys_of_a_known_issuer_be_read_again() {
         // As soon as the issuer has keys, not only after the next pause.
         idp.answers.lock().clear();
         assert_eq!(who(&server, &token).await["username"], "idp:jane");
+    })
+    .await;
+}
+
+/// What an observer is told.
+#[derive(Debug, Clone, Default)]
+struct Told(Arc<Mutex<Vec<String>>>);
+
+impl Observer for Told {
+    fn checked(&self, issuer: &str, _: Duration, is_accepted: bool) {
+        self.0.lock().push(format!("{issuer} checked {is_accepted}"));
+    }
+    fn keys_read(&self, issuer: &str, hash: Option<&[u8; 32]>) {
+        self.0.lock().push(format!("{issuer} keys {}", hash.is_some()));
+    }
+    fn left(&self, issuer: &str) {
+        self.0.lock().push(format!("{issuer} left"));
+    }
+}
+
+/// As kube-apiserver: an issuer that nobody uses is not asked for its keys.
+#[tokio::test]
+async fn the_first_token_makes_the_keys_be_read() {
+    let (idp, next) = (Idp::start().await, Idp::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config");
+    std::fs::write(&path, config(json!([idp.entry()]))).unwrap();
+    idp.answers.lock().insert("/keys".into(), (503, String::new()));
+    let (told, reports) = (Told::default(), Arc::new(Mutex::new(0)));
+    let counted = reports.clone();
+    let options = OidcOptions::new(Clock::wall())
+        .reload(&path)
+        .reload_period(Duration::from_millis(20))
+        .report(move |_| *counted.lock() += 1)
+        .observer(told.clone());
+    let (loaded, _) = AuthenticationConfig::load(&path, &[]).unwrap();
+    let plane = ControlPlane::builder().issuers(Oidc::new(&loaded, options).unwrap()).build();
+    let server = plane.server().clone();
+    with_person_of(plane, async |person| {
+        // Of no issuer: it shows only that the server works.
+        assert_eq!(who(&server, &next.token(json!({"sub": "x"}))).await, 401);
+        let token = idp.token(json!({"sub": "jane"}));
+        loop {
+            let error = review(&person, &token).await["error"].clone();
+            match error.as_str().unwrap().contains("not initialized") {
+                true => assert!(idp.asked.lock().is_empty()),
+                false => break,
+            }
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(idp.asked.lock()[0].0, "/keys");
+        idp.answers.lock().clear();
+        assert_eq!(who(&server, &token).await["username"], "idp:jane");
+        let url = idp.url();
+        let all = std::mem::take(&mut *told.0.lock());
+        assert!(all.contains(&format!("{url} keys false")), "{all:?}");
+        assert!(all.contains(&format!("{url} checked false")), "{all:?}");
+        assert!(
+            all.ends_with(&[format!("{url} keys true"), format!("{url} checked true")]),
+            "{all:?}"
+        );
+        // What is remembered is not checked again.
+        assert_eq!(who(&server, &token).await["username"], "idp:jane");
+        assert!(told.0.lock().is_empty());
+
+        // A configuration is in use before anybody asks for keys.
+        let new = dir.path().join("new");
+        std::fs::write(&new, config(json!([next.entry()]))).unwrap();
+        std::fs::rename(new, &path).unwrap();
+        while *reports.lock() == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(*told.0.lock(), [format!("{url} left")]);
+        assert_eq!(who(&server, &next.token(json!({"sub": "a"}))).await["username"], "idp:a");
     })
     .await;
 }
