@@ -13,7 +13,7 @@ mod floods;
 mod held;
 mod large;
 pub(crate) mod load;
-mod payload;
+pub(crate) mod payload;
 mod resident;
 mod small;
 

@@ -196,14 +196,14 @@ pub(crate) async fn send(
     method: &str,
     path: &str,
     content_type: &str,
-    body: String,
+    body: impl Into<Bytes>,
 ) -> anyhow::Result<Bytes> {
     let mut request =
         http::Request::builder().method(method).uri(path).header("content-type", content_type);
     if let Some(extensions) = request.extensions_mut() {
         extensions.insert(Identity::loopback());
     }
-    let response = server.serve(request.body(Full::new(Bytes::from(body)))?).await;
+    let response = server.serve(request.body(Full::new(body.into()))?).await;
     let status = response.status();
     let body = response
         .into_body()

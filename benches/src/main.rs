@@ -2,10 +2,11 @@
 //!
 //! `cargo xtask bench` builds the shipped program and this one for release, measures the API server
 //! and rewrites its part of `benches/RESULTS.md`. With one of `api`, `load`, `informer`,
-//! `workqueue`, `runtime`, `storage`, `watch`, `planes`, `envtest`, `scale` and `scaling` it does
-//! the same for the API over HTTPS, the API beside kube-apiserver, informers, the work queue,
-//! controllers, storage, watchers, idle control planes, test environments, thousands of pods, and
-//! the growth of operations with their objects.
+//! `workqueue`, `runtime`, `storage`, `watch`, `planes`, `envtest`, `scale`, `scaling` and
+//! `instructions` it does the same for the API over HTTPS, the API beside kube-apiserver,
+//! informers, the work queue, controllers, storage, watchers, idle control planes, test
+//! environments, thousands of pods, the growth of operations with their objects, and the
+//! instructions of requests.
 //! Figures of one run can be compared; figures of different machines or days cannot. Each figure is
 //! shown with its goal.
 #![allow(clippy::disallowed_methods, reason = "a stopwatch reads the real clock")]
@@ -22,6 +23,7 @@ mod gate;
 mod https;
 mod in_process;
 mod informer;
+mod instructions;
 mod originals;
 mod planes;
 mod planes_memory;
@@ -71,6 +73,10 @@ enum Command {
     Deliveries,
     /// Run every client, and write the informer table.
     Informer(informer::Args),
+    /// Count the instructions of requests, and write their table.
+    Instructions,
+    /// Send requests of one kind in this process.
+    Step(instructions::StepArgs),
     /// Measure test environments, and write their table.
     Envtest(envtest::Args),
     /// Measure large and many CustomResourceDefinitions, and write their table.
@@ -117,6 +123,8 @@ fn main() -> anyhow::Result<()> {
             Ok(())
         }
         Some(Command::Informer(args)) => informer::measure(&args),
+        Some(Command::Instructions) => instructions::measure(),
+        Some(Command::Step(args)) => instructions::run(&args),
         Some(Command::Envtest(args)) => envtest::measure(&args),
         Some(Command::Crds(args)) => crds::measure(&args),
         Some(Command::Scan) => {

@@ -16,8 +16,8 @@ pub(crate) struct Args {
     #[arg(long)]
     guided: bool,
     /// Arguments of the bench program: `api`, `load`, `informer`, `workqueue`, `runtime`,
-    /// `storage`, `watch`, `planes`, `envtest`, `gate`, `scale` or `scaling` for their tables,
-    /// including peers; none: the API server's.
+    /// `storage`, `watch`, `planes`, `envtest`, `gate`, `scale`, `scaling` or `instructions` for
+    /// their tables, including peers; none: the API server's.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }

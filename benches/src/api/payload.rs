@@ -2,16 +2,15 @@
 
 use super::client::{Ask, Endpoint};
 use crate::definitions::definition;
+pub(crate) use crate::in_process::CONFIG_MAPS;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
 /// The collection of ServiceAccounts.
-const SERVICE_ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+pub(crate) const SERVICE_ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 
-/// The collection of ConfigMaps.
-pub(super) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// The collection of Pods.
-pub(super) const PODS: &str = "/api/v1/namespaces/default/pods";
+pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 /// Approximate size of a Pod in bytes, as sent.
 const POD_BYTES: usize = 4096;
 /// Number of variables of a listed Pod.
@@ -29,7 +28,7 @@ pub(super) fn prepare(endpoint: &Endpoint) -> anyhow::Result<()> {
 }
 
 /// A ConfigMap of 1 KiB. `n` distinguishes versions of the same name.
-pub(super) fn config_map(name: &str, n: u64) -> Bytes {
+pub(crate) fn config_map(name: &str, n: u64) -> Bytes {
     let payload = "x".repeat(1024);
     format!(
         r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}},"data":{{"n":"{n}","payload":"{payload}"}}}}"#
@@ -38,7 +37,7 @@ pub(super) fn config_map(name: &str, n: u64) -> Bytes {
 }
 
 /// The same ConfigMap in protobuf, as typed clients send it.
-pub(super) fn config_map_protobuf(name: &str, n: u64) -> Bytes {
+pub(crate) fn config_map_protobuf(name: &str, n: u64) -> Bytes {
     let data = [("n", n.to_string()), ("payload", "x".repeat(1024))].map(|(key, value)| {
         field(2, &[field(1, key.as_bytes()), field(2, value.as_bytes())].concat())
     });
@@ -61,13 +60,13 @@ fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
 
 /// A Pod of 4 KB with the content of a Deployment's Pod, except for an owner: the garbage collector
 /// would delete it because the owner does not exist.
-pub(super) fn pod(name: &str) -> Bytes {
+pub(crate) fn pod(name: &str) -> Bytes {
     pod_of(name, 24, POD_BYTES)
 }
 
 /// A Pod with a stored size of 4.4 KB, typical for a cluster: with its managed fields and its
 /// status.
-pub(super) fn listed_pod(name: &str) -> Bytes {
+pub(crate) fn listed_pod(name: &str) -> Bytes {
     pod_of(name, LISTED_ENV, 0)
 }
 
@@ -113,7 +112,7 @@ fn pod_of(name: &str, n_env: usize, n_bytes: usize) -> Bytes {
 }
 
 /// A merge patch of a Pod's status, as from a kubelet.
-pub(super) fn status_patch(n: u64) -> Bytes {
+pub(crate) fn status_patch(n: u64) -> Bytes {
     json!({"status": {"phase": "Running", "podIP": format!("10.0.{}.{}", n / 250 % 250, n % 250), "conditions": [
         {"type": "Ready", "status": if n.is_multiple_of(2) { "True" } else { "False" }, "lastTransitionTime": "2026-01-01T00:00:00Z"},
         {"type": "ContainersReady", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"},
@@ -123,12 +122,12 @@ pub(super) fn status_patch(n: u64) -> Bytes {
 }
 
 /// An apply patch of a ConfigMap.
-pub(super) fn applied(name: &str, n: u64) -> Bytes {
+pub(crate) fn applied(name: &str, n: u64) -> Bytes {
     config_map(name, n)
 }
 
 /// The definition of objects with numbers; a CEL rule compares each with the next.
-pub(super) fn rules_definition(n_rules: usize) -> Bytes {
+pub(crate) fn rules_definition(n_rules: usize) -> Bytes {
     let numbers: serde_json::Map<_, _> = (0..=n_rules)
         .map(|n| (format!("n{n}"), json!({"type": "integer", "minimum": 0, "maximum": 1_000_000})))
         .collect();
@@ -143,12 +142,12 @@ pub(super) fn rules_definition(n_rules: usize) -> Bytes {
 }
 
 /// The collection of such objects.
-pub(super) fn rules_path(n_rules: usize) -> String {
+pub(crate) fn rules_path(n_rules: usize) -> String {
     format!("/apis/bench.io/v1/namespaces/default/rules{n_rules}")
 }
 
 /// Such an object.
-pub(super) fn ruled(name: &str, n_rules: usize) -> Bytes {
+pub(crate) fn ruled(name: &str, n_rules: usize) -> Bytes {
     let numbers: serde_json::Map<_, _> =
         (0..=n_rules).map(|n| (format!("n{n}"), n.into())).collect();
     json!({"apiVersion": "bench.io/v1", "kind": format!("Rules{n_rules}"), "metadata": {"name": name}, "spec": numbers})
