@@ -8,8 +8,9 @@ use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::gvk::GroupKind;
 use setpoint_object::label::Selector;
 use setpoint_registry::{
-    DeleteOptions, FieldValidation, Format, ListOptions, PatchType, RawDeleteOptions,
-    ShardSelector, VersionMatch, WriteOptions, check_dry_run, check_field_manager,
+    DeleteOptions, FieldValidation, Format, IGNORE_READ_ERROR, ListOptions, PatchType,
+    RawDeleteOptions, ShardSelector, VersionMatch, WriteOptions, check_dry_run,
+    check_field_manager,
 };
 use setpoint_schema::decode::cbor;
 use setpoint_schema::patch::json_type;
@@ -57,7 +58,7 @@ pub(crate) fn patch(query: &Query, patch_type: PatchType) -> Result<WriteOptions
 
 fn write_fields(query: &Query, errors: &mut field::Errors) -> WriteOptions {
     let field_manager = query.text("fieldManager").to_owned();
-    check_field_manager(&field_manager, &Path::new("fieldManager"), errors);
+    check_field_manager(&field_manager, || Path::new("fieldManager"), errors);
     let dry_runs: Vec<&str> = query.all("dryRun").collect();
     check_dry_run(&dry_runs, errors);
     let field_validation = match query.text("fieldValidation") {
@@ -145,9 +146,6 @@ pub(crate) fn watch_path(query: &Query, name: &str) -> Result<ListOptions, ApiEr
     Ok(options)
 }
 
-/// The option of a delete of what cannot be read.
-const IGNORE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
-
 /// Options of delete and deletecollection: the body if there is one, otherwise the query. A body
 /// may name any group version. `deletes_unreadable`: whether what cannot be read may be deleted;
 /// otherwise the option for it is ignored.
@@ -171,7 +169,7 @@ pub(crate) fn delete(
             orphan_dependents: query.flag("orphanDependents"),
             uid: text("uid"),
             resource_version: text("resourceVersion"),
-            ignore_store_read_error: query.flag(IGNORE),
+            ignore_store_read_error: query.flag(IGNORE_READ_ERROR),
         }
     } else {
         delete_body(body, format)?
@@ -279,7 +277,7 @@ fn delete_members(value: &Value, body: &[u8]) -> Result<RawDeleteOptions, ApiErr
         orphan_dependents: boolean("orphanDependents")?,
         uid: precondition("uid", "types.UID")?,
         resource_version: precondition("resourceVersion", "string")?,
-        ignore_store_read_error: boolean(IGNORE)?,
+        ignore_store_read_error: boolean(IGNORE_READ_ERROR)?,
     })
 }
 

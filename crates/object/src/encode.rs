@@ -131,20 +131,40 @@ pub fn push_serialized<T: Serialize + ?Sized>(
 /// Characters that have a meaning in HTML are escaped (`\u003c`), as Go's encoder does and
 /// therefore the reference server.
 pub fn push_text(out: &mut Vec<u8>, text: &str) {
-    // All bytes are looked at, so that the compiler can look at many at once.
-    let is_special = |byte: &u8| {
-        let is_control = *byte < 0x20;
-        let is_html = (*byte == b'<') | (*byte == b'>') | (*byte == b'&');
-        // The first byte of the line separators.
-        is_control | (*byte == b'"') | (*byte == b'\\') | is_html | (*byte == 0xe2)
-    };
-    if text.as_bytes().iter().fold(false, |found, byte| found | is_special(byte)) {
+    if has_special(text.as_bytes()) {
         return write_scalar(out, text);
     }
     out.reserve(text.len() + 2);
     out.push(b'"');
     out.extend_from_slice(text.as_bytes());
     out.push(b'"');
+}
+/// Whether some byte may need an escape.
+fn has_special(text: &[u8]) -> bool {
+    // All bytes of a chunk are looked at, so that the compiler can look at them at once. Most texts
+    // are shorter than one.
+    let (chunks, rest) = text.as_chunks::<CHUNK_BYTES>();
+    let is_in = |chunk: &[u8; CHUNK_BYTES]| {
+        chunk.iter().fold(false, |found, byte| found | is_special(*byte))
+    };
+    chunks.iter().any(is_in) || rest.iter().any(|byte| IS_SPECIAL[usize::from(*byte)])
+}
+const CHUNK_BYTES: usize = 32;
+/// [`is_special`] of each byte.
+static IS_SPECIAL: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < table.len() {
+        table[byte] = is_special(byte as u8);
+        byte += 1;
+    }
+    table
+};
+/// Whether a byte may need an escape.
+const fn is_special(byte: u8) -> bool {
+    let is_html = (byte == b'<') | (byte == b'>') | (byte == b'&');
+    // The last is the first byte of the line separators.
+    (byte < 0x20) | (byte == b'"') | (byte == b'\\') | is_html | (byte == 0xe2)
 }
 /// The members by name; `None` if they are sorted.
 fn sorted(map: &Map<String, Value>) -> Option<Members<'_>> {

@@ -8,17 +8,21 @@ use setpoint_object::label::Selector;
 
 mod delete_options;
 
-pub use delete_options::RawDeleteOptions;
-pub(crate) use delete_options::{IGNORE, invalid};
+pub use delete_options::{IGNORE_READ_ERROR, RawDeleteOptions};
+pub(crate) use delete_options::{ignore_refused, invalid};
 pub use setpoint_schema::decode::Format;
 
 /// Maximum length of a field manager in bytes; longer ones are refused with 422.
 const FIELD_MANAGER_BYTES_MAX: usize = 128;
 
 /// Checks the name of a field manager: of an option, or of an entry of `managedFields`.
-pub fn check_field_manager(manager: &str, path: &field::Path, errors: &mut field::Errors) {
+pub fn check_field_manager(
+    manager: &str,
+    path: impl Fn() -> field::Path,
+    errors: &mut field::Errors,
+) {
     if manager.len() > FIELD_MANAGER_BYTES_MAX {
-        errors.push(field::Error::too_long(path.clone(), FIELD_MANAGER_BYTES_MAX));
+        errors.push(field::Error::too_long(path(), FIELD_MANAGER_BYTES_MAX));
     }
     for (at, c) in manager.char_indices() {
         // Each error repeats the name, so that the errors of a long one are quadratic.
@@ -28,7 +32,7 @@ pub fn check_field_manager(manager: &str, path: &field::Path, errors: &mut field
         if !field::is_printable(c) {
             errors.push(field::Error {
                 kind: field::ErrorKind::Invalid,
-                path: path.clone(),
+                path: path(),
                 shown: Some(field::quote(manager)),
                 detail: format!("invalid character U+{:04X} (at position {at})", c as u32),
             });
@@ -216,7 +220,7 @@ mod tests {
     #[test]
     fn errors_of_a_field_manager_end_where_further_ones_would_be_dropped() {
         let mut errors = field::Errors::new();
-        check_field_manager("a\u{1}b\n", &field::Path::new("fieldManager"), &mut errors);
+        check_field_manager("a\u{1}b\n", || field::Path::new("fieldManager"), &mut errors);
         let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
         let expected = [
             r#"fieldManager: Invalid value: "a\x01b\n": invalid character U+0001 (at position 1)"#,
@@ -226,7 +230,7 @@ mod tests {
         // Half a million errors of two million bytes each would take an hour.
         let mut errors = field::Errors::new();
         let long = "\u{1}".repeat(500_000);
-        check_field_manager(&long, &field::Path::new("fieldManager"), &mut errors);
+        check_field_manager(&long, || field::Path::new("fieldManager"), &mut errors);
         assert!(errors.is_full() && errors.len() < 10, "{}", errors.len());
     }
 }

@@ -65,20 +65,22 @@ impl Inner {
     /// The error of who reads many objects. `keys`: of those that cannot be read, the first
     /// [`UNREADABLE_MAX`], at least one. `resource`: what was asked for.
     pub(crate) async fn error_of_many(&self, resource: &Resource, keys: Vec<Bytes>) -> ApiError {
+        self.described_many(resource, &keys).await.unwrap_or_else(|error| error)
+    }
+    /// The same, unless the store fails otherwise when it is asked for the reasons.
+    async fn described_many(
+        &self,
+        resource: &Resource,
+        keys: &[Bytes],
+    ) -> Result<ApiError, ApiError> {
         if !self.deletes_unreadable() {
-            let Some(key) = keys.first() else { return ApiError::internal(NOT_ENCRYPTING) };
-            let (fault, reason) = match self.fault_of(key).await {
-                Ok(found) => found,
-                Err(error) => return error,
-            };
-            return unreadable(key, fault, &reason);
+            let Some(key) = keys.first() else { return Ok(ApiError::internal(NOT_ENCRYPTING)) };
+            let (fault, reason) = self.fault_of(key).await?;
+            return Ok(unreadable(key, fault, &reason));
         }
         let mut causes = Vec::new();
         for key in keys.iter().take(NAMED_MAX) {
-            let (fault, reason) = match self.fault_of(key).await {
-                Ok(found) => found,
-                Err(error) => return error,
-            };
+            let (fault, reason) = self.fault_of(key).await?;
             let key = String::from_utf8_lossy(key).into_owned();
             let message = corrupt(&key, fault, &reason);
             causes.push(Cause { reason: "UnexpectedServerResponse".into(), message, field: key });
@@ -89,13 +91,13 @@ impl Inner {
         }
         let resource = resource.group_resource();
         let message = format!("failed to read one or more {resource} from the storage");
-        ApiError::new(500, Reason::StoreReadError, message).with_details(Details {
+        Ok(ApiError::new(500, Reason::StoreReadError, message).with_details(Details {
             group: resource.group.to_string(),
             kind: resource.resource.to_string(),
             name: "list".to_owned(),
             causes,
             ..Details::default()
-        })
+        }))
     }
     /// Why a value cannot be read: the store says so when its key is read alone.
     async fn fault_of(&self, key: &[u8]) -> Result<(ReadFault, String), ApiError> {

@@ -58,10 +58,20 @@ fn same(a: &Value, b: &Value, empty: Empty) -> bool {
 /// change of `1073741824`. `None` if there are no such quantities. Items of lists are compared in
 /// their order.
 pub fn with_stored_quantities(schema: View<'_>, new: &Value, old: &Value) -> Option<Value> {
-    has_equal_quantities(schema, new, old).then(|| {
+    has_some(schema, new, old).then(|| {
         let mut aligned = new.clone();
         align(schema, &mut aligned, old);
         aligned
+    })
+}
+
+/// Whether an object has equal quantities. Most updates leave the spec or the status as it is, and
+/// metadata has no quantities: such a member is passed without a look at its schema.
+fn has_some(schema: View<'_>, new: &Value, old: &Value) -> bool {
+    let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return false };
+    new.iter().filter(|(name, _)| !IGNORED.contains(&name.as_str())).any(|(name, value)| {
+        let changed = old.get(name).filter(|old| *old != value).zip(schema.member(name));
+        changed.is_some_and(|(old, schema)| has_equal_quantities(schema, value, old))
     })
 }
 

@@ -113,7 +113,7 @@ impl<'v> Writer<'_, 'v> {
         // They are sorted as texts, which is enough for names of fields.
         if members.keys().filter(|name| !name.starts_with("f:") && *name != ".").count() > 1 {
             let mut sorted: Vec<_> = members.iter().collect();
-            sorted.sort_by(|(a, _), (b, _)| elements::compare(a, b));
+            sorted.sort_by_cached_key(|(name, _)| elements::Name::of(name));
             return self.owned_in_order(sorted.into_iter());
         }
         self.owned_in_order(members.iter());

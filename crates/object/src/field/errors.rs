@@ -50,6 +50,14 @@ impl Deref for Errors {
         &self.list
     }
 }
+impl From<Error> for Errors {
+    fn from(error: Error) -> Self {
+        let mut errors = Self::new();
+        errors.push(error);
+        errors
+    }
+}
+
 impl Extend<Error> for Errors {
     fn extend<I: IntoIterator<Item = Error>>(&mut self, errors: I) {
         errors.into_iter().for_each(|error| self.push(error));

@@ -3,8 +3,8 @@ use super::{DeleteOptions, PropagationPolicy, check_dry_run};
 use setpoint_object::field::{Error, Errors, Path};
 use setpoint_object::{ApiError, GroupKind};
 
-/// The option of a delete of what cannot be read.
-pub(crate) const IGNORE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+/// The name of the option to delete what cannot be read.
+pub const IGNORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 /// The options of a delete before validation: of a query, of a body, or inside an Eviction.
 #[derive(Debug, Clone, Default)]
@@ -67,7 +67,7 @@ impl RawDeleteOptions {
         ];
         for (name, _) in others.iter().filter(|(_, is_set)| *is_set) {
             let detail = format!("cannot be set together with .{name}");
-            errors.push(Error::invalid(Path::new(IGNORE), &true.into(), &detail));
+            errors.push(ignore_refused(&detail));
         }
     }
     /// The options, valid or not: an unknown policy is none, and any `dryRun` is a dry run.
@@ -82,6 +82,11 @@ impl RawDeleteOptions {
             ignore_store_read_error: self.ignore_store_read_error.unwrap_or_default(),
         }
     }
+}
+
+/// The error of [`IGNORE_READ_ERROR`] where it may not be set.
+pub(crate) fn ignore_refused(detail: &str) -> Error {
+    Error::invalid(Path::new(IGNORE_READ_ERROR), &true.into(), detail)
 }
 
 /// The error of options.

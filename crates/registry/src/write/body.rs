@@ -4,6 +4,7 @@ use super::Write;
 use crate::catalog::Resource;
 use crate::kind::registered::{is_registered, scheme};
 use crate::request::{Body, FieldValidation, Format};
+use bytes::Bytes;
 use serde_json::{Map, Value};
 use setpoint_object::field::quote;
 use setpoint_object::{ApiError, GroupVersion, GroupVersionKind, encode};
@@ -229,7 +230,7 @@ fn check_go_kind(
     body: &Body,
 ) -> Result<(), ApiError> {
     let found = find_go_kind(gvk, value);
-    if let Some(error) = go_kind_fault(gvk, &found, &body.bytes) {
+    if let Some(error) = go_kind_fault(gvk, &found, || body.bytes.clone()) {
         return Err(cannot_be_handled(&found, &gvk.kind, &error));
     }
     let (version, expected) = (found.group_version().to_string(), gvk.group_version());
@@ -250,9 +251,14 @@ fn find_go_kind(gvk: &GroupVersionKind, value: &Value) -> GroupVersionKind {
     version.kind(if kind.is_empty() { &*gvk.kind } else { kind })
 }
 /// Why the reference's decoder cannot make a body of this kind an object of the endpoint's.
-fn go_kind_fault(gvk: &GroupVersionKind, found: &GroupVersionKind, body: &[u8]) -> Option<String> {
+fn go_kind_fault(
+    gvk: &GroupVersionKind,
+    found: &GroupVersionKind,
+    body: impl FnOnce() -> Bytes,
+) -> Option<String> {
     if found.version.is_empty() {
-        let text = String::from_utf8_lossy(body);
+        let text = body();
+        let text = String::from_utf8_lossy(&text);
         return Some(format!("Object 'apiVersion' is missing in '{text}'"));
     }
     if !is_registered(found, &gvk.group) {
@@ -277,7 +283,7 @@ pub(super) fn check_patched_kind(gvk: &GroupVersionKind, object: &Value) -> Resu
     if version.matches('/').count() > 1 {
         return Err(format!("unexpected GroupVersion string: {version}"));
     }
-    let fault = go_kind_fault(gvk, &find_go_kind(gvk, object), &encode::to_bytes(object));
+    let fault = go_kind_fault(gvk, &find_go_kind(gvk, object), || encode::to_bytes(object));
     fault.map_or(Ok(()), Err)
 }
 fn wrong_version(found: &str, expected: &GroupVersion) -> ApiError {

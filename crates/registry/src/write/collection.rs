@@ -10,7 +10,7 @@ use crate::request::*;
 use crate::routed::{Attributes, Target};
 use crate::shared::Registry;
 use futures::stream::{FuturesOrdered, StreamExt};
-use setpoint_object::field::{Error, Errors, Path};
+use setpoint_object::field::Errors;
 use setpoint_object::{ApiError, Reason, Skim};
 
 /// Objects per list if the request sets no limit: as kube-apiserver's `deleteCollection` pages.
@@ -31,9 +31,7 @@ pub(super) async fn delete(
 ) -> Result<List, ApiError> {
     if registry.inner.is_unsafe(options) {
         let detail = "is not allowed with DELETECOLLECTION, try again after removing the option";
-        let mut errors = Errors::new();
-        errors.push(Error::invalid(Path::new(IGNORE), &true.into(), detail));
-        return Err(invalid(&errors));
+        return Err(invalid(&Errors::from(ignore_refused(detail))));
     }
     let target = attributes.target()?;
     warn_of_orphans(attributes, &target.resource, options);

@@ -6,13 +6,13 @@ use super::update::RACE_ATTEMPTS_MAX;
 use crate::admission::{Operation, Options};
 use crate::allocate::Claims;
 use crate::catalog::Resource;
-use crate::request::{DeleteOptions, Deleted, IGNORE, PropagationPolicy};
+use crate::request::{DeleteOptions, Deleted, PropagationPolicy, ignore_refused};
 use crate::routed::Attributes;
 use crate::stored::{store_error, tree};
 use crate::unreadable::sealed;
 use bytes::Bytes;
 use serde_json::{Value, json};
-use setpoint_object::field::{Error, Errors, Path};
+use setpoint_object::field::Errors;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::pod_phase;
 use setpoint_object::time::Timestamp;
@@ -71,8 +71,7 @@ impl Write<'_> {
             Ok(Snapshot { value: Some(found), .. }) if is_sealed(&found.value) => {}
             Ok(_) => {
                 let detail = "is exclusively used to delete corrupt object(s), try again by removing this option";
-                let mut errors = Errors::new();
-                errors.push(Error::invalid(Path::new(IGNORE), &true.into(), detail));
+                let errors = Errors::from(ignore_refused(detail));
                 let GroupResource { group, resource } = self.resource.group_resource();
                 let kind = GroupKind { group, kind: resource };
                 return Err(ApiError::invalid(&kind, &self.target.name, &errors));

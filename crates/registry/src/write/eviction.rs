@@ -8,7 +8,9 @@ use crate::admission::Operation;
 use crate::allocate::Claims;
 use crate::kind::core::pod::actions::{is_over, note_eviction};
 use crate::kind::policy::pod_disruption_budget::charge::{charge, in_progress, spares_unready};
-use crate::request::{Body, DeleteOptions, IGNORE, RawDeleteOptions, WriteOptions, Written};
+use crate::request::{
+    Body, DeleteOptions, IGNORE_READ_ERROR, RawDeleteOptions, WriteOptions, Written,
+};
 use crate::routed::Target;
 use crate::stored::tree;
 use crate::subresource::Subresource;
@@ -35,9 +37,9 @@ impl Write<'_> {
                 "name in URL does not match name in Eviction object",
             ));
         }
-        if eviction["deleteOptions"][IGNORE] == true {
+        if eviction["deleteOptions"][IGNORE_READ_ERROR] == true {
             let error = field::Error::invalid(
-                field::Path::new("deleteOptions").child(IGNORE),
+                field::Path::new("deleteOptions").child(IGNORE_READ_ERROR),
                 &true.into(),
                 "can not be set for pod eviction, try after removing the option",
             );

@@ -225,18 +225,11 @@ fn validate_whole(
     validate_finalizers(object, &path, errors);
     validate_managers(object, &path, errors);
     if by_kind {
-        validate_qualified(resource, object, &path, errors);
+        validate_qualified(resource, object, errors);
     }
 }
-/// Validates the metadata of a changed object against the stored one. `by_kind`: by the rules of
-/// its kind, too.
-pub(super) fn validate_update(
-    resource: &Resource,
-    new: &Value,
-    old: &Value,
-    by_kind: bool,
-    errors: &mut field::Errors,
-) {
+/// Validates the metadata of a changed object against the stored one.
+pub(super) fn validate_update(new: &Value, old: &Value, errors: &mut field::Errors) {
     let path = field::Path::new("metadata");
     if !old.deletion_timestamp().is_empty() {
         let known: HashSet<&str> = old.finalizers().into_iter().collect();
@@ -260,6 +253,7 @@ pub(super) fn validate_update(
             "must not be decremented",
         ));
     }
+    let (before, after) = (old.meta(), new.meta());
     for member in [
         "name",
         "namespace",
@@ -268,7 +262,7 @@ pub(super) fn validate_update(
         "deletionTimestamp",
         "deletionGracePeriodSeconds",
     ] {
-        let (before, after) = (member_of(old, member), member_of(new, member));
+        let (before, after) = (member_in(before, member), member_in(after, member));
         if before != after {
             errors.push(field::Error::invalid(
                 path.child(member),
@@ -279,19 +273,25 @@ pub(super) fn validate_update(
     }
     validate_maps_and_owners(new, &path, errors);
     validate_managers(new, &path, errors);
-    if by_kind {
-        validate_qualified(resource, new, &path, errors);
-    }
 }
 fn validate_maps_and_owners(object: &Value, path: &field::Path, errors: &mut field::Errors) {
-    validate_labels(member_of(object, "labels"), &path.child("labels"), errors);
-    validate_annotations(member_of(object, "annotations"), &path.child("annotations"), errors);
-    validate_owners(object, &path.child("ownerReferences"), errors);
+    if let labels @ Some(_) = member_of(object, "labels") {
+        validate_labels(labels, &path.child("labels"), errors);
+    }
+    if let annotations @ Some(_) = member_of(object, "annotations") {
+        validate_annotations(annotations, &path.child("annotations"), errors);
+    }
+    if let Some(owners) = member_of(object, "ownerReferences").and_then(Value::as_array) {
+        validate_owners(owners, &path.child("ownerReferences"), errors);
+    }
 }
 /// Validates the names of finalizers. The API does so as a part of the whole metadata only.
 fn validate_finalizers(object: &Value, path: &field::Path, errors: &mut field::Errors) {
-    let path = path.child("finalizers");
     let finalizers = object.finalizers();
+    if finalizers.is_empty() {
+        return;
+    }
+    let path = path.child("finalizers");
     for finalizer in &finalizers {
         for message in name::qualified_name(finalizer) {
             errors.push(field::Error::invalid(path.clone(), &(*finalizer).into(), message));
@@ -312,23 +312,18 @@ fn validate_managers(object: &Value, path: &field::Path, errors: &mut field::Err
     for (i, entry) in entries.into_iter().flatten().enumerate() {
         let text = |member: &str| entry.get(member).and_then(Value::as_str).unwrap_or_default();
         let path = || path.child("managedFields").index(i);
-        check_field_manager(text("manager"), &path().child("manager"), errors);
+        check_field_manager(text("manager"), || path().child("manager"), errors);
         if text("subresource").len() > SUBRESOURCE_BYTES_MAX {
             errors.push(field::Error::too_long(path().child("subresource"), SUBRESOURCE_BYTES_MAX));
         }
     }
 }
 /// Validates that finalizers have a domain, for kinds that demand it.
-fn validate_qualified(
-    resource: &Resource,
-    object: &Value,
-    path: &field::Path,
-    errors: &mut field::Errors,
-) {
+pub(super) fn validate_qualified(resource: &Resource, object: &Value, errors: &mut field::Errors) {
     if !resource.kind.qualified_finalizers {
         return;
     }
-    let path = path.child("finalizers");
+    let path = field::Path::new("metadata").child("finalizers");
     for (i, finalizer) in object.finalizers().iter().enumerate() {
         if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
             errors.push(field::Error::invalid(
@@ -339,10 +334,7 @@ fn validate_qualified(
         }
     }
 }
-fn validate_owners(object: &Value, path: &field::Path, errors: &mut field::Errors) {
-    let Some(owners) = member_of(object, "ownerReferences").and_then(Value::as_array) else {
-        return;
-    };
+fn validate_owners(owners: &[Value], path: &field::Path, errors: &mut field::Errors) {
     let mut controller: Option<String> = None;
     let mut too_many = 0;
     for owner in owners {
@@ -381,7 +373,7 @@ fn validate_owners(object: &Value, path: &field::Path, errors: &mut field::Error
                     too_many += 1;
                     errors.push(field::Error::invalid(
                         path.clone(),
-                        &Value::from(owners.clone()),
+                        &Value::from(owners.to_vec()),
                         format!(
                             "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
                         ),
@@ -429,7 +421,10 @@ pub(super) fn put_back(members: &mut Map<String, Value>, name: &str, stored: Opt
 }
 /// `metadata.<name>`.
 pub(super) fn member_of<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
-    object.meta().and_then(|m| m.get(name)).filter(|v| !v.is_null())
+    member_in(object.meta(), name)
+}
+fn member_in<'a>(meta: Option<&'a Map<String, Value>>, name: &str) -> Option<&'a Value> {
+    meta?.get(name).filter(|value| !value.is_null())
 }
 /// An integer of the metadata.
 pub(super) fn integer(object: &Value, name: &str) -> Option<i64> {

@@ -470,8 +470,19 @@ impl Write<'_> {
         let aligned = self.with_stored_quantities(new, old);
         let new = aligned.as_ref().unwrap_or(new);
         // Kubernetes checks the metadata of an update several times and reports all.
+        let n_before = errors.len();
         metadata::validate_any(self.resource, new, errors);
-        metadata::validate_update(self.resource, new, old, false, errors);
+        metadata::validate_update(new, old, errors);
+        let is_sound = errors.len() == n_before;
+        let check_metadata = |check: &MetadataCheck, errors: &mut field::Errors| match check {
+            MetadataCheck::Whole => metadata::validate(self.resource, new, errors),
+            MetadataCheck::Change => {
+                if !is_sound {
+                    metadata::validate_update(new, old, errors);
+                }
+                metadata::validate_qualified(self.resource, new, errors);
+            }
+        };
         // A second check of the metadata follows the rules.
         let mut checks_after: &[MetadataCheck] = &[];
         let mut has_changed = false;
@@ -485,7 +496,7 @@ impl Write<'_> {
             let checks = self.metadata_checks();
             checks_after = checks.after;
             for check in checks.before {
-                self.check_metadata(*check, new, old, errors);
+                check_metadata(check, errors);
                 if *check == MetadataCheck::Change && self.target.subresource.is_none() {
                     (self.resource.kind.validate_change)(new, Some(old), errors);
                     has_changed = true;
@@ -513,7 +524,7 @@ impl Write<'_> {
         }
         self.check_privileged(new, Some(old), errors);
         for check in checks_after {
-            self.check_metadata(*check, new, old, errors);
+            check_metadata(check, errors);
         }
         if !has_changed && self.target.subresource.is_none() {
             (self.resource.kind.validate_change)(new, Some(old), errors);
@@ -527,20 +538,6 @@ impl Write<'_> {
             Some(part) => self.resource.kind.part(part.as_str()).map(|part| part.checks),
         }
         .unwrap_or(MetadataChecks::before(&[MetadataCheck::Change]))
-    }
-    fn check_metadata(
-        &self,
-        check: MetadataCheck,
-        new: &Value,
-        old: &Value,
-        errors: &mut field::Errors,
-    ) {
-        match check {
-            MetadataCheck::Whole => metadata::validate(self.resource, new, errors),
-            MetadataCheck::Change => {
-                metadata::validate_update(self.resource, new, old, true, errors);
-            }
-        }
     }
     /// Whether this is about a Service itself.
     pub(super) fn is_service(&self) -> bool {

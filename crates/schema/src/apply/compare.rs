@@ -37,11 +37,6 @@ impl<'a> Comparison<'a> {
         }
         comparison
     }
-
-    /// Added and modified: what takes a field away from its other owners.
-    pub(super) fn changed(&self) -> FieldSet<'a> {
-        self.added.clone().union(self.modified.clone())
-    }
 }
 
 /// The changes of a node and of the nodes below it.

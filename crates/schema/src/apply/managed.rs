@@ -44,7 +44,15 @@ pub(super) struct Entry<'a> {
     pub(super) unread: bool,
     /// The entry as it was read, while nothing in it has changed: written back without being
     /// written again.
-    pub(super) raw: Option<&'a Value>,
+    pub(super) raw: Option<Raw<'a>>,
+}
+
+/// An entry of a list that was read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Raw<'a> {
+    /// Its place in the list.
+    at: usize,
+    value: &'a Value,
 }
 
 impl Entry<'_> {
@@ -205,7 +213,7 @@ fn decode_if(
             time: raw.get("time").and_then(Value::as_str).map(Cow::Borrowed),
             set: FieldSet::new(),
             unread: false,
-            raw: Some(raw),
+            raw: Some(Raw { at, value: raw }),
         };
         match raw.get("fieldsV1") {
             None | Some(Value::Null) => {}
@@ -227,7 +235,13 @@ fn decode_if(
 }
 
 /// Writes entries in the order the API shows them; `None` when there is none.
-pub(super) fn encode(mut entries: Vec<Entry<'_>>) -> Option<Value> {
+pub(super) fn encode(entries: Vec<Entry<'_>>) -> Option<Value> {
+    encode_with(entries, None)
+}
+
+/// The same. `copy`: of the list from which they were read, if there is one whose values may be
+/// taken.
+pub(super) fn encode_with(mut entries: Vec<Entry<'_>>, mut copy: Option<Value>) -> Option<Value> {
     if entries.is_empty() {
         return None;
     }
@@ -239,13 +253,18 @@ pub(super) fn encode(mut entries: Vec<Entry<'_>>) -> Option<Value> {
             .then_with(|| a.api_version.cmp(&b.api_version))
             .then_with(|| a.subresource.cmp(&b.subresource))
     });
-    Some(Value::Array(entries.iter().map(encode_entry).collect()))
+    let mut copies = copy.as_mut().and_then(Value::as_array_mut);
+    let mut written = |entry: &Entry<'_>| match entry.raw {
+        Some(raw) => match copies.as_mut().and_then(|copies| copies.get_mut(raw.at)) {
+            Some(copy) => copy.take(),
+            None => raw.value.clone(),
+        },
+        None => encode_entry(entry),
+    };
+    Some(Value::Array(entries.iter().map(&mut written).collect()))
 }
 
 fn encode_entry(entry: &Entry<'_>) -> Value {
-    if let Some(raw) = entry.raw {
-        return raw.clone();
-    }
     let mut map = Map::new();
     let mut text = |name: &str, value: &str| {
         map.insert(name.to_owned(), Value::from(value));

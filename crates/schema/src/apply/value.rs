@@ -51,11 +51,60 @@ fn rank(value: &Value) -> u8 {
 }
 
 fn compare_numbers(a: &Number, b: &Number) -> Ordering {
+    let float = |n: &Number| n.as_f64().unwrap_or(f64::MAX);
     match (a.as_i64(), b.as_i64()) {
         (Some(a), Some(b)) => a.cmp(&b),
-        _ => {
-            let float = |n: &Number| n.as_f64().unwrap_or(f64::MAX);
-            float(a).total_cmp(&float(b))
+        (Some(a), None) => compare_with_float(a, float(b)),
+        (None, Some(b)) => compare_with_float(b, float(a)).reverse(),
+        (None, None) => float(a).total_cmp(&float(b)),
+    }
+}
+
+/// Compares an integer with a float by their exact values. The nearest float of an integer is that
+/// of its neighbors, too: compared with that, the order would not be a total one.
+fn compare_with_float(integer: i64, float: f64) -> Ordering {
+    /// The smallest float that is greater than every integer, 2⁶³.
+    const END: f64 = 9_223_372_036_854_775_808.0;
+    if float >= END {
+        return Ordering::Less;
+    }
+    if float < -END {
+        return Ordering::Greater;
+    }
+    // In the range of integers, whose cast only drops the fraction.
+    integer.cmp(&(float as i64)).then_with(|| 0.0_f64.total_cmp(&(float.fract() + 0.0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::compare;
+    use serde_json::{Value, json};
+
+    /// A sort of the standard library may panic if its order is not a total one. Two integers may
+    /// have the same nearest float, which must not be equal to both.
+    #[test]
+    fn numbers_have_a_total_order() {
+        const EXACT_MAX: i64 = 1 << 53;
+        let near = (EXACT_MAX..EXACT_MAX + 6).flat_map(|n| [json!(n), json!(n as f64)]);
+        let small =
+            [json!(-1), json!(-0.5), json!(-0.0), json!(0), json!(0.5), json!(1), json!(1.0)];
+        let ends = [json!(i64::MIN), json!(i64::MAX), json!(u64::MAX), json!(9.3e18), json!(-1e19)];
+        let numbers: Vec<Value> = near.chain(small).chain(ends).collect();
+        for a in &numbers {
+            for b in &numbers {
+                assert_eq!(compare(a, b), compare(b, a).reverse(), "{a} and {b}");
+                for c in &numbers {
+                    if compare(a, b).is_le() && compare(b, c).is_le() {
+                        assert!(compare(a, c).is_le(), "{a}, {b} and {c}");
+                    }
+                    if compare(a, b).is_eq() {
+                        assert_eq!(compare(a, c), compare(b, c), "{a} is {b}, and {c}");
+                    }
+                }
+            }
         }
+        assert!(compare(&json!(1), &json!(1.0)).is_eq());
+        assert!(compare(&json!(0), &json!(-0.5)).is_gt());
+        assert!(compare(&json!(EXACT_MAX + 1), &json!(EXACT_MAX as f64)).is_gt());
     }
 }

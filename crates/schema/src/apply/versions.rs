@@ -69,7 +69,8 @@ pub(super) struct Taken<'a> {
 
 impl<'a> From<Comparison<'a>> for Taken<'a> {
     fn from(comparison: Comparison<'a>) -> Self {
-        Self { changed: comparison.changed(), removed: comparison.removed }
+        let Comparison { added, removed, modified } = comparison;
+        Self { changed: added.union(modified), removed }
     }
 }
 

@@ -32,7 +32,7 @@ impl<'a> FieldSet<'a> {
         let mut nodes = Vec::with_capacity(fields.len());
         for (name, below) in fields.iter().filter(|(name, _)| *name != ".") {
             let below_map = below.as_object().ok_or(WireError::NotAnObject)?;
-            if let Some(element) = element(name)? {
+            if let Some(element) = PathElement::from_wire(name)? {
                 let member = below_map.is_empty() || below_map.contains_key(".");
                 nodes.push(Node { element, member, children: Self::from_wire(below)? });
             }
@@ -58,27 +58,33 @@ impl<'a> FieldSet<'a> {
     }
 }
 
-fn element(text: &str) -> Result<Option<PathElement<'_>>, WireError> {
-    let malformed = || WireError::Element(text.to_owned());
-    let (kind, rest) = text.split_at_checked(2).ok_or_else(malformed)?;
-    Ok(Some(match kind {
-        "f:" => PathElement::field(rest),
-        "k:" => {
-            let Ok(Value::Object(key)) = serde_json::from_str(rest) else {
-                return Err(malformed());
-            };
-            let mut key: Vec<(String, Value)> = key.into_iter().collect();
-            key.sort_by(|(a, _), (b, _)| a.cmp(b));
-            let owned = |(name, value)| (Cow::Owned(name), Cow::Owned(value));
-            PathElement::Key(key.into_iter().map(owned).collect())
-        }
-        "v:" => {
-            PathElement::Value(Cow::Owned(serde_json::from_str(rest).map_err(|_| malformed())?))
-        }
-        "i:" => PathElement::Index(rest.parse().map_err(|_| malformed())?),
-        _ if kind.ends_with(':') => return Ok(None),
-        _ => return Err(malformed()),
-    }))
+impl<'a> PathElement<'a> {
+    /// Reads a key of FieldsV1. `None`: a step of an unknown kind.
+    ///
+    /// # Errors
+    /// A malformed key.
+    pub(crate) fn from_wire(text: &'a str) -> Result<Option<Self>, WireError> {
+        let malformed = || WireError::Element(text.to_owned());
+        let (kind, rest) = text.split_at_checked(2).ok_or_else(malformed)?;
+        Ok(Some(match kind {
+            "f:" => PathElement::field(rest),
+            "k:" => {
+                let Ok(Value::Object(key)) = serde_json::from_str(rest) else {
+                    return Err(malformed());
+                };
+                let mut key: Vec<(String, Value)> = key.into_iter().collect();
+                key.sort_by(|(a, _), (b, _)| a.cmp(b));
+                let owned = |(name, value)| (Cow::Owned(name), Cow::Owned(value));
+                PathElement::Key(key.into_iter().map(owned).collect())
+            }
+            "v:" => {
+                PathElement::Value(Cow::Owned(serde_json::from_str(rest).map_err(|_| malformed())?))
+            }
+            "i:" => PathElement::Index(rest.parse().map_err(|_| malformed())?),
+            _ if kind.ends_with(':') => return Ok(None),
+            _ => return Err(malformed()),
+        }))
+    }
 }
 
 fn text(element: &PathElement<'_>) -> String {

@@ -28,15 +28,20 @@ use std::collections::HashSet;
 /// An object that is not tracked stays untracked; entries that cannot be read count as none. An
 /// entry of a version that the kind does not have may end the tracking ([`Typing::versions`]).
 pub fn update(typing: &Typing<'_>, old: Option<&Value>, new: &mut Value, manager: &Manager<'_>) {
+    let stored = old.and_then(managed::of);
     // Decoding a custom resource drops an empty list.
     let is_dropped = |given: &Value| typing.custom && given.as_array().is_some_and(Vec::is_empty);
-    let given =
-        managed::take(new).filter(|given| manager.subresource.is_empty() && !is_dropped(given));
+    let is_given = |given: &Value| manager.subresource.is_empty() && !is_dropped(given);
+    let is_copy = |given: &Value| stored == Some(given) && !managed::is_reset(given);
+    // Most changes are made to a copy of the stored object.
+    let (given, copy) = match managed::take(new) {
+        Some(taken) if is_copy(&taken) => (None, Some(taken)),
+        taken => (taken.filter(is_given), None),
+    };
     let entries = {
         let empty = old.is_none().then(|| empty_object(typing));
         let before = old.or(empty.as_ref()).unwrap_or(&Value::Null);
         let changes = changes(typing, before, new);
-        let stored = old.and_then(managed::of);
         let elsewhere = old.map_or_else(Vec::new, |old| {
             let versions =
                 [stored, given.as_ref()].into_iter().flatten().flat_map(managed::versions);
@@ -55,11 +60,11 @@ pub fn update(typing: &Typing<'_>, old: Option<&Value>, new: &mut Value, manager
         };
         let mut entries = match &given {
             Some(given) if managed::is_reset(given) => Vec::new(),
-            Some(given) if stored != Some(given) => match managed::decode(Some(given)) {
+            Some(given) => match managed::decode(Some(given)) {
                 Ok(entries) if !entries.is_empty() => entries,
                 _ => read(),
             },
-            _ => read(),
+            None => read(),
         };
         if entries.is_empty() && old.is_some() {
             return;
@@ -70,7 +75,7 @@ pub fn update(typing: &Typing<'_>, old: Option<&Value>, new: &mut Value, manager
         let changes = TakenByVersion::new(typing, changes, &elsewhere);
         let mut entries = record(entries, changes, manager, manager.name);
         managed::cap(&mut entries);
-        managed::encode(entries)
+        managed::encode_with(entries, copy)
     };
     managed::put(new, entries);
 }
@@ -80,10 +85,15 @@ fn empty_object(typing: &Typing<'_>) -> Value {
     if typing.custom { Value::Object(Map::new()) } else { zero(typing.schema.view()) }
 }
 
-/// The differences between two objects, as far as they are in the scope of the endpoint.
+/// The differences between two objects, as far as they are in the scope of the endpoint. What
+/// nobody owns is not among them: every write changes some of it, and the sets of those who own
+/// other metadata need not be read for that.
 fn changes<'a>(typing: &Typing<'a>, old: &'a Value, new: &'a Value) -> Taken<'a> {
     let ty = Type::root(typing.schema.view(), typing.custom);
-    Comparison::in_scope(ty, Scope::new(typing.reset), old, new).into()
+    let mut taken = Taken::from(Comparison::in_scope(ty, Scope::new(typing.reset), old, new));
+    strip(&mut taken.changed);
+    strip(&mut taken.removed);
+    taken
 }
 
 /// Gives a manager what differs between two objects, and takes it from the others.

@@ -155,14 +155,20 @@ proptest! {
             let mut entries = story.live.as_ref().and_then(managed::of).cloned();
             let sent = entries.as_mut().and_then(Value::as_array_mut).filter(|sent| sent.len() > 1);
             if let Some(sent) = sent {
+                let updated_with = |sent: &[Value]| {
+                    let (live, schema) = (story.live.clone(), story.schema.clone());
+                    let mut with_entries = parts.clone();
+                    with_entries["metadata"]["managedFields"] = json!(sent);
+                    Story { live, schema, ..story }.update(&who, with_entries).owners()
+                };
+                // As a patch leaves them: values are taken from there.
+                let as_stored = updated_with(sent);
                 // Another order, or they would be taken for the stored ones.
                 sent.reverse();
-                let other = Story { live: story.live.clone(), schema: story.schema.clone(), ..story };
-                let mut with_entries = parts.clone();
-                with_entries["metadata"]["managedFields"] = json!(sent);
-                let other = other.update(&who, with_entries);
+                let reversed = updated_with(sent);
                 story = story.update(&who, parts);
-                prop_assert_eq!(story.owners(), other.owners());
+                prop_assert_eq!(story.owners(), as_stored);
+                prop_assert_eq!(story.owners(), reversed);
             } else {
                 story = story.update(&who, parts);
             }
