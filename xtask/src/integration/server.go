@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	_ "unsafe" // for go:linkname
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
@@ -166,6 +167,31 @@ func Trust(config *rest.Config, certificate string) {
 	}
 }
 
+// hostname is the function by which the server in this process would learn its host's name. Tests
+// replace it.
+//
+//go:linkname hostname k8s.io/apiserver/pkg/server.hostnameFunc
+var hostname func() (string, error)
+
+// onHost makes a command run on a host with the name that a test has given to its server. That
+// takes a namespace of Linux, in which everything else stays.
+func onHost(command *exec.Cmd) {
+	if hostname == nil {
+		return
+	}
+	name, err := hostname()
+	if own, _ := os.Hostname(); err != nil || name == own {
+		return
+	}
+	unshare := []string{"unshare", "--uts"}
+	if os.Getuid() != 0 {
+		unshare = append(unshare, "--map-root-user")
+	}
+	const script = `hostname "$0" && exec "$@"`
+	inside := exec.Command("unshare", append(append(unshare[1:], "sh", "-c", script, name), command.Args...)...)
+	command.Path, command.Args = inside.Path, inside.Args
+}
+
 // Logger is the part of a test that is written to.
 type Logger interface {
 	Logf(format string, args ...interface{})
@@ -179,6 +205,7 @@ func Start(t Logger, flags []string) (*rest.Config, func(), error) {
 		return nil, nil, err
 	}
 	command := exec.Command(os.Getenv(programVariable), append([]string{"envtest", "serve"}, defaults(flags)...)...)
+	onHost(command)
 	command.Env = append(os.Environ(), "RUST_LOG=warn")
 	if os.Getenv(controllersVariable) == "" {
 		command.Env = append(command.Env, controllersVariable+"=none")
