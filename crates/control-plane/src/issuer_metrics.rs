@@ -3,12 +3,16 @@
 use crate::config_metrics::{SERVER_HASH, sha256};
 use crate::families::Families;
 use parking_lot::Mutex;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
 use setpoint_object::time::Clock;
 use setpoint_oidc::Observer;
-use setpoint_registry::figures::{Family, Histogram, Labelled, Labels, Series};
+use setpoint_registry::figures::{Family, Histogram, Labelled, Series};
 use setpoint_runtime::metrics::Metrics;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +26,7 @@ const ISSUER_HASH: &str = "jwt_issuer_hash";
 ///
 /// | family | labels |
 /// |---|---|
-/// | `apiserver_authentication_jwt_authenticator_latency_seconds` | `result`, `jwt_issuer_hash` |
+/// | `apiserver_authentication_jwt_authenticator_latency_seconds` | `jwt_issuer_hash`, `result` |
 /// | `apiserver_authentication_jwt_authenticator_jwks_fetch_last_timestamp_seconds` | `apiserver_id_hash`, `jwt_issuer_hash`, `result` |
 /// | `apiserver_authentication_jwt_authenticator_jwks_fetch_last_key_set_info` | `apiserver_id_hash`, `hash`, `jwt_issuer_hash` |
 ///
@@ -46,7 +50,7 @@ struct Reads {
     /// Hash of the URL.
     issuer_hash: String,
     /// Seconds since 1970 of the last success and the last failure.
-    last: [Option<u64>; 2],
+    last: [Option<f64>; 2],
     /// Hash of the last document.
     hash: Option<String>,
 }
@@ -57,11 +61,12 @@ impl IssuerMetrics {
     /// Shows them on a page of metrics. `server_hash`: as [`server_hash`](crate::server_hash)
     /// makes it.
     pub fn register(metrics: &Metrics, clock: Clock, server_hash: &str) -> Self {
-        let checks = Labelled::new(&["result", ISSUER_HASH], 0, || Histogram::new(&CHECK_SECONDS));
+        let checks = Labelled::new(&[ISSUER_HASH, "result"], 1, || Histogram::new(&CHECK_SECONDS));
         let (server_hash, reads) = (server_hash.to_owned(), Mutex::default());
         let new = Self(Arc::new(Inner { clock, server_hash, checks, reads }));
         let inner = new.0.clone();
-        Families::register(metrics, move || inner.families());
+        Families::register(metrics, move || vec![inner.latency()]);
+        metrics.update(|registry| registry.register_collector(Box::new(new.clone())));
         new
     }
 }
@@ -69,11 +74,11 @@ impl IssuerMetrics {
 impl Observer for IssuerMetrics {
     fn checked(&self, issuer: &str, took: Duration, is_accepted: bool) {
         let result = RESULTS[usize::from(!is_accepted)];
-        self.0.checks.time(&[result, &hash_of(issuer)], took);
+        self.0.checks.time(&[&hash_of(issuer), result], took);
     }
 
     fn keys_read(&self, issuer: &str, hash: Option<&[u8; 32]>) {
-        let now = self.0.clock.now().0.as_secs();
+        let now = self.0.clock.now().0.as_secs_f64();
         let mut reads = self.0.reads.lock();
         let reads = reads.entry(issuer.to_owned()).or_default();
         reads.issuer_hash = hash_of(issuer);
@@ -93,42 +98,39 @@ fn hash_of(issuer: &str) -> String {
 }
 
 impl Inner {
-    fn families(&self) -> Vec<Family> {
-        let reads = self.reads.lock();
-        let labels = |reads: &Reads, more: (&'static str, &str)| -> Labels {
-            let mut labels = vec![
-                (SERVER_HASH, self.server_hash.clone()),
-                (ISSUER_HASH, reads.issuer_hash.clone()),
-                (more.0, more.1.to_owned()),
-            ];
-            labels.sort_unstable();
-            labels
-        };
-        let mut times = Vec::new();
-        let mut hashes = Vec::new();
+    fn latency(&self) -> Family {
+        Family {
+            name: "apiserver_authentication_jwt_authenticator_latency_seconds",
+            help: "How long checks of tokens took, without those that are remembered",
+            series: Series::Histograms(self.checks.times()),
+        }
+    }
+}
+
+/// How keys were read: times are no whole numbers.
+impl Collector for IssuerMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let server = (SERVER_HASH, self.0.server_hash.as_str());
+        let reads = self.0.reads.lock();
+        let name = "apiserver_authentication_jwt_authenticator_jwks_fetch_last_timestamp_seconds";
+        let help = "Time of the last attempt to read the keys of an issuer by result";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for reads in reads.values() {
             for (result, at) in RESULTS.into_iter().zip(reads.last) {
-                times.extend(at.map(|at| (labels(reads, ("result", result)), at)));
+                let Some(at) = at else { continue };
+                let labels = [server, (ISSUER_HASH, &reads.issuer_hash), ("result", result)];
+                family.encode_family(&labels)?.encode_gauge(&at)?;
             }
-            hashes.extend(reads.hash.as_ref().map(|hash| (labels(reads, ("hash", hash)), 1)));
         }
-        vec![
-            Family {
-                name: "apiserver_authentication_jwt_authenticator_latency_seconds",
-                help: "How long checks of tokens took, without those that are remembered",
-                series: Series::Histograms(self.checks.times()),
-            },
-            Family {
-                name: "apiserver_authentication_jwt_authenticator_jwks_fetch_last_timestamp_seconds",
-                help: "Time of the last attempt to read the keys of an issuer by result",
-                series: Series::Gauges(times),
-            },
-            Family {
-                name: "apiserver_authentication_jwt_authenticator_jwks_fetch_last_key_set_info",
-                help: "The digest of the keys of an issuer",
-                series: Series::Gauges(hashes),
-            },
-        ]
+        let name = "apiserver_authentication_jwt_authenticator_jwks_fetch_last_key_set_info";
+        let help = "The digest of the keys of an issuer";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for reads in reads.values() {
+            let Some(hash) = &reads.hash else { continue };
+            let labels = [server, ("hash", hash), (ISSUER_HASH, &reads.issuer_hash)];
+            family.encode_family(&labels)?.encode_gauge(&1_i64)?;
+        }
+        Ok(())
     }
 }
 
@@ -153,15 +155,15 @@ mod tests {
                 "0a".repeat(32)
             ),
             format!(
-                r#"{fetch}_timestamp_seconds{{apiserver_id_hash="sha256:5e",jwt_issuer_hash="{a}",result="success"}} 7"#
+                r#"{fetch}_timestamp_seconds{{apiserver_id_hash="sha256:5e",jwt_issuer_hash="{a}",result="success"}} 7.0"#
             ),
         ];
         let others = [
             format!(
-                r#"{fetch}_timestamp_seconds{{apiserver_id_hash="sha256:5e",jwt_issuer_hash="{b}",result="failure"}} 7"#
+                r#"{fetch}_timestamp_seconds{{apiserver_id_hash="sha256:5e",jwt_issuer_hash="{b}",result="failure"}} 7.0"#
             ),
             format!(
-                r#"apiserver_authentication_jwt_authenticator_latency_seconds_bucket{{le="0.005",result="success",jwt_issuer_hash="{a}"}} 1"#
+                r#"apiserver_authentication_jwt_authenticator_latency_seconds_bucket{{le="0.005",jwt_issuer_hash="{a}",result="success"}} 1"#
             ),
         ];
         let text = metrics.prometheus();

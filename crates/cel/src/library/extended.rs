@@ -91,7 +91,7 @@ fn with_double<'v>(args: &[Value<'v>], compute: fn(f64) -> Value<'v>) -> Result<
 fn abs<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
     Ok(match args {
         [Value::Int(value)] => {
-            Value::Int(value.checked_abs().ok_or(Error::message("integer overflow"))?)
+            Value::Int(value.checked_abs().ok_or_else(|| Error::message("integer overflow"))?)
         }
         [value @ Value::Uint(_)] => value.clone(),
         [Value::Double(value)] => Value::Double(value.abs()),

@@ -172,15 +172,15 @@ fn sum<'v>(args: &[Value<'v>], zero: Value<'v>) -> Result<'v> {
         }
         sum = match (&sum, &item) {
             (Value::Int(a), Value::Int(b)) => {
-                Value::Int(a.checked_add(*b).ok_or(Error::message("integer overflow"))?)
+                Value::Int(a.checked_add(*b).ok_or_else(|| Error::message("integer overflow"))?)
             }
-            (Value::Uint(a), Value::Uint(b)) => {
-                Value::Uint(a.checked_add(*b).ok_or(Error::message("unsigned integer overflow"))?)
-            }
+            (Value::Uint(a), Value::Uint(b)) => Value::Uint(
+                a.checked_add(*b).ok_or_else(|| Error::message("unsigned integer overflow"))?,
+            ),
             (Value::Double(a), Value::Double(b)) => Value::Double(a + b),
-            (Value::Duration(a), Value::Duration(b)) => {
-                Value::Duration(a.checked_add(*b).ok_or(Error::message("integer overflow"))?)
-            }
+            (Value::Duration(a), Value::Duration(b)) => Value::Duration(
+                a.checked_add(*b).ok_or_else(|| Error::message("integer overflow"))?,
+            ),
             _ => return Err(Error::NoSuchOverload),
         };
     }

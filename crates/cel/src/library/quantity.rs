@@ -125,7 +125,7 @@ fn is_integer<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
 
 fn as_integer<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
     let value = integer(amount(args.first())?);
-    value.map(Value::Int).ok_or(Error::message("cannot convert value to integer"))
+    value.map(Value::Int).ok_or_else(|| Error::message("cannot convert value to integer"))
 }
 
 /// The second operand: a quantity or a number.
