@@ -51,7 +51,8 @@ fn rank(value: &Value) -> u8 {
 }
 
 fn compare_numbers(a: &Number, b: &Number) -> Ordering {
-    let float = |n: &Number| n.as_f64().unwrap_or(f64::MAX);
+    // There is one zero, without a sign.
+    let float = |n: &Number| n.as_f64().unwrap_or(f64::MAX) + 0.0;
     match (a.as_i64(), b.as_i64()) {
         (Some(a), Some(b)) => a.cmp(&b),
         (Some(a), None) => compare_with_float(a, float(b)),
@@ -86,8 +87,16 @@ mod tests {
     fn numbers_have_a_total_order() {
         const EXACT_MAX: i64 = 1 << 53;
         let near = (EXACT_MAX..EXACT_MAX + 6).flat_map(|n| [json!(n), json!(n as f64)]);
-        let small =
-            [json!(-1), json!(-0.5), json!(-0.0), json!(0), json!(0.5), json!(1), json!(1.0)];
+        let small = [
+            json!(-1),
+            json!(-0.5),
+            json!(-0.0),
+            json!(0),
+            json!(0.0),
+            json!(0.5),
+            json!(1),
+            json!(1.0),
+        ];
         let ends = [json!(i64::MIN), json!(i64::MAX), json!(u64::MAX), json!(9.3e18), json!(-1e19)];
         let numbers: Vec<Value> = near.chain(small).chain(ends).collect();
         for a in &numbers {

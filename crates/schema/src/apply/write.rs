@@ -108,9 +108,8 @@ fn record<'a>(
         entry.lose(changed);
         entry.lose(removed);
     }
-    let mut gained = changes.into_here().changed;
+    let gained = changes.into_here().changed;
     entries.retain(|entry| !entry.is_empty());
-    strip(&mut gained);
     if gained.is_empty() {
         return entries;
     }
