@@ -200,7 +200,7 @@ pub(crate) fn measure() -> anyhow::Result<()> {
     let text = format!(
         "{} Command: `cargo xtask bench instructions`. Instructions of the whole process outside the kernel, as valgrind's callgrind counts them, by \
          request: the mean of {N_COUNTED} after {N_BEFORE}. They do not depend on the machine's speed, so that tables of different days can be \
-         compared. Built for release, without the counts of a training.\n\n{table}",
+         compared. Built for release, without the counts of a training, with the allocator of the C library: the program has another.\n\n{table}",
         results::machine()?
     );
     results::write(Some("Instructions"), &text)
