@@ -40,15 +40,13 @@ struct Inner {
     clock: Clock,
     server_hash: String,
     checks: Labelled<Histogram>,
-    /// By the URLs of issuers.
+    /// By the hashes of issuers.
     reads: Mutex<BTreeMap<String, Reads>>,
 }
 
 /// How the keys of an issuer were read.
 #[derive(Debug, Default)]
 struct Reads {
-    /// Hash of the URL.
-    issuer_hash: String,
     /// Seconds since 1970 of the last success and the last failure.
     last: [Option<f64>; 2],
     /// Hash of the last document.
@@ -80,8 +78,7 @@ impl Observer for IssuerMetrics {
     fn keys_read(&self, issuer: &str, hash: Option<&[u8; 32]>) {
         let now = self.0.clock.now().0.as_secs_f64();
         let mut reads = self.0.reads.lock();
-        let reads = reads.entry(issuer.to_owned()).or_default();
-        reads.issuer_hash = hash_of(issuer);
+        let reads = reads.entry(hash_of(issuer)).or_default();
         reads.last[usize::from(hash.is_none())] = Some(now);
         if let Some(hash) = hash {
             reads.hash = Some(sha256(hash));
@@ -89,7 +86,7 @@ impl Observer for IssuerMetrics {
     }
 
     fn left(&self, issuer: &str) {
-        self.0.reads.lock().remove(issuer);
+        self.0.reads.lock().remove(&hash_of(issuer));
     }
 }
 
@@ -115,19 +112,19 @@ impl Collector for IssuerMetrics {
         let name = "apiserver_authentication_jwt_authenticator_jwks_fetch_last_timestamp_seconds";
         let help = "Time of the last attempt to read the keys of an issuer by result";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for reads in reads.values() {
+        for (issuer, reads) in &*reads {
             for (result, at) in RESULTS.into_iter().zip(reads.last) {
                 let Some(at) = at else { continue };
-                let labels = [server, (ISSUER_HASH, &reads.issuer_hash), ("result", result)];
+                let labels = [server, (ISSUER_HASH, issuer), ("result", result)];
                 family.encode_family(&labels)?.encode_gauge(&at)?;
             }
         }
         let name = "apiserver_authentication_jwt_authenticator_jwks_fetch_last_key_set_info";
         let help = "The digest of the keys of an issuer";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for reads in reads.values() {
+        for (issuer, reads) in &*reads {
             let Some(hash) = &reads.hash else { continue };
-            let labels = [server, ("hash", hash), (ISSUER_HASH, &reads.issuer_hash)];
+            let labels = [server, ("hash", hash), (ISSUER_HASH, issuer)];
             family.encode_family(&labels)?.encode_gauge(&1_i64)?;
         }
         Ok(())

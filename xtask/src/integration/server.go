@@ -183,12 +183,12 @@ func onHost(command *exec.Cmd) {
 	if own, _ := os.Hostname(); err != nil || name == own {
 		return
 	}
-	unshare := []string{"unshare", "--uts"}
+	args := []string{"--uts"}
 	if os.Getuid() != 0 {
-		unshare = append(unshare, "--map-root-user")
+		args = append(args, "--map-root-user")
 	}
-	const script = `hostname "$0" && exec "$@"`
-	inside := exec.Command("unshare", append(append(unshare[1:], "sh", "-c", script, name), command.Args...)...)
+	args = append(args, "sh", "-c", `hostname "$0" && exec "$@"`, name)
+	inside := exec.Command("unshare", append(args, command.Args...)...)
 	command.Path, command.Args = inside.Path, inside.Args
 }
 
