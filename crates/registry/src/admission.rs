@@ -142,6 +142,9 @@ pub struct Review<'a> {
     pub(crate) scales: Option<Scales>,
     pub(crate) options: Options<'a>,
     pub(crate) dry_run: bool,
+    /// No policy or webhook is asked: there was none when the write began, and its objects have
+    /// their managedFields beside them.
+    pub(crate) is_unseen: bool,
     pub(crate) preconditions: Preconditions,
     /// What the mutating webhooks have done.
     pub(crate) reinvocation: Mutex<Reinvocation>,
@@ -467,6 +470,13 @@ impl Chain {
             last: plugins.last.into_iter().map(Counted::new).collect(),
         }
     }
+    /// Whether anything but Kubernetes' own plugins sees the objects of a write.
+    pub(crate) fn is_seen(&self, review: &Review<'_>) -> bool {
+        let policies = self.mutating_policy.iter().chain(&self.validating_policy);
+        let webhooks = self.mutating_webhook.iter().chain(&self.validating_webhook);
+        let mut asked = policies.chain(webhooks);
+        !self.added.is_empty() || asked.any(|plugin| plugin.handles(review))
+    }
     /// How long each plugin took.
     pub(crate) fn counted(&self) -> Vec<(Labels, Distribution)> {
         let of_kubernetes = self.built_in.iter().chain(&self.mutating_policy);
@@ -496,6 +506,9 @@ impl Chain {
             if plugin.reinvoked() {
                 left.push((plugin, fingerprint(object)));
             }
+        }
+        if review.is_unseen {
+            return Ok(());
         }
         let policies = self.mutating_policy.as_ref().filter(|policies| policies.mutates(review));
         if let Some(policies) = policies {
@@ -560,10 +573,11 @@ impl Chain {
         for plugin in self.added.iter().filter(|plugin| plugin.handles(review)) {
             plugin.validate(review, object).await?;
         }
-        for policies in self.validating_policy.iter().filter(|plugin| plugin.handles(review)) {
+        let asked = |plugin: &&Counted<_>| !review.is_unseen && plugin.handles(review);
+        for policies in self.validating_policy.iter().filter(asked) {
             policies.validate(review, object).await?;
         }
-        for webhooks in self.validating_webhook.iter().filter(|plugin| plugin.handles(review)) {
+        for webhooks in self.validating_webhook.iter().filter(asked) {
             webhooks.ask_to_validate(review, object).await?;
         }
         for plugin in self.last.iter().filter(|plugin| plugin.handles(review)) {

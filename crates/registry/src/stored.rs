@@ -1,6 +1,7 @@
 //! Stored values: decoding, and the API errors for the store's errors.
 use serde_json::Value;
 use setpoint_object::{ApiError, Reason};
+use setpoint_schema::apply::Owners;
 use setpoint_store::{ReadFault, StoreError, is_sealed};
 
 /// What a client of etcd sends at most: 2 MiB.
@@ -85,6 +86,19 @@ pub(crate) fn tree(bytes: &[u8]) -> Result<Value, ApiError> {
         as_decoded(&mut tree);
     }
     Ok(tree)
+}
+
+/// Decodes stored bytes without managedFields, which stay as they are. `None`: they are not what a
+/// server stores, which [`tree`] finds.
+pub(crate) fn split(bytes: &[u8]) -> Option<(Value, Option<Owners<'_>>)> {
+    if is_sealed(bytes) {
+        return None;
+    }
+    let (mut tree, owners) = Owners::split(std::str::from_utf8(bytes).ok()?).ok()?;
+    if has_long_number(bytes) {
+        as_decoded(&mut tree);
+    }
+    Some((tree, owners))
 }
 
 /// Digits of the smallest integer beyond `int64`.

@@ -39,10 +39,12 @@ mod leaves;
 mod lift;
 mod managed;
 mod merge;
+mod owners;
 mod path;
 mod remove;
 mod scale;
 mod scope;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -56,16 +58,18 @@ pub use configuration::merge_configuration;
 pub use fieldset::{FieldSet, Node};
 pub use last_applied::{KUBECTL, LAST_APPLIED_ANNOTATION};
 pub use managed::{ANCIENT_CHANGES, BEFORE_FIRST_APPLY, UPDATE_ENTRIES_MAX};
+pub use owners::Owners;
 pub use path::{Path, PathElement};
 pub use scale::ScaleMapping;
 pub use versions::Versions;
 pub use wire::WireError;
-pub use write::{apply, unconvertible, update};
+pub use write::{apply, unconvertible, update, update_apart};
 
 use crate::node::TypeSchema;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
 use std::collections::{BTreeSet, HashSet};
+use stored::Stored;
 
 /// The writer of a change and its endpoint.
 #[derive(Debug, Clone)]
@@ -106,7 +110,7 @@ pub struct Typing<'a> {
 ///
 /// An entry that is malformed, in the reference's words.
 pub fn check_entries(object: &Value) -> Result<(), String> {
-    managed::decode(managed::of(object)).map(drop)
+    managed::decode(Stored::Tree(managed::of(object))).map(drop)
 }
 
 /// Settles timestamps: when nothing but managedFields' times would change, the old entries (and so
@@ -122,6 +126,18 @@ pub fn settle_times(old: Option<&Value>, new: &mut Value) {
     }
     let before = before.clone();
     managed::put(new, Some(before));
+}
+
+/// [`settle_times`] of objects whose managedFields are beside them: those of `new`.
+pub fn settle_times_apart<'a>(
+    (old, before): (&Value, Option<Owners<'a>>),
+    (new, now): (&Value, Option<Owners<'a>>),
+) -> Option<Owners<'a>> {
+    let (Some(before), Some(now)) = (before, &now) else { return now };
+    let list = |owners: &Owners<'_>| serde_json::from_str(owners.as_str()).unwrap_or_default();
+    let is_same = same_content(old, new)
+        && (before == *now || same_but_for_times(&list(&before), &list(now)));
+    if is_same { Some(before) } else { Some(now.clone()) }
 }
 
 /// Whether two lists of entries differ in nothing but their times. Their order depends on the

@@ -7,24 +7,74 @@
 //! The order comes from the tables ([`setpoint_facts::Facts::order`]). Objects are put in order
 //! once, when they are made to be stored or converted, so that reading costs nothing.
 
+use crate::apply::{Owners, PathElement};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use setpoint_facts::{DEFINITIONS, Definition, Field, Presence, Type};
 use setpoint_object::encode;
 
-mod elements;
 #[cfg(test)]
 mod tests;
+
+const METADATA: &str = "metadata";
+const MANAGED_FIELDS: &str = "managedFields";
 
 /// Encodes an object by its `apiVersion` and `kind`.
 pub fn to_bytes(object: &Value) -> Bytes {
     let Some((definition, members)) = built_in(object) else {
         return encode::to_bytes(object);
     };
-    encode::collect(|out| {
-        let mut writer = Writer { out, members: Vec::with_capacity(64) };
-        writer.structure(members, definition);
-    })
+    encode::collect(|out| Writer::new(out, None).structure(members, definition))
+}
+
+/// [`to_bytes`] of an object whose managedFields are beside it. It must have `metadata`.
+pub fn to_bytes_with(object: &Value, owners: Option<&Owners<'_>>) -> Bytes {
+    let Some(owners) = owners else { return to_bytes(object) };
+    match built_in(object) {
+        Some((definition, members)) => encode::collect(|out| {
+            Writer::new(out, Some(owners)).structure(members, definition);
+        }),
+        None => encode::collect(|out| push_custom(out, object, owners)),
+    }
+}
+
+/// Appends a custom object with its owners.
+fn push_custom(out: &mut Vec<u8>, object: &Value, owners: &Owners<'_>) {
+    push_sorted(out, members(object).collect(), |out, name, value| {
+        if name != METADATA {
+            return encode::push(out, value);
+        }
+        let metadata = members(value).map(|(name, value)| (name, Some(value)));
+        push_sorted(out, metadata.chain([(MANAGED_FIELDS, None)]).collect(), |out, _, value| {
+            match value {
+                Some(value) => encode::push(out, value),
+                None => out.extend_from_slice(owners.as_str().as_bytes()),
+            }
+        });
+    });
+}
+
+fn members(object: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    object.as_object().into_iter().flatten().map(|(name, value)| (name.as_str(), value))
+}
+
+/// Appends an object with its members sorted, whose values `push` appends.
+fn push_sorted<'m, V>(
+    out: &mut Vec<u8>,
+    mut members: Vec<(&'m str, V)>,
+    push: impl Fn(&mut Vec<u8>, &str, V),
+) {
+    members.sort_unstable_by_key(|(name, _)| *name);
+    out.push(b'{');
+    for (at, (name, value)) in members.into_iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        encode::push_text(out, name);
+        out.push(b':');
+        push(out, name, value);
+    }
+    out.push(b'}');
 }
 
 /// The definition of a built-in object, and its members.
@@ -53,9 +103,15 @@ struct Writer<'o, 'v> {
     out: &'o mut Vec<u8>,
     /// The members of the structs that are being written, the innermost last.
     members: Vec<Member<'v>>,
+    /// Those of the object, until its `metadata` is written.
+    owners: Option<&'o Owners<'o>>,
 }
 
-impl<'v> Writer<'_, 'v> {
+impl<'o, 'v> Writer<'o, 'v> {
+    fn new(out: &'o mut Vec<u8>, owners: Option<&'o Owners<'o>>) -> Self {
+        Self { out, members: Vec::with_capacity(64), owners }
+    }
+
     fn value(&mut self, value: &'v Value, ty: &'static Type) {
         match (value, ty) {
             (value, Type::Ref(index)) => self.defined(value, &DEFINITIONS[usize::from(*index)]),
@@ -113,7 +169,7 @@ impl<'v> Writer<'_, 'v> {
         // They are sorted as texts, which is enough for names of fields.
         if members.keys().filter(|name| !name.starts_with("f:") && *name != ".").count() > 1 {
             let mut sorted: Vec<_> = members.iter().collect();
-            sorted.sort_by_cached_key(|(name, _)| elements::Name::of(name));
+            sorted.sort_by_cached_key(|(name, _)| Name::of(name));
             return self.owned_in_order(sorted.into_iter());
         }
         self.owned_in_order(members.iter());
@@ -162,6 +218,9 @@ impl<'v> Writer<'_, 'v> {
                     self.out.extend_from_slice(name.as_bytes());
                     self.out.extend_from_slice(b"\":");
                     self.value(value, &field.ty);
+                    if first == 0 && name == METADATA {
+                        self.own();
+                    }
                 }
                 None => {
                     encode::push_text(self.out, name);
@@ -172,6 +231,21 @@ impl<'v> Writer<'_, 'v> {
         }
         self.out.push(b'}');
         self.members.truncate(first);
+    }
+
+    /// Adds the owners to the `metadata` just written, where they are the last member.
+    fn own(&mut self) {
+        let Some(owners) = self.owners.take() else { return };
+        if self.out.pop_if(|last| *last == b'}').is_none() {
+            return;
+        }
+        if self.out.last() != Some(&b'{') {
+            self.out.push(b',');
+        }
+        encode::push_text(self.out, MANAGED_FIELDS);
+        self.out.push(b':');
+        self.out.extend_from_slice(owners.as_str().as_bytes());
+        self.out.push(b'}');
     }
 }
 
@@ -196,6 +270,24 @@ fn union_of(definition: &'static Definition) -> Option<Union> {
             Some(Union::Schemas(&DEFINITIONS[usize::from(schema)]))
         }
         _ => None,
+    }
+}
+
+/// A name of a `fieldsV1`, in the order of structured-merge-diff's path elements: items of lists are
+/// in the order of their keys, and numbers are compared as numbers, so the port 80 comes before 443.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Name<'a> {
+    /// The set itself, and what is no element.
+    Other(&'a str),
+    Element(PathElement<'a>),
+}
+
+impl<'a> Name<'a> {
+    fn of(text: &'a str) -> Self {
+        match PathElement::from_wire(text) {
+            Ok(Some(element)) => Self::Element(element),
+            _ => Self::Other(text),
+        }
     }
 }
 

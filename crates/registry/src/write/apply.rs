@@ -1,6 +1,6 @@
 //! Server-side apply: merges a manager's configuration with the stored object (spec: patch §5).
 use super::body::APPLY_FORMAT;
-use super::update::Changed;
+use super::update::{Changed, Tracking};
 use super::{Write, metadata};
 use crate::request::{Body, FieldValidation, Format, Written};
 use serde_json::Value;
@@ -119,11 +119,11 @@ impl Write<'_> {
         metadata::clear_identity(&mut object);
         object.set_meta("resourceVersion", Value::Null);
         self.complete(&mut object, config)?;
-        self.create_owned(object, false).await
+        self.create_owned(object, None, false).await
     }
     async fn apply_update(&self, config: &Value) -> Result<Written, ApiError> {
         let write = *self;
-        self.change(&mut |stored, revision| {
+        self.change(Tracking::Within, &mut |stored, revision| {
             let mut object = write.merge(Some(stored), config)?;
             write.complete(&mut object, config)?;
             // Of the configuration's system metadata, these two are preconditions. Without a

@@ -14,12 +14,22 @@ use serde_json::Value;
 use setpoint_object::meta::{ObjectExt, parse_resource_version};
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, GroupKind, Reason, field};
-use setpoint_schema::encode::to_bytes;
+use setpoint_schema::apply::Owners;
+use setpoint_schema::encode::to_bytes_with;
 use setpoint_store::Revision;
 
 /// How often a create retries after concurrent requests took its numbers, or changed what it
 /// requires, before its client gets an error.
 const RACE_ATTEMPTS_MAX: usize = 64;
+
+/// The managedFields of a new object.
+#[derive(Debug, Clone, Copy)]
+struct Kept<'a> {
+    /// They are beside the object.
+    owners: Option<&'a Owners<'a>>,
+    /// They may be dropped if the object is too large.
+    spare: bool,
+}
 
 impl Write<'_> {
     /// Decodes and creates an object.
@@ -32,14 +42,22 @@ impl Write<'_> {
         metadata::clear_system(&mut object);
         metadata::set_namespace(self.target, &mut object)?;
         metadata::deduplicate_owners(self.attributes, &mut object);
-        self.own(None, &mut object);
-        self.create_owned(object, true).await
+        let has_owners = object.meta().is_some_and(|meta| meta.contains_key("managedFields"));
+        let owners = match !has_owners && self.keeps_owners_apart(Operation::Create) {
+            true => self.own_apart(None, &object),
+            false => {
+                self.own(None, &mut object);
+                None
+            }
+        };
+        self.create_owned(object, owners.as_ref(), true).await
     }
-    /// Creates an object whose managedFields are set. `spare`: managedFields may be dropped if the
-    /// object is too large.
+    /// Creates an object whose managedFields are set, or beside it. `spare`: they may be dropped if
+    /// the object is too large.
     pub(super) async fn create_owned(
         &self,
         mut object: Value,
+        owners: Option<&Owners<'_>>,
         spare: bool,
     ) -> Result<Written, ApiError> {
         if self.resource.terminating {
@@ -56,31 +74,33 @@ impl Write<'_> {
         };
         let options = Options::Write(self.options);
         let mut review = self.review(Operation::Create, &name, None, options);
+        review.is_unseen = owners.is_some();
+        let kept = Kept { owners, spare };
         self.inner.admission.mutate(&review, &mut object).await?;
         metadata::deduplicate_admitted_owners(self.attributes, &mut object);
         metadata::set_namespace(self.target, &mut object)?;
         self.check_grant(&object, None).await?;
         let base = object.meta_str("generateName").to_owned();
         if base.is_empty() {
-            return self.create_named(object, &mut review, spare).await;
+            return self.create_named(object, &mut review, kept).await;
         }
         if !object.name().is_empty() {
             // Of a name that is taken it says the same, although it is not generated.
-            return self.create_named(object, &mut review, spare).await.map_err(|error| {
+            return self.create_named(object, &mut review, kept).await.map_err(|error| {
                 let is_taken = error.reason() == Reason::AlreadyExists;
                 if is_taken { exhausted(error) } else { error }
             });
         }
         if self.resource.kind.names == NameRule::Address {
             object.set_meta("name", base.into());
-            return self.create_named(object, &mut review, spare).await;
+            return self.create_named(object, &mut review, kept).await;
         }
         for attempt in 1.. {
             let mut candidate = object.clone();
             let name = self.inner.generated_name(&base);
             review.generated.clone_from(&name);
             candidate.set_meta("name", name.into());
-            match self.create_named(candidate, &mut review, spare).await {
+            match self.create_named(candidate, &mut review, kept).await {
                 Err(error) if error.reason() == Reason::AlreadyExists => {
                     if attempt == GENERATE_ATTEMPTS_MAX {
                         return Err(exhausted(error));
@@ -95,17 +115,17 @@ impl Write<'_> {
         &self,
         object: Value,
         review: &mut Review<'_>,
-        spare: bool,
+        kept: Kept<'_>,
     ) -> Result<Written, ApiError> {
         // Only a Service takes numbers that others may take too, and can be given others instead.
         if !self.is_service() {
-            let written = self.attempt_create(object, review, spare).await?;
+            let written = self.attempt_create(object, review, kept).await?;
             return written.ok_or_else(|| {
                 ApiError::internal("the commit of a new object failed without a conflict")
             });
         }
         for _ in 0..RACE_ATTEMPTS_MAX {
-            if let Some(written) = self.attempt_create(object.clone(), review, spare).await? {
+            if let Some(written) = self.attempt_create(object.clone(), review, kept).await? {
                 return Ok(written);
             }
         }
@@ -116,7 +136,7 @@ impl Write<'_> {
         &self,
         mut object: Value,
         review: &mut Review<'_>,
-        spare: bool,
+        kept: Kept<'_>,
     ) -> Result<Option<Written>, ApiError> {
         object.set_meta("uid", self.inner.uid().into());
         object.set_meta("creationTimestamp", self.now.rfc3339().into());
@@ -156,7 +176,7 @@ impl Write<'_> {
             ));
         }
         let key = self.key(stored.name());
-        let encoded = to_bytes(&stored);
+        let encoded = to_bytes_with(&stored, kept.owners);
         if self.options.dry_run {
             if let Some(found) = self.inner.live(&key).await? {
                 return Err(self.already_exists(stored.name(), &found.value));
@@ -166,7 +186,7 @@ impl Write<'_> {
             if has_version {
                 served.set_meta("resourceVersion", version.into());
             }
-            let object = Object { bytes: to_bytes(&served) };
+            let object = Object { bytes: to_bytes_with(&served, kept.owners) };
             return Ok(Some(Written { object, created: true }));
         }
         let claims = match &reservation {
@@ -178,6 +198,7 @@ impl Write<'_> {
             let (encoded, required) = (encoded.clone(), review.required());
             let mut claims = claims.clone();
             claims.ops.extend(review.charged());
+            let spare = kept.spare;
             let put = self.put_new(key.clone(), encoded, &mut stored, spare, &claims, &required);
             match put.await? {
                 (Created::Done(revision), bytes) => {
@@ -326,6 +347,7 @@ impl Write<'_> {
             revision: old.map_or(0, |(_, revision)| revision.0),
             options,
             dry_run: self.options.dry_run,
+            is_unseen: false,
             scales: None,
             preconditions: Preconditions::default(),
             reinvocation: Mutex::default(),

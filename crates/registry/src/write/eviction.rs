@@ -3,7 +3,7 @@ use super::Write;
 use super::binding::success;
 use super::metadata::set_namespace;
 use super::persist::Outcome;
-use super::update::Changed;
+use super::update::{Changed, Tracking};
 use crate::admission::Operation;
 use crate::allocate::Claims;
 use crate::kind::core::pod::actions::{is_over, note_eviction};
@@ -138,7 +138,7 @@ impl Write<'_> {
             let marked = Target { subresource: Some(Subresource::Status), ..self.target.clone() };
             let write = Write { target: &marked, ..*self };
             let marked = write
-                .change(&mut |pod, revision| {
+                .change(Tracking::Within, &mut |pod, revision| {
                     write.check_preconditions(pod, revision, &options)?;
                     let object = note_eviction(pod, write.now);
                     // Kubernetes records no manager for this.

@@ -1,12 +1,13 @@
 //! Field ownership after a write (spec: patch §5).
 use super::Write;
+use crate::admission::{Operation, Options};
 use crate::catalog::Resource;
 use crate::convert::to_served;
 use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_object::field::is_printable;
 use setpoint_object::{GroupVersion, GroupVersionKind};
-use setpoint_schema::apply::{self, Manager, Typing, Versions};
+use setpoint_schema::apply::{self, Manager, Owners, Typing, Versions};
 use setpoint_schema::builtin;
 use setpoint_schema::node::TypeSchema;
 use std::collections::BTreeSet;
@@ -147,5 +148,23 @@ impl Write<'_> {
     /// Updates managedFields with the changes between `old` and `new`.
     pub(super) fn own(&self, old: Option<&Value>, new: &mut Value) {
         self.with_manager(|typing, manager| apply::update(typing, old, new, manager));
+    }
+    /// The same with managedFields beside the objects. Returns those of `new`.
+    pub(super) fn own_apart(
+        &self,
+        old: Option<(&Value, Option<&Owners<'_>>)>,
+        new: &Value,
+    ) -> Option<Owners<'static>> {
+        self.with_manager(|typing, manager| apply::update_apart(typing, old, new, manager))
+    }
+    /// Whether managedFields may be beside the objects of a write: nobody looks at them between
+    /// decoding and encoding. A conversion does, and so may plugins, policies and webhooks.
+    pub(super) fn keeps_owners_apart(&self, operation: Operation) -> bool {
+        if self.converts() || !matches!(self.target.subresource, None | Some(Subresource::Status)) {
+            return false;
+        }
+        let options = Options::Write(self.options);
+        let review = self.review(operation, &self.target.name, None, options);
+        !self.inner.admission.is_seen(&review)
     }
 }

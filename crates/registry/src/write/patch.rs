@@ -1,6 +1,6 @@
 //! PATCH: changes the stored object in the request's version (spec: patch §1).
 use super::body::{check_patched_kind, name_kind};
-use super::update::Changed;
+use super::update::{Changed, Tracking};
 use super::{Write, metadata};
 use crate::catalog::Resource;
 use crate::request::{Body, FieldValidation, PatchType, Written};
@@ -31,7 +31,11 @@ impl Write<'_> {
             return self.apply(body).await;
         }
         let write = *self;
-        self.change(&mut |stored, revision| {
+        let tracking = match may_name_owners(kind, &body.bytes) {
+            true => Tracking::Within,
+            false => Tracking::Beside,
+        };
+        self.change(tracking, &mut |stored, revision| {
             let mut object = write.patched(kind, body, stored, revision)?;
             write.settle_patched(&mut object)?;
             write.default(&mut object)?;
@@ -142,6 +146,18 @@ impl Write<'_> {
     fn settle_patched(&self, object: &mut Value) -> Result<(), ApiError> {
         metadata::set_namespace(self.target, object)?;
         metadata::check_body_name(self.target, object)
+    }
+}
+/// Whether what a patch does may depend on managedFields. A merge patch only replaces them.
+fn may_name_owners(kind: PatchType, patch: &[u8]) -> bool {
+    let has = |text: &[u8]| memchr::memmem::find(patch, text).is_some();
+    // Names may have escapes, and a JSON patch may test or copy what is around them.
+    let is_named = || has(b"managedFields") || has(b"\\u");
+    match kind {
+        PatchType::Merge => false,
+        PatchType::StrategicMerge => is_named(),
+        PatchType::Json => is_named() || has(b"\"/metadata\"") || has(b"\"\""),
+        PatchType::Apply => true,
     }
 }
 /// 422: the result of a patch is not an object of the kind.

@@ -59,7 +59,7 @@ impl Write<'_> {
     /// expected. Returns the stored bytes.
     ///
     /// If an object exceeds the store's size limit, retries once without its managedFields
-    /// (`spare`), as the API does except for apply.
+    /// (`spare`), as the API does except for apply. `object` may have them beside it.
     pub(super) async fn put(
         &self,
         key: Bytes,
@@ -111,9 +111,7 @@ impl Write<'_> {
         beside: (&Claims, &[Compare]),
     ) -> Result<(Committed, Bytes), ApiError> {
         let committed = match self.commit(key.clone(), expected, encoded.clone(), beside).await {
-            Err(StoreError::TooLarge { .. })
-                if spare && object.meta().is_some_and(|m| m.contains_key("managedFields")) =>
-            {
+            Err(StoreError::TooLarge { .. }) if spare => {
                 object.set_meta("managedFields", Value::Null);
                 let encoded = to_bytes(object);
                 let committed = self.commit(key, expected, encoded.clone(), beside).await;

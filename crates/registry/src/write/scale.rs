@@ -1,6 +1,6 @@
 //! Writes of the `scale` subresource: a parent made from an `autoscaling/v1 Scale` (spec:
 //! api-server §5.6, crd §7).
-use super::update::Changed;
+use super::update::{Changed, Tracking};
 use super::{Write, metadata};
 use crate::admission::Scales;
 use crate::catalog::ScaleSelector;
@@ -37,7 +37,7 @@ impl Write<'_> {
         metadata::check_body_name(self.target, &scale)?;
         let write = *self;
         let written = self
-            .change(&mut |stored, _| {
+            .change(Tracking::Within, &mut |stored, _| {
                 write.check_uid(scale.uid(), stored.uid())?;
                 write.scaled(stored, scale.clone())
             })
@@ -55,12 +55,13 @@ impl Write<'_> {
         let schema = scale_schema()?;
         if kind == PatchType::Apply {
             let config = self.applied(body, &scale_kind())?;
-            let written =
-                self.change(&mut |stored, _| write.scale_applied(stored, &config)).await?;
+            let written = self
+                .change(Tracking::Within, &mut |stored, _| write.scale_applied(stored, &config))
+                .await?;
             return self.scale_answer(written);
         }
         let written = self
-            .change(&mut |stored, revision| {
+            .change(Tracking::Within, &mut |stored, revision| {
                 let mut scale = write.present_scale(stored)?;
                 scale.set_meta("resourceVersion", revision.to_string().into());
                 let mut problems = Vec::new();

@@ -7,13 +7,15 @@ use crate::allocate::{Claims, Reservation, ServiceNumbers};
 use crate::kind::{self, MetadataCheck, MetadataChecks};
 use crate::request::{Body, Written};
 use crate::shared::Inner;
-use crate::stored::{store_error, tree};
+use crate::stored::{split, store_error, tree};
 use crate::subresource::Subresource;
+use bytes::Bytes;
 use serde_json::Value;
 use setpoint_object::meta::{ObjectExt, parse_resource_version};
 use setpoint_object::{ApiError, GroupKind, Reason, field};
-use setpoint_schema::encode::to_bytes;
-use setpoint_schema::{apply, diff};
+use setpoint_schema::apply::{self, Owners};
+use setpoint_schema::diff;
+use setpoint_schema::encode::to_bytes_with;
 use setpoint_store::{KeyValue, Revision};
 
 /// How often a write retries after conflicts before its client gets an error.
@@ -42,6 +44,38 @@ impl Changed {
 /// A change that can be repeated with a newer stored object: `(stored object in the request's
 /// version, its revision)`.
 pub(super) type Change<'a> = dyn FnMut(&Value, Revision) -> Result<Changed, ApiError> + Send + 'a;
+
+/// Where the stored object that a change begins with has its managedFields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tracking {
+    /// In the object.
+    Within,
+    /// Beside it, if nobody else looks at them. A change that fails is repeated with them: its
+    /// error may show the object.
+    Beside,
+}
+/// The stored object that an attempt begins with.
+#[derive(Debug)]
+struct Before<'a> {
+    /// In the storage version.
+    stored: Value,
+    /// In the request's version, if that is another.
+    shown: Option<Value>,
+    /// Its managedFields, if they are beside it.
+    owners: Option<Owners<'a>>,
+}
+impl Before<'_> {
+    /// The object in the request's version.
+    fn old(&self) -> &Value {
+        self.shown.as_ref().unwrap_or(&self.stored)
+    }
+    /// Puts managedFields into the object.
+    fn join(&mut self) {
+        if let Some(owners) = self.owners.take() {
+            owners.join(&mut self.stored);
+        }
+    }
+}
 
 /// Why one attempt failed.
 #[derive(Debug)]
@@ -87,7 +121,7 @@ impl Write<'_> {
             Ok::<_, ApiError>(object)
         };
         let changed = self
-            .change(&mut |stored, _| {
+            .change(Tracking::Beside, &mut |stored, _| {
                 let mut object = match first.take() {
                     Some(object) => object,
                     None => again()?,
@@ -119,7 +153,7 @@ impl Write<'_> {
         metadata::clear_identity(&mut object);
         object.set_meta("resourceVersion", Value::Null);
         self.own(None, &mut object);
-        self.create_owned(object, true).await
+        self.create_owned(object, None, true).await
     }
     /// The uid in a PUT body is a precondition.
     pub(super) fn check_uid(&self, wanted: &str, stored: &str) -> Result<(), ApiError> {
@@ -141,7 +175,11 @@ impl Write<'_> {
     /// Starts with the cached state, so that most changes read nothing from the store. If the cache
     /// was behind, the commit fails and the loop continues with the present state. If the change
     /// seems to be refused or to change nothing, the loop reads the store first.
-    pub(super) async fn change(&self, change: &mut Change<'_>) -> Result<Written, ApiError> {
+    pub(super) async fn change(
+        &self,
+        tracking: Tracking,
+        change: &mut Change<'_>,
+    ) -> Result<Written, ApiError> {
         check_namespace(self.target)?;
         let key = self.key(&self.target.name);
         let recent = match self.options.dry_run {
@@ -152,7 +190,7 @@ impl Write<'_> {
             self.leave_if_large(recent.value.len()).await;
         }
         let mut live = match recent {
-            Some(recent) => match self.attempt(&recent, false, change).await {
+            Some(recent) => match self.attempt(&recent, false, tracking, change).await {
                 Ok(Ok(written)) => return Ok(written),
                 Ok(Err(newer)) => newer,
                 Err(Failed::Commit(error)) => return Err(error),
@@ -168,7 +206,7 @@ impl Write<'_> {
         for _ in 0..RACE_ATTEMPTS_MAX {
             let Some(found) = live else { return Err(self.not_found()) };
             self.leave_if_large(found.value.len()).await;
-            match self.attempt(&found, true, change).await? {
+            match self.attempt(&found, true, tracking, change).await? {
                 Ok(written) => return Ok(written),
                 Err(newer) => live = newer,
             }
@@ -181,13 +219,20 @@ impl Write<'_> {
         &self,
         found: &KeyValue,
         is_live: bool,
+        tracking: Tracking,
         change: &mut Change<'_>,
     ) -> Result<Result<Written, Option<KeyValue>>, Failed> {
-        let (stored, shown) = self.states(found).await?;
-        let old = shown.as_ref().unwrap_or(&stored);
-        let Changed { mut object, owned, scales } = change(old, found.modified)?;
+        let mut before = self.before(found, tracking).await?;
+        let Changed { mut object, owned, scales } =
+            self.changed(&mut before, found.modified, change)?;
         self.leave_if_grown(&object).await;
-        if !owned {
+        let Before { stored, shown, owners: old_owners } = before;
+        let old = shown.as_ref().unwrap_or(&stored);
+        let is_apart = old_owners.is_some();
+        let mut owners = None;
+        if is_apart {
+            owners = self.own_apart(Some((old, old_owners.as_ref())), &object);
+        } else if !owned {
             self.own(Some(old), &mut object);
         }
         let options = Options::Write(self.options);
@@ -196,6 +241,7 @@ impl Write<'_> {
         // An earlier attempt has lost a race, perhaps with a change of a quota.
         review.preconditions.have_failed = is_live;
         review.scales = scales;
+        review.is_unseen = is_apart;
         if self.is_reviewed {
             self.inner.admission.mutate(&review, &mut object).await?;
             metadata::deduplicate_admitted_owners(self.attributes, &mut object);
@@ -213,13 +259,18 @@ impl Write<'_> {
             self.inner.admission.validate(&review, Some(&new)).await?;
         }
         if self.is_finished(&new) {
-            return self.finish(found, &stored, &new).await.map_err(Failed::Commit);
+            let last = to_bytes_with(&new, owners.as_ref());
+            return self.finish(found, &stored, &last).await.map_err(Failed::Commit);
         }
         if self.converts_last() {
             new = self.stored_tree(new).await?;
         }
-        apply::settle_times(Some(&stored), &mut new);
-        let encoded = to_bytes(&new);
+        if is_apart {
+            owners = apply::settle_times_apart((&stored, old_owners), (&new, owners));
+        } else {
+            apply::settle_times(Some(&stored), &mut new);
+        }
+        let encoded = to_bytes_with(&new, owners.as_ref());
         if encoded == found.value && !is_live {
             let live = self.inner.live(&found.key).await?;
             if live.as_ref().is_none_or(|live| live.modified != found.modified) {
@@ -254,6 +305,48 @@ impl Write<'_> {
             }
             (Outcome::Lost(newer), _) => Ok(Err(newer)),
         }
+    }
+    /// The object that a change makes of the stored one.
+    fn changed(
+        &self,
+        before: &mut Before<'_>,
+        revision: Revision,
+        change: &mut Change<'_>,
+    ) -> Result<Changed, ApiError> {
+        let changed = change(before.old(), revision);
+        if before.owners.is_none() {
+            return changed;
+        }
+        match changed {
+            Ok(changed) if !changed.owned => {
+                // The client has sent its own.
+                if changed.object.meta().is_some_and(|meta| meta.contains_key("managedFields")) {
+                    before.join();
+                }
+                Ok(changed)
+            }
+            _ => {
+                before.join();
+                change(before.old(), revision)
+            }
+        }
+    }
+    /// The stored object that an attempt begins with.
+    async fn before<'f>(
+        &self,
+        found: &'f KeyValue,
+        tracking: Tracking,
+    ) -> Result<Before<'f>, ApiError> {
+        if tracking == Tracking::Beside
+            && self.keeps_owners_apart(Operation::Update)
+            && let Some((mut stored, owners @ Some(_))) = split(&found.value)
+            && self.is_storage_version(&stored)
+        {
+            crate::convert::refresh(self.resource, &mut stored, found.modified.0);
+            return Ok(Before { stored, shown: None, owners });
+        }
+        let (stored, shown) = self.states(found).await?;
+        Ok(Before { stored, shown, owners: None })
     }
     /// The stored object in the storage version, and in the request's version if that is another.
     async fn states(&self, found: &KeyValue) -> Result<(Value, Option<Value>), ApiError> {
@@ -329,14 +422,14 @@ impl Write<'_> {
     async fn rewrite_due(&self, found: &KeyValue) -> Result<bool, ApiError> {
         self.inner.store.rewrite_due(&found.key).await.map_err(crate::stored::store_error)
     }
-    /// Removes an object whose deletion was waiting for its last finalizer.
+    /// Removes an object whose deletion was waiting for its last finalizer. `last`: its last state.
     async fn finish(
         &self,
         found: &KeyValue,
         stored: &Value,
-        new: &Value,
+        last: &Bytes,
     ) -> Result<Result<Written, Option<KeyValue>>, ApiError> {
-        let object = self.preview(&to_bytes(new), found.modified).await?;
+        let object = self.preview(last, found.modified).await?;
         if !self.options.dry_run {
             let claims = self.released_claims(stored).await?;
             match self.remove(found.key.clone(), found.modified, &claims).await? {

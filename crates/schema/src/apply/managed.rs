@@ -2,7 +2,9 @@
 
 use super::Manager;
 use super::fieldset::FieldSet;
+use super::stored::{Fields, Read, Stored};
 use serde_json::{Map, Value};
+use setpoint_object::encode::{push, push_text};
 use setpoint_object::time::Timestamp;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -49,10 +51,10 @@ pub(super) struct Entry<'a> {
 
 /// An entry of a list that was read.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Raw<'a> {
-    /// Its place in the list.
-    at: usize,
-    value: &'a Value,
+pub(super) enum Raw<'a> {
+    /// With its place in the list.
+    Tree(usize, &'a Value),
+    Text(&'a str),
 }
 
 impl Entry<'_> {
@@ -123,12 +125,6 @@ pub(super) fn take(object: &mut Value) -> Option<Value> {
     object.get_mut("metadata")?.as_object_mut()?.remove("managedFields")
 }
 
-/// The versions of the entries of a list.
-pub(super) fn versions(managed: &Value) -> impl Iterator<Item = &str> {
-    let entries = managed.as_array().map_or(&[][..], Vec::as_slice).iter();
-    entries.filter_map(|entry| entry.get("apiVersion").and_then(Value::as_str))
-}
-
 /// Whether a client resets the tracking: by an empty list, or one empty entry.
 pub(super) fn is_reset(managed: &Value) -> bool {
     match managed.as_array().map(Vec::as_slice) {
@@ -144,8 +140,8 @@ pub(super) fn is_reset(managed: &Value) -> bool {
 ///
 /// # Errors
 /// An entry that is malformed, in the reference's words.
-pub(super) fn decode(managed: Option<&Value>) -> Result<Vec<Entry<'_>>, String> {
-    decode_if(managed, |_, _| true)
+pub(super) fn decode(stored: Stored<'_>) -> Result<Vec<Entry<'_>>, String> {
+    decode_if(stored.read()?, |_, _| true)
 }
 
 /// Reads stored entries for a write that changes these fields, and maybe adds to those of the entry
@@ -156,49 +152,38 @@ pub(super) fn decode(managed: Option<&Value>) -> Result<Vec<Entry<'_>>, String> 
 /// # Errors
 /// An entry that is malformed, in the reference's words.
 pub(super) fn decode_touched<'a>(
-    managed: Option<&'a Value>,
+    stored: Stored<'a>,
     changed: [&FieldSet<'_>; 2],
     is_own: impl Fn(&Entry<'_>) -> bool,
 ) -> Result<Vec<Entry<'a>>, String> {
+    let read = stored.read()?;
     // More are united, with all their fields.
-    let are_few = managed.and_then(Value::as_array).is_some_and(|l| l.len() < UPDATE_ENTRIES_MAX);
+    let are_few = read.len() < UPDATE_ENTRIES_MAX;
     let is_apart = |step: &str| {
         let name = step.strip_prefix("f:");
         name.is_some_and(|name| changed.iter().all(|set| set.field(name).is_none()))
     };
-    decode_if(managed, |entry, fields| {
-        let apart = fields
-            .as_object()
-            .is_some_and(|fields| !fields.is_empty() && fields.keys().all(|step| is_apart(step)));
-        !apart || !are_few || is_own(entry)
-    })
+    decode_if(read, |entry, fields| !are_few || is_own(entry) || !fields.all_steps(is_apart))
 }
 
 /// Reads entries, and the sets of those that `reads` wants.
-fn decode_if(
-    managed: Option<&Value>,
-    reads: impl Fn(&Entry<'_>, &Value) -> bool,
-) -> Result<Vec<Entry<'_>>, String> {
-    let list = match managed {
-        None | Some(Value::Null) => return Ok(Vec::new()),
-        Some(Value::Array(list)) => list,
-        Some(_) => return Err("managedFields must be a list".to_owned()),
-    };
-    let mut entries: Vec<Entry<'_>> = Vec::with_capacity(list.len());
+fn decode_if<'a>(
+    read: Vec<Read<'a>>,
+    reads: impl Fn(&Entry<'_>, &Fields<'_>) -> bool,
+) -> Result<Vec<Entry<'a>>, String> {
+    let mut entries: Vec<Entry<'_>> = Vec::with_capacity(read.len());
     // An object holds one entry of a manager for one purpose.
-    let mut places = HashMap::with_capacity(list.len());
-    for (at, raw) in list.iter().enumerate() {
-        let text = |name: &str| raw.get(name).and_then(Value::as_str).unwrap_or_default();
-        let operation = match text("operation") {
+    let mut places = HashMap::with_capacity(read.len());
+    for (at, read) in read.into_iter().enumerate() {
+        let operation = match &*read.operation {
             "Apply" => Operation::Apply,
             "Update" => Operation::Update,
             _ => return Err("operation must be `Apply` or `Update`".to_owned()),
         };
-        let api_version = text("apiVersion");
-        if api_version.is_empty() {
+        if read.api_version.is_empty() {
             return Err("apiVersion must not be empty".to_owned());
         }
-        match text("fieldsType") {
+        match &*read.fields_type {
             "FieldsV1" => {}
             "" => return Err(format!("missing fieldsType in managed fields entry {at}")),
             other => {
@@ -206,25 +191,29 @@ fn decode_if(
             }
         }
         let mut entry = Entry {
-            manager: text("manager").into(),
+            manager: read.manager,
             operation,
-            api_version: api_version.into(),
-            subresource: text("subresource").into(),
-            time: raw.get("time").and_then(Value::as_str).map(Cow::Borrowed),
+            api_version: read.api_version,
+            subresource: read.subresource,
+            time: read.time,
             set: FieldSet::new(),
             unread: false,
-            raw: Some(Raw { at, value: raw }),
+            raw: Some(read.raw),
         };
-        match raw.get("fieldsV1") {
-            None | Some(Value::Null) => {}
-            Some(fields) if reads(&entry, fields) => {
-                entry.set = FieldSet::from_wire(fields)
-                    .map_err(|error| format!("error decoding versioned set: {error}"))?;
+        match read.fields {
+            None => {}
+            Some(fields) if reads(&entry, &fields) => {
+                let set = fields.set();
+                entry.set =
+                    set.map_err(|error| format!("error decoding versioned set: {error}"))?;
             }
             Some(_) => entry.unread = true,
         }
-        let version = if operation == Operation::Update { api_version } else { "" };
-        let identity = (operation, text("manager"), version, text("subresource"));
+        let version = match operation {
+            Operation::Update => entry.api_version.clone(),
+            Operation::Apply => Cow::Borrowed(""),
+        };
+        let identity = (operation, entry.manager.clone(), version, entry.subresource.clone());
         let place = *places.entry(identity).or_insert(entries.len());
         match entries.get_mut(place) {
             Some(earlier) => *earlier = entry,
@@ -245,6 +234,40 @@ pub(super) fn encode_with(mut entries: Vec<Entry<'_>>, mut copy: Option<Value>) 
     if entries.is_empty() {
         return None;
     }
+    sort(&mut entries);
+    let mut copies = copy.as_mut().and_then(Value::as_array_mut);
+    let mut written = |entry: &Entry<'_>| match entry.raw {
+        Some(Raw::Tree(at, value)) => match copies.as_mut().and_then(|copies| copies.get_mut(at)) {
+            Some(copy) => copy.take(),
+            None => value.clone(),
+        },
+        Some(Raw::Text(text)) => serde_json::from_str(text).unwrap_or_default(),
+        None => encode_entry(entry),
+    };
+    Some(Value::Array(entries.iter().map(&mut written).collect()))
+}
+
+/// The same as text, with members in declared order or, for custom objects, sorted.
+pub(super) fn encode_text(mut entries: Vec<Entry<'_>>, is_sorted: bool) -> Option<String> {
+    if entries.is_empty() {
+        return None;
+    }
+    sort(&mut entries);
+    let mut out = Vec::with_capacity(1024);
+    for entry in &entries {
+        out.push(if out.is_empty() { b'[' } else { b',' });
+        match entry.raw {
+            Some(Raw::Text(text)) => out.extend_from_slice(text.as_bytes()),
+            Some(Raw::Tree(_, value)) => push(&mut out, value),
+            None => push_entry(&mut out, entry, is_sorted),
+        }
+    }
+    out.push(b']');
+    Some(String::from_utf8(out).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into()))
+}
+
+/// Sorts entries as the API shows them.
+fn sort(entries: &mut [Entry<'_>]) {
     entries.sort_by(|a, b| {
         let key = |e: &Entry<'_>| (e.operation, e.seconds());
         key(a)
@@ -253,15 +276,33 @@ pub(super) fn encode_with(mut entries: Vec<Entry<'_>>, mut copy: Option<Value>) 
             .then_with(|| a.api_version.cmp(&b.api_version))
             .then_with(|| a.subresource.cmp(&b.subresource))
     });
-    let mut copies = copy.as_mut().and_then(Value::as_array_mut);
-    let mut written = |entry: &Entry<'_>| match entry.raw {
-        Some(raw) => match copies.as_mut().and_then(|copies| copies.get_mut(raw.at)) {
-            Some(copy) => copy.take(),
-            None => raw.value.clone(),
-        },
-        None => encode_entry(entry),
-    };
-    Some(Value::Array(entries.iter().map(&mut written).collect()))
+}
+
+fn push_entry(out: &mut Vec<u8>, entry: &Entry<'_>, is_sorted: bool) {
+    // In declared order; the fields are no text.
+    let mut members = [
+        ("manager", Some(&*entry.manager)),
+        ("operation", Some(entry.operation.as_str())),
+        ("apiVersion", Some(&*entry.api_version)),
+        ("time", Some(entry.time.as_deref().unwrap_or_default())),
+        ("fieldsType", Some("FieldsV1")),
+        ("fieldsV1", None),
+        ("subresource", Some(&*entry.subresource)),
+    ];
+    if is_sorted {
+        members.sort_unstable_by_key(|(name, _)| *name);
+    }
+    let given = members.into_iter().filter(|(_, text)| *text != Some(""));
+    for (at, (name, text)) in given.enumerate() {
+        out.push(if at == 0 { b'{' } else { b',' });
+        push_text(out, name);
+        out.push(b':');
+        match text {
+            Some(text) => push_text(out, text),
+            None => entry.set.push_wire(out, is_sorted),
+        }
+    }
+    out.push(b'}');
 }
 
 fn encode_entry(entry: &Entry<'_>) -> Value {

@@ -4,6 +4,7 @@
 use super::fieldset::FieldSet;
 use super::managed::{Entry, Operation, decode, encode};
 use super::path::PathElement;
+use super::stored::Stored;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -28,7 +29,7 @@ impl<'a> ScaleMapping<'a> {
 
     /// The Scale's `managedFields`: of the parent's entries those that own the replicas.
     pub fn to_scale(&self, parent: Option<&Value>) -> Option<Value> {
-        let mut entries = decode(parent).unwrap_or_default();
+        let mut entries = decode(Stored::Tree(parent)).unwrap_or_default();
         entries.retain_mut(|entry| {
             let Some(Some(path)) = self.path(&entry.api_version) else { return false };
             let owns = entry.set.has(&steps(path));
@@ -43,8 +44,8 @@ impl<'a> ScaleMapping<'a> {
     /// The parent's `managedFields` after a write to its Scale: `scale` are the Scale's entries
     /// now. A manager that lost the replicas there loses them here.
     pub fn to_parent(&self, parent: Option<&Value>, scale: Option<&Value>) -> Option<Value> {
-        let mut entries = decode(parent).unwrap_or_default();
-        let scale = decode(scale).unwrap_or_default();
+        let mut entries = decode(Stored::Tree(parent)).unwrap_or_default();
+        let scale = decode(Stored::Tree(scale)).unwrap_or_default();
         // The Scale's entries by their owner, in the order they stand there.
         let mut by_owner: HashMap<Owner, VecDeque<usize>> = HashMap::new();
         for (at, entry) in scale.iter().enumerate() {

@@ -11,6 +11,7 @@ mod refusals;
 mod scale;
 
 use super::*;
+use crate::encode::{to_bytes, to_bytes_with};
 use crate::node::TypeSchema;
 use crate::{builtin, crd, decode};
 use serde_json::{Value, json};
@@ -122,12 +123,43 @@ impl Story {
         let (name, subresource) = who.split_once('/').unwrap_or((who, ""));
         let mut new = self.body(parts);
         self.conform(&mut new);
+        let sent = new.clone();
         self.write(subresource, |typing, now| {
             let manager = Manager { name, api_version: self.api_version, subresource, now };
             update(typing, self.live.as_ref(), &mut new, &manager);
         });
+        let apart = self.updated_apart(who, sent);
         self.store(new);
+        if let Some(apart) = apart {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            assert_eq!(text(&apart), text(&to_bytes(self.live())));
+        }
         self
+    }
+
+    /// What [`Story::update`] stores, with managedFields beside the objects. `None`: the client
+    /// sends some.
+    fn updated_apart(&self, who: &str, new: Value) -> Option<bytes::Bytes> {
+        if managed::of(&new).is_some() {
+            return None;
+        }
+        let (name, subresource) = who.split_once('/').unwrap_or((who, ""));
+        let stored = self.live.as_ref().map(to_bytes);
+        let stored = stored.as_ref().map(|stored| std::str::from_utf8(stored).expect("JSON"));
+        let old = stored.zip(self.live.clone()).map(|(text, mut old)| {
+            managed::take(&mut old);
+            (old, Owners::split(text).expect("an object").1)
+        });
+        let before = old.as_ref().map(|(old, owners)| (old, owners.as_ref()));
+        let owners = self.write(subresource, |typing, now| {
+            let manager = Manager { name, api_version: self.api_version, subresource, now };
+            update_apart(typing, before, &new, &manager)
+        });
+        let owners = match &old {
+            Some((old, before)) => settle_times_apart((old, before.clone()), (&new, owners)),
+            None => owners,
+        };
+        Some(to_bytes_with(&new, owners.as_ref()))
     }
 
     fn store(&mut self, mut object: Value) {

@@ -5,10 +5,11 @@
 
 use super::fieldset::{FieldSet, Node};
 use super::path::PathElement;
+use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use setpoint_object::encode::push_text;
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 /// Text that is no FieldsV1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -20,6 +21,9 @@ pub enum WireError {
     /// A key that does not begin with a letter and a colon, or whose rest cannot be read.
     #[error("malformed path element {0:?}")]
     Element(String),
+    /// Text that is not read as either.
+    #[error("{0}")]
+    Text(String),
 }
 
 impl<'a> FieldSet<'a> {
@@ -38,6 +42,55 @@ impl<'a> FieldSet<'a> {
             }
         }
         Ok(Self::from_nodes(nodes))
+    }
+
+    /// Reads FieldsV1 from its text, as [`FieldSet::from_wire`] does.
+    ///
+    /// # Errors
+    /// [`WireError::Text`].
+    pub(super) fn from_wire_text(fields: &'a str) -> Result<Self, WireError> {
+        let read = serde_json::from_str(fields).map_err(|error| WireError::Text(error.to_string()));
+        let Text { set, .. } = read?;
+        Ok(set)
+    }
+
+    /// Writes the text of FieldsV1. `is_sorted`: with its members sorted as texts, as in custom
+    /// objects; otherwise they are in the order of the set.
+    pub(super) fn push_wire(&self, out: &mut Vec<u8>, is_sorted: bool) {
+        self.push_node(out, false, is_sorted);
+    }
+
+    /// `is_member`: the path to here is one of the set, too.
+    fn push_node(&self, out: &mut Vec<u8>, is_member: bool, is_sorted: bool) {
+        out.push(b'{');
+        let mut is_first = true;
+        if is_member && !self.is_empty() {
+            out.extend_from_slice(b"\".\":{}");
+            is_first = false;
+        }
+        let mut push = |out: &mut Vec<u8>, node: &Node<'_>, write: &dyn Fn(&mut Vec<u8>)| {
+            if !std::mem::take(&mut is_first) {
+                out.push(b',');
+            }
+            write(out);
+            out.push(b':');
+            node.children.push_node(out, node.member, is_sorted);
+        };
+        let is_field = |node: &Node<'_>| matches!(node.element, PathElement::Field(_));
+        // Fields have the same order either way.
+        if is_sorted && !self.nodes().iter().all(is_field) {
+            let mut nodes: Vec<_> =
+                self.nodes().iter().map(|node| (text(&node.element), node)).collect();
+            nodes.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+            for (step, node) in nodes {
+                push(out, node, &|out| push_text(out, &step));
+            }
+        } else {
+            for node in self.nodes() {
+                push(out, node, &|out| push_step(out, &node.element));
+            }
+        }
+        out.push(b'}');
     }
 
     /// Writes FieldsV1.
@@ -84,6 +137,100 @@ impl<'a> PathElement<'a> {
             _ if kind.ends_with(':') => return Ok(None),
             _ => return Err(malformed()),
         }))
+    }
+}
+
+/// The steps at the top of the text of FieldsV1.
+///
+/// # Errors
+/// Something that is no object.
+pub(super) fn steps(fields: &str) -> Result<Vec<Cow<'_, str>>, WireError> {
+    let read = serde_json::from_str(fields).map_err(|_| WireError::NotAnObject);
+    let Steps(steps) = read?;
+    Ok(steps)
+}
+
+/// A set that is read from text.
+struct Text<'a> {
+    set: FieldSet<'a>,
+    /// The path to it is a member of the set around it.
+    is_member: bool,
+}
+
+/// The names of an object's members.
+struct Steps<'a>(Vec<Cow<'a, str>>);
+
+/// A name that is borrowed if it has no escapes.
+#[derive(serde::Deserialize)]
+struct Step<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+        impl<'de> Visitor<'de> for Members {
+            type Value = Text<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a field set")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Text<'de>, A::Error> {
+                let mut nodes = Vec::new();
+                let (mut is_empty, mut has_dot) = (true, false);
+                while let Some(Step(step)) = members.next_key()? {
+                    is_empty = false;
+                    if step == "." {
+                        has_dot = true;
+                        members.next_value::<IgnoredAny>()?;
+                        continue;
+                    }
+                    let Text { set, is_member } = members.next_value()?;
+                    let element = match step {
+                        Cow::Borrowed(step) => PathElement::from_wire(step),
+                        Cow::Owned(step) => PathElement::from_wire(&step)
+                            .map(|element| element.map(PathElement::into_owned)),
+                    };
+                    if let Some(element) = element.map_err(A::Error::custom)? {
+                        nodes.push(Node { element, member: is_member, children: set });
+                    }
+                }
+                let set = FieldSet::from_nodes(nodes);
+                Ok(Text { set, is_member: is_empty || has_dot })
+            }
+        }
+        deserializer.deserialize_map(Members)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Steps<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+        impl<'de> Visitor<'de> for Members {
+            type Value = Steps<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a field set")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Steps<'de>, A::Error> {
+                let mut steps = Vec::new();
+                while let Some((Step(step), IgnoredAny)) = members.next_entry()? {
+                    steps.push(step);
+                }
+                Ok(Steps(steps))
+            }
+        }
+        deserializer.deserialize_map(Members)
+    }
+}
+
+/// Writes a step as a JSON text.
+fn push_step(out: &mut Vec<u8>, element: &PathElement<'_>) {
+    match element {
+        PathElement::Field(name) => {
+            out.extend_from_slice(b"\"f:");
+            let at = out.len();
+            push_text(out, name);
+            // The second quote.
+            out.remove(at);
+        }
+        other => push_text(out, &text(other)),
     }
 }
 

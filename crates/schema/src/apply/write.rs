@@ -8,8 +8,10 @@ use super::leaves::leaves;
 use super::lift::lift;
 use super::managed::{self, BEFORE_FIRST_APPLY, Entry, Operation};
 use super::merge::merge;
+use super::owners::Owners;
 use super::remove::prune;
 use super::scope::{Scope, strip};
+use super::stored::Stored;
 use super::types::Type;
 use super::validate::validate;
 use super::value::equal;
@@ -38,46 +40,80 @@ pub fn update(typing: &Typing<'_>, old: Option<&Value>, new: &mut Value, manager
         Some(taken) if is_copy(&taken) => (None, Some(taken)),
         taken => (taken.filter(is_given), None),
     };
-    let entries = {
-        let empty = old.is_none().then(|| empty_object(typing));
-        let before = old.or(empty.as_ref()).unwrap_or(&Value::Null);
-        let changes = changes(typing, before, new);
-        let elsewhere = old.map_or_else(Vec::new, |old| {
-            let versions =
-                [stored, given.as_ref()].into_iter().flatten().flat_map(managed::versions);
-            Elsewhere::all(typing, manager, versions, old, new)
-        });
-        let read = || {
-            let sets = [&changes.changed, &changes.removed];
-            let entries = match typing.custom || !elsewhere.is_empty() {
-                // Its schema may have changed, and with it what is owned as a whole.
-                true => managed::decode(stored),
-                false => managed::decode_touched(stored, sets, |entry| {
-                    entry.is_updated_by(manager, manager.name)
-                }),
-            };
-            entries.unwrap_or_default()
-        };
-        let mut entries = match &given {
-            Some(given) if managed::is_reset(given) => Vec::new(),
-            Some(given) => match managed::decode(Some(given)) {
-                Ok(entries) if !entries.is_empty() => entries,
-                _ => read(),
-            },
-            None => read(),
-        };
-        if entries.is_empty() && old.is_some() {
-            return;
-        }
-        if settle_entries(typing, &mut entries).is_err() {
-            return;
-        }
-        let changes = TakenByVersion::new(typing, changes, &elsewhere);
-        let mut entries = record(entries, changes, manager, manager.name);
-        managed::cap(&mut entries);
-        managed::encode_with(entries, copy)
-    };
+    let entries = entries_after(
+        typing,
+        (old, Stored::Tree(stored)),
+        (new, given.as_ref()),
+        manager,
+        |entries| managed::encode_with(entries, copy),
+    );
     managed::put(new, entries);
+}
+
+/// The same for objects whose managedFields are beside them. Returns those of `new`.
+pub fn update_apart(
+    typing: &Typing<'_>,
+    old: Option<(&Value, Option<&Owners<'_>>)>,
+    new: &Value,
+    manager: &Manager<'_>,
+) -> Option<Owners<'static>> {
+    let (old, owners) = old.unzip();
+    let stored = Stored::Text(owners.flatten().map(Owners::as_str));
+    let text = entries_after(typing, (old, stored), (new, None), manager, |entries| {
+        managed::encode_text(entries, typing.custom)
+    });
+    text.map(Owners::of_text)
+}
+
+/// The entries of `new`, as `encode` writes them. `old`: with its entries; `new`: with those that
+/// the client has given.
+fn entries_after<T>(
+    typing: &Typing<'_>,
+    (old, stored): (Option<&Value>, Stored<'_>),
+    (new, given): (&Value, Option<&Value>),
+    manager: &Manager<'_>,
+    encode: impl FnOnce(Vec<Entry<'_>>) -> Option<T>,
+) -> Option<T> {
+    let empty = old.is_none().then(|| empty_object(typing));
+    let before = old.or(empty.as_ref()).unwrap_or(&Value::Null);
+    let changes = changes(typing, before, new);
+    let given = given.map(|given| Stored::Tree(Some(given)));
+    let elsewhere = match (typing.others, old) {
+        (Some(_), Some(old)) => {
+            let lists = [Some(stored), given].into_iter().flatten();
+            let versions: Vec<_> = lists.flat_map(Stored::versions).collect();
+            Elsewhere::all(typing, manager, versions.iter().map(|v| &**v), old, new)
+        }
+        _ => Vec::new(),
+    };
+    let read = || {
+        let sets = [&changes.changed, &changes.removed];
+        let entries = match typing.custom || !elsewhere.is_empty() {
+            // Its schema may have changed, and with it what is owned as a whole.
+            true => managed::decode(stored),
+            false => managed::decode_touched(stored, sets, |entry| {
+                entry.is_updated_by(manager, manager.name)
+            }),
+        };
+        entries.unwrap_or_default()
+    };
+    let is_reset = |given| matches!(given, Stored::Tree(Some(given)) if managed::is_reset(given));
+    let mut entries = match given {
+        Some(given) if is_reset(given) => Vec::new(),
+        Some(given) => match managed::decode(given) {
+            Ok(entries) if !entries.is_empty() => entries,
+            _ => read(),
+        },
+        None => read(),
+    };
+    if entries.is_empty() && old.is_some() {
+        return None;
+    }
+    settle_entries(typing, &mut entries).ok()?;
+    let changes = TakenByVersion::new(typing, changes, &elsewhere);
+    let mut entries = record(entries, changes, manager, manager.name);
+    managed::cap(&mut entries);
+    encode(entries)
 }
 
 /// The object that a created one is compared with.
@@ -198,7 +234,7 @@ pub fn apply(
     };
 
     let empty;
-    let mut entries = managed::decode(managed::of(live))
+    let mut entries = managed::decode(Stored::Tree(managed::of(live)))
         .map_err(|why| ApiError::unclassified(format!("failed to decode managed fields: {why}")))?;
     if entries.is_empty() {
         empty = empty_object(typing);

@@ -8,10 +8,10 @@ fn element() -> impl Strategy<Value = PathElement<'static>> {
     let scalar = prop_oneof![
         (0..3i64).prop_map(Value::from),
         Just(json!(true)),
-        "[a-b]{1,2}".prop_map(Value::from),
+        "[a-b>\\\\]{1,2}".prop_map(Value::from),
     ];
     prop_oneof![
-        4 => "[a-c]".prop_map(PathElement::field),
+        4 => "[a-c<é\"]".prop_map(PathElement::field),
         1 => scalar.clone().prop_map(|v| PathElement::Key(vec![(Cow::Borrowed("k"), Cow::Owned(v))])),
         1 => scalar.prop_map(|v| PathElement::Value(Cow::Owned(v))),
         1 => (0..3i64).prop_map(PathElement::Index),
@@ -39,6 +39,27 @@ proptest! {
     fn reading_undoes_writing(a in set()) {
         let wire = a.to_wire();
         prop_assert_eq!(FieldSet::from_wire(&wire).expect("it was written"), a);
+    }
+
+    /// Text is written and read as the tree is.
+    #[test]
+    fn text_is_that_of_the_tree(a in set()) {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let written = |is_sorted| {
+            let mut out = Vec::new();
+            a.push_wire(&mut out, is_sorted);
+            text(&out)
+        };
+        let wire = a.to_wire();
+        prop_assert_eq!(written(true), text(&setpoint_object::encode::to_bytes(&wire)));
+        let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"managedFields": [{"fieldsV1": wire}]}});
+        let declared = format!(r#"{{"fieldsV1":{}}}"#, written(false));
+        let encoded = text(&to_bytes(&object));
+        prop_assert!(encoded.contains(&declared), "{} in {}", declared, encoded);
+        for is_sorted in [true, false] {
+            let text = written(is_sorted);
+            prop_assert_eq!(FieldSet::from_wire_text(&text).expect("it was written"), a.clone());
+        }
     }
 
     #[test]

@@ -1,0 +1,138 @@
+//! `metadata.managedFields` as it is read: a tree within its object, or text beside it.
+
+use super::fieldset::FieldSet;
+use super::managed::Raw;
+use super::wire::{self, WireError};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+/// The entries of an object.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Stored<'a> {
+    Tree(Option<&'a Value>),
+    /// A list of entries, each as the server writes it.
+    Text(Option<&'a str>),
+}
+
+/// The members of an entry; texts that it lacks are empty.
+#[derive(Debug)]
+pub(super) struct Read<'a> {
+    pub(super) manager: Cow<'a, str>,
+    pub(super) operation: Cow<'a, str>,
+    pub(super) api_version: Cow<'a, str>,
+    pub(super) time: Option<Cow<'a, str>>,
+    pub(super) fields_type: Cow<'a, str>,
+    pub(super) fields: Option<Fields<'a>>,
+    pub(super) subresource: Cow<'a, str>,
+    pub(super) raw: Raw<'a>,
+}
+
+/// FieldsV1, not read yet.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Fields<'a> {
+    Tree(&'a Value),
+    Text(&'a str),
+}
+
+/// An entry as text.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry<'a> {
+    #[serde(borrow, default)]
+    manager: Cow<'a, str>,
+    #[serde(borrow, default)]
+    operation: Cow<'a, str>,
+    #[serde(borrow, default)]
+    api_version: Cow<'a, str>,
+    #[serde(borrow)]
+    time: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    fields_type: Cow<'a, str>,
+    #[serde(borrow)]
+    fields_v1: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    subresource: Cow<'a, str>,
+}
+
+impl<'a> Stored<'a> {
+    /// The entries.
+    ///
+    /// # Errors
+    /// Something else than a list of entries.
+    pub(super) fn read(self) -> Result<Vec<Read<'a>>, String> {
+        match self {
+            Self::Tree(None | Some(Value::Null)) | Self::Text(None) => Ok(Vec::new()),
+            Self::Tree(Some(Value::Array(list))) => {
+                Ok(list.iter().enumerate().map(|(at, entry)| Read::of_tree(at, entry)).collect())
+            }
+            Self::Tree(Some(_)) => Err("managedFields must be a list".to_owned()),
+            Self::Text(Some(text)) => {
+                let list: Vec<&RawValue> =
+                    serde_json::from_str(text).map_err(|error| error.to_string())?;
+                list.into_iter().map(|entry| Read::of_text(entry.get())).collect()
+            }
+        }
+    }
+
+    /// The versions of the entries, as far as they can be read.
+    pub(super) fn versions(self) -> Vec<Cow<'a, str>> {
+        self.read().into_iter().flatten().map(|entry| entry.api_version).collect()
+    }
+}
+
+impl<'a> Read<'a> {
+    fn of_tree(at: usize, entry: &'a Value) -> Self {
+        let text = |name: &str| entry.get(name).and_then(Value::as_str).map(Cow::Borrowed);
+        let fields = entry.get("fieldsV1").filter(|fields| !fields.is_null());
+        Self {
+            manager: text("manager").unwrap_or_default(),
+            operation: text("operation").unwrap_or_default(),
+            api_version: text("apiVersion").unwrap_or_default(),
+            time: text("time"),
+            fields_type: text("fieldsType").unwrap_or_default(),
+            fields: fields.map(Fields::Tree),
+            subresource: text("subresource").unwrap_or_default(),
+            raw: Raw::Tree(at, entry),
+        }
+    }
+
+    fn of_text(text: &'a str) -> Result<Self, String> {
+        let entry: Entry<'a> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        Ok(Self {
+            manager: entry.manager,
+            operation: entry.operation,
+            api_version: entry.api_version,
+            time: entry.time,
+            fields_type: entry.fields_type,
+            fields: entry.fields_v1.map(|fields| Fields::Text(fields.get())),
+            subresource: entry.subresource,
+            raw: Raw::Text(text),
+        })
+    }
+}
+
+impl<'a> Fields<'a> {
+    /// The set.
+    ///
+    /// # Errors
+    /// As [`FieldSet::from_wire`].
+    pub(super) fn set(self) -> Result<FieldSet<'a>, WireError> {
+        match self {
+            Self::Tree(fields) => FieldSet::from_wire(fields),
+            Self::Text(fields) => FieldSet::from_wire_text(fields),
+        }
+    }
+
+    /// Whether there are steps at the top, and all of them are like this.
+    pub(super) fn all_steps(self, is: impl Fn(&str) -> bool) -> bool {
+        match self {
+            Self::Tree(fields) => fields
+                .as_object()
+                .is_some_and(|fields| !fields.is_empty() && fields.keys().all(|step| is(step))),
+            Self::Text(fields) => wire::steps(fields)
+                .is_ok_and(|steps| !steps.is_empty() && steps.iter().all(|step| is(step))),
+        }
+    }
+}
