@@ -34,7 +34,7 @@ pub fn check(input: &[u8]) {
 fn check_update(live: &Value, new: &Value) {
     let stored = to_bytes(live);
     let stored = std::str::from_utf8(&stored).unwrap();
-    let Ok((old, owners)) = Owners::split(stored) else { return };
+    let Some((old, owners)) = Owners::split(stored) else { return };
     let mut new = new.clone();
     new.as_object_mut().unwrap().remove("metadata");
     let before = Some((&old, owners.as_ref()));

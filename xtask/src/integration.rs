@@ -20,7 +20,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Our files, and their places in Kubernetes' source.
-const LAID_OVER: [(&str, &str); 5] = [
+const LAID_OVER: [(&str, &str); 6] = [
     (
         "xtask/src/integration/server.go",
         "staging/src/k8s.io/component-base/setpointserver/server.go",
@@ -28,6 +28,7 @@ const LAID_OVER: [(&str, &str); 5] = [
     ("xtask/src/integration/kube_apiserver.go", "cmd/kube-apiserver/app/testing/testserver.go"),
     ("xtask/src/integration/framework.go", "test/integration/framework/test_server.go"),
     ("xtask/src/integration/hooks.go", "test/integration/framework/hooks.go"),
+    ("xtask/src/integration/goleak.go", "test/integration/framework/goleak.go"),
     (
         "xtask/src/integration/extensions.go",
         "staging/src/k8s.io/apiextensions-apiserver/pkg/cmd/server/testing/testserver.go",

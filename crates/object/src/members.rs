@@ -1,4 +1,4 @@
-//! Members of an encoded object as byte ranges, without a tree. For cutting parts out of objects
+//! Members of an encoded object, and elements of a list, as byte ranges, without a tree. For cutting parts out of objects
 //! that this process has encoded.
 
 use crate::scan::Cursor;
@@ -53,6 +53,40 @@ pub fn value<'a>(object: &'a [u8], name: &str) -> Option<&'a [u8]> {
         .map(|member| &object[member.value])
 }
 
+/// The elements of an encoded list in order. Stops at anything that is not JSON. Nesting has no
+/// limit.
+#[derive(Debug, Clone)]
+pub struct Elements<'a> {
+    cursor: Cursor<'a>,
+    is_first: bool,
+}
+
+/// Iterates over the ranges of a list's elements; over none if the text is no list.
+///
+/// ```
+/// use setpoint_object::members;
+///
+/// let list = br#"[{"a": [1]}, 2]"#;
+/// let elements: Vec<_> = members::elements(list).map(|element| &list[element]).collect();
+/// assert_eq!(elements, [&br#"{"a": [1]}"#[..], b"2"]);
+/// ```
+pub fn elements(list: &[u8]) -> Elements<'_> {
+    let mut cursor = Cursor::new(list);
+    if cursor.array().is_err() {
+        cursor = Cursor::new(&[]);
+    }
+    Elements { cursor, is_first: true }
+}
+
+impl Iterator for Elements<'_> {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        let follows = self.cursor.element(&mut self.is_first).unwrap_or(false);
+        follows.then(|| self.cursor.skip_unlimited())?
+    }
+}
+
 impl Iterator for Members<'_> {
     type Item = Member;
 
@@ -101,6 +135,16 @@ mod tests {
         assert_eq!(value(object, "metadata"), Some(&br#"{"name":"x"}"#[..]));
         assert_eq!(value(object, "absent"), None);
         assert_eq!((of(b"[1]").next(), of(br#"{"a":,}"#).next()), (None, None));
+    }
+
+    #[test]
+    fn elements_end_with_the_list_or_at_a_fault() {
+        let all = |list: &'static str| -> Vec<&str> {
+            elements(list.as_bytes()).map(|element| &list[element]).collect()
+        };
+        assert_eq!(all(r#" [ {"a]":[1]} , "," ,[] ] 1"#), [r#"{"a]":[1]}"#, r#"",""#, "[]"]);
+        assert_eq!(all("[]"), Vec::<&str>::new());
+        assert_eq!((all("[1 2]"), all("[1,}"), all("{}")), (vec!["1"], vec!["1"], vec![]));
     }
 
     #[test]

@@ -421,6 +421,12 @@ pub trait Admission: Debug + Send + Sync {
     }
 }
 
+/// A plugin of Kubernetes that asks stored policies or webhooks.
+trait Stored: Admission {
+    /// Whether one of them may match a write of this kind.
+    fn may_see(&self, review: &Review<'_>) -> bool;
+}
+
 /// The plugins in call order.
 #[derive(Debug)]
 pub(crate) struct Chain {
@@ -429,10 +435,10 @@ pub(crate) struct Chain {
     /// Kubernetes' own, before all others.
     built_in: Vec<Counted<Box<dyn Admission>>>,
     added: Vec<Counted<Arc<dyn Admission>>>,
-    mutating_policy: Option<Counted<Box<dyn Admission>>>,
-    validating_policy: Option<Counted<Box<dyn Admission>>>,
-    mutating_webhook: Option<Counted<Box<dyn Admission>>>,
-    validating_webhook: Option<Counted<Box<dyn Admission>>>,
+    mutating_policy: Option<Counted<Box<dyn Stored>>>,
+    validating_policy: Option<Counted<Box<dyn Stored>>>,
+    mutating_webhook: Option<Counted<Box<dyn Stored>>>,
+    validating_webhook: Option<Counted<Box<dyn Stored>>>,
     /// Kubernetes' own, after all others.
     last: Vec<Counted<Box<dyn Admission>>>,
 }
@@ -450,7 +456,7 @@ impl Chain {
         }
         let runs = |name: &str| plugins.names().any(|known| known == name);
         let clients_of = |name: &str| clients.clone().filter(|_| runs(name));
-        let boxed = |plugin: Option<Box<dyn Admission>>| plugin.map(Counted::new);
+        let boxed = |plugin: Option<Box<dyn Stored>>| plugin.map(Counted::new);
         let mutating_policy =
             runs("MutatingAdmissionPolicy").then(|| Box::new(MutatingAdmissionPolicy::new()) as _);
         let validating_policy = runs("ValidatingAdmissionPolicy")
@@ -474,15 +480,16 @@ impl Chain {
     pub(crate) fn is_seen(&self, review: &Review<'_>) -> bool {
         let policies = self.mutating_policy.iter().chain(&self.validating_policy);
         let webhooks = self.mutating_webhook.iter().chain(&self.validating_webhook);
-        let mut asked = policies.chain(webhooks);
-        !self.added.is_empty() || asked.any(|plugin| plugin.handles(review))
+        let mut stored = policies.chain(webhooks);
+        !self.added.is_empty() || stored.any(|plugin| plugin.plugin().may_see(review))
     }
     /// How long each plugin took.
     pub(crate) fn counted(&self) -> Vec<(Labels, Distribution)> {
-        let of_kubernetes = self.built_in.iter().chain(&self.mutating_policy);
-        let of_kubernetes = of_kubernetes.chain(&self.validating_policy);
+        let policies = self.mutating_policy.iter().chain(&self.validating_policy);
         let webhooks = self.mutating_webhook.iter().chain(&self.validating_webhook);
-        let built_in = of_kubernetes.chain(webhooks).chain(&self.last).flat_map(Counted::series);
+        let built_in = self.built_in.iter().flat_map(Counted::series);
+        let built_in = built_in.chain(policies.chain(webhooks).flat_map(Counted::series));
+        let built_in = built_in.chain(self.last.iter().flat_map(Counted::series));
         built_in.chain(self.added.iter().flat_map(Counted::series)).collect()
     }
     /// Runs the mutating halves.

@@ -94,7 +94,7 @@ pub(crate) fn split(bytes: &[u8]) -> Option<(Value, Option<Owners<'_>>)> {
     if is_sealed(bytes) {
         return None;
     }
-    let (mut tree, owners) = Owners::split(std::str::from_utf8(bytes).ok()?).ok()?;
+    let (mut tree, owners) = Owners::split(std::str::from_utf8(bytes).ok()?)?;
     if has_long_number(bytes) {
         as_decoded(&mut tree);
     }

@@ -15,9 +15,12 @@ pub(super) struct Counted<P> {
     counts: AdmissionCounts,
 }
 
-impl<P: Deref<Target = dyn Admission>> Counted<P> {
+impl<P: Deref<Target: Admission>> Counted<P> {
     pub(super) fn new(plugin: P) -> Self {
         Self { plugin, counts: AdmissionCounts::default() }
+    }
+    pub(super) fn plugin(&self) -> &P::Target {
+        &self.plugin
     }
     pub(super) fn name(&self) -> &str {
         self.plugin.name()

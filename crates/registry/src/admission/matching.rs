@@ -124,6 +124,11 @@ pub(super) fn word(operation: Operation) -> &'static str {
 }
 
 impl Criteria {
+    /// Whether the rules may match a write of this kind, whatever its version and object.
+    pub(super) fn may_match(&self, review: &Review<'_>) -> bool {
+        let rules = self.rules.as_deref();
+        rules.is_none_or(|rules| rules.iter().any(|rule| rule_names(rule, review)))
+    }
     /// Whether the rules match, and in which version.
     fn by_rules(&self, review: &Review<'_>, name: &str) -> Option<Matched> {
         if self.first_match(&self.excluded, review, name).is_some() {
@@ -154,9 +159,28 @@ impl Criteria {
         rules.iter().find_map(matches).map(Matched::Equivalent)
     }
 }
-fn rule_matches(rule: &Rule, review: &Review<'_>, row: &Resource, name: &str) -> bool {
-    let has = |list: &[String], wanted: &str| list.iter().any(|v| v == "*" || v == wanted);
+/// Whether a list has a word, or all of them.
+fn has(list: &[String], wanted: &str) -> bool {
+    list.iter().any(|word| word == "*" || word == wanted)
+}
+/// Whether a rule names the operation and the resource of a write.
+fn rule_names(rule: &Rule, review: &Review<'_>) -> bool {
+    let resource = review.resource;
+    let group = |version: &str| version.rsplit_once('/').map_or("", |(group, _)| group).to_owned();
+    // Events have two groups.
+    let is_in_group = has(&rule.groups, &resource.gvk.group)
+        || resource.versions.iter().any(|version| has(&rule.groups, &group(version)));
+    is_in_group
+        && has(&rule.operations, word(review.operation))
+        && names_resource(rule, review, resource)
+}
+fn names_resource(rule: &Rule, review: &Review<'_>, row: &Resource) -> bool {
     let subresource = review.subresource.map_or("", Subresource::as_str);
+    rule.resources.iter().any(|(resource, sub)| {
+        (resource == "*" || **resource == *row.resource) && (sub == "*" || sub == subresource)
+    })
+}
+fn rule_matches(rule: &Rule, review: &Review<'_>, row: &Resource, name: &str) -> bool {
     // A Namespace is cluster-scoped, although it has the namespace of its name.
     let is_namespaced = !is_namespace(row) && !review.namespace.is_empty();
     rule.is_namespaced.is_none_or(|wanted| wanted == is_namespaced)
@@ -164,9 +188,7 @@ fn rule_matches(rule: &Rule, review: &Review<'_>, row: &Resource, name: &str) ->
         && has(&rule.groups, &row.gvk.group)
         && has(&rule.versions, &row.gvk.version)
         && (rule.names.is_empty() || rule.names.iter().any(|wanted| wanted == name))
-        && rule.resources.iter().any(|(resource, sub)| {
-            (resource == "*" || **resource == *row.resource) && (sub == "*" || sub == subresource)
-        })
+        && names_resource(rule, review, row)
 }
 
 impl Criteria {

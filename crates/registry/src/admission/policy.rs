@@ -30,7 +30,7 @@ mod stored;
 mod validating;
 
 use super::followed::GROUP;
-use super::{Admission, Operation, Review};
+use super::{Admission, Operation, Review, Stored};
 use crate::kind::admissionregistration::{MUTATING_POLICY, VALIDATING_POLICY};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -75,6 +75,11 @@ impl MutatingAdmissionPolicy {
     }
 }
 
+impl Stored for ValidatingAdmissionPolicy {
+    fn may_see(&self, review: &Review<'_>) -> bool {
+        self.handles(review) && self.0.may_match(review)
+    }
+}
 impl Admission for ValidatingAdmissionPolicy {
     fn name(&self) -> &str {
         VALIDATING_POLICY
@@ -91,6 +96,11 @@ impl Admission for ValidatingAdmissionPolicy {
     }
 }
 
+impl Stored for MutatingAdmissionPolicy {
+    fn may_see(&self, review: &Review<'_>) -> bool {
+        self.handles(review) && self.0.may_match(review)
+    }
+}
 impl Admission for MutatingAdmissionPolicy {
     fn name(&self) -> &str {
         MUTATING_POLICY

@@ -34,7 +34,7 @@ mod response;
 mod validating;
 
 use super::followed::GROUP;
-use super::{Admission, Operation, Review};
+use super::{Admission, Operation, Review, Stored};
 use crate::webhook::{WebhookCaller, WebhookClients};
 use configuration::Configurations;
 use futures::FutureExt;
@@ -74,6 +74,11 @@ impl ValidatingAdmissionWebhook {
     }
 }
 
+impl Stored for MutatingAdmissionWebhook {
+    fn may_see(&self, review: &Review<'_>) -> bool {
+        self.handles(review) && self.0.may_match(review)
+    }
+}
 impl Admission for MutatingAdmissionWebhook {
     fn name(&self) -> &str {
         "MutatingAdmissionWebhook"
@@ -94,6 +99,11 @@ impl Admission for MutatingAdmissionWebhook {
     }
 }
 
+impl Stored for ValidatingAdmissionWebhook {
+    fn may_see(&self, review: &Review<'_>) -> bool {
+        self.handles(review) && self.0.may_match(review)
+    }
+}
 impl Admission for ValidatingAdmissionWebhook {
     fn name(&self) -> &str {
         "ValidatingAdmissionWebhook"

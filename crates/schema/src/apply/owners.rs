@@ -4,11 +4,9 @@
 //! field is a map of its own. As text, entries that a write does not touch are copied, and the
 //! fields of others are written once, from the set.
 
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
-use serde_json::value::RawValue;
-use serde_json::{Map, Value};
+use serde_json::Value;
+use setpoint_object::Head;
 use std::borrow::Cow;
-use std::fmt;
 
 /// `metadata.managedFields` as the text of a list, beside an object that does not have them.
 ///
@@ -17,7 +15,7 @@ use std::fmt;
 /// use setpoint_schema::apply::Owners;
 ///
 /// let text = r#"{"metadata":{"managedFields":[{"manager":"kubectl"}],"name":"a"}}"#;
-/// let (mut object, owners) = Owners::split(text)?;
+/// let (mut object, owners) = Owners::split(text).unwrap();
 /// assert_eq!(object, json!({"metadata": {"name": "a"}}));
 /// owners.unwrap().join(&mut object);
 /// assert_eq!(object, serde_json::from_str::<serde_json::Value>(text)?);
@@ -31,15 +29,19 @@ impl<'a> Owners<'a> {
         Self(text.into())
     }
 
-    /// Reads an object. `None`: it has no managedFields.
-    ///
-    /// # Errors
-    /// The text is no JSON object with `metadata`, or has managedFields that are no list.
-    pub fn split(text: &'a str) -> serde_json::Result<(Value, Option<Self>)> {
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        let read = Object.deserialize(&mut deserializer)?;
-        deserializer.end()?;
-        Ok(read)
+    /// Reads an object, with its managedFields if it has any. `None`: it is no JSON object, or they
+    /// are no list.
+    pub fn split(text: &'a str) -> Option<(Value, Option<Self>)> {
+        let head = Head::of(text.as_bytes()).ok().filter(|h| !h.has_repeated_managed_fields())?;
+        let Some(member) = head.managed_fields() else {
+            return Some((serde_json::from_str(text).ok()?, None));
+        };
+        let rest = [&text[..member.start], &text[member.end..]].concat();
+        // Its name and, before or after it, a comma.
+        let (_, list) = text[member].split_once(':')?;
+        let list = list.trim().trim_end_matches(',').trim_end();
+        let is_list = list.starts_with('[');
+        is_list.then_some((serde_json::from_str(&rest).ok()?, Some(Self::of_text(list))))
     }
 
     /// The text of the list.
@@ -52,73 +54,5 @@ impl<'a> Owners<'a> {
         // It was read as JSON, or written by this crate.
         let list = serde_json::from_str(&self.0).unwrap_or_default();
         super::managed::put(object, Some(list));
-    }
-}
-
-/// Reads an object.
-struct Object;
-/// Reads `metadata`.
-struct Metadata;
-
-impl<'de> DeserializeSeed<'de> for Object {
-    type Value = (Value, Option<Owners<'de>>);
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Object {
-    type Value = (Value, Option<Owners<'de>>);
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
-        let (mut object, mut owners) = (Map::new(), None);
-        let mut has_metadata = false;
-        while let Some(name) = members.next_key::<String>()? {
-            let value = match &*name {
-                "metadata" => {
-                    has_metadata = true;
-                    let (metadata, found) = members.next_value_seed(Metadata)?;
-                    owners = found;
-                    metadata
-                }
-                _ => members.next_value()?,
-            };
-            object.insert(name, value);
-        }
-        match has_metadata {
-            true => Ok((Value::Object(object), owners)),
-            false => Err(A::Error::custom("an object without metadata")),
-        }
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Metadata {
-    type Value = (Value, Option<Owners<'de>>);
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Metadata {
-    type Value = (Value, Option<Owners<'de>>);
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("metadata")
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
-        let (mut metadata, mut owners) = (Map::new(), None);
-        while let Some(name) = members.next_key::<String>()? {
-            if name != "managedFields" {
-                metadata.insert(name, members.next_value()?);
-                continue;
-            }
-            let list = members.next_value::<&RawValue>()?.get();
-            if !list.starts_with('[') {
-                return Err(A::Error::custom("managedFields must be a list"));
-            }
-            owners = Some(Owners::of_text(list));
-        }
-        Ok((Value::Object(metadata), owners))
     }
 }

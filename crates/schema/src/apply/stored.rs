@@ -3,9 +3,8 @@
 use super::fieldset::FieldSet;
 use super::managed::Raw;
 use super::wire::{self, WireError};
-use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
+use setpoint_object::members::{self, Member};
 use std::borrow::Cow;
 
 /// The entries of an object.
@@ -36,26 +35,6 @@ pub(super) enum Fields<'a> {
     Text(&'a str),
 }
 
-/// An entry as text.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Entry<'a> {
-    #[serde(borrow, default)]
-    manager: Cow<'a, str>,
-    #[serde(borrow, default)]
-    operation: Cow<'a, str>,
-    #[serde(borrow, default)]
-    api_version: Cow<'a, str>,
-    #[serde(borrow)]
-    time: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    fields_type: Cow<'a, str>,
-    #[serde(borrow)]
-    fields_v1: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    subresource: Cow<'a, str>,
-}
-
 impl<'a> Stored<'a> {
     /// The entries.
     ///
@@ -68,11 +47,9 @@ impl<'a> Stored<'a> {
                 Ok(list.iter().enumerate().map(|(at, entry)| Read::of_tree(at, entry)).collect())
             }
             Self::Tree(Some(_)) => Err("managedFields must be a list".to_owned()),
-            Self::Text(Some(text)) => {
-                let list: Vec<&RawValue> =
-                    serde_json::from_str(text).map_err(|error| error.to_string())?;
-                list.into_iter().map(|entry| Read::of_text(entry.get())).collect()
-            }
+            Self::Text(Some(list)) => members::elements(list.as_bytes())
+                .map(|entry| Read::of_text(&list[entry]))
+                .collect(),
         }
     }
 
@@ -98,18 +75,32 @@ impl<'a> Read<'a> {
         }
     }
 
-    fn of_text(text: &'a str) -> Result<Self, String> {
-        let entry: Entry<'a> = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        Ok(Self {
-            manager: entry.manager,
-            operation: entry.operation,
-            api_version: entry.api_version,
-            time: entry.time,
-            fields_type: entry.fields_type,
-            fields: entry.fields_v1.map(|fields| Fields::Text(fields.get())),
-            subresource: entry.subresource,
-            raw: Raw::Text(text),
-        })
+    fn of_text(entry: &'a str) -> Result<Self, String> {
+        let mut read = Self {
+            manager: Cow::default(),
+            operation: Cow::default(),
+            api_version: Cow::default(),
+            time: None,
+            fields_type: Cow::default(),
+            fields: None,
+            subresource: Cow::default(),
+            raw: Raw::Text(entry),
+        };
+        for Member { name, value } in members::of(entry.as_bytes()) {
+            let value = &entry[value];
+            let text = || wire::text_of(value).map_err(|error| error.to_string());
+            match &entry[name] {
+                "manager" => read.manager = text()?,
+                "operation" => read.operation = text()?,
+                "apiVersion" => read.api_version = text()?,
+                "time" => read.time = Some(text()?),
+                "fieldsType" => read.fields_type = text()?,
+                "fieldsV1" => read.fields = Some(Fields::Text(value)),
+                "subresource" => read.subresource = text()?,
+                _ => {}
+            }
+        }
+        Ok(read)
     }
 }
 
@@ -125,14 +116,18 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Whether there are steps at the top, and all of them are like this.
+    /// Whether there are steps at the top, and all of them are like this, which names with escapes
+    /// are not.
     pub(super) fn all_steps(self, is: impl Fn(&str) -> bool) -> bool {
         match self {
             Self::Tree(fields) => fields
                 .as_object()
                 .is_some_and(|fields| !fields.is_empty() && fields.keys().all(|step| is(step))),
-            Self::Text(fields) => wire::steps(fields)
-                .is_ok_and(|steps| !steps.is_empty() && steps.iter().all(|step| is(step))),
+            Self::Text(fields) => {
+                let is = |step: &str| !step.contains('\\') && is(step);
+                let mut steps = members::of(fields.as_bytes()).peekable();
+                steps.peek().is_some() && steps.all(|member| is(&fields[member.name]))
+            }
         }
     }
 }

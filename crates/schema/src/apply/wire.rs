@@ -7,7 +7,7 @@ use super::fieldset::{FieldSet, Node};
 use super::path::PathElement;
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
-use setpoint_object::encode::push_text;
+use setpoint_object::encode::{self, push_text};
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
@@ -140,14 +140,9 @@ impl<'a> PathElement<'a> {
     }
 }
 
-/// The steps at the top of the text of FieldsV1.
-///
-/// # Errors
-/// Something that is no object.
-pub(super) fn steps(fields: &str) -> Result<Vec<Cow<'_, str>>, WireError> {
-    let read = serde_json::from_str(fields).map_err(|_| WireError::NotAnObject);
-    let Steps(steps) = read?;
-    Ok(steps)
+/// The value of a JSON text, borrowed if it has no escapes.
+pub(super) fn text_of(json: &str) -> serde_json::Result<Cow<'_, str>> {
+    serde_json::from_str(json).map(|Step(text)| text)
 }
 
 /// A set that is read from text.
@@ -156,9 +151,6 @@ struct Text<'a> {
     /// The path to it is a member of the set around it.
     is_member: bool,
 }
-
-/// The names of an object's members.
-struct Steps<'a>(Vec<Cow<'a, str>>);
 
 /// A name that is borrowed if it has no escapes.
 #[derive(serde::Deserialize)]
@@ -200,26 +192,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Steps<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members;
-        impl<'de> Visitor<'de> for Members {
-            type Value = Steps<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a field set")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Steps<'de>, A::Error> {
-                let mut steps = Vec::new();
-                while let Some((Step(step), IgnoredAny)) = members.next_entry()? {
-                    steps.push(step);
-                }
-                Ok(Steps(steps))
-            }
-        }
-        deserializer.deserialize_map(Members)
-    }
-}
-
 /// Writes a step as a JSON text.
 fn push_step(out: &mut Vec<u8>, element: &PathElement<'_>) {
     match element {
@@ -230,8 +202,42 @@ fn push_step(out: &mut Vec<u8>, element: &PathElement<'_>) {
             // The second quote.
             out.remove(at);
         }
+        PathElement::Key(key) if key.iter().all(|(name, value)| is_simple(name, value)) => {
+            // JSON within JSON.
+            out.extend_from_slice(b"\"k:{");
+            for (at, (name, value)) in key.iter().enumerate() {
+                let comma: &[u8] = if at > 0 { b",\\\"" } else { b"\\\"" };
+                out.extend_from_slice(comma);
+                out.extend_from_slice(name.as_bytes());
+                out.extend_from_slice(b"\\\":");
+                match &**value {
+                    Value::String(text) => {
+                        out.extend_from_slice(b"\\\"");
+                        out.extend_from_slice(text.as_bytes());
+                        out.extend_from_slice(b"\\\"");
+                    }
+                    other => encode::push(out, other),
+                }
+            }
+            out.extend_from_slice(b"}\"");
+        }
         other => push_text(out, &text(other)),
     }
+}
+
+/// Whether a key's member needs no escapes but those of its quotes.
+fn is_simple(name: &str, value: &Value) -> bool {
+    let is_plain = |text: &str| {
+        let is_special = |byte: u8| matches!(byte, b'"' | b'\\' | b'<' | b'>' | b'&');
+        text.bytes().all(|byte| (b' '..=b'~').contains(&byte) && !is_special(byte))
+    };
+    is_plain(name)
+        && match value {
+            Value::String(text) => is_plain(text),
+            Value::Number(number) => number.is_i64(),
+            Value::Bool(_) => true,
+            _ => false,
+        }
 }
 
 fn text(element: &PathElement<'_>) -> String {

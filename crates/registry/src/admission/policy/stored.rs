@@ -103,6 +103,11 @@ impl Policies {
         *self.joined.lock() = Joined { policies, bindings, hooks: hooks.clone() };
         hooks
     }
+    /// Whether one of them may match a write of this kind.
+    pub(super) fn may_match(&self, review: &Review<'_>) -> bool {
+        let hooks = self.hooks(review.inner);
+        hooks.iter().any(|hook| hook.policy.criteria.may_match(review))
+    }
     /// The compiled expressions of a policy.
     ///
     /// # Errors

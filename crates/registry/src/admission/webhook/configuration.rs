@@ -1,4 +1,5 @@
 //! Webhook configurations, compiled once per version.
+use crate::admission::Review;
 use crate::admission::followed::Followed;
 use crate::admission::matching::{Criteria, texts};
 use crate::kind::admissionregistration::expression;
@@ -38,6 +39,10 @@ impl Configurations {
             let client = |config: &Value| self.clients.client(self.caller, config);
             hooks.map(|(n, hook)| Arc::new(Hook::new(name, n, hook, client))).collect()
         })
+    }
+    /// Whether one of them may match a write of this kind.
+    pub(super) fn may_match(&self, review: &Review<'_>) -> bool {
+        self.hooks(review.inner).iter().any(|hook| hook.criteria.may_match(review))
     }
 }
 
