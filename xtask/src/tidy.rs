@@ -355,6 +355,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
                 "verb",
                 "subresource",
                 "threads",
+                "turns",
                 "uid",
                 "webhook",
             ],

@@ -71,6 +71,7 @@ pub mod table;
 mod testing;
 mod threads;
 mod token_review;
+mod turns;
 mod type_check;
 mod uid;
 mod unreadable;

@@ -13,6 +13,7 @@ use crate::shared::Inner;
 use crate::shared_objects::SharedObjects;
 use crate::stored::store_error;
 use crate::threads::Threads;
+use crate::turns::Turns;
 use crate::webhook::WebhookClients;
 use crate::{bootstrap, cache, crd, foreign, type_check};
 use setpoint_object::error::chain;
@@ -296,6 +297,7 @@ impl RegistryBuilder {
             authorization: authorize::Chain::new(self.authorizers),
             converter,
             threads,
+            turns: Turns::default(),
             // Not the registry's generator: keys leave the uids of objects unchanged.
             service_account_tokens: self
                 .service_account_tokens

@@ -19,6 +19,7 @@ use crate::shared_objects::SharedObjects;
 use crate::stored::store_error;
 use crate::threads::Threads;
 use crate::token_review::TokenReviewer;
+use crate::turns::Turns;
 use crate::unreadable::sealed;
 use setpoint_object::time::Clock;
 use setpoint_object::{ApiError, Origin};
@@ -92,6 +93,8 @@ pub(crate) struct Inner {
     pub(crate) converter: Option<Arc<dyn ConversionProvider>>,
     /// Threads for costly work.
     pub(crate) threads: Threads,
+    /// The writers that wait for objects.
+    pub(crate) turns: Turns,
     /// How tokens of service accounts are signed and accepted.
     pub(crate) service_account_tokens: ServiceAccountTokens,
     /// Authenticates the tokens of reviews.

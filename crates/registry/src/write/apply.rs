@@ -1,6 +1,6 @@
 //! Server-side apply: merges a manager's configuration with the stored object (spec: patch §5).
 use super::body::APPLY_FORMAT;
-use super::update::{Changed, Tracking};
+use super::change::{Changed, Tracking};
 use super::{Write, metadata};
 use crate::request::{Body, FieldValidation, Format, Written};
 use serde_json::Value;

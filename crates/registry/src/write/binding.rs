@@ -1,6 +1,6 @@
 //! `pods/binding` and `bindings`: the scheduler's decision (spec: api-server §5.6).
 use super::Write;
-use super::update::{Changed, Tracking};
+use super::change::{Changed, Tracking};
 use crate::admission::Operation;
 use crate::kind::core::pod::actions::{binding_fault, place};
 use crate::request::{Body, Object, Written};

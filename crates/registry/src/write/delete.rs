@@ -1,8 +1,8 @@
 //! DELETE of one object (spec: api-server §5.5).
 use super::Write;
+use super::change::RACE_ATTEMPTS_MAX;
 use super::metadata::{FOREGROUND, ORPHAN, integer};
 use super::persist::Outcome;
-use super::update::RACE_ATTEMPTS_MAX;
 use crate::admission::{Operation, Options};
 use crate::allocate::Claims;
 use crate::catalog::Resource;

@@ -1,9 +1,9 @@
 //! `pods/eviction`: a delete that checks disruption budgets first (spec: api-server §5.6).
 use super::Write;
 use super::binding::success;
+use super::change::{Changed, Tracking};
 use super::metadata::set_namespace;
 use super::persist::Outcome;
-use super::update::{Changed, Tracking};
 use crate::admission::Operation;
 use crate::allocate::Claims;
 use crate::kind::core::pod::actions::{is_over, note_eviction};

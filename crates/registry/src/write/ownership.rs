@@ -158,13 +158,16 @@ impl Write<'_> {
         self.with_manager(|typing, manager| apply::update_apart(typing, old, new, manager))
     }
     /// Whether managedFields may be beside the objects of a write: nobody looks at them between
-    /// decoding and encoding. A conversion does, and so may plugins, policies and webhooks.
+    /// decoding and encoding.
     pub(super) fn keeps_owners_apart(&self, operation: Operation) -> bool {
-        if self.converts() || !matches!(self.target.subresource, None | Some(Subresource::Status)) {
-            return false;
-        }
+        matches!(self.target.subresource, None | Some(Subresource::Status))
+            && self.is_alone(operation)
+    }
+    /// Whether only the server sees the objects of a write: no webhook converts them, and no
+    /// plugin, policy or webhook may match.
+    pub(super) fn is_alone(&self, operation: Operation) -> bool {
         let options = Options::Write(self.options);
         let review = self.review(operation, &self.target.name, None, options);
-        !self.inner.admission.is_seen(&review)
+        !self.converts() && !self.inner.admission.is_seen(&review)
     }
 }

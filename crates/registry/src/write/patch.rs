@@ -1,6 +1,6 @@
 //! PATCH: changes the stored object in the request's version (spec: patch §1).
 use super::body::{check_patched_kind, name_kind};
-use super::update::{Changed, Tracking};
+use super::change::{Changed, Tracking};
 use super::{Write, metadata};
 use crate::catalog::Resource;
 use crate::request::{Body, FieldValidation, PatchType, Written};

@@ -1,6 +1,6 @@
 //! Writes of the `scale` subresource: a parent made from an `autoscaling/v1 Scale` (spec:
 //! api-server §5.6, crd §7).
-use super::update::{Changed, Tracking};
+use super::change::{Changed, Tracking};
 use super::{Write, metadata};
 use crate::admission::Scales;
 use crate::catalog::ScaleSelector;

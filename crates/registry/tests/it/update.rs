@@ -7,6 +7,7 @@ use setpoint_registry::{FieldValidation, PatchType, WriteOptions};
 use setpoint_store::{At, Committed, Compare, MemoryStore, Op, Store, StoreError, Txn, delegate};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const MAP: &str = "/api/v1/namespaces/default/configmaps/a";
@@ -300,6 +301,48 @@ async fn a_patch_and_a_delete_succeed_after_hundreds_of_other_writes() {
     store.rivals.store(RIVALS, Ordering::Relaxed);
     server.delete(MAP).await.unwrap();
     assert_eq!(store.rivals.load(Ordering::Relaxed), 0);
+}
+
+/// A store that takes its time, and counts its commits.
+#[derive(Debug)]
+struct DistantStore {
+    inner: Arc<MemoryStore>,
+    n_commits: AtomicUsize,
+}
+impl Store for DistantStore {
+    delegate!(inner: revision, get, range, changes, compact);
+
+    fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<Committed, StoreError>> {
+        async move {
+            self.n_commits.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            self.inner.commit(txn).await
+        }
+        .boxed()
+    }
+}
+
+/// If all writers of an object started over at each of its commits, they would take n² / 2.
+#[tokio::test(start_paused = true)]
+async fn writers_of_one_object_take_turns() {
+    const WRITERS: usize = 100;
+    let inner = Arc::new(MemoryStore::default());
+    let store = DistantStore { inner: inner.clone(), n_commits: AtomicUsize::new(0) };
+    let store = Arc::new(store);
+    let server = Server::on(store.clone(), inner, 1).await;
+    server.create(MAPS, map(json!({}))).await.unwrap();
+    let before = store.n_commits.load(Ordering::Relaxed);
+    let patches = (0..WRITERS).map(|i| {
+        let server = &server;
+        async move { server.patch(MAP, json!({"data": {format!("k{i}"): "v"}})).await }
+    });
+    for result in futures::future::join_all(patches).await {
+        result.unwrap();
+    }
+    let stored = server.get(MAP).await.unwrap();
+    assert_eq!(stored["data"].as_object().unwrap().len(), WRITERS);
+    let n_commits = store.n_commits.load(Ordering::Relaxed) - before;
+    assert!(n_commits <= 2 * WRITERS, "{n_commits} commits");
 }
 
 #[tokio::test(start_paused = true)]
