@@ -37,6 +37,7 @@ enum Step {
     Update,
     Apply,
     PodCreate,
+    PodUpdate,
     StatusPatch,
     Ruled,
     List,
@@ -50,6 +51,7 @@ impl Step {
             Self::Update => "update of a ConfigMap",
             Self::Apply => "server-side apply of a change to a ConfigMap",
             Self::PodCreate => "create of a Pod (4 KB)",
+            Self::PodUpdate => "update of a Pod, as it was read",
             Self::StatusPatch => "merge patch of a Pod's status",
             Self::Ruled => "create of a custom object with 20 CEL rules",
             Self::List => "LIST of 100 Pods (4.4 KB each)",
@@ -67,7 +69,9 @@ impl Step {
                 vec![Request::post(definitions::PATH, payload::rules_definition(N_RULES))]
             }
             Self::PodCreate => vec![account],
-            Self::StatusPatch => vec![account, Request::post(payload::PODS, payload::pod("it"))],
+            Self::PodUpdate | Self::StatusPatch => {
+                vec![account, Request::post(payload::PODS, payload::pod("it"))]
+            }
             Self::List => {
                 let pods = (0..N_LISTED).map(|n| payload::listed_pod(&format!("pod-{n}")));
                 let pods = pods.map(|pod| Request::post(payload::PODS, pod));
@@ -98,6 +102,8 @@ impl Step {
                 turns.map(apply).into()
             }
             Self::PodCreate => vec![Request::post(payload::PODS, payload::pod(&named))],
+            // Made of what was read before.
+            Self::PodUpdate => Vec::new(),
             Self::StatusPatch => {
                 let patch = |n| Request {
                     method: "PATCH",
@@ -182,9 +188,27 @@ async fn repeat(server: &ApiServer, step: Step, n_requests: u64) -> anyhow::Resu
             tokio::task::yield_now().await;
         }
     }
+    if matches!(step, Step::PodUpdate) {
+        return update_as_read(server, n_requests).await;
+    }
     let requests = step.repeated();
     for (n, request) in (0..n_requests).zip(requests.iter().cycle()) {
         request.numbered(n)?.send(server).await?;
+    }
+    Ok(())
+}
+
+/// Changes a label of a Pod as most clients do: in the object as it was read.
+async fn update_as_read(server: &ApiServer, n_requests: u64) -> anyhow::Result<()> {
+    let path = format!("{}/it", payload::PODS);
+    let mut read = send(server, "GET", &path, JSON, Bytes::new()).await?;
+    let turns = [r#""tier":"frontend""#, r#""tier":"backend""#];
+    for n in 0..n_requests as usize {
+        let object = std::str::from_utf8(&read)?;
+        let changed = object.replacen(turns[n % 2], turns[(n + 1) % 2], 1);
+        ensure!(changed != object, "no label in {object}");
+        read = send(server, "PUT", &path, JSON, changed).await?;
+        tokio::task::yield_now().await;
     }
     Ok(())
 }

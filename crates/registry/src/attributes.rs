@@ -393,9 +393,13 @@ impl<R: Row> Attributes<R> {
     pub fn keep_decoded(&self) {
         self.notes.keeps_decoded.store(true, Ordering::Relaxed);
     }
+    /// Whether it is kept.
+    pub(crate) fn keeps_decoded(&self) -> bool {
+        self.notes.keeps_decoded.load(Ordering::Relaxed)
+    }
     /// Notes the object of a write as it is decoded. The first one stays: a write may be repeated.
     pub(crate) fn note_decoded(&self, object: &Value) {
-        self.notes.decoded.get_or_init(|| match self.notes.keeps_decoded.load(Ordering::Relaxed) {
+        self.notes.decoded.get_or_init(|| match self.keeps_decoded() {
             true => Decoded::Object(to_bytes(object)),
             false => Decoded::Dropped,
         });

@@ -2,16 +2,18 @@
 use super::change::{Changed, Tracking};
 use super::metadata::{integer, put_back};
 use super::{Write, metadata, status};
-use crate::admission::Review;
+use crate::admission::{Operation, Review};
 use crate::allocate::Reservation;
 use crate::kind::{self, MetadataCheck, MetadataChecks};
-use crate::request::{Body, Written};
+use crate::request::{Body, Format, Written};
 use crate::shared::Inner;
 use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, Reason, field};
+use setpoint_schema::apply::Owners;
 use setpoint_schema::diff;
+use setpoint_store::Revision;
 
 impl Write<'_> {
     /// PUT of an object or a subresource.
@@ -19,15 +21,16 @@ impl Write<'_> {
         if self.target.subresource == Some(Subresource::Scale) {
             return self.replace_scale(body).await;
         }
-        let mut object = self.decode(body)?;
+        let cut = self.without_stored_owners(body);
+        // An error may show the body.
+        let cut = cut.and_then(|(short, from)| Some((self.decode(&short).ok()?, from)));
+        let (mut object, cut_from) = match cut {
+            Some((object, from)) => (object, Some(from)),
+            None => (self.decode(body)?, None),
+        };
         metadata::set_namespace(self.target, &mut object)?;
         metadata::check_body_name(self.target, &object)?;
         metadata::deduplicate_owners(self.attributes, &mut object);
-        let creates = self.target.subresource.is_none() && self.resource.kind.create_on_update;
-        if creates && !self.exists().await? {
-            return self.create_by_update(object).await;
-        }
-        let mut first = Some(object);
         let write = *self;
         let again = move || {
             let mut object = write.decode(body)?;
@@ -35,9 +38,16 @@ impl Write<'_> {
             metadata::deduplicate_owners(write.attributes, &mut object);
             Ok::<_, ApiError>(object)
         };
+        let creates = self.target.subresource.is_none() && self.resource.kind.create_on_update;
+        if creates && !self.exists().await? {
+            let whole = if cut_from.is_some() { again()? } else { object };
+            return self.create_by_update(whole).await;
+        }
+        let mut first = Some(object);
         let changed = self
-            .change(Tracking::Beside, &mut |stored, _| {
-                let mut object = match first.take() {
+            .change(Tracking::Beside, &mut |stored, revision| {
+                let is_valid = cut_from.is_none_or(|from| from == revision);
+                let mut object = match first.take().filter(|_| is_valid) {
                     Some(object) => object,
                     None => again()?,
                 };
@@ -54,6 +64,23 @@ impl Write<'_> {
             }
             changed => changed,
         }
+    }
+    /// The body of a PUT without managedFields, if they are those of the stored object: most clients
+    /// send what they have read. With the revision of that object.
+    fn without_stored_owners(&self, body: &Body) -> Option<(Body, Revision)> {
+        let is_readable = body.format == Format::Json && !self.attributes.keeps_decoded();
+        if !is_readable || !self.keeps_owners_apart(Operation::Update) {
+            return None;
+        }
+        let key = self.key(&self.target.name);
+        let stored = self.inner.recent(&self.resource.storage_prefix, &key)?;
+        let known = Owners::of(std::str::from_utf8(&stored.value).ok()?)?;
+        let (rest, sent) = Owners::cut(std::str::from_utf8(&body.bytes).ok()?)?;
+        // A second `metadata` may have others.
+        let is_last = memchr::memmem::find(rest.as_bytes(), b"managedFields").is_none();
+        let bytes = rest.into_owned().into();
+        (sent? == known && is_last)
+            .then_some((Body { bytes, format: Format::Json }, stored.modified))
     }
     /// Whether the target exists. The answer may be outdated: the write checks again.
     pub(super) async fn exists(&self) -> Result<bool, ApiError> {

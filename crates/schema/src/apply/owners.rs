@@ -7,6 +7,7 @@
 use serde_json::Value;
 use setpoint_object::Head;
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// `metadata.managedFields` as the text of a list, beside an object that does not have them.
 ///
@@ -29,19 +30,36 @@ impl<'a> Owners<'a> {
         Self(text.into())
     }
 
-    /// Reads an object, with its managedFields if it has any. `None`: it is no JSON object, or they
-    /// are no list.
+    /// Those of an object. `None`: it has none, or is no JSON object, or they are no list.
+    pub fn of(text: &'a str) -> Option<Self> {
+        Self::find(text)?.map(|(_, owners)| owners)
+    }
+
+    /// The text of an object without its managedFields, and those if it has any. `None`: it is no
+    /// JSON object, or they are no list.
+    pub fn cut(text: &'a str) -> Option<(Cow<'a, str>, Option<Self>)> {
+        Some(match Self::find(text)? {
+            None => (text.into(), None),
+            Some((member, owners)) => {
+                ([&text[..member.start], &text[member.end..]].concat().into(), Some(owners))
+            }
+        })
+    }
+
+    /// Reads an object, with its managedFields if it has any. `None`: as [`Owners::cut`].
     pub fn split(text: &'a str) -> Option<(Value, Option<Self>)> {
+        let (object, owners) = Self::cut(text)?;
+        Some((serde_json::from_str(&object).ok()?, owners))
+    }
+
+    /// With the range of the member.
+    fn find(text: &'a str) -> Option<Option<(Range<usize>, Self)>> {
         let head = Head::of(text.as_bytes()).ok().filter(|h| !h.has_repeated_managed_fields())?;
-        let Some(member) = head.managed_fields() else {
-            return Some((serde_json::from_str(text).ok()?, None));
-        };
-        let rest = [&text[..member.start], &text[member.end..]].concat();
+        let Some(member) = head.managed_fields() else { return Some(None) };
         // Its name and, before or after it, a comma.
-        let (_, list) = text[member].split_once(':')?;
+        let (_, list) = text[member.clone()].split_once(':')?;
         let list = list.trim().trim_end_matches(',').trim_end();
-        let is_list = list.starts_with('[');
-        is_list.then_some((serde_json::from_str(&rest).ok()?, Some(Self::of_text(list))))
+        list.starts_with('[').then(|| Some((member, Self::of_text(list))))
     }
 
     /// The text of the list.
@@ -54,5 +72,38 @@ impl<'a> Owners<'a> {
         // It was read as JSON, or written by this crate.
         let list = serde_json::from_str(&self.0).unwrap_or_default();
         super::managed::put(object, Some(list));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_cut_wherever_it_is() {
+        let check = |text: &str, rest: &str, owners: Option<&str>| {
+            let (cut, found) = Owners::cut(text).expect("an object");
+            assert_eq!((&*cut, found.as_ref().map(Owners::as_str)), (rest, owners), "{text}");
+            assert_eq!(Owners::of(text), found);
+        };
+        check(r#"{"metadata":{"name":"a"}}"#, r#"{"metadata":{"name":"a"}}"#, None);
+        let (bare, list) = (r#"{"metadata":{"name":"a"}}"#, Some(r#"[{"a":"],"}]"#));
+        check(r#"{"metadata":{"name":"a","managedFields":[{"a":"],"}]}}"#, bare, list);
+        check(r#"{"metadata":{"managedFields":[{"a":"],"}],"name":"a"}}"#, bare, list);
+        let spaced = r#"{"metadata":{ "managedFields" : [{"a":"],"}] , "name":"a"}}"#;
+        check(spaced, r#"{"metadata":{ "name":"a"}}"#, list);
+        check(r#"{"metadata":{"managedFields":[]}}"#, r#"{"metadata":{}}"#, Some("[]"));
+        // Not of the object itself.
+        let inner = r#"{"spec":{"metadata":{"managedFields":[1]}}}"#;
+        check(inner, inner, None);
+        for text in [
+            "[]",
+            "{",
+            r#"{"metadata":{"managedFields":null}}"#,
+            r#"{"metadata":{"managedFields":{"a":[1]}}}"#,
+            r#"{"metadata":{"managedFields":[1],"managedFields":[2]}}"#,
+        ] {
+            assert_eq!(Owners::cut(text), None, "{text}");
+        }
     }
 }
