@@ -138,8 +138,12 @@ impl Server {
         result.map(written)
     }
     pub(crate) async fn update(&self, path: &str, object: Value) -> Result<Value, ApiError> {
+        self.update_bytes(path, body(&object).bytes).await
+    }
+    pub(crate) async fn update_bytes(&self, path: &str, bytes: Bytes) -> Result<Value, ApiError> {
         let (request, options) = (self.request(Verb::Update, path), WriteOptions::default());
-        let result = self.registry.update(&request, body(&object), &options).await;
+        let body = Body { bytes, format: Format::Json };
+        let result = self.registry.update(&request, body, &options).await;
         self.note(&request);
         result.map(written)
     }
