@@ -63,7 +63,7 @@ pub use path::{Path, PathElement};
 pub use scale::ScaleMapping;
 pub use versions::Versions;
 pub use wire::WireError;
-pub use write::{apply, unconvertible, update, update_apart};
+pub use write::{apply, apply_apart, unconvertible, update, update_apart};
 
 use crate::node::TypeSchema;
 use serde_json::Value;

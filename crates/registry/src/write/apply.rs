@@ -1,12 +1,13 @@
 //! Server-side apply: merges a manager's configuration with the stored object (spec: patch §5).
 use super::body::APPLY_FORMAT;
-use super::change::{Changed, Tracking};
+use super::change::{Changed, Owned, Present, Tracking};
 use super::{Write, metadata};
 use crate::request::{Body, FieldValidation, Format, Written};
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupKind, GroupVersion, GroupVersionKind, Reason, field};
-use setpoint_schema::{apply, decode};
+use setpoint_schema::apply::{self, Owners};
+use setpoint_schema::decode;
 
 /// How often an apply starts over when its object is created or deleted in the meantime.
 const ATTEMPTS_MAX: usize = 4;
@@ -123,8 +124,14 @@ impl Write<'_> {
     }
     async fn apply_update(&self, config: &Value) -> Result<Written, ApiError> {
         let write = *self;
-        self.change(Tracking::Within, &mut |stored, revision| {
-            let mut object = write.merge(Some(stored), config)?;
+        self.change(Tracking::Beside, &mut |Present { object: stored, owners, revision }| {
+            let (mut object, owned) = match owners {
+                None => (write.merge(Some(stored), config)?, Owned::Within),
+                Some(_) => {
+                    let (object, owners) = write.merge_apart((stored, owners), config)?;
+                    (object, Owned::Beside(owners))
+                }
+            };
             write.complete(&mut object, config)?;
             // Of the configuration's system metadata, these two are preconditions. Without a
             // resourceVersion, the configuration is merged with the present object, even for kinds
@@ -138,13 +145,24 @@ impl Write<'_> {
                 object.set_meta("uid", config.uid().into());
             }
             write.merge_subresource(&mut object, stored);
-            Ok(Changed::of(object, true))
+            Ok(Changed::of(object, owned))
         })
         .await
     }
     fn merge(&self, live: Option<&Value>, config: &Value) -> Result<Value, ApiError> {
         let force = self.options.force.unwrap_or(false);
         self.with_manager(|typing, manager| apply::apply(typing, live, config, manager, force))
+    }
+    /// The same with managedFields beside the objects.
+    fn merge_apart(
+        &self,
+        live: (&Value, Option<&Owners<'_>>),
+        config: &Value,
+    ) -> Result<(Value, Option<Owners<'static>>), ApiError> {
+        let force = self.options.force.unwrap_or(false);
+        self.with_manager(|typing, manager| {
+            apply::apply_apart(typing, Some(live), config, manager, force)
+        })
     }
     /// Makes a merged object canonical and fills in its defaults.
     fn complete(&self, object: &mut Value, config: &Value) -> Result<(), ApiError> {

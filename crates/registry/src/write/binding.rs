@@ -1,6 +1,6 @@
 //! `pods/binding` and `bindings`: the scheduler's decision (spec: api-server §5.6).
 use super::Write;
-use super::change::{Changed, Tracking};
+use super::change::{Changed, Owned, Present, Tracking};
 use crate::admission::Operation;
 use crate::kind::core::pod::actions::{binding_fault, place};
 use crate::request::{Body, Object, Written};
@@ -46,12 +46,12 @@ impl Write<'_> {
             ApiError::conflict(&resource, &target.name, why)
         };
         write
-            .change(Tracking::Within, &mut |pod, _| {
+            .change(Tracking::Within, &mut |Present { object: pod, .. }| {
                 write.check_uid(binding.uid(), pod.uid())?;
                 let mut object = place(pod, &binding, write.now).map_err(|why| refuse(&why))?;
                 object.set_meta("resourceVersion", binding.resource_version().into());
                 // Kubernetes records no manager for this.
-                Ok(Changed::of(object, true))
+                Ok(Changed::of(object, Owned::Within))
             })
             .await?;
         Ok(success())

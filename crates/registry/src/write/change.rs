@@ -27,29 +27,46 @@ pub(super) const RACE_ATTEMPTS_MAX: usize = 1024;
 pub(super) struct Changed {
     /// The new object, in the request's version.
     pub(super) object: Value,
-    /// Its managedFields are set already (apply).
-    pub(super) owned: bool,
+    pub(super) owned: Owned,
     /// Of a write of a Scale.
     pub(super) scales: Option<Scales>,
 }
 impl Changed {
     /// A change that is not one of a Scale.
-    pub(super) fn of(object: Value, owned: bool) -> Self {
+    pub(super) fn of(object: Value, owned: Owned) -> Self {
         Self { object, owned, scales: None }
     }
 }
-/// A change that can be repeated with a newer stored object: `(stored object in the request's
-/// version, its revision)`.
-pub(super) type Change<'a> = dyn FnMut(&Value, Revision) -> Result<Changed, ApiError> + Send + 'a;
+/// Whether the managedFields of a changed object are set already.
+#[derive(Debug)]
+pub(super) enum Owned {
+    No,
+    /// By an apply, or a subresource: in the object.
+    Within,
+    /// By an apply: beside it.
+    Beside(Option<Owners<'static>>),
+}
+/// The stored object that is changed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Present<'a> {
+    /// In the request's version.
+    pub(super) object: &'a Value,
+    /// Its managedFields, if they are beside it.
+    pub(super) owners: Option<&'a Owners<'a>>,
+    pub(super) revision: Revision,
+}
+/// A change that can be repeated with a newer stored object.
+pub(super) type Change<'a> = dyn FnMut(Present<'_>) -> Result<Changed, ApiError> + Send + 'a;
 
 /// Where the stored object that a change begins with has its managedFields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tracking {
     /// In the object.
     Within,
-    /// Beside it, if nobody else looks at them. A change that fails is repeated with them: its
-    /// error may show the object.
+    /// Beside it, if nobody else looks at them.
     Beside,
+    /// The same. A change that fails is repeated with them: its error may show the object.
+    BesideUnlessItFails,
 }
 /// The stored object that an attempt begins with.
 #[derive(Debug)]
@@ -62,9 +79,9 @@ struct Before<'a> {
     owners: Option<Owners<'a>>,
 }
 impl Before<'_> {
-    /// The object in the request's version.
-    fn old(&self) -> &Value {
-        self.shown.as_ref().unwrap_or(&self.stored)
+    fn present(&self, revision: Revision) -> Present<'_> {
+        let object = self.shown.as_ref().unwrap_or(&self.stored);
+        Present { object, owners: self.owners.as_ref(), revision }
     }
     /// Puts managedFields into the object.
     fn join(&mut self) {
@@ -163,17 +180,22 @@ impl Write<'_> {
         change: &mut Change<'_>,
     ) -> Result<Result<Written, Option<KeyValue>>, Failed> {
         let mut before = self.before(found, tracking).await?;
-        let Changed { mut object, owned, scales } =
-            self.changed(&mut before, found.modified, change)?;
+        let changed = self.changed(&mut before, found.modified, tracking, change)?;
+        let Changed { mut object, owned, scales } = changed;
         self.leave_if_grown(&object).await;
         let Before { stored, shown, owners: old_owners } = before;
         let old = shown.as_ref().unwrap_or(&stored);
         let is_apart = old_owners.is_some();
+        // An apply is not stored without them.
+        let spare = matches!(owned, Owned::No);
         let mut owners = None;
-        if is_apart {
-            owners = self.own_apart(Some((old, old_owners.as_ref())), &object);
-        } else if !owned {
-            self.own(Some(old), &mut object);
+        match owned {
+            Owned::Within => {}
+            Owned::Beside(own) => owners = own,
+            Owned::No if is_apart => {
+                owners = self.own_apart(Some((old, old_owners.as_ref())), &object);
+            }
+            Owned::No => self.own(Some(old), &mut object),
         }
         let options = Options::Write(self.options);
         let known = Some((old, found.modified));
@@ -224,7 +246,7 @@ impl Write<'_> {
         let key = found.key.clone();
         let claims = self.commit_claims(reservation.as_ref(), &stored, &new, &review).await?;
         match self
-            .put(key.clone(), Some(found.modified), encoded, &mut new, !owned, &claims)
+            .put(key.clone(), Some(found.modified), encoded, &mut new, spare, &claims)
             .await
             .map_err(Failed::Commit)?
         {
@@ -251,23 +273,24 @@ impl Write<'_> {
         &self,
         before: &mut Before<'_>,
         revision: Revision,
+        tracking: Tracking,
         change: &mut Change<'_>,
     ) -> Result<Changed, ApiError> {
-        let changed = change(before.old(), revision);
+        let changed = change(before.present(revision));
         if before.owners.is_none() {
             return changed;
         }
         match changed {
-            Ok(changed) if !changed.owned => {
-                // The client has sent its own.
-                if changed.object.meta().is_some_and(|meta| meta.contains_key("managedFields")) {
-                    before.join();
-                }
+            // The client has sent its own.
+            Ok(changed) if matches!(changed.owned, Owned::No) && has_owners(&changed.object) => {
+                before.join();
                 Ok(changed)
             }
+            Ok(changed) if !matches!(changed.owned, Owned::Within) => Ok(changed),
+            Err(error) if tracking != Tracking::BesideUnlessItFails => Err(error),
             _ => {
                 before.join();
-                change(before.old(), revision)
+                change(before.present(revision))
             }
         }
     }
@@ -277,7 +300,7 @@ impl Write<'_> {
         found: &'f KeyValue,
         tracking: Tracking,
     ) -> Result<Before<'f>, ApiError> {
-        if tracking == Tracking::Beside
+        if tracking != Tracking::Within
             && self.keeps_owners_apart(Operation::Update)
             && let Some((mut stored, owners @ Some(_))) = split(&found.value)
             && self.is_storage_version(&stored)
@@ -398,4 +421,8 @@ impl Write<'_> {
         }
         Ok(())
     }
+}
+/// Whether an object has managedFields in it.
+pub(super) fn has_owners(object: &Value) -> bool {
+    object.meta().is_some_and(|meta| meta.contains_key("managedFields"))
 }

@@ -1,4 +1,5 @@
 //! POST of an object.
+use super::change::has_owners;
 use super::generate::GENERATE_ATTEMPTS_MAX;
 use super::persist::{Created, served};
 use super::{Write, metadata};
@@ -42,8 +43,7 @@ impl Write<'_> {
         metadata::clear_system(&mut object);
         metadata::set_namespace(self.target, &mut object)?;
         metadata::deduplicate_owners(self.attributes, &mut object);
-        let has_owners = object.meta().is_some_and(|meta| meta.contains_key("managedFields"));
-        let owners = match !has_owners && self.keeps_owners_apart(Operation::Create) {
+        let owners = match !has_owners(&object) && self.keeps_owners_apart(Operation::Create) {
             true => self.own_apart(None, &object),
             false => {
                 self.own(None, &mut object);

@@ -1,7 +1,7 @@
 //! `pods/eviction`: a delete that checks disruption budgets first (spec: api-server §5.6).
 use super::Write;
 use super::binding::success;
-use super::change::{Changed, Tracking};
+use super::change::{Changed, Owned, Present, Tracking};
 use super::metadata::set_namespace;
 use super::persist::Outcome;
 use crate::admission::Operation;
@@ -138,11 +138,11 @@ impl Write<'_> {
             let marked = Target { subresource: Some(Subresource::Status), ..self.target.clone() };
             let write = Write { target: &marked, ..*self };
             let marked = write
-                .change(Tracking::Within, &mut |pod, revision| {
+                .change(Tracking::Within, &mut |Present { object: pod, revision, .. }| {
                     write.check_preconditions(pod, revision, &options)?;
                     let object = note_eviction(pod, write.now);
                     // Kubernetes records no manager for this.
-                    Ok(Changed::of(object, true))
+                    Ok(Changed::of(object, Owned::Within))
                 })
                 .await?;
             if options.resource_version.is_some() {

@@ -1,5 +1,6 @@
 //! Field ownership after a write (spec: patch §5).
 use super::Write;
+use super::change::Owned;
 use crate::admission::{Operation, Options};
 use crate::catalog::Resource;
 use crate::convert::to_served;
@@ -135,15 +136,14 @@ impl Write<'_> {
         apply::update(&typing, None, new, &manager);
     }
     /// Updates managedFields before only a part of the object is taken (`ephemeralcontainers`,
-    /// `resize`): as there, what was sent is owned, even if it is dropped then. Returns whether it
-    /// did.
-    pub(super) fn own_part(&self, object: &mut Value, stored: &Value) -> bool {
+    /// `resize`): as there, what was sent is owned, even if it is dropped then.
+    pub(super) fn own_part(&self, object: &mut Value, stored: &Value) -> Owned {
         let part = self.resource.kind.part(self.target.subresource_name());
-        let is_part = part.is_some_and(|part| !part.takes_metadata);
-        if is_part {
-            self.own(Some(stored), object);
+        if part.is_none_or(|part| part.takes_metadata) {
+            return Owned::No;
         }
-        is_part
+        self.own(Some(stored), object);
+        Owned::Within
     }
     /// Updates managedFields with the changes between `old` and `new`.
     pub(super) fn own(&self, old: Option<&Value>, new: &mut Value) {

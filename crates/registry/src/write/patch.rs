@@ -1,6 +1,6 @@
 //! PATCH: changes the stored object in the request's version (spec: patch §1).
 use super::body::{check_patched_kind, name_kind};
-use super::change::{Changed, Tracking};
+use super::change::{Changed, Present, Tracking};
 use super::{Write, metadata};
 use crate::catalog::Resource;
 use crate::request::{Body, FieldValidation, PatchType, Written};
@@ -33,9 +33,9 @@ impl Write<'_> {
         let write = *self;
         let tracking = match may_name_owners(kind, &body.bytes) {
             true => Tracking::Within,
-            false => Tracking::Beside,
+            false => Tracking::BesideUnlessItFails,
         };
-        self.change(tracking, &mut |stored, revision| {
+        self.change(tracking, &mut |Present { object: stored, revision, .. }| {
             let mut object = write.patched(kind, body, stored, revision)?;
             write.settle_patched(&mut object)?;
             write.default(&mut object)?;

@@ -1,6 +1,6 @@
 //! Writes of the `scale` subresource: a parent made from an `autoscaling/v1 Scale` (spec:
 //! api-server §5.6, crd §7).
-use super::change::{Changed, Tracking};
+use super::change::{Changed, Owned, Present, Tracking};
 use super::{Write, metadata};
 use crate::admission::Scales;
 use crate::catalog::ScaleSelector;
@@ -37,7 +37,7 @@ impl Write<'_> {
         metadata::check_body_name(self.target, &scale)?;
         let write = *self;
         let written = self
-            .change(Tracking::Within, &mut |stored, _| {
+            .change(Tracking::Within, &mut |Present { object: stored, .. }| {
                 write.check_uid(scale.uid(), stored.uid())?;
                 write.scaled(stored, scale.clone())
             })
@@ -56,12 +56,14 @@ impl Write<'_> {
         if kind == PatchType::Apply {
             let config = self.applied(body, &scale_kind())?;
             let written = self
-                .change(Tracking::Within, &mut |stored, _| write.scale_applied(stored, &config))
+                .change(Tracking::Within, &mut |Present { object: stored, .. }| {
+                    write.scale_applied(stored, &config)
+                })
                 .await?;
             return self.scale_answer(written);
         }
         let written = self
-            .change(Tracking::Within, &mut |stored, revision| {
+            .change(Tracking::Within, &mut |Present { object: stored, revision, .. }| {
                 let mut scale = write.present_scale(stored)?;
                 scale.set_meta("resourceVersion", revision.to_string().into());
                 let mut problems = Vec::new();
@@ -187,7 +189,11 @@ impl Write<'_> {
         let entries = mapping.to_parent(owned, metadata::member_of(&scale, "managedFields"));
         object.set_meta("managedFields", entries.unwrap_or(Value::Null));
         object.set_meta("resourceVersion", version.into());
-        Ok(Changed { object, owned: true, scales: Some(Scales { new: scale, old: present }) })
+        Ok(Changed {
+            object,
+            owned: Owned::Within,
+            scales: Some(Scales { new: scale, old: present }),
+        })
     }
     fn check_replicas(&self, scale: &Value) -> Result<(), ApiError> {
         match scale["spec"].get("replicas").and_then(Value::as_i64) {

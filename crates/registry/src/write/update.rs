@@ -45,8 +45,9 @@ impl Write<'_> {
         }
         let mut first = Some(object);
         let changed = self
-            .change(Tracking::Beside, &mut |stored, revision| {
-                let is_valid = cut_from.is_none_or(|from| from == revision);
+            .change(Tracking::Beside, &mut |present| {
+                let stored = present.object;
+                let is_valid = cut_from.is_none_or(|from| from == present.revision);
                 let mut object = match first.take().filter(|_| is_valid) {
                     Some(object) => object,
                     None => again()?,

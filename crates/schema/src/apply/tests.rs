@@ -94,12 +94,32 @@ impl Story {
         self.seconds += 1;
         let (name, subresource) = who.split_once('/').unwrap_or((who, ""));
         let config = self.body(parts);
+        let manager = |now| Manager { name, api_version: self.api_version, subresource, now };
         let applied = self.write(subresource, |typing, now| {
-            let manager = Manager { name, api_version: self.api_version, subresource, now };
-            apply(typing, self.live.as_ref(), &config, &manager, force)
+            apply(typing, self.live.as_ref(), &config, &manager(now), force)
         });
+        let old = self.live_apart();
+        let old = old.as_ref().map(|(old, owners)| (old, owners.as_ref()));
+        let apart = self.write(subresource, |typing, now| {
+            apply_apart(typing, old, &config, &manager(now), force)
+        });
+        let joined = apart.map(|(mut object, owners)| {
+            owners.inspect(|owners| owners.join(&mut object));
+            object
+        });
+        assert_eq!(joined, applied);
         self.store(applied?);
         Ok(())
+    }
+
+    /// The object, and its managedFields beside it.
+    fn live_apart(&self) -> Option<(Value, Option<Owners<'static>>)> {
+        let mut old = self.live.clone()?;
+        let stored = to_bytes(&old);
+        let text = std::str::from_utf8(&stored).expect("JSON");
+        managed::take(&mut old);
+        let owners = Owners::of(text).map(|owners| Owners::of_text(owners.as_str().to_owned()));
+        Some((old, owners))
     }
 
     /// `who` is `manager` or `manager/subresource`.
@@ -144,12 +164,7 @@ impl Story {
             return None;
         }
         let (name, subresource) = who.split_once('/').unwrap_or((who, ""));
-        let stored = self.live.as_ref().map(to_bytes);
-        let stored = stored.as_ref().map(|stored| std::str::from_utf8(stored).expect("JSON"));
-        let old = stored.zip(self.live.clone()).map(|(text, mut old)| {
-            managed::take(&mut old);
-            (old, Owners::split(text).expect("an object").1)
-        });
+        let old = self.live_apart();
         let before = old.as_ref().map(|(old, owners)| (old, owners.as_ref()));
         let owners = self.write(subresource, |typing, now| {
             let manager = Manager { name, api_version: self.api_version, subresource, now };

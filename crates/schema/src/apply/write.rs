@@ -216,25 +216,57 @@ pub fn apply(
     manager: &Manager<'_>,
     force: bool,
 ) -> Result<Value, ApiError> {
+    let live = live.map(|live| (live, Stored::Tree(managed::of(live))));
+    let (mut object, entries) = merged(typing, live, config, manager, force, managed::encode)?;
+    managed::put(&mut object, entries);
+    Ok(object)
+}
+
+/// The same for objects whose managedFields are beside them.
+///
+/// # Errors
+/// As [`apply`].
+pub fn apply_apart(
+    typing: &Typing<'_>,
+    live: Option<(&Value, Option<&Owners<'_>>)>,
+    config: &Value,
+    manager: &Manager<'_>,
+    force: bool,
+) -> Result<(Value, Option<Owners<'static>>), ApiError> {
+    let live = live.map(|(live, owners)| (live, Stored::Text(owners.map(Owners::as_str))));
+    let encode = |entries: Vec<Entry<'_>>| managed::encode_text(entries, typing.custom);
+    let (object, text) = merged(typing, live, config, manager, force, encode)?;
+    Ok((object, text.map(Owners::of_text)))
+}
+
+/// The merged object without managedFields, and its entries, as `encode` writes them.
+fn merged<T>(
+    typing: &Typing<'_>,
+    live: Option<(&Value, Stored<'_>)>,
+    config: &Value,
+    manager: &Manager<'_>,
+    force: bool,
+    encode: impl FnOnce(Vec<Entry<'_>>) -> Option<T>,
+) -> Result<(Value, Option<T>), ApiError> {
     let ty = Type::root(typing.schema.view(), typing.custom);
     let scope = Scope::new(typing.reset);
     check_request(typing, config, manager)?;
     validate(ty, config).map_err(|why| refused(typing, config, manager, &why))?;
     let mut applied = leaves(ty, config);
     scope.apply(&mut applied);
-    let Some(live) = live else {
+    let Some((live, stored)) = live else {
         check_values(typing, config, manager)?;
         strip(&mut applied);
-        let mut object = config.clone();
         let mut entry = own_entry(manager, applied);
         entry.time = Some(Cow::Owned(manager.now.rfc3339()));
-        let entries = managed::encode(if entry.set.is_empty() { vec![] } else { vec![entry] });
-        managed::put(&mut object, entries);
-        return Ok(object);
+        let entries = encode(if entry.set.is_empty() { vec![] } else { vec![entry] });
+        let mut object = config.clone();
+        managed::take(&mut object);
+        return Ok((object, entries));
     };
 
     let empty;
-    let mut entries = managed::decode(Stored::Tree(managed::of(live)))
+    let mut entries = managed::decode(stored)
         .map_err(|why| ApiError::unclassified(format!("failed to decode managed fields: {why}")))?;
     if entries.is_empty() {
         empty = empty_object(typing);
@@ -246,6 +278,7 @@ pub fn apply(
     let mut merged = without_managed_fields(live);
     merge(ty, &mut merged, config)
         .map_err(|why| ApiError::unclassified(format!("failed to merge config: {why}")))?;
+    managed::take(&mut merged);
     let mine = entries.iter().position(|entry| {
         entry.belongs_to(Operation::Apply, manager.name, "", manager.subresource)
     });
@@ -307,12 +340,11 @@ pub fn apply(
         own.raw = None;
     }
     entries.retain(|entry| !entry.set.is_empty());
-    let encoded = managed::encode(entries);
-    managed::put(&mut merged, encoded);
+    let entries = encode(entries);
     if manager.name == last_applied::KUBECTL {
         last_applied::refresh(&mut merged, config);
     }
-    Ok(merged)
+    Ok((merged, entries))
 }
 
 fn own_entry<'a>(manager: &Manager<'a>, set: FieldSet<'a>) -> Entry<'a> {
