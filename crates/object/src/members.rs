@@ -1,5 +1,5 @@
-//! Members of an encoded object, and elements of a list, as byte ranges, without a tree. For cutting parts out of objects
-//! that this process has encoded.
+//! Members of an encoded object, and elements of a list, as byte ranges, without a tree. For
+//! cutting parts out of objects that this process has encoded.
 
 use crate::scan::Cursor;
 use std::ops::Range;

@@ -14,8 +14,9 @@
 //! ```
 //!
 //! After a conflict, a patch is applied again to the new state, when it is its turn
-//! ([`crate::turns`]). A PUT with a resourceVersion is refused instead. A request has at most two trees, the stored one and the new one; both are
-//! dropped at its end. The stored bytes and the answer are the same bytes.
+//! ([`crate::turns`]). A PUT with a resourceVersion is refused instead. A request has at most two
+//! trees, the stored one and the new one; both are dropped at its end. The stored bytes and the
+//! answer are the same bytes.
 mod access_review;
 mod apply;
 mod binding;

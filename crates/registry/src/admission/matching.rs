@@ -166,11 +166,11 @@ fn has(list: &[String], wanted: &str) -> bool {
 /// Whether a rule names the operation and the resource of a write.
 fn rule_names(rule: &Rule, review: &Review<'_>) -> bool {
     let resource = review.resource;
-    let group = |version: &str| version.rsplit_once('/').map_or("", |(group, _)| group).to_owned();
     // Events have two groups.
-    let is_in_group = has(&rule.groups, &resource.gvk.group)
-        || resource.versions.iter().any(|version| has(&rule.groups, &group(version)));
-    is_in_group
+    let groups =
+        resource.versions.iter().map(|v| v.rsplit_once('/').map_or("", |(group, _)| group));
+    let mut groups = std::iter::once(&*resource.gvk.group).chain(groups);
+    groups.any(|group| has(&rule.groups, group))
         && has(&rule.operations, word(review.operation))
         && names_resource(rule, review, resource)
 }

@@ -1,6 +1,7 @@
 //! Reinvocation: mutating webhooks and policies that see the changes of later ones.
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Which mutating hooks, or mutating policies, of a request are called a second time.
 #[derive(Debug, Default)]
@@ -20,7 +21,7 @@ impl Reinvocation {
     /// Whether a hook of the first round has changed the object, or something has changed it since
     /// that round.
     pub(super) fn is_due(&self, object: &Value) -> bool {
-        self.last.is_some_and(|last| self.has_changed || super::fingerprint(object) != last)
+        self.last.is_some_and(|last| self.has_changed || fingerprint(object) != last)
     }
     /// Whether a hook has changed the object.
     pub(super) fn has_changed(&self) -> bool {
@@ -36,7 +37,7 @@ impl Reinvocation {
     }
     /// A round starts with this object.
     pub(super) fn begin(&mut self, object: &Value) {
-        if self.is_second && self.last.is_some_and(|last| super::fingerprint(object) != last) {
+        if self.is_second && self.last.is_some_and(|last| fingerprint(object) != last) {
             self.require();
         }
     }
@@ -60,7 +61,14 @@ impl Reinvocation {
     /// A round ends with this object.
     pub(super) fn end(&mut self, object: &Value) {
         if self.has_changed || !self.called.is_empty() {
-            self.last = Some(super::fingerprint(object));
+            self.last = Some(fingerprint(object));
         }
     }
+}
+
+/// A hash that distinguishes states of an object.
+pub(super) fn fingerprint(object: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    object.hash(&mut hasher);
+    hasher.finish()
 }

@@ -2,6 +2,7 @@
 use super::body::APPLY_FORMAT;
 use super::change::{Changed, Owned, Present, Tracking};
 use super::{Write, metadata};
+use crate::admission::Operation;
 use crate::request::{Body, FieldValidation, Format, Written};
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
@@ -116,11 +117,14 @@ impl Write<'_> {
             ));
         }
         self.may_create().await?;
-        let mut object = self.merge(None, config)?;
+        let (mut object, owners) = match self.keeps_owners_apart(Operation::Create) {
+            true => self.merge_apart(None, config)?,
+            false => (self.merge(None, config)?, None),
+        };
         metadata::clear_identity(&mut object);
         object.set_meta("resourceVersion", Value::Null);
         self.complete(&mut object, config)?;
-        self.create_owned(object, None, false).await
+        self.create_owned(object, owners.as_ref(), false).await
     }
     async fn apply_update(&self, config: &Value) -> Result<Written, ApiError> {
         let write = *self;
@@ -128,7 +132,7 @@ impl Write<'_> {
             let (mut object, owned) = match owners {
                 None => (write.merge(Some(stored), config)?, Owned::Within),
                 Some(_) => {
-                    let (object, owners) = write.merge_apart((stored, owners), config)?;
+                    let (object, owners) = write.merge_apart(Some((stored, owners)), config)?;
                     (object, Owned::Beside(owners))
                 }
             };
@@ -156,12 +160,12 @@ impl Write<'_> {
     /// The same with managedFields beside the objects.
     fn merge_apart(
         &self,
-        live: (&Value, Option<&Owners<'_>>),
+        live: Option<(&Value, Option<&Owners<'_>>)>,
         config: &Value,
     ) -> Result<(Value, Option<Owners<'static>>), ApiError> {
         let force = self.options.force.unwrap_or(false);
         self.with_manager(|typing, manager| {
-            apply::apply_apart(typing, Some(live), config, manager, force)
+            apply::apply_apart(typing, live, config, manager, force)
         })
     }
     /// Makes a merged object canonical and fills in its defaults.

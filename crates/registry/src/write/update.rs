@@ -66,8 +66,8 @@ impl Write<'_> {
             changed => changed,
         }
     }
-    /// The body of a PUT without managedFields, if they are those of the stored object: most clients
-    /// send what they have read. With the revision of that object.
+    /// The body of a PUT without managedFields, if they are those of the stored object: most
+    /// clients send what they have read. With the revision of that object.
     fn without_stored_owners(&self, body: &Body) -> Option<(Body, Revision)> {
         let is_readable = body.format == Format::Json && !self.attributes.keeps_decoded();
         if !is_readable || !self.keeps_owners_apart(Operation::Update) {
