@@ -59,9 +59,9 @@ fn members(object: &Value) -> impl Iterator<Item = (&str, &Value)> {
 }
 
 /// Appends an object with its members sorted, whose values `push` appends.
-fn push_sorted<'m, V>(
+fn push_sorted<V>(
     out: &mut Vec<u8>,
-    mut members: Vec<(&'m str, V)>,
+    mut members: Vec<(&str, V)>,
     push: impl Fn(&mut Vec<u8>, &str, V),
 ) {
     members.sort_unstable_by_key(|(name, _)| *name);
@@ -273,8 +273,9 @@ fn union_of(definition: &'static Definition) -> Option<Union> {
     }
 }
 
-/// A name of a `fieldsV1`, in the order of structured-merge-diff's path elements: items of lists are
-/// in the order of their keys, and numbers are compared as numbers, so the port 80 comes before 443.
+/// A name of a `fieldsV1`, in the order of structured-merge-diff's path elements: items of lists
+/// are in the order of their keys, and numbers are compared as numbers, so the port 80 comes before
+/// 443.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Name<'a> {
     /// The set itself, and what is no element.
