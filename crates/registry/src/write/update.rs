@@ -69,8 +69,10 @@ impl Write<'_> {
     /// The body of a PUT without managedFields, if they are those of the stored object: most
     /// clients send what they have read. With the revision of that object.
     fn without_stored_owners(&self, body: &Body) -> Option<(Body, Revision)> {
+        let names_owners = |text: &[u8]| memchr::memmem::find(text, b"managedFields").is_some();
         let is_readable = body.format == Format::Json && !self.attributes.keeps_decoded();
-        if !is_readable || !self.keeps_owners_apart(Operation::Update) {
+        if !is_readable || !names_owners(&body.bytes) || !self.keeps_owners_apart(Operation::Update)
+        {
             return None;
         }
         let key = self.key(&self.target.name);
@@ -78,10 +80,9 @@ impl Write<'_> {
         let known = Owners::of(std::str::from_utf8(&stored.value).ok()?)?;
         let (rest, sent) = Owners::cut(std::str::from_utf8(&body.bytes).ok()?)?;
         // A second `metadata` may have others.
-        let is_last = memchr::memmem::find(rest.as_bytes(), b"managedFields").is_none();
+        let is_same = sent? == known && !names_owners(rest.as_bytes());
         let bytes = rest.into_owned().into();
-        (sent? == known && is_last)
-            .then_some((Body { bytes, format: Format::Json }, stored.modified))
+        is_same.then_some((Body { bytes, format: Format::Json }, stored.modified))
     }
     /// Whether the target exists. The answer may be outdated: the write checks again.
     pub(super) async fn exists(&self) -> Result<bool, ApiError> {

@@ -88,14 +88,17 @@ impl<'a> Read<'a> {
         };
         for Member { name, value } in members::of(entry.as_bytes()) {
             let value = &entry[value];
-            let text = || wire::text_of(value).map_err(|error| error.to_string());
+            let text = || match value.starts_with('"') {
+                true => wire::text_of(value).map_err(|error| error.to_string()),
+                false => Ok(Cow::default()),
+            };
             match &entry[name] {
                 "manager" => read.manager = text()?,
                 "operation" => read.operation = text()?,
                 "apiVersion" => read.api_version = text()?,
-                "time" => read.time = Some(text()?),
+                "time" => read.time = Some(text()?).filter(|time| !time.is_empty()),
                 "fieldsType" => read.fields_type = text()?,
-                "fieldsV1" => read.fields = Some(Fields::Text(value)),
+                "fieldsV1" if value != "null" => read.fields = Some(Fields::Text(value)),
                 "subresource" => read.subresource = text()?,
                 _ => {}
             }
@@ -129,5 +132,35 @@ impl<'a> Fields<'a> {
                 steps.peek().is_some() && steps.all(|member| is(&fields[member.name]))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_read_as_the_tree_is() {
+        let entries = [
+            r#"{"manager":"ab","operation":"Apply","apiVersion":"v1","time":"t","fieldsType":"FieldsV1","fieldsV1":{"f:a":{}},"subresource":"status"}"#,
+            r#"{"manager":1,"operation":"Update","time":null,"fieldsV1":null,"other":[{}]}"#,
+            "{}",
+        ];
+        let text = format!("[{}]", entries.join(","));
+        let tree: Value = serde_json::from_str(&text).unwrap();
+        let (of_tree, of_text) =
+            (Stored::Tree(Some(&tree)).read(), Stored::Text(Some(&text)).read());
+        let (of_tree, of_text) = (of_tree.unwrap(), of_text.unwrap());
+        assert_eq!((of_tree.len(), of_text.len()), (3, 3));
+        for (a, b) in of_tree.iter().zip(&of_text) {
+            let texts = |read: &Read<'_>| {
+                let Read { manager, operation, api_version, fields_type, subresource, .. } = read;
+                [manager, operation, api_version, fields_type, subresource].map(ToString::to_string)
+            };
+            assert_eq!(texts(a), texts(b));
+            assert_eq!((&a.time, a.fields.is_some()), (&b.time, b.fields.is_some()));
+        }
+        let first = of_text[0].fields.expect("there are fields");
+        assert!(first.all_steps(|step| step == "f:a") && !first.all_steps(|step| step == "f:b"));
     }
 }
