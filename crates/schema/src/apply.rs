@@ -133,11 +133,11 @@ pub fn settle_times_apart<'a>(
     (old, before): (&Value, Option<Owners<'a>>),
     (new, now): (&Value, Option<Owners<'a>>),
 ) -> Option<Owners<'a>> {
-    let (Some(before), Some(now)) = (before, &now) else { return now };
     let list = |owners: &Owners<'_>| serde_json::from_str(owners.as_str()).unwrap_or_default();
-    let is_same = same_content(old, new)
-        && (before == *now || same_but_for_times(&list(&before), &list(now)));
-    if is_same { Some(before) } else { Some(now.clone()) }
+    let is_same = before.as_ref().zip(now.as_ref()).is_some_and(|(before, now)| {
+        same_content(old, new) && (before == now || same_but_for_times(&list(before), &list(now)))
+    });
+    if is_same { before } else { now }
 }
 
 /// Whether two lists of entries differ in nothing but their times. Their order depends on the

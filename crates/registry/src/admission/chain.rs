@@ -71,17 +71,17 @@ impl Chain {
     }
     /// Whether anything but Kubernetes' own plugins sees the objects of a write.
     pub(crate) fn is_seen(&self, review: &Review<'_>) -> bool {
+        !self.added.is_empty() || self.stored().any(|plugin| plugin.plugin().may_see(review))
+    }
+    /// The plugins that ask what is stored.
+    fn stored(&self) -> impl Iterator<Item = &Counted<Box<dyn Stored>>> {
         let policies = self.mutating_policy.iter().chain(&self.validating_policy);
-        let webhooks = self.mutating_webhook.iter().chain(&self.validating_webhook);
-        let mut stored = policies.chain(webhooks);
-        !self.added.is_empty() || stored.any(|plugin| plugin.plugin().may_see(review))
+        policies.chain(&self.mutating_webhook).chain(&self.validating_webhook)
     }
     /// How long each plugin took.
     pub(crate) fn counted(&self) -> Vec<(Labels, Distribution)> {
-        let policies = self.mutating_policy.iter().chain(&self.validating_policy);
-        let webhooks = self.mutating_webhook.iter().chain(&self.validating_webhook);
         let built_in = self.built_in.iter().flat_map(Counted::series);
-        let built_in = built_in.chain(policies.chain(webhooks).flat_map(Counted::series));
+        let built_in = built_in.chain(self.stored().flat_map(Counted::series));
         let built_in = built_in.chain(self.last.iter().flat_map(Counted::series));
         built_in.chain(self.added.iter().flat_map(Counted::series)).collect()
     }

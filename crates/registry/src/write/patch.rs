@@ -156,11 +156,32 @@ fn may_name_owners(kind: PatchType, patch: &[u8]) -> bool {
     match kind {
         PatchType::Merge => false,
         PatchType::StrategicMerge => is_named(),
-        PatchType::Json => is_named() || has(b"\"/metadata\"") || has(b"\"\""),
+        PatchType::Json => is_named() || has(b"\\/") || has(b"\"/metadata\"") || has(b"\"\""),
         PatchType::Apply => true,
     }
 }
 /// 422: the result of a patch is not an object of the kind.
 pub(super) fn undecodable(object: &Value, error: &str) -> ApiError {
     patch::undecodable(&String::from_utf8_lossy(&encode::to_bytes(object)), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patches_that_may_name_owners_are_found() {
+        let check = |kind, patch: &str, expected| {
+            assert_eq!(may_name_owners(kind, patch.as_bytes()), expected, "{patch}");
+        };
+        let json = |path: &str| format!(r#"[{{"op":"copy","from":"{path}","path":"/spec/a"}}]"#);
+        check(PatchType::Json, &json("/metadata/labels"), false);
+        for path in ["", "/metadata", r"\/metadata", r"/metad\u0061ta", "/metadata/managedFields/0"]
+        {
+            check(PatchType::Json, &json(path), true);
+        }
+        check(PatchType::Merge, r#"{"metadata":{"managedFields":[]}}"#, false);
+        check(PatchType::StrategicMerge, r#"{"metadata":{"labels":{"a":"\""}}}"#, false);
+        check(PatchType::StrategicMerge, r#"{"metadata":{"managedFields":[]}}"#, true);
+    }
 }
