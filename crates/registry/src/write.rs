@@ -33,6 +33,7 @@ mod generate;
 mod grant;
 mod metadata;
 mod needs;
+mod other_versions;
 mod ownership;
 mod param_access;
 mod patch;
@@ -53,6 +54,7 @@ use crate::shared::{Inner, Registry};
 use crate::threads::ServingThread;
 pub(crate) use collection::several_deletes;
 use execute::{Connect, Create, Delete, Patch, Update};
+use other_versions::Conversions;
 use retry::AtFence;
 use serde_json::Value;
 use setpoint_object::ApiError;
@@ -67,6 +69,8 @@ struct Write<'a> {
     resource: &'a Resource,
     options: &'a WriteOptions,
     at_fence: &'a AtFence,
+    /// Of its objects, between the versions of their kind.
+    conversions: &'a Conversions,
     /// The size of the request's body.
     body_bytes: usize,
     /// Left before costly work.

@@ -151,9 +151,19 @@ impl Converter {
         if convert::is_version(object, row) {
             return Ok(object.clone());
         }
-        let target = Target::served(row);
-        let shown = self.call(&target, vec![object.clone()], encoded).await?.pop();
-        shown.ok_or_else(nothing)
+        self.show_all(row, vec![object.clone()]).await?.pop().ok_or_else(nothing)
+    }
+    /// The same for the few objects of a request, all of other versions, with one call.
+    ///
+    /// # Errors
+    ///
+    /// As [`Converter::serve`].
+    pub(crate) async fn show_all(
+        &self,
+        row: &Resource,
+        objects: Vec<Bytes>,
+    ) -> Result<Vec<Bytes>, ApiError> {
+        self.call(&Target::served(row), objects, encoded).await
     }
 
     /// [`convert::refreshed`] in slices: `n_bytes` counts. A long object is brought up to date on

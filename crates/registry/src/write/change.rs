@@ -179,8 +179,10 @@ impl Write<'_> {
         tracking: Tracking,
         change: &mut Change<'_>,
     ) -> Result<Result<Written, Option<KeyValue>>, Failed> {
+        self.conversions.clear();
         let mut before = self.before(found, tracking).await?;
-        let changed = self.changed(&mut before, found.modified, tracking, change)?;
+        let step = || self.changed(&mut before, found.modified, tracking, change);
+        let changed = self.with_conversions(step).await?;
         let Changed { mut object, owned, scales } = changed;
         self.leave_if_grown(&object).await;
         let Before { stored, shown, owners: old_owners } = before;
@@ -189,6 +191,9 @@ impl Write<'_> {
         // An apply is not stored without them.
         let spare = matches!(owned, Owned::No);
         let mut owners = None;
+        if spare {
+            self.convert_for_owners((old, old_owners.as_ref()), &object).await;
+        }
         match owned {
             Owned::Within => {}
             Owned::Beside(own) => owners = own,

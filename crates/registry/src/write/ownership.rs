@@ -2,45 +2,16 @@
 use super::Write;
 use super::change::Owned;
 use crate::admission::{Operation, Options};
-use crate::catalog::Resource;
-use crate::convert::to_served;
 use crate::subresource::Subresource;
 use serde_json::Value;
+use setpoint_object::GroupVersionKind;
 use setpoint_object::field::is_printable;
-use setpoint_object::{GroupVersion, GroupVersionKind};
 use setpoint_schema::apply::{self, Manager, Owners, Typing, Versions};
 use setpoint_schema::builtin;
-use setpoint_schema::node::TypeSchema;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 /// Maximum length of a default manager name, in bytes: as for `fieldManager`.
 const MANAGER_BYTES_MAX: usize = 128;
-
-/// The versions of a kind. Objects are converted without waiting for a webhook, or not at all.
-#[derive(Debug)]
-pub(super) struct OtherVersions<'a> {
-    own: &'a Resource,
-    others: Vec<Arc<Resource>>,
-}
-
-impl OtherVersions<'_> {
-    pub(super) fn of(&self, api_version: &str) -> Option<&Resource> {
-        let mut others = self.others.iter().map(|row| &**row);
-        others.find(|row| row.group_version().to_string() == api_version)
-    }
-}
-
-impl Versions for OtherVersions<'_> {
-    fn schema(&self, api_version: &str) -> Option<&TypeSchema> {
-        self.of(api_version).map(|row| &*row.schema)
-    }
-    fn convert(&self, object: &Value, api_version: &str) -> Option<Value> {
-        let row = self.of(api_version).unwrap_or(self.own);
-        let waits = row.stored.as_ref().is_some_and(|stored| stored.webhook.is_some());
-        if waits { None } else { to_served(row, object.clone()).ok() }
-    }
-}
 
 impl Write<'_> {
     /// The manager's name: `fieldManager`, or else the user agent up to its first `/`.
@@ -96,22 +67,6 @@ impl Write<'_> {
                 now: self.now,
             },
         )
-    }
-    /// The other served versions of the kind in its group; `None`: there are none. Entries of
-    /// another group (Events) do not conflict, as in Kubernetes.
-    pub(super) fn other_versions(&self) -> Option<OtherVersions<'_>> {
-        if self.resource.versions.len() < 2 {
-            return None;
-        }
-        let own = &self.resource.gvk;
-        let catalog = self.inner.catalog.borrow();
-        let others = self.resource.versions.iter().filter_map(|api_version| {
-            let GroupVersion { group, version } = GroupVersion::parse(api_version)?;
-            let is_other = group == own.group && version != own.version;
-            let row = catalog.get(&group, &version, &self.resource.resource)?;
-            is_other.then(|| row.clone())
-        });
-        Some(OtherVersions { own: self.resource, others: others.collect() })
     }
     /// Sets the managedFields of a new object of another built-in kind.
     pub(super) fn own_as(&self, gvk: &GroupVersionKind, new: &mut Value) {

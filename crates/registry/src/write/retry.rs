@@ -11,6 +11,7 @@
 //! it is never retried.
 use super::Write;
 use super::execute::WriteRequest;
+use super::other_versions::Conversions;
 use crate::catalog::{Catalog, Fence, Resource};
 use crate::request::WriteOptions;
 use crate::routed::{Attributes, Target};
@@ -62,6 +63,7 @@ pub(super) struct Attempts<'a> {
     /// With the row of the present attempt.
     target: Cow<'a, Target>,
     at_fence: AtFence,
+    conversions: Conversions,
     /// When its row was first replaced.
     first_moved: Option<Instant>,
     /// Number of warnings before the first attempt.
@@ -82,6 +84,7 @@ impl<'a> Attempts<'a> {
             thread,
             target: Cow::Borrowed(target),
             at_fence: AtFence::default(),
+            conversions: Conversions::default(),
             first_moved: None,
             n_warnings: attributes.n_warnings(),
         }
@@ -95,6 +98,7 @@ impl<'a> Attempts<'a> {
             resource: &self.target.resource,
             options: self.options,
             at_fence: &self.at_fence,
+            conversions: &self.conversions,
             body_bytes,
             thread: self.thread,
             is_reviewed: true,

@@ -35,7 +35,7 @@ pub(crate) struct State {
     converted: BTreeMap<(String, String, i64), usize>,
     n_calls: usize,
     /// Refuses everything with this text.
-    failure: Option<&'static str>,
+    pub(crate) failure: Option<&'static str>,
     /// Never answers.
     is_stuck: bool,
     /// Changes its answers in this way.
@@ -72,8 +72,11 @@ impl Conversion for Converter {
                     "ex.io/v2" => ("size", "length"),
                     _ => ("length", "size"),
                 };
-                let size = object["spec"].as_object_mut().unwrap().remove(was).unwrap_or_default();
-                object["spec"][is] = size.clone();
+                let size = object["spec"].get(was).cloned().unwrap_or_default();
+                if let Some(spec) = object["spec"].as_object_mut().filter(|_| !size.is_null()) {
+                    spec.remove(was);
+                    spec.insert(is.to_owned(), size.clone());
+                }
                 if is == "length" {
                     object["metadata"]["labels"]["length"] = size.to_string().into();
                 } else if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
@@ -92,6 +95,9 @@ impl Conversion for Converter {
     }
 }
 impl State {
+    pub(crate) fn n_calls(&self) -> usize {
+        self.n_calls
+    }
     fn n_converted(&self) -> usize {
         self.converted.values().sum()
     }

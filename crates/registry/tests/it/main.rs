@@ -8,6 +8,7 @@ mod closing;
 mod conversion;
 mod conversion_checks;
 mod conversion_large;
+mod conversion_owners;
 mod create;
 mod custom;
 mod custom_writes;

@@ -201,6 +201,34 @@ async fn owners_of_another_version_keep_their_fields_and_conflict_about_them() {
     server.stop().await;
 }
 
+/// What an applier owned in `autoscaling/v1` has other names in `autoscaling/v2`.
+#[tokio::test(start_paused = true)]
+async fn an_applier_that_moves_to_another_built_in_version_removes_what_it_drops() {
+    let server = Server::start().await;
+    let path = |version: &str| {
+        format!("/apis/autoscaling/{version}/namespaces/default/horizontalpodautoscalers/a")
+    };
+    let config = |version: &str, members: Value| {
+        let mut config = json!({
+            "apiVersion": format!("autoscaling/{version}"), "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "a"}, "spec": members,
+        });
+        config["spec"]["maxReplicas"] = 3.into();
+        config["spec"]["scaleTargetRef"] =
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"});
+        config
+    };
+    let old = config("v1", json!({"targetCPUUtilizationPercentage": 50, "minReplicas": 2}));
+    server.apply(&path("v1"), "a", old).await.unwrap();
+    let metrics = json!([{"type": "Resource", "resource": {"name": "memory",
+        "target": {"type": "Utilization", "averageUtilization": 60}}}]);
+    let new = config("v2", json!({"metrics": metrics}));
+    let moved = server.apply(&path("v2"), "a", new).await.unwrap();
+    assert_eq!(moved["spec"]["metrics"], metrics, "without that of the processor time");
+    assert_eq!(moved["spec"]["minReplicas"], 1, "the default");
+    server.stop().await;
+}
+
 /// Waits until the catalog has these versions of `foos`.
 async fn has_versions(server: &Server, served: &[&str], unserved: &[&str]) {
     let mut catalogs = server.registry.catalog_changes();

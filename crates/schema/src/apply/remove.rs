@@ -1,9 +1,7 @@
-//! Removing a set of paths from an object, and the pruning of what an applier no longer claims
-//! (spec: patch §5.4, step 4).
+//! Removing a set of paths from an object.
 
 use super::element::path_element;
 use super::fieldset::{FieldSet, Node};
-use super::leaves::{leaves, leaves_without};
 use super::path::PathElement;
 use super::types::{Form, Relation, Type};
 use serde_json::Value;
@@ -64,31 +62,4 @@ pub(super) fn with_named_fields<'s>(ty: Type<'_>, set: &FieldSet<'s>) -> FieldSe
         }
     });
     FieldSet::from_nodes(nodes.collect())
-}
-
-/// Removes from `merged` what the applier owned (`last`) and no manager owns any more: `managed` is
-/// what all managers own now, the applier's new set included. Unowned fields stay, unless they
-/// lie in something that is removed.
-pub(super) fn prune(ty: Type<'_>, merged: &mut Value, last: &FieldSet<'_>, managed: &FieldSet<'_>) {
-    let last = with_named_fields(ty, last);
-    let managed = with_named_fields(ty, managed);
-    let mut given_up = last.clone();
-    given_up.subtract(&managed);
-    if given_up.is_empty() {
-        return;
-    }
-    let present = with_named_fields(ty, &leaves(ty, merged));
-    // First without everything the applier had, then with what somebody owns put back, last with
-    // what the applier never had.
-    let kept = |gone: &FieldSet<'_>| with_named_fields(ty, &leaves_without(ty, merged, gone));
-    let mut unowned = present.clone();
-    unowned.subtract(&kept(&last));
-    unowned.subtract(&managed);
-    let kept = kept(&unowned);
-    let mut gone = present;
-    gone.subtract(&kept);
-    let gone = gone.intersection(&last).into_owned();
-    if !gone.is_empty() {
-        remove(ty, merged, &gone);
-    }
 }

@@ -8,6 +8,7 @@ use super::types::Type;
 use super::{Manager, Typing};
 use crate::node::TypeSchema;
 use serde_json::Value;
+use setpoint_object::ApiError;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -15,9 +16,27 @@ use std::fmt;
 pub trait Versions: fmt::Debug {
     /// The schema of another version, named as in `apiVersion`; `None`: it is not served.
     fn schema(&self, api_version: &str) -> Option<&TypeSchema>;
-    /// An object in a version, also in that of the request; `None`: it cannot be converted without
-    /// waiting. Entries of such a version are compared in the request's.
-    fn convert(&self, object: &Value, api_version: &str) -> Option<Value>;
+    /// An object in a version, also in that of the request. managedFields need not be kept.
+    ///
+    /// # Errors
+    ///
+    /// The object cannot be converted, or not without waiting. An update compares the entries of
+    /// such a version in the request's; an apply fails with this error. Who waits for conversions
+    /// drops the result, and repeats the write when the object is there.
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, ApiError>;
+}
+
+/// The versions that are not the request's. A client may send any number of entries.
+fn distinct<'v>(
+    manager: &Manager<'_>,
+    api_versions: impl Iterator<Item = &'v str>,
+) -> BTreeSet<&'v str> {
+    api_versions.filter(|version| *version != manager.api_version).collect()
+}
+
+/// An error with what failed by it, in the reference's words.
+pub(super) fn because(what: &str, error: &ApiError) -> ApiError {
+    ApiError::unclassified(format!("{what}: {error}"))
 }
 
 /// A write in another version.
@@ -30,8 +49,23 @@ pub(super) struct Elsewhere<'t> {
 }
 
 impl<'t> Elsewhere<'t> {
-    /// A write in each of these versions that is not the request's.
-    pub(super) fn all<'v>(
+    /// A write in a version; `None`: it is not served.
+    fn new(
+        others: &'t dyn Versions,
+        api_version: &str,
+        old: &Value,
+        new: &Value,
+    ) -> Result<Option<Self>, ApiError> {
+        let Some(schema) = others.schema(api_version) else { return Ok(None) };
+        let api_version = api_version.to_owned();
+        let old = others.convert(old, &api_version)?;
+        let new = others
+            .convert(new, &api_version)
+            .map_err(|error| because("failed to convert new object", &error))?;
+        Ok(Some(Self { api_version, schema, old, new }))
+    }
+    /// A write in each of these versions that is not the request's, as far as it can be converted.
+    pub(super) fn convertible<'v>(
         typing: &Typing<'t>,
         manager: &Manager<'_>,
         api_versions: impl Iterator<Item = &'v str>,
@@ -39,18 +73,24 @@ impl<'t> Elsewhere<'t> {
         new: &Value,
     ) -> Vec<Self> {
         let Some(others) = typing.others else { return Vec::new() };
-        // A client may send any number of entries.
-        let distinct: BTreeSet<&str> =
-            api_versions.filter(|version| *version != manager.api_version).collect();
-        let all = distinct.into_iter().filter_map(|api_version| {
-            Some(Self {
-                api_version: api_version.to_owned(),
-                schema: others.schema(api_version)?,
-                old: others.convert(old, api_version)?,
-                new: others.convert(new, api_version)?,
-            })
-        });
-        all.collect()
+        let all = distinct(manager, api_versions).into_iter();
+        all.filter_map(|version| Self::new(others, version, old, new).ok().flatten()).collect()
+    }
+    /// A write in each of these versions that is not the request's.
+    ///
+    /// # Errors
+    ///
+    /// An object cannot be converted.
+    pub(super) fn all<'v>(
+        typing: &Typing<'t>,
+        manager: &Manager<'_>,
+        api_versions: impl Iterator<Item = &'v str>,
+        old: &Value,
+        new: &Value,
+    ) -> Result<Vec<Self>, ApiError> {
+        let Some(others) = typing.others else { return Ok(Vec::new()) };
+        let all = distinct(manager, api_versions).into_iter();
+        all.filter_map(|version| Self::new(others, version, old, new).transpose()).collect()
     }
 
     /// What the write changes there, as far as it is in the scope of the endpoint.
@@ -65,6 +105,12 @@ impl<'t> Elsewhere<'t> {
 pub(super) struct Taken<'a> {
     pub(super) changed: FieldSet<'a>,
     pub(super) removed: FieldSet<'a>,
+}
+
+impl Taken<'_> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.changed.is_empty() && self.removed.is_empty()
+    }
 }
 
 impl<'a> From<Comparison<'a>> for Taken<'a> {

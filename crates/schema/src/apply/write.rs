@@ -9,7 +9,7 @@ use super::lift::lift;
 use super::managed::{self, BEFORE_FIRST_APPLY, Entry, Operation};
 use super::merge::merge;
 use super::owners::Owners;
-use super::remove::prune;
+use super::prune::{Last, prune};
 use super::scope::{Scope, strip};
 use super::stored::Stored;
 use super::types::Type;
@@ -22,7 +22,7 @@ use crate::patch::check;
 use serde_json::{Map, Value};
 use setpoint_object::ApiError;
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// After an update, create or non-apply patch: recomputes `new.metadata.managedFields` from `old`
 /// (`None` on create) (spec 5.3). Never fails.
@@ -79,10 +79,11 @@ fn entries_after<T>(
     let changes = changes(typing, before, new);
     let given = given.map(|given| Stored::Tree(Some(given)));
     let elsewhere = match (typing.others, old) {
-        (Some(_), Some(old)) => {
+        (Some(_), Some(old)) if !changes.is_empty() => {
             let lists = [Some(stored), given].into_iter().flatten();
             let versions: Vec<_> = lists.flat_map(Stored::versions).collect();
-            Elsewhere::all(typing, manager, versions.iter().map(|v| &**v), old, new)
+            let versions = versions.iter().map(|version| &**version);
+            Elsewhere::convertible(typing, manager, versions, old, new)
         }
         _ => Vec::new(),
     };
@@ -114,6 +115,15 @@ fn entries_after<T>(
     let mut entries = record(entries, changes, manager, manager.name);
     managed::cap(&mut entries);
     encode(entries)
+}
+
+/// The versions of the entries of an object. `owners`: those entries, if they are beside it.
+pub fn versions_of(object: &Value, owners: Option<&Owners<'_>>) -> BTreeSet<String> {
+    let stored = match owners {
+        Some(owners) => Stored::Text(Some(owners.as_str())),
+        None => Stored::Tree(managed::of(object)),
+    };
+    stored.versions().into_iter().map(Cow::into_owned).collect()
 }
 
 /// The object that a created one is compared with.
@@ -282,30 +292,31 @@ fn merged<T>(
     let mine = entries.iter().position(|entry| {
         entry.belongs_to(Operation::Apply, manager.name, "", manager.subresource)
     });
-    let (mine, last) = match mine {
+    let last = match mine {
         Some(at) => {
             let entry = &mut entries[at];
+            let api_version = entry.api_version.to_string();
             if entry.api_version != manager.api_version {
                 entry.api_version = manager.api_version.into();
                 entry.raw = None;
             }
-            (at, std::mem::replace(&mut entries[at].set, applied))
+            let set = std::mem::replace(&mut entry.set, applied);
+            Last { entry: at, api_version, set }
         }
         None => {
             entries.push(own_entry(manager, applied));
-            (entries.len() - 1, FieldSet::new())
+            let api_version = manager.api_version.to_owned();
+            Last { entry: entries.len() - 1, api_version, set: FieldSet::new() }
         }
     };
-    if !last.is_within(&entries[mine].set) {
-        let owned = FieldSet::union_of(entries.iter().map(|entry| entry.set.clone()));
-        prune(ty, &mut merged, &last, &owned);
-    }
+    let mine = last.entry;
+    prune(typing, manager, &mut merged, &last, &entries)?;
 
     let unchanged = same_object(live, &merged);
     let versions = entries.iter().map(|entry| &*entry.api_version);
     let elsewhere = match unchanged {
         true => Vec::new(),
-        false => Elsewhere::all(typing, manager, versions, live, &merged),
+        false => Elsewhere::all(typing, manager, versions, live, &merged)?,
     };
     let comparison = match unchanged {
         true => Comparison::default(),
@@ -336,7 +347,7 @@ fn merged<T>(
     if !unchanged {
         own.time = Some(Cow::Owned(manager.now.rfc3339()));
     }
-    if !unchanged || own.set != last {
+    if !unchanged || own.set != last.set {
         own.raw = None;
     }
     entries.retain(|entry| !entry.set.is_empty());
