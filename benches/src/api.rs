@@ -5,6 +5,7 @@
 //! figure. Client and server share the cores. With `--before PATH`, another build gets the same
 //! load in the same run, alternating with this one, and the table has a column for each.
 
+pub(crate) mod bare;
 mod beside;
 mod client;
 mod collection;
@@ -57,6 +58,8 @@ pub(crate) struct Args {
 enum Measure {
     /// Small requests, with objects in memory.
     Small,
+    /// The same requests of a server that does nothing but answer.
+    Bare,
     /// Writes with a data folder.
     Disk,
     /// Lists of many Pods.
@@ -237,6 +240,12 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
                 let (program, endpoint) = start(&[])?;
                 fan_out::measure(&program, &endpoint, &mut figures)?;
             }
+        }
+    }
+    if wants(Measure::Bare) {
+        figures.build = 0;
+        for _ in 0..args.rounds {
+            bare::measure(&mut figures)?;
         }
     }
     if wants(Measure::Resident) {

@@ -57,6 +57,8 @@ struct Cli {
 enum Command {
     /// Measure the API over HTTPS, and write its table.
     Api(api::Args),
+    /// Serve fixed bytes, as the lower bound of small requests.
+    Up(api::bare::Args),
     /// Measure the API beside kube-apiserver and etcd, and write its table.
     Load(api::load::Args),
     /// Serve Pods on the loopback address, as the source for measured clients.
@@ -107,6 +109,7 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         None => server(),
         Some(Command::Api(args)) => api::measure(&args),
+        Some(Command::Up(args)) => api::bare::serve(&args),
         Some(Command::Load(args)) => api::load::measure(&args),
         Some(Command::Source(args)) => source::run(&args),
         Some(Command::Client(args)) => client::run(&args, || 0),

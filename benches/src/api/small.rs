@@ -174,6 +174,15 @@ fn run(
     })
 }
 
+/// Opens the connections of a load.
+pub(super) async fn connect_only(endpoint: &Endpoint) -> anyhow::Result<Vec<Connection>> {
+    let mut connections = Vec::new();
+    for _ in 0..N_CONNECTIONS {
+        connections.push(endpoint.connect().await?);
+    }
+    Ok(connections)
+}
+
 /// Opens connections, and creates the ConfigMap and the Pod that each gets and changes.
 pub(super) async fn connect(endpoint: &Endpoint, n: usize) -> anyhow::Result<Vec<Connection>> {
     let mut connections = Vec::new();

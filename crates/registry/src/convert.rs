@@ -26,6 +26,16 @@ pub(crate) fn to_served(resource: &Resource, mut stored: Value) -> Result<Value,
     Ok(stored)
 }
 
+/// A tree in the version that this row serves, with the fields that its schema does not declare.
+///
+/// # Errors
+///
+/// As [`to_served`].
+pub(crate) fn to_version(resource: &Resource, mut tree: Value) -> Result<Value, ApiError> {
+    convert(resource, &mut tree, resource.group_version().to_string())?;
+    Ok(tree)
+}
+
 /// Converts a tree from the version of this row to the storage version. `storage` is the row of the
 /// storage version if that is served too: fields that its schema does not declare are dropped,
 /// because only a conversion webhook could preserve them, and its defaults are filled in, which

@@ -11,10 +11,8 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apiextensions-apiserver/pkg/cmd/server/options"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
-	"k8s.io/apiserver/pkg/util/compatibility"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/rest"
-	basecompatibility "k8s.io/component-base/compatibility"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/component-base/setpointserver"
 )
@@ -72,11 +70,8 @@ func StartTestServer(t Logger, _ *TestServerInstanceOptions, flags []string, sto
 			os.RemoveAll(folder)
 		}
 	}()
-	gates := utilfeature.DefaultMutableFeatureGate.DeepCopy()
-	version := compatibility.DefaultKubeEffectiveVersionForTest()
-	version.SetEmulationVersion(gates.EmulationVersion())
-	registry := basecompatibility.NewComponentGlobalsRegistry()
-	if err := registry.Register(basecompatibility.DefaultKubeComponent, version, gates); err != nil {
+	registry, _, err := setpointserver.NewRegistry()
+	if err != nil {
 		return server, err
 	}
 	s := options.NewCustomResourceDefinitionsServerOptions(os.Stdout, os.Stderr)

@@ -69,7 +69,10 @@ func StartTestServer(ctx context.Context, t testing.TB, setup TestServerSetup) (
 	port := listener.Addr().(*net.TCPAddr).Port
 	listener.Close()
 
+	registry, _, err := setpointserver.NewRegistry()
+	fail(err)
 	s := options.NewServerRunOptions()
+	s.GenericServerRunOptions.ComponentGlobalsRegistry = registry
 	s.SecureServing.BindAddress = net.IPv4(127, 0, 0, 1)
 	s.SecureServing.BindPort = port
 	s.SecureServing.ServerCert.CertDirectory = folder

@@ -30,11 +30,9 @@ import (
 	serveroptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storageversion"
-	"k8s.io/apiserver/pkg/util/compatibility"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
-	basecompatibility "k8s.io/component-base/compatibility"
 	"k8s.io/component-base/featuregate"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -253,12 +251,8 @@ func GetEtcdClients(config storagebackend.TransportConfig) (*clientv3.Client, cl
 
 // newOptions gives options with feature gates of their own.
 func newOptions() (*options.ServerRunOptions, featuregate.MutableVersionedFeatureGate, error) {
-	gates := utilfeature.DefaultMutableFeatureGate.DeepCopy()
-	version := compatibility.DefaultKubeEffectiveVersionForTest()
-	version.SetEmulationVersion(gates.EmulationVersion())
-	version.SetMinCompatibilityVersion(gates.MinCompatibilityVersion())
-	registry := basecompatibility.NewComponentGlobalsRegistry()
-	if err := registry.Register(basecompatibility.DefaultKubeComponent, version, gates); err != nil {
+	registry, gates, err := setpointserver.NewRegistry()
+	if err != nil {
 		return nil, nil, err
 	}
 	s := options.NewServerRunOptions()
@@ -275,8 +269,14 @@ func allFlags(s *options.ServerRunOptions) *pflag.FlagSet {
 	return all
 }
 
-// adopt sets the gates that a command line changed for the test's own process, too.
-func adopt(t ktesting.TB, gates featuregate.FeatureGate) {
+// adopt sets the gates that a command line changed for the test's own process, too, and the version
+// that they emulate.
+func adopt(t ktesting.TB, gates featuregate.MutableVersionedFeatureGate) {
+	own := utilfeature.DefaultMutableFeatureGate
+	emulated, compatible := gates.EmulationVersion(), gates.MinCompatibilityVersion()
+	if !emulated.EqualTo(own.EmulationVersion()) || !compatible.EqualTo(own.MinCompatibilityVersion()) {
+		featuregatetesting.SetFeatureGateVersionsDuringTest(t, own, emulated, compatible)
+	}
 	changed := map[featuregate.Feature]bool{}
 	for name := range utilfeature.DefaultMutableFeatureGate.GetAll() {
 		if gates.Enabled(name) != utilfeature.DefaultFeatureGate.Enabled(name) {

@@ -16,7 +16,10 @@ import (
 	_ "unsafe" // for go:linkname
 
 	"github.com/spf13/pflag"
+	"k8s.io/apiserver/pkg/util/compatibility"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/rest"
+	basecompatibility "k8s.io/component-base/compatibility"
 	"k8s.io/component-base/featuregate"
 )
 
@@ -39,6 +42,18 @@ const (
 var Owned = []string{
 	"authorization-mode", "bind-address", "cert-dir", "emulated-version", "external-hostname",
 	"feature-gates", "secure-port", "tls-cert-file", "tls-private-key-file", "tls-sni-cert-key",
+}
+
+// NewRegistry gives a registry of its own for the options of a server, and copies of the feature
+// gates of the test's process, in the version that they emulate.
+func NewRegistry() (basecompatibility.ComponentGlobalsRegistry, featuregate.MutableVersionedFeatureGate, error) {
+	gates := utilfeature.DefaultMutableFeatureGate.DeepCopy()
+	version := compatibility.DefaultKubeEffectiveVersionForTest()
+	version.SetEmulationVersion(gates.EmulationVersion())
+	version.SetMinCompatibilityVersion(gates.MinCompatibilityVersion())
+	registry := basecompatibility.NewComponentGlobalsRegistry()
+	err := registry.Register(basecompatibility.DefaultKubeComponent, version, gates)
+	return registry, gates, err
 }
 
 // FlagsOf gives the flags whose values were set by code, as a command line.

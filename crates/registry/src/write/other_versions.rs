@@ -6,7 +6,7 @@
 //! together, and the step is repeated with them.
 use super::Write;
 use crate::catalog::Resource;
-use crate::convert::to_served;
+use crate::convert::{to_served, to_version};
 use crate::stored::tree;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -47,7 +47,8 @@ impl Versions for OtherVersions<'_> {
         let row = self.of(api_version).unwrap_or(self.own);
         match is_converted_elsewhere(row) {
             true => self.conversions.find(object, api_version),
-            false => to_served(row, object.clone()),
+            false if row.has_go_type() => to_served(row, object.clone()),
+            false => to_version(row, object.clone()),
         }
     }
 }
@@ -161,8 +162,8 @@ impl Write<'_> {
         }
         Err(ApiError::internal("the conversions between the versions of an object do not end"))
     }
-    /// Awaits what [`Write::own`] or [`Write::own_apart`] will ask for: both objects in the versions
-    /// of the entries of the stored one, and of those that the client sent.
+    /// Awaits what [`Write::own`] or [`Write::own_apart`] will ask for: both objects in the
+    /// versions of the entries of the stored one, and of those that the client sent.
     pub(super) async fn convert_for_owners(
         &self,
         (old, owners): (&Value, Option<&Owners<'_>>),

@@ -1,9 +1,11 @@
 //! Field ownership across versions between which a webhook converts: `size` of v1 is `length` in
 //! v2, which also has it as a label.
 use crate::conversion::{V1, V2, foo, serving};
+use crate::definitions::DEFINITIONS;
 use crate::server::{Server, refused};
 use serde_json::{Value, json};
 use setpoint_registry::{PatchType, WriteOptions};
+use std::collections::BTreeMap;
 
 /// What each manager owns of the spec, with its version.
 fn owners(object: &Value) -> Vec<String> {
@@ -103,5 +105,49 @@ async fn without_an_answer_an_apply_is_refused_and_an_update_keeps_owners() {
     let patched = server.patch(&at(V1), json!({"spec": {"size": 3}})).await.unwrap();
     let both = [r#"two "ex.io/v2" ["f:length"]"#, r#"test "ex.io/v1" ["f:size"]"#];
     assert_eq!(owners(&patched), both);
+    server.stop().await;
+}
+
+/// Without a webhook, what another version does not declare would be lost on the way there and
+/// back.
+#[tokio::test(start_paused = true)]
+async fn an_apply_whose_fields_another_owner_s_version_does_not_have_is_refused() {
+    let server = Server::start().await;
+    let version = |name: &str, fields: &[&str], is_storage: bool| {
+        let fields = fields.iter().map(|field| (*field, json!({"type": "integer"})));
+        let spec = json!({"type": "object", "properties": fields.collect::<BTreeMap<_, _>>()});
+        json!({
+            "name": name, "served": true, "storage": is_storage,
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}},
+        })
+    };
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "foos.ex.io"},
+        "spec": {
+            "group": "ex.io", "scope": "Namespaced", "names": {"plural": "foos", "kind": "Foo"},
+            "versions": [version("v1", &["a", "b"], true), version("v2", &["a"], false)],
+        },
+    });
+    server.create(DEFINITIONS, definition).await.unwrap();
+    let mut catalogs = server.registry.catalog_changes();
+    catalogs.wait_for(|catalog| catalog.get("ex.io", "v2", "foos").is_some()).await.unwrap();
+    let config = |version: &str, spec: Value| {
+        json!({"apiVersion": format!("ex.io/{version}"), "kind": "Foo",
+            "metadata": {"name": "a"}, "spec": spec})
+    };
+    server.apply(&at(V2), "one", config("v2", json!({"a": 1}))).await.unwrap();
+    assert_eq!(
+        refused(server.apply(&at(V1), "one", config("v1", json!({"a": 1, "b": 2}))).await),
+        "500 failed to prune fields: failed to convert merged object to last applied version: \
+         .spec.b: field not declared in schema"
+    );
+    // An update ends the tracking of owners, and loses nothing.
+    let patched = server.patch(&at(V1), json!({"spec": {"b": 2}})).await.unwrap();
+    assert_eq!(patched["spec"], json!({"a": 1, "b": 2}));
+    assert_eq!(owners(&patched), [""; 0]);
+    // The next apply begins anew.
+    let moved = server.apply(&at(V1), "one", config("v1", json!({"a": 1}))).await.unwrap();
+    assert_eq!(moved["spec"], json!({"a": 1, "b": 2}));
     server.stop().await;
 }

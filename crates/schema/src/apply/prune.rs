@@ -5,7 +5,7 @@ use super::leaves::{leaves, leaves_without};
 use super::managed::Entry;
 use super::remove::{remove, with_named_fields};
 use super::types::Type;
-use super::versions::because;
+use super::versions::{because, converted};
 use super::{Manager, Typing, Versions};
 use serde_json::Value;
 use setpoint_object::ApiError;
@@ -101,9 +101,11 @@ impl Conversions<'_> {
         Some(Type::root(schema.view(), self.typing.custom))
     }
     fn convert(&self, object: &Value, api_version: &str) -> Result<Value, ApiError> {
-        match object.get("apiVersion").is_some_and(|version| version == api_version) {
-            true => Ok(object.clone()),
-            false => self.others.convert(object, api_version),
+        match self.ty(api_version) {
+            Some(ty) if object.get("apiVersion").is_none_or(|version| version != api_version) => {
+                converted(self.others, object, api_version, (ty, self.typing.custom))
+            }
+            _ => Ok(object.clone()),
         }
     }
 }

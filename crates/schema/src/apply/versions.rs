@@ -5,6 +5,7 @@ use super::fieldset::FieldSet;
 use super::managed::Entry;
 use super::scope::Scope;
 use super::types::Type;
+use super::validate::validate;
 use super::{Manager, Typing};
 use crate::node::TypeSchema;
 use serde_json::Value;
@@ -16,7 +17,8 @@ use std::fmt;
 pub trait Versions: fmt::Debug {
     /// The schema of another version, named as in `apiVersion`; `None`: it is not served.
     fn schema(&self, api_version: &str) -> Option<&TypeSchema>;
-    /// An object in a version, also in that of the request. managedFields need not be kept.
+    /// An object in a version, also in that of the request, with all of its fields. managedFields
+    /// need not be kept.
     ///
     /// # Errors
     ///
@@ -32,6 +34,25 @@ fn distinct<'v>(
     api_versions: impl Iterator<Item = &'v str>,
 ) -> BTreeSet<&'v str> {
     api_versions.filter(|version| *version != manager.api_version).collect()
+}
+
+/// An object in a version, whose type is `ty`.
+///
+/// # Errors
+///
+/// It cannot be converted; or it has a field that the version does not declare, which a conversion
+/// to and fro would lose.
+pub(super) fn converted(
+    others: &dyn Versions,
+    object: &Value,
+    api_version: &str,
+    (ty, custom): (Type<'_>, bool),
+) -> Result<Value, ApiError> {
+    let converted = others.convert(object, api_version)?;
+    if custom {
+        validate(ty, &converted).map_err(ApiError::unclassified)?;
+    }
+    Ok(converted)
 }
 
 /// An error with what failed by it, in the reference's words.
@@ -51,30 +72,41 @@ pub(super) struct Elsewhere<'t> {
 impl<'t> Elsewhere<'t> {
     /// A write in a version; `None`: it is not served.
     fn new(
-        others: &'t dyn Versions,
+        (others, custom): (&'t dyn Versions, bool),
         api_version: &str,
         old: &Value,
         new: &Value,
     ) -> Result<Option<Self>, ApiError> {
         let Some(schema) = others.schema(api_version) else { return Ok(None) };
-        let api_version = api_version.to_owned();
-        let old = others.convert(old, &api_version)?;
-        let new = others
-            .convert(new, &api_version)
-            .map_err(|error| because("failed to convert new object", &error))?;
+        let (api_version, ty) = (api_version.to_owned(), Type::root(schema.view(), custom));
+        let convert = |object| converted(others, object, &api_version, (ty, custom));
+        let old = convert(old)?;
+        let new = convert(new).map_err(|error| because("failed to convert new object", &error))?;
         Ok(Some(Self { api_version, schema, old, new }))
     }
-    /// A write in each of these versions that is not the request's, as far as it can be converted.
+    /// A write in each of these versions that is not the request's, as far as it can be converted
+    /// now. `None`: a version does not have all fields of an object, so that what is owned in it
+    /// cannot be compared.
     pub(super) fn convertible<'v>(
         typing: &Typing<'t>,
         manager: &Manager<'_>,
         api_versions: impl Iterator<Item = &'v str>,
         old: &Value,
         new: &Value,
-    ) -> Vec<Self> {
-        let Some(others) = typing.others else { return Vec::new() };
-        let all = distinct(manager, api_versions).into_iter();
-        all.filter_map(|version| Self::new(others, version, old, new).ok().flatten()).collect()
+    ) -> Option<Vec<Self>> {
+        let Some(others) = typing.others else { return Some(Vec::new()) };
+        let mut all = Vec::new();
+        for api_version in distinct(manager, api_versions) {
+            let Some(schema) = others.schema(api_version) else { continue };
+            let convert = |object| others.convert(object, api_version);
+            let (Ok(old), Ok(new)) = (convert(old), convert(new)) else { continue };
+            let ty = Type::root(schema.view(), typing.custom);
+            if typing.custom && [&old, &new].iter().any(|object| validate(ty, object).is_err()) {
+                return None;
+            }
+            all.push(Self { api_version: api_version.to_owned(), schema, old, new });
+        }
+        Some(all)
     }
     /// A write in each of these versions that is not the request's.
     ///
@@ -90,7 +122,8 @@ impl<'t> Elsewhere<'t> {
     ) -> Result<Vec<Self>, ApiError> {
         let Some(others) = typing.others else { return Ok(Vec::new()) };
         let all = distinct(manager, api_versions).into_iter();
-        all.filter_map(|version| Self::new(others, version, old, new).transpose()).collect()
+        all.filter_map(|version| Self::new((others, typing.custom), version, old, new).transpose())
+            .collect()
     }
 
     /// What the write changes there, as far as it is in the scope of the endpoint.
