@@ -28,8 +28,8 @@ use std::collections::{BTreeSet, HashSet};
 /// (`None` on create) (spec 5.3). Never fails.
 ///
 /// An object that is not tracked stays untracked; entries that cannot be read count as none. An
-/// entry of a version that the kind does not have may end the tracking ([`Typing::versions`]), and so
-/// does one of a version that lacks a field of the object.
+/// entry of a version that the kind does not have may end the tracking ([`Typing::versions`]), and
+/// so does one of a version that lacks a field of the object.
 pub fn update(typing: &Typing<'_>, old: Option<&Value>, new: &mut Value, manager: &Manager<'_>) {
     let stored = old.and_then(managed::of);
     // Decoding a custom resource drops an empty list.
