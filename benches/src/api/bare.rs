@@ -3,7 +3,7 @@
 
 use super::client::Endpoint;
 use super::fan_out::Crowd;
-use super::small::{Load, connect_only};
+use super::small::{Load, N_CONNECTIONS, connect_only};
 use super::{Figures, Goal, Unit};
 use crate::process::Program;
 use bytes::Bytes;
@@ -127,7 +127,7 @@ pub(super) fn measure(figures: &mut Figures) -> anyhow::Result<()> {
     let endpoint = Endpoint::of(&program.kubeconfig)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut connections = connect_only(&endpoint).await?;
+        let mut connections = connect_only(&endpoint, N_CONNECTIONS).await?;
         for load in [Load::Get, Load::Create, Load::PodCreate] {
             let driven = load.drive(&mut connections, "bare", || program.cpu()).await?;
             let n = driven.took.len() as f64;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use std::time::{Duration, Instant};
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-const N_CONNECTIONS: usize = 16;
+pub(super) const N_CONNECTIONS: usize = 16;
 /// Duration of each load.
 const LOAD: Duration = Duration::from_secs(3);
 /// Goal for the share of the other build's CPU time.
@@ -175,9 +175,9 @@ fn run(
 }
 
 /// Opens the connections of a load.
-pub(super) async fn connect_only(endpoint: &Endpoint) -> anyhow::Result<Vec<Connection>> {
+pub(super) async fn connect_only(endpoint: &Endpoint, n: usize) -> anyhow::Result<Vec<Connection>> {
     let mut connections = Vec::new();
-    for _ in 0..N_CONNECTIONS {
+    for _ in 0..n {
         connections.push(endpoint.connect().await?);
     }
     Ok(connections)
@@ -185,13 +185,11 @@ pub(super) async fn connect_only(endpoint: &Endpoint) -> anyhow::Result<Vec<Conn
 
 /// Opens connections, and creates the ConfigMap and the Pod that each gets and changes.
 pub(super) async fn connect(endpoint: &Endpoint, n: usize) -> anyhow::Result<Vec<Connection>> {
-    let mut connections = Vec::new();
-    for n in 0..n {
-        let mut connection = endpoint.connect().await?;
+    let mut connections = connect_only(endpoint, n).await?;
+    for (n, connection) in connections.iter_mut().enumerate() {
         let own = format!("own-{n}");
         connection.send(Ask::write("POST", CONFIG_MAPS), config_map(&own, 0)).await?.ok()?;
         connection.send(Ask::write("POST", PODS), pod(&own)).await?.ok()?;
-        connections.push(connection);
     }
     Ok(connections)
 }
