@@ -91,6 +91,9 @@ enum Chore {
     /// Send sequences of writes to kube-apiserver and to `setpoint up`, and write
     /// `docs/sequences.md`.
     Sequences(validation::sequences::Args),
+    /// Send sequences of writes of custom resources, whose schemas are drawn, to kube-apiserver and
+    /// to `setpoint up`, and write `docs/custom.md`.
+    Custom(validation::custom::Args),
     /// Write and read every kind with kube-apiserver and `setpoint up` on one etcd, and write
     /// `docs/shared-etcd.md`.
     SharedEtcd(shared_etcd::Args),
@@ -126,6 +129,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Kubectl(args) => kubectl::run(&args),
         Chore::Validation(args) => validation::run(&args),
         Chore::Sequences(args) => validation::sequences::run(&args),
+        Chore::Custom(args) => validation::custom::run(&args),
         Chore::SharedEtcd(args) => shared_etcd::run(&args),
         Chore::Patches(args) => patches::run(&args),
         Chore::Seeds(args) => seeds::run(&args),

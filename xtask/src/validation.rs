@@ -11,6 +11,7 @@ mod answer;
 pub(crate) mod bases;
 mod chance;
 mod change;
+pub(crate) mod custom;
 mod page;
 mod places;
 mod random;

@@ -1,0 +1,331 @@
+//! The next request about a custom resource.
+
+use super::schema::Definition;
+use super::values;
+use crate::validation::change::{Change, merge_patch};
+use crate::validation::random::Random;
+use serde_json::{Map, Value, json};
+
+const APPLIERS: &[&str] = &["one", "two", "three"];
+const WRITERS: &[&str] = &["writer", "other"];
+
+/// The object's name.
+pub(super) const NAME: &str = "one";
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) kind: Kind,
+    /// The version that it is sent to.
+    pub(super) version: String,
+    pub(super) subresource: &'static str,
+    pub(super) query: String,
+    pub(super) body: Body,
+}
+
+/// What is sent.
+#[derive(Clone, Debug)]
+pub(super) enum Body {
+    /// The same to both; `null` is no body.
+    Same(Value),
+    /// The server's own object, with changes.
+    Changed {
+        changes: Vec<Change>,
+        /// Whether it has the resourceVersion that was read.
+        is_versioned: bool,
+    },
+    /// Another definition.
+    Definition(Box<Definition>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Create,
+    Put,
+    Merge,
+    Json,
+    Strategic,
+    Apply,
+    Delete,
+    Redefine,
+}
+
+impl Step {
+    pub(super) fn verb(&self) -> &'static str {
+        match self.kind {
+            Kind::Create => "create",
+            Kind::Put => "update",
+            Kind::Merge => "merge patch",
+            Kind::Json => "JSON patch",
+            Kind::Strategic => "strategic patch",
+            Kind::Apply => "apply",
+            Kind::Delete => "delete",
+            Kind::Redefine => "change of the definition",
+        }
+    }
+
+    pub(super) fn name(&self) -> String {
+        match self.subresource {
+            "" => self.verb().to_owned(),
+            subresource => format!("{} of {subresource}", self.verb()),
+        }
+    }
+
+    pub(super) fn method(&self) -> &'static str {
+        match self.kind {
+            Kind::Create => "POST",
+            Kind::Put | Kind::Redefine => "PUT",
+            Kind::Delete => "DELETE",
+            Kind::Merge | Kind::Json | Kind::Strategic | Kind::Apply => "PATCH",
+        }
+    }
+
+    pub(super) fn content_type(&self) -> &'static str {
+        match self.kind {
+            Kind::Create | Kind::Put | Kind::Delete | Kind::Redefine => "application/json",
+            Kind::Merge => "application/merge-patch+json",
+            Kind::Json => "application/json-patch+json",
+            Kind::Strategic => "application/strategic-merge-patch+json",
+            Kind::Apply => "application/apply-patch+yaml",
+        }
+    }
+
+    pub(super) fn path(&self, definition: &Definition) -> String {
+        let collection = definition.collection(&self.version);
+        let slash = if self.subresource.is_empty() { "" } else { "/" };
+        match self.kind {
+            Kind::Create => format!("{collection}{}", self.query),
+            _ => format!("{collection}/{NAME}{slash}{}{}", self.subresource, self.query),
+        }
+    }
+
+    /// The texts that were asked for: all else in an answer is the server's.
+    pub(super) fn asked(&self) -> Value {
+        let asked = match &self.body {
+            Body::Same(body) => body.clone(),
+            Body::Changed { changes, .. } => {
+                changes.iter().filter_map(|change| change.value.clone()).collect()
+            }
+            Body::Definition(_) => Value::Null,
+        };
+        json!({"metadata": {"name": NAME}, "asked": asked})
+    }
+
+    /// One line.
+    pub(super) fn show(&self) -> String {
+        let body = match &self.body {
+            Body::Same(Value::Null) => String::new(),
+            Body::Same(body) => body.to_string(),
+            Body::Changed { changes, .. } => {
+                changes.iter().map(Change::show).collect::<Vec<_>>().join("; ")
+            }
+            Body::Definition(new) => new.object["spec"]["versions"].to_string(),
+        };
+        format!("{} {} {} {body}", self.name(), self.version, self.query)
+    }
+}
+
+/// Draws a request. `stored`: the object in each version, if it is there.
+pub(super) fn draw(
+    random: &mut Random,
+    definition: &Definition,
+    stored: Option<&[(String, Value)]>,
+) -> Step {
+    let kind = match (random.below(100), stored) {
+        (0..60, None) | (0..2, Some(_)) => Kind::Create,
+        (60..92, None) | (2..36, Some(_)) => Kind::Apply,
+        (92..96, None) | (36..58, Some(_)) => Kind::Put,
+        (96..98, None) | (58..74, Some(_)) => Kind::Merge,
+        (74..87, Some(_)) => Kind::Json,
+        (87, Some(_)) => Kind::Strategic,
+        (88..94, Some(_)) => Kind::Redefine,
+        _ => Kind::Delete,
+    };
+    let versions = definition.versions();
+    let version = random.pick(&versions).cloned().unwrap_or_default();
+    let mut step = Step {
+        kind,
+        version,
+        subresource: "",
+        query: String::new(),
+        body: Body::Same(Value::Null),
+    };
+    if kind == Kind::Redefine {
+        step.body = Body::Definition(Box::new(definition.changed(random)));
+        return step;
+    }
+    if stored.is_some() && !matches!(kind, Kind::Create | Kind::Delete) {
+        step.subresource = match random.below(100) {
+            0..22 if definition.serves("status") => "status",
+            22..30 if definition.serves("scale") => "scale",
+            _ => "",
+        };
+    }
+    let schema = definition.schema(&step.version);
+    let is_status = step.subresource == "status" || random.percent(4);
+    let mut stored = stored.into_iter().flatten();
+    let stored = stored.find(|(name, _)| *name == step.version).map(|(_, object)| object);
+    let fresh = |random: &mut Random| fresh(random, definition, &step.version);
+    let body = match (kind, step.subresource) {
+        (Kind::Delete, _) => Body::Same(delete_options(random)),
+        (_, "scale") => Body::Same(scale(random, kind)),
+        (Kind::Create, _) => {
+            let mut object = fresh(random);
+            if random.percent(50) {
+                for change in values::changes(random, &object, schema, is_status) {
+                    change.apply(&mut object);
+                }
+            }
+            Body::Same(object)
+        }
+        (Kind::Apply, part) => {
+            let mut object = match stored {
+                // What others have written, too.
+                Some(stored) if random.percent(30) => part_of(random, stored),
+                _ => fresh(random),
+            };
+            if random.percent(25) {
+                for change in values::changes(random, &object, schema, is_status) {
+                    change.apply(&mut object);
+                }
+            }
+            if let Some(members) = object.as_object_mut() {
+                let other = if part == "status" { "spec" } else { "status" };
+                if random.percent(85) {
+                    members.remove(other);
+                }
+            }
+            Body::Same(object)
+        }
+        (Kind::Put, _) => {
+            let from = stored.cloned().unwrap_or_else(|| fresh(random));
+            let changes = values::changes(random, &from, schema, is_status);
+            match stored {
+                Some(_) => Body::Changed { changes, is_versioned: random.percent(60) },
+                None => Body::Same(from),
+            }
+        }
+        (Kind::Json, _) => {
+            let from = stored.cloned().unwrap_or_else(|| fresh(random));
+            let changes = values::changes(random, &from, schema, is_status);
+            Body::Same(json_patch(random, &from, &changes))
+        }
+        _ => {
+            let from = stored.cloned().unwrap_or_else(|| fresh(random));
+            let mut new = from.clone();
+            for change in values::changes(random, &from, schema, is_status) {
+                change.apply(&mut new);
+            }
+            Body::Same(merge_patch(&from, &new))
+        }
+    };
+    step.body = body;
+    step.query = query(random, kind);
+    step
+}
+
+/// A new object.
+fn fresh(random: &mut Random, definition: &Definition, version: &str) -> Value {
+    let mut object = values::valid(random, definition.schema(version), 0);
+    object["apiVersion"] = format!("{}/{version}", definition.group()).into();
+    object["kind"] = "Thing".into();
+    object["metadata"] = json!({"name": NAME});
+    if random.percent(15) {
+        object["metadata"]["labels"] = json!({"a": "b"});
+    }
+    if let Some(members) = object.as_object_mut() {
+        members.retain(|name, _| !name.starts_with("mark"));
+    }
+    object
+}
+
+/// Some members of an object, as a manager applies them.
+fn part_of(random: &mut Random, object: &Value) -> Value {
+    let mut part = json!({
+        "apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": {"name": NAME},
+    });
+    for (name, value) in object.as_object().into_iter().flatten() {
+        if matches!(&**name, "apiVersion" | "kind" | "metadata") || name.starts_with("mark") {
+            continue;
+        }
+        if let Some(members) = value.as_object() {
+            let some = members.iter().filter(|_| random.percent(70));
+            part[name] = some
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect::<Map<_, _>>()
+                .into();
+        } else {
+            part[name] = value.clone();
+        }
+    }
+    part
+}
+
+/// The options in the URL.
+fn query(random: &mut Random, kind: Kind) -> String {
+    let mut options = Vec::new();
+    if kind == Kind::Apply {
+        let manager = random.pick(APPLIERS).copied().unwrap_or_default();
+        options.push(format!("fieldManager={manager}"));
+        if random.percent(50) {
+            options.push("force=true".to_owned());
+        }
+    } else if kind != Kind::Delete {
+        let manager = random.pick(WRITERS).copied().unwrap_or_default();
+        options.push(format!("fieldManager={manager}"));
+    }
+    if random.percent(4) {
+        options.push("dryRun=All".to_owned());
+    }
+    if kind != Kind::Delete && random.percent(20) {
+        let level = ["Strict", "Warn", "Ignore"][random.below(3)];
+        options.push(format!("fieldValidation={level}"));
+    }
+    if options.is_empty() { String::new() } else { format!("?{}", options.join("&")) }
+}
+
+fn delete_options(random: &mut Random) -> Value {
+    match random.below(4) {
+        0 => {
+            let policy = ["Orphan", "Background", "Foreground"][random.below(3)];
+            json!({"propagationPolicy": policy})
+        }
+        1 => {
+            let seconds = [0, 1, 30][random.below(3)];
+            json!({"gracePeriodSeconds": seconds})
+        }
+        _ => Value::Null,
+    }
+}
+
+fn scale(random: &mut Random, kind: Kind) -> Value {
+    let replicas =
+        [json!(0), json!(1), json!(5), json!(-1), json!(1.5), json!("a")][random.below(6)].clone();
+    match kind {
+        Kind::Json => json!([{"op": "replace", "path": "/spec/replicas", "value": replicas}]),
+        Kind::Merge | Kind::Strategic => json!({"spec": {"replicas": replicas}}),
+        _ => json!({
+            "apiVersion": "autoscaling/v1", "kind": "Scale",
+            "metadata": {"name": NAME}, "spec": {"replicas": replicas},
+        }),
+    }
+}
+
+/// The operations of changes, sometimes after a test of what is there.
+fn json_patch(random: &mut Random, object: &Value, changes: &[Change]) -> Value {
+    let mut operations = Vec::new();
+    for Change { pointer, value } in changes {
+        let old = object.pointer(pointer);
+        if random.percent(12) {
+            operations.push(json!({"op": "test", "path": pointer, "value": old}));
+        }
+        operations.push(match value {
+            None => json!({"op": "remove", "path": pointer}),
+            Some(value) => {
+                let op = if old.is_some() && random.percent(70) { "replace" } else { "add" };
+                json!({"op": op, "path": pointer, "value": value})
+            }
+        });
+    }
+    operations.into()
+}
