@@ -291,7 +291,8 @@ fn with_typing<T>(run: impl FnOnce(&Typing<'_>) -> T) -> T {
 }
 
 fn created(config: Value) -> Value {
-    with_typing(|typing| apply::apply(typing, None, &config, &manager(), false)).unwrap_or(config)
+    with_typing(|typing| apply::apply(typing, None, &config, &manager(), false))
+        .map_or(config, |merged| merged.object)
 }
 
 fn applied(live: Option<Value>, config: Value) -> Prepared {

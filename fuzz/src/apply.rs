@@ -49,6 +49,7 @@ fn check_update(live: &Value, new: &Value) {
 
 fn applied(live: Option<&Value>, config: &Value) -> Result<Value, ApiError> {
     with_manager(|typing, manager| apply::apply(typing, live, config, manager, true))
+        .map(|merged| merged.object)
 }
 
 fn with_manager<T>(act: impl FnOnce(&Typing<'_>, &Manager<'_>) -> T) -> T {

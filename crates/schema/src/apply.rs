@@ -64,7 +64,7 @@ pub use path::{Path, PathElement};
 pub use scale::ScaleMapping;
 pub use versions::Versions;
 pub use wire::WireError;
-pub use write::{apply, apply_apart, unconvertible, update, update_apart, versions_of};
+pub use write::{Merged, apply, apply_apart, unconvertible, update, update_apart, versions_of};
 
 use crate::node::TypeSchema;
 use serde_json::Value;

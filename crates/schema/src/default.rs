@@ -38,6 +38,11 @@ pub fn fill(schema: &TypeSchema, value: &mut Value) -> Result<(), DefaultsTooLar
     Filler { bytes: 0 }.fill(schema.view(), value)
 }
 
+/// The first step of [`apply`] alone: what a conversion to another version does.
+pub fn drop_odd_nulls(schema: &TypeSchema, value: &mut Value) {
+    drop_nulls(schema.view(), value, &|_| true);
+}
+
 /// Removes nulls of properties and of maps whose schema is neither nullable nor has a default, if
 /// it is one of those `of`: the step before defaulting.
 fn drop_nulls(schema: View<'_>, value: &mut Value, of: &impl Fn(&Node) -> bool) {

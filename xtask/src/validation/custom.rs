@@ -397,6 +397,7 @@ impl Sequence<'_> {
         }
         let Some(class) = class else { return Ok(()) };
         if report.classes.len() < CLASSES_MAX {
+            let requests = format!("{requests} of things");
             let example = example.split_whitespace().collect::<Vec<_>>().join(" ");
             let found = Found { count: 0, case: self.number, example };
             report.classes.entry((requests, class)).or_insert(found).count += 1;

@@ -124,8 +124,28 @@ pub(super) fn dynamic(tree: &Json) -> Value<'_> {
     }
 }
 
+/// The name of a value's Go type, as errors show it.
+fn go_type(tree: &Json) -> &'static str {
+    match tree {
+        Json::Null => "<nil>",
+        Json::Bool(_) => "bool",
+        Json::Number(number) if number.is_f64() => "float64",
+        Json::Number(_) => "int64",
+        Json::String(_) => "string",
+        Json::Array(_) => "[]interface {}",
+        Json::Object(_) => "map[string]interface {}",
+    }
+}
+
 pub(super) fn view<'v>(tree: &'v Json, decl: &'v DeclType) -> Result<Value<'v>, Error> {
-    let expected = |what: &str| Error::Message(format!("invalid data, expected {what}").into());
+    let expected = |what: &str| {
+        let found = go_type(tree);
+        Error::Message(format!("invalid data, expected {what}, got {found}").into())
+    };
+    let lacks = |what: &str, of: &str| {
+        let text = format!("invalid data, expected {what} for the provided schema with type={of}");
+        Error::Message(text.into())
+    };
     if tree.is_null() {
         return Ok(Value::Null);
     }
@@ -177,15 +197,18 @@ pub(super) fn view<'v>(tree: &'v Json, decl: &'v DeclType) -> Result<Value<'v>, 
                 Error::Message(format!("Invalid duration {}", shown(text)).into())
             })?)
         }
-        DeclKind::List { items, list } => {
-            Value::List(List::json(tree.as_array().ok_or_else(|| expected("array"))?, items, list))
-        }
+        DeclKind::List { items, list } => Value::List(List::json(
+            tree.as_array().ok_or_else(|| lacks("an array", "array"))?,
+            items,
+            list,
+        )),
         DeclKind::Map { values } => {
-            Value::Map(Map::json(tree.as_object().ok_or_else(|| expected("map"))?, values))
+            Value::Map(Map::json(tree.as_object().ok_or_else(|| lacks("a map", "object"))?, values))
         }
-        DeclKind::Object(object) => {
-            Value::Object(Object::json(tree.as_object().ok_or_else(|| expected("map"))?, object))
-        }
+        DeclKind::Object(object) => Value::Object(Object::json(
+            tree.as_object().ok_or_else(|| lacks("a map", "object"))?,
+            object,
+        )),
     })
 }
 

@@ -157,10 +157,12 @@ impl Schema {
             }
         }
     }
-    /// Drops undeclared fields from an object that was written in another version.
+    /// Drops undeclared fields, and nulls that are neither nullable nor have a default, from an
+    /// object that was written in another version.
     pub(crate) fn prune(&self, object: &mut Value) {
         if self.0.language == SchemaLanguage::OpenApi {
             prune::prune(self, object);
+            default::drop_odd_nulls(self, object);
         }
     }
 }

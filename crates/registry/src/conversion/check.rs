@@ -113,7 +113,7 @@ fn object(target: &Target, sent: &[u8], mut converted: Value) -> Result<Value, F
         _ => Map::new(),
     };
     converted["metadata"] = Value::Object(merge_metadata(original, metadata)?);
-    setpoint_schema::prune::prune(&target.schema, &mut converted);
+    target.schema.prune(&mut converted);
     Ok(converted)
 }
 

@@ -7,7 +7,7 @@ use crate::request::{Body, FieldValidation, Format, Written};
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupKind, GroupVersion, GroupVersionKind, Reason, field};
-use setpoint_schema::apply::{self, Owners};
+use setpoint_schema::apply::{self, Merged, Owners};
 use setpoint_schema::decode;
 
 /// How often an apply starts over when its object is created or deleted in the meantime.
@@ -117,26 +117,31 @@ impl Write<'_> {
             ));
         }
         self.may_create().await?;
-        let (mut object, owners) = match self.keeps_owners_apart(Operation::Create) {
+        let (Merged { mut object, .. }, owners) = match self.keeps_owners_apart(Operation::Create) {
             true => self.merge_apart(None, config)?,
             false => (self.merge(None, config)?, None),
         };
         metadata::clear_identity(&mut object);
         object.set_meta("resourceVersion", Value::Null);
         self.complete(&mut object, config)?;
+        self.settle_names(&mut object)?;
         self.create_owned(object, owners.as_ref(), false).await
     }
     async fn apply_update(&self, config: &Value) -> Result<Written, ApiError> {
         let write = *self;
         self.change(Tracking::Beside, &mut |Present { object: stored, owners, revision }| {
-            let (mut object, owned) = match owners {
+            let (Merged { mut object, is_live }, owned) = match owners {
                 None => (write.merge(Some(stored), config)?, Owned::Within),
                 Some(_) => {
-                    let (object, owners) = write.merge_apart(Some((stored, owners)), config)?;
-                    (object, Owned::Beside(owners))
+                    let (merged, owners) = write.merge_apart(Some((stored, owners)), config)?;
+                    (merged, Owned::Beside(owners))
                 }
             };
-            write.complete(&mut object, config)?;
+            // As there: an object that stays is not held to its schema, which may have changed.
+            if !is_live {
+                write.complete(&mut object, config)?;
+            }
+            write.settle_names(&mut object)?;
             // Of the configuration's system metadata, these two are preconditions. Without a
             // resourceVersion, the configuration is merged with the present object, even for kinds
             // whose updates require one.
@@ -153,7 +158,7 @@ impl Write<'_> {
         })
         .await
     }
-    fn merge(&self, live: Option<&Value>, config: &Value) -> Result<Value, ApiError> {
+    fn merge(&self, live: Option<&Value>, config: &Value) -> Result<Merged, ApiError> {
         let force = self.options.force.unwrap_or(false);
         self.with_manager(|typing, manager| apply::apply(typing, live, config, manager, force))
     }
@@ -162,7 +167,7 @@ impl Write<'_> {
         &self,
         live: Option<(&Value, Option<&Owners<'_>>)>,
         config: &Value,
-    ) -> Result<(Value, Option<Owners<'static>>), ApiError> {
+    ) -> Result<(Merged, Option<Owners<'static>>), ApiError> {
         let force = self.options.force.unwrap_or(false);
         self.with_manager(|typing, manager| {
             apply::apply_apart(typing, live, config, manager, force)
@@ -182,6 +187,10 @@ impl Write<'_> {
             true => self.default(object)?,
             false => self.resource.schema.fill_merged(object)?,
         }
+        Ok(())
+    }
+    /// Names, namespace and owner references of a merged object.
+    fn settle_names(&self, object: &mut Value) -> Result<(), ApiError> {
         // A configuration may omit the names in the URL, unless it creates the object.
         metadata::set_namespace(self.target, object)?;
         metadata::check_body_name(self.target, object)?;

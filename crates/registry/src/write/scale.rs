@@ -112,7 +112,7 @@ impl Write<'_> {
     fn scale_applied(&self, stored: &Value, config: &Value) -> Result<Changed, ApiError> {
         let force = self.options.force.unwrap_or(false);
         self.with_scale(stored, config.resource_version(), |typing, manager, present| {
-            let scale = apply::apply(typing, Some(present), config, manager, force)?;
+            let scale = apply::apply(typing, Some(present), config, manager, force)?.object;
             // A configuration may omit the names in the URL: the present Scale has them.
             metadata::check_namespace(self.target, &scale)?;
             metadata::check_body_name(self.target, &scale)?;
@@ -186,6 +186,10 @@ impl Write<'_> {
             )));
         }
         put_at(&mut object, &paths.spec_replicas, replicas);
+        if !self.resource.has_go_type() {
+            // What holds the replicas may be new.
+            self.resource.schema.fill_defaults(&mut object)?;
+        }
         let entries = mapping.to_parent(owned, metadata::member_of(&scale, "managedFields"));
         object.set_meta("managedFields", entries.unwrap_or(Value::Null));
         object.set_meta("resourceVersion", version.into());

@@ -144,6 +144,26 @@ async fn scale() {
     server.stop().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_a_scale_makes_has_its_defaults() {
+    let server = Server::start().await;
+    let properties =
+        json!({"replicas": {"type": "integer"}, "d": {"type": "integer", "default": 5}});
+    let spec = json!({"spec": {"type": "object", "properties": properties}});
+    let mut foos = definition("foos", "Foo", spec);
+    foos["spec"]["versions"][0]["subresources"] = json!({
+        "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"},
+    });
+    define(&server, foos).await;
+    let foo = json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": "a"}});
+    let path = "/apis/ex.io/v1/namespaces/default/foos";
+    server.create(path, foo).await.unwrap();
+    server.patch(&format!("{path}/a/scale"), json!({"spec": {"replicas": 2}})).await.unwrap();
+    let scaled = server.get(&format!("{path}/a")).await.unwrap();
+    assert_eq!(scaled["spec"], json!({"replicas": 2, "d": 5}));
+    server.stop().await;
+}
+
 /// A patch that leaves them out does not set them to zero.
 #[tokio::test(start_paused = true)]
 async fn scale_patch_must_set_missing_replicas() {

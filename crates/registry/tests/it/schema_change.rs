@@ -1,7 +1,7 @@
 //! A change of a schema is a barrier: an object written under an older schema is never served as if
 //! it were written under the present one.
 use crate::definitions::{DEFINITIONS, define, definition};
-use crate::server::Server;
+use crate::server::{Server, refused};
 use serde_json::{Map, Value, json};
 use setpoint_object::Reason;
 use setpoint_registry::{
@@ -242,5 +242,72 @@ async fn a_write_is_refused_if_no_row_follows_a_moved_fence_in_time() {
         assert_eq!((refused.code(), refused.reason()), (429, Reason::TooManyRequests));
     }
     assert_eq!(server.revision().await, revision);
+    server.stop().await;
+}
+
+/// Gives `foos` a spec with these properties, and waits until it is served.
+async fn respecify(server: &Server, spec: Value) {
+    let mut changed = definition("foos", "Foo", json!({"spec": spec}));
+    let versions = changed["spec"]["versions"].take();
+    let mut catalogs = server.registry.catalog_changes();
+    catalogs.mark_unchanged();
+    let path = format!("{DEFINITIONS}/foos.ex.io");
+    server.patch(&path, json!({"spec": {"versions": versions}})).await.unwrap();
+    catalogs.changed().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_with_a_value_of_another_type_than_its_schema_has_no_owners_and_takes_no_apply() {
+    let server = Server::start().await;
+    let spec = |x: &str, y: &str| json!({"type": "object", "properties": {"x": {"type": x}, "y": {"type": y}}});
+    let first = json!({"spec": spec("string", "string")});
+    define(&server, definition("foos", "Foo", first)).await;
+    let head = json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": "a"}});
+    let with = |spec: Value| {
+        let mut object = head.clone();
+        object["spec"] = spec;
+        object
+    };
+    let path = &format!("{FOOS}/a");
+    server.create(FOOS, with(json!({"x": "a", "y": "b"}))).await.unwrap();
+    respecify(&server, spec("integer", "string")).await;
+    assert_eq!(
+        refused(server.apply(path, "ann", with(json!({"y": "c"}))).await),
+        "500 failed to create typed live object (default/a; ex.io/v1, Kind=Foo): .spec.x: expected numeric (int or float), got string"
+    );
+    // What stays is not held to the schema.
+    let updated = server.patch(path, json!({"spec": {"y": "c"}})).await.unwrap();
+    assert_eq!(updated["spec"], json!({"x": "a", "y": "c"}));
+    assert_eq!(updated["metadata"].get("managedFields"), None);
+    assert_eq!(
+        refused(server.apply(path, "ann", with(json!({"y": "d"}))).await),
+        "500 failed to create manager for existing fields: failed to convert new object (default/a; ex.io/v1, Kind=Foo) to smd typed: .spec.x: expected numeric (int or float), got string"
+    );
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_apply_that_changes_nothing_fills_nothing_in_and_is_not_held_to_the_schema() {
+    let server = Server::start().await;
+    let x = json!({"type": "object", "properties": {"x": {"type": "string"}}});
+    define(&server, definition("foos", "Foo", json!({"spec": x}))).await;
+    let foo = json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": "a"},
+        "spec": {"x": "a"}});
+    let path = &format!("{FOOS}/a");
+    server.create(FOOS, foo.clone()).await.unwrap();
+    let mut needs = x.clone();
+    needs["required"] = json!(["y"]);
+    respecify(&server, needs).await;
+    let applied = server.apply(path, "ann", foo.clone()).await.unwrap();
+    assert_eq!(applied["metadata"]["generation"], 1);
+    let mut changed = foo;
+    changed["spec"]["x"] = "b".into();
+    let options = WriteOptions {
+        field_manager: "ann".to_owned(),
+        force: Some(true),
+        ..WriteOptions::default()
+    };
+    let forced = server.patch_with(path, PatchType::Apply, changed, &options).await;
+    assert_eq!(refused(forced), "422 Foo.ex.io \"a\" is invalid: spec.y: Required value");
     server.stop().await;
 }

@@ -62,9 +62,11 @@ impl Stored {
     fn try_apply(&mut self, who: &str, yaml: &str, force: bool) -> Result<(), ApiError> {
         self.seconds += 1;
         let config = self.body(yaml);
-        let mut object = self.with_manager(who, |typing, manager| {
-            apply::apply(typing, self.object.as_ref(), &config, manager, force)
-        })?;
+        let mut object = self
+            .with_manager(who, |typing, manager| {
+                apply::apply(typing, self.object.as_ref(), &config, manager, force)
+            })?
+            .object;
         self.settle(&mut object);
         apply::settle_times(self.object.as_ref(), &mut object);
         self.object = Some(object);

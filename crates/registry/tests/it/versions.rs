@@ -331,3 +331,21 @@ async fn owners_lose_the_replicas_that_a_scale_has_in_their_version() {
     );
     server.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_null_is_not_shown_in_a_version_that_does_not_allow_it() {
+    let server = Server::start().await;
+    let mut definition = definition("");
+    let spec = "/schema/openAPIV3Schema/properties/spec/properties";
+    let fields = definition["spec"]["versions"][0].pointer_mut(spec).unwrap();
+    fields["both"]["nullable"] = true.into();
+    server.create(DEFINITIONS, definition).await.unwrap();
+    served(&server, "two").await;
+    let foo = json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": "a"},
+        "spec": {"both": null, "one": "1"}});
+    let created = server.create("/apis/ex.io/v1/namespaces/default/foos", foo).await.unwrap();
+    assert_eq!(created["spec"], json!({"both": null, "one": "1"}));
+    let shown = server.get("/apis/ex.io/v2/namespaces/default/foos/a").await.unwrap();
+    assert_eq!(shown["spec"], json!({}));
+    server.stop().await;
+}

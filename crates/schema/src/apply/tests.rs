@@ -103,12 +103,12 @@ impl Story {
         let apart = self.write(subresource, |typing, now| {
             apply_apart(typing, old, &config, &manager(now), force)
         });
-        let joined = apart.map(|(mut object, owners)| {
-            owners.inspect(|owners| owners.join(&mut object));
-            object
+        let joined = apart.map(|(mut merged, owners)| {
+            owners.inspect(|owners| owners.join(&mut merged.object));
+            merged
         });
         assert_eq!(joined, applied);
-        self.store(applied?);
+        self.store(applied?.object);
         Ok(())
     }
 

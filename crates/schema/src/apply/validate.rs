@@ -18,7 +18,18 @@ const FAULTS_BYTES_MAX: usize = 64 << 10;
 /// `.spec.replicas: expected numeric (int or float), got string`; several faults as `errors:` and a
 /// line for each. In a map with an undeclared field nothing after that field is looked at.
 pub(super) fn validate(ty: Type<'_>, value: &Value) -> Result<(), String> {
-    let mut faults = Faults::default();
+    check(ty, value, Faults::default())
+}
+
+/// The same for an object that is stored, or is about to be: an element may be there twice.
+///
+/// # Errors
+/// As [`validate`].
+pub(super) fn validate_object(ty: Type<'_>, value: &Value) -> Result<(), String> {
+    check(ty, value, Faults { allows_duplicates: true, ..Faults::default() })
+}
+
+fn check(ty: Type<'_>, value: &Value, mut faults: Faults) -> Result<(), String> {
     faults.value(ty, value);
     match faults.texts.as_slice() {
         [] => Ok(()),
@@ -29,6 +40,7 @@ pub(super) fn validate(ty: Type<'_>, value: &Value) -> Result<(), String> {
 
 #[derive(Default)]
 struct Faults {
+    allows_duplicates: bool,
     path: String,
     texts: Vec<String>,
     /// Bytes of all texts.
@@ -85,7 +97,7 @@ impl Faults {
             } else {
                 PathElement::Index(i64::try_from(at).unwrap_or(i64::MAX))
             };
-            if keyed && seen.contains(&element) {
+            if !self.allows_duplicates && keyed && seen.contains(&element) {
                 self.report(&format!("duplicate entries for key {element}"));
             }
             let before = (self.texts.len(), self.path.len());
@@ -104,7 +116,7 @@ impl Faults {
                 }
                 self.texts.truncate(complete);
             }
-            if keyed {
+            if keyed && !self.allows_duplicates {
                 seen.insert(element);
             }
         }

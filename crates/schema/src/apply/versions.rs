@@ -5,7 +5,7 @@ use super::fieldset::FieldSet;
 use super::managed::Entry;
 use super::scope::Scope;
 use super::types::Type;
-use super::validate::validate;
+use super::validate::validate_object;
 use super::{Manager, Typing};
 use crate::node::TypeSchema;
 use serde_json::Value;
@@ -50,7 +50,7 @@ pub(super) fn converted(
 ) -> Result<Value, ApiError> {
     let converted = others.convert(object, api_version)?;
     if custom {
-        validate(ty, &converted).map_err(ApiError::unclassified)?;
+        validate_object(ty, &converted).map_err(ApiError::unclassified)?;
     }
     Ok(converted)
 }
@@ -69,21 +69,38 @@ pub(super) struct Elsewhere<'t> {
     new: Value,
 }
 
-impl<'t> Elsewhere<'t> {
-    /// A write in a version; `None`: it is not served.
-    fn new(
-        (others, custom): (&'t dyn Versions, bool),
-        api_version: &str,
-        old: &Value,
-        new: &Value,
-    ) -> Result<Option<Self>, ApiError> {
-        let Some(schema) = others.schema(api_version) else { return Ok(None) };
-        let (api_version, ty) = (api_version.to_owned(), Type::root(schema.view(), custom));
-        let convert = |object| converted(others, object, &api_version, (ty, custom));
-        let old = convert(old)?;
-        let new = convert(new).map_err(|error| because("failed to convert new object", &error))?;
-        Ok(Some(Self { api_version, schema, old, new }))
+/// The live object in another version.
+#[derive(Debug)]
+pub(super) struct Live<'t> {
+    api_version: String,
+    schema: &'t TypeSchema,
+    object: Value,
+}
+
+impl<'t> Live<'t> {
+    /// The object in each of these versions that is not the request's, and is served.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be converted.
+    pub(super) fn all<'v>(
+        typing: &Typing<'t>,
+        manager: &Manager<'_>,
+        api_versions: impl Iterator<Item = &'v str>,
+        live: &Value,
+    ) -> Result<Vec<Self>, ApiError> {
+        let Some(others) = typing.others else { return Ok(Vec::new()) };
+        let in_version = |api_version: &str| {
+            let schema = others.schema(api_version)?;
+            let ty = Type::root(schema.view(), typing.custom);
+            let object = converted(others, live, api_version, (ty, typing.custom));
+            Some(object.map(|object| Self { api_version: api_version.to_owned(), schema, object }))
+        };
+        distinct(manager, api_versions).into_iter().filter_map(in_version).collect()
     }
+}
+
+impl<'t> Elsewhere<'t> {
     /// A write in each of these versions that is not the request's, as far as it can be converted
     /// now. `None`: a version does not have all fields of an object, so that what is owned in it
     /// cannot be compared.
@@ -101,29 +118,33 @@ impl<'t> Elsewhere<'t> {
             let convert = |object| others.convert(object, api_version);
             let (Ok(old), Ok(new)) = (convert(old), convert(new)) else { continue };
             let ty = Type::root(schema.view(), typing.custom);
-            if typing.custom && [&old, &new].iter().any(|object| validate(ty, object).is_err()) {
+            let is_unfit = |object: &&Value| validate_object(ty, object).is_err();
+            if typing.custom && [&old, &new].iter().any(is_unfit) {
                 return None;
             }
             all.push(Self { api_version: api_version.to_owned(), schema, old, new });
         }
         Some(all)
     }
-    /// A write in each of these versions that is not the request's.
+    /// A write in each version that its object was converted to.
     ///
     /// # Errors
     ///
-    /// An object cannot be converted.
-    pub(super) fn all<'v>(
+    /// The new object cannot be converted.
+    pub(super) fn all(
         typing: &Typing<'t>,
-        manager: &Manager<'_>,
-        api_versions: impl Iterator<Item = &'v str>,
-        old: &Value,
+        lives: Vec<Live<'t>>,
         new: &Value,
     ) -> Result<Vec<Self>, ApiError> {
         let Some(others) = typing.others else { return Ok(Vec::new()) };
-        let all = distinct(manager, api_versions).into_iter();
-        all.filter_map(|version| Self::new((others, typing.custom), version, old, new).transpose())
-            .collect()
+        let write = |live: Live<'t>| {
+            let Live { api_version, schema, object: old } = live;
+            let ty = Type::root(schema.view(), typing.custom);
+            let new = converted(others, new, &api_version, (ty, typing.custom));
+            let new = new.map_err(|error| because("failed to convert new object", &error))?;
+            Ok(Self { api_version, schema, old, new })
+        };
+        lives.into_iter().map(write).collect()
     }
 
     /// What the write changes there, as far as it is in the scope of the endpoint.

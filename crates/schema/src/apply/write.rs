@@ -13,9 +13,9 @@ use super::prune::{Last, prune};
 use super::scope::{Scope, strip};
 use super::stored::Stored;
 use super::types::Type;
-use super::validate::validate;
+use super::validate::{validate, validate_object};
 use super::value::equal;
-use super::versions::{Elsewhere, Taken, TakenByVersion};
+use super::versions::{Elsewhere, Live, Taken, TakenByVersion};
 use super::{Manager, Typing};
 use crate::decode::{self, zero};
 use crate::patch::check;
@@ -29,7 +29,8 @@ use std::collections::{BTreeSet, HashSet};
 ///
 /// An object that is not tracked stays untracked; entries that cannot be read count as none. An
 /// entry of a version that the kind does not have may end the tracking ([`Typing::versions`]), and
-/// so does one of a version that lacks a field of the object.
+/// so does one of a version that lacks a field of the object, and a custom object with a value of
+/// another type than the schema has: one that was stored under another schema.
 pub fn update(typing: &Typing<'_>, old: Option<&Value>, new: &mut Value, manager: &Manager<'_>) {
     let stored = old.and_then(managed::of);
     // Decoding a custom resource drops an empty list.
@@ -77,10 +78,17 @@ fn entries_after<T>(
 ) -> Option<T> {
     let empty = old.is_none().then(|| empty_object(typing));
     let before = old.or(empty.as_ref()).unwrap_or(&Value::Null);
+    if typing.custom {
+        // As there: what does not fit its type has no owners.
+        let ty = Type::root(typing.schema.view(), true);
+        if [old, Some(new)].into_iter().flatten().any(|one| validate_object(ty, one).is_err()) {
+            return None;
+        }
+    }
     let changes = changes(typing, before, new);
     let given = given.map(|given| Stored::Tree(Some(given)));
     let elsewhere = match (typing.others, old) {
-        (Some(_), Some(old)) if !changes.is_empty() => {
+        (Some(_), Some(old)) if typing.custom || !changes.is_empty() => {
             let lists = [Some(stored), given].into_iter().flatten();
             let versions: Vec<_> = lists.flat_map(Stored::versions).collect();
             let versions = versions.iter().map(|version| &**version);
@@ -212,6 +220,15 @@ fn settle_entries(typing: &Typing<'_>, entries: &mut Vec<Entry<'_>>) -> Result<(
     Ok(())
 }
 
+/// What an apply makes of an object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Merged {
+    /// The object in the version of the request.
+    pub object: Value,
+    /// Whether it is the live object, but for its owners. Nothing is filled in then.
+    pub is_live: bool,
+}
+
 /// Server-side apply of `config` onto `live` (`None`: create). Returns the merged object with its
 /// managedFields, not yet defaulted by built-in defaulting nor validated; the caller runs the
 /// ordinary update path, then [`super::settle_times`] (spec 5.4).
@@ -226,11 +243,11 @@ pub fn apply(
     config: &Value,
     manager: &Manager<'_>,
     force: bool,
-) -> Result<Value, ApiError> {
+) -> Result<Merged, ApiError> {
     let live = live.map(|live| (live, Stored::Tree(managed::of(live))));
-    let (mut object, entries) = merged(typing, live, config, manager, force, managed::encode)?;
-    managed::put(&mut object, entries);
-    Ok(object)
+    let (mut merged, entries) = merged(typing, live, config, manager, force, managed::encode)?;
+    managed::put(&mut merged.object, entries);
+    Ok(merged)
 }
 
 /// The same for objects whose managedFields are beside them.
@@ -243,11 +260,11 @@ pub fn apply_apart(
     config: &Value,
     manager: &Manager<'_>,
     force: bool,
-) -> Result<(Value, Option<Owners<'static>>), ApiError> {
+) -> Result<(Merged, Option<Owners<'static>>), ApiError> {
     let live = live.map(|(live, owners)| (live, Stored::Text(owners.map(Owners::as_str))));
     let encode = |entries: Vec<Entry<'_>>| managed::encode_text(entries, typing.custom);
-    let (object, text) = merged(typing, live, config, manager, force, encode)?;
-    Ok((object, text.map(Owners::of_text)))
+    let (merged, text) = merged(typing, live, config, manager, force, encode)?;
+    Ok((merged, text.map(Owners::of_text)))
 }
 
 /// The merged object without managedFields, and its entries, as `encode` writes them.
@@ -258,14 +275,36 @@ fn merged<T>(
     manager: &Manager<'_>,
     force: bool,
     encode: impl FnOnce(Vec<Entry<'_>>) -> Option<T>,
-) -> Result<(Value, Option<T>), ApiError> {
+) -> Result<(Merged, Option<T>), ApiError> {
     let ty = Type::root(typing.schema.view(), typing.custom);
     let scope = Scope::new(typing.reset);
     check_request(typing, config, manager)?;
+    let live = match live {
+        Some((live, stored)) => {
+            let entries = managed::decode(stored).map_err(|why| {
+                ApiError::unclassified(format!("failed to decode managed fields: {why}"))
+            })?;
+            Some((live, entries, unfit(typing, live, manager)))
+        }
+        None => None,
+    };
+    if let Some((_, entries, Some((about, why)))) = &live
+        && entries.is_empty()
+    {
+        return Err(ApiError::unclassified(format!(
+            "failed to create manager for existing fields: failed to convert new object ({about}) \
+             to smd typed: {why}"
+        )));
+    }
     validate(ty, config).map_err(|why| refused(typing, config, manager, &why))?;
+    if let Some((_, _, Some((about, why)))) = &live {
+        return Err(ApiError::unclassified(format!(
+            "failed to create typed live object ({about}): {why}"
+        )));
+    }
     let mut applied = leaves(ty, config);
     scope.apply(&mut applied);
-    let Some((live, stored)) = live else {
+    let Some((live, mut entries, _)) = live else {
         check_values(typing, config, manager)?;
         strip(&mut applied);
         let mut entry = own_entry(manager, applied);
@@ -273,18 +312,18 @@ fn merged<T>(
         let entries = encode(if entry.set.is_empty() { vec![] } else { vec![entry] });
         let mut object = config.clone();
         managed::take(&mut object);
-        return Ok((object, entries));
+        return Ok((Merged { object, is_live: false }, entries));
     };
 
     let empty;
-    let mut entries = managed::decode(stored)
-        .map_err(|why| ApiError::unclassified(format!("failed to decode managed fields: {why}")))?;
     if entries.is_empty() {
         empty = empty_object(typing);
         let changes = TakenByVersion::new(typing, changes(typing, &empty, live), &[]);
         entries = record(entries, changes, manager, BEFORE_FIRST_APPLY);
     }
     settle_entries(typing, &mut entries).map_err(ApiError::unclassified)?;
+    let versions = entries.iter().map(|entry| &*entry.api_version);
+    let lives = Live::all(typing, manager, versions, live)?;
 
     let mut merged = without_managed_fields(live);
     merge(ty, &mut merged, config)
@@ -314,10 +353,9 @@ fn merged<T>(
     prune(typing, manager, &mut merged, &last, &entries)?;
 
     let unchanged = same_object(live, &merged);
-    let versions = entries.iter().map(|entry| &*entry.api_version);
     let elsewhere = match unchanged {
         true => Vec::new(),
-        false => Elsewhere::all(typing, manager, versions, live, &merged)?,
+        false => Elsewhere::all(typing, lives, &merged)?,
     };
     let comparison = match unchanged {
         true => Comparison::default(),
@@ -356,7 +394,16 @@ fn merged<T>(
     if manager.name == last_applied::KUBECTL {
         last_applied::refresh(&mut merged, config);
     }
-    Ok((merged, entries))
+    Ok((Merged { object: merged, is_live: unchanged }, entries))
+}
+
+/// What of a custom object does not fit its type, after the object: it was stored under another
+/// schema, or in another version.
+fn unfit(typing: &Typing<'_>, object: &Value, manager: &Manager<'_>) -> Option<(String, String)> {
+    let ty = Type::root(typing.schema.view(), typing.custom);
+    let why = validate_object(ty, object).err().filter(|_| typing.custom)?;
+    let type_name = type_name(manager.api_version, typing.kind);
+    Some((format!("{}; {type_name}", about(object)), why))
 }
 
 fn own_entry<'a>(manager: &Manager<'a>, set: FieldSet<'a>) -> Entry<'a> {

@@ -291,6 +291,37 @@ fn a_list_by_keys_in_another_order_and_undeclared_members() {
     );
 }
 
+/// What an update leaves as it was may be of another type than the schema has now.
+#[test]
+fn a_value_of_another_type_is_named_with_its_type() {
+    let rule = |of: Value, rule: &str| {
+        let mut schema = of;
+        schema["x-kubernetes-validations"] = json!([{"rule": rule}]);
+        schema
+    };
+    let strings = json!({"type": "array", "items": {"type": "string"}, "maxItems": 2});
+    let spec = object(
+        json!({
+            "b": rule(json!({"type": "boolean"}), "self"), "f": rule(json!({"type": "number"}), "self > 0.0"),
+            "l": rule(strings, "self.size() > 0"), "m": rule(object(json!({"a": {"type": "string"}}), json!([])), "has(self.a)"),
+            "n": rule(json!({"type": "integer"}), "self > 0"), "s": rule(json!({"type": "string"}), "self != ''"),
+        }),
+        json!([]),
+    );
+    let odd = json!({"b": 1, "f": "a", "l": {}, "m": [], "n": 1.5, "s": {"a": 1}});
+    let schema = type_schema(&json!({"type": "object", "properties": {"spec": spec}}));
+    let mut errors = Vec::new();
+    check(&schema, &json!({"spec": odd}), None, &[], &mut errors);
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    expect![[r#"
+        spec.b: Invalid value: "boolean": invalid data, expected bool, got int64 evaluating rule: self
+        spec.f: Invalid value: "number": invalid data, expected float, got string evaluating rule: self > 0.0
+        spec.l: Invalid value: "array": invalid data, expected an array for the provided schema with type=array evaluating rule: self.size() > 0
+        spec.m: Invalid value: "object": invalid data, expected a map for the provided schema with type=object evaluating rule: has(self.a)
+        spec.n: Invalid value: "integer": invalid data, expected int, got float64 evaluating rule: self > 0
+        spec.s: Invalid value: "string": invalid data, expected string, got map[string]interface {} evaluating rule: self != ''"#]].assert_eq(&texts.join("\n"));
+}
+
 /// `metadata` has members that no definition declares.
 #[test]
 fn an_unchanged_root_is_held_to_its_rules() {

@@ -247,8 +247,8 @@ impl Validator<'_> {
                 let none = if valid == 0 { ". None validated" } else { "" };
                 let path = &self.path;
                 let text = format!("{path:?} must validate all the schemas (allOf){none}");
-                self.report.push(rootless(text));
                 self.extend(found);
+                self.report.push(rootless(text));
             }
         }
         if let Some(id) = validation.not

@@ -200,9 +200,9 @@ fn combinators() {
         json!({"x": {"type": "integer", "allOf": [{"minimum": 5}, {"maximum": 1}]}}),
         json!({"x": 2}),
         expect![[r#"
-        Invalid <nil>: Invalid value: "": "spec.x" must validate all the schemas (allOf). None validated
-        Invalid spec.x: Invalid value: 2: spec.x in body should be greater than or equal to 5
-        Invalid spec.x: Invalid value: 2: spec.x in body should be less than or equal to 1"#]],
+            Invalid spec.x: Invalid value: 2: spec.x in body should be greater than or equal to 5
+            Invalid spec.x: Invalid value: 2: spec.x in body should be less than or equal to 1
+            Invalid <nil>: Invalid value: "": "spec.x" must validate all the schemas (allOf). None validated"#]],
     );
     check(
         json!({"x": {"type": "integer", "not": {"enum": [2]}}}),

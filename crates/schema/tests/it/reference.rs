@@ -135,7 +135,7 @@ fn write(
         }
     };
     let mut object = if text("op") == "apply" {
-        apply::apply(&typing, live, &step["object"], &manager, step["force"] == true)?
+        apply::apply(&typing, live, &step["object"], &manager, step["force"] == true)?.object
     } else {
         let mut new = step["object"].clone();
         if live.is_some() {

@@ -329,3 +329,32 @@ fn json_patch(random: &mut Random, object: &Value, changes: &[Change]) -> Value 
     }
     operations.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definitions_and_steps_are_a_function_of_the_seed() {
+        let drawn = |seed| {
+            let mut random = Random::new(seed, 3);
+            let definition = Definition::draw(&mut random, 3);
+            let stored: Vec<(String, Value)> = definition
+                .versions()
+                .into_iter()
+                .map(|version| {
+                    let object = fresh(&mut random, &definition, &version);
+                    (version, object)
+                })
+                .collect();
+            let mut shown = vec![definition.object.to_string()];
+            for is_there in [false, true, true, true, true, true] {
+                let step = draw(&mut random, &definition, is_there.then_some(&*stored));
+                shown.push(format!("{} {}", step.path(&definition), step.show()));
+            }
+            shown
+        };
+        assert_eq!(drawn(1), drawn(1));
+        assert_ne!(drawn(1), drawn(2));
+    }
+}

@@ -62,7 +62,7 @@ fn applies_among_many_managers() {
     config["metadata"] = json!({"name": "x"});
     let merged =
         with_typing(|typing| apply(typing, Some(&live), &config, &manager("late"), false)).unwrap();
-    assert_eq!(merged["metadata"]["managedFields"].as_array().unwrap().len(), N + 1);
+    assert_eq!(merged.object["metadata"]["managedFields"].as_array().unwrap().len(), N + 1);
     for value in config["data"].as_object_mut().unwrap().values_mut() {
         *value = json!("2");
     }

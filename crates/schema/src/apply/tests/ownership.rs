@@ -266,7 +266,7 @@ fn entries_of_versions_that_a_built_in_kind_does_not_have_disappear() {
             let manager = Manager { name: "bob", api_version: "v1", subresource: "", now };
             apply(&typing, story.live.as_ref(), &config, &manager, false)
         });
-        story.store(result.expect("the entry of the old version does not conflict"));
+        story.store(result.expect("the entry of the old version does not conflict").object);
         expect![[r#"
             bob Apply 01: {"f:data":{"f:n":{}}}
         "#]]
@@ -356,7 +356,7 @@ fn labels_of_deployments_are_not_owned_through_their_status() {
     let now = Timestamp(Duration::from_secs(2));
     let manager = Manager { name: "bob", api_version: "apps/v1", subresource: "status", now };
     let applied = apply(&typing, story.live.as_ref(), &config, &manager, false);
-    story.live = Some(applied.expect("no conflict"));
+    story.live = Some(applied.expect("no conflict").object);
     expect![[r#"
         ann Apply 01: {"f:spec":{"f:replicas":{}}}
         bob/status Apply 02: {"f:metadata":{"f:annotations":{"f:b":{}}}}

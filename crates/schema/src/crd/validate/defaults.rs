@@ -176,7 +176,11 @@ fn hold(
         errors.extend(rule_errors(built, is_root, default, path, budget));
     }
     for mut error in found {
-        instance::put_below(path, &mut error);
+        match error.path.text() {
+            // The reference takes the place of an item for a name.
+            item if item.starts_with('[') => error.path = path.child(&item),
+            _ => instance::put_below(path, &mut error),
+        }
         errors.push(error);
     }
 }

@@ -119,7 +119,7 @@ impl Kind {
         let manager =
             Manager { name: text("manager"), api_version: self.api_version, subresource, now };
         let mut object = if text("op") == "apply" {
-            apply::apply(&typing, live, &step["object"], &manager, step["force"] == true)?
+            apply::apply(&typing, live, &step["object"], &manager, step["force"] == true)?.object
         } else {
             let mut new = step["object"].clone();
             if let Some(live) = live {

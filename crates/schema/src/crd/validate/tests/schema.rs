@@ -280,6 +280,12 @@ fn answers_to_generated_schemas() {
         ]],
     );
     check_property(
+        json!({"type": "array", "items": {"type": "string", "maxLength": 1}, "default": ["a", "ab"]}),
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].default.[1]: Too long: may not be more than 1 byte"
+        ],
+    );
+    check_property(
         json!({"type": "integer", "default": 1, "multipleOf": -1}),
         expect![
             "spec.validation.openAPIV3Schema.properties[x].default: Invalid value: -1: factor MultipleOf declared for  must be positive: -1"
