@@ -34,6 +34,8 @@ pub(crate) struct Address {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
+    /// The header `Content-Type`.
+    pub(crate) content_type: String,
     /// The values of the header `Warning`, in order.
     pub(crate) warnings: Vec<String>,
     pub(crate) body: Vec<u8>,
@@ -145,7 +147,7 @@ impl Connection {
             None => self.open()?,
         };
         self.request(&mut stream, method, path, body, types)?;
-        let (answer, is_kept) = read(&mut stream)?;
+        let (answer, is_kept) = read(&mut stream, method == "HEAD")?;
         if is_kept {
             self.stream = Some(stream);
         }
@@ -206,8 +208,8 @@ impl Connection {
     }
 }
 
-/// Reads an answer, and whether the connection stays open.
-fn read(stream: &mut impl BufRead) -> Result<(Answer, bool)> {
+/// Reads an answer, and whether the connection stays open. `is_bare`: nothing follows the headers.
+fn read(stream: &mut impl BufRead, is_bare: bool) -> Result<(Answer, bool)> {
     let status = line(stream)?;
     let code = status.split(' ').nth(1).and_then(|code| code.parse().ok());
     let mut answer = Answer { code: code.context("no status line")?, ..Answer::default() };
@@ -220,9 +222,13 @@ fn read(stream: &mut impl BufRead) -> Result<(Answer, bool)> {
             "content-length" => length = value.parse()?,
             "transfer-encoding" => is_chunked = value == "chunked",
             "connection" => is_kept = value != "close",
+            "content-type" => value.clone_into(&mut answer.content_type),
             "warning" => answer.warnings.push(value.to_owned()),
             _ => {}
         }
+    }
+    if is_bare {
+        return Ok((answer, is_kept));
     }
     if !is_chunked {
         answer.body = exactly(stream, length)?;
@@ -267,11 +273,11 @@ mod tests {
     fn answers_are_read_in_chunks_and_whole() {
         let chunked = "HTTP/1.1 201 Created\r\nWarning: 299 - \"a\"\r\nTransfer-Encoding: \
                        chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
-        let (answer, is_kept) = read(&mut chunked.as_bytes()).unwrap();
+        let (answer, is_kept) = read(&mut chunked.as_bytes(), false).unwrap();
         assert_eq!((answer.code, &*answer.body, is_kept), (201, &b"abcde"[..], true));
         assert_eq!(answer.warnings, ["299 - \"a\""]);
         let whole = "HTTP/1.1 409 Conflict\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
-        let (answer, is_kept) = read(&mut whole.as_bytes()).unwrap();
+        let (answer, is_kept) = read(&mut whole.as_bytes(), false).unwrap();
         assert_eq!((answer.code, &*answer.body, is_kept), (409, &b"{}"[..], false));
     }
 }

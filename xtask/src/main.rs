@@ -94,6 +94,9 @@ enum Chore {
     /// Send sequences of writes of custom resources, whose schemas are drawn, to kube-apiserver and
     /// to `setpoint up`, and write `docs/custom.md`.
     Custom(validation::custom::Args),
+    /// Send reads, watches and dry runs of deletions with drawn options to kube-apiserver and to
+    /// `setpoint up`, and write `docs/reads.md`.
+    Reads(validation::reads::Args),
     /// Write and read every kind with kube-apiserver and `setpoint up` on one etcd, and write
     /// `docs/shared-etcd.md`.
     SharedEtcd(shared_etcd::Args),
@@ -130,6 +133,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Validation(args) => validation::run(&args),
         Chore::Sequences(args) => validation::sequences::run(&args),
         Chore::Custom(args) => validation::custom::run(&args),
+        Chore::Reads(args) => validation::reads::run(&args),
         Chore::SharedEtcd(args) => shared_etcd::run(&args),
         Chore::Patches(args) => patches::run(&args),
         Chore::Seeds(args) => seeds::run(&args),

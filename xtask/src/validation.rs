@@ -15,6 +15,7 @@ pub(crate) mod custom;
 mod page;
 mod places;
 mod random;
+pub(crate) mod reads;
 pub(crate) mod sequences;
 
 use crate::http::{Answer, Connection};

@@ -83,14 +83,16 @@ impl Form {
     fn envelope(&self, list: &List) -> (String, String) {
         match self.transform {
             Transform::Table(version) => {
-                let (head, tail) =
-                    self.printer(version).envelope(&metadata(list, SchemaLanguage::GoTypes), true);
-                return (head, tail.to_owned());
+                let printer = self.printer(version);
+                let is_null = list.items.is_empty() && printer.is_plain();
+                let (head, tail) = printer.envelope(&metadata(list, SchemaLanguage::GoTypes), true);
+                return if is_null { table::of_nothing(&head) } else { (head, tail.to_owned()) };
             }
             Transform::PartialList(version) => {
                 let (head, tail) =
                     table::partial_envelope(&metadata(list, SchemaLanguage::GoTypes), version);
-                return (head, tail.to_owned());
+                let is_null = list.items.is_empty();
+                return if is_null { table::of_nothing(&head) } else { (head, tail.to_owned()) };
             }
             Transform::None | Transform::Partial(_) => {}
         }

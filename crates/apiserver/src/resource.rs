@@ -318,7 +318,7 @@ impl Exchange<'_> {
     fn check_object(&self, accepted: Accepted, target: &Target) -> Result<(), ApiError> {
         if matches!(accepted.transform, Transform::PartialList(_)) {
             let asked = "PartialObjectMetadataList";
-            return Err(table::wrong_shape(asked, false, &target.resource));
+            return Err(table::wrong_shape(asked, false, target));
         }
         self.check_rows(accepted)
     }
@@ -326,7 +326,7 @@ impl Exchange<'_> {
     /// Checks that a list has this form.
     fn check_list(&self, accepted: Accepted, target: &Target) -> Result<(), ApiError> {
         if matches!(accepted.transform, Transform::Partial(_)) {
-            return Err(table::wrong_shape("PartialObjectMetadata", true, &target.resource));
+            return Err(table::wrong_shape("PartialObjectMetadata", true, target));
         }
         self.check_rows(accepted)
     }

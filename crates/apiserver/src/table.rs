@@ -11,7 +11,7 @@ use setpoint_object::time::Timestamp;
 use setpoint_object::{ApiError, Reason, encode};
 use setpoint_registry::kind::Kind;
 use setpoint_registry::table::{Cells, ColumnDefinition, Columns};
-use setpoint_registry::{Resource, SchemaLanguage};
+use setpoint_registry::{Resource, SchemaLanguage, Subresource, Target};
 
 /// The contents of a row's `object` (`?includeObject=`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -79,6 +79,11 @@ impl Printer<'_> {
             "{{\"kind\":\"Table\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"columnDefinitions\":{headings},\"rows\":["
         );
         (head, "]}")
+    }
+
+    /// Whether the kind has no printer of its own.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.columns.is_none_or(Columns::is_plain)
     }
 
     fn headings(&self) -> String {
@@ -182,6 +187,13 @@ pub(crate) fn partial_envelope(metadata: &str, version: MetaVersion) -> (String,
     (head, "]}")
 }
 
+/// Head and tail of a list without elements, in place of one whose head begins its elements: the
+/// reference has `null` in forms that it fills by appending.
+pub(crate) fn of_nothing(head: &str) -> (String, String) {
+    let head = head.strip_suffix('[').unwrap_or(head);
+    (format!("{head}null"), "}".to_owned())
+}
+
 /// The metadata of a single object's Table: its resourceVersion.
 pub(crate) fn object_metadata(object: &[u8]) -> String {
     let version = members::value(object, "metadata")
@@ -191,9 +203,12 @@ pub(crate) fn object_metadata(object: &[u8]) -> String {
 }
 
 /// 406: the metadata form of an object was requested for a list, or the reverse.
-pub(crate) fn wrong_shape(asked: &str, is_list: bool, resource: &Resource) -> ApiError {
+pub(crate) fn wrong_shape(asked: &str, is_list: bool, target: &Target) -> ApiError {
     let not = if is_list { "is a list" } else { "is not a list" };
-    let ty = go_type(resource, is_list);
+    let ty = match target.subresource {
+        Some(Subresource::Scale) => "autoscaling.Scale".to_owned(),
+        _ => go_type(&target.resource, is_list),
+    };
     let text = format!("you requested {asked}, but the requested object {not} (*{ty})");
     ApiError::new(406, Reason::NotAcceptable, text)
 }

@@ -66,6 +66,9 @@ impl ColumnDefinition {
     }
 }
 
+/// The second heading of kinds without a printer.
+const CREATED_AT: &str = "Created At";
+
 impl Columns {
     /// The columns of a built-in kind; `Name` and `Created At` when it has no printer.
     pub fn built_in(headings: &[setpoint_facts::Column], printer: Option<Printer>) -> Self {
@@ -84,11 +87,16 @@ impl Columns {
             _ => Self {
                 definitions: vec![
                     ColumnDefinition::new("Name", "string", "name"),
-                    ColumnDefinition::new("Created At", "date", ""),
+                    ColumnDefinition::new(CREATED_AT, "date", ""),
                 ],
                 cells: Cells::Builtin(created_at),
             },
         }
+    }
+    /// Whether these are `Name` and `Created At`: those of a kind without a printer.
+    pub fn is_plain(&self) -> bool {
+        let is_built_in = matches!(self.cells, Cells::Builtin(_));
+        is_built_in && self.definitions.iter().any(|column| column.name == CREATED_AT)
     }
     /// The columns of a custom resource version, from `additionalPrinterColumns` (may be null).
     pub fn custom(columns: &Value) -> Self {

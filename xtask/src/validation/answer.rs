@@ -274,7 +274,7 @@ fn field_shape(path: &str) -> String {
 }
 
 /// A message without quoted texts and numbers.
-fn shape(text: &str) -> String {
+pub(super) fn shape(text: &str) -> String {
     let mut shape = String::new();
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
@@ -305,7 +305,11 @@ fn shape(text: &str) -> String {
 }
 
 /// The first place where two trees differ, with its values.
-fn first(ours: &Value, original: &Value, path: String) -> Option<(String, String, String)> {
+pub(super) fn first(
+    ours: &Value,
+    original: &Value,
+    path: String,
+) -> Option<(String, String, String)> {
     match (ours, original) {
         (Value::Object(a), Value::Object(b)) => {
             let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();

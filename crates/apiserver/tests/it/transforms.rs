@@ -9,6 +9,7 @@ crate::cases! {
     scales_have_columns_of_their_own
     subresources_without_a_printer_have_no_table
     included_objects_are_chosen
+    lists_without_elements_are_null_in_some_forms
     metadata_only
     asking_the_wrong_shape_is_406
     reviews_have_no_table
@@ -127,6 +128,22 @@ async fn metadata_only(server: Server) {
     assert_eq!(partials["kind"], "PartialObjectMetadataList");
     assert_eq!(partials["items"][0]["apiVersion"], "meta.k8s.io/v1beta1");
     assert_eq!(partials["items"][0]["metadata"]["name"], "a");
+}
+
+/// Forms that the reference fills by appending.
+async fn lists_without_elements_are_null_in_some_forms(server: Server) {
+    let partials = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    let empty = server.accept(&format!("{MAPS}?labelSelector=a%3Db"), partials).await.json();
+    assert_eq!(
+        (&empty["kind"], &empty["items"]),
+        (&json!("PartialObjectMetadataList"), &json!(null))
+    );
+    // Its kind has no columns of its own.
+    let plain = "/api/v1/namespaces/default/limitranges";
+    for (path, rows) in [(plain, json!(null)), ("/api/v1/namespaces/default/pods", json!([]))] {
+        let table = server.accept(path, TABLE).await.json();
+        assert_eq!((&table["kind"], &table["rows"]), (&json!("Table"), &rows), "{path}");
+    }
 }
 
 async fn asking_the_wrong_shape_is_406(server: Server) {

@@ -186,8 +186,9 @@ impl Write<'_> {
             )));
         }
         put_at(&mut object, &paths.spec_replicas, replicas);
-        if !self.resource.has_go_type() {
-            // What holds the replicas may be new.
+        let is_stored = *self.resource.storage_version == *self.resource.gvk.version;
+        if !self.resource.has_go_type() && is_stored {
+            // What holds the replicas may be new. Of other versions no defaults are stored.
             self.resource.schema.fill_defaults(&mut object)?;
         }
         let entries = mapping.to_parent(owned, metadata::member_of(&scale, "managedFields"));

@@ -78,12 +78,9 @@ fn entries_after<T>(
 ) -> Option<T> {
     let empty = old.is_none().then(|| empty_object(typing));
     let before = old.or(empty.as_ref()).unwrap_or(&Value::Null);
-    if typing.custom {
-        // As there: what does not fit its type has no owners.
-        let ty = Type::root(typing.schema.view(), true);
-        if [old, Some(new)].into_iter().flatten().any(|one| validate_object(ty, one).is_err()) {
-            return None;
-        }
+    // As there: what does not fit its type has no owners. Validation lets nothing of the kind in.
+    if old.is_some_and(|old| unfit(typing, old, manager).is_some()) {
+        return None;
     }
     let changes = changes(typing, before, new);
     let given = given.map(|given| Stored::Tree(Some(given)));
@@ -401,7 +398,7 @@ fn merged<T>(
 /// schema, or in another version.
 fn unfit(typing: &Typing<'_>, object: &Value, manager: &Manager<'_>) -> Option<(String, String)> {
     let ty = Type::root(typing.schema.view(), typing.custom);
-    let why = validate_object(ty, object).err().filter(|_| typing.custom)?;
+    let why = if typing.custom { validate_object(ty, object).err()? } else { return None };
     let type_name = type_name(manager.api_version, typing.kind);
     Some((format!("{}; {type_name}", about(object)), why))
 }
