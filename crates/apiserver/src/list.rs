@@ -72,7 +72,7 @@ impl Form {
     pub(crate) fn printer(&self, version: MetaVersion) -> Printer<'_> {
         let columns = match (self.has_printer, self.is_scale) {
             (true, _) => printable(&self.resource.columns),
-            (false, true) => Some(Columns::of_scale()),
+            (false, true) => Some(Columns::of_scale(!self.resource.has_go_type())),
             (false, false) => None,
         };
         let (kind, include) = (self.resource.kind, self.include);

@@ -102,18 +102,22 @@ impl Columns {
     pub fn custom(columns: &Value) -> Self {
         custom::columns(columns)
     }
-    /// The columns of the `scale` subresource of any kind.
-    pub fn of_scale() -> &'static Self {
-        static SCALE: LazyLock<Columns> = LazyLock::new(|| Columns {
-            definitions: vec![
-                ColumnDefinition::new("Name", "string", ""),
-                ColumnDefinition::new("Desired", "integer", ""),
-                ColumnDefinition::new("Available", "integer", ""),
-                ColumnDefinition::new("Age", "string", ""),
-            ],
-            cells: Cells::Builtin(scale),
+    /// The columns of the `scale` subresource. Those of a custom resource have the types that its
+    /// own columns have.
+    pub fn of_scale(is_custom: bool) -> &'static Self {
+        static SCALES: LazyLock<[Columns; 2]> = LazyLock::new(|| {
+            [("", "string"), ("name", "date")].map(|(name, age)| Columns {
+                definitions: vec![
+                    ColumnDefinition::new("Name", "string", name),
+                    ColumnDefinition::new("Desired", "integer", ""),
+                    ColumnDefinition::new("Available", "integer", ""),
+                    ColumnDefinition::new("Age", age, ""),
+                ],
+                cells: Cells::Builtin(scale),
+            })
         });
-        &SCALE
+        let [built_in, custom] = &*SCALES;
+        if is_custom { custom } else { built_in }
     }
     /// The cells of one object, one per heading.
     pub fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {

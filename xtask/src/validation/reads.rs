@@ -2,28 +2,24 @@
 //! Kubernetes' own kube-apiserver and to `setpoint up`, and writes how the answers differ in
 //! `docs/reads.md`.
 //!
-//! Both servers have one object of every kind, and some more ConfigMaps. No request changes
+//! Both servers have one object of every kind, some more ConfigMaps, and custom resources. No request changes
 //! anything, none depends on another one, and the seed and its number say all of it.
 
+mod objects;
 mod request;
 
 use super::answer::{Class, first, shape};
-use super::bases::{self, FIXTURES};
 use super::page::{self, Page};
 use super::random::Random;
-use super::{CLASSES_MAX, Found, Report, on_threads, stored};
+use super::{CLASSES_MAX, Found, Report, on_threads};
 use crate::http::{Answer, Connection};
 use crate::servers::{Layout, Programs};
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use request::{REVISION, Readable, Request, TOKEN};
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use serde_json::Value;
 use std::fmt::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// The ConfigMaps beside the others.
-const CONFIG_MAPS: usize = 7;
 
 /// The beginnings of names of objects that servers make for themselves.
 const OWN_NAMES: &[&str] = &[
@@ -94,7 +90,7 @@ struct Outcome {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let servers = args.programs.start("reads", Layout::Apart)?;
     let connect = || [Connection::new(&servers.ours), Connection::new(&servers.original)];
-    let readables = prepare(&mut connect())?;
+    let readables = objects::prepare(&mut connect())?;
     for number in &args.request {
         let request = drawn(args.seed, *number, &readables);
         println!("\nrequest {number}: {}", shown(&request));
@@ -149,46 +145,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn drawn(seed: u64, number: usize, readables: &[Readable]) -> Request {
     request::draw(&mut Random::new(seed, number), readables)
-}
-
-/// Gives both servers the same objects. Returns what may be read.
-fn prepare(sides: &mut Sides) -> Result<Vec<Readable>> {
-    let starts = stored(bases::bases(None)?, sides)?;
-    for n in 1..=CONFIG_MAPS {
-        let app = ["a", "b", "c"][n % 3];
-        let labels = json!({"app": app, "tier": n.to_string()});
-        let object = json!({
-            "metadata": {"name": format!("c{n}"), "labels": labels}, "data": {"n": n.to_string()},
-        });
-        for side in sides.iter_mut() {
-            let path = format!("/api/v1/namespaces/{FIXTURES}/configmaps");
-            let answer = side.send("POST", &path, object.to_string().as_bytes())?;
-            ensure!(answer.code == 201, "a ConfigMap: {}", super::text(&answer));
-        }
-    }
-    let mut by_collection: BTreeMap<String, Readable> = BTreeMap::new();
-    for start in starts.iter().filter(|start| start.stored.is_some()) {
-        // Controllers of the servers write these, or make more.
-        if ["FlowSchema", "Event"].contains(&start.base.resource.kind) {
-            continue;
-        }
-        let collection = start.base.path(FIXTURES);
-        let everywhere = collection.replace(&format!("/namespaces/{FIXTURES}"), "");
-        let subresources = start.base.resource.subresources.iter().map(|one| one.name);
-        let readable = by_collection.entry(collection.clone()).or_insert_with(|| Readable {
-            collection,
-            everywhere,
-            names: Vec::new(),
-            subresources: subresources.collect(),
-        });
-        let name = start.base.fixture["metadata"]["name"].as_str().unwrap_or_default();
-        readable.names.push(name.to_owned());
-    }
-    let configs = by_collection.get_mut(&format!("/api/v1/namespaces/{FIXTURES}/configmaps"));
-    if let Some(configs) = configs {
-        configs.names.extend((1..=CONFIG_MAPS).map(|n| format!("c{n}")));
-    }
-    Ok(by_collection.into_values().collect())
 }
 
 /// Sends a request to both.
@@ -463,6 +419,7 @@ fn add(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn requests_are_a_function_of_the_seed() {

@@ -102,6 +102,11 @@ const FIELDS: &[&str] = &[
     "spec.clusterIP=None",
     "spec.type=ClusterIP",
     "METADATA.NAME=c1",
+    "spec.color=red",
+    "spec.color!=red,metadata.name!=s3",
+    "spec.replicas=2",
+    "spec.on=true",
+    "spec.on=",
 ];
 const ACCEPTS: &[&str] = &[
     "application/yaml",

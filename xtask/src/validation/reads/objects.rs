@@ -1,0 +1,138 @@
+//! What is read: an object of every kind, and some of a kind of their own.
+
+use super::Sides;
+use super::request::Readable;
+use crate::http::Answer;
+use crate::validation::bases::{self, FIXTURES};
+use crate::validation::{stored, text};
+use anyhow::{Result, ensure};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The ConfigMaps beside the others.
+const CONFIG_MAPS: usize = 7;
+/// How often a new definition is looked for, and the time between.
+const SERVED_READS_MAX: usize = 400;
+const READ_AGAIN: Duration = Duration::from_millis(50);
+
+/// Gives both servers the same objects. Returns what may be read.
+pub(super) fn prepare(sides: &mut Sides) -> Result<Vec<Readable>> {
+    let starts = stored(bases::bases(None)?, sides)?;
+    for n in 1..=CONFIG_MAPS {
+        let app = ["a", "b", "c"][n % 3];
+        let labels = json!({"app": app, "tier": n.to_string()});
+        let object = json!({
+            "metadata": {"name": format!("c{n}"), "labels": labels}, "data": {"n": n.to_string()},
+        });
+        for side in sides.iter_mut() {
+            let path = format!("/api/v1/namespaces/{FIXTURES}/configmaps");
+            let answer = side.send("POST", &path, object.to_string().as_bytes())?;
+            ensure!(answer.code == 201, "a ConfigMap: {}", text(&answer));
+        }
+    }
+    let mut by_collection: BTreeMap<String, Readable> = BTreeMap::new();
+    for start in starts.iter().filter(|start| start.stored.is_some()) {
+        // Controllers of the servers write these, or make more.
+        if ["FlowSchema", "Event"].contains(&start.base.resource.kind) {
+            continue;
+        }
+        let collection = start.base.path(FIXTURES);
+        let everywhere = collection.replace(&format!("/namespaces/{FIXTURES}"), "");
+        let subresources = start.base.resource.subresources.iter().map(|one| one.name);
+        let readable = by_collection.entry(collection.clone()).or_insert_with(|| Readable {
+            collection,
+            everywhere,
+            names: Vec::new(),
+            subresources: subresources.collect(),
+        });
+        let name = start.base.fixture["metadata"]["name"].as_str().unwrap_or_default();
+        readable.names.push(name.to_owned());
+    }
+    let configs = by_collection.get_mut(&format!("/api/v1/namespaces/{FIXTURES}/configmaps"));
+    if let Some(configs) = configs {
+        configs.names.extend((1..=CONFIG_MAPS).map(|n| format!("c{n}")));
+    }
+    let mut readables: Vec<Readable> = by_collection.into_values().collect();
+    readables.extend(custom(sides)?);
+    Ok(readables)
+}
+
+/// Makes custom resources in two versions. Returns those of each.
+fn custom(sides: &mut Sides) -> Result<Vec<Readable>> {
+    const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let version = |name: &str, is_stored: bool| {
+        // Equal schemas would be those of all versions, whose selectable fields must be equal.
+        let ratio = if is_stored { "ratio" } else { "other" };
+        json!({
+            "name": name, "served": true, "storage": is_stored,
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                "spec": {"type": "object", "properties": {
+                    "color": {"type": "string"}, "replicas": {"type": "integer"}, "list": {"type": "array", "items": {"type": "string"}},
+                    "when": {"type": "string", "format": "date-time"}, ratio: {"type": "number"}, "on": {"type": "boolean"},
+                }},
+                "status": {"type": "object", "properties": {"replicas": {"type": "integer"}, "selector": {"type": "string"}}},
+            }}},
+            "selectableFields": [{"jsonPath": ".spec.color"}, {"jsonPath": format!(".spec.{}", if is_stored { "replicas" } else { "on" })}],
+            "subresources": {"status": {}, "scale": {
+                "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas", "labelSelectorPath": ".status.selector",
+            }},
+            "additionalPrinterColumns": match is_stored {
+                false => json!([]),
+                true => json!([
+                    {"name": "Color", "type": "string", "jsonPath": ".spec.color", "description": "Its color", "priority": 1},
+                    {"name": "Replicas", "type": "integer", "jsonPath": ".spec.replicas"}, {"name": "First", "type": "string", "jsonPath": ".spec.list[0]"},
+                    {"name": "All", "type": "string", "jsonPath": ".spec.list"}, {"name": "When", "type": "date", "jsonPath": ".spec.when"},
+                    {"name": "Ratio", "type": "number", "jsonPath": ".spec.ratio"}, {"name": "On", "type": "boolean", "jsonPath": ".spec.on"},
+                ]),
+            },
+        })
+    };
+    let definition = json!({
+        "metadata": {"name": "shapes.reads.example.com"},
+        "spec": {
+            "group": "reads.example.com", "scope": "Namespaced", "versions": [version("v1", true), version("v2", false)],
+            "names": {"plural": "shapes", "singular": "shape", "kind": "Shape", "listKind": "ShapeList", "shortNames": ["sh"], "categories": ["all"]},
+        },
+    });
+    let collection =
+        |version: &str| format!("/apis/reads.example.com/{version}/namespaces/{FIXTURES}/shapes");
+    let specs = [
+        json!({"color": "red", "replicas": 2, "list": ["a", "b"], "when": "2026-01-01T00:00:00Z", "ratio": 0.5, "on": true}),
+        json!({"color": "green", "list": [], "ratio": 3}),
+        json!({}),
+    ];
+    let names: Vec<String> = (1..=specs.len()).map(|n| format!("s{n}")).collect();
+    for side in sides.iter_mut() {
+        let answer = side.send("POST", DEFINITIONS, definition.to_string().as_bytes())?;
+        ensure!(answer.code == 201, "a definition: {}", text(&answer));
+        for version in ["v1", "v2"] {
+            let mut last = Answer::default();
+            for _ in 0..SERVED_READS_MAX {
+                last = side.send("GET", &collection(version), b"")?;
+                if last.code == 200 {
+                    break;
+                }
+                #[expect(clippy::disallowed_methods, reason = "another process is waited for")]
+                std::thread::sleep(READ_AGAIN);
+            }
+            ensure!(last.code == 200, "the definition is not served: {}", text(&last));
+        }
+        for (name, spec) in names.iter().zip(&specs) {
+            let object = json!({
+                "apiVersion": "reads.example.com/v1", "kind": "Shape", "spec": spec,
+                "metadata": {"name": name, "labels": {"app": name}},
+            });
+            let answer = side.send("POST", &collection("v1"), object.to_string().as_bytes())?;
+            ensure!(answer.code == 201, "a custom resource: {}", text(&answer));
+        }
+    }
+    let readable = |version| Readable {
+        collection: collection(version),
+        everywhere: format!("/apis/reads.example.com/{version}/shapes"),
+        names: names.clone(),
+        subresources: vec!["status", "scale"],
+    };
+    // As often as some other kinds together.
+    Ok(["v1", "v1", "v1", "v2", "v2"].map(readable).into())
+}
