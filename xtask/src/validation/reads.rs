@@ -2,8 +2,9 @@
 //! Kubernetes' own kube-apiserver and to `setpoint up`, and writes how the answers differ in
 //! `docs/reads.md`.
 //!
-//! Both servers have one object of every kind, some more ConfigMaps, and custom resources. No request changes
-//! anything, none depends on another one, and the seed and its number say all of it.
+//! Both servers have one object of every kind, some more ConfigMaps, and custom resources. No
+//! request changes anything, none depends on another one, and the seed and its number say all of
+//! it.
 
 mod objects;
 mod request;

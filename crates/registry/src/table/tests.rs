@@ -591,17 +591,3 @@ fn string_columns_print_values_as_the_reference_does() {
     expect![[r#"["x","\u003cno value\u003e","\u003cno value\u003e",null,"[null,{\"a\":1e+21,\"b\":\"\\u003cb\\u003e\\u0026\"}]","1.234567895e+08","999999.5","1e-08","9007199254740993",9007199254740993,9007199254740992,123456789.5,"false",null]"#]]
         .assert_eq(&String::from_utf8(shown).unwrap());
 }
-
-#[test]
-fn scales_of_custom_resources_have_columns_of_other_types() {
-    let types = |is_custom| {
-        let columns = Columns::of_scale(is_custom);
-        [0, 3].map(|at| {
-            let ColumnDefinition { ty, format, .. } = &columns.definitions[at];
-            (ty.clone(), format.clone())
-        })
-    };
-    let pair = |ty: &str, format: &str| (ty.to_owned(), format.to_owned());
-    assert_eq!(types(false), [pair("string", ""), pair("string", "")]);
-    assert_eq!(types(true), [pair("string", "name"), pair("date", "")]);
-}

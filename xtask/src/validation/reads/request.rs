@@ -356,7 +356,12 @@ fn delete_options(random: &mut Random, request: &mut Request) {
         json!("x"),
     ];
     if random.percent(45) {
-        request.body = bodies[random.below(bodies.len())].to_string();
+        let mut body = bodies[random.below(bodies.len())].clone();
+        // A body takes the place of the options in the URL.
+        if let Some(members) = body.as_object_mut() {
+            members.entry("dryRun").or_insert_with(|| json!(["All"]));
+        }
+        request.body = body.to_string();
     }
     if random.percent(2) {
         request.body = "{".to_owned();

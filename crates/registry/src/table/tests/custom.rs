@@ -28,3 +28,17 @@ fn custom_resources_without_columns_show_their_age() {
     let object = json!({"metadata": {"name": "x", "creationTimestamp": "2026-01-01T00:05:00Z"}});
     assert_eq!(Value::from(columns.row(&object, NOW)), json!(["x", "5m"]));
 }
+
+#[test]
+fn scales_of_custom_resources_have_columns_of_other_types() {
+    let types = |is_custom| {
+        let columns = Columns::of_scale(is_custom);
+        [0, 3].map(|at| {
+            let ColumnDefinition { ty, format, .. } = &columns.definitions[at];
+            (ty.clone(), format.clone())
+        })
+    };
+    let pair = |ty: &str, format: &str| (ty.to_owned(), format.to_owned());
+    assert_eq!(types(false), [pair("string", ""), pair("string", "")]);
+    assert_eq!(types(true), [pair("string", "name"), pair("date", "")]);
+}
