@@ -9,6 +9,7 @@
 
 mod answer;
 pub(crate) mod bases;
+mod both;
 mod chance;
 mod change;
 pub(crate) mod custom;
@@ -17,6 +18,7 @@ mod places;
 mod random;
 pub(crate) mod reads;
 pub(crate) mod sequences;
+mod write;
 
 use crate::http::{Answer, Connection};
 use crate::servers::{Layout, Programs};
@@ -124,6 +126,34 @@ struct Report {
     classes: BTreeMap<Key, Found>,
     /// Cases and differing ones by kind.
     kinds: BTreeMap<&'static str, [usize; 2]>,
+}
+
+impl Report {
+    /// Counts a request of a kind. Of a difference it keeps the first `example`, whose number is
+    /// `case`.
+    fn add(
+        &mut self,
+        kind: &'static str,
+        accepted: bool,
+        (case, example): (usize, String),
+        difference: Option<Key>,
+    ) {
+        self.cases += 1;
+        self.accepted += usize::from(accepted);
+        let is_different = difference.is_some();
+        self.differing += usize::from(is_different);
+        let counts = self.kinds.entry(kind).or_default();
+        counts[0] += 1;
+        counts[1] += usize::from(is_different);
+        if self.cases.is_multiple_of(10_000) {
+            println!("{} requests, {} differ", self.cases, self.differing);
+        }
+        let Some(key) = difference else { return };
+        if self.classes.len() < CLASSES_MAX {
+            let found = Found { count: 0, case, example };
+            self.classes.entry(key).or_insert(found).count += 1;
+        }
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {

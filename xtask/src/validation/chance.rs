@@ -89,8 +89,7 @@ pub(super) fn hide_name(value: &mut Value, name: &str) {
 pub(super) fn clean(value: &mut Value, uid: &str, request: &str) {
     match value {
         Value::String(text) => {
-            let is_time = text.len() >= 20 && text.ends_with('Z') && text.get(10..11) == Some("T");
-            if is_time && !request.contains(&**text) {
+            if is_time(text) && !request.contains(&**text) {
                 *text = "TIME".to_owned();
             } else if text.contains(uid) {
                 *text = text.replace(uid, "UID");
@@ -102,6 +101,11 @@ pub(super) fn clean(value: &mut Value, uid: &str, request: &str) {
         }
         _ => {}
     }
+}
+
+/// Whether a text is a time.
+pub(super) fn is_time(text: &str) -> bool {
+    text.len() >= 20 && text.ends_with('Z') && text.get(10..11) == Some("T")
 }
 
 pub(super) fn normalize(object: &mut Value, request: &Value) {

@@ -12,28 +12,24 @@ mod schema;
 mod step;
 mod values;
 
-use super::answer::{Class, Outcome};
+use super::answer::Class;
+use super::both::{Shown, Sides, both, pause, wait};
 use super::page::{self, Page};
 use super::random::Random;
-use super::{CLASSES_MAX, Found, Report, on_threads, own, text};
+use super::{Report, on_threads, own};
 use crate::http::{Answer, Connection};
 use crate::servers::{Layout, Programs};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use schema::Definition;
 use serde_json::{Value, json};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 use step::{Body, NAME, Step};
 
 /// How often a definition is drawn until both servers take it.
 const DRAWS_MAX: usize = 6;
-/// How often something is read that a server shows in its own time.
-const READS_MAX: usize = 400;
 /// How often an object is read until both servers agree.
 const AGREED_MAX: usize = 4;
-/// The time between two reads.
-const READ_AGAIN: Duration = Duration::from_millis(50);
 
 /// What to run.
 #[derive(Debug, clap::Args)]
@@ -60,39 +56,8 @@ pub(crate) struct Args {
     connections: usize,
 }
 
-/// Both servers: ours, and the original.
-type Sides = [Connection; 2];
-
 /// An object in each version, as ours and the original have it.
 type Stored = Vec<(String, [Value; 2])>;
-
-/// What a request has shown.
-struct Shown {
-    outcomes: [Outcome; 2],
-    answers: [Answer; 2],
-}
-
-impl Shown {
-    fn of(answers: [Answer; 2], asked: &Value, stored: Option<&[Value; 2]>) -> Self {
-        let of = |at: usize| Outcome::whole(&answers[at], asked, stored.map(|stored| &stored[at]));
-        Self { outcomes: [of(0), of(1)], answers }
-    }
-
-    fn differs(&self) -> Option<Class> {
-        self.outcomes[0].differs(&self.outcomes[1])
-    }
-
-    fn are_accepted(&self) -> [bool; 2] {
-        [self.outcomes[0].is_accepted(), self.outcomes[1].is_accepted()]
-    }
-
-    fn print(&self) {
-        for answer in &self.answers {
-            let body = String::from_utf8_lossy(&answer.body);
-            println!("  {} {:?} {body}", answer.code, answer.warnings);
-        }
-    }
-}
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let servers = args.programs.start("custom", Layout::Apart)?;
@@ -175,7 +140,7 @@ impl Sequence<'_> {
             let mut requests = step.name();
             if self.report.is_none() {
                 println!("{}", step.show());
-                shown.print();
+                print(&shown);
             }
             let is_read = class.is_none();
             if is_read {
@@ -186,7 +151,7 @@ impl Sequence<'_> {
                 requests = format!("read{is_other} after {requests}");
                 if self.report.is_none() && class.is_some() {
                     println!("read in {name}");
-                    read.print();
+                    print(&read);
                 }
             }
             if let (None, Some(class)) = (self.report, &class) {
@@ -211,11 +176,12 @@ impl Sequence<'_> {
             let collection = definition.path();
             let collection = collection.rsplit_once('/').context("a path")?.0.to_owned();
             let body = definition.object.to_string();
-            let answers = self.both(|side, _| side.send("POST", &collection, body.as_bytes()))?;
+            let answers =
+                both(&mut self.sides, |side, _| side.send("POST", &collection, body.as_bytes()))?;
             let shown = Shown::of(without_conditions(answers), &definition.object, None);
             if self.report.is_none() {
                 println!("define {body}");
-                shown.print();
+                print(&shown);
             }
             let class = shown.differs();
             let are_accepted = shown.are_accepted();
@@ -228,7 +194,9 @@ impl Sequence<'_> {
                 [true, true] if !is_different => {
                     for version in definition.versions() {
                         let path = definition.collection(&version);
-                        self.wait(&path, |answer| answer.code == 200)?;
+                        both(&mut self.sides, |side, _| {
+                            wait(side, &path, |answer| answer.code == 200)
+                        })?;
                     }
                     return Ok(Some(definition));
                 }
@@ -250,16 +218,17 @@ impl Sequence<'_> {
     ) -> Result<(Shown, Option<Definition>)> {
         let path = new.path();
         let body = json!({"spec": {"versions": new.object["spec"]["versions"]}}).to_string();
-        let answers = self.both(|side, _| side.send("PATCH", &path, body.as_bytes()))?;
+        let answers = both(&mut self.sides, |side, _| side.send("PATCH", &path, body.as_bytes()))?;
         let shown = Shown::of(without_conditions(answers), &new.object, None);
         if !shown.are_accepted().contains(&false) {
             for version in old.versions() {
                 let path = format!("{}/{NAME}", new.collection(&version));
                 let mark = new.mark();
-                self.wait(&path, |answer| {
+                let is_right = |answer: &Answer| {
                     let object: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
                     answer.code != 200 || object[&mark] == "new"
-                })?;
+                };
+                both(&mut self.sides, |side, _| wait(side, &path, is_right))?;
             }
         }
         Ok((shown, Some(new.clone())))
@@ -275,7 +244,7 @@ impl Sequence<'_> {
         let path = step.path(definition);
         let mut here = stored.into_iter().flatten();
         let here = here.find(|(name, _)| *name == step.version).map(|(_, here)| here);
-        let answers = self.both(|side, at| {
+        let answers = both(&mut self.sides, |side, at| {
             let mut body = match &step.body {
                 Body::Same(body) => body.clone(),
                 Body::Changed { changes, is_versioned } => {
@@ -294,8 +263,8 @@ impl Sequence<'_> {
                 body = own(body, &here[1], &here[at]);
             }
             let bytes = if body.is_null() { String::new() } else { body.to_string() };
-            let kind = step.content_type();
-            side.send_as(step.method(), &path, bytes.as_bytes(), kind, "application/json")
+            let kind = step.kind.content_type();
+            side.send_as(step.kind.method(), &path, bytes.as_bytes(), kind, "application/json")
         })?;
         Ok(Shown::of(answers, &step.asked(), here))
     }
@@ -312,7 +281,7 @@ impl Sequence<'_> {
         for version in definition.versions() {
             let path = format!("{}/{NAME}", definition.collection(&version));
             for attempt in 1.. {
-                let answers = self.both(|side, _| side.send("GET", &path, b""))?;
+                let answers = both(&mut self.sides, |side, _| side.send("GET", &path, b""))?;
                 let shown = Shown::of(answers, &step.asked(), None);
                 let is_same = shown.differs().is_none();
                 if !is_same && attempt < AGREED_MAX {
@@ -340,38 +309,13 @@ impl Sequence<'_> {
         if let Some(version) = definition.versions().first() {
             let path = format!("{}/{NAME}", definition.collection(version));
             let free = json!({"metadata": {"finalizers": null}}).to_string();
-            self.both(|side, _| {
+            both(&mut self.sides, |side, _| {
                 side.send("DELETE", &path, b"")?;
                 side.send("PATCH", &path, free.as_bytes())
             })?;
         }
         let path = definition.path();
-        self.both(|side, _| side.send("DELETE", &path, b""))?;
-        Ok(())
-    }
-
-    fn both(
-        &mut self,
-        mut send: impl FnMut(&mut Connection, usize) -> Result<Answer>,
-    ) -> Result<[Answer; 2]> {
-        let [ours, original] = &mut self.sides;
-        Ok([send(ours, 0)?, send(original, 1)?])
-    }
-
-    /// Reads a path from each until the answer is right.
-    fn wait(&mut self, path: &str, is_right: impl Fn(&Answer) -> bool) -> Result<()> {
-        self.both(|side, _| {
-            let mut last = Answer::default();
-            for _ in 0..READS_MAX {
-                last = side.send("GET", path, b"")?;
-                if is_right(&last) {
-                    return Ok(last);
-                }
-                pause();
-            }
-            ensure!(is_right(&last), "{path}: {}", text(&last));
-            Ok(last)
-        })?;
+        both(&mut self.sides, |side, _| side.send("DELETE", &path, b""))?;
         Ok(())
     }
 
@@ -385,23 +329,9 @@ impl Sequence<'_> {
     ) -> Result<()> {
         let Some(report) = self.report else { return Ok(()) };
         let mut report = report.lock().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
-        report.cases += 1;
-        report.accepted += usize::from(accepted);
-        let is_different = class.is_some();
-        report.differing += usize::from(is_different);
-        let kind = report.kinds.entry(verb).or_default();
-        kind[0] += 1;
-        kind[1] += usize::from(is_different);
-        if report.cases % 10_000 == 0 {
-            println!("{} requests, {} differ", report.cases, report.differing);
-        }
-        let Some(class) = class else { return Ok(()) };
-        if report.classes.len() < CLASSES_MAX {
-            let requests = format!("{requests} of things");
-            let example = example.split_whitespace().collect::<Vec<_>>().join(" ");
-            let found = Found { count: 0, case: self.number, example };
-            report.classes.entry((requests, class)).or_insert(found).count += 1;
-        }
+        let example = example.split_whitespace().collect::<Vec<_>>().join(" ");
+        let difference = class.map(|class| (format!("{requests} of things"), class));
+        report.add(verb, accepted, (self.number, example), difference);
         Ok(())
     }
 }
@@ -424,7 +354,10 @@ fn without_conditions(answers: [Answer; 2]) -> [Answer; 2] {
     })
 }
 
-#[expect(clippy::disallowed_methods, reason = "another process is waited for")]
-fn pause() {
-    std::thread::sleep(READ_AGAIN);
+/// Prints both answers.
+fn print(shown: &Shown) {
+    for answer in &shown.answers {
+        let body = String::from_utf8_lossy(&answer.body);
+        println!("  {} {:?} {body}", answer.code, answer.warnings);
+    }
 }

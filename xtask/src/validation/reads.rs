@@ -10,14 +10,16 @@ mod objects;
 mod request;
 
 use super::answer::{Class, first, shape};
+use super::both::{Sides, both};
+use super::chance::{UID_LEN, is_time};
 use super::page::{self, Page};
 use super::random::Random;
-use super::{CLASSES_MAX, Found, Report, on_threads};
+use super::{Report, on_threads};
 use crate::http::{Answer, Connection};
 use crate::servers::{Layout, Programs};
 use anyhow::Result;
 use request::{REVISION, Readable, Request, TOKEN};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::fmt::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -75,9 +77,6 @@ pub(crate) struct Args {
     connections: usize,
 }
 
-/// Both servers: ours, and the original.
-type Sides = [Connection; 2];
-
 /// An answer without what differs by chance.
 #[derive(Debug, PartialEq)]
 struct Outcome {
@@ -116,7 +115,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             }
             let request = drawn(args.seed, number, &readables);
             let (answers, class) = one(&request, &mut sides)?;
-            add(&report, number, &request, answers[1].code < 400, class)?;
+            let difference = class.map(|class| (format!("read: {}", request.what), class));
+            let mut report = report.lock().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
+            let is_accepted = answers[1].code < 400;
+            report.add(request.what, is_accepted, (number, shown(&request)), difference);
         }
     })?;
     let report = report.into_inner().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
@@ -150,8 +152,7 @@ fn drawn(seed: u64, number: usize, readables: &[Readable]) -> Request {
 
 /// Sends a request to both.
 fn one(request: &Request, sides: &mut Sides) -> Result<([Answer; 2], Option<Class>)> {
-    let [ours, original] = sides;
-    let answers = [send(request, ours)?, send(request, original)?];
+    let answers = both(sides, |side, _| send(request, side))?;
     // Versions of etcd before 3.4.31 do not tell how far a watch is.
     let original = String::from_utf8_lossy(&answers[1].body);
     let is_behind = ["RequestWatchProgress is disabled", "Too large resource version"];
@@ -281,8 +282,7 @@ fn keep_ours(list: &mut Value) {
 fn clean(value: &mut Value) {
     match value {
         Value::String(text) => {
-            let is_time = text.len() >= 20 && text.ends_with('Z') && text.get(10..11) == Some("T");
-            if is_time {
+            if is_time(text) {
                 *text = "BY CHANCE".to_owned();
             } else if is_age(text) {
                 *text = "AGE".to_owned();
@@ -303,20 +303,8 @@ fn clean(value: &mut Value) {
             {
                 *message = shape(&without_uids(message));
             }
-            // Who asks differs, and which addresses are free.
-            for name in ["spec"] {
-                if let Some(spec) = members.get_mut(name).and_then(Value::as_object_mut) {
-                    for name in ["uid", "username", "groups", "clusterIP", "clusterIPs"] {
-                        spec.remove(name);
-                    }
-                    for port in
-                        spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten()
-                    {
-                        if let Some(port) = port.as_object_mut() {
-                            port.remove("nodePort");
-                        }
-                    }
-                }
+            if let Some(spec) = members.get_mut("spec").and_then(Value::as_object_mut) {
+                clean_spec(spec);
             }
             members.values_mut().for_each(clean);
         }
@@ -324,9 +312,19 @@ fn clean(value: &mut Value) {
     }
 }
 
+/// Removes who asks, and addresses and ports that were free.
+fn clean_spec(spec: &mut Map<String, Value>) {
+    for name in ["uid", "username", "groups", "clusterIP", "clusterIPs"] {
+        spec.remove(name);
+    }
+    let ports = spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten();
+    for port in ports.filter_map(Value::as_object_mut) {
+        port.remove("nodePort");
+    }
+}
+
 /// A text with stars in the place of uids and of addresses that were free.
 fn without_uids(text: &str) -> String {
-    const UID_LEN: usize = 36;
     let is_uid = |word: &str| {
         let is_of = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
         word.len() == UID_LEN && word.bytes().all(is_of) && word.matches('-').count() == 4
@@ -391,30 +389,6 @@ fn shown(request: &Request) -> String {
     let options: Vec<String> =
         options.iter().map(|(name, value)| format!("{name}={value}")).collect();
     format!("{method} {path} {} ({accept}) {body}", options.join(" "))
-}
-
-fn add(
-    report: &Mutex<Report>,
-    number: usize,
-    request: &Request,
-    accepted: bool,
-    class: Option<Class>,
-) -> Result<()> {
-    let mut report = report.lock().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
-    report.cases += 1;
-    report.accepted += usize::from(accepted);
-    let is_different = class.is_some();
-    report.differing += usize::from(is_different);
-    let kind = report.kinds.entry(request.what).or_default();
-    kind[0] += 1;
-    kind[1] += usize::from(is_different);
-    let Some(class) = class else { return Ok(()) };
-    if report.classes.len() < CLASSES_MAX {
-        let found = Found { count: 0, case: number, example: shown(request) };
-        let requests = format!("read: {}", request.what);
-        report.classes.entry((requests, class)).or_insert(found).count += 1;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

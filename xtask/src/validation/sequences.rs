@@ -9,19 +9,19 @@
 
 mod step;
 
-use super::answer::{Class, Outcome};
+use super::answer::Class;
 use super::bases::{Base, FIXTURES, Material, bases};
+use super::both::{Shown, Sides, both, pause};
 use super::change::Changer;
 use super::page::{self, Page};
 use super::random::Random;
-use super::{CLASSES_MAX, Found, Report, on_threads, own, text};
+use super::{Report, on_threads, own, text};
 use crate::http::{Answer, Connection};
 use crate::servers::{Layout, Programs};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 use step::{Body, Step};
 
 /// Kinds whose objects change without a request, or stay until a controller lets them go.
@@ -32,8 +32,6 @@ const CUT: &str = "cut number";
 /// How often an object is read until both servers agree, or until it is gone: controllers of the
 /// servers write conditions.
 const READS_MAX: usize = 40;
-/// The time between two of these.
-const READ_AGAIN: Duration = Duration::from_millis(50);
 
 /// What to run.
 #[derive(Debug, clap::Args)]
@@ -70,15 +68,6 @@ struct Subject {
     /// Its collection.
     collection: String,
     path: String,
-}
-
-/// Both servers: ours, and the original.
-type Sides = [Connection; 2];
-
-/// What a request has shown.
-struct Shown {
-    outcomes: [Outcome; 2],
-    answers: [Answer; 2],
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -197,7 +186,7 @@ fn one(
         if is_read {
             let (read, now) = read(subject, &step, sides)?;
             stored = now;
-            class = read.outcomes[0].differs(&read.outcomes[1]);
+            class = read.differs();
             requests.insert_str(0, "read after ");
             if let (None, Some(class)) = (report, &class) {
                 println!("  read: {class:?}");
@@ -212,7 +201,9 @@ fn one(
         if let Some(report) = report {
             let tail = so_far[so_far.len().saturating_sub(4)..].join(", ");
             let example = format!("{}: {tail}: {}", subject.base.title(), step.show());
-            add(report, subject, requests, class, accepted, number, example)?;
+            let mut report = report.lock().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
+            let difference = class.map(|class| (requests, class));
+            report.add(subject.base.resource.kind, accepted, (number, example), difference);
         }
         if is_over {
             break;
@@ -227,35 +218,6 @@ fn is_cut([ours, original]: &[Answer; 2]) -> bool {
     refuses(ours) && !refuses(original)
 }
 
-/// Adds a request to the report.
-fn add(
-    report: &Mutex<Report>,
-    subject: &Subject,
-    requests: String,
-    class: Option<Class>,
-    accepted: bool,
-    number: usize,
-    example: String,
-) -> Result<()> {
-    let mut report = report.lock().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
-    report.cases += 1;
-    report.accepted += usize::from(accepted);
-    let is_different = class.is_some();
-    report.differing += usize::from(is_different);
-    let kind = report.kinds.entry(subject.base.resource.kind).or_default();
-    kind[0] += 1;
-    kind[1] += usize::from(is_different);
-    if report.cases % 10_000 == 0 {
-        println!("{} requests, {} differ", report.cases, report.differing);
-    }
-    let Some(class) = class else { return Ok(()) };
-    if report.classes.len() < CLASSES_MAX {
-        let found = Found { count: 0, case: number, example };
-        report.classes.entry((requests, class)).or_insert(found).count += 1;
-    }
-    Ok(())
-}
-
 /// Sends a request to both servers, with what a server made by chance as that server has it.
 fn send(
     step: &Step,
@@ -263,8 +225,7 @@ fn send(
     stored: Option<&[Value; 2]>,
     sides: &mut Sides,
 ) -> Result<Shown> {
-    let mut shown = Vec::new();
-    for (at, side) in sides.iter_mut().enumerate() {
+    let answers = both(sides, |side, at| {
         let mine = stored.map(|stored| &stored[at]);
         let mut body = match &step.body {
             Body::Same(body) => body.clone(),
@@ -288,29 +249,17 @@ fn send(
             false => format!("{}{}{}", subject.path, step.subresource(), step.query),
         };
         let bytes = if body.is_null() { String::new() } else { body.to_string() };
-        let kind = step.content_type();
-        let answer =
-            side.send_as(step.method(), &path, bytes.as_bytes(), kind, "application/json")?;
-        shown.push((Outcome::whole(&answer, &step.asked(&subject.base), mine), answer));
-    }
-    pair(shown)
-}
-
-fn pair(shown: Vec<(Outcome, Answer)>) -> Result<Shown> {
-    let pair: [_; 2] = shown.try_into().ok().context("two answers")?;
-    let [(ours, our_answer), (original, original_answer)] = pair;
-    Ok(Shown { outcomes: [ours, original], answers: [our_answer, original_answer] })
+        let kind = step.kind.content_type();
+        side.send_as(step.kind.method(), &path, bytes.as_bytes(), kind, "application/json")
+    })?;
+    Ok(Shown::of(answers, &step.asked(&subject.base), stored))
 }
 
 /// Reads the object from both until they agree. Returns it, if it is there, too.
 fn read(subject: &Subject, step: &Step, sides: &mut Sides) -> Result<(Shown, Option<[Value; 2]>)> {
     for attempt in 1.. {
-        let mut shown = Vec::new();
-        for side in sides.iter_mut() {
-            let answer = side.send("GET", &subject.path, b"")?;
-            shown.push((Outcome::whole(&answer, &step.asked(&subject.base), None), answer));
-        }
-        let shown = pair(shown)?;
+        let answers = both(sides, |side, _| side.send("GET", &subject.path, b""))?;
+        let shown = Shown::of(answers, &step.asked(&subject.base), None);
         if shown.outcomes[0] == shown.outcomes[1] || attempt == READS_MAX {
             let mut stored = None;
             if shown.answers.iter().all(|answer| answer.code == 200) {
@@ -341,11 +290,6 @@ fn remove(subject: &Subject, sides: &mut Sides) -> Result<()> {
         ensure!(last.code == 404, "{} stays: {}", subject.base.title(), text(&last));
     }
     Ok(())
-}
-
-#[expect(clippy::disallowed_methods, reason = "another process is waited for")]
-fn pause() {
-    std::thread::sleep(READ_AGAIN);
 }
 
 /// Prints a request and both answers.

@@ -4,6 +4,7 @@ use super::schema::Definition;
 use super::values;
 use crate::validation::change::{Change, merge_patch};
 use crate::validation::random::Random;
+use crate::validation::write::Write;
 use serde_json::{Map, Value, json};
 
 const APPLIERS: &[&str] = &["one", "two", "three"];
@@ -15,7 +16,7 @@ pub(super) const NAME: &str = "one";
 /// A request.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
-    pub(super) kind: Kind,
+    pub(super) kind: Write,
     /// The version that it is sent to.
     pub(super) version: String,
     pub(super) subresource: &'static str,
@@ -34,59 +35,22 @@ pub(super) enum Body {
         /// Whether it has the resourceVersion that was read.
         is_versioned: bool,
     },
-    /// Another definition.
+    /// Another definition, by a patch of its versions.
     Definition(Box<Definition>),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Create,
-    Put,
-    Merge,
-    Json,
-    Strategic,
-    Apply,
-    Delete,
-    Redefine,
 }
 
 impl Step {
     pub(super) fn verb(&self) -> &'static str {
-        match self.kind {
-            Kind::Create => "create",
-            Kind::Put => "update",
-            Kind::Merge => "merge patch",
-            Kind::Json => "JSON patch",
-            Kind::Strategic => "strategic patch",
-            Kind::Apply => "apply",
-            Kind::Delete => "delete",
-            Kind::Redefine => "change of the definition",
+        match self.body {
+            Body::Definition(_) => "change of the definition",
+            _ => self.kind.name(),
         }
     }
 
     pub(super) fn name(&self) -> String {
-        match self.subresource {
-            "" => self.verb().to_owned(),
-            subresource => format!("{} of {subresource}", self.verb()),
-        }
-    }
-
-    pub(super) fn method(&self) -> &'static str {
-        match self.kind {
-            Kind::Create => "POST",
-            Kind::Put | Kind::Redefine => "PUT",
-            Kind::Delete => "DELETE",
-            Kind::Merge | Kind::Json | Kind::Strategic | Kind::Apply => "PATCH",
-        }
-    }
-
-    pub(super) fn content_type(&self) -> &'static str {
-        match self.kind {
-            Kind::Create | Kind::Put | Kind::Delete | Kind::Redefine => "application/json",
-            Kind::Merge => "application/merge-patch+json",
-            Kind::Json => "application/json-patch+json",
-            Kind::Strategic => "application/strategic-merge-patch+json",
-            Kind::Apply => "application/apply-patch+yaml",
+        match self.body {
+            Body::Definition(_) => self.verb().to_owned(),
+            _ => self.kind.name_of(self.subresource),
         }
     }
 
@@ -94,7 +58,7 @@ impl Step {
         let collection = definition.collection(&self.version);
         let slash = if self.subresource.is_empty() { "" } else { "/" };
         match self.kind {
-            Kind::Create => format!("{collection}{}", self.query),
+            Write::Create => format!("{collection}{}", self.query),
             _ => format!("{collection}/{NAME}{slash}{}{}", self.subresource, self.query),
         }
     }
@@ -131,15 +95,16 @@ pub(super) fn draw(
     definition: &Definition,
     stored: Option<&[(String, Value)]>,
 ) -> Step {
-    let kind = match (random.below(100), stored) {
-        (0..60, None) | (0..2, Some(_)) => Kind::Create,
-        (60..92, None) | (2..36, Some(_)) => Kind::Apply,
-        (92..96, None) | (36..58, Some(_)) => Kind::Put,
-        (96..98, None) | (58..74, Some(_)) => Kind::Merge,
-        (74..87, Some(_)) => Kind::Json,
-        (87, Some(_)) => Kind::Strategic,
-        (88..94, Some(_)) => Kind::Redefine,
-        _ => Kind::Delete,
+    let drawn = random.below(100);
+    let kind = match (drawn, stored) {
+        (0..60, None) | (0..2, Some(_)) => Write::Create,
+        (60..92, None) | (2..36, Some(_)) => Write::Apply,
+        (92..96, None) | (36..58, Some(_)) => Write::Put,
+        (96..98, None) | (58..74, Some(_)) => Write::Merge,
+        (74..87, Some(_)) => Write::Json,
+        (87, Some(_)) => Write::Strategic,
+        (88..94, Some(_)) => Write::Merge,
+        _ => Write::Delete,
     };
     let versions = definition.versions();
     let version = random.pick(&versions).cloned().unwrap_or_default();
@@ -150,11 +115,11 @@ pub(super) fn draw(
         query: String::new(),
         body: Body::Same(Value::Null),
     };
-    if kind == Kind::Redefine {
+    if stored.is_some() && (88..94).contains(&drawn) {
         step.body = Body::Definition(Box::new(definition.changed(random)));
         return step;
     }
-    if stored.is_some() && !matches!(kind, Kind::Create | Kind::Delete) {
+    if stored.is_some() && !matches!(kind, Write::Create | Write::Delete) {
         step.subresource = match random.below(100) {
             0..22 if definition.serves("status") => "status",
             22..30 if definition.serves("scale") => "scale",
@@ -167,9 +132,9 @@ pub(super) fn draw(
     let stored = stored.find(|(name, _)| *name == step.version).map(|(_, object)| object);
     let fresh = |random: &mut Random| fresh(random, definition, &step.version);
     let body = match (kind, step.subresource) {
-        (Kind::Delete, _) => Body::Same(delete_options(random)),
+        (Write::Delete, _) => Body::Same(delete_options(random)),
         (_, "scale") => Body::Same(scale(random, kind)),
-        (Kind::Create, _) => {
+        (Write::Create, _) => {
             let mut object = fresh(random);
             if random.percent(50) {
                 for change in values::changes(random, &object, schema, is_status) {
@@ -178,7 +143,7 @@ pub(super) fn draw(
             }
             Body::Same(object)
         }
-        (Kind::Apply, part) => {
+        (Write::Apply, part) => {
             let mut object = match stored {
                 // What others have written, too.
                 Some(stored) if random.percent(30) => part_of(random, stored),
@@ -197,7 +162,7 @@ pub(super) fn draw(
             }
             Body::Same(object)
         }
-        (Kind::Put, _) => {
+        (Write::Put, _) => {
             let from = stored.cloned().unwrap_or_else(|| fresh(random));
             let changes = values::changes(random, &from, schema, is_status);
             match stored {
@@ -205,7 +170,7 @@ pub(super) fn draw(
                 None => Body::Same(from),
             }
         }
-        (Kind::Json, _) => {
+        (Write::Json, _) => {
             let from = stored.cloned().unwrap_or_else(|| fresh(random));
             let changes = values::changes(random, &from, schema, is_status);
             Body::Same(json_patch(random, &from, &changes))
@@ -262,22 +227,22 @@ fn part_of(random: &mut Random, object: &Value) -> Value {
 }
 
 /// The options in the URL.
-fn query(random: &mut Random, kind: Kind) -> String {
+fn query(random: &mut Random, kind: Write) -> String {
     let mut options = Vec::new();
-    if kind == Kind::Apply {
+    if kind == Write::Apply {
         let manager = random.pick(APPLIERS).copied().unwrap_or_default();
         options.push(format!("fieldManager={manager}"));
         if random.percent(50) {
             options.push("force=true".to_owned());
         }
-    } else if kind != Kind::Delete {
+    } else if kind != Write::Delete {
         let manager = random.pick(WRITERS).copied().unwrap_or_default();
         options.push(format!("fieldManager={manager}"));
     }
     if random.percent(4) {
         options.push("dryRun=All".to_owned());
     }
-    if kind != Kind::Delete && random.percent(20) {
+    if kind != Write::Delete && random.percent(20) {
         let level = ["Strict", "Warn", "Ignore"][random.below(3)];
         options.push(format!("fieldValidation={level}"));
     }
@@ -298,17 +263,10 @@ fn delete_options(random: &mut Random) -> Value {
     }
 }
 
-fn scale(random: &mut Random, kind: Kind) -> Value {
+fn scale(random: &mut Random, kind: Write) -> Value {
     let replicas =
         [json!(0), json!(1), json!(5), json!(-1), json!(1.5), json!("a")][random.below(6)].clone();
-    match kind {
-        Kind::Json => json!([{"op": "replace", "path": "/spec/replicas", "value": replicas}]),
-        Kind::Merge | Kind::Strategic => json!({"spec": {"replicas": replicas}}),
-        _ => json!({
-            "apiVersion": "autoscaling/v1", "kind": "Scale",
-            "metadata": {"name": NAME}, "spec": {"replicas": replicas},
-        }),
-    }
+    kind.scale(&NAME.into(), replicas)
 }
 
 /// The operations of changes, sometimes after a test of what is there.

@@ -1,20 +1,15 @@
 //! What is read: an object of every kind, and some of a kind of their own.
 
-use super::Sides;
 use super::request::Readable;
-use crate::http::Answer;
 use crate::validation::bases::{self, FIXTURES};
+use crate::validation::both::{Sides, wait};
 use crate::validation::{stored, text};
 use anyhow::{Result, ensure};
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// The ConfigMaps beside the others.
 const CONFIG_MAPS: usize = 7;
-/// How often a new definition is looked for, and the time between.
-const SERVED_READS_MAX: usize = 400;
-const READ_AGAIN: Duration = Duration::from_millis(50);
 
 /// Gives both servers the same objects. Returns what may be read.
 pub(super) fn prepare(sides: &mut Sides) -> Result<Vec<Readable>> {
@@ -107,16 +102,7 @@ fn custom(sides: &mut Sides) -> Result<Vec<Readable>> {
         let answer = side.send("POST", DEFINITIONS, definition.to_string().as_bytes())?;
         ensure!(answer.code == 201, "a definition: {}", text(&answer));
         for version in ["v1", "v2"] {
-            let mut last = Answer::default();
-            for _ in 0..SERVED_READS_MAX {
-                last = side.send("GET", &collection(version), b"")?;
-                if last.code == 200 {
-                    break;
-                }
-                #[expect(clippy::disallowed_methods, reason = "another process is waited for")]
-                std::thread::sleep(READ_AGAIN);
-            }
-            ensure!(last.code == 200, "the definition is not served: {}", text(&last));
+            wait(side, &collection(version), |answer| answer.code == 200)?;
         }
         for (name, spec) in names.iter().zip(&specs) {
             let object = json!({

@@ -2,6 +2,7 @@
 
 use crate::validation::bases::Base;
 use crate::validation::change::{Change, Changer, merge_patch};
+use crate::validation::write::Write;
 use serde_json::{Map, Value, json};
 
 /// Who applies, and who writes otherwise.
@@ -18,7 +19,7 @@ const DEPTH_MAX: usize = 4;
 pub(super) struct Step {
     pub(super) query: String,
     pub(super) body: Body,
-    kind: Kind,
+    pub(super) kind: Write,
     /// `status` or `scale`; empty: the object itself.
     subresource: &'static str,
 }
@@ -36,56 +37,14 @@ pub(super) enum Body {
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Create,
-    Put,
-    Merge,
-    Json,
-    Strategic,
-    Apply,
-    Delete,
-}
-
 impl Step {
     pub(super) fn name(&self) -> String {
-        let verb = match self.kind {
-            Kind::Create => "create",
-            Kind::Put => "update",
-            Kind::Merge => "merge patch",
-            Kind::Json => "JSON patch",
-            Kind::Strategic => "strategic patch",
-            Kind::Apply => "apply",
-            Kind::Delete => "delete",
-        };
-        match self.subresource {
-            "" => verb.to_owned(),
-            subresource => format!("{verb} of {subresource}"),
-        }
-    }
-
-    pub(super) fn method(&self) -> &'static str {
-        match self.kind {
-            Kind::Create => "POST",
-            Kind::Put => "PUT",
-            Kind::Delete => "DELETE",
-            Kind::Merge | Kind::Json | Kind::Strategic | Kind::Apply => "PATCH",
-        }
+        self.kind.name_of(self.subresource)
     }
 
     /// Whether it is sent to the collection.
     pub(super) fn is_create(&self) -> bool {
-        self.kind == Kind::Create
-    }
-
-    pub(super) fn content_type(&self) -> &'static str {
-        match self.kind {
-            Kind::Create | Kind::Put | Kind::Delete => "application/json",
-            Kind::Merge => "application/merge-patch+json",
-            Kind::Json => "application/json-patch+json",
-            Kind::Strategic => "application/strategic-merge-patch+json",
-            Kind::Apply => "application/apply-patch+yaml",
-        }
+        self.kind == Write::Create
     }
 
     /// What follows the object's path.
@@ -117,7 +76,7 @@ impl Step {
                 changes.iter().map(Change::show).collect::<Vec<_>>().join("; ")
             }
         };
-        let what = format!("{} {}{} {body}", self.method(), self.subresource(), self.query);
+        let what = format!("{} {}{} {body}", self.kind.method(), self.subresource(), self.query);
         what.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
@@ -133,17 +92,17 @@ impl Step {
 /// Draws a request. `stored`: the object, if it is there.
 pub(super) fn draw(changer: &mut Changer<'_>, base: &Base, stored: Option<&Value>) -> Step {
     let kind = match (changer.random.below(100), stored) {
-        (0..55, None) | (0..2, Some(_)) => Kind::Create,
-        (55..85, None) | (2..32, Some(_)) => Kind::Apply,
-        (85..92, None) | (32..52, Some(_)) => Kind::Put,
-        (92..96, None) | (52..64, Some(_)) => Kind::Merge,
-        (64..76, Some(_)) => Kind::Json,
-        (76..91, Some(_)) => Kind::Strategic,
-        _ => Kind::Delete,
+        (0..55, None) | (0..2, Some(_)) => Write::Create,
+        (55..85, None) | (2..32, Some(_)) => Write::Apply,
+        (85..92, None) | (32..52, Some(_)) => Write::Put,
+        (92..96, None) | (52..64, Some(_)) => Write::Merge,
+        (64..76, Some(_)) => Write::Json,
+        (76..91, Some(_)) => Write::Strategic,
+        _ => Write::Delete,
     };
     let mut step =
         Step { query: String::new(), body: Body::Same(Value::Null), kind, subresource: "" };
-    if let (Some(_), false) = (stored, matches!(kind, Kind::Create | Kind::Delete)) {
+    if let (Some(_), false) = (stored, matches!(kind, Write::Create | Write::Delete)) {
         step.subresource = match changer.random.below(100) {
             0..18 if base.has_status() => "status",
             18..28 if base.serves("scale") => "scale",
@@ -152,15 +111,15 @@ pub(super) fn draw(changer: &mut Changer<'_>, base: &Base, stored: Option<&Value
     }
     step.query = query(changer, kind);
     step.body = match (kind, step.subresource) {
-        (Kind::Delete, _) => Body::Same(delete_options(changer)),
+        (Write::Delete, _) => Body::Same(delete_options(changer)),
         (_, "scale") => scale(changer, base, kind),
-        (Kind::Create, _) => Body::Same(changed(changer, base, &base.fixture, "").0),
-        (Kind::Apply, part) => Body::Same(applied(changer, base, stored, part)),
-        (Kind::Put, part) => {
+        (Write::Create, _) => Body::Same(changed(changer, base, &base.fixture, "").0),
+        (Write::Apply, part) => Body::Same(applied(changer, base, stored, part)),
+        (Write::Put, part) => {
             let changes = changed(changer, base, stored.unwrap_or(&base.fixture), part).1;
             Body::Changed { changes, is_versioned: changer.random.percent(60) }
         }
-        (Kind::Json, part) => {
+        (Write::Json, part) => {
             let object = stored.unwrap_or(&base.fixture);
             let changes = changed(changer, base, object, part).1;
             Body::Same(json_patch(changer, object, &changes))
@@ -169,7 +128,7 @@ pub(super) fn draw(changer: &mut Changer<'_>, base: &Base, stored: Option<&Value
             let object = stored.unwrap_or(&base.fixture);
             let new = changed(changer, base, object, part).0;
             let mut patch = merge_patch(object, &new);
-            if kind == Kind::Strategic && changer.random.percent(20) {
+            if kind == Write::Strategic && changer.random.percent(20) {
                 directive(changer, &mut patch, 0);
             }
             Body::Same(patch)
@@ -179,23 +138,23 @@ pub(super) fn draw(changer: &mut Changer<'_>, base: &Base, stored: Option<&Value
 }
 
 /// The options in the URL.
-fn query(changer: &mut Changer<'_>, kind: Kind) -> String {
+fn query(changer: &mut Changer<'_>, kind: Write) -> String {
     let random = &mut changer.random;
     let mut options = Vec::new();
-    if kind == Kind::Apply {
+    if kind == Write::Apply {
         let manager = random.pick(APPLIERS).copied().unwrap_or_default();
         options.push(format!("fieldManager={manager}"));
         if random.percent(40) {
             options.push("force=true".to_owned());
         }
-    } else if kind != Kind::Delete {
+    } else if kind != Write::Delete {
         let manager = random.pick(WRITERS).copied().unwrap_or_default();
         options.push(format!("fieldManager={manager}"));
     }
     if random.percent(5) {
         options.push("dryRun=All".to_owned());
     }
-    if kind != Kind::Delete && random.percent(15) {
+    if kind != Write::Delete && random.percent(15) {
         let level = ["Strict", "Warn", "Ignore"][random.below(3)];
         options.push(format!("fieldValidation={level}"));
     }
@@ -294,17 +253,9 @@ fn applied(changer: &mut Changer<'_>, base: &Base, stored: Option<&Value>, part:
     applied.into()
 }
 
-fn scale(changer: &mut Changer<'_>, base: &Base, kind: Kind) -> Body {
+fn scale(changer: &mut Changer<'_>, base: &Base, kind: Write) -> Body {
     let replicas = [0, 1, 2, 5, -1][changer.random.below(5)];
-    let name = &base.fixture["metadata"]["name"];
-    Body::Same(match kind {
-        Kind::Json => json!([{"op": "replace", "path": "/spec/replicas", "value": replicas}]),
-        Kind::Merge | Kind::Strategic => json!({"spec": {"replicas": replicas}}),
-        _ => json!({
-            "apiVersion": "autoscaling/v1", "kind": "Scale",
-            "metadata": {"name": name}, "spec": {"replicas": replicas},
-        }),
-    })
+    Body::Same(kind.scale(&base.fixture["metadata"]["name"], replicas.into()))
 }
 
 /// The operations of changes, sometimes after a test of what is there.
@@ -383,7 +334,7 @@ mod tests {
                 let mut changer = Changer { material: &material, random };
                 for is_there in [false, true, true, true] {
                     let step = draw(&mut changer, base, is_there.then_some(&base.fixture));
-                    if let (Kind::Apply, Body::Same(body)) = (step.kind, &step.body) {
+                    if let (Write::Apply, Body::Same(body)) = (step.kind, &step.body) {
                         let name = &base.fixture["metadata"]["name"];
                         assert_eq!(&body["metadata"]["name"], name, "{}", base.title());
                     }
