@@ -81,18 +81,17 @@ impl Form {
 
     /// Head and tail in JSON.
     fn envelope(&self, list: &List) -> (String, String) {
+        let is_empty = list.items.is_empty();
         match self.transform {
             Transform::Table(version) => {
-                let printer = self.printer(version);
-                let is_null = list.items.is_empty() && printer.is_plain();
-                let (head, tail) = printer.envelope(&metadata(list, SchemaLanguage::GoTypes), true);
-                return if is_null { table::of_nothing(&head) } else { (head, tail.to_owned()) };
+                let metadata = metadata(list, SchemaLanguage::GoTypes);
+                let (head, tail) = self.printer(version).envelope(&metadata, true, is_empty);
+                return (head, tail.to_owned());
             }
             Transform::PartialList(version) => {
-                let (head, tail) =
-                    table::partial_envelope(&metadata(list, SchemaLanguage::GoTypes), version);
-                let is_null = list.items.is_empty();
-                return if is_null { table::of_nothing(&head) } else { (head, tail.to_owned()) };
+                let metadata = metadata(list, SchemaLanguage::GoTypes);
+                let (head, tail) = table::partial_envelope(&metadata, version, is_empty);
+                return (head, tail.to_owned());
             }
             Transform::None | Transform::Partial(_) => {}
         }

@@ -63,7 +63,7 @@ impl Printer<'_> {
     /// A Table of one object. `metadata` is the JSON of its metadata; `headings`: with column
     /// definitions (a watch sends them in its first event only).
     pub(crate) fn table(&self, object: &[u8], metadata: &str, headings: bool) -> Vec<u8> {
-        let (head, tail) = self.envelope(metadata, headings);
+        let (head, tail) = self.envelope(metadata, headings, false);
         let mut out = Vec::with_capacity(head.len() + object.len() + tail.len());
         out.extend_from_slice(head.as_bytes());
         self.row(&mut out, object);
@@ -71,19 +71,22 @@ impl Printer<'_> {
         out
     }
 
-    /// Head and tail around the rows.
-    pub(crate) fn envelope(&self, metadata: &str, headings: bool) -> (String, &'static str) {
+    /// Head and tail around the rows; `is_empty`: there will be none.
+    pub(crate) fn envelope(
+        &self,
+        metadata: &str,
+        headings: bool,
+        is_empty: bool,
+    ) -> (String, &'static str) {
+        // Only kinds without a printer have rows that are filled by appending.
+        let is_plain = self.columns.is_none_or(|columns| matches!(columns.cells, Cells::Plain));
+        let (start, tail) = around_elements(is_empty && is_plain);
         let version = self.version.api_version();
         let headings = if headings { self.headings() } else { "null".into() };
         let head = format!(
-            "{{\"kind\":\"Table\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"columnDefinitions\":{headings},\"rows\":["
+            "{{\"kind\":\"Table\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"columnDefinitions\":{headings},\"rows\":{start}"
         );
-        (head, "]}")
-    }
-
-    /// Whether the kind has no printer of its own.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.columns.is_none_or(Columns::is_plain)
+        (head, tail)
     }
 
     fn headings(&self) -> String {
@@ -127,10 +130,7 @@ impl Printer<'_> {
 
 /// The kind's columns, or `None` for kinds without a printer.
 pub(crate) fn printable(columns: &Columns) -> Option<&Columns> {
-    match &columns.cells {
-        Cells::Paths(_) | Cells::Builtin(_) if !columns.definitions.is_empty() => Some(columns),
-        _ => None,
-    }
+    Some(columns).filter(|columns| !columns.definitions.is_empty())
 }
 
 /// Appends the metadata-only form of an object, cut from its bytes.
@@ -178,20 +178,24 @@ fn without(metadata: &[u8], hidden: &[&str]) -> Option<Vec<u8>> {
 /// The kind of the metadata-only form of a list.
 pub(crate) const PARTIAL_LIST: &str = "PartialObjectMetadataList";
 
-/// Head and tail around the items of a list in metadata-only form.
-pub(crate) fn partial_envelope(metadata: &str, version: MetaVersion) -> (String, &'static str) {
+/// Head and tail around the items of a list in metadata-only form; `is_empty`: there will be none.
+pub(crate) fn partial_envelope(
+    metadata: &str,
+    version: MetaVersion,
+    is_empty: bool,
+) -> (String, &'static str) {
     let version = version.api_version();
+    let (start, tail) = around_elements(is_empty);
     let head = format!(
-        "{{\"kind\":\"{PARTIAL_LIST}\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":["
+        "{{\"kind\":\"{PARTIAL_LIST}\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":{start}"
     );
-    (head, "]}")
+    (head, tail)
 }
 
-/// Head and tail of a list without elements, in place of one whose head begins its elements: the
-/// reference has `null` in forms that it fills by appending.
-pub(crate) fn of_nothing(head: &str) -> (String, String) {
-    let head = head.strip_suffix('[').unwrap_or(head);
-    (format!("{head}null"), "}".to_owned())
+/// What begins and ends the elements of a form, which are its last member. The reference fills some
+/// forms by appending: without elements these have `null`.
+fn around_elements(is_null: bool) -> (&'static str, &'static str) {
+    if is_null { ("null", "}") } else { ("[", "]}") }
 }
 
 /// The metadata of a single object's Table: its resourceVersion.

@@ -7,7 +7,7 @@ mod show;
 
 pub use errors::Errors;
 pub use path::Path;
-pub use show::{is_printable, quote, show};
+pub use show::{go_type, is_printable, quote, show};
 
 /// The kind of a field error. Determines the cause's `reason` and the prefix of its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -35,6 +35,8 @@ pub struct Columns {
 pub enum Cells {
     /// A printer of a built-in kind: (object, now) → cells in heading order.
     Builtin(Printer),
+    /// Name and creation time as written: of built-in kinds without a printer.
+    Plain,
     /// The name, then JSONPaths; the cells of a path that does not parse are empty.
     Paths(Vec<JsonPath>),
 }
@@ -66,9 +68,6 @@ impl ColumnDefinition {
     }
 }
 
-/// The second heading of kinds without a printer.
-const CREATED_AT: &str = "Created At";
-
 impl Columns {
     /// The columns of a built-in kind; `Name` and `Created At` when it has no printer.
     pub fn built_in(headings: &[setpoint_facts::Column], printer: Option<Printer>) -> Self {
@@ -87,16 +86,11 @@ impl Columns {
             _ => Self {
                 definitions: vec![
                     ColumnDefinition::new("Name", "string", "name"),
-                    ColumnDefinition::new(CREATED_AT, "date", ""),
+                    ColumnDefinition::new("Created At", "date", ""),
                 ],
-                cells: Cells::Builtin(created_at),
+                cells: Cells::Plain,
             },
         }
-    }
-    /// Whether these are `Name` and `Created At`: those of a kind without a printer.
-    pub fn is_plain(&self) -> bool {
-        let is_built_in = matches!(self.cells, Cells::Builtin(_));
-        is_built_in && self.definitions.iter().any(|column| column.name == CREATED_AT)
     }
     /// The columns of a custom resource version, from `additionalPrinterColumns` (may be null).
     pub fn custom(columns: &Value) -> Self {
@@ -123,6 +117,9 @@ impl Columns {
     pub fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         match &self.cells {
             Cells::Builtin(printer) => printer(object, now),
+            Cells::Plain => {
+                vec![cell::name(object), cell::text(object, "metadata.creationTimestamp").into()]
+            }
             Cells::Paths(paths) => custom::row(&self.definitions, paths, object, now),
         }
     }
@@ -135,9 +132,4 @@ fn scale(object: &Value, now: Timestamp) -> Vec<Value> {
         cell::int(object, "status.replicas").into(),
         cell::age(object, now),
     ]
-}
-
-/// Kinds without a printer: name and creation time as written.
-fn created_at(object: &Value, _now: Timestamp) -> Vec<Value> {
-    vec![cell::name(object), cell::text(object, "metadata.creationTimestamp").into()]
 }

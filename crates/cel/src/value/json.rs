@@ -124,22 +124,9 @@ pub(super) fn dynamic(tree: &Json) -> Value<'_> {
     }
 }
 
-/// The name of a value's Go type, as errors show it.
-fn go_type(tree: &Json) -> &'static str {
-    match tree {
-        Json::Null => "<nil>",
-        Json::Bool(_) => "bool",
-        Json::Number(number) if number.is_f64() => "float64",
-        Json::Number(_) => "int64",
-        Json::String(_) => "string",
-        Json::Array(_) => "[]interface {}",
-        Json::Object(_) => "map[string]interface {}",
-    }
-}
-
 pub(super) fn view<'v>(tree: &'v Json, decl: &'v DeclType) -> Result<Value<'v>, Error> {
     let expected = |what: &str| {
-        let found = go_type(tree);
+        let found = setpoint_object::field::go_type(tree);
         Error::Message(format!("invalid data, expected {what}, got {found}").into())
     };
     let lacks = |what: &str, of: &str| {

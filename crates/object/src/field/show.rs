@@ -70,3 +70,16 @@ fn show_float(float: f64) -> String {
         Err(_) => scientific,
     }
 }
+
+/// The name of a value's Go type after decoding from JSON.
+pub fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "%!s(<nil>)",
+        Value::Bool(_) => "bool",
+        Value::Number(n) if n.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}

@@ -79,7 +79,7 @@ fn entries_after<T>(
     let empty = old.is_none().then(|| empty_object(typing));
     let before = old.or(empty.as_ref()).unwrap_or(&Value::Null);
     // As there: what does not fit its type has no owners. Validation lets nothing of the kind in.
-    if old.is_some_and(|old| unfit(typing, old, manager).is_some()) {
+    if old.is_some_and(|old| unfit(typing, old).is_some()) {
         return None;
     }
     let changes = changes(typing, before, new);
@@ -281,23 +281,26 @@ fn merged<T>(
             let entries = managed::decode(stored).map_err(|why| {
                 ApiError::unclassified(format!("failed to decode managed fields: {why}"))
             })?;
-            Some((live, entries, unfit(typing, live, manager)))
+            Some((live, entries, unfit(typing, live)))
         }
         None => None,
     };
-    if let Some((_, entries, Some((about, why)))) = &live
+    if let Some((live, entries, Some(why))) = &live
         && entries.is_empty()
     {
+        let subject = subject(manager.api_version, typing.kind, live);
         return Err(ApiError::unclassified(format!(
-            "failed to create manager for existing fields: failed to convert new object ({about}) \
-             to smd typed: {why}"
+            "failed to create manager for existing fields: failed to convert new object \
+             ({subject}) to smd typed: {why}"
         )));
     }
-    validate(ty, config).map_err(|why| refused(typing, config, manager, &why))?;
-    if let Some((_, _, Some((about, why)))) = &live {
-        return Err(ApiError::unclassified(format!(
-            "failed to create typed live object ({about}): {why}"
-        )));
+    let untyped = |what: &str, object: &Value, why: &str| {
+        let subject = subject(manager.api_version, typing.kind, object);
+        ApiError::unclassified(format!("failed to create typed {what} object ({subject}): {why}"))
+    };
+    validate(ty, config).map_err(|why| untyped("patch", config, &why))?;
+    if let Some((live, _, Some(why))) = &live {
+        return Err(untyped("live", live, why));
     }
     let mut applied = leaves(ty, config);
     scope.apply(&mut applied);
@@ -394,13 +397,13 @@ fn merged<T>(
     Ok((Merged { object: merged, is_live: unchanged }, entries))
 }
 
-/// What of a custom object does not fit its type, after the object: it was stored under another
-/// schema, or in another version.
-fn unfit(typing: &Typing<'_>, object: &Value, manager: &Manager<'_>) -> Option<(String, String)> {
-    let ty = Type::root(typing.schema.view(), typing.custom);
-    let why = if typing.custom { validate_object(ty, object).err()? } else { return None };
-    let type_name = type_name(manager.api_version, typing.kind);
-    Some((format!("{}; {type_name}", about(object)), why))
+/// What of a custom object does not fit its type: it was stored under another schema, or in another
+/// version.
+fn unfit(typing: &Typing<'_>, object: &Value) -> Option<String> {
+    if !typing.custom {
+        return None;
+    }
+    validate_object(Type::root(typing.schema.view(), true), object).err()
 }
 
 fn own_entry<'a>(manager: &Manager<'a>, set: FieldSet<'a>) -> Entry<'a> {
@@ -471,29 +474,20 @@ fn check_values(
 /// 500: an applied configuration of a built-in kind has a value that its Go type cannot hold, such
 /// as a text that is no time.
 pub fn unconvertible(api_version: &str, kind: &str, config: &Value, why: &str) -> ApiError {
-    let type_name = type_name(api_version, kind);
-    let about = about(config);
+    let (type_name, subject) = (type_name(api_version, kind), subject(api_version, kind, config));
     let why = decode::converter_error(why);
     ApiError::unclassified(format!(
-        "failed to convert new object ({about}; {type_name}) to proper version: unable to convert unstructured object to \
+        "failed to convert new object ({subject}) to proper version: unable to convert unstructured object to \
          {type_name}: {why}"
     ))
 }
 
-/// `namespace/name` as the configuration has them.
-fn about(config: &Value) -> String {
+/// `namespace/name; apps/v1, Kind=Deployment`, with the names that the object has.
+fn subject(api_version: &str, kind: &str, object: &Value) -> String {
     let text = |name: &str| {
-        config.get("metadata").and_then(|m| m.get(name)).and_then(Value::as_str).unwrap_or_default()
+        object.get("metadata").and_then(|m| m.get(name)).and_then(Value::as_str).unwrap_or_default()
     };
-    format!("{}/{}", text("namespace"), text("name"))
-}
-
-fn refused(typing: &Typing<'_>, config: &Value, manager: &Manager<'_>, why: &str) -> ApiError {
-    let about = about(config);
-    let type_name = type_name(manager.api_version, typing.kind);
-    ApiError::unclassified(format!(
-        "failed to create typed patch object ({about}; {type_name}): {why}"
-    ))
+    format!("{}/{}; {}", text("namespace"), text("name"), type_name(api_version, kind))
 }
 
 /// A copy without managedFields, which often are most of an object.

@@ -1,6 +1,7 @@
 //! Go's `%v` of decoded JSON, which some messages show.
 
 use serde_json::Value;
+pub use setpoint_object::field::go_type;
 use std::fmt::Write as _;
 
 /// A value as Go prints it with `%v`: `map[image:q ports:[80 443]]`, members sorted, strings bare,
@@ -9,19 +10,6 @@ pub fn go_value(value: &Value) -> String {
     let mut text = String::new();
     write(value, &mut text);
     text
-}
-
-/// The name of a value's Go type after decoding from JSON.
-pub fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "%!s(<nil>)",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
 }
 
 /// The name of a value's JSON type, as errors of Go's decoder have it.
