@@ -1,8 +1,8 @@
 //! `cargo xtask test`: runs all tests.
 //!
-//! First it installs the parts that real-client tests need. Then cargo tests the whole workspace
-//! with the feature that adds those tests. `--unit` skips the first step and needs only a
-//! toolchain.
+//! First it installs the parts that real-client tests need, while cargo builds the tests. Then
+//! cargo tests the whole workspace with the feature that adds those tests. `--unit` leaves them
+//! out and needs only a toolchain.
 //!
 //! Property tests start from a fixed seed, so that the same code always passes or fails. `--seed`
 //! sets another one, to search for failures.
@@ -24,39 +24,57 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut cargo = cargo();
-    cargo.args(["test", "--workspace", "--no-fail-fast"]);
-    cargo.env("PROPTEST_RNG_SEED", args.seed.to_string());
+    // With the façade's features, or no test would see those that no other crate enables.
+    let mut features = String::from("setpoint/full");
     if !args.unit {
-        let parts = Parts::install()
-            .context("the tests with real clients need a part that is not installed; `cargo xtask test --unit` runs the others")?;
-        cargo.args([
-            "--features",
-            "setpoint-cli/real-clients,network/netns-tests,port-rule/netns-tests",
-        ]);
-        cargo.env("SETPOINT_TEST_KUBECTL", &parts.kubectl);
-        cargo.env("SETPOINT_TEST_KUBECTL_OLD", &parts.kubectl_old);
-        cargo.env("SETPOINT_TEST_PYTHON", &parts.python);
-        cargo.env("SETPOINT_TEST_KOPF", &parts.kopf);
-        cargo.env("SETPOINT_TEST_NEUTRON", &parts.neutron);
-        cargo.env("SETPOINT_TEST_NODE_MODULES", &parts.node_modules);
-        cargo.env("SETPOINT_TEST_GO_SUITE", &parts.go_suite);
-        // Tests make the packages of the program that they test.
-        cargo.env("SETPOINT_TEST_XTASK", std::env::current_exe()?);
-        cargo.env("SETPOINT_TEST_ETCD", &parts.etcd);
-        cargo.env("SETPOINT_TEST_ETCDCTL", &parts.etcdctl);
-        cargo.env("SETPOINT_TEST_FIREWALL", &parts.firewall);
-        cargo.env("SETPOINT_TEST_JUNIT", &parts.junit);
+        features.push_str(",setpoint-cli/real-clients,network/netns-tests,port-rule/netns-tests");
     }
-    pass(cargo)?;
-    pass(traces())
+    let mut tests = tests_of_all(&features);
+    tests.arg("--no-fail-fast");
+    tests.env("PROPTEST_RNG_SEED", args.seed.to_string());
+    if !args.unit {
+        let parts = while_built(&features, || {
+            Parts::install().context("the tests with real clients need a part that is not installed; `cargo xtask test --unit` runs the others")
+        })?;
+        tests.env("SETPOINT_TEST_KUBECTL", &parts.kubectl);
+        tests.env("SETPOINT_TEST_KUBECTL_OLD", &parts.kubectl_old);
+        tests.env("SETPOINT_TEST_PYTHON", &parts.python);
+        tests.env("SETPOINT_TEST_KOPF", &parts.kopf);
+        tests.env("SETPOINT_TEST_NEUTRON", &parts.neutron);
+        tests.env("SETPOINT_TEST_NODE_MODULES", &parts.node_modules);
+        tests.env("SETPOINT_TEST_GO_SUITE", &parts.go_suite);
+        // Tests make the packages of the program that they test.
+        tests.env("SETPOINT_TEST_XTASK", std::env::current_exe()?);
+        tests.env("SETPOINT_TEST_ETCD", &parts.etcd);
+        tests.env("SETPOINT_TEST_ETCDCTL", &parts.etcdctl);
+        tests.env("SETPOINT_TEST_FIREWALL", &parts.firewall);
+        tests.env("SETPOINT_TEST_JUNIT", &parts.junit);
+    }
+    pass(tests)
 }
 
-/// Tests the feature that no other crate enables: passes as OpenTelemetry spans.
-fn traces() -> Command {
+/// Does what mostly waits for downloads while cargo builds the tests.
+///
+/// # Errors
+///
+/// Those of `work`, which end the build at once, and tests that do not build.
+fn while_built<T>(features: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let mut build = tests_of_all(features);
+    build.arg("--no-run");
+    let mut building = build.spawn().context("cannot start cargo")?;
+    let done = work();
+    if done.is_err() {
+        // It may have ended by itself.
+        let _ = building.kill();
+    }
+    let status = building.wait().context("cannot wait for cargo")?;
+    let done = done?;
+    if status.success() { Ok(done) } else { bail!("{build:?} failed") }
+}
+
+fn tests_of_all(features: &str) -> Command {
     let mut cargo = cargo();
-    cargo.args(["test", "--package", "setpoint-runtime", "--features", "otel"]);
-    cargo.args(["--test", "it", "telemetry"]);
+    cargo.args(["test", "--workspace", "--features", features]);
     cargo
 }
 

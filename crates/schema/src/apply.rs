@@ -21,7 +21,7 @@
 //! and reset fields aside); a repeated apply changes nothing; no entry is empty.
 //!
 //! Sets borrow names and keys from the objects they describe, so that a write allocates little
-//! beyond the result.
+//! beyond the result. The fields of a new object are written without a set (`created`).
 //!
 //! The fields of an entry are those of its version. A write is compared once in each version of
 //! which the object has entries (`versions`), with the objects converted to it. Without a
@@ -32,6 +32,7 @@
 mod compare;
 mod configuration;
 mod conflict;
+mod created;
 mod element;
 mod fieldset;
 mod last_applied;

@@ -13,7 +13,7 @@ mod build;
 #[cfg(test)]
 mod tests;
 
-use crate::node::{Document, NodeId, TypeSchema};
+use crate::node::{Document, NodeId, TypeSchema, View};
 use std::sync::{Arc, OnceLock};
 
 /// Where meta/v1 types are, which belong to every group version (`DeleteOptions`, `Status`).
@@ -38,6 +38,12 @@ pub fn type_schema(group: &str, version: &str, kind: &str) -> Option<TypeSchema>
 /// The schema of a named definition (`io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta`).
 pub fn definition(name: &str) -> Option<TypeSchema> {
     setpoint_facts::definition(name).map(at)
+}
+
+/// The schema inside a CustomResourceDefinition, which may hold others of its kind.
+pub(crate) fn json_schema_props() -> Option<View<'static>> {
+    let name = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+    setpoint_facts::definition(name).map(|index| document().view(NodeId(u32::from(index))))
 }
 
 /// The schema of `metadata`.

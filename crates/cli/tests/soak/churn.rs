@@ -20,7 +20,7 @@ pub(crate) const SHARDS: usize = 8;
 /// Objects of a shard.
 const OBJECTS: usize = 25;
 /// Pause between two writes of one writer, long enough for a slow machine.
-const PERIOD: Duration = Duration::from_millis(80);
+const PERIOD: Duration = Duration::from_millis(40);
 /// Pause between two Events.
 const EVENT_PERIOD: Duration = Duration::from_millis(100);
 /// Size of an object's value.

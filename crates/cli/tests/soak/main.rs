@@ -1,7 +1,7 @@
 //! Runs the program under continuous writes with a hundred watchers: memory must not grow, files
 //! must be bounded, watches must have no gaps and must not end.
 //!
-//! Takes two minutes, with a history of ten seconds, so that everything bounded fills and turns
+//! Takes a minute, with a history of five seconds, so that everything bounded fills and turns
 //! over several times, plus the time until a leak would show. `SOAK_SECONDS=1800` runs for half an
 //! hour, with the default bounds.
 

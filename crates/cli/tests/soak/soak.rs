@@ -20,11 +20,11 @@ const ALL_WATCHERS: usize = 4;
 /// Watchers of Events.
 const EVENT_WATCHERS: usize = 6;
 /// Duration of the soak, unless `SOAK_SECONDS` is set.
-const SOAK: Duration = Duration::from_secs(120);
+const SOAK: Duration = Duration::from_secs(60);
 /// A soak of this length uses the default history; a shorter one uses [`SHORT_HISTORY`].
 const LONG: Duration = Duration::from_secs(20 * 60);
 /// History of a short soak.
-const SHORT_HISTORY: Duration = Duration::from_secs(10);
+const SHORT_HISTORY: Duration = Duration::from_secs(5);
 /// The default history.
 const HISTORY: Duration = Duration::from_secs(300);
 /// Time to live of Events.

@@ -79,8 +79,16 @@ fn collect(
 
 /// The member at a path of names, separated by dots; `null` if it is missing.
 fn find<'v>(value: &'v Value, path: &str) -> &'v Value {
-    let found = path.split('.').try_fold(value, |value, name| value.get(name));
-    found.unwrap_or(&MISSING)
+    let (mut found, mut path) = (value, path);
+    // Rules ask for many members, most of which are missing: no search for a dot in vain.
+    while let Value::Object(members) = found {
+        let dot = path.bytes().position(|byte| byte == b'.');
+        let name = dot.map_or(path, |dot| &path[..dot]);
+        let Some(member) = members.get(name) else { return &MISSING };
+        let Some(dot) = dot else { return member };
+        (found, path) = (member, &path[dot + 1..]);
+    }
+    &MISSING
 }
 
 /// Whether two values are the same; a missing value is the same as an empty list or map.

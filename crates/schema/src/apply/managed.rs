@@ -57,6 +57,22 @@ pub(super) enum Raw<'a> {
     Text(&'a str),
 }
 
+impl<'a> Entry<'a> {
+    /// Of a write by this manager, without a time.
+    pub(super) fn new(manager: &Manager<'a>, operation: Operation, set: FieldSet<'a>) -> Self {
+        Self {
+            manager: manager.name.into(),
+            operation,
+            api_version: manager.api_version.into(),
+            subresource: manager.subresource.into(),
+            time: None,
+            set,
+            unread: false,
+            raw: None,
+        }
+    }
+}
+
 impl Entry<'_> {
     /// Whether it owns nothing.
     pub(super) fn is_empty(&self) -> bool {
@@ -259,11 +275,32 @@ pub(super) fn encode_text(mut entries: Vec<Entry<'_>>, is_sorted: bool) -> Optio
         match entry.raw {
             Some(Raw::Text(text)) => out.extend_from_slice(text.as_bytes()),
             Some(Raw::Tree(_, value)) => push(&mut out, value),
-            None => push_entry(&mut out, entry, is_sorted),
+            None => {
+                push_entry(&mut out, entry, is_sorted, |out| entry.set.push_wire(out, is_sorted))
+            }
         }
     }
     out.push(b']');
-    Some(String::from_utf8(out).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into()))
+    Some(into_text(out))
+}
+
+/// The text of one entry, for whose fields `push_fields` appends FieldsV1 and returns whether there
+/// is any.
+pub(super) fn encode_created(
+    entry: &Entry<'_>,
+    is_sorted: bool,
+    push_fields: impl FnOnce(&mut Vec<u8>) -> bool,
+) -> Option<String> {
+    let mut out = Vec::with_capacity(1024);
+    let mut is_any = false;
+    out.push(b'[');
+    push_entry(&mut out, entry, is_sorted, |out| is_any = push_fields(out));
+    out.push(b']');
+    is_any.then(|| into_text(out))
+}
+
+fn into_text(json: Vec<u8>) -> String {
+    String::from_utf8(json).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into())
 }
 
 /// Sorts entries as the API shows them.
@@ -278,7 +315,13 @@ fn sort(entries: &mut [Entry<'_>]) {
     });
 }
 
-fn push_entry(out: &mut Vec<u8>, entry: &Entry<'_>, is_sorted: bool) {
+/// Appends an entry, for whose fields `push_fields` appends FieldsV1.
+fn push_entry(
+    out: &mut Vec<u8>,
+    entry: &Entry<'_>,
+    is_sorted: bool,
+    push_fields: impl FnOnce(&mut Vec<u8>),
+) {
     // In declared order; the fields are no text.
     let mut members = [
         ("manager", Some(&*entry.manager)),
@@ -292,6 +335,7 @@ fn push_entry(out: &mut Vec<u8>, entry: &Entry<'_>, is_sorted: bool) {
     if is_sorted {
         members.sort_unstable_by_key(|(name, _)| *name);
     }
+    let mut push_fields = Some(push_fields);
     let given = members.into_iter().filter(|(_, text)| *text != Some(""));
     for (at, (name, text)) in given.enumerate() {
         out.push(if at == 0 { b'{' } else { b',' });
@@ -299,7 +343,7 @@ fn push_entry(out: &mut Vec<u8>, entry: &Entry<'_>, is_sorted: bool) {
         out.push(b':');
         match text {
             Some(text) => push_text(out, text),
-            None => entry.set.push_wire(out, is_sorted),
+            None => push_fields.take().into_iter().for_each(|push| push(out)),
         }
     }
     out.push(b'}');

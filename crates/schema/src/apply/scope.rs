@@ -5,9 +5,9 @@ use super::path::PathElement;
 use std::collections::BTreeSet;
 
 /// Members of an object that are never owned: identity and what the server sets.
-const UNTRACKED: [&str; 2] = ["apiVersion", "kind"];
+pub(super) const UNTRACKED: [&str; 2] = ["apiVersion", "kind"];
 /// Members of `metadata` that are never owned.
-const UNTRACKED_METADATA: [&str; 9] = [
+pub(super) const UNTRACKED_METADATA: [&str; 9] = [
     "clusterName",
     "creationTimestamp",
     "generation",

@@ -193,7 +193,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 }
 
 /// Writes a step as a JSON text.
-fn push_step(out: &mut Vec<u8>, element: &PathElement<'_>) {
+pub(super) fn push_step(out: &mut Vec<u8>, element: &PathElement<'_>) {
     match element {
         PathElement::Field(name) => {
             out.extend_from_slice(b"\"f:");
@@ -240,7 +240,7 @@ fn is_simple(name: &str, value: &Value) -> bool {
         }
 }
 
-fn text(element: &PathElement<'_>) -> String {
+pub(super) fn text(element: &PathElement<'_>) -> String {
     match element {
         PathElement::Field(name) => {
             let mut text = String::with_capacity(name.len() + 2);

@@ -2,6 +2,7 @@
 
 use super::compare::Comparison;
 use super::conflict::{self, Conflict};
+use super::created;
 use super::fieldset::FieldSet;
 use super::last_applied;
 use super::leaves::leaves;
@@ -59,12 +60,27 @@ pub fn update_apart(
     new: &Value,
     manager: &Manager<'_>,
 ) -> Option<Owners<'static>> {
+    if old.is_none() && created::is_plain(typing.reset) {
+        return owners_of_created(typing, new, manager).map(Owners::of_text);
+    }
     let (old, owners) = old.unzip();
     let stored = Stored::Text(owners.flatten().map(Owners::as_str));
     let text = entries_after(typing, (old, stored), (new, None), manager, |entries| {
         managed::encode_text(entries, typing.custom)
     });
     text.map(Owners::of_text)
+}
+
+fn owners_of_created(typing: &Typing<'_>, new: &Value, manager: &Manager<'_>) -> Option<String> {
+    let entry = Entry {
+        time: Some(Cow::Owned(manager.now.rfc3339())),
+        ..Entry::new(manager, Operation::Update, FieldSet::new())
+    };
+    let ty = Type::root(typing.schema.view(), typing.custom);
+    let objects = (&empty_object(typing), new);
+    managed::encode_created(&entry, typing.custom, |out| {
+        created::push_fields(out, ty, objects, typing.reset, typing.custom)
+    })
 }
 
 /// The entries of `new`, as `encode` writes them. `old`: with its entries; `new`: with those that
@@ -175,13 +191,8 @@ fn record<'a>(
         }
         None => entries.push(Entry {
             manager: name.into(),
-            operation: Operation::Update,
-            api_version: manager.api_version.into(),
-            subresource: manager.subresource.into(),
             time,
-            set: gained,
-            unread: false,
-            raw: None,
+            ..Entry::new(manager, Operation::Update, gained)
         }),
     }
     entries
@@ -307,7 +318,7 @@ fn merged<T>(
     let Some((live, mut entries, _)) = live else {
         check_values(typing, config, manager)?;
         strip(&mut applied);
-        let mut entry = own_entry(manager, applied);
+        let mut entry = Entry::new(manager, Operation::Apply, applied);
         entry.time = Some(Cow::Owned(manager.now.rfc3339()));
         let entries = encode(if entry.set.is_empty() { vec![] } else { vec![entry] });
         let mut object = config.clone();
@@ -344,7 +355,7 @@ fn merged<T>(
             Last { entry: at, api_version, set }
         }
         None => {
-            entries.push(own_entry(manager, applied));
+            entries.push(Entry::new(manager, Operation::Apply, applied));
             let api_version = manager.api_version.to_owned();
             Last { entry: entries.len() - 1, api_version, set: FieldSet::new() }
         }
@@ -404,19 +415,6 @@ fn unfit(typing: &Typing<'_>, object: &Value) -> Option<String> {
         return None;
     }
     validate_object(Type::root(typing.schema.view(), true), object).err()
-}
-
-fn own_entry<'a>(manager: &Manager<'a>, set: FieldSet<'a>) -> Entry<'a> {
-    Entry {
-        manager: manager.name.into(),
-        operation: Operation::Apply,
-        api_version: manager.api_version.into(),
-        subresource: manager.subresource.into(),
-        time: None,
-        set,
-        unread: false,
-        raw: None,
-    }
 }
 
 /// An apply by kubectl to what client-side apply made: conflicts about fields that still are as it

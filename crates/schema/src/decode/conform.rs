@@ -161,10 +161,6 @@ const ZEROS_BYTES_MAX: usize = 32 << 20;
 /// Bytes of a map that was empty and is no longer.
 const EMPTY_MAP_BYTES: usize = 640;
 
-/// The definition of a schema inside a CustomResourceDefinition.
-pub(super) const JSON_SCHEMA_PROPS: &str =
-    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
-
 /// The structs whose maps of quantities are no resource lists: amounts of a resource list are
 /// rounded to thousandths.
 const EXACT: [&str; 3] = ["CapacityRequirements", "DeviceRequestAllocationResult", "Overhead"];
@@ -192,10 +188,8 @@ pub(super) struct Conformer<'p> {
     text: Option<&'p [u8]>,
     /// The members of the root that conform as they are, until the root has taken them.
     before: Option<&'p Map<String, Value>>,
-    /// The Go structs around the value, one name after the other.
-    owners: String,
-    /// Where the innermost one begins.
-    owner: usize,
+    /// The name of the innermost Go struct around the value, or of its definition.
+    owner: &'p str,
     /// Bytes of memory that zero values have added, by estimate.
     added: usize,
     /// The first value of a wrong type. Decoding goes on: an error of a type that reads its own
@@ -204,23 +198,22 @@ pub(super) struct Conformer<'p> {
 }
 
 impl<'p> Conformer<'p> {
-    fn new(kind: &str, problems: &'p mut Vec<String>) -> Self {
+    fn new(kind: &'p str, problems: &'p mut Vec<String>) -> Self {
         Self {
             problems,
             path: String::new(),
             fields: String::new(),
             text: None,
             before: None,
-            owners: kind.to_owned(),
-            owner: 0,
+            owner: kind,
             added: 0,
             mismatched: None,
         }
     }
 
     /// The innermost Go struct.
-    fn owner(&self) -> &str {
-        &self.owners[self.owner..]
+    fn owner(&self) -> &'p str {
+        go_type::last_name(self.owner)
     }
 
     /// The error of a value of a wrong type, if there was one.
@@ -229,7 +222,7 @@ impl<'p> Conformer<'p> {
     }
 
     /// Holds one value that is not null.
-    fn member(&mut self, schema: View<'_>, value: &mut Value) -> Result<(), DecodeError> {
+    fn member(&mut self, schema: View<'p>, value: &mut Value) -> Result<(), DecodeError> {
         match schema.scalar {
             Scalar::Plain => {}
             Scalar::Int32 => return self.integer(schema, value, i32::try_from),
@@ -275,7 +268,7 @@ impl<'p> Conformer<'p> {
 
     /// Untyped, but for the schemas inside schemas, which stand where a boolean or a list may stand
     /// too.
-    fn any(&mut self, schema: View<'_>, value: &mut Value) -> Result<(), DecodeError> {
+    fn any(&mut self, schema: View<'p>, value: &mut Value) -> Result<(), DecodeError> {
         let union = match go_type::short_name(schema.node()) {
             Some("JSONSchemaPropsOrArray") => (true, false),
             Some("JSONSchemaPropsOrBool") => (false, true),
@@ -285,12 +278,12 @@ impl<'p> Conformer<'p> {
                 return Ok(());
             }
         };
-        let Some(props) = crate::builtin::definition(JSON_SCHEMA_PROPS) else { return Ok(()) };
+        let Some(props) = crate::builtin::json_schema_props() else { return Ok(()) };
         let n_problems = self.problems.len();
         let result = match (value, union) {
-            (value @ Value::Object(_), _) => self.member(props.view(), value),
+            (value @ Value::Object(_), _) => self.member(props, value),
             (Value::Array(schemas), (true, _)) => {
-                schemas.iter_mut().try_for_each(|inner| self.member(props.view(), inner))
+                schemas.iter_mut().try_for_each(|inner| self.member(props, inner))
             }
             (Value::Bool(_), (_, true)) | (Value::Array(_), (false, false)) => Ok(()),
             // The unions decode themselves and say no more than this.
@@ -331,7 +324,7 @@ impl<'p> Conformer<'p> {
         Err(self.mismatch_error(&self.found(value, true), "int32"))
     }
 
-    fn list(&mut self, schema: View<'_>, value: &mut Value) -> Result<(), DecodeError> {
+    fn list(&mut self, schema: View<'p>, value: &mut Value) -> Result<(), DecodeError> {
         let Value::Array(items) = value else { return self.mismatch(schema, value) };
         let Some(item_schema) = schema.items() else { return Ok(()) };
         let (path, fields) = (self.path.len(), self.fields.len());
@@ -351,7 +344,7 @@ impl<'p> Conformer<'p> {
         Ok(())
     }
 
-    fn map(&mut self, schema: View<'_>, value: &mut Value) -> Result<(), DecodeError> {
+    fn map(&mut self, schema: View<'p>, value: &mut Value) -> Result<(), DecodeError> {
         let Value::Object(members) = value else { return self.mismatch(schema, value) };
         let Some(values) = schema.additional.map(|id| schema.at(id)) else { return Ok(()) };
         let has_amounts = values.scalar == Scalar::Quantity && !EXACT.contains(&self.owner());
@@ -377,16 +370,13 @@ impl<'p> Conformer<'p> {
         Ok(())
     }
 
-    fn structure(&mut self, schema: View<'_>, value: &mut Value) -> Result<(), DecodeError> {
+    fn structure(&mut self, schema: View<'p>, value: &mut Value) -> Result<(), DecodeError> {
         let Value::Object(members) = value else { return self.mismatch(schema, value) };
         let before = self.before.take();
         let owner = self.owner;
-        match go_type::short_name(schema.node()) {
+        match schema.node().type_name.as_deref() {
             // The root is named as the caller says.
-            Some(name) if !self.fields.is_empty() || self.owner().is_empty() => {
-                self.owner = self.owners.len();
-                self.owners.push_str(name);
-            }
+            Some(name) if !self.fields.is_empty() || owner.is_empty() => self.owner = name,
             _ => {}
         }
         let (path, fields) = (self.path.len(), self.fields.len());
@@ -436,10 +426,7 @@ impl<'p> Conformer<'p> {
             self.added += added + if was_empty { EMPTY_MAP_BYTES } else { 0 };
             self.check_added()?;
         }
-        if self.owner != owner {
-            self.owners.truncate(self.owner);
-            self.owner = owner;
-        }
+        self.owner = owner;
         Ok(())
     }
 

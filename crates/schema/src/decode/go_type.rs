@@ -5,7 +5,12 @@ use setpoint_object::encode::to_bytes;
 
 /// The last part of a definition's name: `PodSpec`.
 pub(super) fn short_name(node: &Node) -> Option<&str> {
-    node.type_name.as_deref()?.rsplit('.').next()
+    node.type_name.as_deref().map(last_name)
+}
+
+/// The last part of a name with dots.
+pub(super) fn last_name(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name)
 }
 
 /// Fields whose Go type is a named string: (struct, field, type).
@@ -33,7 +38,7 @@ const NAMED_STRINGS: &[(&str, &str, &str)] = &[
 
 /// The type of the field at the end of `fields` in the struct `owner`.
 pub(super) fn of_field(schema: View<'_>, owner: &str, fields: &str) -> String {
-    let field = fields.rsplit('.').next().unwrap_or(fields);
+    let field = last_name(fields);
     if schema.shape == Shape::String
         && schema.scalar == Scalar::Plain
         && let Some((.., ty)) = NAMED_STRINGS.iter().find(|(o, f, _)| *o == owner && *f == field)

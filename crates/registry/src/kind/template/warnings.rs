@@ -226,7 +226,9 @@ fn of_object(object: &Value, root: Option<&str>) -> Vec<String> {
     }
     pod.volumes();
     pod.references();
-    pod.fractions(&pod.spec["overhead"], &pod.path.child("overhead"), &BYTES);
+    for name in BYTES {
+        pod.fraction(&pod.spec["overhead"], name, || pod.path.child("overhead"));
+    }
     if pod.spec["securityContext"]["seccompProfile"].is_null() {
         pod.warn_of_annotation(SECCOMP_OF_POD, SECCOMP);
     }
@@ -330,22 +332,20 @@ impl<'a> Warned<'a> {
         }
     }
 
-    /// Warns of amounts of these resources that are no whole number.
-    fn fractions(&self, amounts: &Value, path: &field::Path, names: &[&str]) {
-        for name in names {
-            // In canonical form only fractions are written in thousandths.
-            let amount = text(amounts, name);
-            if amount.ends_with('m') {
-                self.warn(path.key(name), fraction(amount));
-            }
+    /// Warns of an amount of a resource that is no whole number.
+    fn fraction(&self, amounts: &Value, name: &str, path: impl Fn() -> field::Path) {
+        // In canonical form only fractions are written in thousandths.
+        let amount = text(amounts, name);
+        if amount.ends_with('m') {
+            self.warn(path().key(name), fraction(amount));
         }
     }
 
     fn amounts_of_container(&self, container: &Value, path: &field::Path) {
         for name in BYTES {
             for member in ["limits", "requests"] {
-                let path = path.child("resources").child(member);
-                self.fractions(&container["resources"][member], &path, &[name]);
+                let amounts = &container["resources"][member];
+                self.fraction(amounts, name, || path.child("resources").child(member));
             }
         }
     }
@@ -370,6 +370,13 @@ impl<'a> Warned<'a> {
 
     /// Environment variables that hide earlier ones.
     fn variables(&self, container: &Value, path: &field::Path) {
+        let mut names: Vec<&str> =
+            items(container, "env").map(|(_, variable)| text(variable, "name")).collect();
+        names.sort_unstable();
+        // Most have names of their own, and to sort them takes less than to hash them.
+        if names.is_sorted_by(|a, b| a < b) {
+            return;
+        }
         let mut variables = HashSet::new();
         for (j, variable) in items(container, "env") {
             let name = text(variable, "name");

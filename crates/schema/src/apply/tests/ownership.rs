@@ -363,3 +363,52 @@ fn labels_of_deployments_are_not_owned_through_their_status() {
     "#]]
     .assert_eq(&story.owners());
 }
+
+/// Each write is made with entries in the object, by sets of paths, and with entries beside it,
+/// whose fields are written while the object is walked.
+#[test]
+fn fields_of_a_new_object_are_the_same_with_and_without_a_set() {
+    let container = json!({
+        "name": "a", "image": "i", "args": ["x", "x"], "resources": {"limits": {"cpu": "1"}, "requests": {}},
+        "env": [{"name": "B", "value": "1"}, {"name": "A"}, {"name": "B", "value": "2"}, {"name": "q\"<é"}],
+        "ports": [
+            {"containerPort": 80, "protocol": "UDP"}, {"containerPort": 9}, {"containerPort": 80}, {"containerPort": 9},
+        ],
+        "securityContext": {}, "volumeMounts": [], "livenessProbe": {"httpGet": {"port": "http"}},
+    });
+    let pods = [
+        json!({}),
+        json!({"metadata": {"name": "x", "labels": {}}}),
+        json!({"metadata": {
+            "name": "x", "labels": {"b/c": "", "a": "1"}, "annotations": null, "finalizers": ["b", "a", "b"],
+            "ownerReferences": [{"apiVersion": "v1", "kind": "A", "name": "b", "uid": "2"}, {"uid": "1"}],
+        }}),
+        json!({"spec": {"containers": [container, {"name": "a"}, {}], "initContainers": [container]}}),
+        json!({"spec": {
+            "containers": [], "hostNetwork": false, "priority": 0, "nodeSelector": {"a": "b"}, "overhead": {"cpu": "1"},
+            "imagePullSecrets": [{"name": "a"}, {}], "tolerations": [{"key": "a"}], "affinity": {"podAffinity": {}},
+            "volumes": [{"name": "v", "emptyDir": {}}, {"name": "u", "projected": {"sources": [{"secret": {}}]}}],
+            "topologySpreadConstraints": [
+                {"topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}, {"topologyKey": "z"},
+            ],
+        }, "status": {"phase": "Running"}}),
+    ];
+    for pod in pods {
+        Story::builtin("", "v1", "Pod").update("alice", pod.clone()).update("bob", json!({}));
+        Story::builtin("", "v1", "Pod").update("alice/status", pod);
+    }
+    let list = json!([{"k": "b"}, {"k": "a\""}, {"k": "a#"}, {"v": 1}, {"k": "b", "v": 2}]);
+    let customs = [
+        json!({"set": ["b", "a", "b", "\"", "#"], "list": list, "defaulted": [{"k": "a"}, {"k": "a", "d": "y"}]}),
+        json!({"whole": {}, "map": {}, "plain": [], "free": null, "n": 0, "more": 1}),
+        json!({"whole": {"a": "b"}, "map": {"b": "1", "a": "2"}, "free": {"a": [{}], "b": {"c": {}}}}),
+        json!(null),
+        json!("text"),
+        json!([]),
+    ];
+    for spec in customs {
+        Story::custom().update("alice", json!({"spec": spec}));
+        Story::custom().update("alice/status", json!({"spec": spec, "status": {"ready": false}}));
+        Story::custom().update("alice", json!({"metadata": {"labels": spec}}));
+    }
+}

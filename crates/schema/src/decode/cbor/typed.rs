@@ -1,6 +1,6 @@
 //! Bodies that become the struct of a built-in kind.
 
-use super::super::{DecodeError, conform, go_type, scalar};
+use super::super::{DecodeError, go_type, scalar};
 use super::Typed;
 use super::value::{Fault, Keys, Later, Tree, not_a_struct, signed};
 use super::wire::{Kind, Reader};
@@ -145,10 +145,10 @@ impl Tree<'_> {
     fn free(&mut self, schema: View<'_>, later: Option<Later>) -> Result<Value, Fault> {
         let is_schema =
             go_type::short_name(schema.node()).is_some_and(|name| name.starts_with("JSONSchema"));
-        let props = crate::builtin::definition(conform::JSON_SCHEMA_PROPS);
+        let props = crate::builtin::json_schema_props();
         let (Some(props), true) = (props, is_schema) else { return self.any(later) };
         match self.reader.kind()? {
-            Kind::Map => self.typed(props.view(), later, "", ""),
+            Kind::Map => self.typed(props, later, "", ""),
             _ => self.any(later),
         }
     }
