@@ -40,6 +40,7 @@ enum Step {
     PodUpdate,
     StatusPatch,
     Ruled,
+    RuledPatch,
     List,
 }
 
@@ -54,6 +55,7 @@ impl Step {
             Self::PodUpdate => "update of a Pod, as it was read",
             Self::StatusPatch => "merge patch of a Pod's status",
             Self::Ruled => "create of a custom object with 20 CEL rules",
+            Self::RuledPatch => "merge patch of one of its numbers",
             Self::List => "LIST of 100 Pods (4.4 KB each)",
         }
     }
@@ -65,7 +67,7 @@ impl Step {
             Self::Get | Self::Update | Self::Apply => {
                 vec![Request::post(payload::CONFIG_MAPS, payload::config_map("it", 0))]
             }
-            Self::Ruled => {
+            Self::Ruled | Self::RuledPatch => {
                 vec![Request::post(definitions::PATH, payload::rules_definition(N_RULES))]
             }
             Self::PodCreate => vec![account],
@@ -115,6 +117,15 @@ impl Step {
             }
             Self::Ruled => {
                 vec![Request::post(&payload::rules_path(N_RULES), payload::ruled(&named, N_RULES))]
+            }
+            Self::RuledPatch => {
+                let patch = |n| Request {
+                    method: "PATCH",
+                    path: format!("{}/it", payload::rules_path(N_RULES)),
+                    content_type: "application/merge-patch+json",
+                    body: payload::ruled_patch(N_RULES, n),
+                };
+                turns.map(patch).into()
             }
             Self::List => vec![Request::get(payload::PODS.to_owned())],
         }
@@ -182,11 +193,15 @@ async fn repeat(server: &ApiServer, step: Step, n_requests: u64) -> anyhow::Resu
     for request in step.prepared() {
         request.send(server).await?;
     }
-    if matches!(step, Step::Ruled) {
+    if matches!(step, Step::Ruled | Step::RuledPatch) {
         // Served some turns after the definition is there.
         while Request::get(payload::rules_path(N_RULES)).send(server).await.is_err() {
             tokio::task::yield_now().await;
         }
+    }
+    if matches!(step, Step::RuledPatch) {
+        let (path, object) = (payload::rules_path(N_RULES), payload::ruled("it", N_RULES));
+        Request::post(&path, object).send(server).await?;
     }
     if matches!(step, Step::PodUpdate) {
         return update_as_read(server, n_requests).await;

@@ -10,7 +10,13 @@
 use crate::cargo::cargo;
 use crate::parts::Parts;
 use anyhow::{Context, Result, bail};
+use std::num::NonZero;
 use std::process::Command;
+
+/// How many tests of a program run at once.
+const THREADS: &str = "RUST_TEST_THREADS";
+/// Tests with other programs wait for them half of the time.
+const THREADS_PER_CORE: usize = 2;
 
 /// Options.
 #[derive(Debug, clap::Args)]
@@ -32,6 +38,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut tests = tests_of_all(&features);
     tests.arg("--no-fail-fast");
     tests.env("PROPTEST_RNG_SEED", args.seed.to_string());
+    if std::env::var_os(THREADS).is_none() {
+        let n_cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        tests.env(THREADS, (THREADS_PER_CORE * n_cores).to_string());
+    }
     if !args.unit {
         let parts = while_built(&features, || {
             Parts::install().context("the tests with real clients need a part that is not installed; `cargo xtask test --unit` runs the others")

@@ -154,3 +154,10 @@ pub(crate) fn ruled(name: &str, n_rules: usize) -> Bytes {
         .to_string()
         .into()
 }
+
+/// A merge patch of its last number, by `n` above the one before.
+pub(crate) fn ruled_patch(n_rules: usize, n: u64) -> Bytes {
+    let mut spec = serde_json::Map::new();
+    spec.insert(format!("n{n_rules}"), (n_rules as u64 + n).into());
+    json!({ "spec": spec }).to_string().into()
+}

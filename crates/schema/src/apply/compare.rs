@@ -132,8 +132,7 @@ fn everything<'a>(ty: Type<'a>, value: &'a Value) -> FieldSet<'a> {
     match (ty.form(Some(value)), value) {
         (Form::Map, Value::Object(members)) if !ty.atomic_map() => {
             let member = |(name, value): (&'a String, &'a Value)| {
-                let (ty, _) = ty.member(name).unwrap_or((Type::Deduced, false));
-                node(PathElement::field(name.as_str()), ty, value)
+                node(PathElement::field(name.as_str()), ty.member_type(name), value)
             };
             FieldSet::from_nodes(members.iter().map(member).collect())
         }
@@ -187,8 +186,8 @@ fn members<'a>(
         if depth < PASSED_LEVELS && old == new {
             return;
         }
-        let (ty, _) = ty.member(name).unwrap_or((Type::Deduced, false));
-        gather.child(|| PathElement::field(name), compare(ty, old, new, depth + 1));
+        let delta = compare(ty.member_type(name), old, new, depth + 1);
+        gather.child(|| PathElement::field(name), delta);
     };
     for (name, value) in old.into_iter().flatten() {
         member(name, Some(value), new.and_then(|new| new.get(name)));

@@ -34,7 +34,7 @@ pub(super) fn push_fields(
     let mut fields = Fields { out, is_sorted };
     fields.map(|fields| {
         for (name, new) in members.iter().filter(|(name, _)| !reset.contains(&***name)) {
-            let (ty, zero) = (member(ty, name), zero.get(name));
+            let (ty, zero) = (ty.member_type(name), zero.get(name));
             match &**name {
                 "metadata" => fields.node(&PathElement::field("metadata"), |fields| {
                     let is_tracked = |name: &str| !UNTRACKED_METADATA.contains(&name);
@@ -46,11 +46,6 @@ pub(super) fn push_fields(
             }
         }
     })
-}
-
-/// The type of a map's member.
-fn member<'a>(map: Type<'a>, name: &str) -> Type<'a> {
-    map.member(name).map_or(Type::Deduced, |(ty, _)| ty)
 }
 
 struct Fields<'o> {
@@ -107,7 +102,7 @@ impl Fields<'_> {
         is_tracked: impl Fn(&str) -> bool,
     ) {
         for (name, new) in members.iter().filter(|(name, _)| is_tracked(name)) {
-            self.member(member(ty, name), name, zero.and_then(|zero| zero.get(name)), new);
+            self.member(ty.member_type(name), name, zero.and_then(|zero| zero.get(name)), new);
         }
     }
 

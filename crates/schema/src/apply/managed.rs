@@ -42,8 +42,9 @@ pub(super) struct Entry<'a> {
     pub(super) subresource: Cow<'a, str>,
     pub(super) time: Option<Cow<'a, str>>,
     pub(super) set: FieldSet<'a>,
-    /// The set has not been read, because nothing can happen to it ([`decode_touched`]).
-    pub(super) unread: bool,
+    /// The set as it is stored: it has not been read, because nothing can happen to it
+    /// ([`decode_touched`]).
+    pub(super) unread: Option<Fields<'a>>,
     /// The entry as it was read, while nothing in it has changed: written back without being
     /// written again.
     pub(super) raw: Option<Raw<'a>>,
@@ -67,7 +68,7 @@ impl<'a> Entry<'a> {
             subresource: manager.subresource.into(),
             time: None,
             set,
-            unread: false,
+            unread: None,
             raw: None,
         }
     }
@@ -76,7 +77,7 @@ impl<'a> Entry<'a> {
 impl Entry<'_> {
     /// Whether it owns nothing.
     pub(super) fn is_empty(&self) -> bool {
-        !self.unread && self.set.is_empty()
+        self.unread.is_none() && self.set.is_empty()
     }
 
     /// Takes these fields away.
@@ -160,16 +161,17 @@ pub(super) fn decode(stored: Stored<'_>) -> Result<Vec<Entry<'_>>, String> {
     decode_if(stored.read()?, |_, _| true)
 }
 
-/// Reads stored entries for a write that changes these fields, and maybe adds to those of the entry
-/// that `is_own` recognizes. The sets of the others are read only if they have fields in a
-/// top-level member that changes: most writes to `/status` touch no field of those who wrote
-/// `spec`.
+/// Reads stored entries for a write that changes and removes these fields, and adds the changed
+/// ones to those of the entry that `is_own` recognizes. That one's set is read unless it has them:
+/// most who write again change what they wrote before. The sets of the others are read only if
+/// they have fields in a top-level member that changes: most writes to `/status` touch no field of
+/// those who wrote `spec`.
 ///
 /// # Errors
 /// An entry that is malformed, in the reference's words.
 pub(super) fn decode_touched<'a>(
     stored: Stored<'a>,
-    changed: [&FieldSet<'_>; 2],
+    (changed, removed): (&FieldSet<'_>, &FieldSet<'_>),
     is_own: impl Fn(&Entry<'_>) -> bool,
 ) -> Result<Vec<Entry<'a>>, String> {
     let read = stored.read()?;
@@ -177,9 +179,13 @@ pub(super) fn decode_touched<'a>(
     let are_few = read.len() < UPDATE_ENTRIES_MAX;
     let is_apart = |step: &str| {
         let name = step.strip_prefix("f:");
-        name.is_some_and(|name| changed.iter().all(|set| set.field(name).is_none()))
+        name.is_some_and(|name| [changed, removed].iter().all(|set| set.field(name).is_none()))
     };
-    decode_if(read, |entry, fields| !are_few || is_own(entry) || !fields.all_steps(is_apart))
+    decode_if(read, |entry, fields| match is_own(entry) {
+        _ if !are_few => true,
+        true => !removed.is_empty() || !fields.have(changed),
+        false => !fields.all_steps(is_apart),
+    })
 }
 
 /// Reads entries, and the sets of those that `reads` wants.
@@ -213,7 +219,7 @@ fn decode_if<'a>(
             subresource: read.subresource,
             time: read.time,
             set: FieldSet::new(),
-            unread: false,
+            unread: None,
             raw: Some(read.raw),
         };
         match read.fields {
@@ -223,7 +229,7 @@ fn decode_if<'a>(
                 entry.set =
                     set.map_err(|error| format!("error decoding versioned set: {error}"))?;
             }
-            Some(_) => entry.unread = true,
+            unread => entry.unread = unread,
         }
         let version = match operation {
             Operation::Update => entry.api_version.clone(),
@@ -275,9 +281,10 @@ pub(super) fn encode_text(mut entries: Vec<Entry<'_>>, is_sorted: bool) -> Optio
         match entry.raw {
             Some(Raw::Text(text)) => out.extend_from_slice(text.as_bytes()),
             Some(Raw::Tree(_, value)) => push(&mut out, value),
-            None => {
-                push_entry(&mut out, entry, is_sorted, |out| entry.set.push_wire(out, is_sorted))
-            }
+            None => push_entry(&mut out, entry, is_sorted, |out| match entry.unread {
+                Some(fields) => fields.push(out),
+                None => entry.set.push_wire(out, is_sorted),
+            }),
         }
     }
     out.push(b']');
@@ -366,7 +373,8 @@ fn encode_entry(entry: &Entry<'_>) -> Value {
     if !entry.subresource.is_empty() {
         text("subresource", &entry.subresource);
     }
-    map.insert("fieldsV1".to_owned(), entry.set.to_wire());
+    let fields = entry.unread.map_or_else(|| entry.set.to_wire(), Fields::to_tree);
+    map.insert("fieldsV1".to_owned(), fields);
     Value::Object(map)
 }
 

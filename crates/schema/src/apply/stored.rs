@@ -4,6 +4,7 @@ use super::fieldset::FieldSet;
 use super::managed::Raw;
 use super::wire::{self, WireError};
 use serde_json::Value;
+use setpoint_object::encode;
 use setpoint_object::members::{self, Member};
 use std::borrow::Cow;
 
@@ -116,6 +117,31 @@ impl<'a> Fields<'a> {
         match self {
             Self::Tree(fields) => FieldSet::from_wire(fields),
             Self::Text(fields) => FieldSet::from_wire_text(fields),
+        }
+    }
+
+    /// Whether these fields are among them. `false` may also mean that it is not known.
+    pub(super) fn have(self, wanted: &FieldSet<'_>) -> bool {
+        match self {
+            // A tree is read whole: few writes have one.
+            Self::Tree(_) => wanted.is_empty(),
+            Self::Text(fields) => wire::has_all(fields, wanted),
+        }
+    }
+
+    /// A tree of them.
+    pub(super) fn to_tree(self) -> Value {
+        match self {
+            Self::Tree(fields) => fields.clone(),
+            Self::Text(fields) => serde_json::from_str(fields).unwrap_or_default(),
+        }
+    }
+
+    /// Appends them.
+    pub(super) fn push(self, out: &mut Vec<u8>) {
+        match self {
+            Self::Tree(fields) => encode::push(out, fields),
+            Self::Text(fields) => out.extend_from_slice(fields.as_bytes()),
         }
     }
 

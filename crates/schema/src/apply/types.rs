@@ -118,6 +118,11 @@ impl<'a> Type<'a> {
         free.then_some((Self::Deduced, false))
     }
 
+    /// The type of a map's member, also of one that the map has not.
+    pub(super) fn member_type(self, name: &str) -> Self {
+        self.member(name).map_or(Self::Deduced, |(ty, _)| ty)
+    }
+
     /// Whether a map of this type is replaced whole.
     pub(super) fn atomic_map(self) -> bool {
         match self {

@@ -8,6 +8,7 @@ use super::path::PathElement;
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use setpoint_object::encode::{self, push_text};
+use setpoint_object::members;
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
@@ -138,6 +139,40 @@ impl<'a> PathElement<'a> {
             _ => return Err(malformed()),
         }))
     }
+}
+
+/// Whether the text of a set has all paths of another. Steps are compared as the server writes
+/// them: one that is written in another way is not found. Each level of what is wanted reads the
+/// text below it again.
+pub(super) fn has_all(fields: &str, wanted: &FieldSet<'_>) -> bool {
+    let mut missing: Vec<(String, &Node<'_>)> = Vec::with_capacity(wanted.nodes().len());
+    for node in wanted.nodes() {
+        let mut step = Vec::new();
+        push_step(&mut step, &node.element);
+        missing.push((String::from_utf8_lossy(&step).into_owned(), node));
+    }
+    missing.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+    let mut is_found = vec![false; missing.len()];
+    for member in members::of(fields.as_bytes()) {
+        // With its quotes.
+        let step = &fields[member.name.start - 1..member.name.end + 1];
+        let Ok(place) = missing.binary_search_by(|(wanted, _)| wanted.as_str().cmp(step)) else {
+            continue;
+        };
+        let (_, node) = missing[place];
+        let below = &fields[member.value];
+        if node.member && !is_member(below) || !has_all(below, &node.children) {
+            return false;
+        }
+        is_found[place] = true;
+    }
+    is_found.iter().all(|is_found| *is_found)
+}
+
+/// Whether a path with this below it is in the set itself.
+fn is_member(below: &str) -> bool {
+    let mut steps = members::of(below.as_bytes()).map(|member| &below[member.name]).peekable();
+    steps.peek().is_none() || steps.any(|step| step == ".")
 }
 
 /// The value of a JSON text, borrowed if it has no escapes.

@@ -110,7 +110,7 @@ fn entries_after<T>(
         _ => Vec::new(),
     };
     let read = || {
-        let sets = [&changes.changed, &changes.removed];
+        let sets = (&changes.changed, &changes.removed);
         let entries = match typing.custom || !elsewhere.is_empty() {
             // Its schema may have changed, and with it what is owned as a whole.
             true => managed::decode(stored),
@@ -185,7 +185,10 @@ fn record<'a>(
     let time = Some(Cow::Owned(manager.now.rfc3339()));
     match entries.iter_mut().find(mine) {
         Some(entry) => {
-            entry.set = std::mem::take(&mut entry.set).union(gained);
+            // What has not been read has these fields.
+            if entry.unread.is_none() {
+                entry.set = std::mem::take(&mut entry.set).union(gained);
+            }
             entry.time = time;
             entry.raw = None;
         }

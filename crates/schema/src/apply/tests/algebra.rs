@@ -62,6 +62,17 @@ proptest! {
         }
     }
 
+    /// What a text has is found without reading it.
+    #[test]
+    fn text_has_what_is_within_its_set(a in set(), b in set(), is_sorted in any::<bool>()) {
+        let mut out = Vec::new();
+        a.push_wire(&mut out, is_sorted);
+        let text = String::from_utf8_lossy(&out);
+        prop_assert_eq!(super::wire::has_all(&text, &b), b.is_within(&a));
+        prop_assert!(super::wire::has_all(&text, &a.intersection(&b)));
+        prop_assert!(super::wire::has_all(&text, &a));
+    }
+
     #[test]
     fn operations_are_those_of_sets_of_paths(a in set(), b in set()) {
         let (ma, mb) = (model(&a), model(&b));

@@ -68,6 +68,24 @@ fn story(writes: Vec<(usize, bool, Value)>) -> Story {
     })
 }
 
+/// Parts of a Deployment.
+fn deployment() -> impl Strategy<Value = Value> {
+    let names = || proptest::sample::subsequence(vec!["a", "b", "\"<"], 0..=3);
+    let value = || prop_oneof![Just("1"), Just("2")];
+    (names(), value(), 0..3, names().prop_shuffle(), value()).prop_map(
+        |(labels, label, replicas, containers, image)| {
+            let labels: serde_json::Map<_, _> =
+                labels.iter().map(|name| ((*name).to_owned(), label.into())).collect();
+            let container = |name: &&str| json!({"name": name, "image": image, "args": [image]});
+            let containers: Vec<Value> = containers.iter().map(container).collect();
+            json!({
+                "metadata": {"labels": labels},
+                "spec": {"replicas": replicas, "template": {"spec": {"containers": containers}}},
+            })
+        },
+    )
+}
+
 fn set_of(story: &Story, manager: &str, operation: &str) -> FieldSet<'static> {
     let entries = managed::of(story.live()).and_then(Value::as_array).cloned().unwrap_or_default();
     let entry = entries.iter().find(|e| e["manager"] == manager && e["operation"] == operation);
@@ -140,6 +158,17 @@ fn updates() -> impl Strategy<Value = Vec<(usize, bool, [u8; 3])>> {
 }
 
 proptest! {
+    /// [`Story::update`] compares the owners in an object, which are read whole, with those beside it,
+    /// of which only what a write touches is read.
+    #[test]
+    fn owners_beside_an_object_are_those_within_it(
+        writes in proptest::collection::vec((0..3usize, deployment()), 1..7),
+    ) {
+        writes.into_iter().fold(Story::deployment(), |story, (who, parts)| {
+            story.update(MANAGERS[who], parts)
+        });
+    }
+
     /// Entries whose fields are in no member that changes are not read. The answer is the one of a
     /// client that sends them, which are all read.
     #[test]
