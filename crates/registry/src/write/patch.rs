@@ -39,7 +39,8 @@ impl Write<'_> {
             let mut object = write.patched(kind, body, stored, revision)?;
             write.settle_patched(&mut object)?;
             write.default(&mut object)?;
-            metadata::deduplicate_owners(write.attributes, &mut object);
+            // Owner references that are repeated go after admission: their ownership is that of
+            // what the patch made.
             let owned = write.own_part(&mut object, stored);
             write.merge_subresource(&mut object, stored);
             Ok(Changed::of(object, owned))

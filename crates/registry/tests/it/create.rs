@@ -1,7 +1,7 @@
 //! POST (spec: api-server §5.2, §5.3, §11, §12).
 use crate::server::{Server, refused};
-use serde_json::json;
-use setpoint_registry::{FieldValidation, WriteOptions};
+use serde_json::{Value, json};
+use setpoint_registry::{FieldValidation, PatchType, WriteOptions};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -186,6 +186,34 @@ async fn repeated_owners_are_removed_and_only_one_may_be_the_controller() {
         json!({"metadata": {"name": "b", "ownerReferences": [owner("A", true), owner("B", true)]}});
     let error = refused(server.create(CONFIG_MAPS, sent).await);
     assert!(error.ends_with(r#"Only one reference can have Controller set to true. Found "true" in references for A/o and B/o"#), "{error}");
+}
+
+/// As in the reference, which removes what a patch repeats after it has noted who owns it.
+#[tokio::test(start_paused = true)]
+async fn a_patch_that_repeats_an_owner_takes_it_over() {
+    let server = Server::start().await;
+    let owner = json!({"apiVersion": "v1", "kind": "A", "name": "o", "uid": "u"});
+    let by = |name: &str| WriteOptions { field_manager: name.into(), ..WriteOptions::default() };
+    let sent = json!({"metadata": {"name": "a", "ownerReferences": [owner]}});
+    server.create_with(CONFIG_MAPS, sent, &by("ann")).await.unwrap();
+    let path = format!("{CONFIG_MAPS}/a");
+    let patch = json!({"metadata": {"ownerReferences": [owner, owner]}});
+    let patched = server.patch_with(&path, PatchType::Merge, patch, &by("bob")).await.unwrap();
+    let metadata = &patched["metadata"];
+    assert_eq!(metadata["ownerReferences"], json!([owner]));
+    let managers = metadata["managedFields"].as_array().unwrap();
+    let owned: Vec<_> =
+        managers.iter().map(|entry| (&entry["manager"], &entry["fieldsV1"])).collect();
+    let of = |fields: Value| json!({"f:metadata": {"f:ownerReferences": fields}});
+    assert_eq!(
+        owned,
+        [(&json!("ann"), &of(json!({}))), (&json!("bob"), &of(json!({r#"k:{"uid":"u"}"#: {}}))),]
+    );
+    let warnings = server.warnings();
+    assert!(
+        warnings.len() == 1 && warnings[0].contains("after mutating admission"),
+        "{warnings:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

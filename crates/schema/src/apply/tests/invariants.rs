@@ -158,8 +158,8 @@ fn updates() -> impl Strategy<Value = Vec<(usize, bool, [u8; 3])>> {
 }
 
 proptest! {
-    /// [`Story::update`] compares the owners in an object, which are read whole, with those beside it,
-    /// of which only what a write touches is read.
+    /// [`Story::update`] compares the owners in an object, which are read whole, with those beside
+    /// it, of which only what a write touches is read.
     #[test]
     fn owners_beside_an_object_are_those_within_it(
         writes in proptest::collection::vec((0..3usize, deployment()), 1..7),
