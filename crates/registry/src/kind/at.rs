@@ -80,7 +80,8 @@ fn collect(
 /// The member at a path of names, separated by dots; `null` if it is missing.
 fn find<'v>(value: &'v Value, path: &str) -> &'v Value {
     let (mut found, mut path) = (value, path);
-    // Rules ask for many members, most of which are missing: no search for a dot in vain.
+    // Rules ask for many members, most of which are missing: names below one that is missing are
+    // not looked at.
     while let Value::Object(members) = found {
         let dot = path.bytes().position(|byte| byte == b'.');
         let name = dot.map_or(path, |dot| &path[..dot]);
