@@ -10,8 +10,8 @@
 //! `kubectl apply` and `diff` the merge keys and strategies; client-side validation the v2
 //! definitions (protobuf, for kubectl before 1.27); and every kubectl whether the PATCH operation
 //! of a kind takes `fieldValidation` and `dryRun`. Of the built-in types, only `ObjectMeta` has
-//! descriptions: the facts tables have none. Others come from published documents, if the server
-//! is given some ([`OpenApiDescriptions`]).
+//! descriptions: the facts tables have none. Others, and those of parameters, come from published
+//! documents, if the server is given some ([`OpenApiDescriptions`]).
 
 mod backend;
 mod content;
@@ -20,6 +20,7 @@ mod descriptions;
 mod name;
 mod parameter;
 mod path;
+mod phrase;
 mod protobuf;
 mod protobuf_v3;
 mod row;
@@ -55,6 +56,7 @@ const OTHER_DOCUMENTS: [(&str, Small<'static>); 5] = [
             path: "/version/",
             tag: "version",
             id: "CodeVersion",
+            text: "get the version information for this server",
             types: &["application/json"],
             answer: Some(schema::VERSION),
         },
@@ -65,6 +67,7 @@ const OTHER_DOCUMENTS: [(&str, Small<'static>); 5] = [
             path: "/.well-known/openid-configuration/",
             tag: "WellKnown",
             id: "ServiceAccountIssuerOpenIDConfiguration",
+            text: "get service account issuer OpenID configuration, also known as the 'OIDC discovery doc'",
             types: &["application/json"],
             answer: None,
         },
@@ -75,6 +78,7 @@ const OTHER_DOCUMENTS: [(&str, Small<'static>); 5] = [
             path: "/openid/v1/jwks/",
             tag: "openid",
             id: "ServiceAccountIssuerOpenIDKeyset",
+            text: "get service account issuer OpenID JSON Web Key Set (contains public token verification keys)",
             types: &[crate::openid::KEYS_TYPE],
             answer: None,
         },
@@ -85,6 +89,7 @@ const OTHER_DOCUMENTS: [(&str, Small<'static>); 5] = [
             path: "/api/",
             tag: "core",
             id: "CoreAPIVersions",
+            text: "get available API versions",
             types: &path::OBJECT_TYPES,
             answer: Some(schema::META_API_VERSIONS),
         },
@@ -95,6 +100,7 @@ const OTHER_DOCUMENTS: [(&str, Small<'static>); 5] = [
             path: "/apis/",
             tag: "apis",
             id: "APIVersions",
+            text: "get available API versions",
             types: &path::OBJECT_TYPES,
             answer: Some(schema::META_API_GROUP_LIST),
         },
@@ -108,6 +114,8 @@ struct Small<'a> {
     tag: &'a str,
     /// The operation's id, without its first word.
     id: &'a str,
+    /// The operation's description.
+    text: &'a str,
     types: &'a [&'a str],
     /// The definition of the answer; a text without one.
     answer: Option<&'static str>,
@@ -221,7 +229,7 @@ fn etag(key: &str, rows: &[Arc<Resource>], cbor: bool, texts: Texts<'_>) -> Stri
         hash.update((text.len() as u64).to_le_bytes());
         hash.update(text);
     };
-    add(concat!(env!("CARGO_PKG_VERSION"), " form 2"));
+    add(concat!(env!("CARGO_PKG_VERSION"), " form 3"));
     if cbor {
         add("cbor");
     }
@@ -349,7 +357,7 @@ fn v3_of<'a>(rows: &'a [Row<'a>], used: &[&'static str], texts: Texts<'a>) -> Pi
     let built_in = rows.iter().find(|row| !row.has_own_schema());
     let info = if rows.is_empty() || built_in.is_some() { info() } else { custom_info() };
     let head = format!("{{\"openapi\":\"3.0.0\",\"info\":{info},\"paths\":{{");
-    let paths = path::all(rows, Dialect::V3).into_iter();
+    let paths = path::all(rows, Dialect::V3, texts).into_iter();
     let templates = Arc::new(Mutex::new(Templates::default()));
     let paths = paths.map(move |(path, make)| {
         let templates = templates.clone();
@@ -411,8 +419,9 @@ impl V2Part {
 fn v2_part<'a>(
     rows: &'a [Row<'a>],
     encoding: Encoding,
+    texts: Texts<'a>,
 ) -> impl Iterator<Item = Option<V2Part>> + Send + 'a {
-    let mut paths = path::all(rows, Dialect::V2).into_iter();
+    let mut paths = path::all(rows, Dialect::V2, texts).into_iter();
     let mut definitions = custom_schemas(rows, Dialect::V2);
     let mut part = Some(V2Part { paths: Vec::new(), definitions: Vec::new() });
     std::iter::from_fn(move || {
@@ -486,8 +495,8 @@ const V2_ROOTS: [&str; 4] = [
 
 fn add_v2_small(part: Option<&mut V2Part>, encoding: Encoding, small: &Small<'_>) {
     let Some(part) = part else { return };
-    let Small { path, tag, id, types, answer } = *small;
-    let read = path::read(tag, id, types, answer, Dialect::V2);
+    let Small { path, tag, id, text, types, answer } = *small;
+    let read = path::read(tag, id, text, types, answer, Dialect::V2);
     add_v2(&mut part.paths, encoding, V2Section::Paths, path.to_owned(), &read);
 }
 
@@ -498,6 +507,7 @@ fn with_group<T>(group: &str, with: impl FnOnce(&Small<'_>) -> T) -> T {
         path: &format!("/apis/{group}/"),
         tag: &name::group_tag(group),
         id: &format!("{}APIGroup", name::in_operation(&kind)),
+        text: phrase::GROUP,
         types: &path::OBJECT_TYPES,
         answer: Some(schema::META_API_GROUP),
     })
@@ -537,8 +547,8 @@ fn v2_whole(parts: Vec<Arc<V2Part>>, encoding: Encoding) -> Pieces<'static> {
 
 /// A document with one path to read, and the schema of its answer.
 fn small_v3(small: &Small<'_>, texts: Texts<'_>) -> Vec<u8> {
-    let Small { path, tag, id, types, answer } = *small;
-    let read = path::read(tag, id, types, answer, Dialect::V3);
+    let Small { path, tag, id, text, types, answer } = *small;
+    let read = path::read(tag, id, text, types, answer, Dialect::V3);
     let mut components = json!({"securitySchemes": {"BearerToken": security()}});
     if let Some(answer) = answer {
         let names = schema::reachable(vec![answer]).into_iter();

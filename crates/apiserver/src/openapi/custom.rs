@@ -202,7 +202,10 @@ fn list_of(row: &Row<'_>, list: &Kind<'_>, dialect: Dialect) -> Value {
     root.insert("required".to_owned(), json!(["items"]));
     let item = dialect.reference(&name::reversed(&row.kind, dialect));
     let mut properties = type_properties();
-    properties.insert("items".to_owned(), json!({"items": item, "type": "array"}));
+    let items = json!({
+        "description": format!("List of {}.", row.resource), "items": item, "type": "array",
+    });
+    properties.insert("items".to_owned(), items);
     properties
         .insert("metadata".to_owned(), reference(LIST_META, "Standard list metadata.", dialect));
     root.insert("properties".to_owned(), properties.into());

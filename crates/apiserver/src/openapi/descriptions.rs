@@ -1,5 +1,10 @@
-//! Descriptions of built-in types, from published OpenAPI documents.
+//! Descriptions of built-in types and of parameters, from published OpenAPI documents.
 
+mod parameters;
+
+use super::parameter::Parameter;
+use super::path::Action;
+use parameters::Parameters;
 use serde::Deserialize;
 use serde_json::Value;
 use setpoint_facts::DEFINITIONS;
@@ -26,7 +31,7 @@ pub enum OpenApiFileError {
     /// Neither `swagger: "2.0"` nor `openapi: 3.…`.
     #[error("the document is neither OpenAPI 2.0 nor 3")]
     Version,
-    /// A description of more than 64 KiB. The name of the definition.
+    /// A description of more than 64 KiB. The name of the definition or of the parameter.
     #[error("a description of {0} has more than {TEXT_BYTES_MAX} bytes")]
     LongText(String),
     /// Descriptions of more than 8 MiB.
@@ -34,16 +39,39 @@ pub enum OpenApiFileError {
     TooMuchText,
 }
 
-/// Descriptions of built-in types and their fields, and the known values of texts, from the OpenAPI
-/// documents that Kubernetes publishes: `swagger.json`, or documents of version 3.
+/// Descriptions of built-in types, their fields and of parameters, and the known values of texts,
+/// from the OpenAPI documents that Kubernetes publishes: `swagger.json`, or documents of version 3.
 ///
 /// The documents of this server then have them, so that `kubectl explain` shows them. Types and
 /// fields that this server does not have are left out; the rest of the documents is not used.
 #[derive(Debug, Default)]
 pub struct OpenApiDescriptions {
     types: HashMap<&'static str, Described>,
+    parameters: Parameters,
+    bounded: Bounded,
+}
+
+/// The size of what was taken, and its hash.
+#[derive(Debug, Default)]
+struct Bounded {
     n_bytes: usize,
     hash: Sha512,
+}
+
+impl Bounded {
+    /// Takes a text. `owner`: what it describes.
+    fn text(&mut self, text: &str, owner: &str) -> Result<Box<str>, OpenApiFileError> {
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(OpenApiFileError::LongText(owner.to_owned()));
+        }
+        self.n_bytes += text.len();
+        if self.n_bytes > ALL_BYTES_MAX {
+            return Err(OpenApiFileError::TooMuchText);
+        }
+        self.hash.update((text.len() as u64).to_le_bytes());
+        self.hash.update(text);
+        Ok(text.into())
+    }
 }
 
 #[derive(Debug, Default)]
@@ -62,6 +90,11 @@ struct Document {
     definitions: BTreeMap<String, Definition>,
     #[serde(default)]
     components: Components,
+    #[serde(default)]
+    paths: BTreeMap<String, parameters::PathItem>,
+    /// Those of version 2 that operations refer to.
+    #[serde(default)]
+    parameters: BTreeMap<String, parameters::Published>,
 }
 #[derive(Default, Deserialize)]
 struct Components {
@@ -103,7 +136,8 @@ impl OpenApiDescriptions {
         Self::default()
     }
 
-    /// Adds those of a document. Of two descriptions of the same, the later one counts.
+    /// Adds those of a document. Of two descriptions of the same, the later one counts; of a
+    /// parameter's, the first.
     ///
     /// # Errors
     ///
@@ -122,40 +156,31 @@ impl OpenApiDescriptions {
         {
             let Some(at) = setpoint_facts::definition(&name) else { continue };
             let known = &DEFINITIONS[usize::from(at)];
-            let mut bounded = |text: String| -> Result<Box<str>, OpenApiFileError> {
-                if text.len() > TEXT_BYTES_MAX {
-                    return Err(OpenApiFileError::LongText(name.clone()));
-                }
-                self.n_bytes += text.len();
-                if self.n_bytes > ALL_BYTES_MAX {
-                    return Err(OpenApiFileError::TooMuchText);
-                }
-                self.hash.update((text.len() as u64).to_le_bytes());
-                self.hash.update(&text);
-                Ok(text.into())
-            };
             let own = self.types.entry(known.name).or_default();
             if let Some(text) = described.description.filter(|text| !text.is_empty()) {
-                own.text = Some(bounded(text)?);
+                own.text = Some(self.bounded.text(&text, &name)?);
             }
-            for (name, mut property) in described.properties {
-                let field = known.fields.iter().find(|field| field.name == name);
+            for (field, mut property) in described.properties {
+                let field = known.fields.iter().find(|known| known.name == field);
                 let Some(field) = field else { continue };
                 if let Some(values) = property.known_values() {
-                    bounded(values.to_string())?;
+                    self.bounded.text(&values.to_string(), &name)?;
                     own.enums.insert(field.name, values);
                 }
                 if let Some(text) = property.description.filter(|text| !text.is_empty()) {
-                    own.fields.insert(field.name, bounded(text)?);
+                    own.fields.insert(field.name, self.bounded.text(&text, &name)?);
                 }
             }
+        }
+        for (path, item) in &document.paths {
+            self.parameters.add(path, item, &document.parameters, &mut self.bounded)?;
         }
         Ok(())
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.n_bytes == 0
+        self.bounded.n_bytes == 0
     }
 
     /// The description of a definition.
@@ -173,9 +198,20 @@ impl OpenApiDescriptions {
         self.types.get(definition)?.enums.get(field)
     }
 
+    /// The description of a parameter of an operation. `sub`: the resource and the subresource, if
+    /// it is one.
+    pub(super) fn of_parameter(
+        &self,
+        sub: Option<(&str, &str)>,
+        action: Action,
+        parameter: Parameter,
+    ) -> Option<&str> {
+        self.parameters.of(sub, action, parameter)
+    }
+
     /// Differs if the descriptions do.
     pub(super) fn digest(&self) -> String {
-        super::hex(self.hash.clone())
+        super::hex(self.bounded.hash.clone())
     }
 }
 
@@ -213,6 +249,41 @@ mod tests {
             assert_eq!(all.of_field(POD, "spec"), Some("What it is to be."));
             assert_eq!((all.of_field(POD, "unheard"), all.of("io.ex.v1.Ring")), (None, None));
             assert_ne!(all.digest(), OpenApiDescriptions::new().digest());
+        }
+    }
+
+    /// Those of version 2 are shared by reference; those of a subresource's options differ.
+    #[test]
+    fn descriptions_of_parameters_are_taken_from_operations() {
+        let limit = json!({"name": "limit", "in": "query", "description": "How many."});
+        let option = |text| json!({"name": "container", "in": "query", "description": text});
+        let list = |parameter| json!({"x-kubernetes-action": "list", "parameters": [parameter]});
+        let get =
+            |parameter| json!({"get": {"x-kubernetes-action": "get"}, "parameters": [parameter]});
+        let paths = |limit: Value| {
+            json!({
+                "/api/v1/pods": {"get": list(limit)},
+                "/api/v1/namespaces/{namespace}/pods/{name}/exec": get(option("To run in.")),
+                "/api/v1/namespaces/{namespace}/pods/{name}/log": get(option("That wrote.")),
+                "/api/v1/other": get(json!({"name": "unheard", "in": "query", "description": "x"})),
+            })
+        };
+        let referred = json!({"$ref": "#/parameters/limit-x"});
+        let documents = [
+            json!({"swagger": "2.0", "paths": paths(referred), "parameters": {"limit-x": limit}}),
+            json!({"openapi": "3.0.0", "paths": paths(limit)}),
+        ];
+        for document in documents {
+            let mut all = OpenApiDescriptions::new();
+            all.add(document.to_string().as_bytes()).unwrap();
+            let query = |name, ty| Parameter::Query((name, ty));
+            let limit = query("limit", "integer");
+            assert_eq!(all.of_parameter(None, Action::List, limit), Some("How many."));
+            assert_eq!(all.of_parameter(None, Action::Watch, limit), Some("How many."));
+            let container = query("container", "string");
+            let of = |sub| all.of_parameter(Some(("pods", sub)), Action::Get, container);
+            assert_eq!((of("exec"), of("log")), (Some("To run in."), Some("That wrote.")));
+            assert_eq!(all.of_parameter(None, Action::List, query("watch", "boolean")), None);
         }
     }
 

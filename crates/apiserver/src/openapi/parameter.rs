@@ -4,7 +4,7 @@ use super::Dialect;
 use serde_json::{Value, json};
 
 /// Name and JSON type of a query parameter.
-type Query = (&'static str, &'static str);
+pub(super) type Query = (&'static str, &'static str);
 
 /// Parameters of list, watch and deletecollection.
 pub(super) const LIST: &[Query] = &[
@@ -76,25 +76,56 @@ pub(super) fn of_subresource(name: &str) -> &'static [Query] {
     }
 }
 
-/// A query parameter.
-pub(super) fn query((name, ty): Query, dialect: Dialect) -> Value {
-    match dialect {
-        Dialect::V2 => json!({"in": "query", "name": name, "type": ty, "uniqueItems": true}),
-        Dialect::V3 => {
-            json!({"in": "query", "name": name, "schema": {"type": ty, "uniqueItems": true}})
+/// A parameter of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Parameter {
+    /// A part of the path: `namespace`, `name`.
+    Path(&'static str),
+    Query(Query),
+}
+
+impl Parameter {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Path(name) | Self::Query((name, _)) => name,
         }
+    }
+
+    /// Where it is, as in documents.
+    pub(super) fn place(self) -> &'static str {
+        match self {
+            Self::Path(_) => "path",
+            Self::Query(_) => "query",
+        }
+    }
+
+    /// As in a document.
+    pub(super) fn build(self, dialect: Dialect, description: Option<&str>) -> Value {
+        let ty = match self {
+            Self::Path(_) => "string",
+            Self::Query((_, ty)) => ty,
+        };
+        let mut out = json!({"in": self.place(), "name": self.name()});
+        match dialect {
+            Dialect::V2 => (out["type"], out["uniqueItems"]) = (ty.into(), true.into()),
+            Dialect::V3 => out["schema"] = json!({"type": ty, "uniqueItems": true}),
+        }
+        if let Self::Path(_) = self {
+            out["required"] = true.into();
+        }
+        if let Some(description) = description {
+            out["description"] = description.into();
+        }
+        out
     }
 }
 
-/// A parameter in the path: `namespace`, `name`.
-pub(super) fn path(name: &str, dialect: Dialect) -> Value {
-    match dialect {
-        Dialect::V2 => json!({
-            "in": "path", "name": name, "required": true, "type": "string", "uniqueItems": true,
-        }),
-        Dialect::V3 => json!({
-            "in": "path", "name": name, "required": true,
-            "schema": {"type": "string", "uniqueItems": true},
-        }),
-    }
+/// Parameters that have the same name wherever they are.
+pub(super) fn known(place: &str, name: &str) -> Option<Parameter> {
+    let in_path = ["name", "namespace", "path"].map(Parameter::Path);
+    let lists = [LIST, WRITE, PATCH, DELETE, &[PRETTY]];
+    let options = ["exec", "log", "portforward", "proxy"].map(of_subresource);
+    let in_query = lists.into_iter().chain(options).flatten().copied().map(Parameter::Query);
+    let mut all = in_path.into_iter().chain(in_query);
+    all.find(|parameter| parameter.place() == place && parameter.name() == name)
 }

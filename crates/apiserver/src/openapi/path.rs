@@ -1,8 +1,9 @@
 //! Paths and their operations.
 
+use super::parameter::Parameter;
 use super::row::{Kind, Row, Sub};
 use super::template::Templates;
-use super::{Dialect, name, parameter, schema, write_value};
+use super::{Dialect, Texts, name, parameter, phrase, schema, write_value};
 use serde_json::{Map, Value, json};
 use setpoint_registry::SchemaLanguage;
 
@@ -33,6 +34,7 @@ pub(super) struct Path<'a> {
     pub(super) row: &'a Row<'a>,
     pub(super) place: Place<'a>,
     pub(super) dialect: Dialect,
+    pub(super) texts: Texts<'a>,
 }
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Place<'a> {
@@ -51,7 +53,7 @@ pub(super) enum Place<'a> {
 
 /// The action of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Action {
+pub(super) enum Action {
     List,
     Get,
     Watch,
@@ -65,7 +67,7 @@ enum Action {
 }
 impl Action {
     /// `x-kubernetes-action`.
-    fn extension(self) -> &'static str {
+    pub(super) fn extension(self) -> &'static str {
         match self {
             Self::List => "list",
             Self::Get => "get",
@@ -95,18 +97,22 @@ impl Action {
 }
 
 /// Every path of these resources, by name.
-pub(super) fn all<'a>(rows: &'a [Row<'a>], dialect: Dialect) -> Vec<(String, Path<'a>)> {
+pub(super) fn all<'a>(
+    rows: &'a [Row<'a>],
+    dialect: Dialect,
+    texts: Texts<'a>,
+) -> Vec<(String, Path<'a>)> {
     let mut out = Vec::new();
     if let Some(row) = rows.iter().find(|row| row.language == SchemaLanguage::GoTypes) {
         let path = format!("/{}/{}/", name::root(row.kind.group), row.kind.version);
-        out.push((path, Path { row, place: Place::Resources, dialect }));
+        out.push((path, Path { row, place: Place::Resources, dialect, texts }));
     }
     for row in rows {
         let root = format!("/{}/{}", name::root(row.kind.group), row.kind.version);
         let scope = if row.namespaced { "/namespaces/{namespace}" } else { "" };
         let collection = format!("{scope}/{}", row.resource);
         let item = format!("{collection}/{{name}}");
-        let mut add = |path: String, place| out.push((path, Path { row, place, dialect }));
+        let mut add = |path: String, place| out.push((path, Path { row, place, dialect, texts }));
         if ["list", "create", "deletecollection"].iter().any(|verb| row.serves(verb)) {
             add(format!("{root}{collection}"), Place::Collection);
         }
@@ -147,31 +153,29 @@ impl<'a> Path<'a> {
         if matches!(self.place, Place::Resources) {
             let (tag, id) =
                 (name::tag(&self.row.kind), name::in_operation(&self.row.kind) + "APIResources");
-            return read(&tag, &id, &OBJECT_TYPES, Some(schema::META_RESOURCES), self.dialect);
+            let text = phrase::RESOURCES;
+            return read(
+                &tag,
+                &id,
+                text,
+                &OBJECT_TYPES,
+                Some(schema::META_RESOURCES),
+                self.dialect,
+            );
         }
-        let mut out = Map::new();
-        for (method, action) in self.methods() {
-            out.insert(method.to_owned(), self.operation(method, action));
-        }
-        let mut parameters = Vec::new();
-        if matches!(self.place, Place::Item | Place::Sub(_) | Place::SubPath(_) | Place::WatchItem)
-        {
-            parameters.push(parameter::path("name", self.dialect));
-        }
-        if self.row.namespaced && !matches!(self.place, Place::Everywhere | Place::WatchEverywhere)
-        {
-            parameters.push(parameter::path("namespace", self.dialect));
-        }
-        if matches!(self.place, Place::SubPath(_)) {
-            parameters.push(parameter::path("path", self.dialect));
-        }
-        let sub = self.sub().map_or("", |sub| sub.name);
-        if !CONNECT.contains(&sub) {
-            parameters.push(parameter::query(parameter::PRETTY, self.dialect));
-        }
-        let options = parameter::of_subresource(sub).iter();
-        parameters.extend(options.map(|option| parameter::query(*option, self.dialect)));
-        out.insert("parameters".to_owned(), parameters.into());
+        let methods = self.methods();
+        let mut operations: Vec<_> =
+            methods.into_iter().map(|(method, action)| self.operation(method, action)).collect();
+        let shared = share(&mut operations);
+        let made = operations.into_iter().map(|operation| {
+            let Operation { method, mut members, parameters } = operation;
+            if !parameters.is_empty() {
+                members.insert("parameters".to_owned(), parameters.into());
+            }
+            (method.to_owned(), members.into())
+        });
+        let mut out: Map<String, Value> = made.collect();
+        out.insert("parameters".to_owned(), shared.into());
         out.into()
     }
 
@@ -223,6 +227,11 @@ impl<'a> Path<'a> {
     /// The kind of an operation.
     fn kind(&self) -> Kind<'_> {
         self.sub().map_or(self.row.kind, |sub| sub.kind)
+    }
+
+    /// The kind that the reference gives an operation. A custom resource's scale has its own.
+    fn published_kind(&self) -> Kind<'_> {
+        if self.row.has_own_schema() { self.row.kind } else { self.kind() }
     }
 
     fn id(&self, method: &str, action: Action) -> String {
@@ -288,7 +297,8 @@ impl<'a> Path<'a> {
         Some((self.dialect.reference(&name?), required))
     }
 
-    fn parameters(&self, action: Action) -> Vec<Value> {
+    /// All parameters of an operation, by name.
+    fn parameters(&self, action: Action) -> Vec<Parameter> {
         let query: Vec<_> = match action {
             Action::List | Action::Watch | Action::WatchList => parameter::LIST.to_vec(),
             Action::Post | Action::Put => parameter::WRITE.to_vec(),
@@ -299,13 +309,43 @@ impl<'a> Path<'a> {
             Action::DeleteCollection => {
                 let mut all = [parameter::DELETE, parameter::LIST].concat();
                 all.retain(|(name, _)| !matches!(*name, "allowWatchBookmarks" | "watch"));
-                all.sort_unstable();
                 all
             }
             Action::Get if self.row.has_own_schema() => vec![parameter::RESOURCE_VERSION],
             Action::Get | Action::Connect => Vec::new(),
         };
-        query.into_iter().map(|query| parameter::query(query, self.dialect)).collect()
+        let mut all: Vec<_> = query.into_iter().map(Parameter::Query).collect();
+        if matches!(self.place, Place::Item | Place::Sub(_) | Place::SubPath(_) | Place::WatchItem)
+        {
+            all.push(Parameter::Path("name"));
+        }
+        if self.row.namespaced && !matches!(self.place, Place::Everywhere | Place::WatchEverywhere)
+        {
+            all.push(Parameter::Path("namespace"));
+        }
+        if matches!(self.place, Place::SubPath(_)) {
+            all.push(Parameter::Path("path"));
+        }
+        let sub = self.sub().map_or("", |sub| sub.name);
+        if !CONNECT.contains(&sub) {
+            all.push(Parameter::Query(parameter::PRETTY));
+        }
+        all.extend(parameter::of_subresource(sub).iter().copied().map(Parameter::Query));
+        all.sort_unstable_by_key(|parameter| (parameter.name(), parameter.place()));
+        all
+    }
+
+    fn parameter(&self, action: Action, parameter: Parameter) -> Value {
+        let (name, published);
+        let description = if parameter == Parameter::Path("name") {
+            name = phrase::name_of(self.published_kind().kind);
+            Some(&*name)
+        } else {
+            let sub = self.sub().map(|sub| (self.row.resource, sub.name));
+            published = self.texts.and_then(|texts| texts.of_parameter(sub, action, parameter));
+            published
+        };
+        parameter.build(self.dialect, description)
     }
 
     fn answer_types(&self, action: Action) -> Vec<&'static str> {
@@ -336,13 +376,17 @@ impl<'a> Path<'a> {
         }
     }
 
-    fn operation(&self, method: &str, action: Action) -> Value {
-        let mut parameters = self.parameters(action);
+    fn operation(&self, method: &'static str, action: Action) -> Operation {
+        let parameters = self.parameters(action).into_iter();
+        let mut parameters: Vec<_> =
+            parameters.map(|parameter| self.parameter(action, parameter)).collect();
         let body = self.body(action);
         let mut out = Map::new();
         let mut add = |key: &str, value: Value| out.insert(key.to_owned(), value);
         add("tags", json!([name::tag(&self.row.kind)]));
         add("operationId", self.id(method, action).into());
+        let (kind, sub) = (self.row.kind.kind, self.sub().map(|sub| sub.name));
+        add("description", phrase::of(action, method, kind, sub, self.row.watches()).into());
         let codes: &[(&str, &str)] = match action {
             Action::Post => &[("200", "OK"), ("201", "Created"), ("202", "Accepted")],
             Action::Patch if self.row.has_own_schema() => &[("200", "OK")],
@@ -388,19 +432,39 @@ impl<'a> Path<'a> {
                 }
             }
         }
-        if !parameters.is_empty() {
-            add("parameters", parameters.into());
-        }
         add("x-kubernetes-action", action.extension().into());
-        add("x-kubernetes-group-version-kind", schema::gvk(&self.kind()));
-        out.into()
+        add("x-kubernetes-group-version-kind", schema::gvk(&self.published_kind()));
+        Operation { method, members: out, parameters }
     }
+}
+
+/// An operation of a path.
+struct Operation {
+    method: &'static str,
+    /// Its members, without its parameters.
+    members: Map<String, Value>,
+    parameters: Vec<Value>,
+}
+
+/// Takes the parameters that all operations of a path have, except bodies, which are the path's.
+fn share(operations: &mut [Operation]) -> Vec<Value> {
+    let Some((first, others)) = operations.split_first() else { return Vec::new() };
+    let is_shared = |parameter: &&Value| {
+        parameter["in"] != "body"
+            && others.iter().all(|operation| operation.parameters.contains(parameter))
+    };
+    let shared: Vec<_> = first.parameters.iter().filter(is_shared).cloned().collect();
+    for operation in operations {
+        operation.parameters.retain(|parameter| !shared.contains(parameter));
+    }
+    shared
 }
 
 /// The path item of a document that is only read.
 pub(super) fn read(
     tag: &str,
     id: &str,
+    description: &str,
     types: &[&str],
     answer: Option<&str>,
     dialect: Dialect,
@@ -409,6 +473,7 @@ pub(super) fn read(
     let answer = answer.map_or_else(|| json!({"type": "string"}), |name| dialect.reference(name));
     let mut ok = json!({"description": "OK"});
     let mut operation = json!({"tags": [tag], "operationId": format!("get{id}")});
+    operation["description"] = description.into();
     match dialect {
         Dialect::V2 => {
             ok["schema"] = answer;

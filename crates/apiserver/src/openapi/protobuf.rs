@@ -197,6 +197,7 @@ fn parameters(out: &mut Message, field: u64, parameters: Option<&Value>) {
             let mut sub = Message::default();
             sub.flag(1, parameter.get("required"));
             sub.text(2, parameter.get("in"));
+            sub.text(3, parameter.get("description"));
             sub.text(4, parameter.get("name"));
             // Query parameters have one more member before the type than path parameters.
             let (kind, ty, unique) = if place == "query" { (3, 6, 20) } else { (4, 5, 19) };

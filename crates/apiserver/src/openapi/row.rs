@@ -85,6 +85,10 @@ impl<'a> Row<'a> {
     pub(super) fn serves(&self, verb: &str) -> bool {
         self.verbs.contains(&verb)
     }
+    /// Whether its list is published as a watch, too: those of custom resources are not.
+    pub(super) fn watches(&self) -> bool {
+        !self.has_own_schema() && self.serves("watch")
+    }
     /// The built-in definition of the kind.
     pub(super) fn definition(&self) -> Option<&'static str> {
         schema::of_kind(&self.kind)

@@ -324,7 +324,7 @@ impl Documents {
             }
             let rows = self.rows(served, group, version);
             roots.extend(super::roots(&rows));
-            let steps = super::v2_part(&rows, encoding);
+            let steps = super::v2_part(&rows, encoding, self.texts());
             parts.push(self.part(form, key, etag, steps, &mut slices).await);
         }
         let roots: Vec<&'static str> = roots.into_iter().collect();

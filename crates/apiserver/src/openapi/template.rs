@@ -6,25 +6,35 @@
 
 use super::path::{Path, Place};
 use super::row::{Kind, Row, Sub};
-use super::{Dialect, write_value};
+use super::{Dialect, phrase, write_value};
 use memchr::memmem;
 use std::collections::HashMap;
 
-/// The kind and the list of a template. No group, version, verb or subresource contains them,
-/// because these have no upper case letters.
-const KIND: &str = "NameOfTheKind";
+/// The list of a template. No group, version, verb or subresource contains it, because these have
+/// no upper case letters. Descriptions of operations do not contain it.
 const LIST: &str = "NameOfTheList";
+
+/// The kind of a template for kinds with this article, as unique, and as long as [`LIST`].
+fn kind_with(article: &str) -> &'static str {
+    match article {
+        "a " => "NameOfTheKind",
+        "an " => "AnNameOfAKind",
+        _ => "NamesOfAKinds",
+    }
+}
 
 /// The templates of one document.
 #[derive(Debug, Default)]
 pub(super) struct Templates<'a>(HashMap<Shape<'a>, Template>);
 
-/// The parameters of a path except the names.
+/// The parameters of a path except the names, of which only the article matters.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Shape<'a> {
     group: &'a str,
     version: &'a str,
     is_namespaced: bool,
+    /// Of the kind, in descriptions.
+    article: &'static str,
     verbs: &'a [&'a str],
     place: Part<'a>,
 }
@@ -82,6 +92,7 @@ impl<'a> Templates<'a> {
             group: row.kind.group,
             version: row.kind.version,
             is_namespaced: row.namespaced,
+            article: phrase::article(row.kind.kind),
             verbs: &row.verbs,
             place,
         };
@@ -94,7 +105,8 @@ impl<'a> Templates<'a> {
 impl Template {
     fn of(path: &Path<'_>) -> Self {
         let own = path.row.kind;
-        let kind = Kind { kind: KIND, ..own };
+        let name = kind_with(phrase::article(own.kind));
+        let kind = Kind { kind: name, ..own };
         let sub = match path.place {
             Place::Sub(sub) if sub.kind == own => Some(Sub { kind, ..sub.clone() }),
             Place::Sub(sub) => Some(sub.clone()),
@@ -110,8 +122,8 @@ impl Template {
         };
         let place = sub.as_ref().map_or(path.place, Place::Sub);
         let mut text = Vec::new();
-        write_value(&mut text, &Path { row: &row, place, dialect: path.dialect }.build());
-        let mut names: Vec<(usize, Name)> = memmem::find_iter(&text, KIND)
+        write_value(&mut text, &Path { row: &row, place, ..*path }.build());
+        let mut names: Vec<(usize, Name)> = memmem::find_iter(&text, name)
             .map(|at| (at, Name::Kind))
             .chain(memmem::find_iter(&text, LIST).map(|at| (at, Name::List)))
             .collect();
@@ -120,7 +132,7 @@ impl Template {
         for (at, name) in names {
             parts.push((text[from..at].to_vec(), name));
             // Both have the same length.
-            from = at + KIND.len();
+            from = at + LIST.len();
         }
         Self { parts, tail: text.split_off(from) }
     }
@@ -174,15 +186,17 @@ mod tests {
             row("Gadget", "gadgets", true),
             row("Cluster", "clusters", false),
             other,
+            row("Issuer", "issuers", true),
+            row("Rules", "rules", true),
         ];
         let mut templates = Templates::default();
-        for (name, path) in path::all(&rows, Dialect::V3) {
+        for (name, path) in path::all(&rows, Dialect::V3, None) {
             let (mut built, mut copied) = (Vec::new(), Vec::new());
             write_value(&mut built, &path.build());
             assert!(templates.write(&path, &mut copied), "{name}");
             assert_eq!(String::from_utf8(copied), String::from_utf8(built), "{name}");
         }
-        // Of the five paths of each namespaced kind, and the four of the others.
-        assert_eq!(templates.0.len(), 5 + 4 + 4);
+        // Of the five paths of a namespaced kind with each article, and the four of the others.
+        assert_eq!(templates.0.len(), 3 * 5 + 4 + 4);
     }
 }

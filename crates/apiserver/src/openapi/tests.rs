@@ -7,7 +7,7 @@ fn v3_of(rows: &[Row<'_>], used: &[&'static str]) -> Bytes {
 }
 /// The whole of v2, with all rows in one part.
 fn v2_in(rows: &[Row<'_>], encoding: Encoding) -> Bytes {
-    let part = v2_part(rows, encoding).flatten().last().unwrap();
+    let part = v2_part(rows, encoding, None).flatten().last().unwrap();
     let shared = v2_shared(&roots(rows), &[], encoding, None).flatten().last().unwrap();
     v2_whole(vec![part.into(), shared.into()], encoding).flatten().collect()
 }
@@ -193,8 +193,9 @@ fn subresources_that_connect_have_their_options_and_paths() {
         assert_eq!(proxy["head"]["x-kubernetes-action"], "connect");
         let pods = "/api/v1/namespaces/{namespace}/pods/{name}";
         let exec = names(&item(&format!("{pods}/exec")));
-        let options = ["command", "container", "stderr", "stdin", "stdout", "tty"];
-        assert_eq!(exec, [&["name", "namespace"], &options[..]].concat());
+        let options =
+            ["command", "container", "name", "namespace", "stderr", "stdin", "stdout", "tty"];
+        assert_eq!(exec, options);
         let log = item(&format!("{pods}/log"));
         assert!(names(&log).contains(&"tailLines".to_owned()));
         let answer = match dialect {
@@ -204,6 +205,75 @@ fn subresources_that_connect_have_their_options_and_paths() {
         assert_eq!(answer, &json!({"type": "string"}));
         assert_eq!(item("/api/v1/")["get"]["operationId"], "getCoreV1APIResources");
     }
+}
+
+#[test]
+fn what_all_operations_of_a_path_take_is_said_once() {
+    let names = |parameters: &Value| {
+        let parameters = parameters.as_array().into_iter().flatten();
+        parameters.map(|p| p["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    for dialect in [Dialect::V2, Dialect::V3] {
+        let rows = of(&builtin(), "", "v1");
+        let document = parse(&match dialect {
+            Dialect::V2 => v2_of(&rows),
+            Dialect::V3 => v3_of(&rows, &[]),
+        });
+        let maps = &document["paths"]["/api/v1/namespaces/{namespace}/configmaps"];
+        assert_eq!(names(&maps["parameters"]), ["namespace", "pretty"]);
+        let create = names(&maps["post"]["parameters"]);
+        let written = create.iter().filter(|name| *name != "body");
+        assert!(written.eq(&["dryRun", "fieldManager", "fieldValidation"]), "{create:?}");
+        let everywhere = &document["paths"]["/api/v1/configmaps"];
+        assert_eq!(everywhere["get"].get("parameters"), None);
+        assert!(names(&everywhere["parameters"]).contains(&"labelSelector".to_owned()));
+        // A body is never shared.
+        let bind = &document["paths"]["/api/v1/namespaces/{namespace}/bindings"];
+        assert!(!names(&bind["parameters"]).contains(&"body".to_owned()));
+        let shared = ["dryRun", "fieldManager", "fieldValidation", "namespace", "pretty"];
+        assert_eq!(names(&bind["parameters"]), shared);
+    }
+}
+
+#[test]
+fn operations_are_described() {
+    let document = parse(&v3_of(&of(&builtin(), "", "v1"), &[]));
+    let check = |path: &str, method: &str, expected: &str| {
+        assert_eq!(document["paths"][path][method]["description"], expected, "{path} {method}");
+    };
+    let pods = "/api/v1/namespaces/{namespace}/pods";
+    check(pods, "get", "list or watch objects of kind Pod");
+    check(pods, "delete", "delete collection of Pod");
+    check("/api/v1/nodes/{name}", "patch", "partially update the specified Node");
+    check("/api/v1/nodes/{name}/status", "get", "read status of the specified Node");
+    check("/api/v1/nodes/{name}/proxy", "head", "connect HEAD requests to proxy of Node");
+    check("/api/v1/", "get", "get available resources");
+    check("/api/v1/componentstatuses", "get", "list objects of kind ComponentStatus");
+    let evict = &document["paths"][&format!("{pods}/{{name}}/eviction")]["parameters"][3];
+    assert_eq!(evict["description"], "name of the Eviction");
+    let name = &document["paths"]["/api/v1/nodes/{name}"]["parameters"][0];
+    assert_eq!((&name["name"], &name["description"]), (&json!("name"), &json!("name of the Node")));
+    let custom = parse(&v3_of(&[widget(&json!({"type": "object"}))], &[]));
+    let list = &custom["paths"]["/apis/ex.io/v1/namespaces/{namespace}/widgets"]["get"];
+    assert_eq!(list["description"], "list objects of kind Widget");
+}
+
+/// The operations on a custom resource's scale are on the resource; what they write is a Scale.
+#[test]
+fn the_scale_of_a_custom_resource_is_of_its_kind() {
+    let scale = Kind { group: "autoscaling", version: "v1", kind: "Scale" };
+    let sub = Sub { name: "scale", kind: scale, verbs: vec!["get", "patch", "update"] };
+    let row = Row { subresources: vec![sub], ..widget(&json!({"type": "object"})) };
+    let document = parse(&v3_of(&[row], &[]));
+    let item = &document["paths"]["/apis/ex.io/v1/namespaces/{namespace}/widgets/{name}/scale"];
+    let own = json!({"group": "ex.io", "version": "v1", "kind": "Widget"});
+    assert_eq!(item["get"]["x-kubernetes-group-version-kind"], own);
+    let body = &item["put"]["requestBody"]["content"]["application/json"]["schema"]["$ref"];
+    assert_eq!(body, "#/components/schemas/io.k8s.api.autoscaling.v1.Scale");
+    let built_in = parse(&v3_of(&of(&builtin(), "apps", "v1"), &[]));
+    let path = "/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale";
+    let kind = &built_in["paths"][path]["get"]["x-kubernetes-group-version-kind"];
+    assert_eq!(kind, &json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}));
 }
 
 #[test]
