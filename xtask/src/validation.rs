@@ -13,6 +13,7 @@ mod both;
 mod chance;
 mod change;
 pub(crate) mod custom;
+pub(crate) mod documents;
 mod page;
 mod places;
 mod random;

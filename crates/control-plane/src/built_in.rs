@@ -98,6 +98,16 @@ impl Controllers {
         }
     }
 
+    /// Whether the one with this name in kube-controller-manager runs.
+    pub(crate) fn runs(&self, name: &str) -> bool {
+        match self {
+            Self::None => false,
+            Self::Always(settings) | Self::Elected { settings, .. } => {
+                settings.selection.is_enabled(name)
+            }
+        }
+    }
+
     /// Runs them from when the server is ready until `stop`.
     pub(crate) async fn run(self, server: &ApiServer, stop: &CancellationToken) {
         if matches!(self, Self::None) {

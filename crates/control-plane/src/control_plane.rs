@@ -460,6 +460,11 @@ impl ControlPlane {
         InProcessSource::all::<K>(&self.server)
     }
 
+    /// Whether certificate requests are signed here.
+    pub(crate) fn signs_requests(&self) -> bool {
+        self.controllers.runs("certificatesigningrequest-signing-controller")
+    }
+
     /// The authorities that sign certificate requests.
     pub(crate) fn sign_with(&mut self, signers: Signers) {
         self.controllers.set_signers(signers);

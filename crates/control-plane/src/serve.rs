@@ -83,6 +83,7 @@ pub struct ServeOptions {
     client_ca_file: Option<PathBuf>,
     front_proxy: Option<(PathBuf, RequestHeaderNames)>,
     is_exclusive: bool,
+    signs_requests: bool,
     names: Vec<String>,
     token_auth_file: Option<PathBuf>,
     signing_key_file: Option<PathBuf>,
@@ -111,6 +112,7 @@ impl ServeOptions {
             client_ca_file: None,
             front_proxy: None,
             is_exclusive: false,
+            signs_requests: false,
             names: Vec::new(),
             token_auth_file: None,
             signing_key_file: None,
@@ -204,17 +206,17 @@ impl ServeOptions {
     }
 
     /// Whether files of authorities are all that is trusted, as by kube-apiserver. A
-    /// [`client_ca_file`](Self::client_ca_file) then replaces the server's own CA, so that the
-    /// administrator has a token only. With a [`front_proxy`](Self::front_proxy), no client
-    /// certificate for servers of APIServices is made. Default: no.
+    /// [`client_ca_file`](Self::client_ca_file) then replaces the server's own CA, unless that
+    /// signs certificate requests (`csrsigning`); the administrator has a token only. With a
+    /// [`front_proxy`](Self::front_proxy), servers of APIServices get no client certificate.
+    /// Default: no.
     pub fn exclusive_authorities(mut self, is_exclusive: bool) -> Self {
         self.is_exclusive = is_exclusive;
         self
     }
 
-    /// Whether the server's own CA signs client certificates.
     fn trusts_own_ca(&self) -> bool {
-        !self.is_exclusive || self.client_ca_file.is_none()
+        !self.is_exclusive || self.client_ca_file.is_none() || self.signs_requests
     }
 
     /// An additional name or address for the server's own certificate. May be called several times.
@@ -297,7 +299,8 @@ impl ControlPlane {
     /// # Errors
     ///
     /// If an address cannot be bound, or a file cannot be read, used or written.
-    pub async fn serve(mut self, options: ServeOptions) -> Result<Serving, ServeError> {
+    pub async fn serve(mut self, mut options: ServeOptions) -> Result<Serving, ServeError> {
+        options.signs_requests = options.cluster_signing.is_none() && self.signs_requests();
         let server = self.server().clone();
         let networks = server.registry().service_networks();
         let primary = networks.families().primary;

@@ -8,7 +8,7 @@
 //! version. A sequence ends at the first difference of what is accepted or stored. The seed and
 //! its number say all of it.
 
-mod schema;
+pub(super) mod schema;
 mod step;
 mod values;
 

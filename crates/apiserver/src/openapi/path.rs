@@ -151,17 +151,10 @@ impl<'a> Path<'a> {
     /// The path item.
     pub(super) fn build(&self) -> Value {
         if matches!(self.place, Place::Resources) {
-            let (tag, id) =
-                (name::tag(&self.row.kind), name::in_operation(&self.row.kind) + "APIResources");
-            let text = phrase::RESOURCES;
-            return read(
-                &tag,
-                &id,
-                text,
-                &OBJECT_TYPES,
-                Some(schema::META_RESOURCES),
-                self.dialect,
-            );
+            let kind = &self.row.kind;
+            let (tag, id) = (name::tag(kind), name::in_operation(kind) + "APIResources");
+            let answer = Some(schema::META_RESOURCES);
+            return read(&tag, &id, phrase::RESOURCES, &OBJECT_TYPES, answer, self.dialect);
         }
         let methods = self.methods();
         let mut operations: Vec<_> =

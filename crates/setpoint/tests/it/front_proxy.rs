@@ -8,8 +8,8 @@ use rcgen::{
     KeyPair,
 };
 use serde_json::{Value, json};
-use setpoint::ControlPlane;
 use setpoint::apiserver::RequestHeaderNames;
+use setpoint::{ControlPlane, Selection};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -154,6 +154,24 @@ async fn authorities_in_files_may_be_the_only_ones_and_others_follow_at_once() {
         });
         known.await.unwrap();
     }
+    served.stop().await;
+}
+
+/// Its certificates are for this server.
+#[tokio::test]
+async fn an_authority_that_signs_requests_is_trusted_beside_the_only_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let users = ca();
+    let controllers: Selection = "csrsigning".parse().unwrap();
+    let plane = ControlPlane::builder().controllers(controllers);
+    let options = local()
+        .client_ca_file(file(dir.path(), "users.crt", &users.pem()))
+        .exclusive_authorities(true);
+    let served = Served::start(dir.path(), "s", plane.build(), options).await;
+    let data = published(&Client::try_from(served.config().await).unwrap()).await;
+    let trusted = data["client-ca-file"].as_str().unwrap();
+    assert!(trusted.contains(users.pem().trim()));
+    assert_eq!(trusted.matches("BEGIN CERTIFICATE").count(), 2);
     served.stop().await;
 }
 

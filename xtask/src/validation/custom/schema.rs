@@ -41,15 +41,15 @@ pub(super) const FORMATS: &[(&str, &str)] = &[
 
 /// A definition with a group of its own.
 #[derive(Clone, Debug)]
-pub(super) struct Definition {
+pub(in crate::validation) struct Definition {
     /// What is created.
-    pub(super) object: Value,
+    pub(in crate::validation) object: Value,
     /// How often its schemas were changed.
     pub(super) changes: usize,
 }
 
 impl Definition {
-    pub(super) fn draw(random: &mut Random, number: usize) -> Self {
+    pub(in crate::validation) fn draw(random: &mut Random, number: usize) -> Self {
         let group = format!("s{number}.example.com");
         let root = root(random);
         let mut subresources = Map::new();
@@ -93,12 +93,12 @@ impl Definition {
         Self { object, changes: 0 }
     }
 
-    pub(super) fn group(&self) -> &str {
+    pub(in crate::validation) fn group(&self) -> &str {
         self.object["spec"]["group"].as_str().unwrap_or_default()
     }
 
     /// Where the definition is.
-    pub(super) fn path(&self) -> String {
+    pub(in crate::validation) fn path(&self) -> String {
         let name = self.object["metadata"]["name"].as_str().unwrap_or_default();
         format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")
     }
@@ -112,7 +112,7 @@ impl Definition {
         }
     }
 
-    pub(super) fn versions(&self) -> Vec<String> {
+    pub(in crate::validation) fn versions(&self) -> Vec<String> {
         let all = self.object["spec"]["versions"].as_array().into_iter().flatten();
         all.filter_map(|one| Some(one["name"].as_str()?.to_owned())).collect()
     }
