@@ -120,7 +120,7 @@ impl Parameter {
     }
 }
 
-/// Parameters that have the same name wherever they are.
+/// The parameter of operations with this place and name.
 pub(super) fn known(place: &str, name: &str) -> Option<Parameter> {
     let in_path = ["name", "namespace", "path"].map(Parameter::Path);
     let lists = [LIST, WRITE, PATCH, DELETE, &[PRETTY]];

@@ -329,15 +329,12 @@ impl<'a> Path<'a> {
     }
 
     fn parameter(&self, action: Action, parameter: Parameter) -> Value {
-        let (name, published);
-        let description = if parameter == Parameter::Path("name") {
-            name = phrase::name_of(self.published_kind().kind);
-            Some(&*name)
-        } else {
+        let is_name = parameter == Parameter::Path("name");
+        let name = is_name.then(|| phrase::name_of(self.published_kind().kind));
+        let description = name.as_deref().or_else(|| {
             let sub = self.sub().map(|sub| (self.row.resource, sub.name));
-            published = self.texts.and_then(|texts| texts.of_parameter(sub, action, parameter));
-            published
-        };
+            self.texts.and_then(|texts| texts.of_parameter(sub, action, parameter))
+        });
         parameter.build(self.dialect, description)
     }
 
@@ -439,7 +436,7 @@ struct Operation {
     parameters: Vec<Value>,
 }
 
-/// Takes the parameters that all operations of a path have, except bodies, which are the path's.
+/// Takes out the parameters that all operations of a path have, except bodies: they are the path's.
 fn share(operations: &mut [Operation]) -> Vec<Value> {
     let Some((first, others)) = operations.split_first() else { return Vec::new() };
     let is_shared = |parameter: &&Value| {

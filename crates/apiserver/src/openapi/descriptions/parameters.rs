@@ -94,7 +94,8 @@ impl Parameters {
         Ok(())
     }
 
-    /// That of a parameter of an operation. `sub`: the resource and the subresource, if it is one.
+    /// The description of a parameter of an operation. `sub`: the resource and the subresource, if
+    /// it is one.
     pub(super) fn of(
         &self,
         sub: Option<(&str, &str)>,
