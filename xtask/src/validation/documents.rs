@@ -119,7 +119,7 @@ impl Compared {
         Ok(())
     }
 
-    /// A document of both; `null` for other answers than 200.
+    /// A document of both; `null` if a server does not have it in this type.
     fn read(&mut self, paths: [&str; 2], accept: &str) -> Result<[Value; 2]> {
         let answers = both(&mut self.sides, |side, at| {
             side.send_as("GET", paths[at], b"", "application/json", accept)
@@ -223,7 +223,7 @@ impl Compared {
             let what = "body";
             Class { what, ours: format!("{path} = {a}"), original: format!("{path} = {b}") }
         });
-        // Of schemas that are in many documents, one counts.
+        // A schema that is in many documents is one class.
         let last = name.rsplit('.').next().unwrap_or_default();
         let difference = class.map(|class| (format!("{what}: {last}"), class));
         let number = self.report.cases;
@@ -231,8 +231,7 @@ impl Compared {
     }
 }
 
-/// Writes parameters that a path refers to where they are, without descriptions, and in one order:
-/// documents have them by the order in which they were made.
+/// Writes parameters that a path refers to where they are, by name, and without descriptions.
 fn inline(item: &mut Value, shared: &Value) {
     let Some(item) = item.as_object_mut() else { return };
     let operations = item.iter_mut().map(|(name, value)| match name.as_str() {
