@@ -5,7 +5,7 @@ use super::chance::{
     without_port, without_times,
 };
 use crate::http::Answer;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// An answer without what differs by chance.
@@ -33,6 +33,16 @@ pub(super) struct Class {
     pub(super) what: &'static str,
     pub(super) ours: String,
     pub(super) original: String,
+}
+
+impl Class {
+    /// How two bodies differ first, in places without their numbers. `None`: they do not.
+    pub(super) fn of_bodies(ours: &Value, original: &Value) -> Option<Self> {
+        let (path, a, b) = first(ours, original, String::new())?;
+        let path: String = path.chars().filter(|c| !c.is_ascii_digit()).collect();
+        let (ours, original) = (format!("{path} = {a}"), format!("{path} = {b}"));
+        Some(Self { what: "body", ours, original })
+    }
 }
 
 impl Outcome {
@@ -305,23 +315,16 @@ pub(super) fn shape(text: &str) -> String {
 }
 
 /// The first place where two trees differ, with its values.
-pub(super) fn first(
-    ours: &Value,
-    original: &Value,
-    path: String,
-) -> Option<(String, String, String)> {
+fn first(ours: &Value, original: &Value, path: String) -> Option<(String, String, String)> {
     match (ours, original) {
         (Value::Object(a), Value::Object(b)) => {
             let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
             let dot = if path.is_empty() { "" } else { "." };
-            keys.into_iter().find_map(|key| {
-                let of = |map: &Map<String, Value>| map.get(key).cloned();
-                match (of(a), of(b)) {
-                    (Some(a), Some(b)) => first(&a, &b, format!("{path}{dot}{key}")),
-                    (a, b) => {
-                        let show = |value: Option<Value>| value.map_or("-".into(), |v| short(&v));
-                        Some((format!("{path}{dot}{key}"), show(a), show(b)))
-                    }
+            keys.into_iter().find_map(|key| match (a.get(key), b.get(key)) {
+                (Some(a), Some(b)) => first(a, b, format!("{path}{dot}{key}")),
+                (a, b) => {
+                    let show = |value: Option<&Value>| value.map_or("-".into(), short);
+                    Some((format!("{path}{dot}{key}"), show(a), show(b)))
                 }
             })
         }

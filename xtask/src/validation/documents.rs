@@ -5,7 +5,7 @@
 //! schema of a document is compared for itself. Left out are descriptions of types and parameters,
 //! which come from a published document (`--openapi`), and what says which server it is.
 
-use super::answer::{Class, first};
+use super::answer::Class;
 use super::both::{Sides, both, wait};
 use super::custom::schema::Definition;
 use super::page::{self, Page};
@@ -218,11 +218,7 @@ impl Compared {
     }
 
     fn compare(&mut self, what: &'static str, name: &str, [ours, original]: &[Value; 2]) {
-        let class = first(ours, original, String::new()).map(|(path, a, b)| {
-            let path: String = path.chars().filter(|c| !c.is_ascii_digit()).collect();
-            let what = "body";
-            Class { what, ours: format!("{path} = {a}"), original: format!("{path} = {b}") }
-        });
+        let class = Class::of_bodies(ours, original);
         // A schema that is in many documents is one class.
         let last = name.rsplit('.').next().unwrap_or_default();
         let difference = class.map(|class| (format!("{what}: {last}"), class));

@@ -9,7 +9,7 @@
 mod objects;
 mod request;
 
-use super::answer::{Class, first, shape};
+use super::answer::{Class, shape};
 use super::both::{Sides, both};
 use super::chance::{UID_LEN, is_time};
 use super::page::{self, Page};
@@ -378,10 +378,8 @@ fn differs(ours: &Outcome, original: &Outcome) -> Option<Class> {
         let (a, b) = at.unwrap_or(("the lines end", "the lines end"));
         return class("text", a.to_owned(), b.to_owned());
     }
-    let (path, a, b) = first(&ours.body, &original.body, String::new())
-        .unwrap_or_else(|| ("order".into(), String::new(), String::new()));
-    let path: String = path.chars().filter(|c| !c.is_ascii_digit()).collect();
-    class("body", format!("{path} = {a}"), format!("{path} = {b}"))
+    let order = || class("body", "order = ".into(), "order = ".into());
+    Class::of_bodies(&ours.body, &original.body).or_else(order)
 }
 
 fn shown(request: &Request) -> String {

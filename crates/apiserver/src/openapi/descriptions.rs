@@ -2,8 +2,6 @@
 
 mod parameters;
 
-use super::parameter::Parameter;
-use super::path::Action;
 use parameters::Parameters;
 use serde::Deserialize;
 use serde_json::Value;
@@ -198,17 +196,6 @@ impl OpenApiDescriptions {
         self.types.get(definition)?.enums.get(field)
     }
 
-    /// The description of a parameter of an operation. `sub`: the resource and the subresource, if
-    /// it is one.
-    pub(super) fn of_parameter(
-        &self,
-        sub: Option<(&str, &str)>,
-        action: Action,
-        parameter: Parameter,
-    ) -> Option<&str> {
-        self.parameters.of(sub, action, parameter)
-    }
-
     /// Differs if the descriptions do.
     pub(super) fn digest(&self) -> String {
         super::hex(self.bounded.hash.clone())
@@ -218,6 +205,8 @@ impl OpenApiDescriptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::openapi::parameter::Parameter;
+    use crate::openapi::path::Action;
     use crate::openapi::{Dialect, schema};
     use serde_json::json;
 

@@ -4,7 +4,7 @@
 //! like `pods/log`. So a document has a few dozen texts, and those of an operation are found
 //! without a row for each.
 
-use super::{Bounded, OpenApiFileError};
+use super::{Bounded, OpenApiDescriptions, OpenApiFileError};
 use crate::openapi::parameter::{self, Parameter};
 use crate::openapi::path::Action;
 use serde::Deserialize;
@@ -93,16 +93,18 @@ impl Parameters {
         }
         Ok(())
     }
+}
 
+impl OpenApiDescriptions {
     /// The description of a parameter of an operation. `sub`: the resource and the subresource, if
     /// it is one.
-    pub(super) fn of(
+    pub(in crate::openapi) fn of_parameter(
         &self,
         sub: Option<(&str, &str)>,
         action: Action,
         parameter: Parameter,
     ) -> Option<&str> {
-        let described = self.0.get(&parameter)?;
+        let described = self.parameters.0.get(&parameter)?;
         let of_option =
             sub.and_then(|(resource, sub)| described.of_options.get(&format!("{resource}/{sub}")));
         let found = of_option.or_else(|| described.of_actions.get(action.extension()));
