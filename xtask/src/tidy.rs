@@ -343,6 +343,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
         &[
             &[
                 "attributes",
+                "features",
                 "fifo_watch",
                 "identity",
                 "latency",

@@ -33,7 +33,7 @@
 //! counts. This crate does not follow APIServices: `setpoint-control-plane` makes a [`Backend`] of
 //! each.
 //!
-//! CBOR is off unless the builder asks for it ([`ApiServerBuilder::cbor`]).
+//! CBOR is off without the feature `CBORServingAndStorage` of the registry.
 //!
 //! Not implemented: discovery documents and WebSocket messages in protobuf.
 //! `docs/compatibility.md` lists what else differs from Kubernetes.

@@ -7,6 +7,8 @@ use setpoint_object::field::{self, Path};
 use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::gvk::GroupKind;
 use setpoint_object::label::Selector;
+use setpoint_registry::Feature;
+use setpoint_registry::FeatureGates;
 use setpoint_registry::{
     DeleteOptions, FieldValidation, Format, IGNORE_READ_ERROR, ListOptions, PatchType,
     RawDeleteOptions, ShardSelector, VersionMatch, WriteOptions, check_dry_run,
@@ -85,7 +87,7 @@ fn write_fields(query: &Query, errors: &mut field::Errors) -> WriteOptions {
 /// # Errors
 ///
 /// 400 for selectors and integers that do not parse, 422 on `ListOptions`.
-pub(crate) fn list(query: &Query) -> Result<ListOptions, ApiError> {
+pub(crate) fn list(query: &Query, features: FeatureGates) -> Result<ListOptions, ApiError> {
     let timeout = match query.integer("timeoutSeconds")? {
         None | Some(0) => None,
         Some(seconds) => Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
@@ -112,9 +114,10 @@ pub(crate) fn list(query: &Query) -> Result<ListOptions, ApiError> {
         send_initial_events: query.flag("sendInitialEvents"),
         timeout,
     };
-    options.validate(query.flag("watch").unwrap_or(false))?;
+    options.validate(query.flag("watch").unwrap_or(false), features)?;
     let shard = match query.text("shardSelector") {
         "" => None,
+        _ if !features.is_on(Feature::ShardedListAndWatch) => None,
         text => Some(ShardSelector::parse(text)?),
     };
     Ok(ListOptions { shard, ..options })
@@ -127,8 +130,12 @@ pub(crate) fn list(query: &Query) -> Result<ListOptions, ApiError> {
 /// # Errors
 ///
 /// As [`list`]; 400 for a field selector that requires another name or none.
-pub(crate) fn watch_path(query: &Query, name: &str) -> Result<ListOptions, ApiError> {
-    let mut options = list(query)?;
+pub(crate) fn watch_path(
+    query: &Query,
+    name: &str,
+    features: FeatureGates,
+) -> Result<ListOptions, ApiError> {
+    let mut options = list(query, features)?;
     if !query.flag("watch").unwrap_or(false) {
         options.resource_version_match = None;
         options.continue_token = String::new();

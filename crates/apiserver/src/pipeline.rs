@@ -47,6 +47,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use parking_lot::Mutex;
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Origin, Reason};
+use setpoint_registry::Feature;
 use setpoint_registry::{Attributes, Catalog, Identity, Requested, ResourcePath, Verb, is_health};
 use std::ops::ControlFlow;
 use std::pin::pin;
@@ -119,7 +120,8 @@ impl Inner {
         audit_id: &HeaderValue,
     ) -> Response<Body> {
         let query = Query::parse(parts.uri.query().unwrap_or_default());
-        let style = Style::of(&parts.headers, &query);
+        let mut style = Style::of(&parts.headers, &query);
+        style.gzip &= self.registry.features().is_on(Feature::APIResponseCompression);
         if !is_health(parts.uri.path()) && !readiness::wait(&self.registry).await {
             return unavailable();
         }

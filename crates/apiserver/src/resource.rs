@@ -24,6 +24,7 @@ use http::{Response, StatusCode};
 use setpoint_object::members;
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Status};
+use setpoint_registry::Feature;
 use setpoint_registry::{
     Attributes, Body as Sent, Deleted, List, PatchType, Registry, SchemaLanguage, Subresource,
     Target, Verb,
@@ -142,7 +143,9 @@ impl Exchange<'_> {
 
     /// Checks that the user may create a stream that a WebSocket only gets: it runs commands.
     async fn check_create(&self, target: &Target) -> Result<(), ApiError> {
-        if self.attributes.verb == Verb::Create {
+        let is_on =
+            self.registry.features().is_on(Feature::AuthorizePodWebsocketUpgradeCreatePermission);
+        if !is_on || self.attributes.verb == Verb::Create {
             return Ok(());
         }
         let create = self.attributes.with(Verb::Create, self.attributes.requested.clone());
@@ -169,7 +172,7 @@ impl Exchange<'_> {
 
     async fn list(&self, target: &Target) -> Result<Response<Body>, Refusal> {
         let accepted = self.accept(target)?;
-        let options = options::list(self.query)?;
+        let options = options::list(self.query, self.registry.features())?;
         let span = self.reads("cacher.GetList");
         let list = self.registry.list(self.attributes, &options).await?;
         drop(span);
@@ -180,7 +183,7 @@ impl Exchange<'_> {
     async fn watch(&self, target: &Target) -> Result<Response<Body>, Refusal> {
         let endpoint = Endpoint::Watch(target.resource.schema.language());
         let accepted = negotiate(&accept_header(&self.parts.headers), endpoint, self.types)?;
-        let options = options::watch_path(self.query, &target.name)?;
+        let options = options::watch_path(self.query, &target.name, self.registry.features())?;
         let span = self.reads("cacher.Watch");
         let events = self.registry.watch(self.attributes, &options).await?;
         drop(span);
@@ -292,7 +295,7 @@ impl Exchange<'_> {
         body: RequestBody,
     ) -> Result<Response<Body>, Refusal> {
         let accepted = self.accept_list(target)?;
-        let list_options = options::list(self.query)?;
+        let list_options = options::list(self.query, self.registry.features())?;
         let options = self.delete_options(body).await?;
         let list =
             self.registry.delete_collection(self.attributes, &list_options, &options).await?;

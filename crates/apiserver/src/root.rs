@@ -15,6 +15,8 @@ use http::{HeaderMap, Response, StatusCode};
 use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
 use setpoint_object::{ApiError, GroupVersion};
+use setpoint_registry::Feature;
+use setpoint_registry::FeatureGates;
 use setpoint_registry::Routes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,6 +40,7 @@ pub(crate) struct Root<'a> {
     pub(crate) now: Timestamp,
     /// The options of the program, if it shows them.
     pub(crate) flags: Option<&'a BTreeMap<String, String>>,
+    pub(crate) features: FeatureGates,
     /// Added health checks.
     pub(crate) checks: &'a [Arc<dyn HealthCheck>],
     /// As in [`health::Health`].
@@ -69,15 +72,14 @@ impl Root<'_> {
                 json_alone(&accept)?;
                 return Ok(indented(&version::document(), style));
             }
-            Route::Statusz => {
+            Route::Statusz if self.features.is_on(Feature::ComponentStatusz) => {
                 let (started, now) = (self.started, self.now);
                 let page = Page::Status { started, now, paths: self.paths() };
                 return page.respond(&accept, self.types, style);
             }
-            Route::Flagz => match self.flags {
-                Some(flags) => return Page::Flags(flags).respond(&accept, self.types, style),
-                None => return Ok(respond::page_not_found()),
-            },
+            Route::Flagz if let Some(flags) = self.shown_flags() => {
+                return Page::Flags(flags).respond(&accept, self.types, style);
+            }
             Route::ApiVersions => discovery::api_versions(&self.served.catalog, self.address),
             Route::ApiGroups => discovery::api_groups(self.served.registered()),
             Route::ApiGroup(name) => match self.served.group(name) {
@@ -107,6 +109,11 @@ impl Root<'_> {
         }
     }
 
+    /// What `/flagz` shows, if there is such a page.
+    fn shown_flags(&self) -> Option<&BTreeMap<String, String>> {
+        self.flags.filter(|_| self.features.is_on(Feature::ComponentFlagz))
+    }
+
     /// Every served root path, sorted.
     fn paths(&self) -> Vec<String> {
         let mut paths: Vec<String> = [
@@ -120,13 +127,14 @@ impl Root<'_> {
             openid::CONFIGURATION,
             openid::PUBLIC_KEYS,
             "/readyz",
-            zpages::STATUSZ,
             "/version",
         ]
         .map(str::to_owned)
         .into();
         paths.extend(health::paths(self.checks, self.storage_versions));
-        paths.extend(self.flags.map(|_| zpages::FLAGZ.to_owned()));
+        let has_status = self.features.is_on(Feature::ComponentStatusz);
+        paths.extend(has_status.then(|| zpages::STATUSZ.to_owned()));
+        paths.extend(self.shown_flags().map(|_| zpages::FLAGZ.to_owned()));
         for group in &self.served.groups {
             if !group.name.is_empty() {
                 paths.push(format!("/apis/{}", group.name));

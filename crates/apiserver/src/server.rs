@@ -40,6 +40,7 @@ use setpoint_object::ApiError;
 use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::label::Selector;
 use setpoint_object::time::Timestamp;
+use setpoint_registry::Feature;
 use setpoint_registry::{
     Attributes, Event, List, ListOptions, Registry, TokenReviewer, WatchStream,
 };
@@ -122,7 +123,6 @@ pub struct ApiServerBuilder {
     seed: Option<u64>,
     limits: RequestLimits,
     agents: Agents,
-    types: Types,
     cors: Option<Cors>,
     hsts: Option<Hsts>,
     go_away: GoAwayChance,
@@ -240,13 +240,6 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Whether bodies and answers may be in CBOR, as with kube-apiserver's feature gate
-    /// `CBORServingAndStorage`. Objects are stored in JSON all the same. Default: no.
-    pub fn cbor(mut self, is_served: bool) -> Self {
-        self.types.cbor = is_served;
-        self
-    }
-
     /// Descriptions of built-in types in the OpenAPI documents. Default: `ObjectMeta` alone has
     /// some.
     pub fn open_api_descriptions(mut self, descriptions: Arc<OpenApiDescriptions>) -> Self {
@@ -313,6 +306,7 @@ impl ApiServerBuilder {
         let reviewer: Arc<dyn TokenReviewer> = authenticators.clone();
         self.registry.set_token_reviewer(Arc::downgrade(&reviewer));
         let started = self.registry.clock().now();
+        let types = Types { cbor: self.registry.features().is_on(Feature::CBORServingAndStorage) };
         ApiServer {
             inner: Arc::new(Inner {
                 authenticators,
@@ -337,13 +331,13 @@ impl ApiServerBuilder {
                 fairness: self.limits.is_fair.then(|| Fairness::new(self.limits.seats())),
                 figures: ServerFigures::default(),
                 aggregated: Aggregated::default(),
-                open_api: openapi::Documents::new(self.types.cbor, self.descriptions),
+                open_api: openapi::Documents::new(types.cbor, self.descriptions),
                 drain: CancellationToken::new(),
                 shutdown: Shutdown::default(),
                 request_timeout: self.request_timeout,
                 livez_grace_period: self.livez_grace_period,
                 agents: self.agents,
-                types: self.types,
+                types,
                 cors: self.cors,
                 hsts: self.hsts,
                 go_away: self.go_away,
@@ -374,7 +368,6 @@ impl ApiServer {
             seed: None,
             limits: RequestLimits::default(),
             agents: Agents::default(),
-            types: Types::default(),
             cors: None,
             hsts: None,
             go_away: GoAwayChance::default(),

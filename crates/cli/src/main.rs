@@ -8,7 +8,6 @@ mod demo;
 mod durations;
 mod encryption;
 mod envtest;
-mod feature_gates;
 mod flagz;
 mod front_proxy;
 mod issuers;

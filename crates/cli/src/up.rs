@@ -10,7 +10,6 @@ use crate::encryption::{self, EncryptionOptions};
 use crate::envtest::control::Pages;
 use crate::envtest::parent::Parent;
 use crate::envtest::planes::{Planes, Template, access};
-use crate::feature_gates::FeatureGates;
 use crate::front_proxy::FrontProxyOptions;
 use crate::metric_options::MetricOptions;
 use crate::nodes::NodeOptions;
@@ -28,7 +27,7 @@ use setpoint::apiserver::listen::{Certificate, CertificateFiles, read_file};
 use setpoint::audit::AuditMetrics;
 use setpoint::log::LogFormat;
 use setpoint::object::time::Clock;
-use setpoint::registry::{NodePorts, RuntimeConfig, ServiceNetworks};
+use setpoint::registry::{FeatureGates, NodePorts, RuntimeConfig, ServiceNetworks};
 use setpoint::runtime::election::{machine_identity, machine_name};
 use setpoint::runtime::metrics::Metrics;
 use setpoint::spans::{SpanMetrics, Tracer};
@@ -127,22 +126,13 @@ pub(crate) struct Options {
     /// all that are on by default, `foo` enables the controller `foo`, `-foo` disables it.
     #[arg(long, default_value = "*", value_name = "LIST", allow_hyphen_values = true)]
     controllers: Selection,
-    /// Features to turn on or off, as kube-apiserver's option. `CBORServingAndStorage=true` serves
-    /// bodies and answers in CBOR, too. `ClusterTrustBundle=true` lets
-    /// `--runtime-config=certificates.k8s.io/v1beta1` serve ClusterTrustBundles, and
-    /// `PodCertificateRequest=true` PodCertificateRequests. `StorageVersionMigrator=true` is for
-    /// StorageVersionMigrations in `storagemigration.k8s.io/v1beta1`. With
-    /// `CoordinatedLeaderElection=true`, and `coordination.k8s.io/v1beta1` served, the server
-    /// elects the holders of Leases that have LeaseCandidates. `DRADeviceTaintRules=true`, with
-    /// `resource.k8s.io/v1beta2` served, lets DeviceTaintRules taint devices.
-    /// `DRAResourcePoolStatus=true`, with `resource.k8s.io/v1alpha3`, has
-    /// ResourcePoolStatusRequests answered, and `StorageVersionAPI=true`, with
-    /// `internal.apiserver.k8s.io/v1alpha1`, StorageVersions collected. `GenericWorkload=true` is
-    /// for Workloads and PodGroups in `scheduling.k8s.io/v1alpha2`, and for the groups of pods.
-    /// With `GangScheduling=true` besides, the scheduler places as many pods of a gang as it needs
-    /// at once, or none; with `WorkloadWithJob=true`, Jobs whose pods are a gang get a Workload and
-    /// a PodGroup. There are no others.
-    #[arg(long, default_value_t, value_name = "NAME=BOOL,...")]
+    /// Features to turn on or off, as kube-apiserver's option, with its names and defaults:
+    /// `GenericWorkload=true,WatchList=false`. `AllAlpha` and `AllBeta` stand for all of a stage
+    /// that can be turned on and off. Some features need API versions besides, which
+    /// `--runtime-config` turns on. Gates of what other programs do have no effect. A gate is
+    /// refused that would turn off what is always here, or on what is not;
+    /// `docs/feature-gates.md` lists them.
+    #[arg(long, default_value_t, hide_default_value = true, value_name = "NAME=BOOL,...")]
     feature_gates: FeatureGates,
     /// Number of worker threads. Default: the number of cores of the machine or its control group.
     #[arg(long, value_name = "N")]
@@ -324,8 +314,8 @@ struct Built {
 /// Opens what the options name, and builds a control plane of it. A signal while the store is
 /// opened ends the process.
 async fn build(options: Options, is_harness: bool, signals: &mut Signals) -> anyhow::Result<Built> {
-    let gates = &options.feature_gates;
-    let runtime_config = RuntimeConfig::with_gates(&options.runtime_config, &gates.names())
+    let features = options.feature_gates;
+    let runtime_config = RuntimeConfig::with_gates(&options.runtime_config, features)
         .context("use --runtime-config")?;
     let (plugins, webhook_credentials) = options.admission.plugins().await?;
     let clock = Clock::wall();
@@ -358,7 +348,6 @@ async fn build(options: Options, is_harness: bool, signals: &mut Signals) -> any
             node_ports: options.service_node_port_range,
             runtime_config: runtime_config.clone(),
             nodes: nodes.clone(),
-            cbor: options.feature_gates.cbor(),
             allow_privileged: options.requests.allow_privileged,
         })
     });
@@ -373,7 +362,6 @@ async fn build(options: Options, is_harness: bool, signals: &mut Signals) -> any
         .service_networks(options.service_cluster_ip_range)
         .node_ports(options.service_node_port_range)
         .runtime_config(runtime_config)
-        .cbor(options.feature_gates.cbor())
         .flags(options.flags)
         .coordinated_leadership(options.serving.coordinated_leadership()?)
         .serve_some_metrics(&metrics, options.metrics.page()?);

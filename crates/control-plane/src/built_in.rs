@@ -21,6 +21,7 @@ use setpoint_controllers::gc::GarbageCollector;
 use setpoint_controllers::workload::certificates::Signers;
 use setpoint_controllers::{Selection, WorkloadControllers};
 use setpoint_object::error::chain;
+use setpoint_registry::Feature;
 use setpoint_registry::{ObjectChange, Registry};
 use setpoint_runtime::BoxError;
 use setpoint_runtime::election::{ElectionOptions, LeaderElector, Timings};
@@ -31,10 +32,6 @@ use tokio_util::sync::CancellationToken;
 const LEASE: (&str, &str) = ("kube-system", "setpoint-controllers");
 /// The Lease that elects the server that elects the holders of Leases with LeaseCandidates.
 const COORDINATOR_LEASE: (&str, &str) = ("kube-system", "leader-election-controller");
-
-/// The feature gates of taints for devices that rules choose, and of StorageVersions.
-const DEVICE_TAINT_RULES: &str = "DRADeviceTaintRules";
-pub(crate) const STORAGE_VERSION_API: &str = "StorageVersionAPI";
 
 /// When the controllers run.
 #[derive(Debug)]
@@ -216,7 +213,7 @@ pub(crate) fn serves(registry: &Registry, [group, version, resource]: [&str; 3])
 
 /// Whether the taints of DeviceTaintRules count.
 pub(crate) fn has_taint_rules(registry: &Registry) -> bool {
-    registry.has_gate(DEVICE_TAINT_RULES)
+    registry.features().is_on(Feature::DRADeviceTaintRules)
         && serves(registry, ["resource.k8s.io", "v1beta2", "devicetaintrules"])
 }
 

@@ -67,7 +67,6 @@ pub(crate) struct Extensions {
     pub(crate) registry_metrics: Option<RegistryMetrics>,
     pub(crate) aggregator_metrics: Option<AggregatorMetrics>,
     pub(crate) limits: RequestLimits,
-    cbor: bool,
     tracer: Option<Tracer>,
     descriptions: Option<Arc<OpenApiDescriptions>>,
     flags: Option<BTreeMap<String, String>>,
@@ -201,7 +200,7 @@ impl Extensions {
             builder = builder.request_timeout(timeout);
         }
         builder = builder.go_away_chance(self.go_away).livez_grace_period(self.livez_grace_period);
-        builder.limits(self.limits).stream_limits(self.stream_limits).cbor(self.cbor)
+        builder.limits(self.limits).stream_limits(self.stream_limits)
     }
 }
 
@@ -378,13 +377,6 @@ impl ControlPlaneBuilder {
     /// 200,000 in all.
     pub fn request_limits(mut self, limits: RequestLimits) -> Self {
         self.extensions.limits = limits;
-        self
-    }
-
-    /// Whether bodies and answers may be in CBOR, as with kube-apiserver's feature gate
-    /// `CBORServingAndStorage`. Default: no.
-    pub fn cbor(mut self, is_served: bool) -> Self {
-        self.extensions.cbor = is_served;
         self
     }
 

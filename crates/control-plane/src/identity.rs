@@ -1,10 +1,11 @@
 //! What a server publishes about itself: see [`ServerIdentity`].
 
-use crate::built_in::{STORAGE_VERSION_API, serves};
+use crate::built_in::serves;
 use crate::serve::{PublishedAuthentication, add_front_proxy};
 use futures::future::{BoxFuture, FutureExt};
 use setpoint_apiserver::{ApiServer, StorageVersionBarrier};
 use setpoint_controllers::{PublishedAddresses, Registration, ServerIdentity, StoredResource};
+use setpoint_registry::Feature;
 use setpoint_registry::{Catalog, Registry};
 use setpoint_runtime::BoxError;
 use std::collections::{BTreeMap, BTreeSet};
@@ -93,7 +94,7 @@ pub(crate) async fn identify(
 
 /// Whether the server writes into StorageVersions what it stores, and writes wait for that.
 pub(crate) fn has_storage_versions(registry: &Registry) -> bool {
-    registry.has_gate(STORAGE_VERSION_API)
+    registry.features().is_on(Feature::StorageVersionAPI)
         && serves(registry, ["internal.apiserver.k8s.io", "v1alpha1", "storageversions"])
 }
 

@@ -6,15 +6,13 @@ use setpoint_controllers::workload::node_lifecycle::NodeLifecycleController;
 use setpoint_controllers::workload::taint_eviction::TaintEvictionController;
 use setpoint_controllers::{GroupProtection, Setup};
 use setpoint_nodes::{Nodes, Stages};
+use setpoint_registry::Feature;
 use setpoint_registry::Registry;
 use setpoint_runtime::events::EventApi;
 use setpoint_runtime::{BoxError, Manager};
 use setpoint_scheduler::{PodGroups, Scheduler};
 use std::collections::BTreeMap;
 use tokio_util::sync::CancellationToken;
-
-/// The feature gate of gangs. PodGroups themselves have one, too.
-const GANG_SCHEDULING: &str = "GangScheduling";
 
 /// Nodes without containers, with a scheduler: the argument of
 /// [`ControlPlaneBuilder::nodes`](crate::ControlPlaneBuilder::nodes). A number is that many nodes.
@@ -95,7 +93,7 @@ impl From<u32> for SimulatedNodes {
 /// What the scheduler does with pods of PodGroups.
 fn pod_groups(registry: &Registry) -> PodGroups {
     let is_served = serves(registry, ["scheduling.k8s.io", GroupProtection::VERSION, "podgroups"]);
-    match (is_served, registry.has_gate(GANG_SCHEDULING)) {
+    match (is_served, registry.features().is_on(Feature::GangScheduling)) {
         (false, _) => PodGroups::Ignored,
         (true, false) => PodGroups::Together,
         (true, true) => PodGroups::Gangs,

@@ -24,6 +24,7 @@ pub struct Setup {
     in_place: bool,
     signers: Option<Signers>,
     device_taint_rules: bool,
+    scale_to_zero: bool,
     workloads_of_jobs: bool,
 }
 
@@ -44,6 +45,7 @@ impl Setup {
             in_place: false,
             signers: None,
             device_taint_rules: false,
+            scale_to_zero: false,
             workloads_of_jobs: false,
         }
     }
@@ -59,6 +61,13 @@ impl Setup {
     /// without that, no pod is evicted from a tainted device. Default: taints of slices only.
     pub fn device_taint_rules(mut self, has_taint_rules: bool) -> Self {
         self.device_taint_rules = has_taint_rules;
+        self
+    }
+
+    /// Whether HorizontalPodAutoscalers scale to zero, kube-controller-manager's feature gate
+    /// `HPAScaleToZero`. Default: no.
+    pub fn scale_to_zero(mut self, scales_to_zero: bool) -> Self {
+        self.scale_to_zero = scales_to_zero;
         self
     }
 
@@ -148,6 +157,10 @@ impl Setup {
     }
 
     /// Whether pods are evicted because of DeviceTaintRules.
+    pub(crate) fn scales_to_zero(&self) -> bool {
+        self.scale_to_zero
+    }
+
     pub(crate) fn has_device_taint_rules(&self) -> bool {
         self.device_taint_rules
     }

@@ -59,7 +59,7 @@ impl Toleration {
     /// # Ok::<(), serde_json::Error>(())
     /// ```
     pub fn tolerates(&self, taint: &Taint) -> bool {
-        let numbers = || Some((taint.value.parse::<i64>().ok()?, self.value.parse::<i64>().ok()?));
+        let numbers = || Some((decimal(&taint.value)?, decimal(&self.value)?));
         (self.effect.is_empty() || self.effect == taint.effect)
             && (self.key.is_empty() || self.key == taint.key)
             && match self.operator.as_str() {
@@ -70,6 +70,11 @@ impl Toleration {
                 _ => false,
             }
     }
+}
+
+/// A decimal integer in its only form: without a plus sign and leading zeros.
+fn decimal(text: &str) -> Option<i64> {
+    text.parse().ok().filter(|number: &i64| number.to_string() == text)
 }
 
 #[cfg(test)]
@@ -93,6 +98,7 @@ mod tests {
             (json!({"key": "k", "operator": "Gt", "value": "4"}), true),
             (json!({"key": "k", "operator": "Lt", "value": "4"}), false),
             (json!({"key": "k", "operator": "Gt", "value": "four"}), false),
+            (json!({"key": "k", "operator": "Gt", "value": "04"}), false),
             (json!({"key": "other", "operator": "Exists"}), false),
         ] {
             let read: Toleration = serde_json::from_value(toleration.clone()).unwrap();

@@ -26,6 +26,7 @@ pub use labelled::Labelled;
 pub(crate) use store::{MeasuredStore, StoreRequests};
 pub(crate) use webhooks::{Call, Outcome, Webhooks};
 
+use crate::features::{Feature, FeatureGates};
 use setpoint_object::ApiError;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -172,6 +173,20 @@ fn declarative_validation() -> impl Iterator<Item = Family> {
     })
 }
 
+/// Which features are on.
+fn features(gates: FeatureGates) -> Family {
+    let series = Feature::all().map(|feature| {
+        let labels = [("name", feature.name()), ("stage", feature.stage())];
+        let labels = labels.map(|(name, value)| (name, value.to_owned()));
+        (labels.into(), u64::from(gates.is_on(feature)))
+    });
+    Family {
+        name: "kubernetes_feature_enabled",
+        help: "Whether a feature is on",
+        series: Series::Gauges(series.collect()),
+    }
+}
+
 /// A decision on a request, as it is counted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Decided {
@@ -197,8 +212,12 @@ impl Figures {
     pub(crate) fn evaluated(&self, took: Duration) {
         self.evaluated.time(took);
     }
-    /// The families, with how long each plugin of admission took.
-    pub(crate) fn families(&self, plugins: Vec<(Labels, Distribution)>) -> Vec<Family> {
+    /// The families, with how long each plugin of admission took, and which features are on.
+    pub(crate) fn families(
+        &self,
+        plugins: Vec<(Labels, Distribution)>,
+        gates: FeatureGates,
+    ) -> Vec<Family> {
         let decisions = self.decisions();
         let attempts = decisions.iter().map(|(labels, counts)| (labels.clone(), counts.count()));
         let mut families = vec![
@@ -239,6 +258,7 @@ impl Figures {
         families.extend(self.policies.families());
         families.extend(self.changes.families());
         families.extend(declarative_validation());
+        families.push(features(gates));
         families
     }
     fn decisions(&self) -> Vec<(Labels, Distribution)> {

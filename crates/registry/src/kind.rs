@@ -56,6 +56,7 @@ mod pod_default;
 pub(crate) mod policy;
 mod rbac;
 pub(crate) mod registered;
+mod report;
 mod resource;
 mod resources;
 mod rows;
@@ -75,15 +76,18 @@ pub use charged::Charged;
 pub use check::*;
 pub use compiled::CompiledKind;
 pub use counted::{Counter, Counts};
+pub use disabled::Disabled;
 pub use fill::Fill;
 pub use metadata_checks::{MetadataCheck, MetadataChecks};
 pub use needs::*;
+pub use report::Report;
 pub use rows::of;
 pub use status_rule::{StatusMeta, StatusRule};
 pub(crate) use {format::canonical_ip, template::toleration_errors};
 
 pub(crate) use apiextensions::custom_resource_definition::CLEANUP_FINALIZER;
 
+use crate::features::FeatureGates;
 use crate::table::Printer;
 use serde_json::{Map, Value};
 use setpoint_object::cidr::Families;
@@ -125,6 +129,8 @@ pub struct Context<'a> {
     pub extra: &'a BTreeMap<String, Vec<String>>,
     /// The families that Services may have addresses of.
     pub families: Families,
+    /// Which features are on.
+    pub features: FeatureGates,
 }
 
 /// A JSON object.
@@ -134,10 +140,10 @@ pub type Default = fn(&mut Members, &str);
 /// Restores or sets fields that clients may not change: (context, object, stored object or `None`).
 pub type Prepare = fn(&Context<'_>, &mut Value, Option<&Value>);
 /// Reports invalid fields and changes: (object, stored object, errors).
-pub type Validate = fn(&Value, Option<&Value>, &mut field::Errors);
+pub type Validate = fn(&Value, Option<&Value>, &mut Report);
 /// Completes an object, or reports why it cannot be completed: (context, object, stored object,
 /// errors).
-pub type Begin = fn(&Context<'_>, &mut Value, Option<&Value>, &mut field::Errors);
+pub type Begin = fn(&Context<'_>, &mut Value, Option<&Value>, &mut Report);
 /// Converts an object from one served `apiVersion` to another; `false`: not supported.
 pub type Convert = fn(&mut Value, from: &str, to: &str) -> bool;
 /// A version that is read from a store but not served.
@@ -353,7 +359,7 @@ pub struct Kind {
     pub validate_status: Validate,
     /// Reports what of a write through `/status` is invalid at the time, after
     /// [`validate_status`](Self::validate_status): (context, object, stored object, errors).
-    pub validate_status_in: fn(&Context<'_>, &Value, &Value, &mut field::Errors),
+    pub validate_status_in: fn(&Context<'_>, &Value, &Value, &mut Report),
     /// Validation of a small object may take long, too: it runs on a thread that may be blocked.
     pub validates_slowly: bool,
     /// Warnings for a new object before [`prepare`](Self::prepare), one text each; valid or not.
@@ -371,11 +377,8 @@ pub struct Kind {
     pub metadata_last: bool,
     /// What its writes require besides the right to write the object.
     pub needs: Needs,
-    /// Members of features that are off by default in kube-apiserver: they are dropped unless the
-    /// stored object has them. Paths as `spec.items[].name`, with `*` for any key.
-    pub disabled: &'static [&'static str],
-    /// The feature gate that keeps all of [`disabled`](Self::disabled); empty: there is none here.
-    pub disabled_without: &'static str,
+    /// Members of features that may be off: they are dropped unless the stored object has them.
+    pub disabled: &'static [Disabled],
     /// Where the spec of its pods is, as `spec.template.spec`; empty: it has no pods. Its members
     /// may be disabled, too, its containers may have to be unprivileged, and the Pod Security
     /// Standards apply to it.
@@ -479,7 +482,6 @@ impl Kind {
             metadata_last: false,
             needs: Needs::NONE,
             disabled: &[],
-            disabled_without: "",
             pod_spec: "",
             actions: &[],
             parts: &[],
@@ -576,8 +578,8 @@ pub(crate) static CUSTOM: Kind = Kind {
 fn default_nothing(_: &mut Members, _: &str) {}
 fn prepare_nothing(_: &Context<'_>, _: &mut Value, _: Option<&Value>) {}
 fn prepare_status_nothing(_: &Context<'_>, _: &mut Value, _: &Value) {}
-fn validate_nothing(_: &Value, _: Option<&Value>, _: &mut field::Errors) {}
-fn begin_nothing(_: &Context<'_>, _: &mut Value, _: Option<&Value>, _: &mut field::Errors) {}
+fn validate_nothing(_: &Value, _: Option<&Value>, _: &mut Report) {}
+fn begin_nothing(_: &Context<'_>, _: &mut Value, _: Option<&Value>, _: &mut Report) {}
 fn no_update_warnings(_: &Value, _: &Value) -> Vec<String> {
     Vec::new()
 }

@@ -108,7 +108,7 @@ impl NodeAuthorizer {
     /// Follows the objects until the registry stops. Dropping the future leaves the graph as it is.
     pub async fn run(&self, registry: &Registry) {
         registry.wait_ready().await;
-        self.rules.get_or_init(|| rbac::bootstrap_rules(ROLE, &registry.inner.gates));
+        self.rules.get_or_init(|| rbac::bootstrap_rules(ROLE, registry.inner.features));
         let sources = Arc::new(Source::all(registry));
         let source_of = move |key: &[u8]| {
             let prefix = keys::prefix_of(key)?;

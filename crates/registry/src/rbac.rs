@@ -20,6 +20,7 @@ use crate::bootstrap::objects;
 use crate::bootstrap::template::{Template, create_missing};
 use crate::cache::{ObjectChange, StoredObject};
 use crate::catalog::Resource;
+use crate::features::FeatureGates;
 use crate::fifo_watch::FifoWatch;
 use crate::identity::Identity;
 use crate::request::{Body, DeleteOptions, Format, WriteOptions};
@@ -146,7 +147,8 @@ impl Rbac {
     pub async fn run(&self, registry: &Registry) {
         registry.wait_ready().await;
         let mut failed = None;
-        if !registry.has_started_with_roles() || !registry.inner.gates.is_empty() {
+        if !registry.has_started_with_roles() || registry.inner.features != FeatureGates::default()
+        {
             failed = ensure(registry).await.err();
             // The index begins with what was created.
             if let Ok(revision) = registry.inner.store.revision().await {
@@ -327,7 +329,7 @@ async fn ensure(registry: &Registry) -> Result<(), ApiError> {
     if !registry.has_started_with_roles() {
         ensure_bootstrap(registry).await?;
     }
-    for objects in of_gates(&registry.inner.gates)? {
+    for objects in of_gates(registry.inner.features)? {
         ensure_all(registry, &objects, None).await?;
     }
     Ok(())
@@ -336,14 +338,14 @@ async fn ensure(registry: &Registry) -> Result<(), ApiError> {
 /// Roles and bindings, by resource.
 type Objects = BTreeMap<String, Vec<Value>>;
 
-/// The roles and bindings of some feature gates.
-fn of_gates(gates: &[&str]) -> Result<Vec<Objects>, ApiError> {
-    if gates.is_empty() {
+/// The roles and bindings of features that are on.
+fn of_gates(gates: FeatureGates) -> Result<Vec<Objects>, ApiError> {
+    if gates == FeatureGates::default() {
         return Ok(Vec::new());
     }
     let mut all: BTreeMap<String, Objects> = serde_json::from_str(OF_GATES)
         .map_err(|error| ApiError::internal(format!("read the roles of gates: {error}")))?;
-    Ok(gates.iter().filter_map(|gate| all.remove(*gate)).collect())
+    Ok(gates.on().filter_map(|feature| all.remove(feature.name())).collect())
 }
 
 async fn ensure_bootstrap(registry: &Registry) -> Result<(), ApiError> {
@@ -414,9 +416,8 @@ async fn ensure_all(
     first.map_or(Ok(()), Err)
 }
 
-/// The rules of a ClusterRole of a new cluster with some feature gates; none if there is no such
-/// role.
-pub(crate) fn bootstrap_rules(name: &str, gates: &[&str]) -> Vec<Rule> {
+/// The rules of a ClusterRole of a new cluster with these features; none if there is no such role.
+pub(crate) fn bootstrap_rules(name: &str, gates: FeatureGates) -> Vec<Rule> {
     let objects: Result<Objects, _> = serde_json::from_str(BOOTSTRAP);
     // Tests read all of them.
     let all = objects.into_iter().chain(of_gates(gates).unwrap_or_default());

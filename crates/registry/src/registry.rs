@@ -3,6 +3,7 @@ use crate::admission::{self, Admission, AdmissionPlugins};
 use crate::allocate::{Allocator, NodePorts, ServiceNetworks};
 use crate::authorize::{self, Authorizer};
 use crate::conversion::{ConversionProvider, ConvertedBytes, WebhookConversions};
+use crate::features::FeatureGates;
 use crate::fifo_watch::FifoWatch;
 use crate::figures::{Figures, MeasuredStore};
 use crate::kind::CompiledKind;
@@ -283,7 +284,7 @@ impl RegistryBuilder {
             allows_privileged: self.allows_privileged,
             pages_any: self.pages_any,
             watch_timeout_min: self.watch_timeout_min,
-            gates: self.runtime_config.open_gates().to_vec(),
+            features: self.runtime_config.features(),
             history: self.history,
             origins: Origins::default(),
             figures,
@@ -445,9 +446,9 @@ impl Registry {
     pub fn has_default_resources(&self) -> bool {
         Arc::ptr_eq(&self.inner.compiled, &bootstrap::catalog())
     }
-    /// Whether a feature gate is on, of [`RuntimeConfig::gates`].
-    pub fn has_gate(&self, gate: &str) -> bool {
-        self.inner.gates.contains(&gate)
+    /// Which features are on.
+    pub fn features(&self) -> FeatureGates {
+        self.inner.features
     }
     /// Whether objects that cannot be read may be deleted
     /// ([`DeleteOptions::ignore_store_read_error`](crate::DeleteOptions)).

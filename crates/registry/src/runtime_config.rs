@@ -2,11 +2,11 @@
 
 use crate::bootstrap;
 use crate::catalog::Catalog;
+use crate::features::{Feature, FeatureGateError, FeatureGates, parse_bool};
 use crate::kind::CompiledKind;
-use crate::unreadable::UNSAFE_DELETE;
 use setpoint_facts::{RESOURCES, Resource as Fact};
 use setpoint_object::GroupVersion;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -23,38 +23,6 @@ const NEEDED: [&str; 9] = [
     "networking.k8s.io",
     "rbac.authorization.k8s.io",
 ];
-
-/// The gates of what is done with resources that are served without them, too.
-const OF_BEHAVIOR: [&str; 7] = [
-    // Objects that cannot be read may be deleted.
-    UNSAFE_DELETE,
-    // The server elects the holders of Leases that have LeaseCandidates.
-    "CoordinatedLeaderElection",
-    // The taints of DeviceTaintRules count.
-    "DRADeviceTaintRules",
-    // ResourcePoolStatusRequests are answered.
-    "DRAResourcePoolStatus",
-    // The scheduler places enough pods of a PodGroup at once, or none.
-    "GangScheduling",
-    // What servers that are gone have left in StorageVersions is removed.
-    "StorageVersionAPI",
-    // Jobs whose pods are a gang get Workloads and PodGroups.
-    "WorkloadWithJob",
-];
-
-/// Those that kube-apiserver 1.36 calls alpha. The others are beta.
-const ALPHA: [&str; 6] = [
-    UNSAFE_DELETE,
-    "DRAResourcePoolStatus",
-    "GangScheduling",
-    "GenericWorkload",
-    "StorageVersionAPI",
-    "WorkloadWithJob",
-];
-
-/// Gates that need another one, each with that.
-const NEEDS: [(&str, &str); 2] =
-    [("GangScheduling", "GenericWorkload"), ("WorkloadWithJob", "GenericWorkload")];
 
 /// Names of sets of versions, in the order in which they are applied.
 const SETS: [(&str, Stability); 4] = [
@@ -101,8 +69,7 @@ impl Stability {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuntimeConfig {
     text: String,
-    /// The known gates that are on.
-    gates: Vec<&'static str>,
+    gates: FeatureGates,
     /// Rows that are not as by default: group, version, resource, and whether they are served.
     changed: BTreeMap<RowName, bool>,
 }
@@ -138,9 +105,9 @@ pub enum RuntimeConfigError {
         "invalid key {0}: group/version/resource and resource is always lowercase plural, not {1:?}"
     )]
     Case(String, String),
-    /// A feature gate is on without another one that it needs. The gate, and what it needs.
-    #[error("{0} is enabled, but depends on features that are disabled: [{1}]")]
-    GateNeeds(&'static str, &'static str),
+    /// A feature is on without another one that it needs.
+    #[error(transparent)]
+    Features(#[from] FeatureGateError),
     /// Nothing would be served.
     #[error("invalid runtime-config with only api/all=false")]
     Nothing,
@@ -150,45 +117,25 @@ pub enum RuntimeConfigError {
 }
 
 impl RuntimeConfig {
-    /// The same syntax, with some feature gates on. Those that are not [known](Self::gates) have no
-    /// effect.
+    /// The same syntax, with these features.
     ///
     /// # Errors
     ///
-    /// As from a text without gates; and if a gate is on without one that it needs.
-    pub fn with_gates(text: &str, gates: &[&str]) -> Result<Self, RuntimeConfigError> {
-        Self::check_gates(gates)?;
-        parse(text, known(gates))
+    /// As from a text alone; and if a feature is on without one that it needs.
+    pub fn with_gates(
+        text: &str,
+        gates: impl Into<FeatureGates>,
+    ) -> Result<Self, RuntimeConfigError> {
+        let gates = gates.into();
+        gates.check_needs()?;
+        parse(text, gates)
     }
-    /// Whether each of some feature gates has those that it needs beside it.
-    ///
-    /// # Errors
-    ///
-    /// The first by name that has not, [`RuntimeConfigError::GateNeeds`].
-    pub fn check_gates(gates: &[&str]) -> Result<(), RuntimeConfigError> {
-        let lacks = |(gate, needed): &&(_, _)| gates.contains(gate) && !gates.contains(needed);
-        match NEEDS.iter().find(lacks) {
-            Some((gate, needed)) => Err(RuntimeConfigError::GateNeeds(gate, needed)),
-            None => Ok(()),
-        }
-    }
-    /// The feature gates that resources need, and those of what is done with resources that need
-    /// none.
-    pub fn gates() -> impl Iterator<Item = &'static str> {
-        let of_resources = RESOURCES.iter().map(|row| row.gate);
-        let gates: BTreeSet<_> = of_resources.chain(OF_BEHAVIOR).collect();
-        gates.into_iter().filter(|gate| !gate.is_empty())
-    }
-    /// Whether kube-apiserver calls a gate alpha: `AllAlpha` turns it on, and `AllBeta` does not.
-    pub fn is_alpha_gate(gate: &str) -> bool {
-        ALPHA.contains(&gate)
-    }
-    /// Those that are on.
-    pub(crate) fn open_gates(&self) -> &[&'static str] {
-        &self.gates
+    /// Which features are on.
+    pub(crate) fn features(&self) -> FeatureGates {
+        self.gates
     }
     fn serves(&self, row: &Fact) -> bool {
-        is_open(row, &self.gates) && self.is_on(row)
+        is_open(row, self.gates) && self.is_on(row)
     }
     fn is_on(&self, row: &Fact) -> bool {
         self.changed.get(&name_of(row)).copied().unwrap_or(row.is_stable())
@@ -201,21 +148,15 @@ impl RuntimeConfig {
     }
     /// Whether a key names a set of versions, or a version that this server has kinds of, with
     /// these feature gates.
-    pub fn knows(key: &str, gates: &[&str]) -> bool {
+    pub fn knows(key: &str, gates: FeatureGates) -> bool {
         let is_set = SETS.iter().any(|(set, _)| *set == key);
-        let gates = known(gates);
-        is_set || split(key).is_some_and(|(group, version, _)| is_version(group, version, &gates))
+        is_set || split(key).is_some_and(|(group, version, _)| is_version(group, version, gates))
     }
 }
 
-/// The known ones of some gates.
-fn known(gates: &[&str]) -> Vec<&'static str> {
-    RuntimeConfig::gates().filter(|gate| gates.contains(gate)).collect()
-}
-
-/// Whether a resource needs no gate, or one of these.
-fn is_open(row: &Fact, gates: &[&str]) -> bool {
-    row.gate.is_empty() || gates.contains(&row.gate)
+/// Whether a resource needs no feature, or one that is on.
+fn is_open(row: &Fact, gates: FeatureGates) -> bool {
+    row.gate.is_empty() || Feature::named(row.gate).is_some_and(|feature| gates.is_on(feature))
 }
 
 /// Group, version and resource of a key that is no set.
@@ -234,7 +175,7 @@ fn split(key: &str) -> Option<(&str, &str, Option<&str>)> {
 fn is_group(group: &str) -> bool {
     RESOURCES.iter().any(|row| row.group == group)
 }
-fn is_version(group: &str, version: &str, gates: &[&str]) -> bool {
+fn is_version(group: &str, version: &str, gates: FeatureGates) -> bool {
     let mut rows = RESOURCES.iter().filter(|row| is_open(row, gates));
     rows.any(|row| row.group == group && row.version == version)
 }
@@ -245,24 +186,15 @@ impl fmt::Display for RuntimeConfig {
     }
 }
 
-/// As `strconv.ParseBool`; an empty text is true.
-fn parse_bool(text: &str) -> Option<bool> {
-    match text {
-        "" | "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
-        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
-        _ => None,
-    }
-}
-
 impl FromStr for RuntimeConfig {
     type Err = RuntimeConfigError;
 
     fn from_str(text: &str) -> Result<Self, RuntimeConfigError> {
-        parse(text, Vec::new())
+        parse(text, FeatureGates::default())
     }
 }
 
-fn parse(text: &str, gates: Vec<&'static str>) -> Result<RuntimeConfig, RuntimeConfigError> {
+fn parse(text: &str, gates: FeatureGates) -> Result<RuntimeConfig, RuntimeConfigError> {
     // The last one of each key, in name order.
     let mut pairs: BTreeMap<&str, &str> = BTreeMap::new();
     for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
@@ -307,7 +239,7 @@ fn parse(text: &str, gates: Vec<&'static str>) -> Result<RuntimeConfig, RuntimeC
         let is_on = boolean(key, value)?;
         let is_unstable =
             matches!(Stability::of(version), Some(Stability::Beta | Stability::Alpha));
-        match (is_version(group, version, &gates), is_unstable, is_on) {
+        match (is_version(group, version, gates), is_unstable, is_on) {
             (true, ..) => {}
             (false, true, false) => continue,
             (false, true, true) => return Err(RuntimeConfigError::NotServed(name)),
@@ -330,7 +262,7 @@ fn parse(text: &str, gates: Vec<&'static str>) -> Result<RuntimeConfig, RuntimeC
 }
 
 fn boolean(key: &str, value: &str) -> Result<bool, RuntimeConfigError> {
-    let parsed = parse_bool(value);
+    let parsed = if value.is_empty() { Some(true) } else { parse_bool(value) };
     parsed.ok_or_else(|| RuntimeConfigError::Value(key.to_owned(), value.to_owned()))
 }
 
@@ -374,30 +306,37 @@ mod tests {
     }
 
     #[test]
-    fn some_resources_need_a_gate() {
-        let has = |text: &str, gates: &[&str], version: &str| {
+    fn some_resources_need_a_feature() {
+        let has = |text: &str, gates: &[Feature], version: &str| {
             let catalog = RuntimeConfig::with_gates(text, gates).unwrap().catalog(&[]);
             catalog.get("certificates.k8s.io", version, "clustertrustbundles").is_some()
         };
-        let gate = &["ClusterTrustBundle"];
-        assert!(RuntimeConfig::gates().any(|known| known == gate[0]));
-        assert!(!has("api/all", &[], "v1beta1") && !has("", gate, "v1beta1"));
-        assert!(has("api/all", gate, "v1beta1") && has("api/all", gate, "v1alpha1"));
+        let on = &[Feature::ClusterTrustBundle];
+        assert!(!has("api/all", &[], "v1beta1") && !has("", on, "v1beta1"));
+        assert!(has("api/all", on, "v1beta1") && has("api/all", on, "v1alpha1"));
         let beta = "certificates.k8s.io/v1beta1";
-        assert!(has(beta, gate, "v1beta1") && !has(beta, gate, "v1alpha1"));
-        assert!(RuntimeConfig::knows(beta, gate) && !RuntimeConfig::knows(beta, &[]));
+        assert!(has(beta, on, "v1beta1") && !has(beta, on, "v1alpha1"));
+        let knows = |gates: FeatureGates| RuntimeConfig::knows(beta, gates);
+        assert!(knows(FeatureGates::from(&on[..])) && !knows(FeatureGates::default()));
     }
 
     #[test]
-    fn gate_that_needs_another_one_is_refused_without_it() {
-        let error = RuntimeConfig::with_gates("", &["GangScheduling"]).unwrap_err();
+    fn every_feature_that_a_resource_needs_can_be_turned_on() {
+        for row in RESOURCES.iter().filter(|row| !row.gate.is_empty()) {
+            let feature = Feature::named(row.gate);
+            assert!(feature.is_some_and(Feature::is_switch), "{}", row.gate);
+        }
+    }
+
+    #[test]
+    fn a_feature_that_needs_another_one_is_refused_without_it() {
+        let error = RuntimeConfig::with_gates("", [Feature::GangScheduling]).unwrap_err();
         assert_eq!(
             error.to_string(),
             "GangScheduling is enabled, but depends on features that are disabled: [GenericWorkload]"
         );
-        assert!(RuntimeConfig::with_gates("", &["GenericWorkload", "GangScheduling"]).is_ok());
-        let are_gates = |gate: &str| RuntimeConfig::gates().any(|known| known == gate);
-        assert!(NEEDS.iter().all(|(gate, needed)| are_gates(gate) && are_gates(needed)));
+        let both = [Feature::GenericWorkload, Feature::GangScheduling];
+        assert!(RuntimeConfig::with_gates("", both).is_ok());
     }
 
     #[test]
@@ -421,7 +360,8 @@ mod tests {
             "certificates.k8s.io/v1beta1=true",
             "group version certificates.k8s.io/v1beta1 is not served by setpoint: it has no kinds of that version",
         );
-        let gated = RuntimeConfig::with_gates("certificates.k8s.io/v1beta1", &["Other"]);
+        let gated =
+            RuntimeConfig::with_gates("certificates.k8s.io/v1beta1", [Feature::GenericWorkload]);
         assert!(gated.is_err());
         check("api/v1=false", "group version v1 cannot be turned off: setpoint needs it");
         check("v1=false", "group version v1 cannot be turned off: setpoint needs it");

@@ -10,6 +10,7 @@ use crate::authorize;
 use crate::cache::{self, StoredObject};
 use crate::catalog::{Catalog, Resource};
 use crate::conversion::{ConversionProvider, ConvertedBytes, Converter};
+use crate::features::FeatureGates;
 use crate::fifo_watch::FifoWatch;
 use crate::figures::Figures;
 use crate::origins::Origins;
@@ -69,8 +70,8 @@ pub(crate) struct Inner {
     pub(crate) replayed_revisions: u64,
     /// How long Events are stored.
     pub(crate) event_ttl: Duration,
-    /// The feature gates that are on, of [`RuntimeConfig::gates`](crate::RuntimeConfig::gates).
-    pub(crate) gates: Vec<&'static str>,
+    /// Which features are on.
+    pub(crate) features: FeatureGates,
     /// Whether containers may be privileged.
     pub(crate) allows_privileged: bool,
     /// Whether lists of any version have pages.

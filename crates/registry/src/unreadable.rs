@@ -4,14 +4,16 @@
 //!
 //! An object cannot be read if no key decrypts it, if the engine has lost it, or if what was stored
 //! is no object. It can neither be shown nor be written, and its finalizers and preconditions are
-//! unknown, so it cannot be deleted as others are. With the feature gate [`UNSAFE_DELETE`], whoever
-//! has the verb [`VERB`] for it may delete it without being read: nothing of what a delete waits
-//! for is waited for, so that what depends on the object may break.
+//! unknown, so it cannot be deleted as others are. With the feature
+//! `AllowUnsafeMalformedObjectDeletion`, whoever has the verb [`VERB`] for it may delete it without
+//! being read: nothing of what a delete waits for is waited for, so that what depends on the object
+//! may break.
 //!
 //! With the gate, errors also say that the object is corrupt, and a list names all of them. The
 //! texts are those of Kubernetes' API server.
 use crate::authorize::Decision;
 use crate::catalog::Resource;
+use crate::features::Feature;
 use crate::request::DeleteOptions;
 use crate::routed::{Attributes, Requested};
 use crate::shared::Inner;
@@ -23,8 +25,6 @@ use setpoint_object::status::{Cause, Details};
 use setpoint_object::{ApiError, Reason};
 use setpoint_store::{At, ReadFault, StoreError};
 
-/// The feature gate.
-pub(crate) const UNSAFE_DELETE: &str = "AllowUnsafeMalformedObjectDeletion";
 /// The verb that a user needs for such a delete, besides `delete`.
 const VERB: &str = "unsafe-delete-ignore-read-errors";
 /// In the audit log of each request for one.
@@ -37,7 +37,7 @@ pub(crate) const UNREADABLE_MAX: usize = NAMED_MAX + 1;
 impl Inner {
     /// Whether objects that cannot be read may be deleted.
     pub(crate) fn deletes_unreadable(&self) -> bool {
-        self.gates.contains(&UNSAFE_DELETE)
+        self.features.is_on(Feature::AllowUnsafeMalformedObjectDeletion)
     }
     /// Whether a delete is one of an object that cannot be read.
     pub(crate) fn is_unsafe(&self, options: &DeleteOptions) -> bool {

@@ -50,7 +50,7 @@ impl Registry {
         attributes: &Attributes,
         options: &ListOptions,
     ) -> Result<WatchStream, ApiError> {
-        options.validate(true)?;
+        options.validate(true, self.inner.features)?;
         let target = attributes.target()?;
         let scope = Scope::new(target, options)?;
         let start = WatchStart::of(options)?;

@@ -21,6 +21,7 @@ use setpoint_object::field::quote;
 use setpoint_object::name::{dns1123_label, dns1123_subdomain, qualified_name};
 use setpoint_object::users::{AUTHENTICATED, UNAUTHENTICATED};
 use setpoint_object::{ApiError, users};
+use setpoint_registry::Feature;
 use setpoint_registry::{
     Attributes, Identity, MASTERS, Registry, Requested, ResourcePath, Subresource, Verb, forbidden,
 };
@@ -251,7 +252,9 @@ async fn decide(
 ) -> Result<(Identity, Option<Mode>), ApiError> {
     let questions = Questions { registry, request, wanted };
     let mut first = None;
-    for mode in Mode::ALL.into_iter().filter(|mode| mode.is_for(wanted, &request.identity)) {
+    let is_constrained = registry.features().is_on(Feature::ConstrainedImpersonation);
+    let is_for = |mode: &Mode| is_constrained && mode.is_for(wanted, &request.identity);
+    for mode in Mode::ALL.into_iter().filter(is_for) {
         match questions.constrained(mode).await {
             Ok(()) => return Ok((wanted.identity(true), Some(mode))),
             Err(refusal) => first = first.or(Some(refusal)),

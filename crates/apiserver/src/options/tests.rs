@@ -78,26 +78,31 @@ fn apply_needs_a_field_manager_and_only_apply_may_be_forced() {
 
 #[test]
 fn list_options_are_read_and_refused() {
-    let options =
-        list(&Query::parse("limit=-5&timeoutSeconds=-1&allowWatchBookmarks=&resourceVersion=3"))
-            .unwrap();
+    let options = list(
+        &Query::parse("limit=-5&timeoutSeconds=-1&allowWatchBookmarks=&resourceVersion=3"),
+        FeatureGates::default(),
+    )
+    .unwrap();
     assert_eq!(options.limit, 0);
     assert_eq!(options.timeout, Some(Duration::ZERO));
     assert!(options.allow_bookmarks);
-    assert_eq!(list(&Query::parse("timeoutSeconds=0")).unwrap().timeout, None);
+    assert_eq!(
+        list(&Query::parse("timeoutSeconds=0"), FeatureGates::default()).unwrap().timeout,
+        None
+    );
     refused(
-        list(&Query::parse("timeoutSeconds=foo")),
+        list(&Query::parse("timeoutSeconds=foo"), FeatureGates::default()),
         400,
         r#"strconv.ParseInt: parsing "foo": invalid syntax"#,
     );
     refused(
-        list(&Query::parse("resourceVersionMatch=Foo")),
+        list(&Query::parse("resourceVersionMatch=Foo"), FeatureGates::default()),
         422,
         r#"ListOptions.meta.k8s.io "" is invalid: [resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided, resourceVersionMatch: Unsupported value: "Foo": supported values: "Exact", "NotOlderThan", ""]"#,
     );
     // A deletecollection with the parameter `watch`, too.
     refused(
-        list(&Query::parse("watch=1&resourceVersionMatch=Exact")),
+        list(&Query::parse("watch=1&resourceVersionMatch=Exact"), FeatureGates::default()),
         422,
         r#"ListOptions.meta.k8s.io "" is invalid: [resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided, resourceVersionMatch: Unsupported value: "Exact": supported values: "NotOlderThan"]"#,
     );

@@ -76,6 +76,7 @@ impl Inner {
             started,
             now,
             flags,
+            features: self.registry.features(),
             checks,
             storage_versions: self.storage_versions.health(),
         };

@@ -10,7 +10,9 @@ use serde_json::Value;
 use setpoint_apiserver::listen::{LIMITS, Limits, Listener, Pki};
 use setpoint_apiserver::{ApiServer, ApiServerBuilder, BoxError, Credentials, Identity};
 use setpoint_object::time::{Clock, Timestamp};
-use setpoint_registry::Registry;
+use setpoint_registry::Feature;
+use setpoint_registry::FeatureGates;
+use setpoint_registry::{Registry, RuntimeConfig};
 use setpoint_store::MemoryStore;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -117,13 +119,26 @@ impl Server {
 
     /// In process, with bodies and answers in CBOR.
     pub(crate) async fn with_cbor() -> Self {
-        Self::built(|builder| builder.cbor(true)).await
+        Self::with_features([Feature::CBORServingAndStorage].into()).await
+    }
+
+    /// In process, with these features.
+    pub(crate) async fn with_features(features: FeatureGates) -> Self {
+        Self::gated(features, |builder| builder).await
+    }
+
+    /// In process, with these features and a changed builder.
+    pub(crate) async fn gated(
+        features: FeatureGates,
+        change: impl FnOnce(ApiServerBuilder) -> ApiServerBuilder,
+    ) -> Self {
+        let (api, tasks, stop) = start_gated(Credentials::none(), features, change).await;
+        Self { api, transport: Transport::InProcess, stop, tasks }
     }
 
     /// In process, with a changed builder.
     pub(crate) async fn built(change: impl FnOnce(ApiServerBuilder) -> ApiServerBuilder) -> Self {
-        let (api, tasks, stop) = start_with(Credentials::none(), change).await;
-        Self { api, transport: Transport::InProcess, stop, tasks }
+        Self::gated(FeatureGates::default(), change).await
     }
 
     pub(crate) async fn https(protocol: Protocol) -> Self {
@@ -276,8 +291,18 @@ async fn start_with(
     credentials: Credentials,
     change: impl FnOnce(ApiServerBuilder) -> ApiServerBuilder,
 ) -> (ApiServer, JoinSet<()>, CancellationToken) {
+    start_gated(credentials, FeatureGates::default(), change).await
+}
+
+async fn start_gated(
+    credentials: Credentials,
+    features: FeatureGates,
+    change: impl FnOnce(ApiServerBuilder) -> ApiServerBuilder,
+) -> (ApiServer, JoinSet<()>, CancellationToken) {
     let store = Arc::new(MemoryStore::default());
-    let (registry, worker) = Registry::builder(store, Clock::starting_at(EPOCH)).seed(1).build();
+    let config = RuntimeConfig::with_gates("", features).unwrap();
+    let builder = Registry::builder(store, Clock::starting_at(EPOCH)).seed(1);
+    let (registry, worker) = builder.runtime_config(config).build();
     let api = change(ApiServer::builder(registry).credentials(credentials).seed(2)).build();
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();

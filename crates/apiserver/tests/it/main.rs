@@ -11,6 +11,7 @@ mod custom;
 mod discovery;
 mod edges;
 mod endings;
+mod features;
 mod forward;
 mod handshakes;
 mod harness;

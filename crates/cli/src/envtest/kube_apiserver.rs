@@ -7,7 +7,6 @@ use self::table::{FLAGS, flag, is_shown_as_list};
 use super::flags::{FlagError, ParsedFlags, Style, help, parse, parse_bool};
 use super::parent::Parent;
 use super::which_etcd::{Etcd, which};
-use crate::feature_gates::FeatureGates;
 use crate::flagz::shown;
 use crate::up;
 use anyhow::{Context as _, bail};
@@ -15,7 +14,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use setpoint::apiserver::GIT_VERSION;
 use setpoint::apiserver::listen::Pki;
 use setpoint::object::time::Clock;
-use setpoint::registry::RuntimeConfig;
+use setpoint::registry::{FeatureGates, RuntimeConfig};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -96,7 +95,7 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
             let pairs = parse_map(name, value)?;
             if name == "runtime-config" {
                 let (unserved, pairs): (Vec<_>, Vec<_>) = pairs.iter().partition(|(key, is_on)| {
-                    let is_known = || RuntimeConfig::knows(key, &gates.names());
+                    let is_known = || RuntimeConfig::knows(key, gates);
                     *is_on && names_unstable(key) && !is_known()
                 });
                 if !unserved.is_empty() {
@@ -104,12 +103,12 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
                     translated.ignored.push((name.clone(), why.to_owned()));
                 }
                 served.extend(pairs.iter().map(|(key, is_on)| format!("{key}={is_on}")));
-            } else if !pairs.iter().all(|(gate, _)| FeatureGates::has(gate)) {
-                let known = FeatureGates::known();
-                let why = format!(
-                    "setpoint has the gates {known} only: the rest is what 1.36 serves by default"
-                );
-                translated.ignored.push((name.clone(), why));
+            } else {
+                let faults = pairs
+                    .iter()
+                    .filter_map(|(gate, is_on)| FeatureGates::check(gate, *is_on).err());
+                let faults = faults.map(|fault| (name.clone(), fault.to_string()));
+                translated.ignored.extend(faults);
             }
         }
         if name == "etcd-servers" {
@@ -189,7 +188,9 @@ fn feature_gates(given: &ParsedFlags) -> anyhow::Result<FeatureGates> {
     for (name, value) in given.iter().filter(|(name, _)| name == "feature-gates") {
         pairs.extend(parse_map(name, value)?);
     }
-    Ok(FeatureGates::of_pairs(pairs).checked()?)
+    let gates = FeatureGates::of_pairs(pairs);
+    gates.check_needs()?;
+    Ok(gates)
 }
 
 /// The modes of all flags; `None`: none was given.

@@ -54,7 +54,6 @@ pub(crate) struct Template {
     pub(crate) node_ports: NodePorts,
     pub(crate) runtime_config: RuntimeConfig,
     pub(crate) nodes: Option<SimulatedNodes>,
-    pub(crate) cbor: bool,
     pub(crate) allow_privileged: bool,
 }
 
@@ -410,7 +409,6 @@ async fn open(
         .service_networks(template.service_networks)
         .node_ports(template.node_ports)
         .runtime_config(template.runtime_config.clone())
-        .cbor(template.cbor)
         .allow_privileged(template.allow_privileged)
         .anonymous(Anonymous::Everywhere)
         .rbac();

@@ -69,7 +69,7 @@ fn flags_of_public_suites_are_accepted_and_those_without_effect_are_logged() {
         .start();
     let log = environment.api_server.log();
     for (flag, why) in [
-        ("feature-gates", "setpoint has the gates CBORServingAndStorage"),
+        ("feature-gates", "unrecognized feature gate: NoLongerThere"),
         ("runtime-config", "setpoint has no kinds of such a version"),
         ("delete-collection-workers", "it tunes a part"),
         ("v", "RUST_LOG"),

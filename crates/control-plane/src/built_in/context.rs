@@ -5,12 +5,11 @@ use super::{Settings, has_taint_rules, serves};
 use kube_client::Client;
 use setpoint_apiserver::ApiServer;
 use setpoint_controllers::{GroupProtection, Setup};
+use setpoint_registry::Feature;
 use setpoint_registry::Registry;
 use std::sync::OnceLock;
 use tokio_util::sync::CancellationToken;
 
-/// The feature gate of Workloads for Jobs.
-const WORKLOAD_WITH_JOB: &str = "WorkloadWithJob";
 /// Workloads, which are served as PodGroups are.
 const WORKLOADS: [&str; 3] = ["scheduling.k8s.io", GroupProtection::VERSION, "workloads"];
 /// The controller that deletes expired bootstrap tokens.
@@ -64,11 +63,13 @@ impl<'a> Context<'a> {
 
     fn setup_with(&self, client: Client) -> Setup {
         let registry = self.registry();
-        let has_workloads = registry.has_gate(WORKLOAD_WITH_JOB) && serves(registry, WORKLOADS);
+        let features = registry.features();
+        let has_workloads = features.is_on(Feature::WorkloadWithJob) && serves(registry, WORKLOADS);
         let setup = Setup::new(client, registry.clock().clone())
             .seed(self.settings.seed)
             .in_place(registry.works_in_place())
             .device_taint_rules(has_taint_rules(registry))
+            .scale_to_zero(features.is_on(Feature::HPAScaleToZero))
             .workloads_of_jobs(has_workloads);
         match &self.settings.signers {
             Some(signers) => setup.signers(signers.clone()),

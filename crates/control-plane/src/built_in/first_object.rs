@@ -9,6 +9,7 @@ use setpoint_controllers::{
     PodCertificateCleaner, PoolStatusController, ProtectionController, QuotaController, Setup,
     StorageVersionCollector, StorageVersionMigrator, TokenCleaner, TokenSecrets,
 };
+use setpoint_registry::Feature;
 use setpoint_runtime::{BoxError, Manager};
 
 /// The prefix of the keys of Secrets, which four controllers start with.
@@ -21,8 +22,8 @@ pub(super) struct Row {
     /// Its names in kube-controller-manager: it runs if one of them does. None: kube-apiserver runs
     /// it itself, so no name turns it off.
     names: &'static [&'static str],
-    /// The feature gate that it needs.
-    gate: Option<&'static str>,
+    /// The feature that it needs.
+    feature: Option<Feature>,
     /// The resource that it needs, by group, version and name. None: one that is always served.
     served: Option<[&'static str; 3]>,
     /// Prefixes of the keys of the resources whose first object starts it.
@@ -49,7 +50,7 @@ pub(super) const COORDINATED_ELECTION: Row = Row::new(
     &["/registry/leasecandidates/"],
     Start::Managed(|setup, manager| CoordinatedElection::new(setup.clone()).add_to(manager)),
 )
-.gate("CoordinatedLeaderElection")
+.needs(Feature::CoordinatedLeaderElection)
 .served(["coordination.k8s.io", "v1beta1", "leasecandidates"]);
 
 /// All of them, in the order in which they start.
@@ -95,7 +96,7 @@ pub(super) const ROWS: &[Row] = &[
         &["/registry/resourcepoolstatusrequests/"],
         Start::Managed(|setup, manager| PoolStatusController::new(setup.clone()).add_to(manager)),
     )
-    .gate("DRAResourcePoolStatus")
+    .needs(Feature::DRAResourcePoolStatus)
     .served(["resource.k8s.io", "v1alpha3", "resourcepoolstatusrequests"]),
     Row::new(
         "collection of storage versions",
@@ -105,7 +106,7 @@ pub(super) const ROWS: &[Row] = &[
             StorageVersionCollector::new(context.setup()).run(context.stop.clone()).boxed()
         }),
     )
-    .gate(super::STORAGE_VERSION_API)
+    .needs(Feature::StorageVersionAPI)
     .served(["internal.apiserver.k8s.io", "v1alpha1", "storageversions"]),
     Row::new(
         "resource quotas",
@@ -163,11 +164,11 @@ impl Row {
         resources: &'static [&'static str],
         start: Start,
     ) -> Self {
-        Self { subject, names, gate: None, served: None, resources, start }
+        Self { subject, names, feature: None, served: None, resources, start }
     }
 
-    const fn gate(self, gate: &'static str) -> Self {
-        Self { gate: Some(gate), ..self }
+    const fn needs(self, feature: Feature) -> Self {
+        Self { feature: Some(feature), ..self }
     }
 
     const fn served(self, resource: [&'static str; 3]) -> Self {
@@ -178,7 +179,7 @@ impl Row {
     pub(super) fn is_on(&self, context: &Context<'_>) -> bool {
         let registry = context.registry();
         (self.names.is_empty() || self.names.iter().any(|name| context.is_on(name)))
-            && self.gate.is_none_or(|gate| registry.has_gate(gate))
+            && self.feature.is_none_or(|feature| registry.features().is_on(feature))
             && self.served.is_none_or(|resource| serves(registry, resource))
     }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use setpoint_control_plane::{ControlPlane, ControlPlaneBuilder, Selection};
 use setpoint_controllers::Setup;
 use setpoint_controllers::workload::device_taint_eviction::DeviceTaintEviction;
-use setpoint_registry::RuntimeConfig;
+use setpoint_registry::{Feature, RuntimeConfig};
 use setpoint_runtime::BoxError;
 use setpoint_runtime::events::EventApi;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const RULE: &str = "/apis/resource.k8s.io/v1beta2/devicetaintrules/r";
 const DRIVER: &str = "gpu.example.com";
 const ACCOUNT: &str = "device-taint-eviction-controller";
 
-fn gated(gates: &[&str]) -> ControlPlaneBuilder {
+fn gated(gates: &[Feature]) -> ControlPlaneBuilder {
     let served = "resource.k8s.io/v1beta2=true";
     ControlPlane::builder().runtime_config(RuntimeConfig::with_gates(served, gates).unwrap())
 }
@@ -186,7 +186,7 @@ async fn until_said(user: &User, expected: [&str; 3]) {
 #[tokio::test(start_paused = true)]
 async fn rules_evict_pods_and_say_so() {
     let run = |setup, stop| run(setup, stop, true).boxed();
-    as_account(gated(&["DRADeviceTaintRules"]), ACCOUNT, run, async |user| {
+    as_account(gated(&[Feature::DRADeviceTaintRules]), ACCOUNT, run, async |user| {
         slice(&user, "n", &["one", "two", "three"]).await;
         pod(&user, "later", "one", Some(30.into())).await;
         pod(&user, "never", "two", Some(Value::Null)).await;
@@ -255,7 +255,7 @@ async fn claimant(user: &User, name: &str) {
 #[tokio::test(start_paused = true)]
 async fn with_the_feature_gate_a_plane_heeds_rules() {
     let is_placed = |pod: &Value| pod["spec"]["nodeName"].is_string();
-    for gates in [&[][..], &["DRADeviceTaintRules"]] {
+    for gates in [&[][..], &[Feature::DRADeviceTaintRules]] {
         let plane = gated(gates).controllers(Selection::all()).nodes(1);
         with_user(plane, async |user| {
             let class = json!({"metadata": {"name": "gpu"}, "spec": {}});

@@ -7,12 +7,14 @@ use serde_json::{Value, json};
 use setpoint_control_plane::SimulatedNodes;
 use setpoint_controllers::workload::job::JobController;
 use setpoint_controllers::{Selection, Setup};
+use setpoint_registry::Feature;
 use setpoint_runtime::Manager;
 use std::time::Duration;
 
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 const WORKLOADS: &str = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/workloads";
-const ALL: [&str; 3] = ["GenericWorkload", "GangScheduling", "WorkloadWithJob"];
+const ALL: [Feature; 3] =
+    [Feature::GenericWorkload, Feature::GangScheduling, Feature::WorkloadWithJob];
 
 /// A Job whose pods need a core each, changed by `spec`.
 async fn job(user: &User, name: &str, spec: Value) -> Value {
@@ -127,7 +129,7 @@ async fn other_jobs_get_none() {
         assert!(items(&user, WORKLOADS).await.is_empty());
     })
     .await;
-    let plane = gated(&["GenericWorkload"]).controllers(Selection::all());
+    let plane = gated(&[Feature::GenericWorkload]).controllers(Selection::all());
     with_user(plane, async |user| {
         job(&user, "train", json!({})).await;
         let pods = pods_of(&user, "train").await;
@@ -167,7 +169,7 @@ async fn job_with_a_workload_of_somebody_else_has_pods_without_group() {
 #[tokio::test(start_paused = true)]
 async fn workloads_are_made_with_the_controllers_own_account_and_role() {
     as_account(
-        gated(&["GenericWorkload", "WorkloadWithJob"]),
+        gated(&[Feature::GenericWorkload, Feature::WorkloadWithJob]),
         "job-controller",
         |setup, stop| {
             let add = |setup: &Setup, manager: &mut Manager| {

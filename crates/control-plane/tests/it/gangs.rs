@@ -3,7 +3,7 @@
 use crate::user::{User, with_server, with_user};
 use serde_json::{Value, json};
 use setpoint_control_plane::{ControlPlane, ControlPlaneBuilder, SimulatedNodes};
-use setpoint_registry::{Identity, RuntimeConfig};
+use setpoint_registry::{Feature, Identity, RuntimeConfig};
 use setpoint_runtime::Manager;
 use setpoint_scheduler::{PodGroups, Scheduler};
 use std::time::Duration;
@@ -12,13 +12,13 @@ use tokio_util::sync::CancellationToken;
 pub(crate) const GROUPS: &str = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups";
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 
-pub(crate) fn gated(gates: &[&str]) -> ControlPlaneBuilder {
+pub(crate) fn gated(gates: &[Feature]) -> ControlPlaneBuilder {
     let config = RuntimeConfig::with_gates("scheduling.k8s.io/v1alpha2", gates).unwrap();
     ControlPlane::builder().runtime_config(config)
 }
 
 /// One node with three cores.
-fn small(gates: &[&str]) -> ControlPlaneBuilder {
+fn small(gates: &[Feature]) -> ControlPlaneBuilder {
     gated(gates).nodes(SimulatedNodes::new(1).capacity("cpu", "3"))
 }
 
@@ -76,7 +76,7 @@ pub(crate) async fn until_said(user: &User, group: &str, [status, reason]: [&str
 
 #[tokio::test(start_paused = true)]
 async fn gang_of_three_with_room_for_two_waits_for_room_for_all() {
-    with_user(small(&["GenericWorkload", "GangScheduling"]), async |user| {
+    with_user(small(&[Feature::GenericWorkload, Feature::GangScheduling]), async |user| {
         pods(&user, "", &["blocker"]).await;
         until_placed(&user, &["blocker"]).await;
         group(&user, "g", json!({"gang": {"minCount": 3}})).await;
@@ -115,7 +115,7 @@ async fn gang_of_three_with_room_for_two_waits_for_room_for_all() {
 
 #[tokio::test(start_paused = true)]
 async fn gang_that_lost_a_member_waits_for_another_one() {
-    with_user(small(&["GenericWorkload", "GangScheduling"]), async |user| {
+    with_user(small(&[Feature::GenericWorkload, Feature::GangScheduling]), async |user| {
         // The group comes last.
         pods(&user, "g", &["a", "b", "c"]).await;
         are_not_placed(&user, &["a", "b", "c"]).await;
@@ -133,7 +133,7 @@ async fn gang_that_lost_a_member_waits_for_another_one() {
 
 #[tokio::test(start_paused = true)]
 async fn more_important_gang_gets_its_room_once_all_of_it_fits() {
-    with_user(small(&["GenericWorkload", "GangScheduling"]), async |user| {
+    with_user(small(&[Feature::GenericWorkload, Feature::GangScheduling]), async |user| {
         let class = json!({"metadata": {"name": "high"}, "value": 1000});
         user.create("/apis/scheduling.k8s.io/v1/priorityclasses", class).await;
         pods(&user, "", &["low"]).await;
@@ -169,8 +169,8 @@ async fn more_important_gang_gets_its_room_once_all_of_it_fits() {
 #[tokio::test(start_paused = true)]
 async fn other_groups_are_placed_as_far_as_they_fit() {
     for (gates, policy) in [
-        (&["GenericWorkload", "GangScheduling"][..], json!({"basic": {}})),
-        (&["GenericWorkload"][..], json!({"gang": {"minCount": 4}})),
+        (&[Feature::GenericWorkload, Feature::GangScheduling][..], json!({"basic": {}})),
+        (&[Feature::GenericWorkload][..], json!({"gang": {"minCount": 4}})),
     ] {
         with_user(small(gates), async |user| {
             group(&user, "g", policy).await;
@@ -186,7 +186,7 @@ async fn other_groups_are_placed_as_far_as_they_fit() {
 /// All of them use one claim, whose device is chosen with the first of them.
 #[tokio::test(start_paused = true)]
 async fn gang_whose_pods_share_a_claim_is_placed_with_its_devices() {
-    let plane = gated(&["GenericWorkload", "GangScheduling"]);
+    let plane = gated(&[Feature::GenericWorkload, Feature::GangScheduling]);
     let plane = plane.nodes(SimulatedNodes::new(2).capacity("cpu", "3"));
     with_user(plane, async |user| {
         let dra = "/apis/resource.k8s.io/v1";
@@ -233,7 +233,7 @@ async fn gang_whose_pods_share_a_claim_is_placed_with_its_devices() {
 /// With the rights of kube-scheduler.
 #[tokio::test(start_paused = true)]
 async fn scheduler_of_gangs_needs_no_more_than_its_role() {
-    let plane = gated(&["GenericWorkload", "GangScheduling"]).rbac();
+    let plane = gated(&[Feature::GenericWorkload, Feature::GangScheduling]).rbac();
     with_server(plane, async |user, server| {
         let groups = ["system:authenticated"];
         let client = server.client_as(Identity::new("system:kube-scheduler", groups));

@@ -230,7 +230,7 @@ async fn roles_are_aggregated_after_a_quiet_time() {
 #[tokio::test(start_paused = true)]
 async fn control_planes_of_one_process_have_a_discovery_of_their_own() {
     let beta = || {
-        let config = RuntimeConfig::with_gates("resource.k8s.io/v1beta2", &[]).unwrap();
+        let config = RuntimeConfig::with_gates("resource.k8s.io/v1beta2", []).unwrap();
         ControlPlane::builder().runtime_config(config)
     };
     for (plane, expected) in [

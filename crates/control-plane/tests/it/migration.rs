@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use setpoint_control_plane::{ControlPlane, ControlPlaneBuilder};
 use setpoint_controllers::{PodCertificateCleaner, Setup, StorageVersionMigrator};
-use setpoint_registry::{Identity, RuntimeConfig};
+use setpoint_registry::{Feature, Identity, RuntimeConfig};
 use setpoint_store::{At, MemoryStore, Store as _};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +18,8 @@ const DEFINITION: &str =
 const WIDGETS: &str = "/apis/example.io/v1/namespaces/default/widgets";
 
 fn gated(builder: ControlPlaneBuilder) -> ControlPlaneBuilder {
-    let gates = ["StorageVersionMigrator"];
-    builder.runtime_config(RuntimeConfig::with_gates("api/beta", &gates).unwrap())
+    let gates = [Feature::StorageVersionMigrator];
+    builder.runtime_config(RuntimeConfig::with_gates("api/beta", gates).unwrap())
 }
 
 /// A definition with two versions, of which the first is stored.
@@ -244,8 +244,8 @@ async fn migrator_works_with_its_own_account_and_role() {
 async fn old_requests_for_certificates_of_pods_are_deleted() {
     const REQUESTS: &str =
         "/apis/certificates.k8s.io/v1beta1/namespaces/default/podcertificaterequests";
-    let gates = ["PodCertificateRequest"];
-    let config = RuntimeConfig::with_gates("api/beta", &gates).unwrap();
+    let gates = [Feature::PodCertificateRequest];
+    let config = RuntimeConfig::with_gates("api/beta", gates).unwrap();
     let plane = ControlPlane::builder().rbac().controllers(false).runtime_config(config);
     with_server(plane, async |user, server| {
         let request = json!({

@@ -5,7 +5,7 @@ use futures::FutureExt as _;
 use serde_json::{Value, json};
 use setpoint_control_plane::{ControlPlane, ControlPlaneBuilder};
 use setpoint_controllers::{GroupProtection, Setup};
-use setpoint_registry::RuntimeConfig;
+use setpoint_registry::{Feature, RuntimeConfig};
 use setpoint_runtime::Manager;
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ const GROUPS: &str = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgro
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 fn gated(builder: ControlPlaneBuilder) -> ControlPlaneBuilder {
-    let gates = ["GenericWorkload"];
-    builder.runtime_config(RuntimeConfig::with_gates("api/alpha", &gates).unwrap())
+    let gates = [Feature::GenericWorkload];
+    builder.runtime_config(RuntimeConfig::with_gates("api/alpha", gates).unwrap())
 }
 fn group(name: &str) -> Value {
     json!({

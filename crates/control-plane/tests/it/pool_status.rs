@@ -5,14 +5,14 @@ use futures::FutureExt as _;
 use serde_json::{Value, json};
 use setpoint_control_plane::{ControlPlane, ControlPlaneBuilder};
 use setpoint_controllers::PoolStatusController;
-use setpoint_registry::RuntimeConfig;
+use setpoint_registry::{Feature, RuntimeConfig};
 use std::time::Duration;
 
 const REQUESTS: &str = "/apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests";
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
 
-fn gated(gates: &[&str]) -> ControlPlaneBuilder {
+fn gated(gates: &[Feature]) -> ControlPlaneBuilder {
     let served = "resource.k8s.io/v1alpha3=true";
     ControlPlane::builder().runtime_config(RuntimeConfig::with_gates(served, gates).unwrap())
 }
@@ -40,7 +40,7 @@ async fn requests_are_answered_once_and_deleted() {
             .boxed()
     };
     let account = "resourcepoolstatusrequest-controller";
-    as_account(gated(&["DRAResourcePoolStatus"]), account, run, async |user| {
+    as_account(gated(&[Feature::DRAResourcePoolStatus]), account, run, async |user| {
         slice(&user, "a", "gpu.example.com", 2, &["one", "two"]).await;
         slice(&user, "other", "nic.example.com", 1, &["one"]).await;
         let request = json!({"name": "r", "exactly": {"deviceClassName": "gpu"}});
@@ -92,7 +92,7 @@ async fn requests_are_answered_once_and_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_plane_answers_with_the_feature_gate() {
-    for gates in [&[][..], &["DRAResourcePoolStatus"]] {
+    for gates in [&[][..], &[Feature::DRAResourcePoolStatus]] {
         with_user(gated(gates), async |user| {
             ask(&user, "q", "gpu.example.com").await;
             tokio::time::sleep(Duration::from_secs(30)).await;

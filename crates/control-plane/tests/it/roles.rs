@@ -5,7 +5,7 @@ use bytes::Bytes;
 use expect_test::expect_file;
 use serde_json::{Map, Value};
 use setpoint_control_plane::{ControlPlane, SharedParts};
-use setpoint_registry::RuntimeConfig;
+use setpoint_registry::{Feature, RuntimeConfig};
 use setpoint_store::{MemoryStore, Op, RangeRequest, Store, Txn};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -172,7 +172,7 @@ async fn shared_objects_are_one_text_and_each_planes_own_objects() {
 #[tokio::test(start_paused = true)]
 async fn feature_gate_adds_roles_and_rules() {
     let migrator = "system:controller:storage-version-migrator-controller";
-    for gates in [&[][..], &["StorageVersionMigrator"]] {
+    for gates in [&[][..], &[Feature::StorageVersionMigrator]] {
         let config = RuntimeConfig::with_gates("", gates).unwrap();
         with_user(ControlPlane::builder().rbac().runtime_config(config), async |user| {
             let role = user.get(&format!("{ROLES}/{migrator}")).await;
@@ -180,7 +180,7 @@ async fn feature_gate_adds_roles_and_rules() {
         })
         .await;
     }
-    for gates in [&[][..], &["GenericWorkload"]] {
+    for gates in [&[][..], &[Feature::GenericWorkload]] {
         let config = RuntimeConfig::with_gates("", gates).unwrap();
         with_user(ControlPlane::builder().rbac().runtime_config(config), async |user| {
             // Aggregated from the rules that the gate adds.
@@ -197,7 +197,7 @@ async fn feature_gate_adds_roles_and_rules() {
     }
     const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
     let bundles = |role: &Value| role["rules"].to_string().contains("clustertrustbundles");
-    for gates in [&[][..], &["ClusterTrustBundle"]] {
+    for gates in [&[][..], &[Feature::ClusterTrustBundle]] {
         let config = RuntimeConfig::with_gates("", gates).unwrap();
         with_user(ControlPlane::builder().rbac().runtime_config(config), async |user| {
             tokio::time::sleep(Duration::from_secs(30)).await;

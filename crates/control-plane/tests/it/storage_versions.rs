@@ -9,7 +9,7 @@ use setpoint_apiserver::{Attributes, Identity, Intercepted, Interceptor};
 use setpoint_control_plane::{ControlPlane, ControlPlaneBuilder, ServeOptions};
 use setpoint_controllers::StorageVersionCollector;
 use setpoint_object::ApiError;
-use setpoint_registry::RuntimeConfig;
+use setpoint_registry::{Feature, RuntimeConfig};
 use setpoint_store::MemoryStore;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 const VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 
-fn gated(gates: &[&str]) -> ControlPlaneBuilder {
+fn gated(gates: &[Feature]) -> ControlPlaneBuilder {
     let served = "internal.apiserver.k8s.io/v1alpha1=true";
     ControlPlane::builder().runtime_config(RuntimeConfig::with_gates(served, gates).unwrap())
 }
@@ -56,7 +56,7 @@ fn servers(version: &Value) -> Vec<&str> {
 async fn servers_without_a_lease_are_removed() {
     let run = |setup, stop| StorageVersionCollector::new(setup).run(stop).boxed();
     let account = "storage-version-garbage-collector";
-    as_account(gated(&["StorageVersionAPI"]), account, run, async |user| {
+    as_account(gated(&[Feature::StorageVersionAPI]), account, run, async |user| {
         lease(&user, "one", "kube-apiserver").await;
         lease(&user, "two", "kube-apiserver").await;
         lease(&user, "no-server", "other").await;
@@ -83,7 +83,7 @@ async fn servers_without_a_lease_are_removed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_plane_collects_storage_versions_with_the_feature_gate() {
-    for gates in [&[][..], &["StorageVersionAPI"]] {
+    for gates in [&[][..], &[Feature::StorageVersionAPI]] {
         with_user(gated(gates), async |user| {
             write(&user, "apps.x", &[("gone", "v1")]).await;
             tokio::time::sleep(Duration::from_secs(30)).await;
@@ -203,7 +203,7 @@ async fn writes_of_built_in_resources_wait_until_storage_versions_are_written() 
     })
     .await;
     let (open, opened) = watch::channel(false);
-    let plane = gated(&["StorageVersionAPI"]).store(store);
+    let plane = gated(&[Feature::StorageVersionAPI]).store(store);
     let plane = plane.interceptor(Arc::new(Gate(opened, None)));
     with_barrier(plane, async |admin, own, mut ready| {
         let named = |name: &str| json!({"metadata": {"name": name}});
@@ -249,7 +249,7 @@ async fn writes_of_built_in_resources_wait_until_storage_versions_are_written() 
 #[tokio::test(start_paused = true)]
 async fn writes_wait_for_their_own_storage_version_only() {
     let (open, opened) = watch::channel(false);
-    let plane = gated(&["StorageVersionAPI"]);
+    let plane = gated(&[Feature::StorageVersionAPI]);
     let plane = plane.interceptor(Arc::new(Gate(opened, Some("apps.deployments"))));
     with_barrier(plane, async |admin, _, mut ready| {
         let named = |name: &str| json!({"metadata": {"name": name}});
@@ -278,7 +278,7 @@ async fn writes_wait_for_their_own_storage_version_only() {
 #[tokio::test(start_paused = true)]
 async fn writes_pass_where_no_storage_versions_are_written() {
     let one = || json!({"metadata": {"name": "one"}});
-    with_user(gated(&["StorageVersionAPI"]), async |user| {
+    with_user(gated(&[Feature::StorageVersionAPI]), async |user| {
         assert_eq!(outcome(&user, MAPS, one()).await.0, 201);
         assert_eq!(user.text("/readyz").await, "ok");
     })

@@ -5,7 +5,7 @@ use futures::FutureExt as _;
 use serde_json::{Value, json};
 use setpoint_control_plane::{ControlPlane, ControlPlaneBuilder, ServeOptions};
 use setpoint_controllers::{Selection, TrustBundlePublisher};
-use setpoint_registry::RuntimeConfig;
+use setpoint_registry::{Feature, RuntimeConfig};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -14,9 +14,9 @@ const AUTHORITY: &str = include_str!("../data/authority.pem");
 const OTHER: &str = include_str!("../data/other.pem");
 
 fn gated(served: &str) -> ControlPlaneBuilder {
-    let gates = ["ClusterTrustBundle"];
+    let gates = [Feature::ClusterTrustBundle];
     let served = format!("certificates.k8s.io/{served}=true");
-    let config = RuntimeConfig::with_gates(&served, &gates).unwrap();
+    let config = RuntimeConfig::with_gates(&served, gates).unwrap();
     ControlPlane::builder().runtime_config(config)
 }
 

@@ -6,7 +6,7 @@
 //!
 //! | the target has | wanted |
 //! |---|---|
-//! | no replicas | none: a user has switched it off |
+//! | no replicas | none: a user has switched it off. With `HPAScaleToZero`, if this controller has, as below |
 //! | more than `maxReplicas`, fewer than `minReplicas` | the bound, at once |
 //! | else | the greatest recommendation of all metrics (`replicas`), stabilized and limited (`behavior`) |
 //!
@@ -22,6 +22,7 @@ mod metrics;
 mod pod;
 mod replicas;
 mod status;
+mod zero;
 
 pub use metrics::{MetricObject, MetricsError, MetricsSource, PodMetric, PodMetrics};
 
@@ -84,12 +85,14 @@ view! {
 pub struct HorizontalPodAutoscalerController {
     api: Api,
     source: Option<Arc<dyn MetricsSource>>,
+    scales_to_zero: bool,
 }
 
 impl fmt::Debug for HorizontalPodAutoscalerController {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HorizontalPodAutoscalerController")
             .field("has_own_source", &self.source.is_some())
+            .field("scales_to_zero", &self.scales_to_zero)
             .finish_non_exhaustive()
     }
 }
@@ -97,7 +100,8 @@ impl fmt::Debug for HorizontalPodAutoscalerController {
 impl HorizontalPodAutoscalerController {
     /// Creates a controller that reads the server's metrics APIs.
     pub fn new(setup: Setup) -> Self {
-        Self { api: setup.api("horizontal-pod-autoscaler"), source: None }
+        let scales_to_zero = setup.scales_to_zero();
+        Self { api: setup.api("horizontal-pod-autoscaler"), source: None, scales_to_zero }
     }
 
     /// Reads metrics from `source` instead, for example from a simulation.
@@ -112,9 +116,10 @@ impl HorizontalPodAutoscalerController {
     ///
     /// If the manager refuses it, for example because it has one of that name.
     pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
-        let Self { api, source } = self;
+        let Self { api, source, scales_to_zero } = self;
         let source = source.unwrap_or_else(|| Arc::new(ApiMetrics { api }));
-        let pass = Pass { source, mapper: OnceLock::new(), known: Mutex::default() };
+        let pass =
+            Pass { source, scales_to_zero, mapper: OnceLock::new(), known: Mutex::default() };
         let controller = Controller::builder(NAME)
             .for_(Watch::<Autoscaler>::new())
             // Its cache is read.
@@ -129,6 +134,7 @@ impl HorizontalPodAutoscalerController {
 
 struct Pass {
     source: Arc<dyn MetricsSource>,
+    scales_to_zero: bool,
     mapper: OnceLock<Mapper>,
     /// One entry for each autoscaler.
     known: Mutex<BTreeMap<Request, Known>>,
@@ -280,6 +286,7 @@ impl Run<'_> {
             self.set(ABLE, true, "SucceededRescale", message);
             let note = format!("New size: {desired}; reason: {reason}");
             self.context.recorder().normal(&self.reference, "SuccessfulRescale", note);
+            self.note_zero(current, desired);
             self.rescaled(desired);
         }
         self.status.current_replicas = Some(current);
@@ -353,13 +360,17 @@ impl Run<'_> {
         let at_once = |replicas: i32, reason: &str| {
             Ok(Desired { replicas, reason: reason.to_owned(), metrics: None })
         };
-        if current == 0 {
+        let is_own_zero = current == 0 && self.is_own_zero();
+        if current == 0 && !(is_own_zero && (min != 0 || self.may_wake())) {
             let message = "scaling is disabled since the replica count of the target is zero";
             self.set(ACTIVE, false, "ScalingDisabled", message);
+            if !self.pass.scales_to_zero {
+                self.forget_zero();
+            }
             return at_once(0, "");
         } else if current > max {
             return at_once(max, "Current number of replicas above Spec.MaxReplicas");
-        } else if current < min {
+        } else if current < min && !is_own_zero {
             return at_once(min, "Current number of replicas below Spec.MinReplicas");
         }
         let (recommended, name, metrics) = match self.recommend(scale).await {
@@ -378,7 +389,12 @@ impl Run<'_> {
             std::cmp::Ordering::Less => "All metrics below target".to_owned(),
             std::cmp::Ordering::Equal => String::new(),
         };
-        let replicas = self.normalize(Bounds { current, min, max }, recommended);
+        let normalized = self.normalize(Bounds { current, min, max }, recommended);
+        let replicas = if is_own_zero { normalized.max(min) } else { normalized };
+        let reason = match replicas > normalized && reason.is_empty() {
+            true => "Current number of replicas below Spec.MinReplicas".to_owned(),
+            false => reason,
+        };
         Ok(Desired { replicas, reason, metrics: Some(metrics) })
     }
 

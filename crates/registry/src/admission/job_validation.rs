@@ -1,5 +1,6 @@
 //! JobValidation: the parallelism of a Job whose pods are scheduled as a gang stays as it is.
 use super::{Admission, Operation, Review};
+use crate::features::Feature;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -7,9 +8,6 @@ use setpoint_object::field::quote;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupVersionResource, Reason};
 use std::sync::Arc;
-
-/// The feature gate without which it does nothing.
-const GATE: &str = "GenericWorkload";
 
 /// Refuses changes of the parallelism of Jobs with a gang.
 #[derive(Debug)]
@@ -22,7 +20,7 @@ impl Admission for JobValidation {
     fn handles(&self, review: &Review<'_>) -> bool {
         review.operation == Operation::Update
             && review.is("batch", "jobs")
-            && review.inner.gates.contains(&GATE)
+            && review.inner.features.is_on(Feature::GenericWorkload)
     }
     fn validate<'a>(
         &'a self,

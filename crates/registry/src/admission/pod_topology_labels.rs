@@ -1,5 +1,6 @@
 //! PodTopologyLabels: a pod gets the zone and the region of its node as labels.
 use super::{Admission, Operation, Review};
+use crate::features::Feature;
 use crate::kind::text;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -20,6 +21,7 @@ impl Admission for PodTopologyLabels {
     fn handles(&self, review: &Review<'_>) -> bool {
         review.operation == Operation::Create
             && (review.is("", "pods") || review.is_part("", "pods", "binding"))
+            && review.inner.features.is_on(Feature::PodTopologyLabelsAdmission)
     }
     fn mutate<'a>(
         &'a self,

@@ -9,6 +9,9 @@
 //! [`check`] runs the rules on a new object. For an update it reports only what the stored object
 //! does not violate in the same way: an object that was stored before a rule existed can be
 //! updated, and what a client writes has to follow the rule.
+use crate::features::Feature;
+use crate::features::FeatureGates;
+use crate::kind::Report;
 use crate::kind::{validate_annotations, validate_label_selector, validate_labels};
 use serde_json::Value;
 use setpoint_object::field;
@@ -27,7 +30,7 @@ pub(super) struct At<'v, 'p> {
     old: &'v Value,
     up: Option<&'p At<'v, 'p>>,
     step: Step<'p>,
-    errors: &'p RefCell<field::Errors>,
+    errors: &'p RefCell<Report>,
 }
 
 #[derive(Clone, Copy)]
@@ -50,15 +53,16 @@ enum Step<'p> {
 pub(super) fn check(
     object: &Value,
     old: Option<&Value>,
-    errors: &mut field::Errors,
+    errors: &mut Report,
     rules: impl Fn(&At<'_, '_>),
 ) {
-    let found = collect(object, old, &field::Path::root(), &rules);
+    let features = errors.features();
+    let found = collect(object, old, &field::Path::root(), features, &rules);
     if found.is_empty() {
         return;
     }
     let Some(old) = old else { return errors.extend(found) };
-    let known: HashSet<String> = collect(old, Some(old), &field::Path::root(), &rules)
+    let known: HashSet<String> = collect(old, Some(old), &field::Path::root(), features, &rules)
         .iter()
         .map(ToString::to_string)
         .collect();
@@ -69,12 +73,13 @@ fn collect(
     value: &Value,
     old: Option<&Value>,
     path: &field::Path,
+    features: FeatureGates,
     rules: &impl Fn(&At<'_, '_>),
 ) -> field::Errors {
-    let errors = RefCell::new(field::Errors::new());
+    let errors = RefCell::new(Report::new(features));
     let old = old.unwrap_or(&MISSING);
     rules(&At { value, old, up: None, step: Step::Root(path), errors: &errors });
-    errors.into_inner()
+    errors.into_inner().into_errors()
 }
 
 /// The member at a path of names, separated by dots; `null` if it is missing.
@@ -180,6 +185,10 @@ impl<'v, 'p> At<'v, 'p> {
     /// A value that the API reports at a member of another name.
     pub(super) fn shown_as<'q>(&'q self, name: &'q str, value: &'v Value) -> At<'v, 'q> {
         self.down(value, Step::Member(name))
+    }
+    /// Whether a feature is on.
+    pub(super) fn is_on(&self, feature: Feature) -> bool {
+        self.errors.borrow().is_on(feature)
     }
     /// The same place with another value.
     pub(super) fn with(self, value: &'v Value) -> Self {
@@ -466,7 +475,7 @@ impl<'v> At<'v, '_> {
     pub(super) fn selector(&self) {
         self.with_path(|value, path, errors| validate_label_selector(value, &path, errors));
     }
-    fn with_path(&self, rule: impl FnOnce(&Value, field::Path, &mut field::Errors)) {
+    fn with_path(&self, rule: impl FnOnce(&Value, field::Path, &mut Report)) {
         if self.is_set() {
             rule(self.value, self.path(), &mut self.errors.borrow_mut());
         }

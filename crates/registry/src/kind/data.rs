@@ -1,4 +1,5 @@
 //! Shared by ConfigMaps and Secrets: maps of data with a size limit, optionally immutable.
+use crate::kind::Report;
 use serde_json::{Map, Value};
 use setpoint_object::field;
 
@@ -18,12 +19,7 @@ fn is_immutable(object: &Value) -> bool {
     object["immutable"] == true
 }
 
-pub(super) fn validate_immutable(
-    new: &Value,
-    old: &Value,
-    members: &[&str],
-    errors: &mut field::Errors,
-) {
+pub(super) fn validate_immutable(new: &Value, old: &Value, members: &[&str], errors: &mut Report) {
     if !is_immutable(old) {
         return;
     }

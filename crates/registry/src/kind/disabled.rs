@@ -1,40 +1,72 @@
-//! Members of features that kube-apiserver 1.36 has off by default. It drops them from what clients
-//! send, and so does this server, so that an object is the same on both.
+//! Members of features that are off. They are dropped from what clients send, as kube-apiserver
+//! does, so that an object is the same on both.
 use super::Kind;
+use crate::features::{Feature, FeatureGates};
 use serde_json::Value;
 
-/// The members of pods, each with the gate that keeps it; empty: there is none here.
-const OF_PODS: [(&str, &str); 6] = [
-    ("containers[].lifecycle.stopSignal", ""),
-    ("initContainers[].lifecycle.stopSignal", ""),
-    ("ephemeralContainers[].lifecycle.stopSignal", ""),
-    ("schedulingGroup", "GenericWorkload"),
-    ("volumes[].projected.sources[].clusterTrustBundle", ""),
-    ("volumes[].projected.sources[].podCertificate", "PodCertificateRequest"),
+/// Members that only a feature keeps; `None`: nothing keeps them. Paths as `spec.items[].name`,
+/// with `*` for any key. If the stored object uses one of them, all stay.
+pub type Disabled = (Option<Feature>, &'static [&'static str]);
+
+/// The members of pods.
+const OF_PODS: [Disabled; 7] = [
+    (
+        Some(Feature::ClusterTrustBundleProjection),
+        &["volumes[].projected.sources[].clusterTrustBundle"],
+    ),
+    (
+        Some(Feature::ContainerStopSignals),
+        &[
+            "containers[].lifecycle.stopSignal",
+            "initContainers[].lifecycle.stopSignal",
+            "ephemeralContainers[].lifecycle.stopSignal",
+        ],
+    ),
+    (
+        Some(Feature::EnvFiles),
+        &[
+            "containers[].env[].valueFrom.fileKeyRef",
+            "initContainers[].env[].valueFrom.fileKeyRef",
+            "ephemeralContainers[].env[].valueFrom.fileKeyRef",
+        ],
+    ),
+    (Some(Feature::GenericWorkload), &["schedulingGroup"]),
+    (Some(Feature::HostnameOverride), &["hostnameOverride"]),
+    (
+        Some(Feature::MatchLabelKeysInPodTopologySpread),
+        &["topologySpreadConstraints[].matchLabelKeys"],
+    ),
+    (Some(Feature::PodCertificateRequest), &["volumes[].projected.sources[].podCertificate"]),
 ];
 
-/// Drops the disabled members of a new object, with these feature gates on. A member that the
-/// stored object uses anywhere stays.
-pub(crate) fn drop_from(kind: &Kind, object: &mut Value, old: Option<&Value>, gates: &[&str]) {
-    if !gates.contains(&kind.disabled_without) {
-        for path in kind.disabled {
-            drop_one(path, object, old);
-        }
-    }
+/// Drops the disabled members of a new object. Those that the stored object uses stay.
+pub(crate) fn drop_from(
+    kind: &Kind,
+    object: &mut Value,
+    old: Option<&Value>,
+    features: FeatureGates,
+) {
+    drop_all(kind.disabled, object, old, features);
     if kind.pod_spec.is_empty() {
         return;
     }
     let spec = format!("/{}", kind.pod_spec.replace('.', "/"));
     let old = old.and_then(|old| old.pointer(&spec));
     let Some(spec) = object.pointer_mut(&spec) else { return };
-    for (path, _) in OF_PODS.iter().filter(|(_, gate)| !gates.contains(gate)) {
-        drop_one(path, spec, old);
-    }
+    drop_all(&OF_PODS, spec, old, features);
 }
 
-fn drop_one(path: &str, object: &mut Value, old: Option<&Value>) {
-    if !old.is_some_and(|old| uses(old, path)) {
-        remove(object, path);
+fn drop_all(
+    disabled: &[Disabled],
+    object: &mut Value,
+    old: Option<&Value>,
+    features: FeatureGates,
+) {
+    for (feature, paths) in disabled {
+        let is_used = |old: &Value| paths.iter().any(|path| uses(old, path));
+        if !feature.is_some_and(|feature| features.is_on(feature)) && !old.is_some_and(is_used) {
+            paths.iter().for_each(|path| remove(object, path));
+        }
     }
 }
 
@@ -98,7 +130,8 @@ mod tests {
     use serde_json::json;
 
     fn dropped(group: &str, kind: &str, mut object: Value, old: Option<&Value>) -> Value {
-        drop_from(rows::of(group, kind).unwrap(), &mut object, old, &[]);
+        let features = FeatureGates::default();
+        drop_from(rows::of(group, kind).unwrap(), &mut object, old, features);
         object
     }
 
@@ -112,8 +145,8 @@ mod tests {
         );
         assert_eq!(dropped(group, "Lease", lease.clone(), Some(&lease)), lease);
         let mut kept = lease.clone();
-        let gates = ["CoordinatedLeaderElection"];
-        drop_from(rows::of(group, "Lease").unwrap(), &mut kept, None, &gates);
+        let features = [Feature::CoordinatedLeaderElection].into();
+        drop_from(rows::of(group, "Lease").unwrap(), &mut kept, None, features);
         assert_eq!(kept, lease);
 
         let slice = json!({"spec": {"devices": [{"attributes": {"a": {"ints": [1]}}}]}});
@@ -137,7 +170,8 @@ mod tests {
             |sources: Value| json!({"spec": {"volumes": [{"projected": {"sources": sources}}]}});
         let certificate = json!({"podCertificate": {"signerName": "a.b/c", "keyType": "ED25519"}});
         let mut kept = pod(json!([certificate, {"clusterTrustBundle": {}}]));
-        drop_from(rows::of("", "Pod").unwrap(), &mut kept, None, &["PodCertificateRequest"]);
+        let features = [Feature::PodCertificateRequest].into();
+        drop_from(rows::of("", "Pod").unwrap(), &mut kept, None, features);
         assert_eq!(kept, pod(json!([certificate, {}])));
     }
 }

@@ -10,11 +10,11 @@ mod selector;
 mod status_rights;
 mod v1beta1;
 
+use crate::kind::Report;
 use crate::kind::at::check;
 use crate::kind::{Kind, MetadataChecks, resources, versions};
 use crate::table::cell;
 use serde_json::Value;
-use setpoint_object::field;
 
 /// The stored form of the kinds that are stable.
 const STORAGE: Option<(&str, &str)> = Some(("resource.k8s.io", "v1"));
@@ -43,7 +43,7 @@ pub(super) static DEVICE_CLASS: Kind = Kind {
 };
 
 /// Validates a class: how its devices are selected and configured.
-fn validate_class(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_class(class: &Value, old: Option<&Value>, errors: &mut Report) {
     check(class, old, errors, |at| {
         selector::selectors(&at.get("spec.selectors"));
         device::configurations(&at.get("spec.config"));

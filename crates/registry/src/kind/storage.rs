@@ -5,6 +5,7 @@ pub(super) mod storage_class;
 pub(super) mod volume_attachment;
 pub(super) mod volume_attributes_class;
 
+use crate::kind::Report;
 use crate::kind::at::check;
 use crate::kind::{FormerVersion, Kind, MetadataChecks, node_label, resources};
 use serde_json::Value;
@@ -28,7 +29,7 @@ fn capacity_warnings(capacity: &Value) -> Vec<String> {
 }
 
 /// Validates how much of a class there is.
-fn validate_capacity(capacity: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_capacity(capacity: &Value, old: Option<&Value>, errors: &mut Report) {
     check(capacity, old, errors, |at| {
         at.get("nodeTopology").selector();
         let class = at.get("storageClassName");
@@ -39,7 +40,7 @@ fn validate_capacity(capacity: &Value, old: Option<&Value>, errors: &mut field::
     });
 }
 /// The class and the nodes never change.
-fn validate_capacity_change(capacity: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_capacity_change(capacity: &Value, old: Option<&Value>, errors: &mut Report) {
     if let Some(old) = old {
         check(capacity, None, errors, |at| {
             // An empty selector is of all nodes, none is of none.

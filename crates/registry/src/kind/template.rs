@@ -11,7 +11,7 @@ mod warnings;
 
 pub(super) use container::{ephemeral, is_sidecar, trimmed_image};
 pub(crate) use placement::toleration_errors;
-pub(super) use placement::{node_selector, taint_effect, tolerations};
+pub(super) use placement::{may_compare, node_selector, taint_effect, tolerations};
 pub(crate) use privileged::refuse_privileged;
 pub(super) use profile::{APP_ARMOR_OF_CONTAINER, app_armor_warnings, take_app_armor};
 pub(super) use volume::{access_modes, claim, claim_spec, persistent_source};
@@ -19,6 +19,7 @@ pub(super) use warnings::{
     of_claim as claim_warnings, of_pod as pod_warnings, of_template as template_warnings,
 };
 
+use crate::features::Feature;
 use crate::kind::at::At;
 use crate::kind::{format, list, resources, text};
 use serde_json::Value;
@@ -184,7 +185,8 @@ pub(super) fn spec(at: &At<'_, '_>, metadata: Option<&Value>) {
     at.get("activeDeadlineSeconds").between(1, i32::MAX.into());
     at.get("hostname").named_if_set(name::dns1123_label);
     at.get("subdomain").named_if_set(name::dns1123_label);
-    tolerations(&at.get("tolerations"));
+    let tolerated = at.get("tolerations");
+    tolerations(&tolerated, may_compare(&tolerated));
     for alias in at.each("hostAliases") {
         alias.get("ip").faults(format::ip(alias.text_of("ip")));
         for host in alias.each("hostnames") {
@@ -354,7 +356,8 @@ fn host_users(at: &At<'_, '_>) {
     for (member, shown) in
         [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")]
     {
-        if at.is(member) {
+        let may = member == "hostNetwork" && at.is_on(Feature::UserNamespacesHostNetworkSupport);
+        if at.is(member) && !may {
             at.get(shown).forbidden("when `hostUsers` is false");
         }
     }

@@ -1,4 +1,5 @@
 //! Workloads: a selector and a template that match.
+use crate::kind::Report;
 use crate::kind::at::{At, check, same};
 use crate::kind::template;
 use crate::table::cell;
@@ -101,7 +102,7 @@ pub(super) fn replicated(spec: &At<'_, '_>) {
 }
 
 /// Reports a changed selector.
-pub(super) fn selector_immutable(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+pub(super) fn selector_immutable(object: &Value, old: Option<&Value>, errors: &mut Report) {
     let Some(old) = old else { return };
     check(object, None, errors, |at| {
         at.get("spec.selector").immutable(&old["spec"]["selector"]);

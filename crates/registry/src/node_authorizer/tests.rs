@@ -1,5 +1,6 @@
 use super::*;
 use crate::attributes::ResourcePath;
+use crate::features::Feature;
 use crate::routed::Requested;
 use crate::verb::Verb;
 use proptest::collection::vec;
@@ -87,7 +88,7 @@ fn ask(graph: &Graph, node: &str, question: &str) -> String {
     ask_with(graph, node, question, &[])
 }
 /// The same with some feature gates.
-fn ask_with(graph: &Graph, node: &str, question: &str, gates: &[&str]) -> String {
+fn ask_with(graph: &Graph, node: &str, question: &str, gates: &[Feature]) -> String {
     let mut words = question.split(' ');
     let verb = words.next().unwrap();
     let mut resource = words.next().unwrap().split('/');
@@ -106,7 +107,7 @@ fn ask_with(graph: &Graph, node: &str, question: &str, gates: &[&str]) -> String
     let user = Identity::new(&format!("system:node:{node}"), ["system:nodes"]);
     let mut request = Attributes::new(user, Verb::from(verb), Requested::Unrouted(path));
     request.field_selector = words.next().unwrap_or_default().to_owned();
-    let rules = rbac::bootstrap_rules(ROLE, gates);
+    let rules = rbac::bootstrap_rules(ROLE, gates.into());
     match decide(graph, &rules, node, &request) {
         Ok(()) => "yes".to_owned(),
         Err(reason) => reason,
@@ -239,7 +240,7 @@ fn certificate_requests_of_the_node_are_read_with_their_gate() {
     put(&mut graph, Source::CertificateRequest, &request);
     let ask = |node: &str, question: &str| {
         let question = question.replace("REQUESTS", "certificates.k8s.io/podcertificaterequests");
-        ask_with(&graph, node, &question, &["PodCertificateRequest"])
+        ask_with(&graph, node, &question, &[Feature::PodCertificateRequest])
     };
     let selector = "can only list/watch podcertificaterequests with nodeName field selector";
     for (question, expected) in [

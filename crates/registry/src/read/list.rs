@@ -57,7 +57,7 @@ impl<'a> List<'a> {
         options: &'a ListOptions,
     ) -> Result<Self, ApiError> {
         // Selectors are refused before versions, as in Kubernetes.
-        options.validate(false)?;
+        options.validate(false, inner.features)?;
         let scope = Arc::new(Scope::new(target, options)?);
         let at = ListAt::of(options)?;
         let limit = usize::try_from(options.limit).unwrap_or(0);

@@ -1,4 +1,6 @@
 //! Valid combinations of list and watch options (spec: api-server §6, §7).
+use crate::features::Feature;
+use crate::features::FeatureGates;
 use crate::request::{ListOptions, VersionMatch};
 use setpoint_object::field::{Error, Errors, Path, quote};
 use setpoint_object::meta::parse_resource_version;
@@ -90,10 +92,10 @@ impl ListOptions {
     /// # Errors
     ///
     /// 422 on `ListOptions`, with a cause for each violation.
-    pub fn validate(&self, watch: bool) -> Result<(), ApiError> {
+    pub fn validate(&self, watch: bool, features: FeatureGates) -> Result<(), ApiError> {
         let mut errors = Errors::new();
         match watch {
-            true => self.validate_watch(&mut errors),
+            true => self.validate_watch(&mut errors, features),
             false => self.validate_list(&mut errors),
         }
         if errors.is_empty() {
@@ -127,12 +129,18 @@ impl ListOptions {
             errors.push(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
         }
     }
-    fn validate_watch(&self, errors: &mut Errors) {
+    fn validate_watch(&self, errors: &mut Errors, features: FeatureGates) {
         let asks_for_initial = self.send_initial_events.is_some();
         if asks_for_initial && self.resource_version_match != Some(VersionMatch::NotOlderThan) {
             errors.push(forbidden(
                 MATCH,
                 "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ));
+        }
+        if asks_for_initial && !features.is_on(Feature::WatchList) {
+            errors.push(forbidden(
+                "sendInitialEvents",
+                "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled",
             ));
         }
         match &self.resource_version_match {

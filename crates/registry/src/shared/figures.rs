@@ -44,14 +44,14 @@ impl Registry {
     /// | `apiserver_storage_objects` | `resource`, with its group |
     /// | `apiserver_resource_objects`, `apiserver_watch_cache_resource_version` | `group`, `resource` |
     pub fn figures(&self) -> Vec<Family> {
-        let Inner { figures, admission, allocator, authorization, .. } = &*self.inner;
+        let Inner { figures, admission, allocator, authorization, features, .. } = &*self.inner;
         let catalog = self.catalog();
         // One row of each resource: its versions have the same objects.
         let mut rows = BTreeMap::new();
         for row in catalog.rows.values().filter(|row| !row.storage_version_hash.is_empty()) {
             rows.entry(row.storage_prefix.clone()).or_insert(row);
         }
-        let mut families = figures.families(admission.counted());
+        let mut families = figures.families(admission.counted(), *features);
         families.extend(figures.store.families(|prefix| {
             let row = rows.get(prefix)?;
             Some((row.gvk.group.to_string(), row.resource.to_string()))

@@ -5,6 +5,7 @@ use super::persist::{Created, served};
 use super::{Write, metadata};
 use crate::admission::{Operation, Options, Preconditions, Review};
 use crate::allocate::Claims;
+use crate::kind::Report;
 use crate::kind::{self, Context, NameRule, StatusRule};
 use crate::request::{Body, Object, Written};
 use crate::stored::{store_error, tree};
@@ -149,14 +150,14 @@ impl Write<'_> {
             false => self.stored_tree(object).await?,
         };
         self.prepare_create(&mut stored);
-        let mut errors = field::Errors::new();
+        let mut errors = Report::new(self.inner.features);
         let (reservation, late) = self.begin(&mut stored, None, &mut errors).await?;
         if errors.is_empty() {
             self.validate_create(&stored, &mut errors);
         }
         self.check_namespace_label(review, &stored, None, &mut errors).await?;
         if errors.is_empty() {
-            errors = late;
+            errors.extend(late);
         }
         if !errors.is_empty() {
             return Err(self.invalid(&stored, &errors));
@@ -238,13 +239,13 @@ impl Write<'_> {
         if let Some(rule) = self.resource.status {
             set_initial_status(object, rule);
         }
-        kind::disabled::drop_from(self.resource.kind, object, None, &self.inner.gates);
+        kind::disabled::drop_from(self.resource.kind, object, None, self.inner.features);
         for warning in (self.resource.kind.prepare_warnings)(object) {
             self.attributes.warn(warning);
         }
         (self.resource.kind.prepare)(&self.context(), object, None);
     }
-    fn validate_create(&self, object: &Value, errors: &mut field::Errors) {
+    fn validate_create(&self, object: &Value, errors: &mut Report) {
         if !self.resource.has_go_type() {
             self.validate_kind(object, errors);
             metadata::validate(self.resource, object, errors);
@@ -273,7 +274,7 @@ impl Write<'_> {
         &self,
         object: &Value,
         old: Option<&Value>,
-        errors: &mut field::Errors,
+        errors: &mut Report,
     ) {
         if !self.inner.allows_privileged {
             kind::template::refuse_privileged(self.resource.kind, object, old, errors);
@@ -385,6 +386,7 @@ impl Write<'_> {
             groups: &identity.groups,
             extra: &identity.extra,
             families,
+            features: self.inner.features,
         }
     }
 }

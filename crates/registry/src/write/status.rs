@@ -42,7 +42,7 @@ pub(super) fn prepare(write: &Write<'_>, new: &mut Value, old: &Value) {
             put_back(members, name, Some(value));
         }
     }
-    disabled::drop_from(write.resource.kind, new, Some(old), &write.inner.gates);
+    disabled::drop_from(write.resource.kind, new, Some(old), write.inner.features);
     (write.resource.kind.prepare_status)(&write.context(), new, old);
 }
 fn is_writable(name: &str) -> bool {

@@ -2,6 +2,8 @@
 use super::Write;
 use super::metadata::set_namespace;
 use crate::admission::{Operation, Options};
+use crate::features::Feature;
+use crate::kind::Report;
 use crate::kind::authentication::token_request::{self, Bound};
 use crate::kind::text;
 use crate::request::{Body, Object, Written};
@@ -54,13 +56,17 @@ impl Write<'_> {
         }
         let (account, _) = self.stored_target().await?;
         if !request.uid().is_empty() && request.uid() != account.uid() {
-            let resource = GroupResource { group: kind.group, resource: kind.kind };
+            let resource = GroupResource { group: kind.group.clone(), resource: kind.kind.clone() };
             let why = format!(
                 "the UID in the token request ({}) does not match the UID of the service account ({})",
                 request.uid(),
                 account.uid()
             );
-            return Err(ApiError::conflict(&resource, name, &why));
+            if self.inner.features.is_on(Feature::TokenRequestServiceAccountUIDValidation) {
+                return Err(ApiError::conflict(&resource, name, &why));
+            }
+            self.attributes.annotate("authentication.k8s.io/token-request-uid-mismatch", &why);
+            self.attributes.warn(format!("{why} but TokenRequestServiceAccountUIDValidation is not enabled. In the future, this will return a conflict error"));
         }
         let settings = &self.inner.service_account_tokens;
         if request["spec"]["audiences"].as_array().is_none_or(Vec::is_empty) {
@@ -68,9 +74,11 @@ impl Write<'_> {
         }
         request.set_meta("name", name.as_str().into());
         request.set_meta("namespace", self.target.namespace.as_str().into());
-        request.set_meta("uid", account.uid().into());
+        if request.uid().is_empty() {
+            request.set_meta("uid", account.uid().into());
+        }
         request.set_meta("creationTimestamp", self.now.rfc3339().into());
-        let mut errors = field::Errors::default();
+        let mut errors = Report::new(self.inner.features);
         token_request::validate(&request, &mut errors);
         if !errors.is_empty() {
             return Err(ApiError::invalid(&kind, "", &errors));
@@ -142,7 +150,11 @@ impl Write<'_> {
             let why = format!(
                 "the UID in the bound object reference ({wanted}) does not match the UID in record. The object might have been deleted and then recreated"
             );
-            return Err(ApiError::conflict(&resource, name, &why));
+            if self.inner.features.is_on(Feature::TokenRequestServiceAccountUIDValidation) {
+                return Err(ApiError::conflict(&resource, name, &why));
+            }
+            self.attributes.annotate("authentication.k8s.io/token-request-uid-mismatch", &why);
+            self.attributes.warn(format!("{why} but TokenRequestServiceAccountUIDValidation is not enabled. In the future, this will return a conflict error"));
         }
         let mut claims = Map::new();
         claims.insert(bound.claim().into(), json!({"name": name, "uid": object.uid()}));

@@ -4,6 +4,7 @@ use super::metadata::{integer, put_back};
 use super::{Write, metadata, status};
 use crate::admission::{Operation, Review};
 use crate::allocate::Reservation;
+use crate::kind::Report;
 use crate::kind::{self, MetadataCheck, MetadataChecks};
 use crate::request::{Body, Format, Written};
 use crate::shared::Inner;
@@ -123,7 +124,7 @@ impl Write<'_> {
         review: &Review<'_>,
     ) -> Result<Option<Reservation<'_>>, ApiError> {
         self.prepare_update(new, before);
-        let mut errors = field::Errors::new();
+        let mut errors = Report::new(self.inner.features);
         let (reservation, late) = self.begin(new, Some(before), &mut errors).await?;
         if errors.is_empty() {
             self.validate_update(new, before, &mut errors);
@@ -133,7 +134,7 @@ impl Write<'_> {
             self.check_namespace_label(review, new, Some(before), &mut errors).await?;
         }
         if errors.is_empty() {
-            errors = late;
+            errors.extend(late);
         }
         if !errors.is_empty() {
             return Err(self.invalid(new, &errors));
@@ -163,7 +164,7 @@ impl Write<'_> {
                 if counts_disabled {
                     self.step_generation(new, old, rule.is_some());
                 }
-                kind::disabled::drop_from(self.resource.kind, new, Some(old), &self.inner.gates);
+                kind::disabled::drop_from(self.resource.kind, new, Some(old), self.inner.features);
                 (self.resource.kind.prepare)(&self.context(), new, Some(old));
                 if !counts_disabled {
                     self.step_generation(new, old, rule.is_some());
@@ -173,7 +174,7 @@ impl Write<'_> {
             Some(Subresource::Scale) => self.step_generation(new, old, rule.is_some()),
             // Other subresources made `new` from `old` themselves.
             Some(subresource) => {
-                kind::disabled::drop_from(self.resource.kind, new, Some(old), &self.inner.gates);
+                kind::disabled::drop_from(self.resource.kind, new, Some(old), self.inner.features);
                 if let Some(part) = self.resource.kind.part(subresource.as_str()) {
                     (part.prepare)(&self.context(), new, Some(old));
                     if part.steps_generation {
@@ -215,7 +216,7 @@ impl Write<'_> {
             new.set_meta("generation", generation.into());
         }
     }
-    fn validate_update(&self, new: &Value, old: &Value, errors: &mut field::Errors) {
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Report) {
         let aligned = self.with_stored_quantities(new, old);
         let new = aligned.as_ref().unwrap_or(new);
         // Kubernetes checks the metadata of an update several times and reports all.
@@ -299,7 +300,7 @@ impl Write<'_> {
         &self,
         new: &mut Value,
         old: Option<&Value>,
-        errors: &mut field::Errors,
+        errors: &mut Report,
     ) -> Result<(Option<Reservation<'_>>, field::Errors), ApiError> {
         let mut late = field::Errors::new();
         if self.target.subresource.is_some() {
@@ -314,7 +315,7 @@ impl Write<'_> {
         let reservation = allocated.await?;
         // A dry run of the reference does not look at the range of ports. Here it does, last.
         if self.options.dry_run && errors.iter().all(crate::allocate::is_port_outside) {
-            late = std::mem::take(errors);
+            late = std::mem::take(&mut **errors);
         }
         Ok((Some(reservation), late))
     }

@@ -1,14 +1,14 @@
 //! StorageVersionMigrations, which are served with their feature gate.
 use crate::server::{Server, refused};
 use serde_json::{Value, json};
-use setpoint_registry::RuntimeConfig;
+use setpoint_registry::{Feature, RuntimeConfig};
 use setpoint_store::{At, MemoryStore, Store as _};
 use std::sync::Arc;
 
 const MIGRATIONS: &str = "/apis/storagemigration.k8s.io/v1beta1/storageversionmigrations";
 
 async fn server() -> Server {
-    let config = RuntimeConfig::with_gates("api/beta", &["StorageVersionMigrator"]).unwrap();
+    let config = RuntimeConfig::with_gates("api/beta", [Feature::StorageVersionMigrator]).unwrap();
     let store = Arc::new(MemoryStore::default());
     Server::configured(store.clone(), store, |builder| builder.seed(7).runtime_config(config)).await
 }

@@ -6,7 +6,8 @@ use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ED25519};
 use serde_json::{Value, json};
 use setpoint_object::field_selector::FieldSelector;
 use setpoint_registry::{
-    AdmissionOptions, AlwaysDeny, Identity, ListOptions, RegistryBuilder, RuntimeConfig, Verb,
+    AdmissionOptions, AlwaysDeny, Feature, Identity, ListOptions, RegistryBuilder, RuntimeConfig,
+    Verb,
 };
 use setpoint_store::MemoryStore;
 use std::sync::Arc;
@@ -17,8 +18,8 @@ const REQUESTS: &str =
 const UID: &str = "1d5ec3b6-9f4e-4a8f-8d44-1f2f8f6c2a11";
 
 async fn server(configure: impl FnOnce(RegistryBuilder) -> RegistryBuilder) -> Server {
-    let gates = ["PodCertificateRequest"];
-    let config = RuntimeConfig::with_gates("api/beta", &gates).unwrap();
+    let gates = [Feature::PodCertificateRequest];
+    let config = RuntimeConfig::with_gates("api/beta", gates).unwrap();
     let store = Arc::new(MemoryStore::default());
     let configure = |builder: RegistryBuilder| configure(builder.seed(7).runtime_config(config));
     Server::configured(store.clone(), store, configure).await

@@ -1,7 +1,7 @@
 //! Workloads, PodGroups and the groups of pods, which are served with their feature gate.
 use crate::server::{Server, refused};
 use serde_json::{Value, json};
-use setpoint_registry::{AdmissionOptions, RegistryBuilder, RuntimeConfig};
+use setpoint_registry::{AdmissionOptions, Feature, RegistryBuilder, RuntimeConfig};
 use setpoint_store::MemoryStore;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of";
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of";
 
-async fn server(gates: &[&str]) -> Server {
+async fn server(gates: &[Feature]) -> Server {
     let config = RuntimeConfig::with_gates("api/all", gates).unwrap();
     let store = Arc::new(MemoryStore::default());
     let configure = |builder: RegistryBuilder| {
@@ -22,7 +22,7 @@ async fn server(gates: &[&str]) -> Server {
     Server::configured(store.clone(), store, configure).await
 }
 async fn gated() -> Server {
-    server(&["GenericWorkload"]).await
+    server(&[Feature::GenericWorkload]).await
 }
 
 /// With a template `t` for each policy.
@@ -268,7 +268,7 @@ fn pod_spec(group: Value) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn pod_names_its_group() {
-    for gates in [&[][..], &["GenericWorkload"]] {
+    for gates in [&[][..], &[Feature::GenericWorkload]] {
         let server = server(gates).await;
         let pod =
             |name: &str, group: Value| json!({"metadata": {"name": name}, "spec": pod_spec(group)});

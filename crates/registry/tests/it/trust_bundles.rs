@@ -2,7 +2,7 @@
 use crate::server::{Server, refused};
 use serde_json::{Value, json};
 use setpoint_object::field_selector::FieldSelector;
-use setpoint_registry::{AlwaysDeny, ListOptions, RegistryBuilder, RuntimeConfig, Verb};
+use setpoint_registry::{AlwaysDeny, Feature, ListOptions, RegistryBuilder, RuntimeConfig, Verb};
 use setpoint_store::{At, MemoryStore, Store as _};
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ const AUTHORITY: &str = include_str!("../data/authority.pem");
 const LEAF: &str = include_str!("../data/leaf.pem");
 
 async fn server(configure: impl FnOnce(RegistryBuilder) -> RegistryBuilder) -> Server {
-    let gates = ["ClusterTrustBundle"];
-    let config = RuntimeConfig::with_gates("api/all", &gates).unwrap();
+    let gates = [Feature::ClusterTrustBundle];
+    let config = RuntimeConfig::with_gates("api/all", gates).unwrap();
     let store = Arc::new(MemoryStore::default());
     let configure = |builder: RegistryBuilder| configure(builder.seed(7).runtime_config(config));
     Server::configured(store.clone(), store, configure).await

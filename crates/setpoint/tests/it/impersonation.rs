@@ -1,12 +1,12 @@
 //! Impersonation: what a user needs to act as another one, and who that is then.
 
 use crate::plane::with_person_of;
-use crate::rbac::{admin, binding, bob, devs, role, send_with, settled, with_rbac};
+use crate::rbac::{admin, binding, bob, devs, role, send_with, settled, with_rbac, with_rbac_and};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use setpoint::ControlPlane;
 use setpoint::apiserver::{ApiServer, AuditEvent, AuditSink, Stage};
-use setpoint::registry::Identity;
+use setpoint::registry::{Feature, FeatureGates, Identity};
 use std::sync::{Arc, Mutex};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
@@ -72,6 +72,22 @@ async fn each_value_needs_the_plain_verb() {
         let nobody = [("Impersonate-Group", "g1")];
         let refused = r#"requested &user.DefaultInfo{Name:"", UID:"", Groups:[]string{"g1"}, Extra:map[string][]string(nil)} without impersonating a user name"#;
         assert_eq!(pods(&server, &nobody).await, (400, refused.to_owned()));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_feature_only_the_plain_verb_counts() {
+    let off = FeatureGates::default().with(Feature::ConstrainedImpersonation, false);
+    with_rbac_and(off, async |server| {
+        let rules = json!([
+            {"verbs": ["impersonate:user-info"], "apiGroups": ["*"], "resources": ["*"]},
+            {"verbs": ["impersonate-on:user-info:list"], "apiGroups": [""], "resources": ["pods"]},
+        ]);
+        allow(&server, "constrained", rules).await;
+        let as_jane = [("Impersonate-User", "jane")];
+        let refused = r#"users "jane" is forbidden: User "bob" cannot impersonate resource "users" in API group "" at the cluster scope"#;
+        assert_eq!(pods(&server, &as_jane).await, (403, refused.to_owned()));
     })
     .await;
 }

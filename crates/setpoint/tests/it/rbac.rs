@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use setpoint::ControlPlane;
 use setpoint::apiserver::ApiServer;
-use setpoint::registry::Identity;
+use setpoint::registry::{FeatureGates, Identity, RuntimeConfig};
 use std::time::Duration;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
@@ -87,7 +87,13 @@ pub(crate) async fn settled() {
 }
 
 pub(crate) async fn with_rbac(test: impl AsyncFnOnce(ApiServer)) {
-    let plane = ControlPlane::builder().simulated(0).rbac().build();
+    with_rbac_and(FeatureGates::default(), test).await;
+}
+
+/// The same with these features.
+pub(crate) async fn with_rbac_and(features: FeatureGates, test: impl AsyncFnOnce(ApiServer)) {
+    let config = RuntimeConfig::with_gates("", features).unwrap();
+    let plane = ControlPlane::builder().simulated(0).rbac().runtime_config(config).build();
     let server = plane.server().clone();
     with_person_of(plane, async |_| test(server).await).await;
 }

@@ -315,6 +315,8 @@ async fn stages_of_requests_are_counted_under_the_names_of_dashboards() {
             "\n# TYPE process_cpu_seconds_total counter\n",
             "\napiserver_validation_declarative_validation_mismatch_total 0\n",
             "\napiserver_validation_declarative_validation_panic_total 0\n",
+            "\nkubernetes_feature_enabled{name=\"WatchList\",stage=\"BETA\"} 1\n",
+            "\nkubernetes_feature_enabled{name=\"GenericWorkload\",stage=\"ALPHA\"} 0\n",
             "\nkubernetes_build_info{major=\"1\",minor=\"36\",git_version=\"v1.36",
         ] {
             assert!(page.contains(line), "{line}\n{page}");

@@ -6,7 +6,7 @@ use setpoint::object::time::Clock;
 use setpoint::store::MemoryStore;
 use setpoint::{ControlPlane, ServeOptions};
 use setpoint_controllers::ServerIdentity;
-use setpoint_registry::RuntimeConfig;
+use setpoint_registry::{Feature, RuntimeConfig};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -208,7 +208,7 @@ async fn each_server_says_what_it_stores() {
     const VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
     let plane = |name: &str, store: &Arc<MemoryStore>, beta: &str| {
         let served = format!("internal.apiserver.k8s.io/v1alpha1=true{beta}");
-        let config = RuntimeConfig::with_gates(&served, &["StorageVersionAPI"]).unwrap();
+        let config = RuntimeConfig::with_gates(&served, [Feature::StorageVersionAPI]).unwrap();
         ControlPlane::builder().runtime_config(config).store(store.clone()).shared_as(name).build()
     };
     let store = Arc::new(MemoryStore::default());

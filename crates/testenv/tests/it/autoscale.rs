@@ -2,6 +2,7 @@
 
 mod fake;
 mod surge;
+mod zero;
 
 use crate::cluster::{Cluster, Fate, condition, until_either};
 use fake::Fake;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_controllers::workload::device_taint_eviction::DeviceTaintEviction;
 use setpoint_controllers::{PoolStatusController, Setup, StorageVersionCollector};
-use setpoint_registry::RuntimeConfig;
+use setpoint_registry::{Feature, RuntimeConfig};
 use setpoint_runtime::BoxError;
 use setpoint_runtime::events::EventApi;
 use setpoint_testenv::scenario::check;
@@ -21,8 +21,9 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases
 const DRIVER: &str = "gpu.example.com";
 
 fn gated(builder: ControlPlaneBuilder) -> ControlPlaneBuilder {
-    let gates = ["DRADeviceTaintRules", "DRAResourcePoolStatus", "StorageVersionAPI"];
-    let config = RuntimeConfig::with_gates("api/beta,api/alpha", &gates).expect("a valid text");
+    let gates =
+        [Feature::DRADeviceTaintRules, Feature::DRAResourcePoolStatus, Feature::StorageVersionAPI];
+    let config = RuntimeConfig::with_gates("api/beta,api/alpha", gates).expect("a valid text");
     builder.controllers(false).runtime_config(config)
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_controllers::{CoordinatedElection, Setup};
 use setpoint_object::time::Timestamp;
-use setpoint_registry::RuntimeConfig;
+use setpoint_registry::{Feature, RuntimeConfig};
 use setpoint_runtime::BoxError;
 use setpoint_testenv::scenario::check;
 use setpoint_testenv::{Life, Plans, Scenario, TestEnv};
@@ -33,8 +33,8 @@ impl Scenario for Elections {
     fn world(&self) {}
 
     fn control_plane(&self, builder: ControlPlaneBuilder) -> ControlPlaneBuilder {
-        let gates = ["CoordinatedLeaderElection"];
-        let config = RuntimeConfig::with_gates("api/beta", &gates).expect("a valid text");
+        let gates = [Feature::CoordinatedLeaderElection];
+        let config = RuntimeConfig::with_gates("api/beta", gates).expect("a valid text");
         builder.controllers(false).runtime_config(config)
     }
 

@@ -5,7 +5,7 @@ use crate::storms::observer::{at_every_change, of};
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_controllers::{BootstrapSigner, Setup, StorageVersionMigrator};
-use setpoint_registry::RuntimeConfig;
+use setpoint_registry::{Feature, RuntimeConfig};
 use setpoint_runtime::BoxError;
 use setpoint_testenv::scenario::check;
 use setpoint_testenv::{Life, Plans, Scenario, TestEnv};
@@ -54,8 +54,8 @@ impl Scenario for Migrations {
     fn world(&self) {}
 
     fn control_plane(&self, builder: ControlPlaneBuilder) -> ControlPlaneBuilder {
-        let gates = ["StorageVersionMigrator"];
-        let config = RuntimeConfig::with_gates("api/beta", &gates).expect("a valid text");
+        let gates = [Feature::StorageVersionMigrator];
+        let config = RuntimeConfig::with_gates("api/beta", gates).expect("a valid text");
         builder.controllers(false).runtime_config(config)
     }
 

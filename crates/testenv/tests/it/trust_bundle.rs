@@ -5,7 +5,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_controllers::{Setup, TrustBundlePublisher};
-use setpoint_registry::RuntimeConfig;
+use setpoint_registry::{Feature, RuntimeConfig};
 use setpoint_runtime::BoxError;
 use setpoint_testenv::scenario::check;
 use setpoint_testenv::{Life, Plan, Plans, Scenario, TestEnv};
@@ -32,8 +32,8 @@ impl Scenario for Published {
     fn world(&self) {}
 
     fn control_plane(&self, builder: ControlPlaneBuilder) -> ControlPlaneBuilder {
-        let gates = ["ClusterTrustBundle"];
-        let config = RuntimeConfig::with_gates("api/beta", &gates).expect("a valid text");
+        let gates = [Feature::ClusterTrustBundle];
+        let config = RuntimeConfig::with_gates("api/beta", gates).expect("a valid text");
         builder.controllers(false).runtime_config(config)
     }
 

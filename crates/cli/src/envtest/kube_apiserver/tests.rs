@@ -237,23 +237,24 @@ fn the_environment_names_published_documents() {
 }
 
 #[test]
-fn maps_are_checked_and_one_gate_has_an_effect() {
+fn maps_are_checked_and_gates_have_an_effect() {
     let why = |line| translated(line, &Environment::default()).map(|t| t.ignored[0].1.clone());
-    let others = why("--feature-gates=WatchList=true,Gone=false").unwrap();
-    assert!(
-        others.contains(
-            "CBORServingAndStorage, AllowUnsafeMalformedObjectDeletion, ClusterTrustBundle, "
-        ),
-        "{others}"
-    );
+    let given_gates = "--feature-gates=WatchList=false,Gone=false,PodLevelResources=false";
+    assert_eq!(why(given_gates).unwrap(), "unrecognized feature gate: Gone");
     let given = |line| translated(line, &Environment::default()).unwrap();
     let cbor = given("--feature-gates=CBORServingAndStorage=true");
     assert!(cbor.ignored.is_empty());
     let has = |translated: &Translated, wanted: &str| {
         translated.options.iter().any(|option| option == wanted)
     };
-    let gate = "--feature-gates=CBORServingAndStorage=true,AllowUnsafeMalformedObjectDeletion=false,ClusterTrustBundle=false,CoordinatedLeaderElection=false,DRADeviceTaintRules=false,DRAResourcePoolStatus=false,GangScheduling=false,GenericWorkload=false,PodCertificateRequest=false,StorageVersionAPI=false,StorageVersionMigrator=false,WorkloadWithJob=false";
+    let gate = "--feature-gates=CBORServingAndStorage=true";
     assert!(has(&cbor, gate));
+    let some = given(given_gates);
+    assert!(has(&some, "--feature-gates=WatchList=false"), "{:?}", some.options);
+    assert_eq!(
+        some.ignored[1].1,
+        "cannot set feature gate PodLevelResources to false: setpoint cannot turn it off"
+    );
     // The order does not matter.
     let bundles = "--runtime-config=certificates.k8s.io/v1beta1=true";
     let both = format!("{bundles} --feature-gates=ClusterTrustBundle=true");

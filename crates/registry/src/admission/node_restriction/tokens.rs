@@ -4,6 +4,7 @@ use super::refuse;
 use crate::admission::Review;
 use crate::attributes::ResourcePath;
 use crate::authorize::Decision;
+use crate::features::Feature;
 use crate::kind::{list, text};
 use crate::verb::Verb;
 use serde_json::Value;
@@ -51,6 +52,9 @@ pub(super) async fn check(
     }
     if !is_on(Some(&pod), node) {
         return refuse(review, "node requested token bound to a pod scheduled on a different node");
+    }
+    if !review.inner.features.is_on(Feature::ServiceAccountNodeAudienceRestriction) {
+        return Ok(());
     }
     let audience = match list(&request["spec"], "audiences") {
         [] => "",

@@ -1,6 +1,7 @@
 //! Rules of admission policies, validating and mutating (spec: admission §5, §6).
 use super::expression::{Environment, Wanted};
 use super::rules::{conditions, enumeration, match_resources, mutable_operations};
+use crate::kind::Report;
 use crate::kind::at::check;
 use crate::kind::{condition, list, text};
 use serde_json::Value;
@@ -49,7 +50,7 @@ pub(super) fn validating(object: &Value, errors: &mut Errors) {
 }
 
 /// What the type check reports, and conditions.
-pub(super) fn validate_status(object: &Value, old: Option<&Value>, errors: &mut Errors) {
+pub(super) fn validate_status(object: &Value, old: Option<&Value>, errors: &mut Report) {
     check(object, old, errors, |at| {
         for warning in at.each("status.typeChecking.expressionWarnings") {
             warning.get("warning").need();

@@ -2,9 +2,9 @@
 //! schema crate (spec: crd §1, §2).
 mod former;
 
+use crate::kind::Report;
 use crate::kind::{Context, FormerVersion, Kind, Members, StatusMeta, StatusRule, set_condition};
 use serde_json::{Value, json};
-use setpoint_object::field;
 use setpoint_object::meta::ObjectExt;
 use setpoint_schema::crd;
 
@@ -102,12 +102,12 @@ fn prepare_status(_: &Context<'_>, definition: &mut Value, _old: &Value) {
 }
 
 /// Validates a new or changed definition.
-fn validate(definition: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(definition: &Value, old: Option<&Value>, errors: &mut Report) {
     errors.extend(crd::validate_definition(definition, old));
 }
 
 /// Validates what a write through `/status` reports.
-fn validate_status(definition: &Value, _old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_status(definition: &Value, _old: Option<&Value>, errors: &mut Report) {
     errors.extend(crd::validate_definition_status(definition));
 }
 

@@ -1,4 +1,5 @@
 //! APIServices.
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::data::decoded_len;
 use crate::kind::{
@@ -61,7 +62,7 @@ const GROUP_PRIORITY_MAX: i64 = 20_000;
 const VERSION_PRIORITY_MAX: i64 = 1000;
 
 /// Validates an API: its name, its priorities and the Service that serves it.
-fn validate(service: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(service: &Value, old: Option<&Value>, errors: &mut Report) {
     check(service, old, errors, |at| {
         let spec = at.get("spec");
         let (group, version) = (spec.get("group"), spec.get("version"));
@@ -85,7 +86,7 @@ fn validate(service: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         backend(&spec);
     });
 }
-fn validate_status(service: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_status(service: &Value, old: Option<&Value>, errors: &mut Report) {
     check(service, old, errors, |at| {
         for condition in at.each("status.conditions") {
             condition.get("status").choice(&["True", "False", "Unknown"]);

@@ -1,10 +1,11 @@
 //! StorageVersions: which versions the servers of a cluster store and read.
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::{Kind, NameRule, StatusMeta};
 use crate::table::cell;
 use serde_json::Value;
+use setpoint_object::name;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{field, name};
 use std::collections::{HashMap, HashSet};
 
 /// StorageVersion.
@@ -30,7 +31,7 @@ fn name_fault(_: &Value, name: &str) -> Option<String> {
     of_group.chain(of_resource).next()
 }
 
-fn validate_status(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_status(object: &Value, old: Option<&Value>, errors: &mut Report) {
     check(object, old, errors, |at| {
         let status = at.get("status");
         let mut seen = HashSet::new();

@@ -1,9 +1,9 @@
 //! ControllerRevisions.
+use crate::kind::Report;
 use crate::kind::at::check;
 use crate::kind::{Kind, MetadataCheck, MetadataChecks};
 use crate::table::cell;
 use serde_json::Value;
-use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
 /// ControllerRevision.
@@ -16,7 +16,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
 };
 
 /// Validates a revision: its data is an object that never changes.
-fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(object: &Value, old: Option<&Value>, errors: &mut Report) {
     check(object, old, errors, |at| at.get("revision").not_negative());
     check(object, None, errors, |at| {
         let data = at.get("data");

@@ -1,11 +1,11 @@
 //! DaemonSets.
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::format::{at_most_all, count_of, count_or_percent};
 use crate::kind::workload::{REVISIONS, TEMPLATE_CONTAINERS};
 use crate::kind::{Context, Fill, Kind, Members, StatusMeta, pod_default, template, workload};
 use crate::table::cell;
 use serde_json::{Value, json};
-use setpoint_object::field;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
 
@@ -86,7 +86,7 @@ fn put_generation(object: &mut Value, generation: i64) {
     annotations[GENERATION] = generation.to_string().into();
 }
 
-fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(object: &Value, old: Option<&Value>, errors: &mut Report) {
     workload::selector_immutable(object, old, errors);
     check(object, old, errors, |at| {
         let spec = at.get("spec");
@@ -121,7 +121,7 @@ fn strategy(at: &At<'_, '_>) {
     }
 }
 
-fn validate_status(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_status(object: &Value, old: Option<&Value>, errors: &mut Report) {
     check(object, old, errors, |at| {
         for member in [
             "currentNumberScheduled",

@@ -1,11 +1,11 @@
 //! Deployments.
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::format::{at_most_all, count_of, count_or_percent};
 use crate::kind::workload::{REVISIONS, TEMPLATE_CONTAINERS, name_and_ready};
 use crate::kind::{Fill, Kind, Members, StatusMeta, pod_default, text, workload};
 use crate::table::cell;
 use serde_json::Value;
-use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
 /// Deployment.
@@ -50,7 +50,7 @@ fn default(object: &mut Members, _version: &str) {
     pod_default::template(spec);
 }
 
-fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(object: &Value, old: Option<&Value>, errors: &mut Report) {
     check(object, old, errors, |at| {
         let spec = at.get("spec");
         spec.get("replicas").not_negative();
@@ -92,7 +92,7 @@ fn strategy(at: &At<'_, '_>) {
     }
 }
 
-fn validate_status(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_status(object: &Value, old: Option<&Value>, errors: &mut Report) {
     check(object, old, errors, |at| {
         workload::status(
             &at.get("status"),

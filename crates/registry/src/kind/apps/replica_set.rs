@@ -1,10 +1,10 @@
 //! ReplicaSets.
+use crate::kind::Report;
 use crate::kind::at::check;
 use crate::kind::workload::replicas;
 use crate::kind::{Fill, Kind, Members, StatusMeta, pod_default, workload};
 use crate::table::cell;
 use serde_json::Value;
-use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
 /// ReplicaSet.
@@ -26,7 +26,7 @@ fn default(object: &mut Members, _version: &str) {
     pod_default::template(spec);
 }
 
-fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(object: &Value, old: Option<&Value>, errors: &mut Report) {
     check(object, old, errors, |at| {
         let spec = at.get("spec");
         for member in ["replicas", "minReadySeconds"] {
@@ -37,7 +37,7 @@ fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     workload::selector_immutable(object, old, errors);
 }
 
-fn validate_status(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_status(object: &Value, old: Option<&Value>, errors: &mut Report) {
     check(object, old, errors, |at| {
         workload::status(
             &at.get("status"),

@@ -1,4 +1,6 @@
 //! StatefulSets.
+use crate::features::Feature;
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::format::{at_most_all, count_of, count_or_percent};
 use crate::kind::workload::{REVISIONS, TEMPLATE_CONTAINERS, name_and_ready, rest_is_same};
@@ -29,7 +31,10 @@ pub(in crate::kind) static KIND: Kind = Kind {
         all.extend(own_warnings(set, "spec.volumeClaimTemplates", ".Spec"));
         all
     },
-    disabled: &["spec.updateStrategy.rollingUpdate.maxUnavailable"],
+    disabled: &[(
+        Some(Feature::MaxUnavailableStatefulSet),
+        &["spec.updateStrategy.rollingUpdate.maxUnavailable"],
+    )],
     pod_spec: "spec.template.spec",
     cells: Some(cells),
     rules: "selector, template with its claims, strategies, claim templates; the fields that an update may change; `status`",
@@ -91,7 +96,7 @@ const MUTABLE: [&str; 7] = [
     "minReadySeconds",
 ];
 
-fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(object: &Value, old: Option<&Value>, errors: &mut Report) {
     check(object, old, errors, |at| {
         let spec = at.get("spec");
         strategies(&spec);
@@ -182,7 +187,7 @@ fn strategies(spec: &At<'_, '_>) {
     }
 }
 
-fn validate_status(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_status(object: &Value, old: Option<&Value>, errors: &mut Report) {
     check(object, old, errors, |at| {
         workload::status(
             &at.get("status"),

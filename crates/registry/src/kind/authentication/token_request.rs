@@ -1,4 +1,5 @@
 //! Requests for a service account's token: lifetimes, and the objects that a token can be bound to.
+use crate::kind::Report;
 use serde_json::Value;
 use setpoint_object::{ApiError, GroupVersion, field};
 
@@ -86,7 +87,7 @@ pub(crate) fn is_injected(request: &Value) -> bool {
 }
 
 /// Refuses lifetimes that are too short or too long.
-pub(crate) fn validate(request: &Value, errors: &mut field::Errors) {
+pub(crate) fn validate(request: &Value, errors: &mut Report) {
     let path = field::Path::new("spec").child("expirationSeconds");
     let problem = match seconds(request) {
         ..SECONDS_MIN => "may not specify a duration less than 10 minutes",

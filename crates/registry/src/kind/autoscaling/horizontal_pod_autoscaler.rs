@@ -4,6 +4,7 @@ mod cells;
 mod convert;
 mod rules;
 
+use crate::features::Feature;
 use crate::kind::{Fill, Kind, Members, StatusMeta};
 use serde_json::{Value, json};
 
@@ -12,6 +13,10 @@ pub(in crate::kind) static KIND: Kind = Kind {
     storage: Some(("autoscaling", "v2")),
     convert: Some(convert::convert),
     default,
+    disabled: &[(
+        Some(Feature::HPAConfigurableTolerance),
+        &["spec.behavior.scaleDown.tolerance", "spec.behavior.scaleUp.tolerance"],
+    )],
     validate: rules::validate,
     validate_status: rules::validate_status,
     cells: Some(cells::cells),

@@ -1,6 +1,7 @@
 //! CronJobs.
 
 use super::job::{policy_default, rules, warning};
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::{
     Fill, FormerVersion, Kind, Members, MetadataChecks, StatusMeta, StatusRule, pod_default,
@@ -10,7 +11,6 @@ use crate::table::{age, cell};
 use jiff::tz::TimeZoneDatabase;
 use serde_json::Value;
 use setpoint_object::cron::Schedule;
-use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
 /// CronJob.
@@ -56,7 +56,7 @@ fn default(object: &mut Members, _version: &str) {
 }
 
 /// Validates a new or changed CronJob.
-fn validate(cron_job: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(cron_job: &Value, old: Option<&Value>, errors: &mut Report) {
     check(cron_job, old, errors, |at| {
         let spec = at.get("spec");
         let schedule = spec.get("schedule");

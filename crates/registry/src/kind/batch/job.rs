@@ -4,6 +4,8 @@ mod status;
 
 pub(super) use policy::{default as policy_default, rules, warning};
 
+use crate::features::Feature;
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::{
     Context, Fill, Kind, Members, MetadataChecks, Selectable, StatusMeta, pod_default, workload,
@@ -127,13 +129,13 @@ fn prepare(_: &Context<'_>, job: &mut Value, old: Option<&Value>) {
 }
 
 /// Validates a new or changed Job.
-fn validate(job: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(job: &Value, old: Option<&Value>, errors: &mut Report) {
     check(job, None, errors, |at| generated(at, old));
     check(job, old, errors, rules_of_job);
     check(job, None, errors, host_names);
 }
 /// What an update may change.
-fn validate_update(job: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_update(job: &Value, old: Option<&Value>, errors: &mut Report) {
     let Some(before) = old else { return };
     // The API checks the spec of a changed Job twice, and reports both.
     check(job, old, errors, rules_of_job);
@@ -230,11 +232,18 @@ fn validate_change(spec: &At<'_, '_>, old: &Value) {
     let has_condition = crate::kind::list(status, "conditions")
         .iter()
         .any(|one| one["type"] == "Suspended" && one["status"] == "True");
+    let never_started = is_suspended && status.get("startTime").is_none_or(Value::is_null);
     let is_waiting = is_suspended
-        && (status.get("startTime").is_none_or(Value::is_null) || has_condition)
+        && (never_started || has_condition)
         && status["active"].as_i64().unwrap_or(0) == 0;
-    if is_waiting {
+    let may_place = match spec.is_on(Feature::MutableSchedulingDirectivesForSuspendedJobs) {
+        true => is_waiting,
+        false => never_started,
+    };
+    if may_place {
         place(&mut expected, template.value);
+    }
+    if is_waiting && spec.is_on(Feature::MutablePodResourcesForSuspendedJobs) {
         take_resources(&mut expected, template.value);
         // The API compares the pod alone here: labels and annotations may change.
         template.get("spec").immutable(&expected["spec"]);

@@ -1,4 +1,5 @@
 //! ClusterTrustBundles: trust anchors, perhaps those of a signer.
+use crate::kind::Report;
 use crate::kind::certificates::pem;
 
 use crate::kind::at::{At, check};
@@ -8,8 +9,8 @@ use crate::kind::{
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::name;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{field, name};
 use std::collections::BTreeMap;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
@@ -63,7 +64,7 @@ fn name_fault(bundle: &Value, name: &str) -> Option<String> {
     name::dns1123_subdomain(&own).into_iter().next()
 }
 
-fn validate(bundle: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(bundle: &Value, old: Option<&Value>, errors: &mut Report) {
     check(bundle, old, errors, |at| {
         let signer = at.get("spec.signerName");
         if !signer.text().is_empty() {
@@ -127,7 +128,7 @@ fn fault(block: &pem::Block<'_>) -> Option<String> {
     }
 }
 
-fn validate_change(bundle: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_change(bundle: &Value, old: Option<&Value>, errors: &mut Report) {
     if let Some(old) = old {
         check(bundle, None, errors, |at| {
             at.get("spec.signerName").immutable_text(&old["spec"]["signerName"]);

@@ -2,6 +2,7 @@
 mod keys;
 mod status;
 
+use crate::kind::Report;
 use crate::kind::at::{At, check, same_in_all};
 use crate::kind::{
     ANNOTATIONS_BYTES_MAX, Context, Kind, NeededRight, Needs, RequiredOn, Selectable, StatusMeta,
@@ -44,7 +45,7 @@ const KUBERNETES_SECONDS_MAX: i64 = 24 * 60 * 60;
 const SECONDS_MAX: i64 = 91 * 24 * 60 * 60;
 
 /// A new request. What is stored does not change, and is not checked again.
-fn validate(request: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(request: &Value, old: Option<&Value>, errors: &mut Report) {
     if old.is_some() {
         return;
     }
@@ -94,7 +95,7 @@ fn annotations(at: &At<'_, '_>) {
     }
 }
 
-fn validate_change(request: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_change(request: &Value, old: Option<&Value>, errors: &mut Report) {
     if old.is_none_or(|old| same_in_all(&request["spec"], &old["spec"])) {
         return;
     }

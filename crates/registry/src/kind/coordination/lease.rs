@@ -1,9 +1,10 @@
 //! Leases: positive durations.
+use crate::features::Feature;
 use crate::kind::Kind;
+use crate::kind::Report;
 use crate::kind::at::check;
 use crate::table::cell;
 use serde_json::Value;
-use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
 /// Lease.
@@ -12,15 +13,17 @@ pub(in crate::kind) static KIND: Kind = Kind {
     unconditional_update: false,
     qualified_finalizers: false,
     validate,
-    disabled: &["spec.preferredHolder", "spec.strategy"],
-    disabled_without: "CoordinatedLeaderElection",
+    disabled: &[
+        (Some(Feature::CoordinatedLeaderElection), &["spec.preferredHolder"]),
+        (Some(Feature::CoordinatedLeaderElection), &["spec.strategy"]),
+    ],
     cells: Some(cells),
     rules: "durations, strategy",
     ..Kind::plain("coordination.k8s.io", "Lease")
 };
 
 /// Leases: positive durations.
-fn validate(lease: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(lease: &Value, old: Option<&Value>, errors: &mut Report) {
     check(lease, old, errors, |at| {
         let spec = at.get("spec");
         spec.get("leaseDurationSeconds").positive("must be greater than 0");

@@ -1,11 +1,11 @@
 //! LeaseCandidates: who may lead, and with which versions.
 use super::OLDEST;
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::{Kind, MetadataChecks, NameRule, Selectable, versions};
 use crate::table::cell;
 use semver::Version;
 use serde_json::Value;
-use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
 /// LeaseCandidate.
@@ -24,7 +24,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     ..Kind::plain("coordination.k8s.io", "LeaseCandidate")
 };
 
-fn validate(candidate: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(candidate: &Value, old: Option<&Value>, errors: &mut Report) {
     check(candidate, old, errors, |at| rules(&at.get("spec")));
 }
 fn rules(spec: &At<'_, '_>) {
@@ -59,7 +59,7 @@ fn version(at: &At<'_, '_>) -> Option<Version> {
     parsed
 }
 
-fn validate_change(candidate: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_change(candidate: &Value, old: Option<&Value>, errors: &mut Report) {
     if let Some(old) = old {
         check(candidate, None, errors, |at| {
             at.get("spec.leaseName").immutable_text(&old["spec"]["leaseName"]);

@@ -1,4 +1,5 @@
 //! ConfigMaps: keys, size, immutability.
+use crate::kind::Report;
 use crate::kind::data::{DATA_BYTES_MAX, decoded_len, map, validate_immutable};
 use crate::kind::{Kind, MetadataCheck, MetadataChecks};
 use crate::table::cell;
@@ -17,13 +18,13 @@ pub(in crate::kind) static KIND: Kind = Kind {
 };
 
 /// Data may be immutable.
-fn validate_change(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_change(new: &Value, old: Option<&Value>, errors: &mut Report) {
     if let Some(old) = old {
         validate_immutable(new, old, &["data", "binaryData"], errors);
     }
 }
 /// Validates keys and size.
-fn validate(new: &Value, _: Option<&Value>, errors: &mut field::Errors) {
+fn validate(new: &Value, _: Option<&Value>, errors: &mut Report) {
     let mut size = 0;
     for (member, other) in [("data", "binaryData"), ("binaryData", "data")] {
         for (key, value) in map(new, member).into_iter().flatten() {

@@ -1,10 +1,11 @@
 //! Endpoints.
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::{Fill, Kind, Members, MetadataCheck, MetadataChecks, format, list, text};
 use crate::table::cell;
 use serde_json::{Value, json};
+use setpoint_object::name;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{field, name};
 use std::net::IpAddr;
 
 /// Endpoints.
@@ -56,7 +57,7 @@ fn warnings(endpoints: &Value) -> Vec<String> {
     warnings
 }
 
-fn validate(endpoints: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(endpoints: &Value, old: Option<&Value>, errors: &mut Report) {
     check(endpoints, old, errors, |at| {
         for subset in at.each("subsets") {
             if subset.list_of("addresses").is_empty()

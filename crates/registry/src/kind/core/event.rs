@@ -1,12 +1,13 @@
 //! Events: one object, served by the core group and by `events.k8s.io` with different field names.
+use crate::kind::Report;
 use crate::kind::at::{At, check, same};
 use crate::kind::{
     Charged, Kind, Members, MetadataChecks, NameRule, Selectable, not_supported, text,
 };
 use crate::table::{age, cell};
 use serde_json::Value;
+use setpoint_object::name;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{field, name};
 
 /// Event.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -123,7 +124,7 @@ const TEXT_BYTES_MAX: usize = 128;
 const NOTE_BYTES_MAX: usize = 1024;
 
 /// Validates an Event of the core group.
-fn validate(event: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(event: &Value, old: Option<&Value>, errors: &mut Report) {
     check(event, old, errors, |at| legacy(at, "reportingComponent"));
 }
 
@@ -165,7 +166,7 @@ fn legacy(at: &At<'_, '_>, reporter: &str) {
 
 /// Validates an Event of `events.k8s.io`, which has no fields of the older form, after the rules of
 /// that form. It is stored in the core group's form.
-fn validate_new(event: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_new(event: &Value, old: Option<&Value>, errors: &mut Report) {
     check(event, old, errors, |at| {
         if at.has("series") {
             if at.int_of("series.count") < 2 {

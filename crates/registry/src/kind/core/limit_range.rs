@@ -1,10 +1,11 @@
 //! LimitRanges.
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::{Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, resources};
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::name;
 use setpoint_object::quantity::Quantity;
-use setpoint_object::{field, name};
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashSet};
 
@@ -50,7 +51,7 @@ fn inherit(item: &mut Members, from: &str, to: &str) {
 }
 
 /// Validates limits: each type once, and amounts that go together.
-fn validate(range: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(range: &Value, old: Option<&Value>, errors: &mut Report) {
     check(range, old, errors, |at| {
         let mut types = HashSet::new();
         for limit in at.each("spec.limits") {

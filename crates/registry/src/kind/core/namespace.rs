@@ -1,4 +1,5 @@
 //! Namespaces.
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::{
     Context, Fill, Kind, Members, MetadataChecks, NameRule, Part, Selectable, StatusMeta,
@@ -7,8 +8,8 @@ use crate::kind::{
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::name;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{field, name};
 
 /// Namespace.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -113,7 +114,7 @@ fn finalizer(at: &At<'_, '_>, name: &str) {
         );
     }
 }
-fn validate(namespace: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(namespace: &Value, old: Option<&Value>, errors: &mut Report) {
     if old.is_none() {
         check(namespace, None, errors, |at| {
             let list = at.get("spec.finalizers");
@@ -121,7 +122,7 @@ fn validate(namespace: &Value, old: Option<&Value>, errors: &mut field::Errors) 
         });
     }
 }
-fn validate_finalizers(namespace: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_finalizers(namespace: &Value, old: Option<&Value>, errors: &mut Report) {
     check(namespace, old, errors, |at| {
         for item in at.each("spec.finalizers") {
             finalizer(&item, item.text());
@@ -130,7 +131,7 @@ fn validate_finalizers(namespace: &Value, old: Option<&Value>, errors: &mut fiel
 }
 
 /// A namespace is terminating from the time it is deleted.
-fn validate_status(namespace: &Value, _: Option<&Value>, errors: &mut field::Errors) {
+fn validate_status(namespace: &Value, _: Option<&Value>, errors: &mut Report) {
     check(namespace, None, errors, |at| {
         let (phase, shown) = (at.text_of("status.phase"), at.get("status.Phase"));
         let message = match (namespace.deletion_timestamp().is_empty(), phase) {

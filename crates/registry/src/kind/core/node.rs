@@ -1,4 +1,5 @@
 //! Nodes.
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::{
     Fill, Kind, Members, MetadataChecks, ProxiedTo, Selectable, StatusMeta, StatusRule, format,
@@ -19,7 +20,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate_change,
     warnings,
     update_warnings: |node, _| warnings(node),
-    disabled: &["spec.configSource", "status.config"],
+    disabled: &[(None, &["spec.configSource"]), (None, &["status.config"])],
     validate_status: validate_change,
     selectable: &[Selectable { absent: "false", ..Selectable::new("spec.unschedulable") }],
     selects_namespace: false,
@@ -84,7 +85,7 @@ fn warnings(node: &Value) -> Vec<String> {
 }
 
 /// Validates a node: taints, amounts, features and ranges.
-fn validate(node: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(node: &Value, old: Option<&Value>, errors: &mut Report) {
     check(node, old, errors, |at| {
         taints(at);
         amounts(at);
@@ -98,7 +99,7 @@ fn validate(node: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     });
 }
 /// What is set once, and other rules of an update.
-fn validate_change(node: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_change(node: &Value, old: Option<&Value>, errors: &mut Report) {
     let Some(before) = old else { return };
     // The API checks the status of a changed node twice, and reports both.
     check(node, old, errors, |at| {

@@ -1,4 +1,6 @@
 //! Volumes.
+use crate::features::Feature;
+use crate::kind::Report;
 use crate::kind::at::{At, check, same};
 use crate::kind::volume::{OLD_CLASS, access_modes, annotation_warnings, class_name, phase};
 use crate::kind::workload::rest_is_same;
@@ -130,7 +132,7 @@ const NOT_SOURCE: [&str; 9] = [
 ];
 
 /// Validates a volume: one source, which never changes.
-fn validate(volume: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(volume: &Value, old: Option<&Value>, errors: &mut Report) {
     check(volume, old, errors, |at| {
         let spec = at.get("spec");
         rules(&spec, at.text_of("metadata.name"));
@@ -144,7 +146,7 @@ fn validate(volume: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     });
 }
 /// What an update may change.
-fn validate_change(volume: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_change(volume: &Value, old: Option<&Value>, errors: &mut Report) {
     let Some(before) = old else { return };
     // The API checks a changed volume twice, and reports both.
     check(volume, old, errors, |at| rules(&at.get("spec"), at.text_of("metadata.name")));
@@ -268,7 +270,10 @@ fn changes(spec: &At<'_, '_>, old: &Value) {
         at_root("volumeMode", "field is immutable");
     }
     let affinity = spec.get("nodeAffinity").value;
-    if !old["nodeAffinity"].is_null() && current(affinity) != current(&old["nodeAffinity"]) {
+    if !spec.is_on(Feature::MutablePVNodeAffinity)
+        && !old["nodeAffinity"].is_null()
+        && current(affinity) != current(&old["nodeAffinity"])
+    {
         at_root("nodeAffinity", "field is immutable, except for updating from beta label to GA");
     }
     let class = spec.get("volumeAttributesClassName");

@@ -1,4 +1,5 @@
 //! PersistentVolumeClaims: they request storage and are nearly immutable.
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::volume::{
     CLASS_ANNOTATION, OLD_CLASS, access_modes, annotation_warnings, class_name, phase,
@@ -89,7 +90,7 @@ fn warnings(claim: &Value) -> Vec<String> {
 }
 
 /// Validates a claim; nearly all of it is immutable.
-fn validate(claim: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(claim: &Value, old: Option<&Value>, errors: &mut Report) {
     // A claim whose sources of data had a group may have any.
     let has_group = |old: &Value| {
         ["dataSource", "dataSourceRef"].iter().any(|from| !old["spec"][*from]["apiGroup"].is_null())
@@ -182,7 +183,7 @@ fn changes(at: &At<'_, '_>, old: &Value) {
     }
 }
 
-fn validate_status(claim: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_status(claim: &Value, old: Option<&Value>, errors: &mut Report) {
     check(claim, old, errors, |at| {
         for (_, amount) in at.get("status.capacity").all() {
             if amount.quantity().is_some_and(|quantity| quantity.value() < 0) {

@@ -9,6 +9,8 @@ pub(crate) mod secrets;
 mod status;
 mod update;
 
+use crate::features::Feature;
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::{
     Action, Charged, Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, ProxiedTo,
@@ -16,7 +18,7 @@ use crate::kind::{
 };
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::{field, name};
+use setpoint_object::name;
 use std::collections::{HashMap, VecDeque};
 
 /// Pod.
@@ -36,10 +38,18 @@ pub(in crate::kind) static KIND: Kind = Kind {
     status_warnings: status::warnings,
     pod_spec: "spec",
     disabled: &[
-        "status.containerStatuses[].volumeMounts[].volumeStatus",
-        "status.ephemeralContainerStatuses[].volumeMounts[].volumeStatus",
-        "status.initContainerStatuses[].volumeMounts[].volumeStatus",
-        "status.nodeAllocatableResourceClaimStatuses",
+        (
+            Some(Feature::ImageVolumeWithDigest),
+            &[
+                "status.containerStatuses[].volumeMounts[].volumeStatus",
+                "status.ephemeralContainerStatuses[].volumeMounts[].volumeStatus",
+                "status.initContainerStatuses[].volumeMounts[].volumeStatus",
+            ],
+        ),
+        (
+            Some(Feature::DRANodeAllocatableResources),
+            &["status.nodeAllocatableResourceClaimStatuses"],
+        ),
     ],
     charged: Charged::Updates { parts: &["", "resize"], may_need: may_need_more },
     actions: &[("binding", Action::Bind), ("eviction", Action::Evict)],
@@ -119,7 +129,9 @@ fn prepare(context: &Context<'_>, pod: &mut Value, old: Option<&Value>) {
     if old.is_some() {
         return;
     }
-    label_keys::merge(pod);
+    let merges_spread =
+        context.features.is_on(Feature::MatchLabelKeysInPodTopologySpreadSelectorMerge);
+    label_keys::merge(pod, merges_spread);
     template::take_app_armor(pod);
     // A class that the client gives stays, whatever the resources say.
     let given = pod["status"]["qosClass"].as_str().filter(|class| !class.is_empty());
@@ -207,7 +219,7 @@ fn tokens_have_an_account(spec: &At<'_, '_>) {
 }
 
 /// Validates a new or changed pod.
-fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(pod: &Value, old: Option<&Value>, errors: &mut Report) {
     if let Some(old) = old {
         return update::validate(pod, old, errors);
     }

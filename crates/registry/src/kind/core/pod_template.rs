@@ -1,9 +1,9 @@
 //! PodTemplates.
+use crate::kind::Report;
 use crate::kind::at::check;
 use crate::kind::{Kind, Members, pod_default, template};
 use crate::table::cell;
 use serde_json::Value;
-use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
 /// PodTemplate.
@@ -25,7 +25,7 @@ fn default(object: &mut Members, _version: &str) {
     pod_default::template(object);
 }
 
-fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(object: &Value, old: Option<&Value>, errors: &mut Report) {
     check(object, old, errors, |at| template::template(&at.get("template")));
 }
 

@@ -1,4 +1,5 @@
 //! ReplicationControllers: like ReplicaSets, with a plain map as the selector.
+use crate::kind::Report;
 use crate::kind::at::check;
 use crate::kind::workload::replicas;
 use crate::kind::{
@@ -6,7 +7,6 @@ use crate::kind::{
 };
 use crate::table::cell;
 use serde_json::Value;
-use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
 /// ReplicationController.
@@ -48,7 +48,7 @@ fn default(object: &mut Members, _version: &str) {
 }
 
 /// ReplicationController: its selector is a plain map.
-fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(object: &Value, old: Option<&Value>, errors: &mut Report) {
     check(object, old, errors, |at| {
         let spec = at.get("spec");
         spec.get("minReadySeconds").not_negative();
@@ -69,7 +69,7 @@ fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     });
 }
 
-fn validate_status(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_status(object: &Value, old: Option<&Value>, errors: &mut Report) {
     check(object, old, errors, |at| {
         let parts = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
         let counters = [&["replicas"], &parts[..], &["observedGeneration"]].concat();

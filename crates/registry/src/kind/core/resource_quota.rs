@@ -1,10 +1,10 @@
 //! Quotas.
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::resources::{is_of_quotas, quantities, quota_name};
 use crate::kind::{Kind, StatusMeta};
 use crate::table::cell;
 use serde_json::Value;
-use setpoint_object::field;
 use setpoint_object::quantity::Quantity;
 use setpoint_object::time::Timestamp;
 use std::collections::{HashMap, HashSet};
@@ -59,7 +59,7 @@ const PLAIN_SCOPES: [&str; 5] =
     ["BestEffort", "NotBestEffort", "Terminating", "NotTerminating", "CrossNamespacePodAffinity"];
 
 /// Validates a quota: amounts of known resources, and scopes that go together and never change.
-fn validate(quota: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(quota: &Value, old: Option<&Value>, errors: &mut Report) {
     check(quota, old, errors, |at| {
         let spec = at.get("spec");
         quantities(&spec.get("hard"), quota_name);
@@ -155,7 +155,7 @@ fn selector(spec: &At<'_, '_>, unfit: &Unfit) {
     }
 }
 
-fn validate_status(quota: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_status(quota: &Value, old: Option<&Value>, errors: &mut Report) {
     check(quota, old, errors, |at| {
         for member in ["hard", "used"] {
             quantities(&at.get("status").get(member), quota_name);

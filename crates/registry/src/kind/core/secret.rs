@@ -1,4 +1,5 @@
 //! Secrets: keys, size, type, immutability. Errors never contain values.
+use crate::kind::Report;
 use crate::kind::data::{DATA_BYTES_MAX, decoded_len, map, validate_immutable};
 use crate::kind::{
     Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, Selectable, not_supported, text,
@@ -90,7 +91,7 @@ fn json_fault(value: Option<&Value>) -> Option<String> {
 }
 
 /// The type never changes, and data may be immutable. Errors never contain values.
-fn validate_change(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_change(new: &Value, old: Option<&Value>, errors: &mut Report) {
     if let Some(old) = old {
         if text(old, "type") != text(new, "type") {
             errors.push(field::Error::invalid(
@@ -103,7 +104,7 @@ fn validate_change(new: &Value, old: Option<&Value>, errors: &mut field::Errors)
     }
 }
 /// Validates keys, size and type. Errors never contain values.
-fn validate(new: &Value, _old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(new: &Value, _old: Option<&Value>, errors: &mut Report) {
     let data = field::Path::new("data");
     let mut size = 0;
     for (key, value) in map(new, "data").into_iter().flatten() {

@@ -1,4 +1,5 @@
 //! EndpointSlices: all addresses have one family.
+use crate::kind::Report;
 use crate::kind::at::{At, check, same};
 use crate::kind::{
     Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, format, list, text,
@@ -6,8 +7,8 @@ use crate::kind::{
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::name;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{field, name};
 use std::collections::HashSet;
 
 /// EndpointSlice.
@@ -87,7 +88,7 @@ const TOPOLOGY_LABELS_MAX: usize = 16;
 const HINTS_MAX: usize = 8;
 
 /// Validates a slice: all addresses have one family, which never changes.
-fn validate(slice: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(slice: &Value, old: Option<&Value>, errors: &mut Report) {
     check(slice, old, errors, |at| {
         at.get("addressType").one_of(&["FQDN", "IPv4", "IPv6"]);
         ports(&at.get("ports"));

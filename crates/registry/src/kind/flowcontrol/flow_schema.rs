@@ -1,10 +1,11 @@
 //! FlowSchemas.
+use crate::kind::Report;
 use crate::kind::at::{At, check, same_in_all};
 use crate::kind::{Fill, FormerVersion, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta};
 use crate::table::cell;
 use serde_json::{Value, json};
+use setpoint_object::name;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{field, name};
 
 /// FlowSchema.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -42,7 +43,7 @@ const VERBS: [&str; 9] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 
 /// Validates a schema: who and what it applies to.
-fn validate(schema: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(schema: &Value, old: Option<&Value>, errors: &mut Report) {
     check(schema, old, errors, |at| {
         let spec = at.get("spec");
         let precedence = spec.get("matchingPrecedence");
@@ -105,7 +106,7 @@ fn mandatory(name: &str) -> Option<Value> {
         _ => None,
     }
 }
-fn validate_status(schema: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_status(schema: &Value, old: Option<&Value>, errors: &mut Report) {
     check(schema, old, errors, |at| conditions(&at.get("status")));
 }
 /// Conditions: each type once.

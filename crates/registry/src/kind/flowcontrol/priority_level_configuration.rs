@@ -1,10 +1,10 @@
 //! PriorityLevelConfigurations.
 use super::flow_schema::conditions;
+use crate::kind::Report;
 use crate::kind::at::{At, check, same_in_all};
 use crate::kind::{Fill, FormerVersion, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta};
 use crate::table::cell;
 use serde_json::{Value, json};
-use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
 /// PriorityLevelConfiguration.
@@ -66,7 +66,7 @@ const QUEUES_MAX: i64 = 10_000_000;
 const HASH_BITS: f64 = 60.0;
 
 /// Validates a level: exempt or limited.
-fn validate(level: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(level: &Value, old: Option<&Value>, errors: &mut Report) {
     check(level, old, errors, |at| {
         let annotations = at.get("metadata.annotations");
         if annotations.value.get(PRESERVE_ZERO).is_some() {
@@ -133,7 +133,7 @@ fn mandatory(name: &str) -> Option<Value> {
         _ => None,
     }
 }
-fn validate_status(level: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_status(level: &Value, old: Option<&Value>, errors: &mut Report) {
     check(level, old, errors, |at| conditions(&at.get("status")));
 }
 

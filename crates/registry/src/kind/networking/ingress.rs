@@ -1,4 +1,5 @@
 //! Ingresses: backends and path matching.
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::load_balancer::{self, host_name, load_balancer};
 use crate::kind::{Kind, MetadataCheck, MetadataChecks, StatusMeta, format};
@@ -26,7 +27,7 @@ const LISTED_MAX: usize = 3;
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
 /// Validates backends and path matching.
-fn validate(ingress: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(ingress: &Value, old: Option<&Value>, errors: &mut Report) {
     check(ingress, old, errors, |at| {
         let spec = at.get("spec");
         if spec.list_of("rules").is_empty() && !spec.has("defaultBackend") {
@@ -128,7 +129,7 @@ fn backend(at: &At<'_, '_>) {
     }
 }
 
-fn validate_status(ingress: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_status(ingress: &Value, old: Option<&Value>, errors: &mut Report) {
     check(ingress, old, errors, |at| {
         load_balancer::validate(&at.get("status.loadBalancer"), false);
     });

@@ -1,11 +1,12 @@
 //! IngressClasses.
+use crate::kind::Report;
 use crate::kind::at::check;
 use crate::kind::volume::class_title;
 use crate::kind::{Fill, FormerVersion, Kind, Members, MetadataCheck, MetadataChecks, format};
 use crate::table::cell;
 use serde_json::Value;
+use setpoint_object::name;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{field, name};
 
 /// IngressClass.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -32,7 +33,7 @@ fn default(object: &mut Members, _version: &str) {
 }
 
 /// The controller never changes.
-fn validate_change(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_change(class: &Value, old: Option<&Value>, errors: &mut Report) {
     if let Some(old) = old {
         check(class, None, errors, |at| {
             at.get("spec.controller").immutable_text(&old["spec"]["controller"]);
@@ -40,7 +41,7 @@ fn validate_change(class: &Value, old: Option<&Value>, errors: &mut field::Error
     }
 }
 /// Validates a class.
-fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(class: &Value, old: Option<&Value>, errors: &mut Report) {
     check(class, old, errors, |at| {
         let controller = at.get("spec.controller");
         if controller.text().len() > CONTROLLER_MAX {

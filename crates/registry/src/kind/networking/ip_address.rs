@@ -1,12 +1,13 @@
 //! IPAddresses.
+use crate::kind::Report;
 use crate::kind::at::check;
 use crate::kind::{Kind, MetadataChecks, NameRule, versions};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::cidr::Family;
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::name;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{field, name};
 use std::net::IpAddr;
 
 /// The label with the address's family.
@@ -30,7 +31,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
 };
 
 /// Validates an address: what it belongs to never changes.
-fn validate(address: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(address: &Value, old: Option<&Value>, errors: &mut Report) {
     check(address, old, errors, |at| {
         let parent = at.get("spec.parentRef");
         if !parent.is_set() {
@@ -43,7 +44,7 @@ fn validate(address: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     });
 }
 /// The parent never changes.
-fn validate_change(address: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_change(address: &Value, old: Option<&Value>, errors: &mut Report) {
     if let Some(old) = old {
         check(address, None, errors, |at| {
             at.get("spec.parentRef").immutable(&old["spec"]["parentRef"]);

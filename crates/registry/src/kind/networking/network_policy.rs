@@ -1,10 +1,10 @@
 //! NetworkPolicies.
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::format::Cidr;
 use crate::kind::{Fill, Kind, Members, format, list, text};
 use crate::table::cell;
 use serde_json::{Value, json};
-use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
 /// NetworkPolicy.
@@ -54,7 +54,7 @@ fn warnings(policy: &Value) -> Vec<String> {
 }
 
 /// Validates peers and ports.
-fn validate(policy: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(policy: &Value, old: Option<&Value>, errors: &mut Report) {
     check(policy, old, errors, |at| {
         let spec = at.get("spec");
         spec.get("podSelector").selector();

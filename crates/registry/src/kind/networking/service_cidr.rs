@@ -1,10 +1,10 @@
 //! ServiceCIDRs.
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::format::{self, Cidr};
 use crate::kind::{Kind, StatusMeta, versions};
 use crate::table::cell;
 use serde_json::{Value, json};
-use setpoint_object::field;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
 
@@ -19,7 +19,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
 };
 
 /// Validates ranges: one of each family. Only a second one can be added.
-fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(object: &Value, old: Option<&Value>, errors: &mut Report) {
     let Some(old) = old else { return check(object, None, errors, |at| ranges(&at.get("spec"))) };
     check(object, None, errors, |at| {
         let list = at.get("spec.cidrs");

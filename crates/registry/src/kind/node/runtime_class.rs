@@ -1,10 +1,11 @@
 //! RuntimeClasses.
+use crate::kind::Report;
 use crate::kind::at::check;
 use crate::kind::{FormerVersion, Kind, MetadataChecks, node_label, resources, template, text};
 use crate::table::cell;
 use serde_json::Value;
+use setpoint_object::name;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{field, name};
 use std::collections::HashSet;
 
 /// RuntimeClass.
@@ -30,7 +31,7 @@ fn warnings(class: &Value) -> Vec<String> {
 }
 
 /// Validates a class.
-fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(class: &Value, old: Option<&Value>, errors: &mut Report) {
     check(class, old, errors, |at| {
         at.get("handler").named(name::dns1123_label);
         let overhead = at.get("overhead");
@@ -38,7 +39,7 @@ fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         let scheduling = at.get("scheduling");
         scheduling.get("nodeSelector").labels();
         let tolerations = scheduling.get("tolerations");
-        template::tolerations(&tolerations);
+        template::tolerations(&tolerations, false);
         let mut seen = HashSet::new();
         for toleration in tolerations.items() {
             let key =
@@ -50,7 +51,7 @@ fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     });
 }
 /// The handler never changes.
-fn validate_change(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_change(class: &Value, old: Option<&Value>, errors: &mut Report) {
     if let Some(old) = old {
         check(class, None, errors, |at| at.get("handler").immutable(&old["handler"]));
     }

@@ -1,13 +1,13 @@
 //! PodDisruptionBudgets: exactly one of two bounds.
 pub(crate) mod charge;
 
+use crate::kind::Report;
 use crate::kind::at::check;
 use crate::kind::condition::conditions;
 use crate::kind::format::{at_most_all, count_or_percent};
 use crate::kind::{FormerVersion, Kind, MetadataChecks, NameRule, StatusMeta, StatusRule};
 use crate::table::cell;
 use serde_json::{Value, json};
-use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
 /// PodDisruptionBudget.
@@ -62,7 +62,7 @@ fn from_v1beta1(budget: &mut Value) {
 }
 
 /// Validates a budget: one of two bounds.
-fn validate(budget: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(budget: &Value, old: Option<&Value>, errors: &mut Report) {
     check(budget, old, errors, |at| {
         let spec = at.get("spec");
         if spec.has("minAvailable") && spec.has("maxUnavailable") {
@@ -77,7 +77,7 @@ fn validate(budget: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     });
 }
 
-fn validate_status(budget: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_status(budget: &Value, old: Option<&Value>, errors: &mut Report) {
     check(budget, old, errors, |at| {
         let status = at.get("status");
         conditions(&status.get("conditions"));

@@ -1,8 +1,8 @@
 //! Roles and ClusterRoles.
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::{FormerVersion, Grants, Kind, MetadataChecks, NameRule, Needs, text};
 use serde_json::Value;
-use setpoint_object::field;
 
 /// Role.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -28,7 +28,7 @@ pub(in crate::kind) static CLUSTER: Kind = Kind {
     ..Kind::plain("rbac.authorization.k8s.io", "ClusterRole")
 };
 
-fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(object: &Value, old: Option<&Value>, errors: &mut Report) {
     let is_namespaced = text(object, "kind") == KIND.kind;
     check(object, old, errors, |at| {
         for rule in at.each("rules") {

@@ -1,12 +1,13 @@
 //! RoleBindings and ClusterRoleBindings.
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::{
     Fill, FormerVersion, Grants, Kind, Members, MetadataChecks, NameRule, Needs, text,
 };
 use crate::table::cell;
 use serde_json::{Value, json};
+use setpoint_object::name;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{field, name};
 
 /// RoleBinding.
 pub(in crate::kind) static KIND: Kind = binding("RoleBinding");
@@ -49,7 +50,7 @@ fn default(object: &mut Members, _version: &str) {
     }
 }
 
-fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(object: &Value, old: Option<&Value>, errors: &mut Report) {
     let is_namespaced = text(object, "kind") == KIND.kind;
     check(object, old, errors, |at| {
         let role = at.get("roleRef");
@@ -64,7 +65,7 @@ fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     });
 }
 /// The role never changes.
-fn validate_change(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_change(object: &Value, old: Option<&Value>, errors: &mut Report) {
     if old.is_some_and(|old| old["roleRef"] != object["roleRef"]) {
         check(object, None, errors, |at| {
             let role = at.get("roleRef");

@@ -1,11 +1,11 @@
 //! DeviceTaintRules: a taint for all devices that a selector chooses.
 use super::{STORAGE_ALPHA, device};
+use crate::kind::Report;
 use crate::kind::at::check;
 use crate::kind::condition::conditions;
 use crate::kind::{Context, Kind, MetadataChecks, StatusMeta, format, versions};
 use crate::table::{age, cell};
 use serde_json::Value;
-use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
 /// DeviceTaintRule.
@@ -35,7 +35,7 @@ fn prepare(context: &Context<'_>, rule: &mut Value, old: Option<&Value>) {
     }
 }
 
-fn validate(rule: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(rule: &Value, old: Option<&Value>, errors: &mut Report) {
     check(rule, old, errors, |at| {
         let selector = at.get("spec.deviceSelector");
         if selector.has("driver") {
@@ -51,7 +51,7 @@ fn validate(rule: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     });
 }
 
-fn validate_status(rule: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_status(rule: &Value, old: Option<&Value>, errors: &mut Report) {
     check(rule, old, errors, |at| {
         let list = at.get("status.conditions");
         conditions(&list);

@@ -1,12 +1,13 @@
 //! ResourcePoolStatusRequests: a question about the devices of pools, answered in the status.
 use super::STORAGE_ALPHA;
+use crate::kind::Report;
 use crate::kind::at::{At, check, same};
 use crate::kind::condition::conditions;
 use crate::kind::{Fill, Kind, MetadataChecks, StatusMeta, format};
 use crate::table::{age, cell};
 use serde_json::Value;
+use setpoint_object::name;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{field, name};
 
 /// ResourcePoolStatusRequest.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -31,7 +32,7 @@ const POOLS_MAX: usize = 1000;
 const CONDITIONS_MAX: usize = 10;
 const ERROR_BYTES_MAX: usize = 256;
 
-fn validate(request: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(request: &Value, old: Option<&Value>, errors: &mut Report) {
     if old.is_none() {
         check(request, None, errors, |at| {
             let spec = at.get("spec");
@@ -47,7 +48,7 @@ fn validate(request: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         });
     }
 }
-fn validate_change(request: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_change(request: &Value, old: Option<&Value>, errors: &mut Report) {
     if let Some(old) = old {
         check(request, None, errors, |at| {
             let spec = at.get("spec");
@@ -59,7 +60,7 @@ fn validate_change(request: &Value, old: Option<&Value>, errors: &mut field::Err
     }
 }
 
-fn validate_status(request: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_status(request: &Value, old: Option<&Value>, errors: &mut Report) {
     let before = old.map_or(&Value::Null, |old| &old["status"]);
     check(request, None, errors, |at| {
         let status = at.get("status");

@@ -1,5 +1,6 @@
 //! ResourceClaims and ResourceClaimTemplates.
 use super::{STORAGE, admin_access, device, status_rights, v1beta1};
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::condition::conditions;
 use crate::kind::{
@@ -121,20 +122,20 @@ fn prepare_status(_: &Context<'_>, claim: &mut Value, old: &Value) {
 }
 
 /// Validates a claim: it never changes.
-fn validate(claim: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(claim: &Value, old: Option<&Value>, errors: &mut Report) {
     // Nothing else of a spec that may not change is checked.
     if old.is_none() {
         check(claim, None, errors, |at| device::claim(&at.get("spec.devices")));
     }
 }
 /// The spec of a claim or template never changes.
-fn validate_change(claim: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_change(claim: &Value, old: Option<&Value>, errors: &mut Report) {
     if let Some(old) = old {
         check(claim, None, errors, |at| at.get("spec").immutable(&old["spec"]));
     }
 }
 /// Validates a template: it never changes.
-fn validate_template(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_template(object: &Value, old: Option<&Value>, errors: &mut Report) {
     check(object, old, errors, |at| {
         let spec = at.get("spec");
         template::metadata_of_template(&spec.get("metadata"));
@@ -143,7 +144,7 @@ fn validate_template(object: &Value, old: Option<&Value>, errors: &mut field::Er
 }
 
 /// Validates what a scheduler and drivers report.
-fn validate_status(claim: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_status(claim: &Value, old: Option<&Value>, errors: &mut Report) {
     let was_allocated = old.is_some_and(|old| !old["status"]["allocation"].is_null());
     check(claim, old, errors, |at| {
         let status = at.get("status");

@@ -1,5 +1,7 @@
 //! ResourceSlices.
 use super::{STORAGE, device, v1beta1};
+use crate::features::Feature;
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::{Context, Kind, Selectable, format, list, template, text};
 use crate::table::cell;
@@ -16,11 +18,14 @@ pub(in crate::kind) static KIND: Kind = Kind {
     prepare,
     validate,
     disabled: &[
-        "spec.devices[].attributes.*.bools",
-        "spec.devices[].attributes.*.ints",
-        "spec.devices[].attributes.*.strings",
-        "spec.devices[].attributes.*.versions",
-        "spec.devices[].nodeAllocatableResourceMappings",
+        (Some(Feature::DRAListTypeAttributes), &["spec.devices[].attributes.*.bools"]),
+        (Some(Feature::DRAListTypeAttributes), &["spec.devices[].attributes.*.ints"]),
+        (Some(Feature::DRAListTypeAttributes), &["spec.devices[].attributes.*.strings"]),
+        (Some(Feature::DRAListTypeAttributes), &["spec.devices[].attributes.*.versions"]),
+        (
+            Some(Feature::DRANodeAllocatableResources),
+            &["spec.devices[].nodeAllocatableResourceMappings"],
+        ),
     ],
     selectable: &[Selectable::new("spec.nodeName"), Selectable::new("spec.driver")],
     selects_namespace: false,
@@ -60,7 +65,7 @@ fn prepare(context: &Context<'_>, slice: &mut Value, _: Option<&Value>) {
 }
 
 /// Validates a slice: devices of one pool, whose driver and node never change.
-fn validate(slice: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(slice: &Value, old: Option<&Value>, errors: &mut Report) {
     check(slice, old, errors, |at| driver_and_pool(&at.get("spec")));
     if let Some(old) = old {
         check(slice, None, errors, |at| {

@@ -1,12 +1,14 @@
 //! PodGroups: pods that are scheduled together.
 use super::policy::{immutable, is_same, policy, union};
+use crate::features::Feature;
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::condition::conditions;
 use crate::kind::{Context, Kind, Members, StatusMeta, StatusRule, list, text};
 use crate::table::cell;
 use serde_json::Value;
+use setpoint_object::name;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{field, name};
 
 /// PodGroup.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -20,10 +22,10 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate_change,
     validate_status,
     disabled: &[
-        "spec.schedulingConstraints",
-        "spec.resourceClaims",
-        "spec.priorityClassName",
-        "spec.priority",
+        (Some(Feature::TopologyAwareWorkloadScheduling), &["spec.schedulingConstraints"]),
+        (Some(Feature::DRAWorkloadResourceClaims), &["spec.resourceClaims"]),
+        (Some(Feature::WorkloadAwarePreemption), &["spec.priorityClassName"]),
+        (Some(Feature::WorkloadAwarePreemption), &["spec.priority"]),
     ],
     cells: Some(cells),
     rules: "template, policy; immutable; `status`",
@@ -60,7 +62,7 @@ fn prepare_status(_: &Context<'_>, group: &mut Value, old: &Value) {
     }
 }
 
-fn validate(group: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(group: &Value, old: Option<&Value>, errors: &mut Report) {
     if old.is_some() {
         return;
     }
@@ -77,7 +79,7 @@ fn validate(group: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     });
 }
 
-fn validate_change(group: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_change(group: &Value, old: Option<&Value>, errors: &mut Report) {
     let Some(old) = old.map(|old| &old["spec"]) else { return };
     check(group, None, errors, |at| {
         let spec = at.get("spec");
@@ -102,7 +104,7 @@ fn validate_change(group: &Value, old: Option<&Value>, errors: &mut field::Error
     });
 }
 
-fn validate_status(group: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_status(group: &Value, old: Option<&Value>, errors: &mut Report) {
     let stored = old.map_or(&Value::Null, |old| &old["status"]["resourceClaimStatuses"]);
     check(group, None, errors, |at| {
         conditions(&at.get("status.conditions"));

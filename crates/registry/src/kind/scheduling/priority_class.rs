@@ -1,4 +1,5 @@
 //! PriorityClasses: bounded and immutable values.
+use crate::kind::Report;
 use crate::kind::at::check;
 use crate::kind::{Fill, FormerVersion, Kind, Members};
 use crate::table::cell;
@@ -31,7 +32,7 @@ const SYSTEM_CLASSES: [(&str, i64); 2] =
     [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 
 /// Validates the value: bounded and immutable.
-fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(class: &Value, old: Option<&Value>, errors: &mut Report) {
     let value = class["value"].as_i64().unwrap_or(0);
     let name = class.name();
     if let Some(old) = old {

@@ -1,5 +1,6 @@
 //! Workloads: templates of the PodGroups of one application.
 use super::policy::{immutable, is_same, policy};
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::{Context, Kind, list};
 use crate::table::cell;
@@ -39,7 +40,7 @@ fn prepare(_: &Context<'_>, workload: &mut Value, old: Option<&Value>) {
     }
 }
 
-fn validate(workload: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(workload: &Value, old: Option<&Value>, errors: &mut Report) {
     if old.is_some() {
         return;
     }
@@ -94,7 +95,7 @@ fn shown(template: &Value) -> String {
     format!("{{\"name\":{name},\"schedulingPolicy\":{policy},\"schedulingConstraints\":null}}")
 }
 
-fn validate_change(workload: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_change(workload: &Value, old: Option<&Value>, errors: &mut Report) {
     let Some(old) = old else { return };
     check(workload, None, errors, |at| {
         let spec = at.get("spec");

@@ -1,9 +1,10 @@
 //! CSIDrivers.
+use crate::features::Feature;
+use crate::kind::Report;
 use crate::kind::at::check;
 use crate::kind::{Context, Fill, FormerVersion, Kind, Members};
 use crate::table::cell;
 use serde_json::{Value, json};
-use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 use std::collections::HashSet;
 
@@ -16,7 +17,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     warnings,
     update_warnings,
-    disabled: &["spec.preventPodSchedulingIfMissing"],
+    disabled: &[(Some(Feature::VolumeLimitScaling), &["spec.preventPodSchedulingIfMissing"])],
     cells: Some(cells),
     rules: "policies, tokens, modes; immutable attachment and modes",
     formers: &[FormerVersion::retired("v1beta1")],
@@ -66,7 +67,7 @@ const TOKEN_MAX: i64 = 1 << 32;
 const PERIOD_MIN: i64 = 10;
 
 /// Validates a driver: whether it attaches and how long its volumes live never changes.
-fn validate(driver: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(driver: &Value, old: Option<&Value>, errors: &mut Report) {
     check(driver, old, errors, |at| {
         let spec = at.get("spec");
         spec.get("fsGroupPolicy").one_of_if_set(&["File", "None", "ReadWriteOnceWithFSType"]);

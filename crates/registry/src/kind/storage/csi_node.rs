@@ -1,11 +1,12 @@
 //! CSINodes.
+use crate::kind::Report;
 use crate::kind::at::check;
 use crate::kind::workload::rest_is_same;
 use crate::kind::{FormerVersion, Kind, MetadataCheck, MetadataChecks, format, list, text};
 use crate::table::cell;
 use serde_json::Value;
+use setpoint_object::name;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{field, name};
 use std::collections::{HashMap, HashSet};
 
 /// CSINode.
@@ -24,7 +25,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
 const NODE_ID_MAX: usize = 256;
 
 /// Validates the drivers of a node: each once, and only its capacity changes.
-fn validate(node: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(node: &Value, old: Option<&Value>, errors: &mut Report) {
     check(node, old, errors, |at| {
         let mut names = HashSet::new();
         for driver in at.each("spec.drivers") {

@@ -1,4 +1,5 @@
 //! StorageClasses: the provisioner is immutable.
+use crate::kind::Report;
 use crate::kind::at::check;
 use crate::kind::volume::{class_title, parameters};
 use crate::kind::{
@@ -6,8 +7,8 @@ use crate::kind::{
 };
 use crate::table::cell;
 use serde_json::Value;
+use setpoint_object::name;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{field, name};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// StorageClass.
@@ -54,7 +55,7 @@ fn warnings(class: &Value) -> Vec<String> {
 }
 
 /// Validates a storage class: only expansion, mounts and topologies change.
-fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(class: &Value, old: Option<&Value>, errors: &mut Report) {
     check(class, old, errors, |at| {
         format::caseless_qualified_name(&at.get("provisioner"));
         parameters(&at.get("parameters"));
@@ -89,7 +90,7 @@ fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         }
     });
 }
-fn validate_change(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_change(class: &Value, old: Option<&Value>, errors: &mut Report) {
     let Some(old) = old else { return };
     check(class, None, errors, |at| {
         for member in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {

@@ -1,4 +1,5 @@
 //! VolumeAttachments.
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::core::persistent_volume;
 use crate::kind::{
@@ -6,8 +7,8 @@ use crate::kind::{
 };
 use crate::table::cell;
 use serde_json::Value;
+use setpoint_object::name;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{field, name};
 
 /// VolumeAttachment.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -31,7 +32,7 @@ const ERROR_BYTES_MAX: usize = 1024;
 const METADATA_BYTES_MAX: usize = 256 * 1024;
 
 /// Validates an attachment: it never changes.
-fn validate(attachment: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(attachment: &Value, old: Option<&Value>, errors: &mut Report) {
     check(attachment, old, errors, |at| {
         let spec = at.get("spec");
         format::driver(&spec.get("attacher"));
@@ -72,7 +73,7 @@ fn status(at: &At<'_, '_>) {
         error.get("errorCode").between(0, i32::MAX.into());
     }
 }
-fn validate_status(attachment: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_status(attachment: &Value, old: Option<&Value>, errors: &mut Report) {
     check(attachment, old, errors, |at| status(&at.get("status")));
 }
 

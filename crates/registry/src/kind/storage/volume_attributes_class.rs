@@ -1,11 +1,11 @@
 //! VolumeAttributesClasses.
+use crate::kind::Report;
 use crate::kind::at::{check, same};
 use crate::kind::format::caseless_qualified_name;
 use crate::kind::volume::parameters;
 use crate::kind::{Kind, MetadataCheck, MetadataChecks, versions};
 use crate::table::cell;
 use serde_json::Value;
-use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
 /// VolumeAttributesClass.
@@ -22,7 +22,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
 };
 
 /// A class never changes.
-fn validate_change(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_change(class: &Value, old: Option<&Value>, errors: &mut Report) {
     if let Some(old) = old {
         check(class, None, errors, |at| {
             for member in ["driverName", "parameters"] {
@@ -34,7 +34,7 @@ fn validate_change(class: &Value, old: Option<&Value>, errors: &mut field::Error
     }
 }
 /// Validates a class.
-fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(class: &Value, old: Option<&Value>, errors: &mut Report) {
     check(class, old, errors, |at| {
         caseless_qualified_name(&at.get("driverName"));
         parameters(&at.get("parameters"));

@@ -1,11 +1,12 @@
 //! StorageVersionMigrations: a resource whose objects are to be stored in its current version.
+use crate::kind::Report;
 use crate::kind::at::{At, check, same_in_all};
 use crate::kind::condition::{conditions, is_true, shown};
 use crate::kind::{Kind, MetadataChecks, StatusMeta};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
-use setpoint_object::{field, name, resource_version};
+use setpoint_object::{name, resource_version};
 
 /// StorageVersionMigration.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -29,7 +30,7 @@ const STATES: [&str; 3] = ["Running", SUCCEEDED, FAILED];
 const SUCCEEDED: &str = "Succeeded";
 const FAILED: &str = "Failed";
 
-fn validate(migration: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(migration: &Value, old: Option<&Value>, errors: &mut Report) {
     check(migration, old, errors, |at| {
         let spec = at.get("spec.resource");
         let resource = spec.get("resource");
@@ -49,7 +50,7 @@ fn joined(at: &At<'_, '_>, faults: Vec<String>) {
     }
 }
 
-fn validate_change(migration: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_change(migration: &Value, old: Option<&Value>, errors: &mut Report) {
     let Some(old) = old else { return };
     check(migration, None, errors, |at| {
         let spec = at.get("spec");
@@ -63,7 +64,7 @@ fn validate_change(migration: &Value, old: Option<&Value>, errors: &mut field::E
     });
 }
 
-fn validate_status(migration: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_status(migration: &Value, old: Option<&Value>, errors: &mut Report) {
     let before = old.map_or(&Value::Null, |old| &old["status"]);
     check(migration, None, errors, |at| {
         let status = at.get("status");

@@ -1,4 +1,7 @@
 //! Where pods run: affinity, tolerations and spreading.
+use crate::features::Feature;
+use crate::features::FeatureGates;
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::text;
 use serde_json::Value;
@@ -150,17 +153,25 @@ fn label_keys(at: &At<'_, '_>, members: &[&str]) {
     }
 }
 
-/// What is wrong with lists of tolerations of a document, by their paths.
+/// What is wrong with lists of tolerations of a document that is no object, by their paths.
 pub(crate) fn toleration_errors(document: &Value, paths: &[&str]) -> field::Errors {
-    let mut errors = field::Errors::new();
+    let mut errors = Report::new(FeatureGates::default());
     check(document, None, &mut errors, |at| {
-        paths.iter().for_each(|path| tolerations(&at.get(path)));
+        paths.iter().for_each(|path| tolerations(&at.get(path), false));
     });
-    errors
+    errors.into_errors()
 }
 
-/// Tolerations of taints.
-pub(in crate::kind) fn tolerations(at: &At<'_, '_>) {
+/// Whether the tolerations of pods may compare numbers: with the feature, or if those that are
+/// stored do.
+pub(in crate::kind) fn may_compare(tolerations: &At<'_, '_>) -> bool {
+    let compares = |toleration: &Value| matches!(text(toleration, "operator"), "Lt" | "Gt");
+    tolerations.is_on(Feature::TaintTolerationComparisonOperators)
+        || tolerations.stored().as_array().is_some_and(|stored| stored.iter().any(compares))
+}
+
+/// Tolerations of taints. `may_compare`: they may compare numbers.
+pub(in crate::kind) fn tolerations(at: &At<'_, '_>, may_compare: bool) {
     for toleration in at.items() {
         let (key, operator) = (toleration.get("key"), toleration.get("operator"));
         key.named_if_set(name::qualified_name);
@@ -194,6 +205,7 @@ pub(in crate::kind) fn tolerations(at: &At<'_, '_>) {
                     );
                 }
             }
+            "Lt" | "Gt" if may_compare => comparison(&toleration.get("value")),
             "Lt" | "Gt" => operator.unsupported(&["Equal", "Exists", "Lt", "Gt"]),
             _ => operator.unsupported(&["Equal", "Exists"]),
         }
@@ -202,6 +214,47 @@ pub(in crate::kind) fn tolerations(at: &At<'_, '_>) {
         }
     }
 }
+/// The number with which a toleration compares.
+fn comparison(value: &At<'_, '_>) {
+    let text = value.text();
+    let shown = Value::from(text);
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let is_decimal = digits.bytes().all(|byte| byte.is_ascii_digit());
+    if text.is_empty() {
+        value.invalid_as(&shown, "must be non-empty");
+    } else if !is_decimal || digits.is_empty() || digits.starts_with('0') && text != "0" {
+        value.invalid_as(&shown, "must be a valid decimal integer in canonical form");
+    }
+    if text.parse::<i64>().is_err() {
+        // In the words of Go's parser.
+        let why =
+            if is_decimal && !digits.is_empty() { "value out of range" } else { "invalid syntax" };
+        value
+            .invalid_as(&shown, format!("strconv.ParseInt: parsing {}: {why}", field::quote(text)));
+    }
+}
+/// Keys of labels beside a label selector: they need one, and are not in it.
+fn own_label_keys(at: &At<'_, '_>) {
+    let keys = at.get("matchLabelKeys");
+    if keys.len() > 0 && !at.has("labelSelector") {
+        keys.forbidden("must not be specified when labelSelector is not set");
+    }
+    let labels = at.get("labelSelector.matchLabels").value.as_object();
+    let expressions = at.list_of("labelSelector.matchExpressions");
+    let selected: HashSet<&str> = labels
+        .into_iter()
+        .flatten()
+        .map(|(key, _)| &**key)
+        .chain(expressions.iter().map(|expression| text(expression, "key")))
+        .collect();
+    for key in keys.items() {
+        label_name(&key);
+        if selected.contains(key.text()) {
+            key.invalid("exists in both matchLabelKeys and labelSelector");
+        }
+    }
+}
+
 /// What a taint does to pods.
 pub(in crate::kind) fn taint_effect(at: &At<'_, '_>) {
     at.one_of(&["NoSchedule", "PreferNoSchedule", "NoExecute"]);
@@ -245,7 +298,10 @@ pub(super) fn spread(spec: &At<'_, '_>) {
         for member in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
             at.get(member).one_of_if_set(&["Honor", "Ignore"]);
         }
-        label_keys(&at, &["matchLabelKeys"]);
+        match at.is_on(Feature::MatchLabelKeysInPodTopologySpreadSelectorMerge) {
+            true => label_keys(&at, &["matchLabelKeys"]),
+            false => own_label_keys(&at),
+        }
         at.get("labelSelector").selector();
     }
 }

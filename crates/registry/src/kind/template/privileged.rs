@@ -1,16 +1,16 @@
 //! Containers with all rights of their node, where a server does not allow them.
 use super::ALL_CONTAINERS;
 use crate::kind::Kind;
+use crate::kind::Report;
 use crate::kind::at::check;
 use serde_json::Value;
-use setpoint_object::field;
 
 /// Reports privileged containers that the stored object does not have.
 pub(crate) fn refuse_privileged(
     kind: &Kind,
     object: &Value,
     old: Option<&Value>,
-    errors: &mut field::Errors,
+    errors: &mut Report,
 ) {
     if kind.pod_spec.is_empty() {
         return;

@@ -18,6 +18,8 @@ mod unusual;
 mod workloads;
 
 use super::stored;
+use crate::features::FeatureGates;
+use crate::kind::Report;
 use crate::kind::{Context, MetadataCheck, rows};
 use serde_json::{Value, json};
 use setpoint_object::cidr::{Families, Family};
@@ -53,7 +55,15 @@ fn context() -> Context<'static> {
     static NONE: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let families = Families { primary: Family::V4, is_dual: false };
     let now = Timestamp::from_secs(0);
-    Context { now, user: "alice", uid: "", groups: &[], extra: &NONE, families }
+    Context {
+        now,
+        user: "alice",
+        uid: "",
+        groups: &[],
+        extra: &NONE,
+        families,
+        features: FeatureGates::default(),
+    }
 }
 fn texts(errors: &field::Errors) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
@@ -63,7 +73,7 @@ fn texts(errors: &field::Errors) -> Vec<String> {
 fn created(name: Name, object: Value) -> Vec<String> {
     let mut object = fresh(name, object);
     let row = rows::of(name.0, name.2).unwrap();
-    let mut errors = field::Errors::new();
+    let mut errors = Report::new(FeatureGates::default());
     (row.begin)(&context(), &mut object, None, &mut errors);
     if errors.is_empty() {
         (row.validate_before)(&object, None, &mut errors);
@@ -81,7 +91,7 @@ fn created(name: Name, object: Value) -> Vec<String> {
 /// The errors of a change, through the main endpoint or `status`.
 fn changed((group, _, kind): Name, old: &Value, new: &Value, is_status: bool) -> Vec<String> {
     let row = rows::of(group, kind).unwrap();
-    let mut errors = field::Errors::new();
+    let mut errors = Report::new(FeatureGates::default());
     let new = &mut new.clone();
     if !is_status {
         (row.begin)(&context(), new, Some(old), &mut errors);

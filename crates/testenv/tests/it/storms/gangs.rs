@@ -4,7 +4,7 @@ use super::observer::{Objects, at_every_change, of};
 use crate::cluster::{Cluster, until_either};
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
-use setpoint_registry::RuntimeConfig;
+use setpoint_registry::{Feature, RuntimeConfig};
 use setpoint_runtime::BoxError;
 use setpoint_runtime::events::EventApi;
 use setpoint_scheduler::{PodGroups, Scheduler};
@@ -52,8 +52,8 @@ impl Scenario for Gangs {
     fn world(&self) {}
 
     fn control_plane(&self, builder: ControlPlaneBuilder) -> ControlPlaneBuilder {
-        let gates = ["GenericWorkload", "GangScheduling"];
-        let config = RuntimeConfig::with_gates("api/alpha", &gates).expect("a valid text");
+        let gates = [Feature::GenericWorkload, Feature::GangScheduling];
+        let config = RuntimeConfig::with_gates("api/alpha", gates).expect("a valid text");
         builder.controllers(false).runtime_config(config)
     }
 

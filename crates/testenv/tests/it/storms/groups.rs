@@ -6,7 +6,7 @@ use crate::workloads::cluster::ask;
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_controllers::{GroupProtection, Setup};
-use setpoint_registry::RuntimeConfig;
+use setpoint_registry::{Feature, RuntimeConfig};
 use setpoint_runtime::BoxError;
 use setpoint_testenv::scenario::check;
 use setpoint_testenv::{Life, Plans, Scenario, TestEnv};
@@ -40,8 +40,8 @@ impl Scenario for InUse {
     fn world(&self) {}
 
     fn control_plane(&self, builder: ControlPlaneBuilder) -> ControlPlaneBuilder {
-        let gates = ["GenericWorkload"];
-        let config = RuntimeConfig::with_gates("api/alpha", &gates).expect("a valid text");
+        let gates = [Feature::GenericWorkload];
+        let config = RuntimeConfig::with_gates("api/alpha", gates).expect("a valid text");
         builder.controllers(false).runtime_config(config)
     }
 

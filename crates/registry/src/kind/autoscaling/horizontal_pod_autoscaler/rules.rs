@@ -1,20 +1,24 @@
 //! The rules of autoscalers: bounds, target, metrics and behavior.
+use crate::features::Feature;
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::{resources, text};
 use serde_json::Value;
-use setpoint_object::{field, name};
+use setpoint_object::name;
 
 /// The longest period of a policy, and the longest stabilization window, in seconds.
 const PERIOD_MAX: i64 = 1800;
 const WINDOW_MAX: i64 = 3600;
 
 /// Validates a new or changed autoscaler.
-pub(super) fn validate(autoscaler: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+pub(super) fn validate(autoscaler: &Value, old: Option<&Value>, errors: &mut Report) {
     check(autoscaler, old, errors, |at| {
         let spec = at.get("spec");
         let (least, most) = (spec.get("minReplicas"), spec.get("maxReplicas"));
-        if least.int().is_some_and(|least| least < 1) {
-            least.invalid("must be greater than or equal to 1");
+        let may_be_zero = spec.is_on(Feature::HPAScaleToZero) || least.stored() == 0;
+        let bound = i64::from(!may_be_zero);
+        if least.int().is_some_and(|least| least < bound) {
+            least.invalid(format!("must be greater than or equal to {bound}"));
         }
         match spec.int_of("maxReplicas") {
             0 => most.required("must be set and greater than 0"),
@@ -53,7 +57,7 @@ pub(super) fn validate(autoscaler: &Value, old: Option<&Value>, errors: &mut fie
 }
 
 /// Validates a write through `/status`.
-pub(super) fn validate_status(autoscaler: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+pub(super) fn validate_status(autoscaler: &Value, old: Option<&Value>, errors: &mut Report) {
     check(autoscaler, old, errors, |at| {
         for member in ["status.currentReplicas", "status.desiredReplicas"] {
             at.get(member).not_negative();

@@ -1,14 +1,14 @@
 //! What a Job's controller reports.
 use super::policy::{count_indexes, interval_of};
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::{list, text};
 use serde_json::Value;
-use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 use std::collections::HashSet;
 
 /// Validates a write through `/status`.
-pub(super) fn validate(job: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+pub(super) fn validate(job: &Value, old: Option<&Value>, errors: &mut Report) {
     check(job, old, errors, |at| {
         // In the order of Kubernetes, whose messages list them so.
         let (status, spec) = (at.get("status"), at.get("spec"));

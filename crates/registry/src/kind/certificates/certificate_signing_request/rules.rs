@@ -1,4 +1,5 @@
 //! The rules of certificate requests: what is asked for, and what was decided.
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::{format, list, text};
 use base64::Engine;
@@ -47,7 +48,7 @@ const FAILED: &str = "Failed";
 
 /// Validates a new or changed request. The decision and the certificate have endpoints of their
 /// own.
-pub(super) fn validate(request: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+pub(super) fn validate(request: &Value, old: Option<&Value>, errors: &mut Report) {
     check(request, old, errors, |at| {
         spec(&at.get("spec"));
         status(&at.get("status"));
@@ -63,7 +64,7 @@ pub(super) fn validate(request: &Value, old: Option<&Value>, errors: &mut field:
 }
 
 /// Only the endpoint `approval` decides.
-fn undecided(request: &Value, old: &Value, errors: &mut field::Errors) {
+fn undecided(request: &Value, old: &Value, errors: &mut Report) {
     check(request, None, errors, |at| {
         let conditions = at.get("status.conditions");
         for kind in [APPROVED, DENIED] {
@@ -80,7 +81,7 @@ fn undecided(request: &Value, old: &Value, errors: &mut field::Errors) {
 }
 
 /// Validates a decision.
-pub(super) fn validate_approval(request: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+pub(super) fn validate_approval(request: &Value, old: Option<&Value>, errors: &mut Report) {
     check(request, old, errors, |at| status(&at.get("status")));
     if let Some(old) = old {
         decision_is_final(request, old, errors);
@@ -88,7 +89,7 @@ pub(super) fn validate_approval(request: &Value, old: Option<&Value>, errors: &m
 }
 
 /// Validates what a signer reports.
-pub(super) fn validate_status(request: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+pub(super) fn validate_status(request: &Value, old: Option<&Value>, errors: &mut Report) {
     check(request, old, errors, |at| status(&at.get("status")));
     let Some(old) = old else { return };
     decision_is_final(request, old, errors);
@@ -109,7 +110,7 @@ fn of_kind<'a>(request: &'a Value, kind: &str) -> Vec<&'a Value> {
     conditions.filter(|condition| text(condition, "type") == kind).collect()
 }
 /// A decision is not taken back.
-fn decision_is_final(request: &Value, old: &Value, errors: &mut field::Errors) {
+fn decision_is_final(request: &Value, old: &Value, errors: &mut Report) {
     check(request, None, errors, |at| {
         for kind in [APPROVED, DENIED, FAILED] {
             if of_kind(request, kind).len() < of_kind(old, kind).len() {

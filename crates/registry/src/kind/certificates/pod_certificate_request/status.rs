@@ -1,11 +1,11 @@
 //! What a signer reports: a certificate with its times, or why there is none.
 use super::keys::is_key_of;
 use crate::kind::Context;
+use crate::kind::Report;
 use crate::kind::at::{At, check, same_in_all};
 use crate::kind::certificates::pem;
 use crate::kind::condition::{conditions, is_true};
 use serde_json::{Value, json};
-use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 use std::time::Duration;
 use x509_parser::certificate::X509Certificate;
@@ -28,12 +28,7 @@ const LIFETIME_MIN: i64 = 60 * 60;
 const REFRESH: Duration = Duration::from_secs(10 * 60);
 
 /// Validates a write through `/status`. Each step hides those that follow.
-pub(super) fn validate(
-    context: &Context<'_>,
-    request: &Value,
-    old: &Value,
-    errors: &mut field::Errors,
-) {
+pub(super) fn validate(context: &Context<'_>, request: &Value, old: &Value, errors: &mut Report) {
     if !errors.is_empty() {
         return;
     }

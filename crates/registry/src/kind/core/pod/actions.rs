@@ -1,5 +1,7 @@
 //! Actions on pods: a binding assigns it to a node, an eviction adds a condition (spec: api-server
 //! §5.6).
+use crate::features::FeatureGates;
+use crate::kind::Report;
 use crate::kind::at::check;
 use crate::kind::set_condition;
 use serde_json::{Value, json};
@@ -10,7 +12,7 @@ use setpoint_object::time::Timestamp;
 
 /// What is wrong with a binding: its target is a node with a name.
 pub(crate) fn binding_fault(binding: &Value) -> Option<String> {
-    let mut errors = field::Errors::new();
+    let mut errors = Report::new(FeatureGates::default());
     check(binding, None, &mut errors, |at| {
         let kind = at.get("target.kind");
         if !matches!(kind.text(), "" | "Node") {

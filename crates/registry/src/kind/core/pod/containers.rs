@@ -1,6 +1,7 @@
 //! `pods/ephemeralcontainers` and `pods/resize`: parts of a running pod that may change (spec:
 //! api-server §5.6).
 use super::rules;
+use crate::kind::Report;
 use crate::kind::at::{At, check, same};
 use crate::kind::template::qos_class;
 use crate::kind::{Part, list, template, text};
@@ -69,7 +70,7 @@ fn same_names(a: &[Value], b: &[Value]) -> bool {
     a.iter().zip(b).all(|(a, b)| text(a, "name") == text(b, "name"))
 }
 /// Ephemeral containers may only be added.
-fn validate_ephemeral(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_ephemeral(new: &Value, old: Option<&Value>, errors: &mut Report) {
     let Some(old) = old else { return };
     if is_mirror(old, "static pods do not support ephemeral containers", errors) {
         return;
@@ -83,7 +84,7 @@ fn validate_ephemeral(new: &Value, old: Option<&Value>, errors: &mut field::Erro
     });
 }
 /// Reports a pod that a node agent runs from its own files.
-fn is_mirror(pod: &Value, message: &str, errors: &mut field::Errors) -> bool {
+fn is_mirror(pod: &Value, message: &str, errors: &mut Report) -> bool {
     let is_mirror = pod["metadata"]["annotations"].get(template::MIRROR).is_some();
     if is_mirror {
         errors.push(field::Error::forbidden(field::Path::new("[]"), message));
@@ -92,7 +93,7 @@ fn is_mirror(pod: &Value, message: &str, errors: &mut field::Errors) -> bool {
 }
 
 /// A resize keeps the pod's QoS class and changes only amounts of cpu and memory.
-fn validate_resize(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+fn validate_resize(new: &Value, old: Option<&Value>, errors: &mut Report) {
     let Some(old) = old else { return };
     if is_mirror(old, "static pods cannot be resized", errors) {
         return;

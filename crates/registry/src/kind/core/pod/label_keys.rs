@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 /// Adds to the selectors of affinity terms and spread constraints what their `matchLabelKeys` and
 /// `mismatchLabelKeys` ask for. Keys that the pod has no label for are ignored, and so is an item
-/// without a selector, which matches nothing.
-pub(super) fn merge(pod: &mut Value) {
+/// without a selector, which matches nothing. `merges_spread`: spread constraints, too.
+pub(super) fn merge(pod: &mut Value, merges_spread: bool) {
     let Some(labels) = pod.pointer_mut("/metadata/labels").map(Value::take) else { return };
     if let Some(spec) = pod.get_mut("spec") {
         for member in ["podAffinity", "podAntiAffinity"] {
@@ -20,7 +20,7 @@ pub(super) fn merge(pod: &mut Value) {
                 }
             }
         }
-        for constraint in items(spec, "topologySpreadConstraints") {
+        for constraint in items(spec, "topologySpreadConstraints").filter(|_| merges_spread) {
             merge_into(constraint, &labels);
         }
     }
@@ -81,7 +81,7 @@ mod tests {
             },
         });
         let whole = pod.clone();
-        merge(&mut pod);
+        merge(&mut pod, true);
         assert_eq!(pod["metadata"], whole["metadata"]);
         let hash = json!({"key": "hash", "operator": "In", "values": ["1"]});
         let tenant = json!({"key": "tenant", "operator": "NotIn", "values": ["x"]});
@@ -99,10 +99,10 @@ mod tests {
     fn pod_without_keys_stays_as_it_is() {
         let mut pod = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"affinity": {}}});
         let before = pod.clone();
-        merge(&mut pod);
+        merge(&mut pod, true);
         assert_eq!(pod, before);
         let mut pod = json!({"metadata": {"name": "n"}, "spec": {}});
-        merge(&mut pod);
+        merge(&mut pod, true);
         assert_eq!(pod["spec"], json!({}));
     }
 }

@@ -1,5 +1,6 @@
 //! What a node agent reports of a pod.
 use super::update::changed_annotations;
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::{format, list, text};
 use serde_json::Value;
@@ -31,7 +32,7 @@ pub(super) fn completion(pod: &Value) -> Option<(&'static str, &'static str)> {
 const ID_MAX: i64 = i32::MAX as i64;
 
 /// Validates a write through `/status`.
-pub(super) fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+pub(super) fn validate(pod: &Value, old: Option<&Value>, errors: &mut Report) {
     if let Some(old) = old {
         changed_annotations(pod, old, errors);
     }

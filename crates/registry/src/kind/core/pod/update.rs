@@ -1,5 +1,6 @@
 //! Updates of a pod: nearly all of it is immutable (spec: api-server §5.6).
 use super::rules;
+use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::template::{self, APP_ARMOR_OF_CONTAINER, MIRROR};
 use crate::kind::{list, text};
@@ -12,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 const FORBIDDEN: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 /// Validates an update of the main endpoint.
-pub(super) fn validate(pod: &Value, old: &Value, errors: &mut field::Errors) {
+pub(super) fn validate(pod: &Value, old: &Value, errors: &mut Report) {
     let path = field::Path::new("spec");
     let (new_spec, old_spec) = (&pod["spec"], &old["spec"]);
     let annotations = |pod: &Value| pod["metadata"].get("annotations").cloned();
@@ -76,7 +77,7 @@ pub(super) fn validate(pod: &Value, old: &Value, errors: &mut field::Errors) {
 
 /// Validates what an update, or one of the status, does to annotations. An update reports some
 /// faults twice, as the API.
-pub(super) fn changed_annotations(pod: &Value, old: &Value, errors: &mut field::Errors) {
+pub(super) fn changed_annotations(pod: &Value, old: &Value, errors: &mut Report) {
     const PATH: &str = "metadata.annotations";
     check(pod, None, errors, |at| {
         immutable_annotations(&at.get(PATH), &old["metadata"]["annotations"]);
@@ -107,7 +108,7 @@ fn immutable_annotations(new: &At<'_, '_>, old: &Value) {
 }
 
 /// Scheduling gates can only be removed.
-fn validate_gates(new: &Value, old: &Value, errors: &mut field::Errors) {
+fn validate_gates(new: &Value, old: &Value, errors: &mut Report) {
     let known: HashSet<&str> =
         list(old, "schedulingGates").iter().map(|gate| text(gate, "name")).collect();
     let path = field::Path::new("spec.schedulingGates");
@@ -128,7 +129,7 @@ fn validate_gates(new: &Value, old: &Value, errors: &mut field::Errors) {
 
 /// A pod that waits for a gate may be restricted to fewer nodes. Takes those members from the old
 /// spec.
-fn narrow(allowed: &mut Value, new: &Value, old: &Value, errors: &mut field::Errors) {
+fn narrow(allowed: &mut Value, new: &Value, old: &Value, errors: &mut Report) {
     let selector = |spec: &Value| spec["nodeSelector"].as_object().cloned().unwrap_or_default();
     let after = selector(new);
     if selector(old).iter().any(|(key, value)| after.get(key) != Some(value)) {
@@ -198,12 +199,7 @@ fn take(spec: &mut Value, old: &Value, member: &str) {
 }
 
 /// Returns whether the other rules apply, too.
-fn validate_deadline(
-    new: &Value,
-    old: &Value,
-    path: &field::Path,
-    errors: &mut field::Errors,
-) -> bool {
+fn validate_deadline(new: &Value, old: &Value, path: &field::Path, errors: &mut Report) -> bool {
     let path = path.child("activeDeadlineSeconds");
     let seconds = |spec: &Value| spec.get("activeDeadlineSeconds").and_then(Value::as_i64);
     match (seconds(new), seconds(old)) {
@@ -233,7 +229,7 @@ fn validate_deadline(
     true
 }
 
-fn validate_tolerations(new: &Value, old: &Value, path: &field::Path, errors: &mut field::Errors) {
+fn validate_tolerations(new: &Value, old: &Value, path: &field::Path, errors: &mut Report) {
     let identity = |toleration: &Value| {
         let mut toleration = toleration.clone();
         if let Some(members) = toleration.as_object_mut() {
@@ -253,7 +249,9 @@ fn validate_tolerations(new: &Value, old: &Value, path: &field::Path, errors: &m
     // The API checks them a second time, and reports both.
     let wrap = |spec: &Value| json!({"tolerations": spec["tolerations"]});
     check(&wrap(new), Some(&wrap(old)), errors, |at| {
-        template::tolerations(&at.shown_as("spec", at.value).get("tolerations"));
+        let stored = at.get("tolerations");
+        let spec = at.shown_as("spec", at.value);
+        template::tolerations(&spec.get("tolerations"), template::may_compare(&stored));
     });
 }
 

@@ -10,6 +10,7 @@
 //! A Service without addresses and without selector may have any families: who writes its endpoints
 //! knows them.
 use super::{is_external, rules};
+use crate::kind::Report;
 use crate::kind::{Context, list, text};
 use serde_json::{Map, Value, json};
 use setpoint_object::cidr::{Families, Family};
@@ -85,7 +86,7 @@ pub(super) fn begin(
     context: &Context<'_>,
     service: &mut Value,
     old: Option<&Value>,
-    errors: &mut field::Errors,
+    errors: &mut Report,
 ) {
     let old = old.map(|old| completed(old, context.families));
     let old = old.as_deref();
@@ -116,7 +117,7 @@ pub(super) fn begin(
 }
 
 /// A change of the policy alone releases the second address and family; without one, they stay.
-fn change(spec: &mut Value, before: &Value, errors: &mut field::Errors) {
+fn change(spec: &mut Value, before: &Value, errors: &mut Report) {
     let members = [
         ("clusterIPs", "must be 'SingleStack' to release the secondary cluster IP"),
         ("ipFamilies", "must be 'SingleStack' to release the secondary IP family"),
@@ -135,7 +136,7 @@ fn change(spec: &mut Value, before: &Value, errors: &mut field::Errors) {
 }
 
 /// One family has one address.
-fn fit_policy(spec: &Value, errors: &mut field::Errors) {
+fn fit_policy(spec: &Value, errors: &mut Report) {
     if spec["ipFamilyPolicy"] != SINGLE {
         return;
     }
@@ -150,7 +151,7 @@ fn fit_policy(spec: &Value, errors: &mut field::Errors) {
 }
 
 /// Addresses tell their families.
-fn infer(spec: &mut Value, families: Families, errors: &mut field::Errors) {
+fn infer(spec: &mut Value, families: Families, errors: &mut Report) {
     let mut names: Vec<Value> = list(spec, "ipFamilies").to_vec();
     let n_given = names.len();
     let addresses = list(spec, "clusterIPs").iter().filter_map(Value::as_str);
@@ -171,7 +172,7 @@ fn infer(spec: &mut Value, families: Families, errors: &mut field::Errors) {
 }
 
 /// Adds the families that the policy asks for.
-fn complete(spec: &mut Value, families: Families, errors: &mut field::Errors) {
+fn complete(spec: &mut Value, families: Families, errors: &mut Report) {
     let mut names: Vec<Value> = list(spec, "ipFamilies").to_vec();
     let is_any = is_bare_headless(spec);
     if !is_any {

@@ -1,6 +1,7 @@
 //! The rules of Services. Addresses and node ports that the server gives are checked where they are
 //! given.
 use super::{has_ports, is_external};
+use crate::kind::Report;
 use crate::kind::at::{At, check, same};
 use crate::kind::load_balancer;
 use crate::kind::{format, list, text};
@@ -12,7 +13,7 @@ use std::collections::HashSet;
 const AFFINITY_SECONDS_MAX: i64 = 86_400;
 
 /// Validates a new or changed Service.
-pub(super) fn validate(service: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+pub(super) fn validate(service: &Value, old: Option<&Value>, errors: &mut Report) {
     if let Some(old) = old {
         check(service, None, errors, |at| changes(at, old));
     }
@@ -20,13 +21,13 @@ pub(super) fn validate(service: &Value, old: Option<&Value>, errors: &mut field:
 }
 
 /// Validates the addresses that are wanted, and their families.
-pub(super) fn validate_addresses(service: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+pub(super) fn validate_addresses(service: &Value, old: Option<&Value>, errors: &mut Report) {
     let headless = is_headless(service);
     check(service, old, errors, |at| addresses(&at.get("spec"), headless));
 }
 
 /// Validates a write through `/status`.
-pub(super) fn validate_status(service: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+pub(super) fn validate_status(service: &Value, old: Option<&Value>, errors: &mut Report) {
     check(service, old, errors, |at| {
         let balancer = at.get("status.loadBalancer");
         if at.text_of("spec.type") != "LoadBalancer" && !balancer.list_of("ingress").is_empty() {

@@ -1,5 +1,6 @@
 //! What later runs of `cargo xtask validation` have shown: further answers of kube-apiserver 1.36.
 use super::{changed, context, created, fresh, refuses, refuses_changes, refuses_status};
+use crate::features::FeatureGates;
 use crate::kind::rows;
 use serde_json::{Value, json};
 
@@ -64,7 +65,7 @@ fn resized(old: &Value, mut sent: Value) -> Vec<String> {
     let part = rows::of("", "Pod").unwrap().part("resize").unwrap();
     let mut merged = old.clone();
     (part.take)(&mut merged, &mut sent);
-    let mut errors = setpoint_object::field::Errors::new();
+    let mut errors = crate::kind::Report::new(FeatureGates::default());
     (part.validate)(&merged, Some(old), &mut errors);
     super::texts(&errors)
 }

@@ -1,5 +1,6 @@
 //! Finer rules of the core, apps and batch groups: what changes, orders and older annotations.
 use super::{Name, changed, created, fresh, refuses, refuses_changes, refuses_status, set};
+use crate::features::FeatureGates;
 use crate::kind::rows;
 use crate::kind::template::MIRROR;
 use serde_json::{Value, json};
@@ -295,7 +296,7 @@ fn nodes_are_registered_with_any_addresses() {
     let row = rows::of(name.0, name.2).unwrap();
     let mut node = fresh(name, json!({}));
     node["status"]["addresses"] = twice;
-    let mut errors = setpoint_object::field::Errors::new();
+    let mut errors = crate::kind::Report::new(FeatureGates::default());
     (row.validate)(&node, None, &mut errors);
     assert!(errors.is_empty(), "{errors:?}");
     let old = fresh(name, json!({"spec": {"podCIDRs": ["10.0.0.0/24", "2001:db8::/64"]}}));
@@ -306,7 +307,7 @@ fn nodes_are_registered_with_any_addresses() {
         changed(name, &old, &new, true),
         ["status.addresses[1]: Duplicate value: {\"address\":\"1.1.1.1\",\"type\":\"InternalIP\"}"]
     );
-    let mut errors = setpoint_object::field::Errors::new();
+    let mut errors = crate::kind::Report::new(FeatureGates::default());
     (row.validate)(&new, None, &mut errors);
     assert_eq!(
         super::texts(&errors),

@@ -1,5 +1,6 @@
 //! What generated objects have shown: answers of kube-apiserver 1.36 to them.
 use super::{changed, created, fresh, refuses, refuses_changes};
+use crate::features::FeatureGates;
 use crate::kind::rows;
 use serde_json::{Value, json};
 
@@ -375,7 +376,7 @@ fn missing_texts_of_events_are_empty() {
     let mut older = old;
     older["source"] = json!({"host": "h"});
     older["count"] = 1.into();
-    let mut errors = setpoint_object::field::Errors::new();
+    let mut errors = crate::kind::Report::new(FeatureGates::default());
     (rows::of("events.k8s.io", "Event").unwrap().validate)(&older, None, &mut errors);
     let texts = super::texts(&errors);
     let unset = texts

@@ -1,0 +1,312 @@
+//! Which features are on: kube-apiserver's `--feature-gates`.
+//!
+//! All gates of the reference are known by name. Some turn something on and off here. The others
+//! belong to other programs, or to the inside of the reference, and have no effect; or what they
+//! turn on and off is here as it is by default, and another value is refused.
+
+mod table;
+
+pub use table::Feature;
+
+use std::fmt;
+use std::str::FromStr;
+use table::{ALL, ROWS};
+
+/// The gate of all features in stage alpha.
+const ALL_ALPHA: &str = "AllAlpha";
+/// That of all in stage beta.
+const ALL_BETA: &str = "AllBeta";
+
+/// Features that need another one, each with that.
+const NEEDS: [(Feature, Feature); 4] = [
+    (Feature::ClusterTrustBundleProjection, Feature::ClusterTrustBundle),
+    (Feature::GangScheduling, Feature::GenericWorkload),
+    (
+        Feature::MatchLabelKeysInPodTopologySpreadSelectorMerge,
+        Feature::MatchLabelKeysInPodTopologySpread,
+    ),
+    (Feature::WorkloadWithJob, Feature::GenericWorkload),
+];
+
+/// How far a feature is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Alpha,
+    Beta,
+    Stable,
+    Deprecated,
+}
+
+/// What setting a gate means here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Here {
+    /// It turns the feature on or off.
+    Switch,
+    /// Nothing: the feature is of another program, or of the inside of the reference.
+    Elsewhere,
+    /// The feature is as by default, and the gate can only say so.
+    Fixed,
+    /// The same in the reference.
+    Locked,
+}
+
+#[derive(Debug)]
+struct Row {
+    name: &'static str,
+    stage: Stage,
+    /// Whether it is on by default.
+    is_on: bool,
+    here: Here,
+}
+
+impl Feature {
+    fn row(self) -> &'static Row {
+        &ROWS[self as usize]
+    }
+    /// The name of its gate.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+    /// The feature whose gate has this name.
+    pub fn named(name: &str) -> Option<Self> {
+        let at = ROWS.binary_search_by(|row| row.name.cmp(name)).ok()?;
+        ALL.get(at).copied()
+    }
+    /// Its stage as metrics name it: `ALPHA`, `BETA`, `DEPRECATED`, or empty if it is stable.
+    pub fn stage(self) -> &'static str {
+        match self.row().stage {
+            Stage::Alpha => "ALPHA",
+            Stage::Beta => "BETA",
+            Stage::Stable => "",
+            Stage::Deprecated => "DEPRECATED",
+        }
+    }
+    /// Whether its gate turns something on and off here.
+    pub fn is_switch(self) -> bool {
+        self.row().here == Here::Switch
+    }
+    /// Whether it is on by default.
+    pub fn is_on_by_default(self) -> bool {
+        self.row().is_on
+    }
+    /// All features, by name.
+    pub fn all() -> impl Iterator<Item = Self> {
+        ALL.iter().copied()
+    }
+}
+
+/// How many features fit into a word of [`FeatureGates`].
+const WORD_BITS: usize = u64::BITS as usize;
+const N_WORDS: usize = ROWS.len().div_ceil(WORD_BITS);
+
+/// Which features are on. By default, those that are on in kube-apiserver 1.36, but for two that
+/// are not here, and `ShardedListAndWatch`.
+///
+/// As text: the pairs `name=bool` with commas between them of its option `--feature-gates`. Of
+/// several values of a gate the last one counts. `AllAlpha` and `AllBeta` stand for all gates of
+/// their stage that turn something on and off here, and count less than those.
+///
+/// ```
+/// use setpoint_registry::{Feature, FeatureGates};
+///
+/// let gates: FeatureGates = "GenericWorkload=true,WatchList=false".parse()?;
+/// assert!(gates.is_on(Feature::GenericWorkload) && !gates.is_on(Feature::WatchList));
+/// assert_eq!(gates.to_string(), "GenericWorkload=true,WatchList=false");
+/// # Ok::<(), setpoint_registry::FeatureGateError>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct FeatureGates {
+    words: [u64; N_WORDS],
+}
+
+impl Default for FeatureGates {
+    fn default() -> Self {
+        let mut gates = Self { words: [0; N_WORDS] };
+        for feature in Feature::all() {
+            gates.set(feature, feature.is_on_by_default());
+        }
+        gates
+    }
+}
+
+/// Those, beside what is on by default.
+impl<const N: usize> From<[Feature; N]> for FeatureGates {
+    fn from(on: [Feature; N]) -> Self {
+        Self::from(&on[..])
+    }
+}
+
+/// Those, beside what is on by default.
+impl From<&[Feature]> for FeatureGates {
+    fn from(on: &[Feature]) -> Self {
+        on.iter().fold(Self::default(), |gates, feature| gates.with(*feature, true))
+    }
+}
+
+impl FeatureGates {
+    /// Whether a feature is on.
+    pub fn is_on(&self, feature: Feature) -> bool {
+        let at = feature as usize;
+        self.words[at / WORD_BITS] & (1 << (at % WORD_BITS)) != 0
+    }
+    fn set(&mut self, feature: Feature, is_on: bool) {
+        let (word, bit) = (feature as usize / WORD_BITS, 1 << (feature as usize % WORD_BITS));
+        match is_on {
+            true => self.words[word] |= bit,
+            false => self.words[word] &= !bit,
+        }
+    }
+    /// The same with a feature on or off.
+    #[must_use]
+    pub fn with(mut self, feature: Feature, is_on: bool) -> Self {
+        self.set(feature, is_on);
+        self
+    }
+    /// The features that are on, by name.
+    pub fn on(&self) -> impl Iterator<Item = Feature> {
+        Feature::all().filter(|feature| self.is_on(*feature))
+    }
+    /// From pairs of gates and values, later ones before earlier ones. Values that cannot be set
+    /// here are left out.
+    pub fn of_pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, bool)>) -> Self {
+        let mut gates = Self::default();
+        let mut own = Vec::new();
+        for (name, is_on) in pairs {
+            let name = without_component(name);
+            let stage = match name {
+                ALL_ALPHA => Stage::Alpha,
+                ALL_BETA => Stage::Beta,
+                _ => {
+                    own.extend(settable(name, is_on).ok().map(|feature| (feature, is_on)));
+                    continue;
+                }
+            };
+            let is_of = |feature: &Feature| feature.is_switch() && feature.row().stage == stage;
+            Feature::all().filter(is_of).for_each(|feature| gates.set(feature, is_on));
+        }
+        for (feature, is_on) in own {
+            gates.set(feature, is_on);
+        }
+        gates
+    }
+    /// Whether a gate can have this value here.
+    ///
+    /// # Errors
+    ///
+    /// [`FeatureGateError`]: there is no such gate, or it has another value for good.
+    pub fn check(name: &str, is_on: bool) -> Result<(), FeatureGateError> {
+        match without_component(name) {
+            ALL_ALPHA | ALL_BETA => Ok(()),
+            name => settable(name, is_on).map(drop),
+        }
+    }
+    /// Whether each feature that is on has those that it needs.
+    ///
+    /// # Errors
+    ///
+    /// The first by name that has not, [`FeatureGateError::Needs`].
+    pub fn check_needs(&self) -> Result<(), FeatureGateError> {
+        let lacks = |(feature, needed): &&(_, _)| self.is_on(*feature) && !self.is_on(*needed);
+        match NEEDS.iter().find(lacks) {
+            Some((feature, needed)) => Err(FeatureGateError::Needs(feature.name(), needed.name())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The feature of a gate that can have this value here.
+fn settable(name: &str, is_on: bool) -> Result<Feature, FeatureGateError> {
+    let unknown = || FeatureGateError::Unknown(name.to_owned());
+    let feature = Feature::named(name).ok_or_else(unknown)?;
+    let row = feature.row();
+    match row.here {
+        Here::Switch | Here::Elsewhere => Ok(feature),
+        _ if row.is_on == is_on => Ok(feature),
+        Here::Locked => Err(FeatureGateError::Locked(row.name, is_on, row.is_on)),
+        Here::Fixed if is_on => Err(FeatureGateError::NotHere(row.name)),
+        Here::Fixed => Err(FeatureGateError::AlwaysHere(row.name)),
+    }
+}
+
+/// The name of a gate, which may name its component.
+fn without_component(name: &str) -> &str {
+    name.strip_prefix("kube:").unwrap_or(name)
+}
+
+/// As Go's `strconv.ParseBool`.
+pub(crate) fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// What differs from the default.
+impl fmt::Display for FeatureGates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let changed =
+            Feature::all().filter(|feature| self.is_on(*feature) != feature.is_on_by_default());
+        for (i, feature) in changed.enumerate() {
+            let comma = if i == 0 { "" } else { "," };
+            write!(f, "{comma}{}={}", feature.name(), self.is_on(feature))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for FeatureGates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FeatureGates({self})")
+    }
+}
+
+/// Why a text is not [`FeatureGates`]. Where kube-apiserver refuses it too, in its words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FeatureGateError {
+    /// A gate without a value.
+    #[error("missing bool value for {0}")]
+    NoValue(String),
+    /// A value that is not a boolean. Gate and value.
+    #[error("invalid value of {0}={1}, err: strconv.ParseBool: parsing {1:?}: invalid syntax")]
+    NoBool(String, String),
+    /// A gate that kube-apiserver does not have.
+    #[error("unrecognized feature gate: {0}")]
+    Unknown(String),
+    /// A gate that has one value only, there too. The gate, the value that was given, and its own.
+    #[error("cannot set feature gate {0} to {1}, feature is locked to {2}")]
+    Locked(&'static str, bool, bool),
+    /// A feature that is always on here.
+    #[error("cannot set feature gate {0} to false: setpoint cannot turn it off")]
+    AlwaysHere(&'static str),
+    /// A feature that setpoint does not have.
+    #[error("cannot set feature gate {0} to true: setpoint does not have it")]
+    NotHere(&'static str),
+    /// A feature is on without another one that it needs. The feature, and what it needs.
+    #[error("{0} is enabled, but depends on features that are disabled: [{1}]")]
+    Needs(&'static str, &'static str),
+}
+
+impl FromStr for FeatureGates {
+    type Err = FeatureGateError;
+
+    fn from_str(text: &str) -> Result<Self, FeatureGateError> {
+        let mut pairs = Vec::new();
+        for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+            let no_value = || FeatureGateError::NoValue(pair.to_owned());
+            let (name, value) = pair.split_once('=').ok_or_else(no_value)?;
+            let (name, value) = (name.trim(), value.trim());
+            let no_bool = || FeatureGateError::NoBool(name.to_owned(), value.to_owned());
+            let is_on = parse_bool(value).ok_or_else(no_bool)?;
+            Self::check(name, is_on)?;
+            pairs.push((name, is_on));
+        }
+        let gates = Self::of_pairs(pairs);
+        gates.check_needs()?;
+        Ok(gates)
+    }
+}
+
+#[cfg(test)]
+mod tests;
