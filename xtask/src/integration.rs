@@ -53,7 +53,8 @@ pub(crate) struct Args {
     /// The built program (default: builds `setpoint` without optimization).
     #[arg(long)]
     program: Option<PathBuf>,
-    /// Runs only packages whose paths contain one of these. The page keeps the rows of others.
+    /// Runs only packages whose paths contain one of these, or end with it if it ends with `$`. The
+    /// page keeps the rows of others.
     #[arg(long)]
     package: Vec<String>,
     /// Runs only packages that have no row in the page.
@@ -141,8 +142,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 impl Args {
     /// Whether a package is run.
     fn wants(&self, package: &str, page: &Page) -> bool {
-        let is_named =
-            self.package.is_empty() || self.package.iter().any(|part| package.contains(part));
+        let is_meant = |part: &String| match part.strip_suffix('$') {
+            Some(end) => package.ends_with(end),
+            None => package.contains(part),
+        };
+        let is_named = self.package.is_empty() || self.package.iter().any(is_meant);
         is_named && !(self.missing && page.has(package))
     }
 }

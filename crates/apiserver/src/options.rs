@@ -7,11 +7,9 @@ use setpoint_object::field::{self, Path};
 use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::gvk::GroupKind;
 use setpoint_object::label::Selector;
-use setpoint_registry::Feature;
-use setpoint_registry::FeatureGates;
 use setpoint_registry::{
-    DeleteOptions, FieldValidation, Format, IGNORE_READ_ERROR, ListOptions, PatchType,
-    RawDeleteOptions, ShardSelector, VersionMatch, WriteOptions, check_dry_run,
+    DeleteOptions, Feature, FeatureGates, FieldValidation, Format, IGNORE_READ_ERROR, ListOptions,
+    PatchType, RawDeleteOptions, ShardSelector, VersionMatch, WriteOptions, check_dry_run,
     check_field_manager,
 };
 use setpoint_schema::decode::cbor;

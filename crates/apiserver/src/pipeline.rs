@@ -47,8 +47,9 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use parking_lot::Mutex;
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Origin, Reason};
-use setpoint_registry::Feature;
-use setpoint_registry::{Attributes, Catalog, Identity, Requested, ResourcePath, Verb, is_health};
+use setpoint_registry::{
+    Attributes, Catalog, Feature, Identity, Requested, ResourcePath, Verb, is_health,
+};
 use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};

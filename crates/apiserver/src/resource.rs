@@ -24,10 +24,9 @@ use http::{Response, StatusCode};
 use setpoint_object::members;
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Status};
-use setpoint_registry::Feature;
 use setpoint_registry::{
-    Attributes, Body as Sent, Deleted, List, PatchType, Registry, SchemaLanguage, Subresource,
-    Target, Verb,
+    Attributes, Body as Sent, Deleted, Feature, List, PatchType, Registry, SchemaLanguage,
+    Subresource, Target, Verb,
 };
 use setpoint_schema::INLINE_BYTES_MAX;
 use setpoint_spans::Span;

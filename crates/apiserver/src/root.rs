@@ -15,9 +15,8 @@ use http::{HeaderMap, Response, StatusCode};
 use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
 use setpoint_object::{ApiError, GroupVersion};
-use setpoint_registry::Feature;
-use setpoint_registry::FeatureGates;
 use setpoint_registry::Routes;
+use setpoint_registry::{Feature, FeatureGates};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

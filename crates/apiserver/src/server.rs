@@ -40,9 +40,8 @@ use setpoint_object::ApiError;
 use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::label::Selector;
 use setpoint_object::time::Timestamp;
-use setpoint_registry::Feature;
 use setpoint_registry::{
-    Attributes, Event, List, ListOptions, Registry, TokenReviewer, WatchStream,
+    Attributes, Event, Feature, List, ListOptions, Registry, TokenReviewer, WatchStream,
 };
 use setpoint_serve::GoAway;
 use setpoint_spans::Tracer;

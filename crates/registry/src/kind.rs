@@ -334,6 +334,8 @@ pub struct Kind {
     pub resets: &'static [&'static str],
     /// See [`Default`](type@Default).
     pub default: Default,
+    /// Sets defaults that depend on features, after [`default`](Self::default).
+    pub default_of: fn(&mut Members, FeatureGates),
     /// Why the body of a request cannot be converted to the stored form, although each member has
     /// its type; `None`: it can.
     pub unreadable: fn(&Value) -> Option<String>,
@@ -463,6 +465,7 @@ impl Kind {
             status: None,
             resets: &[],
             default: default_nothing,
+            default_of: |_, _| {},
             unreadable: |_| None,
             prepare: prepare_nothing,
             prepare_status: prepare_status_nothing,

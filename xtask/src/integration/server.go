@@ -115,11 +115,15 @@ func value(flags []string, name string) string {
 	return last
 }
 
-// Gates gives the feature gates that are not at their defaults, as a flag.
-func Gates(gates featuregate.MutableFeatureGate) []string {
+// Gates gives the feature gates that are not at their defaults, as a flag. The defaults are those
+// of the newest version, which the program has: a test may emulate an older one. Shards are said in
+// any case: the program has them by default.
+func Gates(gates featuregate.MutableVersionedFeatureGate) []string {
 	var pairs []string
-	for name, spec := range gates.GetAll() {
-		if name != "AllAlpha" && name != "AllBeta" && gates.Enabled(name) != spec.Default {
+	for name, specs := range gates.GetAllVersioned() {
+		newest := specs[len(specs)-1]
+		differs := gates.Enabled(name) != newest.Default || name == "ShardedListAndWatch"
+		if differs && name != "AllAlpha" && name != "AllBeta" {
 			pairs = append(pairs, fmt.Sprintf("%s=%v", name, gates.Enabled(name)))
 		}
 	}

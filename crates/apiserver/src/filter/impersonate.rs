@@ -21,9 +21,9 @@ use setpoint_object::field::quote;
 use setpoint_object::name::{dns1123_label, dns1123_subdomain, qualified_name};
 use setpoint_object::users::{AUTHENTICATED, UNAUTHENTICATED};
 use setpoint_object::{ApiError, users};
-use setpoint_registry::Feature;
 use setpoint_registry::{
-    Attributes, Identity, MASTERS, Registry, Requested, ResourcePath, Subresource, Verb, forbidden,
+    Attributes, Feature, Identity, MASTERS, Registry, Requested, ResourcePath, Subresource, Verb,
+    forbidden,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -5,8 +5,7 @@ use super::{Settings, has_taint_rules, serves};
 use kube_client::Client;
 use setpoint_apiserver::ApiServer;
 use setpoint_controllers::{GroupProtection, Setup};
-use setpoint_registry::Feature;
-use setpoint_registry::Registry;
+use setpoint_registry::{Feature, Registry};
 use std::sync::OnceLock;
 use tokio_util::sync::CancellationToken;
 

@@ -21,8 +21,8 @@ mod evaluate;
 mod metrics;
 mod pod;
 mod replicas;
+mod rescale;
 mod status;
-mod zero;
 
 pub use metrics::{MetricObject, MetricsError, MetricsSource, PodMetric, PodMetrics};
 
@@ -43,6 +43,7 @@ use metrics::ApiMetrics;
 use parking_lot::Mutex;
 use pod::Pod;
 use replicas::Tolerance;
+use rescale::{LastScale, Rescale};
 use setpoint_object::label::Selector;
 use setpoint_object::quantity::Quantity;
 use setpoint_object::time::Timestamp;
@@ -148,18 +149,10 @@ struct Known {
     history: History,
     /// The last write of a scale, until it is known to be carried out: its answer may be lost.
     attempt: Option<Rescale>,
-    /// When the target was scaled last: the write of the status may fail.
-    scaled: Option<Timestamp>,
+    /// How the target was scaled last: the write of the status may fail.
+    scaled: Option<LastScale>,
     /// The selector of its target; `None` before it is known.
     selector: Option<Selector>,
-}
-
-/// A change of a target's size.
-#[derive(Debug, Clone, Copy)]
-struct Rescale {
-    from: i32,
-    to: i32,
-    at: Timestamp,
 }
 
 impl BoxedReconciler for Pass {
@@ -286,7 +279,6 @@ impl Run<'_> {
             self.set(ABLE, true, "SucceededRescale", message);
             let note = format!("New size: {desired}; reason: {reason}");
             self.context.recorder().normal(&self.reference, "SuccessfulRescale", note);
-            self.note_zero(current, desired);
             self.rescaled(desired);
         }
         self.status.current_replicas = Some(current);
@@ -532,21 +524,6 @@ impl Run<'_> {
 
     fn with_history<T>(&self, act: impl FnOnce(&mut History, Timestamp) -> T) -> T {
         self.with_known(|known| act(&mut known.history, self.now))
-    }
-
-    /// Notes that the last write of a scale was carried out, if the target has its size.
-    fn rescaled(&mut self, size: i32) {
-        let attempt = self.with_known(|known| known.attempt.take());
-        let attempt = attempt.filter(|attempt| attempt.to == size);
-        if let Some(Rescale { from, to, at }) = attempt {
-            if let Some(behavior) = self.behavior() {
-                self.with_history(|history, _| history.changed(&behavior, from, to, at));
-            }
-            self.with_known(|known| known.scaled = Some(at));
-        }
-        if let Some(at) = self.with_known(|known| known.scaled) {
-            self.status.last_scale_time = Some(time(at));
-        }
     }
 
     fn behavior(&self) -> Option<Behavior> {

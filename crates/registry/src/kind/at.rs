@@ -9,10 +9,8 @@
 //! [`check`] runs the rules on a new object. For an update it reports only what the stored object
 //! does not violate in the same way: an object that was stored before a rule existed can be
 //! updated, and what a client writes has to follow the rule.
-use crate::features::Feature;
-use crate::features::FeatureGates;
-use crate::kind::Report;
-use crate::kind::{validate_annotations, validate_label_selector, validate_labels};
+use crate::features::{Feature, FeatureGates};
+use crate::kind::{Report, validate_annotations, validate_label_selector, validate_labels};
 use serde_json::Value;
 use setpoint_object::field;
 use setpoint_object::quantity::Quantity;

@@ -10,9 +10,8 @@ mod selector;
 mod status_rights;
 mod v1beta1;
 
-use crate::kind::Report;
 use crate::kind::at::check;
-use crate::kind::{Kind, MetadataChecks, resources, versions};
+use crate::kind::{Kind, MetadataChecks, Report, resources, versions};
 use crate::table::cell;
 use serde_json::Value;
 

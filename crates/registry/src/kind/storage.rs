@@ -5,9 +5,8 @@ pub(super) mod storage_class;
 pub(super) mod volume_attachment;
 pub(super) mod volume_attributes_class;
 
-use crate::kind::Report;
 use crate::kind::at::check;
-use crate::kind::{FormerVersion, Kind, MetadataChecks, node_label, resources};
+use crate::kind::{FormerVersion, Kind, MetadataChecks, Report, node_label, resources};
 use serde_json::Value;
 use setpoint_object::{field, name};
 

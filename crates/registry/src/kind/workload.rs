@@ -1,7 +1,6 @@
 //! Workloads: a selector and a template that match.
-use crate::kind::Report;
 use crate::kind::at::{At, check, same};
-use crate::kind::template;
+use crate::kind::{Report, template};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;

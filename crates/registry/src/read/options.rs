@@ -1,6 +1,5 @@
 //! Valid combinations of list and watch options (spec: api-server §6, §7).
-use crate::features::Feature;
-use crate::features::FeatureGates;
+use crate::features::{Feature, FeatureGates};
 use crate::request::{ListOptions, VersionMatch};
 use setpoint_object::field::{Error, Errors, Path, quote};
 use setpoint_object::meta::parse_resource_version;

@@ -167,6 +167,7 @@ impl Write<'_> {
         self.resource.schema.fill_defaults(value)?;
         if let Some(members) = value.as_object_mut() {
             (self.resource.kind.default)(members, &self.resource.gvk.version);
+            (self.resource.kind.default_of)(members, self.inner.features);
         }
         Ok(())
     }

@@ -3,9 +3,8 @@ use super::Write;
 use super::metadata::set_namespace;
 use crate::admission::{Operation, Options};
 use crate::features::Feature;
-use crate::kind::Report;
 use crate::kind::authentication::token_request::{self, Bound};
-use crate::kind::text;
+use crate::kind::{Report, text};
 use crate::request::{Body, Object, Written};
 use crate::stored::tree;
 use crate::token_review::TokenVerdict;
@@ -150,11 +149,7 @@ impl Write<'_> {
             let why = format!(
                 "the UID in the bound object reference ({wanted}) does not match the UID in record. The object might have been deleted and then recreated"
             );
-            if self.inner.features.is_on(Feature::TokenRequestServiceAccountUIDValidation) {
-                return Err(ApiError::conflict(&resource, name, &why));
-            }
-            self.attributes.annotate("authentication.k8s.io/token-request-uid-mismatch", &why);
-            self.attributes.warn(format!("{why} but TokenRequestServiceAccountUIDValidation is not enabled. In the future, this will return a conflict error"));
+            return Err(ApiError::conflict(&resource, name, &why));
         }
         let mut claims = Map::new();
         claims.insert(bound.claim().into(), json!({"name": name, "uid": object.uid()}));

@@ -119,6 +119,27 @@ async fn members_are_kept_or_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn stateful_sets_replace_several_pods() {
+    let sets = "/apis/apps/v1/namespaces/default/statefulsets";
+    let servers = both(Feature::MaxUnavailableStatefulSet).await;
+    for (server, is_on) in servers.iter().zip([false, true]) {
+        for (rolling, expected) in
+            [(json!({"maxUnavailable": "50%"}), "50%".into()), (json!({}), json!(1))]
+        {
+            let set = json!({"metadata": {"generateName": "s-"}, "spec": {
+                "selector": {"matchLabels": {"app": "a"}}, "serviceName": "s",
+                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
+                "template": {"metadata": {"labels": {"app": "a"}},
+                    "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+            let made = server.create(sets, set).await.unwrap();
+            let found = made["spec"]["updateStrategy"]["rollingUpdate"].get("maxUnavailable");
+            assert_eq!(found, is_on.then_some(&expected), "{made:#}");
+        }
+    }
+    stop(servers).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn label_keys_of_spread_constraints() {
     let constraint = json!({
         "maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",

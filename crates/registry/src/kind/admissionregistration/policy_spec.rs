@@ -1,9 +1,8 @@
 //! Rules of admission policies, validating and mutating (spec: admission §5, §6).
 use super::expression::{Environment, Wanted};
 use super::rules::{conditions, enumeration, match_resources, mutable_operations};
-use crate::kind::Report;
 use crate::kind::at::check;
-use crate::kind::{condition, list, text};
+use crate::kind::{Report, condition, list, text};
 use serde_json::Value;
 use setpoint_cel::escape::is_reserved;
 use setpoint_object::field::{Error, Errors, Path};

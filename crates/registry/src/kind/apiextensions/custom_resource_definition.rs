@@ -2,8 +2,9 @@
 //! schema crate (spec: crd §1, §2).
 mod former;
 
-use crate::kind::Report;
-use crate::kind::{Context, FormerVersion, Kind, Members, StatusMeta, StatusRule, set_condition};
+use crate::kind::{
+    Context, FormerVersion, Kind, Members, Report, StatusMeta, StatusRule, set_condition,
+};
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_schema::crd;

@@ -1,10 +1,9 @@
 //! APIServices.
-use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::data::decoded_len;
 use crate::kind::{
-    Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, NameRule, StatusMeta, StatusRule,
-    set_condition, text,
+    Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, NameRule, Report, StatusMeta,
+    StatusRule, set_condition, text,
 };
 use crate::table::cell;
 use serde_json::{Value, json};

@@ -1,7 +1,6 @@
 //! StorageVersions: which versions the servers of a cluster store and read.
-use crate::kind::Report;
 use crate::kind::at::{At, check};
-use crate::kind::{Kind, NameRule, StatusMeta};
+use crate::kind::{Kind, NameRule, Report, StatusMeta};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::name;

@@ -1,7 +1,6 @@
 //! ControllerRevisions.
-use crate::kind::Report;
 use crate::kind::at::check;
-use crate::kind::{Kind, MetadataCheck, MetadataChecks};
+use crate::kind::{Kind, MetadataCheck, MetadataChecks, Report};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;

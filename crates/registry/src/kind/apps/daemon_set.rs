@@ -1,9 +1,10 @@
 //! DaemonSets.
-use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::format::{at_most_all, count_of, count_or_percent};
 use crate::kind::workload::{REVISIONS, TEMPLATE_CONTAINERS};
-use crate::kind::{Context, Fill, Kind, Members, StatusMeta, pod_default, template, workload};
+use crate::kind::{
+    Context, Fill, Kind, Members, Report, StatusMeta, pod_default, template, workload,
+};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;

@@ -1,9 +1,8 @@
 //! Deployments.
-use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::format::{at_most_all, count_of, count_or_percent};
 use crate::kind::workload::{REVISIONS, TEMPLATE_CONTAINERS, name_and_ready};
-use crate::kind::{Fill, Kind, Members, StatusMeta, pod_default, text, workload};
+use crate::kind::{Fill, Kind, Members, Report, StatusMeta, pod_default, text, workload};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;

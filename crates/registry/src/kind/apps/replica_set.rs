@@ -1,8 +1,7 @@
 //! ReplicaSets.
-use crate::kind::Report;
 use crate::kind::at::check;
 use crate::kind::workload::replicas;
-use crate::kind::{Fill, Kind, Members, StatusMeta, pod_default, workload};
+use crate::kind::{Fill, Kind, Members, Report, StatusMeta, pod_default, workload};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;

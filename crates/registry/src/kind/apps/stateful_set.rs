@@ -1,11 +1,10 @@
 //! StatefulSets.
-use crate::features::Feature;
-use crate::kind::Report;
+use crate::features::{Feature, FeatureGates};
 use crate::kind::at::{At, check};
 use crate::kind::format::{at_most_all, count_of, count_or_percent};
 use crate::kind::workload::{REVISIONS, TEMPLATE_CONTAINERS, name_and_ready, rest_is_same};
 use crate::kind::{
-    Fill, Kind, Members, MetadataCheck, MetadataChecks, NameRule, StatusMeta, StatusRule,
+    Fill, Kind, Members, MetadataCheck, MetadataChecks, NameRule, Report, StatusMeta, StatusRule,
     pod_default, template, text, workload,
 };
 use crate::table::cell;
@@ -18,6 +17,7 @@ use std::collections::HashSet;
 pub(in crate::kind) static KIND: Kind = Kind {
     names: NameRule::Label,
     default,
+    default_of,
     validate,
     validate_status,
     warnings: |set| {
@@ -83,6 +83,18 @@ fn default(object: &mut Members, _version: &str) {
         pod_default::volume_claim(claim);
     }
     pod_default::template(spec);
+}
+
+fn default_of(object: &mut Members, features: FeatureGates) {
+    if !features.is_on(Feature::MaxUnavailableStatefulSet) {
+        return;
+    }
+    let strategy = object.object("spec").and_then(|spec| spec.object("updateStrategy"));
+    let rolls = |strategy: &&mut Members| strategy.text("type") == "RollingUpdate";
+    let rolling = strategy.filter(rolls).and_then(|strategy| strategy.object("rollingUpdate"));
+    if let Some(rolling) = rolling {
+        rolling.absent("maxUnavailable", 1);
+    }
 }
 
 /// The members of a stored spec that an update may change.

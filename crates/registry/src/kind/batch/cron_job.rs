@@ -1,11 +1,10 @@
 //! CronJobs.
 
 use super::job::{policy_default, rules, warning};
-use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::{
-    Fill, FormerVersion, Kind, Members, MetadataChecks, StatusMeta, StatusRule, pod_default,
-    template, text, workload,
+    Fill, FormerVersion, Kind, Members, MetadataChecks, Report, StatusMeta, StatusRule,
+    pod_default, template, text, workload,
 };
 use crate::table::{age, cell};
 use jiff::tz::TimeZoneDatabase;

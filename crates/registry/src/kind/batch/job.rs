@@ -5,10 +5,10 @@ mod status;
 pub(super) use policy::{default as policy_default, rules, warning};
 
 use crate::features::Feature;
-use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::{
-    Context, Fill, Kind, Members, MetadataChecks, Selectable, StatusMeta, pod_default, workload,
+    Context, Fill, Kind, Members, MetadataChecks, Report, Selectable, StatusMeta, pod_default,
+    workload,
 };
 use crate::table::{age, cell};
 use serde_json::Value;

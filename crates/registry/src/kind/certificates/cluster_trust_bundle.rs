@@ -1,10 +1,9 @@
 //! ClusterTrustBundles: trust anchors, perhaps those of a signer.
-use crate::kind::Report;
 use crate::kind::certificates::pem;
 
 use crate::kind::at::{At, check};
 use crate::kind::{
-    Kind, MetadataChecks, NameRule, Selectable, format, not_supported, text, versions,
+    Kind, MetadataChecks, NameRule, Report, Selectable, format, not_supported, text, versions,
 };
 use crate::table::cell;
 use serde_json::Value;

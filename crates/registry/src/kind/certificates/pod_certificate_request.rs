@@ -2,11 +2,10 @@
 mod keys;
 mod status;
 
-use crate::kind::Report;
 use crate::kind::at::{At, check, same_in_all};
 use crate::kind::{
-    ANNOTATIONS_BYTES_MAX, Context, Kind, NeededRight, Needs, RequiredOn, Selectable, StatusMeta,
-    StatusRule, format, list, not_supported, text,
+    ANNOTATIONS_BYTES_MAX, Context, Kind, NeededRight, Needs, Report, RequiredOn, Selectable,
+    StatusMeta, StatusRule, format, list, not_supported, text,
 };
 use crate::table::cell;
 use serde_json::{Value, json};

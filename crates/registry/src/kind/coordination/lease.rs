@@ -1,8 +1,7 @@
 //! Leases: positive durations.
 use crate::features::Feature;
-use crate::kind::Kind;
-use crate::kind::Report;
 use crate::kind::at::check;
+use crate::kind::{Kind, Report};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;

@@ -1,8 +1,7 @@
 //! LeaseCandidates: who may lead, and with which versions.
 use super::OLDEST;
-use crate::kind::Report;
 use crate::kind::at::{At, check};
-use crate::kind::{Kind, MetadataChecks, NameRule, Selectable, versions};
+use crate::kind::{Kind, MetadataChecks, NameRule, Report, Selectable, versions};
 use crate::table::cell;
 use semver::Version;
 use serde_json::Value;

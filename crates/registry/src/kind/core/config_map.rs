@@ -1,7 +1,6 @@
 //! ConfigMaps: keys, size, immutability.
-use crate::kind::Report;
 use crate::kind::data::{DATA_BYTES_MAX, decoded_len, map, validate_immutable};
-use crate::kind::{Kind, MetadataCheck, MetadataChecks};
+use crate::kind::{Kind, MetadataCheck, MetadataChecks, Report};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;

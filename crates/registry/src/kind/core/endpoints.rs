@@ -1,7 +1,6 @@
 //! Endpoints.
-use crate::kind::Report;
 use crate::kind::at::{At, check};
-use crate::kind::{Fill, Kind, Members, MetadataCheck, MetadataChecks, format, list, text};
+use crate::kind::{Fill, Kind, Members, MetadataCheck, MetadataChecks, Report, format, list, text};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::name;

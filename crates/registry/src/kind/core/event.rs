@@ -1,8 +1,7 @@
 //! Events: one object, served by the core group and by `events.k8s.io` with different field names.
-use crate::kind::Report;
 use crate::kind::at::{At, check, same};
 use crate::kind::{
-    Charged, Kind, Members, MetadataChecks, NameRule, Selectable, not_supported, text,
+    Charged, Kind, Members, MetadataChecks, NameRule, Report, Selectable, not_supported, text,
 };
 use crate::table::{age, cell};
 use serde_json::Value;

@@ -1,7 +1,6 @@
 //! LimitRanges.
-use crate::kind::Report;
 use crate::kind::at::{At, check};
-use crate::kind::{Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, resources};
+use crate::kind::{Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, Report, resources};
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::name;

@@ -1,8 +1,7 @@
 //! Namespaces.
-use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::{
-    Context, Fill, Kind, Members, MetadataChecks, NameRule, Part, Selectable, StatusMeta,
+    Context, Fill, Kind, Members, MetadataChecks, NameRule, Part, Report, Selectable, StatusMeta,
     not_supported,
 };
 use crate::table::cell;

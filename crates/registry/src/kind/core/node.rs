@@ -1,9 +1,8 @@
 //! Nodes.
-use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::{
-    Fill, Kind, Members, MetadataChecks, ProxiedTo, Selectable, StatusMeta, StatusRule, format,
-    list, not_supported, resources, template, text,
+    Fill, Kind, Members, MetadataChecks, ProxiedTo, Report, Selectable, StatusMeta, StatusRule,
+    format, list, not_supported, resources, template, text,
 };
 use crate::table::cell;
 use serde_json::{Value, json};

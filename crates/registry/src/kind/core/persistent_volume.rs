@@ -1,12 +1,11 @@
 //! Volumes.
 use crate::features::Feature;
-use crate::kind::Report;
 use crate::kind::at::{At, check, same};
 use crate::kind::volume::{OLD_CLASS, access_modes, annotation_warnings, class_name, phase};
 use crate::kind::workload::rest_is_same;
 use crate::kind::{
-    Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta, list, node_label,
-    resources, template,
+    Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, Report, StatusMeta, list,
+    node_label, resources, template,
 };
 use crate::table::cell;
 use serde_json::Value;

@@ -1,13 +1,12 @@
 //! PersistentVolumeClaims: they request storage and are nearly immutable.
-use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::volume::{
     CLASS_ANNOTATION, OLD_CLASS, access_modes, annotation_warnings, class_name, phase,
 };
 use crate::kind::workload::rest_is_same;
 use crate::kind::{
-    Charged, Context, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta, pod_default,
-    resources, template, text,
+    Charged, Context, Kind, Members, MetadataCheck, MetadataChecks, Report, StatusMeta,
+    pod_default, resources, template, text,
 };
 use crate::table::cell;
 use serde_json::Value;

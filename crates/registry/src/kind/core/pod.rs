@@ -10,11 +10,10 @@ mod status;
 mod update;
 
 use crate::features::Feature;
-use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::{
     Action, Charged, Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, ProxiedTo,
-    Selectable, StatusMeta, StatusRule, list, not_supported, pod_default, template, text,
+    Report, Selectable, StatusMeta, StatusRule, list, not_supported, pod_default, template, text,
 };
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;

@@ -1,7 +1,6 @@
 //! PodTemplates.
-use crate::kind::Report;
 use crate::kind::at::check;
-use crate::kind::{Kind, Members, pod_default, template};
+use crate::kind::{Kind, Members, Report, pod_default, template};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;

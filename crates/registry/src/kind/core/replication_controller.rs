@@ -1,9 +1,9 @@
 //! ReplicationControllers: like ReplicaSets, with a plain map as the selector.
-use crate::kind::Report;
 use crate::kind::at::check;
 use crate::kind::workload::replicas;
 use crate::kind::{
-    Fill, Kind, Members, Selectable, StatusMeta, not_supported, pod_default, template, workload,
+    Fill, Kind, Members, Report, Selectable, StatusMeta, not_supported, pod_default, template,
+    workload,
 };
 use crate::table::cell;
 use serde_json::Value;

@@ -1,8 +1,7 @@
 //! Quotas.
-use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::resources::{is_of_quotas, quantities, quota_name};
-use crate::kind::{Kind, StatusMeta};
+use crate::kind::{Kind, Report, StatusMeta};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::quantity::Quantity;

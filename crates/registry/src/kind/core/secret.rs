@@ -1,8 +1,8 @@
 //! Secrets: keys, size, type, immutability. Errors never contain values.
-use crate::kind::Report;
 use crate::kind::data::{DATA_BYTES_MAX, decoded_len, map, validate_immutable};
 use crate::kind::{
-    Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, Selectable, not_supported, text,
+    Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, Report, Selectable, not_supported,
+    text,
 };
 use crate::table::cell;
 use base64::Engine;

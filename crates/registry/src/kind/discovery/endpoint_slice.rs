@@ -1,8 +1,7 @@
 //! EndpointSlices: all addresses have one family.
-use crate::kind::Report;
 use crate::kind::at::{At, check, same};
 use crate::kind::{
-    Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, format, list, text,
+    Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, Report, format, list, text,
 };
 use crate::table::cell;
 use serde_json::Value;

@@ -1,7 +1,8 @@
 //! FlowSchemas.
-use crate::kind::Report;
 use crate::kind::at::{At, check, same_in_all};
-use crate::kind::{Fill, FormerVersion, Kind, Members, MetadataCheck, MetadataChecks, StatusMeta};
+use crate::kind::{
+    Fill, FormerVersion, Kind, Members, MetadataCheck, MetadataChecks, Report, StatusMeta,
+};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::name;

@@ -1,8 +1,7 @@
 //! Ingresses: backends and path matching.
-use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::load_balancer::{self, host_name, load_balancer};
-use crate::kind::{Kind, MetadataCheck, MetadataChecks, StatusMeta, format};
+use crate::kind::{Kind, MetadataCheck, MetadataChecks, Report, StatusMeta, format};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;

@@ -1,8 +1,9 @@
 //! IngressClasses.
-use crate::kind::Report;
 use crate::kind::at::check;
 use crate::kind::volume::class_title;
-use crate::kind::{Fill, FormerVersion, Kind, Members, MetadataCheck, MetadataChecks, format};
+use crate::kind::{
+    Fill, FormerVersion, Kind, Members, MetadataCheck, MetadataChecks, Report, format,
+};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::name;

@@ -1,7 +1,6 @@
 //! IPAddresses.
-use crate::kind::Report;
 use crate::kind::at::check;
-use crate::kind::{Kind, MetadataChecks, NameRule, versions};
+use crate::kind::{Kind, MetadataChecks, NameRule, Report, versions};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::cidr::Family;

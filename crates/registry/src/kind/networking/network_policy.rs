@@ -1,8 +1,7 @@
 //! NetworkPolicies.
-use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::format::Cidr;
-use crate::kind::{Fill, Kind, Members, format, list, text};
+use crate::kind::{Fill, Kind, Members, Report, format, list, text};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;

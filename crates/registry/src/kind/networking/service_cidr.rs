@@ -1,8 +1,7 @@
 //! ServiceCIDRs.
-use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::format::{self, Cidr};
-use crate::kind::{Kind, StatusMeta, versions};
+use crate::kind::{Kind, Report, StatusMeta, versions};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;

@@ -1,7 +1,8 @@
 //! RuntimeClasses.
-use crate::kind::Report;
 use crate::kind::at::check;
-use crate::kind::{FormerVersion, Kind, MetadataChecks, node_label, resources, template, text};
+use crate::kind::{
+    FormerVersion, Kind, MetadataChecks, Report, node_label, resources, template, text,
+};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::name;

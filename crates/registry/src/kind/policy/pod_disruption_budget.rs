@@ -1,11 +1,10 @@
 //! PodDisruptionBudgets: exactly one of two bounds.
 pub(crate) mod charge;
 
-use crate::kind::Report;
 use crate::kind::at::check;
 use crate::kind::condition::conditions;
 use crate::kind::format::{at_most_all, count_or_percent};
-use crate::kind::{FormerVersion, Kind, MetadataChecks, NameRule, StatusMeta, StatusRule};
+use crate::kind::{FormerVersion, Kind, MetadataChecks, NameRule, Report, StatusMeta, StatusRule};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;

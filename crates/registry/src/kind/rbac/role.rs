@@ -1,7 +1,6 @@
 //! Roles and ClusterRoles.
-use crate::kind::Report;
 use crate::kind::at::{At, check};
-use crate::kind::{FormerVersion, Grants, Kind, MetadataChecks, NameRule, Needs, text};
+use crate::kind::{FormerVersion, Grants, Kind, MetadataChecks, NameRule, Needs, Report, text};
 use serde_json::Value;
 
 /// Role.

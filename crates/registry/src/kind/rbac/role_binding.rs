@@ -1,8 +1,7 @@
 //! RoleBindings and ClusterRoleBindings.
-use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::{
-    Fill, FormerVersion, Grants, Kind, Members, MetadataChecks, NameRule, Needs, text,
+    Fill, FormerVersion, Grants, Kind, Members, MetadataChecks, NameRule, Needs, Report, text,
 };
 use crate::table::cell;
 use serde_json::{Value, json};

@@ -1,9 +1,8 @@
 //! DeviceTaintRules: a taint for all devices that a selector chooses.
 use super::{STORAGE_ALPHA, device};
-use crate::kind::Report;
 use crate::kind::at::check;
 use crate::kind::condition::conditions;
-use crate::kind::{Context, Kind, MetadataChecks, StatusMeta, format, versions};
+use crate::kind::{Context, Kind, MetadataChecks, Report, StatusMeta, format, versions};
 use crate::table::{age, cell};
 use serde_json::Value;
 use setpoint_object::time::Timestamp;

@@ -1,9 +1,8 @@
 //! ResourcePoolStatusRequests: a question about the devices of pools, answered in the status.
 use super::STORAGE_ALPHA;
-use crate::kind::Report;
 use crate::kind::at::{At, check, same};
 use crate::kind::condition::conditions;
-use crate::kind::{Fill, Kind, MetadataChecks, StatusMeta, format};
+use crate::kind::{Fill, Kind, MetadataChecks, Report, StatusMeta, format};
 use crate::table::{age, cell};
 use serde_json::Value;
 use setpoint_object::name;

@@ -1,11 +1,10 @@
 //! ResourceClaims and ResourceClaimTemplates.
 use super::{STORAGE, admin_access, device, status_rights, v1beta1};
-use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::condition::conditions;
 use crate::kind::{
-    Context, Fill, Kind, Members, MetadataChecks, Needs, StatusMeta, StatusRule, format, template,
-    text,
+    Context, Fill, Kind, Members, MetadataChecks, Needs, Report, StatusMeta, StatusRule, format,
+    template, text,
 };
 use crate::table::cell;
 use serde_json::Value;

@@ -1,9 +1,8 @@
 //! ResourceSlices.
 use super::{STORAGE, device, v1beta1};
 use crate::features::Feature;
-use crate::kind::Report;
 use crate::kind::at::{At, check};
-use crate::kind::{Context, Kind, Selectable, format, list, template, text};
+use crate::kind::{Context, Kind, Report, Selectable, format, list, template, text};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::GroupVersionKind;

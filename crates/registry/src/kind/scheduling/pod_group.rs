@@ -1,10 +1,9 @@
 //! PodGroups: pods that are scheduled together.
 use super::policy::{immutable, is_same, policy, union};
 use crate::features::Feature;
-use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::condition::conditions;
-use crate::kind::{Context, Kind, Members, StatusMeta, StatusRule, list, text};
+use crate::kind::{Context, Kind, Members, Report, StatusMeta, StatusRule, list, text};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::name;

@@ -1,7 +1,6 @@
 //! PriorityClasses: bounded and immutable values.
-use crate::kind::Report;
 use crate::kind::at::check;
-use crate::kind::{Fill, FormerVersion, Kind, Members};
+use crate::kind::{Fill, FormerVersion, Kind, Members, Report};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;

@@ -1,8 +1,7 @@
 //! Workloads: templates of the PodGroups of one application.
 use super::policy::{immutable, is_same, policy};
-use crate::kind::Report;
 use crate::kind::at::{At, check};
-use crate::kind::{Context, Kind, list};
+use crate::kind::{Context, Kind, Report, list};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::{field, name};

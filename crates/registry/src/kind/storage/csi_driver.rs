@@ -1,8 +1,7 @@
 //! CSIDrivers.
 use crate::features::Feature;
-use crate::kind::Report;
 use crate::kind::at::check;
-use crate::kind::{Context, Fill, FormerVersion, Kind, Members};
+use crate::kind::{Context, Fill, FormerVersion, Kind, Members, Report};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;

@@ -1,8 +1,7 @@
 //! CSINodes.
-use crate::kind::Report;
 use crate::kind::at::check;
 use crate::kind::workload::rest_is_same;
-use crate::kind::{FormerVersion, Kind, MetadataCheck, MetadataChecks, format, list, text};
+use crate::kind::{FormerVersion, Kind, MetadataCheck, MetadataChecks, Report, format, list, text};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::name;

@@ -1,9 +1,8 @@
 //! StorageClasses: the provisioner is immutable.
-use crate::kind::Report;
 use crate::kind::at::check;
 use crate::kind::volume::{class_title, parameters};
 use crate::kind::{
-    Fill, FormerVersion, Kind, Members, MetadataChecks, format, list, node_label, text,
+    Fill, FormerVersion, Kind, Members, MetadataChecks, Report, format, list, node_label, text,
 };
 use crate::table::cell;
 use serde_json::Value;

@@ -1,9 +1,8 @@
 //! VolumeAttachments.
-use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::core::persistent_volume;
 use crate::kind::{
-    FormerVersion, Kind, MetadataCheck, MetadataChecks, StatusMeta, StatusRule, format,
+    FormerVersion, Kind, MetadataCheck, MetadataChecks, Report, StatusMeta, StatusRule, format,
 };
 use crate::table::cell;
 use serde_json::Value;

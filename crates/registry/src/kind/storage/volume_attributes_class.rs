@@ -1,9 +1,8 @@
 //! VolumeAttributesClasses.
-use crate::kind::Report;
 use crate::kind::at::{check, same};
 use crate::kind::format::caseless_qualified_name;
 use crate::kind::volume::parameters;
-use crate::kind::{Kind, MetadataCheck, MetadataChecks, versions};
+use crate::kind::{Kind, MetadataCheck, MetadataChecks, Report, versions};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;

@@ -1,8 +1,7 @@
 //! StorageVersionMigrations: a resource whose objects are to be stored in its current version.
-use crate::kind::Report;
 use crate::kind::at::{At, check, same_in_all};
 use crate::kind::condition::{conditions, is_true, shown};
-use crate::kind::{Kind, MetadataChecks, StatusMeta};
+use crate::kind::{Kind, MetadataChecks, Report, StatusMeta};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;

@@ -1,9 +1,7 @@
 //! Where pods run: affinity, tolerations and spreading.
-use crate::features::Feature;
-use crate::features::FeatureGates;
-use crate::kind::Report;
+use crate::features::{Feature, FeatureGates};
 use crate::kind::at::{At, check};
-use crate::kind::text;
+use crate::kind::{Report, text};
 use serde_json::Value;
 use setpoint_object::{field, name};
 use std::collections::{HashMap, HashSet};

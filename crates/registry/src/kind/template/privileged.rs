@@ -1,8 +1,7 @@
 //! Containers with all rights of their node, where a server does not allow them.
 use super::ALL_CONTAINERS;
-use crate::kind::Kind;
-use crate::kind::Report;
 use crate::kind::at::check;
+use crate::kind::{Kind, Report};
 use serde_json::Value;
 
 /// Reports privileged containers that the stored object does not have.

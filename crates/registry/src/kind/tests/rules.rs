@@ -19,8 +19,7 @@ mod workloads;
 
 use super::stored;
 use crate::features::FeatureGates;
-use crate::kind::Report;
-use crate::kind::{Context, MetadataCheck, rows};
+use crate::kind::{Context, MetadataCheck, Report, rows};
 use serde_json::{Value, json};
 use setpoint_object::cidr::{Families, Family};
 use setpoint_object::field;

@@ -3,6 +3,7 @@
 use super::cluster::{InCluster, PODS, Rules, Workload, ask, settled, until};
 use crate::cluster::Cluster;
 use serde_json::{Value, json};
+use setpoint_registry::{Feature, RuntimeConfig};
 use setpoint_testenv::scenario::check;
 use setpoint_testenv::{Plans, TestEnv};
 use std::time::Duration;
@@ -170,4 +171,56 @@ async fn a_set_may_want_two_billion_pods(env: &TestEnv) {
     cluster.until(&format!("{PODS}/db-1"), Value::is_object).await;
     cluster.patch(DB, &json!({"spec": {"replicas": 1}})).await;
     cluster.until(&format!("{PODS}/db-1"), Value::is_null).await;
+}
+
+#[setpoint_testenv::test(crate = setpoint_testenv)]
+async fn as_many_pods_are_replaced_as_may_be_unavailable(_: &TestEnv) {
+    let env = TestEnv::builder()
+        .simulated(7)
+        .control_plane(|plane| {
+            let features = [Feature::MaxUnavailableStatefulSet];
+            plane.runtime_config(RuntimeConfig::with_gates("", features).unwrap())
+        })
+        .start()
+        .await
+        .unwrap();
+    let cluster = Cluster::start(&env, "statefulset");
+    let mut five = set(5, "Parallel");
+    five["spec"]["updateStrategy"] =
+        json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "40%"}});
+    cluster.create(SETS, &five).await;
+    let ready = async |n: i32| {
+        let ready = json!({"status": {
+            "phase": "Running", "conditions": [{"type": "Ready", "status": "True"}],
+        }});
+        cluster.patch(&format!("{PODS}/db-{n}/status"), &ready).await;
+    };
+    cluster.until_all(PODS, |pods| pods.len() == 5).await;
+    for n in 0..5 {
+        ready(n).await;
+    }
+    cluster.until(DB, |set| set["status"]["availableReplicas"] == 5).await;
+    cluster.patch(DB, &image("v2")).await;
+    let updated = async |n: i32| {
+        let is_new = |pod: &Value| pod["spec"]["containers"][0]["image"] == "v2";
+        cluster.until(&format!("{PODS}/db-{n}"), is_new).await;
+    };
+    let images = async || {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let mut images = Vec::new();
+        for n in 0..5 {
+            images.push(image_of(&env, &format!("db-{n}")).await);
+        }
+        images
+    };
+    updated(4).await;
+    updated(3).await;
+    assert_eq!(images().await, ["v1", "v1", "v1", "v2", "v2"]);
+    ready(3).await;
+    updated(2).await;
+    assert_eq!(images().await, ["v1", "v1", "v2", "v2", "v2"]);
+    ready(2).await;
+    ready(4).await;
+    updated(1).await;
+    updated(0).await;
 }

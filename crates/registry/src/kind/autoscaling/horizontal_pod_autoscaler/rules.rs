@@ -1,8 +1,7 @@
 //! The rules of autoscalers: bounds, target, metrics and behavior.
 use crate::features::Feature;
-use crate::kind::Report;
 use crate::kind::at::{At, check};
-use crate::kind::{resources, text};
+use crate::kind::{Report, resources, text};
 use serde_json::Value;
 use setpoint_object::name;
 

@@ -1,8 +1,7 @@
 //! What a Job's controller reports.
 use super::policy::{count_indexes, interval_of};
-use crate::kind::Report;
 use crate::kind::at::{At, check};
-use crate::kind::{list, text};
+use crate::kind::{Report, list, text};
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
 use std::collections::HashSet;

@@ -1,7 +1,6 @@
 //! The rules of certificate requests: what is asked for, and what was decided.
-use crate::kind::Report;
 use crate::kind::at::{At, check};
-use crate::kind::{format, list, text};
+use crate::kind::{Report, format, list, text};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;

@@ -1,10 +1,9 @@
 //! What a signer reports: a certificate with its times, or why there is none.
 use super::keys::is_key_of;
-use crate::kind::Context;
-use crate::kind::Report;
 use crate::kind::at::{At, check, same_in_all};
 use crate::kind::certificates::pem;
 use crate::kind::condition::{conditions, is_true};
+use crate::kind::{Context, Report};
 use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
 use std::time::Duration;

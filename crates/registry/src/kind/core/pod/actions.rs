@@ -1,9 +1,8 @@
 //! Actions on pods: a binding assigns it to a node, an eviction adds a condition (spec: api-server
 //! §5.6).
 use crate::features::FeatureGates;
-use crate::kind::Report;
 use crate::kind::at::check;
-use crate::kind::set_condition;
+use crate::kind::{Report, set_condition};
 use serde_json::{Value, json};
 use setpoint_object::field;
 use setpoint_object::meta::ObjectExt;

@@ -1,10 +1,9 @@
 //! `pods/ephemeralcontainers` and `pods/resize`: parts of a running pod that may change (spec:
 //! api-server §5.6).
 use super::rules;
-use crate::kind::Report;
 use crate::kind::at::{At, check, same};
 use crate::kind::template::qos_class;
-use crate::kind::{Part, list, template, text};
+use crate::kind::{Part, Report, list, template, text};
 use serde_json::Value;
 use setpoint_object::field;
 

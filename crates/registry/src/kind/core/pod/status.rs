@@ -1,8 +1,7 @@
 //! What a node agent reports of a pod.
 use super::update::changed_annotations;
-use crate::kind::Report;
 use crate::kind::at::{At, check};
-use crate::kind::{format, list, text};
+use crate::kind::{Report, format, list, text};
 use serde_json::Value;
 use setpoint_object::{field, name};
 use std::collections::{HashMap, HashSet};

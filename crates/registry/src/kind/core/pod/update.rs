@@ -1,9 +1,8 @@
 //! Updates of a pod: nearly all of it is immutable (spec: api-server §5.6).
 use super::rules;
-use crate::kind::Report;
 use crate::kind::at::{At, check};
 use crate::kind::template::{self, APP_ARMOR_OF_CONTAINER, MIRROR};
-use crate::kind::{list, text};
+use crate::kind::{Report, list, text};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use setpoint_object::{encode, field};

@@ -10,8 +10,7 @@
 //! A Service without addresses and without selector may have any families: who writes its endpoints
 //! knows them.
 use super::{is_external, rules};
-use crate::kind::Report;
-use crate::kind::{Context, list, text};
+use crate::kind::{Context, Report, list, text};
 use serde_json::{Map, Value, json};
 use setpoint_object::cidr::{Families, Family};
 use setpoint_object::field;

@@ -1,10 +1,9 @@
 //! The rules of Services. Addresses and node ports that the server gives are checked where they are
 //! given.
 use super::{has_ports, is_external};
-use crate::kind::Report;
 use crate::kind::at::{At, check, same};
 use crate::kind::load_balancer;
-use crate::kind::{format, list, text};
+use crate::kind::{Report, format, list, text};
 use serde_json::{Value, json};
 use setpoint_object::{field, name};
 use std::collections::HashSet;
