@@ -34,7 +34,7 @@ pub struct Property {
     pub id: NodeId,
     /// The first bytes of the name, in order. Most names differ in them, so that a search seldom
     /// follows the pointer to a name.
-    prefix: u32,
+    prefix: u64,
 }
 impl Property {
     /// A property with this name, and the node of its value.
@@ -52,14 +52,14 @@ impl Property {
             property.prefix.cmp(&prefix).then_with(|| (*property.name).cmp(name))
         })
     }
-    /// The first four bytes of a name. A shorter one is filled up with zeros, so that it comes
+    /// The first eight bytes of a name. A shorter one is filled up with zeros, so that it comes
     /// before the longer ones that begin with it.
-    fn prefix(name: &str) -> u32 {
-        let mut first = [0; 4];
-        for (into, byte) in first.iter_mut().zip(name.bytes()) {
-            *into = byte;
+    fn prefix(name: &str) -> u64 {
+        let name = name.as_bytes();
+        if let Some(first) = name.first_chunk() {
+            return u64::from_be_bytes(*first);
         }
-        u32::from_be_bytes(first)
+        name.iter().rev().fold(0, |prefix, byte| (prefix >> 8) | (u64::from(*byte) << 56))
     }
 }
 

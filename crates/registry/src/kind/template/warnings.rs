@@ -150,6 +150,11 @@ impl<'a, F: Fn(String)> Files<'a, F> {
 
 /// Warns of files of one volume that hide each other, and of sources of nothing.
 fn of_files(volume: &Value, add: impl Fn(String)) {
+    // Most volumes have no files of their own.
+    const WITH_FILES: [&str; 4] = ["configMap", "secret", "downwardAPI", "projected"];
+    if !WITH_FILES.iter().any(|source| volume.get(source).is_some()) {
+        return;
+    }
     let name = field::quote(text(volume, "name"));
     let named = |noun: &str, name: &str| format!("{noun} {}", field::quote(name));
     let mut files = Files { volume: name.clone(), files: Vec::new(), add };
