@@ -86,7 +86,7 @@ fn find<'v>(value: &'v Value, path: &str) -> &'v Value {
     // Rules ask for many members, most of which are missing: names below one that is missing are
     // not looked at.
     while let Value::Object(members) = found {
-        let dot = memchr::memchr(b'.', path.as_bytes());
+        let dot = path.bytes().position(|byte| byte == b'.');
         let name = dot.map_or(path, |dot| &path[..dot]);
         let Some(member) = members.get(name) else { return &MISSING };
         let Some(dot) = dot else { return member };
