@@ -85,6 +85,17 @@ impl Feature {
     pub fn is_switch(self) -> bool {
         self.row().here == Here::Switch
     }
+    /// Whether it can be on or off here.
+    fn can_be(self, is_on: bool) -> Result<(), FeatureGateError> {
+        let row = self.row();
+        match row.here {
+            Here::Switch | Here::Elsewhere => Ok(()),
+            _ if row.is_on == is_on => Ok(()),
+            Here::Locked => Err(FeatureGateError::Locked(row.name, is_on, row.is_on)),
+            Here::Fixed if is_on => Err(FeatureGateError::NotHere(row.name)),
+            Here::Fixed => Err(FeatureGateError::AlwaysHere(row.name)),
+        }
+    }
     /// Whether it is on by default.
     pub fn is_on_by_default(self) -> bool {
         self.row().is_on
@@ -119,13 +130,20 @@ pub struct FeatureGates {
     words: [u64; N_WORDS],
 }
 
+/// Those that are on by default.
+const DEFAULT: FeatureGates = {
+    let mut words = [0; N_WORDS];
+    let mut at = 0;
+    while at < ROWS.len() {
+        words[at / WORD_BITS] |= (ROWS[at].is_on as u64) << (at % WORD_BITS);
+        at += 1;
+    }
+    FeatureGates { words }
+};
+
 impl Default for FeatureGates {
     fn default() -> Self {
-        let mut gates = Self { words: [0; N_WORDS] };
-        for feature in Feature::all() {
-            gates.set(feature, feature.is_on_by_default());
-        }
-        gates
+        DEFAULT
     }
 }
 
@@ -156,10 +174,12 @@ impl FeatureGates {
             false => self.words[word] &= !bit,
         }
     }
-    /// The same with a feature on or off.
+    /// The same with a feature on or off. One that cannot be so here stays as it is.
     #[must_use]
     pub fn with(mut self, feature: Feature, is_on: bool) -> Self {
-        self.set(feature, is_on);
+        if feature.can_be(is_on).is_ok() {
+            self.set(feature, is_on);
+        }
         self
     }
     /// The features that are on, by name.
@@ -218,14 +238,8 @@ impl FeatureGates {
 fn settable(name: &str, is_on: bool) -> Result<Feature, FeatureGateError> {
     let unknown = || FeatureGateError::Unknown(name.to_owned());
     let feature = Feature::named(name).ok_or_else(unknown)?;
-    let row = feature.row();
-    match row.here {
-        Here::Switch | Here::Elsewhere => Ok(feature),
-        _ if row.is_on == is_on => Ok(feature),
-        Here::Locked => Err(FeatureGateError::Locked(row.name, is_on, row.is_on)),
-        Here::Fixed if is_on => Err(FeatureGateError::NotHere(row.name)),
-        Here::Fixed => Err(FeatureGateError::AlwaysHere(row.name)),
-    }
+    feature.can_be(is_on)?;
+    Ok(feature)
 }
 
 /// The name of a gate, which may name its component.

@@ -13,6 +13,8 @@ fn rows_are_sorted_and_names_are_found() {
         assert_eq!(Feature::named(feature.name()), Some(feature));
     }
     assert_eq!(Feature::named("Gone"), None);
+    let fixed = FeatureGates::from([Feature::KMSv1]).with(Feature::PodLevelResources, false);
+    assert_eq!(fixed, FeatureGates::default());
     assert!(NEEDS.is_sorted_by(|(a, _), (b, _)| a.name() < b.name()));
 }
 
