@@ -476,3 +476,23 @@ async fn a_stateful_set_may_mount_the_volumes_of_its_claim_templates() {
         r#"422 StatefulSet.apps "s" is invalid: [spec.template.spec.containers: Required value, spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: "Always", spec.template.spec.activeDeadlineSeconds: Forbidden: activeDeadlineSeconds in StatefulSet is not Supported]"#
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_name_is_generated_has_the_labels_that_its_template_was_sent_with() {
+    let server = Server::start().await;
+    let job = |metadata: Value| {
+        json!({"metadata": metadata, "spec": {"template": {
+            "metadata": {"labels": {"app": "x"}},
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}})
+    };
+    let generated = server.create(JOBS, job(json!({"generateName": "g-"}))).await.unwrap();
+    assert_eq!(generated["metadata"]["labels"], json!({"app": "x"}));
+    let owned = &generated["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"];
+    assert_eq!(owned["f:labels"], json!({".": {}, "f:app": {}}));
+    let template = &generated["spec"]["template"]["metadata"]["labels"];
+    assert_eq!(template["job-name"], generated["metadata"]["name"]);
+    // Otherwise the Job's labels become those of its pods.
+    let named = server.create(JOBS, job(json!({"name": "n"}))).await.unwrap();
+    assert_eq!(named["metadata"]["labels"], named["spec"]["template"]["metadata"]["labels"]);
+    server.stop().await;
+}

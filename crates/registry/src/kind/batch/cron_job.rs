@@ -125,7 +125,14 @@ fn time_zone(at: &At<'_, '_>) {
             "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones",
         );
     }
-    if name != "Local" && !(name.split('/').all(is_part) && is_zone(name)) {
+    if name == "Local" {
+        return;
+    }
+    if !name.split('/').all(is_part) {
+        at.invalid(format!("unknown time zone {name}"));
+    } else if name.contains("..") {
+        at.invalid("time: invalid location name");
+    } else if !is_zone(name) {
         at.invalid(format!("unknown time zone {name}"));
     }
 }

@@ -8,7 +8,7 @@ use crate::features::Feature;
 use crate::kind::at::{At, check};
 use crate::kind::{
     Context, Fill, Kind, Members, MetadataChecks, Report, Selectable, StatusMeta, pod_default,
-    workload,
+    text, workload,
 };
 use crate::table::{age, cell};
 use serde_json::Value;
@@ -57,8 +57,11 @@ fn unknown_label(_: &GroupVersionKind, label: &str) -> String {
 }
 
 /// Job. Its selector and labels contain the uid, so `prepare` makes them: also those of the Job
-/// itself if it takes them from a template that gets its labels there.
+/// itself if it takes them from a template that gets its labels there. A Job whose name is
+/// generated has the labels of its template as the client sent them.
 fn default(object: &mut Members, _version: &str) {
+    let is_named =
+        object.get("metadata").is_some_and(|metadata| !text(metadata, "name").is_empty());
     let is_complete = object.get("spec").is_some_and(|spec| {
         spec["manualSelector"] == true
             || spec["template"]["metadata"]["labels"].get(CONTROLLER_UID).is_some()
@@ -67,7 +70,7 @@ fn default(object: &mut Members, _version: &str) {
         .get("spec")
         .and_then(|spec| spec.pointer("/template/metadata/labels"))
         .filter(|labels| labels.as_object().is_some_and(|labels| !labels.is_empty()))
-        .filter(|_| is_complete)
+        .filter(|_| is_complete || !is_named)
         .cloned();
     let Some(spec) = object.object("spec") else { return };
     if !spec.contains_key("parallelism") {

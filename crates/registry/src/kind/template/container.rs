@@ -195,11 +195,15 @@ fn host_ports<'v: 'p, 'p>(containers: impl Iterator<Item = At<'v, 'p>>) {
     }
 }
 
+/// Paths of mounts or devices by the names of their volumes; as in the API, the last one of each.
+fn paths_by_name<'v>(list: &'v [Value], path: &str) -> HashMap<&'v str, &'v str> {
+    list.iter().map(|one| (text(one, "name"), text(one, path))).collect()
+}
+
 /// A few paths of mounts lack the index of the mount, as in the API.
 fn mounts(at: &At<'_, '_>, pod: &Pod<'_>) {
-    let devices = at.list_of("volumeDevices");
-    let device_names: HashSet<&str> = devices.iter().map(|d| text(d, "name")).collect();
-    let device_paths: HashSet<&str> = devices.iter().map(|d| text(d, "devicePath")).collect();
+    let devices = paths_by_name(at.list_of("volumeDevices"), "devicePath");
+    let device_paths: HashSet<&str> = devices.values().copied().collect();
     let all = at.get("volumeMounts");
     let mut paths = HashSet::new();
     for mount in all.items() {
@@ -212,7 +216,7 @@ fn mounts(at: &At<'_, '_>, pod: &Pod<'_>) {
         if !paths.insert(path.text()) {
             path.invalid("must be unique");
         }
-        if device_names.contains(name.text()) {
+        if devices.contains_key(name.text()) {
             name.invalid("must not already exist in volumeDevices");
         }
         if device_paths.contains(path.text()) {
@@ -249,9 +253,8 @@ fn propagation(at: &At<'_, '_>, all: &At<'_, '_>, mount: &At<'_, '_>) {
 }
 
 fn devices(at: &At<'_, '_>, pod: &Pod<'_>) {
-    let mounts = at.list_of("volumeMounts");
-    let mount_names: HashSet<&str> = mounts.iter().map(|m| text(m, "name")).collect();
-    let mount_paths: HashSet<&str> = mounts.iter().map(|m| text(m, "mountPath")).collect();
+    let mounts = paths_by_name(at.list_of("volumeMounts"), "mountPath");
+    let mount_paths: HashSet<&str> = mounts.values().copied().collect();
     let (mut names, mut paths) = (HashSet::new(), HashSet::new());
     for device in at.each("volumeDevices") {
         let (name, path) = (device.get("name"), device.get("devicePath"));
@@ -275,7 +278,7 @@ fn devices(at: &At<'_, '_>, pod: &Pod<'_>) {
         } else {
             paths.insert(path.text());
         }
-        if mount_names.contains(name.text()) {
+        if mounts.contains_key(name.text()) {
             name.invalid("must not already exist in volumeMounts");
         }
         if mount_paths.contains(path.text()) {

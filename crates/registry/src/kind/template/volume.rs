@@ -139,13 +139,18 @@ fn source<'n>(at: &At<'_, '_>, sources: &[&'n str], owner: Owner<'_>) -> Option<
                 name => name,
             };
             at.get(shown).forbidden("may not specify more than 1 volume type");
-            continue;
+        } else {
+            found = Some(*name);
+            let shown = if *name == "gcePersistentDisk" { "persistentDisk" } else { name };
+            one_source(&at.shown_as(shown, source.value), name, owner);
+            if owner.is_cluster() && *name == "local" && !at.has("nodeAffinity") {
+                at.get("nodeAffinity").required("Local volume requires node affinity");
+            }
         }
-        found = Some(*name);
-        let shown = if *name == "gcePersistentDisk" { "persistentDisk" } else { name };
-        one_source(&at.shown_as(shown, source.value), name, at, owner);
-        if owner.is_cluster() && *name == "local" && !at.has("nodeAffinity") {
-            at.get("nodeAffinity").required("Local volume requires node affinity");
+        // Also of one too many.
+        let of_pod = at.get("name");
+        if *name == "iscsi" && !owner.is_cluster() && is_long_portal(&source, of_pod.text()) {
+            of_pod.invalid(LONG_PORTAL);
         }
     }
     if found.is_none() {
@@ -159,7 +164,7 @@ fn need(at: &At<'_, '_>, members: &[&str]) {
         at.get(member).need();
     }
 }
-fn one_source(at: &At<'_, '_>, name: &str, volume: &At<'_, '_>, owner: Owner<'_>) {
+fn one_source(at: &At<'_, '_>, name: &str, owner: Owner<'_>) {
     match name {
         "emptyDir" => {
             let limit = at.get("sizeLimit");
@@ -208,7 +213,7 @@ fn one_source(at: &At<'_, '_>, name: &str, volume: &At<'_, '_>, owner: Owner<'_>
                 path.invalid_as(&path.text().into(), "must be an absolute path");
             }
         }
-        "iscsi" => iscsi(at, volume, owner),
+        "iscsi" => iscsi(at, owner),
         "glusterfs" => {
             need(at, &["endpoints", "path"]);
             if let Some(namespace) = at.given("endpointsNamespace") {
@@ -367,17 +372,21 @@ fn downward_file<'v>(file: &'v Value, shown: &At<'v, '_>) {
 /// Maximum length of a volume's name, a colon and its portal, in bytes.
 const PORTAL_MAX: usize = 64;
 
-fn iscsi(at: &At<'_, '_>, volume: &At<'_, '_>, owner: Owner<'_>) {
-    const TOO_LONG: &str = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
+const LONG_PORTAL: &str = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
+
+/// Whether the name of a volume and its portal are longer together than an initiator may be.
+fn is_long_portal(iscsi: &At<'_, '_>, name: &str) -> bool {
+    let portal = iscsi.text_of("targetPortal");
+    iscsi.has("initiatorName") && name.len() + 1 + portal.len() > PORTAL_MAX
+}
+
+fn iscsi(at: &At<'_, '_>, owner: Owner<'_>) {
     let portal = at.get("targetPortal");
     portal.need();
-    let name = match owner {
-        Owner::Pod(_) => volume.text_of("name"),
-        Owner::Cluster(name) => name,
-    };
-    let is_long = at.has("initiatorName") && name.len() + 1 + portal.text().len() > PORTAL_MAX;
-    if is_long && owner.is_cluster() {
-        at.shown_as("targetportal", portal.value).invalid(TOO_LONG);
+    if let Owner::Cluster(name) = owner
+        && is_long_portal(at, name)
+    {
+        at.shown_as("targetportal", portal.value).invalid(LONG_PORTAL);
     }
     let prefix_message = match owner {
         Owner::Pod(_) => "must be valid format starting with iqn, eui, or naa",
@@ -414,9 +423,6 @@ fn iscsi(at: &At<'_, '_>, volume: &At<'_, '_>, owner: Owner<'_>) {
     let initiator = at.shown_as("initiatorname", at.get("initiatorName").value);
     if initiator.is_set() {
         name_form(&initiator);
-    }
-    if is_long && !owner.is_cluster() {
-        volume.get("name").invalid(TOO_LONG);
     }
 }
 /// `iqn.`, a year and a month, a domain, and a text after a colon.

@@ -75,6 +75,9 @@ fn time_zones_of_cron_jobs() {
         sample["spec"]["timeZone"] = zone.into();
         assert_eq!(created(name, sample.clone()), [unknown(zone)]);
     }
+    sample["spec"]["timeZone"] = "a..b".into();
+    let why = r#"spec.timeZone: Invalid value: "a..b": time: invalid location name"#;
+    assert_eq!(created(name, sample.clone()), [why]);
     sample["spec"].as_object_mut().unwrap().remove("timeZone");
     // One that was stored before it was forbidden.
     let mut old = fresh(name, sample);

@@ -301,6 +301,36 @@ fn volumes_and_mounts() {
             ),
             (
                 volumes,
+                json!([{"name": "v", "hostPath": {"path": "/x"}, "iscsi": {
+                    "initiatorName": "iqn.2001-04.com.example:i", "targetPortal": "p".repeat(63),
+                }}]),
+                &[
+                    "spec.volumes[0].iscsi: Forbidden: may not specify more than 1 volume type",
+                    "spec.volumes[0].name: Invalid value: \"v\": Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.",
+                ],
+            ),
+            // The API knows the last path of each volume only.
+            (
+                "/spec",
+                json!({
+                    "volumes": [
+                        {"name": "v", "emptyDir": {}},
+                        {"name": "w", "persistentVolumeClaim": {"claimName": "c"}},
+                    ],
+                    "containers": [{
+                        "name": "c", "image": "i",
+                        "volumeMounts": [
+                            {"name": "v", "mountPath": "/a"}, {"name": "v", "mountPath": "/b"},
+                        ],
+                        "volumeDevices": [{"name": "w", "devicePath": "/a"}],
+                    }],
+                }),
+                &[
+                    "spec.containers[0].volumeMounts[0].mountPath: Invalid value: \"/a\": must not already exist as a path in volumeDevices",
+                ],
+            ),
+            (
+                volumes,
                 json!([{"name": "v", "hostPath": {"path": "/x/../y"}}]),
                 &[
                     "spec.volumes[0].hostPath.path: Invalid value: \"/x/../y\": must not contain '..'",
