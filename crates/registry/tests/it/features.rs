@@ -13,7 +13,12 @@ const VOLUMES: &str = "/api/v1/persistentvolumes";
 const AUTOSCALERS: &str = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
 
 async fn server(features: FeatureGates) -> Server {
-    let config = RuntimeConfig::with_gates("", features).unwrap();
+    serving("", features).await
+}
+
+/// A server of these versions with these features, in which pods need no account.
+pub(crate) async fn serving(served: &str, features: FeatureGates) -> Server {
+    let config = RuntimeConfig::with_gates(served, features).unwrap();
     let store = Arc::new(MemoryStore::default());
     let configure = |builder: RegistryBuilder| {
         let plugins = AdmissionOptions::default().disable("ServiceAccount").build().unwrap();

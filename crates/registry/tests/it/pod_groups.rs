@@ -1,9 +1,8 @@
 //! Workloads, PodGroups and the groups of pods, which are served with their feature gate.
+use crate::features::serving;
 use crate::server::{Server, refused};
 use serde_json::{Value, json};
-use setpoint_registry::{AdmissionOptions, Feature, RegistryBuilder, RuntimeConfig};
-use setpoint_store::MemoryStore;
-use std::sync::Arc;
+use setpoint_registry::Feature;
 
 const WORKLOADS: &str = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/workloads";
 const GROUPS: &str = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups";
@@ -13,13 +12,7 @@ const LABEL: &str = "a lowercase RFC 1123 label must consist of";
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of";
 
 async fn server(gates: &[Feature]) -> Server {
-    let config = RuntimeConfig::with_gates("api/all", gates).unwrap();
-    let store = Arc::new(MemoryStore::default());
-    let configure = |builder: RegistryBuilder| {
-        let plugins = AdmissionOptions::default().disable("ServiceAccount").build().unwrap();
-        builder.seed(7).runtime_config(config).admission_plugins(plugins)
-    };
-    Server::configured(store.clone(), store, configure).await
+    serving("api/all", gates.into()).await
 }
 async fn gated() -> Server {
     server(&[Feature::GenericWorkload]).await
