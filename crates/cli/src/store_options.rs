@@ -4,6 +4,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use setpoint::etcd::{EtcdError, EtcdOptions, EtcdStore, EtcdTls, Pem};
 use setpoint::object::{keys, time::Clock};
+use setpoint::registry::StorageMediaType;
 use setpoint::store::{DiskOptions, DiskStore, MemoryOptions, MemoryStore, OnDamage, Store};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -66,6 +67,15 @@ struct EtcdFlags {
     /// control planes that share one etcd.
     #[arg(long, value_name = "PREFIX", default_value = PREFIX)]
     etcd_prefix: String,
+    /// How built-in kinds are encoded in etcd. CustomResourceDefinitions, APIServices and custom
+    /// resources are stored in JSON. Objects in either encoding are read.
+    #[arg(
+        long,
+        value_name = "application/json|application/vnd.kubernetes.protobuf",
+        value_parser = str::parse::<StorageMediaType>,
+        default_value = StorageMediaType::Protobuf.as_str()
+    )]
+    storage_media_type: StorageMediaType,
     /// How many seconds to wait at start for an etcd that cannot be reached.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     etcd_start_timeout: u64,
@@ -90,6 +100,13 @@ enum StoreKind {
     Disk,
     /// An etcd cluster, which other servers may use too.
     Etcd,
+}
+
+impl StoreOptions {
+    /// The encoding of built-in kinds in a store that other servers may use.
+    pub(crate) fn media_type(&self) -> StorageMediaType {
+        self.etcd.storage_media_type
+    }
 }
 
 /// An open store.

@@ -385,8 +385,8 @@ async fn build(options: Options, is_harness: bool, signals: &mut Signals) -> any
     let audit = options.audit.open(&clock).await?;
     plane = observed(plane, tracer, &audit, &metrics);
     if open.is_shared() {
-        plane =
-            plane.shared_as(machine_identity().context("read the operating system's randomness")?);
+        let identity = machine_identity().context("read the operating system's randomness")?;
+        plane = plane.shared_as(identity).storage_media_type(options.store.media_type());
     }
     if let Some(identity) = options.certificates.webhook_identity()? {
         plane = plane.webhook_identity(identity);

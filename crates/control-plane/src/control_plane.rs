@@ -19,7 +19,7 @@ use setpoint_registry::RuntimeConfig;
 use setpoint_registry::kind::CompiledKind;
 use setpoint_registry::{
     EVENT_TTL, HISTORY_PERIOD, NodePorts, Rbac, Registry, RegistryWorker, ServiceAccountTokens,
-    ServiceNetworks,
+    ServiceNetworks, StorageMediaType,
 };
 use setpoint_runtime::election::Timings;
 use setpoint_store::{MemoryStore, Store};
@@ -66,6 +66,7 @@ pub struct ControlPlaneBuilder {
     event_ttl: Duration,
     history: Duration,
     shared_as: Option<String>,
+    storage_media_type: StorageMediaType,
     kinds: Vec<CompiledKind>,
     service_resolver: Option<Arc<dyn ServiceResolver>>,
     webhook_identity: Option<Identity>,
@@ -213,6 +214,13 @@ impl ControlPlaneBuilder {
         self
     }
 
+    /// The encoding of built-in kinds in a store that is [shared](Self::shared_as). Default:
+    /// protobuf, as kube-apiserver's `--storage-media-type`.
+    pub fn storage_media_type(mut self, media_type: StorageMediaType) -> Self {
+        self.storage_media_type = media_type;
+        self
+    }
+
     /// Whether APIService objects with a service are served, by the servers behind these services.
     /// Default: yes.
     pub fn aggregation(mut self, is_on: bool) -> Self {
@@ -301,6 +309,7 @@ impl ControlPlaneBuilder {
             .event_ttl(self.event_ttl)
             .history(self.history)
             .shared(self.shared_as.is_some())
+            .storage_media_type(self.storage_media_type)
             .service_accounts(has_accounts)
             .default_accounts(
                 has_accounts && self.controllers.is_enabled("serviceaccount-controller"),
@@ -427,6 +436,7 @@ impl ControlPlane {
             event_ttl: EVENT_TTL,
             history: HISTORY_PERIOD,
             shared_as: None,
+            storage_media_type: StorageMediaType::default(),
             kinds: Vec::new(),
             service_resolver: None,
             webhook_identity: None,

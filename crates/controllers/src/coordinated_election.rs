@@ -24,7 +24,8 @@
 //! that is further behind never seems to have answered.
 //!
 //! The rules are those of kube-apiserver's `leader-election-controller`, and of its collector of
-//! candidates that have not renewed for half an hour, which here are deleted when their time comes.
+//! candidates that have not renewed for half an hour, which here are deleted when their time comes:
+//! those that have never renewed, half an hour after their creation.
 //! Of equal candidates the oldest is the best; of those of one second, here the first by name.
 
 use crate::api::{Api, RequestError, as_read, ignore_stale};
@@ -111,6 +112,15 @@ impl Candidate {
     /// When it stops to count.
     fn end(&self) -> Timestamp {
         self.renewed().map(|renewed| renewed + CANDIDATE_AGE_MAX).unwrap_or_default()
+    }
+
+    /// When it is deleted.
+    fn removal(&self) -> Timestamp {
+        let created = || {
+            let time = self.metadata.creation_timestamp.as_ref()?;
+            u64::try_from(time.0.as_second()).ok().map(Timestamp::from_secs)
+        };
+        self.renewed().or_else(created).map(|last| last + CANDIDATE_AGE_MAX).unwrap_or_default()
     }
 
     /// Whether it has renewed in the last [`VOTE`], which counts as an answer.
@@ -408,15 +418,16 @@ impl Pass {
         let now = self.clock.now();
         let known = client.api::<Candidate>().get(request)?;
         let Some(known) = known else { return Ok(Action::await_change()) };
-        if known.end() >= now {
-            // A moment later than its end.
-            return Ok(Action::requeue_after(known.end().since(now) + Duration::from_millis(1)));
+        let removal = known.removal();
+        if removal >= now {
+            // A moment later.
+            return Ok(Action::requeue_after(removal.since(now) + Duration::from_millis(1)));
         }
         let path = path_of(&request.namespace, &request.name);
         let Some(found) = self.api.get_opt(&path).await? else {
             return Ok(Action::await_change());
         };
-        if Candidate::deserialize(&found)?.end() >= now {
+        if Candidate::deserialize(&found)?.removal() >= now {
             // The cache will show it.
             return Ok(Action::await_change());
         }

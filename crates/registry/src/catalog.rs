@@ -109,6 +109,7 @@ impl Catalog {
                     .to_string(),
                 present: row.storage_group_version().to_string(),
                 same_messages: former.same_messages,
+                restore: former.restore,
                 convert: former.convert,
             })
         };
@@ -226,9 +227,9 @@ impl Resource {
     pub fn storage_group_version(&self) -> GroupVersion {
         GroupVersion::new(self.storage_group.clone(), self.storage_version.clone())
     }
-    /// Group and version that a kube-apiserver stores, as discovery and StorageVersions tell.
-    /// Another one than [`storage_group_version`](Self::storage_group_version) is read here, and
-    /// not written.
+    /// Group and version that a kube-apiserver stores, as discovery and StorageVersions tell. If it
+    /// is another one than [`storage_group_version`](Self::storage_group_version), only a shared
+    /// store has it.
     pub fn encoding(&self) -> GroupVersion {
         let version = self.kind.stored_former().unwrap_or(&self.storage_version);
         GroupVersion::new(self.storage_group.clone(), version)

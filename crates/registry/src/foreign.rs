@@ -1,13 +1,12 @@
-//! Values that another program encoded, in a shared store.
+//! The values of a shared store, as kube-apiservers encode them.
 //!
-//! This registry writes one line of canonical JSON. A kube-apiserver writes built-in kinds
-//! differently. Each value is converted to canonical form on read, so that the layers above see one
-//! form only:
+//! To the layers above, an object is one line of canonical JSON. A shared store has it in the form
+//! of a kube-apiserver ([`encoding`]), from which it is converted on read, whoever wrote it:
 //!
-//! | a kube-apiserver wrote | it is read as |
+//! | it is stored as | it is read as |
 //! |---|---|
-//! | JSON (`--storage-media-type=application/json`, and all custom resources), and a line break, which would break a stream here | the same without the line break; readers do not depend on the order of members |
-//! | protobuf, its default for built-in kinds | the JSON of the same object, as this registry would have written it |
+//! | JSON (`--storage-media-type=application/json`, and all custom resources), from a kube-apiserver with a line break, which would break a stream here | the same without the line break; readers do not depend on the order of members |
+//! | protobuf, the default for built-in kinds | the canonical JSON of the same object |
 //! | CBOR, its form of custom resources with the feature gate `CBORServingAndStorage` | the JSON of the same object |
 //! | JSON of a version that is not served here (CustomResourceDefinitions: `v1beta1`) | the same object in the stored version |
 //! | protobuf of such a version (MutatingAdmissionPolicies: `v1beta1`) | the same |
@@ -19,23 +18,29 @@
 //! claims in a StatefulSet. So built-in objects that it wrote get their defaults when they are
 //! read.
 //!
-//! Writes are not converted: kube-apiservers read JSON whatever they write. An object becomes JSON
-//! with its next change.
-//!
 //! The bitmap of node ports has no API; `allocate` reads and writes it as it is.
+mod encoding;
+mod known;
+
+pub use encoding::{StorageMediaType, StorageMediaTypeError};
+
 use crate::kind;
 use bytes::Bytes;
+pub(crate) use encoding::Encoding;
 use futures::future::{BoxFuture, FutureExt};
+use known::Known;
 use serde::de::IgnoredAny;
 use serde_json::Value;
-use setpoint_object::{Skim, keys};
+use setpoint_object::error::chain;
+use setpoint_object::{Skim, keys, skim};
 use setpoint_schema::decode::{DecodeError, Format};
 use setpoint_schema::encode::to_bytes;
 use setpoint_schema::{builtin, cbor, decode, protobuf};
 use setpoint_store::{
-    At, Batch, ChangeFeed, Committed, KeyValue, Range, RangeRequest, ReadFault, Revision, Snapshot,
-    Store, StoreError, Txn, delegate, is_sealed,
+    At, Batch, ChangeFeed, Committed, KeyValue, Op, Range, RangeRequest, ReadFault, Revision,
+    Snapshot, Store, StoreError, Txn, delegate, is_sealed,
 };
+use std::borrow::Cow;
 use std::sync::Arc;
 
 #[cfg(test)]
@@ -50,16 +55,25 @@ const NO_OBJECTS: [&str; 3] = [keys::CLUSTER_ADDRESSES, keys::NODE_PORTS, keys::
 /// work.
 const READ_AT_ONCE: usize = 32;
 
-/// A store that returns values as this registry would have encoded them.
+/// A store whose values a kube-apiserver may have written, and may read.
 #[derive(Debug)]
 pub(crate) struct ForeignStore {
     inner: Arc<dyn Store>,
-    formers: Formers,
+    codec: Arc<Codec>,
 }
 impl ForeignStore {
-    pub(crate) fn new(inner: Arc<dyn Store>, formers: Formers) -> Self {
-        Self { inner, formers }
+    pub(crate) fn new(inner: Arc<dyn Store>, formers: Formers, encoding: Encoding) -> Self {
+        let codec = Codec { formers, encoding, known: Known::default() };
+        Self { inner, codec: Arc::new(codec) }
     }
+}
+
+/// Converts values from and to their stored form.
+#[derive(Debug)]
+struct Codec {
+    formers: Formers,
+    encoding: Encoding,
+    known: Known,
 }
 
 /// The versions that a kube-apiserver stores although they are not served here.
@@ -78,6 +92,8 @@ pub(crate) struct Former {
     pub(crate) same_messages: bool,
     /// Converts an object to the stored version, besides its `apiVersion`.
     pub(crate) convert: fn(&mut Value),
+    /// Objects are stored in this version: converts one to it, besides its `apiVersion`.
+    pub(crate) restore: Option<fn(&mut Value)>,
 }
 impl Former {
     fn convert(&self, object: &mut Value) {
@@ -146,10 +162,23 @@ fn protobuf_version(value: &[u8]) -> Option<&str> {
     }
 }
 
+/// Whether a key may have an object of the API.
+fn has_api(key: &[u8]) -> bool {
+    key != keys::NODE_PORT_BITMAP.as_bytes()
+        && !NO_OBJECTS.iter().any(|prefix| key.starts_with(prefix.as_bytes()))
+}
+
+/// The `apiVersion` and `kind` of an object in JSON; `None` if the key or value has none.
+fn names_of<'v>(key: &[u8], value: &'v [u8]) -> Option<(Cow<'v, str>, Cow<'v, str>)> {
+    if is_sealed(value) || !has_api(key) {
+        return None;
+    }
+    Some((skim::scalar(value, &["apiVersion"])?, skim::scalar(value, &["kind"])?))
+}
+
 /// Checks that a value is an object in JSON: others would be served as they are. Sealed ones are
 /// looked at by a later layer, and keys without an API by those who have them.
 fn check_json(key: &[u8], value: &[u8]) -> Result<(), DecodeError> {
-    let has_api = |key: &[u8]| !NO_OBJECTS.iter().any(|prefix| key.starts_with(prefix.as_bytes()));
     if is_sealed(value) || !has_api(key) {
         return Ok(());
     }
@@ -214,32 +243,64 @@ fn whole(mut object: Value) -> Result<Bytes, DecodeError> {
     kind::fill_stored(group, version, &kind, &schema, &mut object);
     Ok(to_bytes(&object))
 }
-/// Converts a value that was read by its key.
-fn read_one(mut entry: KeyValue, formers: &Formers) -> Result<KeyValue, StoreError> {
-    let encoding = match &entry.value {
-        value if value.starts_with(protobuf::MAGIC) => "protobuf",
-        value if value.starts_with(cbor::MAGIC) => "CBOR",
-        _ => "JSON",
-    };
-    match read(&entry.key, &mut entry.value, formers) {
-        Ok(_) => Ok(entry),
-        Err(error) => Err(StoreError::Unreadable {
-            key: String::from_utf8_lossy(&entry.key).into_owned(),
-            fault: ReadFault::Decode(entry.modified),
-            reason: format!("it is encoded in {encoding} and cannot be decoded: {error}"),
-        }),
+
+impl Codec {
+    /// Converts a value that was read by its key.
+    fn read_one(&self, mut entry: KeyValue) -> Result<KeyValue, StoreError> {
+        let (encoding, _) = encoding::form(&entry.value);
+        match read(&entry.key, &mut entry.value, &self.formers) {
+            Ok(_) => Ok(entry),
+            Err(error) => Err(StoreError::Unreadable {
+                key: String::from_utf8_lossy(&entry.key).into_owned(),
+                fault: ReadFault::Decode(entry.modified),
+                reason: format!("it is encoded in {encoding} and cannot be decoded: {error}"),
+            }),
+        }
     }
-}
-/// Converts one value of a range or feed.
-fn read_many(key: &[u8], value: &mut Bytes, formers: &Formers) -> bool {
-    read(key, value, formers).unwrap_or_else(|_| {
-        *value = Bytes::from_static(UNREAD);
-        true
-    })
+    /// Converts one value of a range.
+    fn read_many(&self, key: &[u8], value: &mut Bytes) -> bool {
+        read(key, value, &self.formers).unwrap_or_else(|_| {
+            *value = Bytes::from_static(UNREAD);
+            true
+        })
+    }
+    /// Converts one value of a feed.
+    fn read_again(&self, key: &[u8], value: &mut Bytes) {
+        let is_encoded = value.starts_with(protobuf::MAGIC) || value.starts_with(cbor::MAGIC);
+        if !is_encoded && formers_at(key, &self.formers).is_empty() {
+            self.read_many(key, value);
+            return;
+        }
+        if let Some(known) = self.known.get(value) {
+            *value = known;
+            return;
+        }
+        let stored = value.clone();
+        if self.read_many(key, value) {
+            self.known.put(&stored, value);
+        }
+    }
+    /// The stored form of a new value.
+    fn write(&self, key: &[u8], json: &Bytes) -> Bytes {
+        match self.encoding.encode(key, json, &self.formers) {
+            Ok(stored) => {
+                if stored != json {
+                    self.known.put(&stored, json);
+                }
+                stored
+            }
+            // Every server reads JSON.
+            Err(error) => {
+                let key = String::from_utf8_lossy(key);
+                tracing::warn!(%key, error = chain(&error), "encode an object for the store; it gets JSON");
+                json.clone()
+            }
+        }
+    }
 }
 
 impl Store for ForeignStore {
-    delegate!(inner: revision, compact, divide, size_bytes, keeps_history, rewrite_due, stored_key);
+    delegate!(inner: revision, compact, divide, size_bytes, keeps_history, stored_key);
 
     fn get<'a>(
         &'a self,
@@ -250,7 +311,7 @@ impl Store for ForeignStore {
             let Snapshot { revision, value } = self.inner.get(key, at).await?;
             Ok(Snapshot {
                 revision,
-                value: value.map(|value| read_one(value, &self.formers)).transpose()?,
+                value: value.map(|value| self.codec.read_one(value)).transpose()?,
             })
         }
         .boxed()
@@ -263,7 +324,7 @@ impl Store for ForeignStore {
             let mut found = self.inner.range(request).await?;
             let mut n_read = 0;
             for entry in &mut found.value.entries {
-                n_read += usize::from(read_many(&entry.key, &mut entry.value, &self.formers));
+                n_read += usize::from(self.codec.read_many(&entry.key, &mut entry.value));
                 if n_read == READ_AT_ONCE {
                     n_read = 0;
                     // Cancel safe, like this whole function: reading changes nothing.
@@ -274,11 +335,16 @@ impl Store for ForeignStore {
         }
         .boxed()
     }
-    fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<Committed, StoreError>> {
+    fn commit(&self, mut txn: Txn) -> BoxFuture<'_, Result<Committed, StoreError>> {
         async move {
+            for op in &mut txn.ops {
+                if let Op::Put(key, value) = op {
+                    *value = self.codec.write(key, value);
+                }
+            }
             Ok(match self.inner.commit(txn).await? {
                 Committed::Refused { revision, found } => {
-                    let read = |found| read_one(found, &self.formers);
+                    let read = |found| self.codec.read_one(found);
                     let found = found.into_iter().map(|found| found.map(read).transpose());
                     Committed::Refused { revision, found: found.collect::<Result<_, _>>()? }
                 }
@@ -294,8 +360,25 @@ impl Store for ForeignStore {
     ) -> BoxFuture<'_, Result<Box<dyn ChangeFeed>, StoreError>> {
         async move {
             let inner = self.inner.changes(prefix, after).await?;
-            let formers = self.formers.clone();
-            Ok(Box::new(ForeignFeed { inner, formers }) as Box<dyn ChangeFeed>)
+            let codec = self.codec.clone();
+            Ok(Box::new(ForeignFeed { inner, codec }) as Box<dyn ChangeFeed>)
+        }
+        .boxed()
+    }
+    fn rewrite_due<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<bool, StoreError>> {
+        async move {
+            if self.inner.rewrite_due(key).await? {
+                return Ok(true);
+            }
+            let Some(found) = self.inner.get(key, At::Latest).await?.value else {
+                return Ok(false);
+            };
+            let stored = found.value.clone();
+            let json = self.codec.read_one(found)?.value;
+            // As in a write, what cannot be encoded is stored in JSON.
+            let encoded = self.codec.encoding.encode(key, &json, &self.codec.formers);
+            let encoded = encoded.unwrap_or(json);
+            Ok(encoding::form(&stored) != encoding::form(&encoded))
         }
         .boxed()
     }
@@ -303,7 +386,7 @@ impl Store for ForeignStore {
 
 struct ForeignFeed {
     inner: Box<dyn ChangeFeed>,
-    formers: Formers,
+    codec: Arc<Codec>,
 }
 impl ChangeFeed for ForeignFeed {
     fn next(&mut self) -> BoxFuture<'_, Result<Batch, StoreError>> {
@@ -311,9 +394,10 @@ impl ChangeFeed for ForeignFeed {
             // Cancel safe: nothing happens between the inner feed's answer and this one.
             let mut batch = self.inner.next().await?;
             for change in &mut batch.changes {
-                let mut read = |value: &mut Bytes| read_many(&change.key, value, &self.formers);
-                change.value.as_mut().map(&mut read);
-                change.previous.as_mut().map(|previous| read(&mut previous.value));
+                let previous = change.previous.as_mut().map(|previous| &mut previous.value);
+                for value in change.value.iter_mut().chain(previous) {
+                    self.codec.read_again(&change.key, value);
+                }
             }
             Ok(batch)
         }

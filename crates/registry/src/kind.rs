@@ -153,8 +153,9 @@ pub struct FormerVersion {
     pub version: &'static str,
     /// Its protobuf messages are those of the stored version.
     pub same_messages: bool,
-    /// Kubernetes 1.36 still stores it, so discovery has its hash.
-    pub is_stored: bool,
+    /// Kubernetes 1.36 still stores it, so shared stores have it, and discovery its hash: converts
+    /// an object of the stored version to it, besides its `apiVersion`.
+    pub restore: Option<fn(&mut Value)>,
     /// Converts a stored object to the stored version, besides its `apiVersion`.
     pub convert: fn(&mut Value),
 }
@@ -168,7 +169,7 @@ impl FormerVersion {
     /// EndpointSlices, which need more of a conversion, and of what controllers write all the time,
     /// such as Leases.
     pub const fn retired(version: &'static str) -> Self {
-        Self { version, same_messages: true, is_stored: false, convert: |_| {} }
+        Self { version, same_messages: true, restore: None, convert: |_| {} }
     }
 }
 
@@ -299,7 +300,6 @@ pub struct Kind {
     /// Converts between its served versions; `None`: it has one.
     pub convert: Option<Convert>,
     /// The versions in which other servers store it, or once stored it, that are not served here.
-    /// Discovery has the hash of one that Kubernetes 1.36 stores.
     pub formers: &'static [FormerVersion],
     /// Objects expire after their last write: the registry's `event_ttl`.
     pub expires: bool,
@@ -439,7 +439,7 @@ pub struct Kind {
 impl Kind {
     /// The version that Kubernetes 1.36 stores, if it is one of the former ones.
     pub(crate) fn stored_former(&self) -> Option<&'static str> {
-        self.formers.iter().find(|former| former.is_stored).map(|former| former.version)
+        self.formers.iter().find(|former| former.restore.is_some()).map(|former| former.version)
     }
 
     /// The settings of most kinds.

@@ -97,6 +97,7 @@ pub use connect::{ProxyName, is_reachable};
 pub use conversion::{Conversion, ConversionError, ConversionProvider, ConversionRequest};
 pub use crd::compare_versions;
 pub use features::{Feature, FeatureGateError, FeatureGates};
+pub use foreign::{StorageMediaType, StorageMediaTypeError};
 pub use identity::{Identity, Impersonator};
 pub use latency::Layer;
 pub use node_authorizer::NodeAuthorizer;

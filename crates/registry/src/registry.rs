@@ -3,9 +3,10 @@ use crate::admission::{self, Admission, AdmissionPlugins};
 use crate::allocate::{Allocator, NodePorts, ServiceNetworks};
 use crate::authorize::{self, Authorizer};
 use crate::conversion::{ConversionProvider, ConvertedBytes, WebhookConversions};
-use crate::features::FeatureGates;
+use crate::features::{Feature, FeatureGates};
 use crate::fifo_watch::FifoWatch;
 use crate::figures::{Figures, MeasuredStore};
+use crate::foreign::{Encoding, ForeignStore, StorageMediaType};
 use crate::kind::CompiledKind;
 use crate::origins::Origins;
 use crate::runtime_config::RuntimeConfig;
@@ -16,7 +17,7 @@ use crate::stored::store_error;
 use crate::threads::Threads;
 use crate::turns::Turns;
 use crate::webhook::WebhookClients;
-use crate::{bootstrap, cache, crd, foreign, type_check};
+use crate::{bootstrap, cache, crd, type_check};
 use setpoint_object::error::chain;
 
 pub use crate::shared::{Registry, WeakRegistry};
@@ -67,6 +68,7 @@ pub struct RegistryBuilder {
     history: Duration,
     view_bytes_max: usize,
     is_shared: bool,
+    storage_media_type: StorageMediaType,
     kinds: Vec<CompiledKind>,
     converter: Option<Arc<dyn ConversionProvider>>,
     webhooks: Option<Arc<dyn WebhookClients>>,
@@ -130,10 +132,16 @@ impl RegistryBuilder {
     }
     /// Whether other servers, perhaps other programs, write to the same store. The registry then
     /// does not rely on its own writes alone: it applies their schema to custom objects on every
-    /// read, looks for a definition's objects once more before it removes the definition, and reads
-    /// values that a kube-apiserver encoded as JSON, in protobuf or in CBOR. Default: no.
+    /// read, looks for a definition's objects once more before it removes the definition, and
+    /// stores what a kube-apiserver would, in the same versions and encodings. Default: no.
     pub fn shared(mut self, is_shared: bool) -> Self {
         self.is_shared = is_shared;
+        self
+    }
+    /// The encoding of built-in kinds in a store that is [shared](Self::shared). Whatever it is,
+    /// all encodings are read. Default: protobuf, as kube-apiserver's.
+    pub fn storage_media_type(mut self, media_type: StorageMediaType) -> Self {
+        self.storage_media_type = media_type;
         self
     }
     /// Calls webhooks: those of webhook configurations, and the conversion webhooks of definitions.
@@ -249,7 +257,11 @@ impl RegistryBuilder {
             true => {
                 // Another server may serve what this one does not.
                 let formers = bootstrap::catalog_with(&self.kinds, None).formers();
-                Arc::new(foreign::ForeignStore::new(self.store, formers))
+                let encoding = Encoding {
+                    built_in: self.storage_media_type,
+                    is_cbor: self.runtime_config.features().is_on(Feature::CBORServingAndStorage),
+                };
+                Arc::new(ForeignStore::new(self.store, formers, encoding))
             }
             false => self.store,
         };
@@ -466,6 +478,7 @@ impl Registry {
             history: HISTORY_PERIOD,
             view_bytes_max: cache::VIEW_BYTES_MAX,
             is_shared: false,
+            storage_media_type: StorageMediaType::default(),
             kinds: Vec::new(),
             converter: None,
             webhooks: None,

@@ -1,5 +1,5 @@
-//! Built-in kinds in protobuf, for answers: from the JSON that an object is at rest to the bytes
-//! that Go clients read fastest.
+//! Built-in kinds in protobuf, for answers and for stores that kube-apiservers use, too: from the
+//! JSON of an object to the bytes that Go clients read fastest.
 //!
 //! ```text
 //! "k8s\0"  Unknown { typeMeta = 1 { apiVersion = 1, kind = 2 }, raw = 2, contentEncoding = 3, contentType = 4 }
@@ -74,6 +74,18 @@ pub fn has_kind(group: &str, version: &str, kind: &str) -> bool {
 /// # Errors
 /// Objects of other kinds, or that do not have the shape of their type; those at rest have it.
 pub fn object(json: &[u8]) -> Result<Vec<u8>, EncodeError> {
+    enveloped(json, None)
+}
+
+/// The same with another `apiVersion` in the envelope, whose message is the same.
+///
+/// # Errors
+/// As [`object`].
+pub fn object_as(json: &[u8], api_version: &str) -> Result<Vec<u8>, EncodeError> {
+    enveloped(json, Some(api_version))
+}
+
+fn enveloped(json: &[u8], renamed: Option<&str>) -> Result<Vec<u8>, EncodeError> {
     let [api_version, kind] =
         ["apiVersion", "kind"].map(|name| skim::scalar(json, &[name]).unwrap_or_default());
     let shape = match Shape::of(&api_version, &kind) {
@@ -85,7 +97,8 @@ pub fn object(json: &[u8]) -> Result<Vec<u8>, EncodeError> {
         }
     };
     let mut writer = Writer::with_capacity(json.len());
-    envelope(&mut writer, &api_version, &kind, |writer| shape.write(writer, json))?;
+    let written = renamed.unwrap_or(&api_version);
+    envelope(&mut writer, written, &kind, |writer| shape.write(writer, json))?;
     Ok(writer.finish())
 }
 

@@ -5,6 +5,7 @@ use crate::http::Connection;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::{Arc, Mutex};
 
 /// The type of answers in protobuf.
@@ -23,6 +24,12 @@ pub(super) struct Stored {
     pub(super) key: String,
     pub(super) api_version: String,
     pub(super) encoding: &'static str,
+}
+
+impl fmt::Display for Stored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} at {}", self.encoding, self.api_version, self.key)
+    }
 }
 
 /// What was seen of an object.
@@ -57,8 +64,9 @@ pub(super) fn compare(clients: &mut Clients, subject: &Subject) -> Result<Row> {
     for writer in [0, 1] {
         one_way(clients, subject, writer, &mut row)?;
     }
-    if row.stored[0].key != row.stored[1].key {
-        row.say(format!("the keys differ: {} and {}", row.stored[0].key, row.stored[1].key));
+    if row.stored[0] != row.stored[1] {
+        let [original, ours] = &row.stored;
+        row.say(format!("stored as {original}, by setpoint as {ours}"));
     }
     Ok(row)
 }

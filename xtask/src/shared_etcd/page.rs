@@ -40,9 +40,7 @@ pub(super) fn write(
          Command: `cargo xtask shared-etcd --kube-apiserver PATH --etcd PATH`. {}, {}. \
          kube-apiserver: {version}, of Kubernetes 1.36. Both without the plugins that call webhooks, \
          evaluate policies, count quotas or mount tokens, and without controllers of workloads.\n\n\
-         **{same} of {} objects: no difference.** kube-apiserver stores most built-in kinds in protobuf. \
-         This server stores JSON, which kube-apiserver reads; an object becomes JSON or protobuf with \
-         each change by the one or the other. What is stored is read in either form.\n\n\
+         **{same} of {} objects: no difference.** Both store them in the same versions and encodings.\n\n\
          ## Both allocate and publish\n\n| | |\n|---|---|\n",
         date()?,
         hardware()?,
@@ -53,17 +51,15 @@ pub(super) fn write(
     }
     page.push_str(
         "\n## Objects\n\n\
-         The key is in etcd. Then the version and the encoding that each server stores.\n\n",
+         With the key, the version and the encoding in etcd.\n\n",
     );
     if !missing.is_empty() {
         let missing = missing.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         writeln!(page, "Not compared, since they are off by default: {missing}.\n")?;
     }
-    page.push_str(
-        "| object | key | kube-apiserver | setpoint | differs |\n|---|---|---|---|---|\n",
-    );
+    page.push_str("| object | key | version | encoding | differs |\n|---|---|---|---|---|\n");
     for row in rows {
-        let [original, ours] = &row.stored;
+        let [original, _] = &row.stored;
         let problems: Vec<String> = row
             .problems
             .iter()
@@ -75,13 +71,8 @@ pub(super) fn write(
         let problems = if problems.is_empty() { "no".to_owned() } else { problems.join("<br>") };
         writeln!(
             page,
-            "| {} | `{}` | {}, {} | {}, {} | {problems} |",
-            row.title,
-            original.key,
-            original.api_version,
-            original.encoding,
-            ours.api_version,
-            ours.encoding
+            "| {} | `{}` | {} | {} | {problems} |",
+            row.title, original.key, original.api_version, original.encoding
         )?;
     }
     std::fs::write(root().join(PATH), page).context(PATH)

@@ -1,7 +1,8 @@
 //! The content of etcd: other programs read what setpoint wrote, and setpoint reads what they
 //! wrote.
 
-use crate::two::{ask, client, eventually, maps, serve, text};
+use crate::protobuf::packed;
+use crate::two::{ask, client, eventually, maps, serve, serve_with, text};
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube_client::api::{WatchEvent, WatchParams};
 use serde_json::{Value, json};
@@ -29,12 +30,8 @@ async fn etcdctl_reads_our_keys() {
     let client = client(&server);
     let map = json!({"metadata": {"name": "x", "labels": {"a": "b"}}, "data": {"k": "v"}});
     let made = ask(&client, "POST", MAPS, Some(&map)).await.unwrap();
-    let key = "/registry/configmaps/default/x";
-    let value = etcdctl(&cluster, &["get", "--print-value-only", key], b"");
-    let mut stored: Value = serde_json::from_slice(&value).unwrap();
-    assert!(stored["metadata"].get("resourceVersion").is_none(), "{stored}");
-    stored["metadata"]["resourceVersion"] = made["metadata"]["resourceVersion"].clone();
-    assert_eq!(stored, made, "the object as it was answered, but for its revision");
+    let value = value(&cluster);
+    assert_eq!(value.trim_ascii_end(), packed(&without_revision(made)).trim_ascii_end());
     let keys = etcdctl(&cluster, &["get", "--prefix", "--keys-only", "/"], b"");
     let keys = String::from_utf8(keys).unwrap();
     for key in [
@@ -47,6 +44,36 @@ async fn etcdctl_reads_our_keys() {
     let others: Vec<&str> =
         keys.lines().filter(|key| !key.is_empty() && !key.starts_with("/registry/")).collect();
     assert_eq!(others, Vec::<&str>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_are_stored_in_json_if_that_is_asked_for() {
+    let cluster = Cluster::start(1).await;
+    let json = ["--storage-media-type", "application/json"];
+    let made = {
+        let server = serve_with(&cluster, &json);
+        let map = json!({"metadata": {"name": "x", "labels": {"a": "b"}}, "data": {"k": "v"}});
+        ask(&client(&server), "POST", MAPS, Some(&map)).await.unwrap()
+    };
+    let stored: Value = serde_json::from_slice(&value(&cluster)).unwrap();
+    let made = without_revision(made);
+    assert_eq!(stored, made, "the object as it was answered, but for its revision");
+    // A write that changes nothing stores it as the server does now.
+    let server = serve(&cluster);
+    let client = client(&server);
+    let found = ask(&client, "GET", &format!("{MAPS}/x"), None).await.unwrap();
+    ask(&client, "PUT", &format!("{MAPS}/x"), Some(&found)).await.unwrap();
+    assert_eq!(value(&cluster).trim_ascii_end(), packed(&made).trim_ascii_end());
+}
+
+/// The stored value of the ConfigMap `x`, and a line break.
+fn value(cluster: &Cluster) -> Vec<u8> {
+    etcdctl(cluster, &["get", "--print-value-only", "/registry/configmaps/default/x"], b"")
+}
+
+fn without_revision(mut object: Value) -> Value {
+    object["metadata"].as_object_mut().unwrap().remove("resourceVersion").unwrap();
+    object
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! Objects written by a kube-apiserver with default settings: built-in kinds in protobuf.
+//! Objects as a kube-apiserver stores them with default settings: built-in kinds in protobuf.
 
 use crate::keys::{MAPS, etcdctl};
 use crate::server::Server;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 const NETWORKS: &str = "/apis/samplecrd.k8s.io/v1/namespaces/default/networks";
 
 /// Encodes an object as a kube-apiserver stores it.
-fn packed(object: &Value) -> Bytes {
+pub(crate) fn packed(object: &Value) -> Bytes {
     setpoint_schema::protobuf::object(object.to_string().as_bytes()).unwrap().into()
 }
 
@@ -143,15 +143,15 @@ async fn existing_cluster_is_served() {
     })
     .await;
 
-    // A changed object is stored as JSON.
+    // A changed object is stored in protobuf, too.
     let (key, path, _) = &objects()[0];
     assert!(stored(&store, key).await.starts_with(b"k8s\0"));
     server.kubectl().ok("scale deployment web --replicas=3");
     server.kubectl().ok("label deployment web changed=yes");
     let labels = "get deployment web -o jsonpath={.spec.replicas}{.metadata.labels}";
     assert_eq!(server.kubectl().ok(labels), r#"3{"by":"them","changed":"yes"}"#);
-    let json: Value = serde_json::from_slice(&stored(&store, key).await).unwrap();
-    assert_eq!(json, unversioned(ask(&client, "GET", path, None).await.unwrap()));
+    let got = unversioned(ask(&client, "GET", path, None).await.unwrap());
+    assert_eq!(stored(&store, key).await, packed(&got));
     let (key, path, _) = &objects()[1];
     ask(&client, "DELETE", path, None).await.unwrap();
     assert!(store.get(key.as_bytes(), At::Latest).await.unwrap().value.is_none());

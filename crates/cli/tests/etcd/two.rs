@@ -10,8 +10,14 @@ use std::time::{Duration, Instant};
 
 /// Starts a server over a cluster. Returns once it serves.
 pub(crate) fn serve(cluster: &Cluster) -> Server {
+    serve_with(cluster, &[])
+}
+
+/// The same with further options.
+pub(crate) fn serve_with(cluster: &Cluster, options: &[&str]) -> Server {
     let endpoints = cluster.endpoints_flag();
-    let options = ["--store", "etcd", "--etcd-endpoints", &endpoints].map(OsStr::new);
+    let options = [&["--store", "etcd", "--etcd-endpoints", &endpoints], options].concat();
+    let options: Vec<&OsStr> = options.into_iter().map(OsStr::new).collect();
     // Blocks until the program is ready; nothing else of the test has to run meanwhile.
     tokio::task::block_in_place(|| Server::start_with(&options))
 }

@@ -118,3 +118,13 @@ fn one_that_was_asked_owes_an_answer_until_it_renews() {
     assert!(!asked(2, 1).owes_answer());
     assert!(asked(2, 1).is_awake(NOW) && !asked(6, 5).is_awake(NOW));
 }
+
+#[test]
+fn one_that_never_renewed_is_deleted_by_its_age() {
+    let renewed = candidate("a", "1.35.0", "1.36.0", 10);
+    assert_eq!(renewed.removal(), Timestamp::from_secs(1_000_000 - 10) + CANDIDATE_AGE_MAX);
+    let silent = with(&renewed, |candidate| candidate.spec.renew_time = None);
+    let created = Timestamp::parse("2026-01-01T00:00:00Z").unwrap();
+    assert_eq!(silent.removal(), created + CANDIDATE_AGE_MAX);
+    assert!(silent.end() < NOW, "it does not count");
+}

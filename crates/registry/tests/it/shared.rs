@@ -1,7 +1,7 @@
 //! Several servers over one store: allocated numbers stay unique.
 use crate::server::{Server, refused};
 use serde_json::{Value, json};
-use setpoint_registry::RegistryBuilder;
+use setpoint_registry::{RegistryBuilder, StorageMediaType};
 use setpoint_store::memory::MemoryOptions;
 use setpoint_store::{At, MemoryStore, Op, RangeRequest, Store, Txn};
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,12 +74,15 @@ async fn an_address_that_another_server_allocated_is_refused_until_its_service_i
     check(&*a.store).await;
 }
 
+/// Of a store whose values tests look at.
+fn shared_in_json(builder: RegistryBuilder) -> RegistryBuilder {
+    builder.seed(7).shared(true).storage_media_type(StorageMediaType::Json)
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_address_of_a_service_that_another_program_wrote_gets_its_object() {
     let store = Arc::new(MemoryStore::default());
-    let b =
-        Server::configured(store.clone(), store.clone(), |builder| builder.seed(7).shared(true))
-            .await;
+    let b = Server::configured(store.clone(), store.clone(), shared_in_json).await;
     let service = json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {
@@ -233,8 +236,7 @@ async fn of_two_services_with_the_same_address_the_older_one_gets_the_claim() {
 #[tokio::test(start_paused = true)]
 async fn published_addresses_are_those_of_kube_apiservers_too_and_expire() {
     let store = Arc::new(MemoryStore::new(MemoryOptions::default()));
-    let shared = |builder: RegistryBuilder| builder.seed(7).shared(true);
-    let server = Server::configured(store.clone(), store.clone(), shared).await;
+    let server = Server::configured(store.clone(), store.clone(), shared_in_json).await;
     let registry = &server.registry;
     let addresses = async || registry.published_addresses().await.unwrap();
     let ip = |text: &str| text.parse::<IpAddr>().unwrap();

@@ -198,7 +198,7 @@ pub(super) const FLAGS: &[(&str, Takes, Use)] = &[
     ("shutdown-watch-termination-grace-period", Value, Ignored(SHUTDOWN)),
     ("storage-backend", Value, Always),
     ("storage-initialization-timeout", Value, Ignored(TUNING)),
-    ("storage-media-type", Value, Ignored("objects are stored as JSON")),
+    ("storage-media-type", Value, Same),
     ("strict-transport-security-directives", Value, List),
     ("tls-cert-file", Value, Same),
     ("tls-cipher-suites", Value, List),

@@ -31,7 +31,7 @@ pub(in crate::kind) static VALIDATING: Kind = Kind {
 /// What Kubernetes 1.36 stores of the mutating kinds, because 1.35 had no `v1`. It has the same
 /// members.
 const V1BETA1: FormerVersion =
-    FormerVersion { is_stored: true, ..FormerVersion::retired("v1beta1") };
+    FormerVersion { restore: Some(|_| {}), ..FormerVersion::retired("v1beta1") };
 
 /// MutatingAdmissionPolicy.
 pub(in crate::kind) static MUTATING: Kind = Kind {

@@ -14,7 +14,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     formers: &[FormerVersion {
         version: "v1beta1",
         same_messages: false,
-        is_stored: true,
+        restore: Some(former::restore),
         convert: former::convert,
     }],
     name_fault: crd::name_fault,

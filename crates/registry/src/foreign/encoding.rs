@@ -1,0 +1,130 @@
+//! How values are written to a shared store: as a kube-apiserver writes them.
+//!
+//! | value | version | encoding |
+//! |---|---|---|
+//! | built-in kinds | the stored one, or the former one that Kubernetes 1.36 stores | protobuf, or JSON ([`StorageMediaType`]) |
+//! | CustomResourceDefinitions, APIServices | the same | JSON |
+//! | custom resources, kinds that an embedder compiled in | as they are | JSON; CBOR with the feature `CBORServingAndStorage` |
+//! | anything else | | as it is |
+//!
+//! Each form is read, whatever is written. An object takes the form with its next write, also one
+//! that changes nothing else.
+#[cfg(test)]
+mod tests;
+
+use super::{Formers, formers_at, names_of, parts};
+use bytes::Bytes;
+use setpoint_schema::decode::{self, Format};
+use setpoint_schema::encode::to_bytes;
+use setpoint_schema::{cbor, protobuf};
+use std::borrow::Cow;
+
+/// Groups that a kube-apiserver stores in JSON only.
+const JSON_GROUPS: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
+
+/// The encoding of built-in kinds in a store that other servers use, too: kube-apiserver's
+/// `--storage-media-type`.
+///
+/// ```
+/// use setpoint_registry::StorageMediaType;
+///
+/// let json: StorageMediaType = "application/json".parse()?;
+/// assert_eq!(json, StorageMediaType::Json);
+/// assert!("application/yaml".parse::<StorageMediaType>().is_err());
+/// # Ok::<(), setpoint_registry::StorageMediaTypeError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StorageMediaType {
+    /// `application/json`.
+    Json,
+    /// `application/vnd.kubernetes.protobuf`, kube-apiserver's default.
+    #[default]
+    Protobuf,
+}
+impl StorageMediaType {
+    /// The media type.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf",
+        }
+    }
+}
+impl std::str::FromStr for StorageMediaType {
+    type Err = StorageMediaTypeError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut known = [Self::Json, Self::Protobuf].into_iter();
+        let found = known.find(|media_type| media_type.as_str() == text);
+        found.ok_or_else(|| StorageMediaTypeError(text.to_owned()))
+    }
+}
+
+/// A media type that objects cannot be stored in.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "--storage-media-type {0:?} is not one of application/json, application/vnd.kubernetes.protobuf"
+)]
+pub struct StorageMediaTypeError(String);
+
+/// How values are written.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Encoding {
+    /// The encoding of built-in kinds.
+    pub(crate) built_in: StorageMediaType,
+    /// Whether other kinds are encoded in CBOR.
+    pub(crate) is_cbor: bool,
+}
+
+/// Why a value cannot be encoded. Values at rest have the shape of their type.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum EncodeError {
+    #[error(transparent)]
+    Json(#[from] decode::DecodeError),
+    #[error(transparent)]
+    Protobuf(#[from] protobuf::EncodeError),
+    #[error(transparent)]
+    Cbor(#[from] cbor::EncodeError),
+}
+
+impl Encoding {
+    /// The stored form of an object in this registry's JSON, which may be that JSON.
+    pub(super) fn encode(
+        self,
+        key: &[u8],
+        json: &Bytes,
+        formers: &Formers,
+    ) -> Result<Bytes, EncodeError> {
+        let Some((api_version, kind)) = names_of(key, json) else { return Ok(json.clone()) };
+        let (group, version) = parts(&api_version);
+        if !protobuf::has_kind(group, version, &kind) {
+            return Ok(if self.is_cbor { cbor::object(json)?.into() } else { json.clone() });
+        }
+        let is_json = self.built_in == StorageMediaType::Json || JSON_GROUPS.contains(&group);
+        let former = formers_at(key, formers).iter().filter(|former| former.present == api_version);
+        let Some((former, restore)) =
+            former.into_iter().find_map(|former| Some((former, former.restore?)))
+        else {
+            return Ok(if is_json { json.clone() } else { protobuf::object(json)?.into() });
+        };
+        let mut object = decode::parse(json, Format::Json)?.value;
+        restore(&mut object);
+        if is_json {
+            object["apiVersion"] = former.api_version.clone().into();
+            return Ok(to_bytes(&object));
+        }
+        // The message is that of the present version.
+        Ok(protobuf::object_as(&to_bytes(&object), &former.api_version)?.into())
+    }
+}
+
+/// What is compared to find out whether a value has to be written again: its encoding, and its
+/// version if a kube-apiserver decides on that.
+pub(super) fn form(value: &[u8]) -> (&'static str, Option<Cow<'_, str>>) {
+    if value.starts_with(protobuf::MAGIC) {
+        return ("protobuf", super::protobuf_version(value).map(Cow::Borrowed));
+    }
+    if value.starts_with(cbor::MAGIC) {
+        return ("CBOR", None);
+    }
+    ("JSON", setpoint_object::skim::scalar(value, &["apiVersion"]))
+}
