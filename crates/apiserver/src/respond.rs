@@ -12,7 +12,7 @@ use futures::Stream;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header};
 use serde_json::Value;
 use setpoint_object::status::Details;
-use setpoint_object::{ApiError, Status};
+use setpoint_object::{ApiError, Status, boolean};
 use setpoint_registry::{List, Listed};
 use setpoint_schema::{INLINE_BYTES_MAX, cbor, protobuf};
 use std::io::Write as _;
@@ -48,7 +48,7 @@ impl Style {
             headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
         let pretty = match query.text("pretty") {
             "" => ["curl", "Wget", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix)),
-            value => matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"),
+            value => boolean::parse(value) == Some(true),
         };
         // Only the bare token counts: `gzip;q=0.5` does not.
         let gzip = headers

@@ -30,6 +30,7 @@
 //! # Ok::<(), setpoint_object::skim::SkimError>(())
 //! ```
 
+pub mod boolean;
 pub mod bounded;
 pub mod cidr;
 pub mod cron;

@@ -8,6 +8,7 @@ mod table;
 
 pub use table::Feature;
 
+use setpoint_object::boolean;
 use std::fmt;
 use std::str::FromStr;
 use table::{ALL, ROWS};
@@ -247,15 +248,6 @@ fn without_component(name: &str) -> &str {
     name.strip_prefix("kube:").unwrap_or(name)
 }
 
-/// As Go's `strconv.ParseBool`.
-pub(crate) fn parse_bool(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
-        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
-        _ => None,
-    }
-}
-
 /// What differs from the default.
 impl fmt::Display for FeatureGates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -312,7 +304,7 @@ impl FromStr for FeatureGates {
             let (name, value) = pair.split_once('=').ok_or_else(no_value)?;
             let (name, value) = (name.trim(), value.trim());
             let no_bool = || FeatureGateError::NoBool(name.to_owned(), value.to_owned());
-            let is_on = parse_bool(value).ok_or_else(no_bool)?;
+            let is_on = boolean::parse(value).ok_or_else(no_bool)?;
             Self::check(name, is_on)?;
             pairs.push((name, is_on));
         }

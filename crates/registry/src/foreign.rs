@@ -247,7 +247,7 @@ fn whole(mut object: Value) -> Result<Bytes, DecodeError> {
 impl Codec {
     /// Converts a value that was read by its key.
     fn read_one(&self, mut entry: KeyValue) -> Result<KeyValue, StoreError> {
-        let (encoding, _) = encoding::form(&entry.value);
+        let encoding = encoding::name(&entry.value);
         match read(&entry.key, &mut entry.value, &self.formers) {
             Ok(_) => Ok(entry),
             Err(error) => Err(StoreError::Unreadable {
@@ -370,15 +370,9 @@ impl Store for ForeignStore {
             if self.inner.rewrite_due(key).await? {
                 return Ok(true);
             }
-            let Some(found) = self.inner.get(key, At::Latest).await?.value else {
-                return Ok(false);
-            };
-            let stored = found.value.clone();
-            let json = self.codec.read_one(found)?.value;
-            // As in a write, what cannot be encoded is stored in JSON.
-            let encoded = self.codec.encoding.encode(key, &json, &self.codec.formers);
-            let encoded = encoded.unwrap_or(json);
-            Ok(encoding::form(&stored) != encoding::form(&encoded))
+            let Codec { encoding, formers, .. } = &*self.codec;
+            let found = self.inner.get(key, At::Latest).await?.value;
+            Ok(found.is_some_and(|found| encoding.differs(key, &found.value, formers)))
         }
         .boxed()
     }

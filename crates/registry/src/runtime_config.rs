@@ -2,10 +2,10 @@
 
 use crate::bootstrap;
 use crate::catalog::Catalog;
-use crate::features::{Feature, FeatureGateError, FeatureGates, parse_bool};
+use crate::features::{Feature, FeatureGateError, FeatureGates};
 use crate::kind::CompiledKind;
 use setpoint_facts::{RESOURCES, Resource as Fact};
-use setpoint_object::GroupVersion;
+use setpoint_object::{GroupVersion, boolean};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -262,7 +262,7 @@ fn parse(text: &str, gates: FeatureGates) -> Result<RuntimeConfig, RuntimeConfig
 }
 
 fn boolean(key: &str, value: &str) -> Result<bool, RuntimeConfigError> {
-    let parsed = if value.is_empty() { Some(true) } else { parse_bool(value) };
+    let parsed = if value.is_empty() { Some(true) } else { boolean::parse(value) };
     parsed.ok_or_else(|| RuntimeConfigError::Value(key.to_owned(), value.to_owned()))
 }
 

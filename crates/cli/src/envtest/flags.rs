@@ -1,6 +1,7 @@
 //! Command lines as the replaced programs read them: kube-apiserver with pflag, etcd with Go's own
 //! package `flag`.
 
+use setpoint::object::boolean;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 
@@ -114,7 +115,7 @@ pub(crate) fn parse(
         };
         let value = match (kind, value) {
             (Takes::Bool, None) => "true".to_owned(),
-            (Takes::Bool, Some(value)) => match parse_bool(value) {
+            (Takes::Bool, Some(value)) => match boolean::parse(value) {
                 Some(value) => value.to_string(),
                 None => return Err(FlagError::NotBool { name, value: value.to_owned() }),
             },
@@ -151,15 +152,6 @@ fn shorthand<'a>(
             let first = short.chars().next().unwrap_or('-');
             Err(FlagError::Unknown(format!("unknown shorthand flag: '{first}' in {argument}")))
         }
-    }
-}
-
-/// As Go's `strconv.ParseBool`.
-pub(crate) fn parse_bool(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
     }
 }
 

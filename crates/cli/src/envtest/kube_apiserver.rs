@@ -4,7 +4,7 @@ mod table;
 
 use self::table::Use::{Always, Ignored, List, Own, Same, Switch};
 use self::table::{FLAGS, flag, is_shown_as_list};
-use super::flags::{FlagError, ParsedFlags, Style, help, parse, parse_bool};
+use super::flags::{FlagError, ParsedFlags, Style, help, parse};
 use super::parent::Parent;
 use super::which_etcd::{Etcd, which};
 use crate::flagz::shown;
@@ -13,6 +13,7 @@ use anyhow::{Context as _, bail};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use setpoint::apiserver::GIT_VERSION;
 use setpoint::apiserver::listen::Pki;
+use setpoint::object::boolean;
 use setpoint::object::time::Clock;
 use setpoint::registry::{FeatureGates, RuntimeConfig};
 use std::collections::BTreeMap;
@@ -120,7 +121,7 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
         match flag(name) {
             Some((_, Same)) if value.is_empty() => {}
             Some((_, Same)) => options.push(format!("--{name}={value}")),
-            Some((_, Switch)) if parse_bool(value) == Some(true) => {
+            Some((_, Switch)) if boolean::parse(value) == Some(true) => {
                 options.push(format!("--{name}"));
             }
             _ => {}
@@ -147,7 +148,7 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
         let why = "it is deprecated: the plugins run beside those that run by default";
         translated.ignored.push(("admission-control".to_owned(), why.to_owned()));
     }
-    let collects = own("enable-garbage-collector").and_then(parse_bool) != Some(false);
+    let collects = own("enable-garbage-collector").and_then(boolean::parse) != Some(false);
     let controllers = match environment.controllers.as_deref().map(str::trim) {
         None | Some("") => {
             let is_on = |name: &&&str| collects || !name.starts_with("garbage");
@@ -219,7 +220,7 @@ fn parse_map<'a>(name: &str, value: &'a str) -> anyhow::Result<Vec<(&'a str, boo
                 "invalid argument {value:?} for \"--{name}\" flag: missing bool value for {pair}"
             ),
         };
-        let Some(is_on) = parse_bool(text) else {
+        let Some(is_on) = boolean::parse(text) else {
             bail!(
                 "invalid argument {value:?} for \"--{name}\" flag: invalid value of {key}={text}, err: strconv.ParseBool: parsing {text:?}: invalid syntax"
             );

@@ -12,8 +12,9 @@
 #[cfg(test)]
 mod tests;
 
-use super::{Formers, formers_at, names_of, parts};
+use super::{Former, Formers, formers_at, names_of, parts, protobuf_version};
 use bytes::Bytes;
+use serde_json::Value;
 use setpoint_schema::decode::{self, Format};
 use setpoint_schema::encode::to_bytes;
 use setpoint_schema::{cbor, protobuf};
@@ -99,11 +100,8 @@ impl Encoding {
         if !protobuf::has_kind(group, version, &kind) {
             return Ok(if self.is_cbor { cbor::object(json)?.into() } else { json.clone() });
         }
-        let is_json = self.built_in == StorageMediaType::Json || JSON_GROUPS.contains(&group);
-        let former = formers_at(key, formers).iter().filter(|former| former.present == api_version);
-        let Some((former, restore)) =
-            former.into_iter().find_map(|former| Some((former, former.restore?)))
-        else {
+        let is_json = self.is_json(group);
+        let Some((former, restore)) = stored_former(key, formers) else {
             return Ok(if is_json { json.clone() } else { protobuf::object(json)?.into() });
         };
         let mut object = decode::parse(json, Format::Json)?.value;
@@ -115,16 +113,50 @@ impl Encoding {
         // The message is that of the present version.
         Ok(protobuf::object_as(&to_bytes(&object), &former.api_version)?.into())
     }
+
+    /// Whether a write of the same object would store another version or encoding.
+    pub(super) fn differs(self, key: &[u8], stored: &[u8], formers: &Formers) -> bool {
+        if stored.starts_with(cbor::MAGIC) {
+            return !self.is_cbor;
+        }
+        let is_protobuf = stored.starts_with(protobuf::MAGIC);
+        let api_version = match is_protobuf {
+            true => protobuf_version(stored).map(Cow::Borrowed),
+            false => names_of(key, stored).map(|(api_version, _)| api_version),
+        };
+        let Some(api_version) = api_version else { return false };
+        let (group, version) = parts(&api_version);
+        let former = formers_at(key, formers).iter().find(|f| f.api_version == api_version);
+        let has_kind = |kind: &str| protobuf::has_kind(group, version, kind);
+        let is_built_in = is_protobuf
+            || former.is_some()
+            || names_of(key, stored).is_some_and(|(_, kind)| has_kind(&kind));
+        if !is_built_in {
+            return self.is_cbor;
+        }
+        let is_version = match stored_former(key, formers) {
+            Some((wanted, _)) => wanted.api_version == api_version,
+            None => former.is_none(),
+        };
+        !is_version || is_protobuf == self.is_json(group)
+    }
+
+    /// Whether built-in kinds of a group are stored in JSON.
+    fn is_json(self, group: &str) -> bool {
+        self.built_in == StorageMediaType::Json || JSON_GROUPS.contains(&group)
+    }
 }
 
-/// What is compared to find out whether a value has to be written again: its encoding, and its
-/// version if a kube-apiserver decides on that.
-pub(super) fn form(value: &[u8]) -> (&'static str, Option<Cow<'_, str>>) {
-    if value.starts_with(protobuf::MAGIC) {
-        return ("protobuf", super::protobuf_version(value).map(Cow::Borrowed));
+/// The former version in which objects are stored at a key, and the conversion to it.
+fn stored_former<'f>(key: &[u8], formers: &'f Formers) -> Option<(&'f Former, fn(&mut Value))> {
+    formers_at(key, formers).iter().find_map(|former| Some((former, former.restore?)))
+}
+
+/// The name of a value's encoding.
+pub(super) fn name(stored: &[u8]) -> &'static str {
+    match stored {
+        value if value.starts_with(protobuf::MAGIC) => "protobuf",
+        value if value.starts_with(cbor::MAGIC) => "CBOR",
+        _ => "JSON",
     }
-    if value.starts_with(cbor::MAGIC) {
-        return ("CBOR", None);
-    }
-    ("JSON", setpoint_object::skim::scalar(value, &["apiVersion"]))
 }

@@ -4,8 +4,8 @@
 //!
 //! Each write of this server comes back in the feed of the watch cache, first as the new value of
 //! its object and with the next change as the previous one. Its JSON is known from the write.
-//! Values of other servers come twice, too. What is decoded depends on the stored bytes alone, so
-//! they are the key.
+//! Values of other servers come twice, too. The stored bytes are the key: equal ones are of one
+//! object, and decoded alike.
 use bytes::Bytes;
 use parking_lot::Mutex;
 use setpoint_object::bounded::{LruCache, lru};

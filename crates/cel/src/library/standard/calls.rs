@@ -3,6 +3,7 @@
 use crate::eval::{Context, Error};
 use crate::library::go;
 use crate::value::{Civil, Duration, Timestamp, Value};
+use setpoint_object::boolean;
 
 type Result<'v> = std::result::Result<Value<'v>, Error>;
 
@@ -175,11 +176,9 @@ fn one<'a, 'v>(args: &'a [Value<'v>]) -> std::result::Result<&'a Value<'v>, Erro
 pub(super) fn to_bool<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
     match one(args)? {
         Value::Bool(value) => Ok(Value::Bool(*value)),
-        value @ Value::String(text) => match &**text {
-            "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Value::Bool(true)),
-            "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Value::Bool(false)),
-            _ => Err(no_conversion(value, "bool")),
-        },
+        value @ Value::String(text) => {
+            boolean::parse(text).map(Value::Bool).ok_or_else(|| no_conversion(value, "bool"))
+        }
         value => Err(no_conversion(value, "bool")),
     }
 }

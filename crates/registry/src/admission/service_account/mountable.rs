@@ -2,13 +2,14 @@
 use crate::kind::core::ENFORCE_MOUNTABLE_SECRETS as ENFORCED;
 use crate::kind::{list, text};
 use serde_json::Value;
+use setpoint_object::boolean;
 use setpoint_object::meta::ObjectExt;
 use std::collections::HashSet;
 
 pub(super) fn is_enforced(account: &Value) -> bool {
     let annotations = account.meta().and_then(|meta| meta.get("annotations"));
     let value = annotations.and_then(|all| all.get(ENFORCED)?.as_str());
-    matches!(value, Some("1" | "t" | "T" | "true" | "TRUE" | "True"))
+    value.and_then(boolean::parse) == Some(true)
 }
 
 /// Why a new pod may not use a secret; `None`: it may use all that it names.

@@ -61,7 +61,13 @@ async fn each_kind_is_written_as_a_kube_apiserver_does() {
         let json = to_bytes(&object(key));
         put(&store, key, json.clone()).await;
         let stored = got(&*inner, key).await;
-        assert_eq!(form(&stored), (name, version.map(Cow::Borrowed)), "{encoding:?} {key}");
+        let found = match name {
+            "protobuf" => protobuf_version(&stored).map(str::to_owned),
+            "JSON" => names_of(key.as_bytes(), &stored).map(|(version, _)| version.into_owned()),
+            _ => None,
+        };
+        let expected = (name, version.map(str::to_owned));
+        assert_eq!((super::name(&stored), found), expected, "{encoding:?} {key}");
         // The other encodings are read, too.
         let read = got(&over(&inner, JSON), key).await;
         let of = |value: &[u8]| serde_json::from_slice::<Value>(value).unwrap();
@@ -100,8 +106,23 @@ async fn a_value_in_another_encoding_or_version_is_due_to_be_written_again() {
         put(&store, key, json).await;
         assert!(!due(key).await, "{key}");
     }
+    // Definitions, APIServices and custom objects stay in JSON.
+    put(&*inner, API_SERVICE, to_bytes(&object(API_SERVICE))).await;
+    assert!(!due(API_SERVICE).await);
     // What a kube-apiserver wrote, with a line break.
     put(&*inner, CUSTOM, [&to_bytes(&object(CUSTOM))[..], b"\n"].concat()).await;
     assert!(!due(CUSTOM).await);
-    assert!(over(&inner, CBOR).rewrite_due(CUSTOM.as_bytes()).await.unwrap());
+    let due_with = async |encoding: Encoding, key: &str| {
+        over(&inner, encoding).rewrite_due(key.as_bytes()).await.unwrap()
+    };
+    assert!(due_with(CBOR, CUSTOM).await);
+    put(&over(&inner, CBOR), CUSTOM, to_bytes(&object(CUSTOM))).await;
+    assert!(due(CUSTOM).await && !due_with(CBOR, CUSTOM).await);
+    assert!(due_with(JSON, CONFIG_MAP).await);
+    // A retired version.
+    let role = "/registry/roles/default/a";
+    let mut retired = json!({"kind": "Role", "metadata": {"name": "a"}});
+    retired["apiVersion"] = "rbac.authorization.k8s.io/v1beta1".into();
+    put(&*inner, role, to_bytes(&retired)).await;
+    assert!(due(role).await && due_with(JSON, role).await);
 }
