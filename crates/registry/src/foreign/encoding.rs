@@ -14,7 +14,6 @@ mod tests;
 
 use super::{Former, Formers, formers_at, names_of, parts, protobuf_version};
 use bytes::Bytes;
-use serde_json::Value;
 use setpoint_schema::decode::{self, Format};
 use setpoint_schema::encode::to_bytes;
 use setpoint_schema::{cbor, protobuf};
@@ -101,11 +100,13 @@ impl Encoding {
             return Ok(if self.is_cbor { cbor::object(json)?.into() } else { json.clone() });
         }
         let is_json = self.is_json(group);
-        let Some((former, restore)) = stored_former(key, formers) else {
+        let Some(former) = stored_former(key, formers) else {
             return Ok(if is_json { json.clone() } else { protobuf::object(json)?.into() });
         };
         let mut object = decode::parse(json, Format::Json)?.value;
-        restore(&mut object);
+        if let Some(restore) = former.restore {
+            restore(&mut object);
+        }
         if is_json {
             object["apiVersion"] = former.api_version.clone().into();
             return Ok(to_bytes(&object));
@@ -135,7 +136,7 @@ impl Encoding {
             return self.is_cbor;
         }
         let is_version = match stored_former(key, formers) {
-            Some((wanted, _)) => wanted.api_version == api_version,
+            Some(wanted) => wanted.api_version == api_version,
             None => former.is_none(),
         };
         !is_version || is_protobuf == self.is_json(group)
@@ -147,9 +148,9 @@ impl Encoding {
     }
 }
 
-/// The former version in which objects are stored at a key, and the conversion to it.
-fn stored_former<'f>(key: &[u8], formers: &'f Formers) -> Option<(&'f Former, fn(&mut Value))> {
-    formers_at(key, formers).iter().find_map(|former| Some((former, former.restore?)))
+/// The former version in which objects are stored at a key.
+fn stored_former<'f>(key: &[u8], formers: &'f Formers) -> Option<&'f Former> {
+    formers_at(key, formers).iter().find(|former| former.restore.is_some())
 }
 
 /// The name of a value's encoding.
