@@ -61,9 +61,7 @@ impl std::str::FromStr for StorageMediaType {
 
 /// A media type that objects cannot be stored in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "--storage-media-type {0:?} is not one of application/json, application/vnd.kubernetes.protobuf"
-)]
+#[error("{0:?} is not one of application/json, application/vnd.kubernetes.protobuf")]
 pub struct StorageMediaTypeError(String);
 
 /// How values are written.
