@@ -266,8 +266,7 @@ impl Codec {
     }
     /// Converts one value of a feed.
     fn read_again(&self, key: &[u8], value: &mut Bytes) {
-        let is_encoded = value.starts_with(protobuf::MAGIC) || value.starts_with(cbor::MAGIC);
-        if !is_encoded && formers_at(key, &self.formers).is_empty() {
+        if encoding::name(value) == "JSON" && formers_at(key, &self.formers).is_empty() {
             self.read_many(key, value);
             return;
         }

@@ -1,7 +1,7 @@
 //! The content of etcd: other programs read what setpoint wrote, and setpoint reads what they
 //! wrote.
 
-use crate::protobuf::packed;
+use crate::protobuf::{packed, unversioned};
 use crate::two::{ask, client, eventually, maps, serve, serve_with, text};
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube_client::api::{WatchEvent, WatchParams};
@@ -31,7 +31,7 @@ async fn etcdctl_reads_our_keys() {
     let map = json!({"metadata": {"name": "x", "labels": {"a": "b"}}, "data": {"k": "v"}});
     let made = ask(&client, "POST", MAPS, Some(&map)).await.unwrap();
     let value = value(&cluster);
-    assert_eq!(value.trim_ascii_end(), packed(&without_revision(made)).trim_ascii_end());
+    assert_eq!(value.trim_ascii_end(), packed(&unversioned(made)).trim_ascii_end());
     let keys = etcdctl(&cluster, &["get", "--prefix", "--keys-only", "/"], b"");
     let keys = String::from_utf8(keys).unwrap();
     for key in [
@@ -56,7 +56,7 @@ async fn objects_are_stored_in_json_if_that_is_asked_for() {
         ask(&client(&server), "POST", MAPS, Some(&map)).await.unwrap()
     };
     let stored: Value = serde_json::from_slice(&value(&cluster)).unwrap();
-    let made = without_revision(made);
+    let made = unversioned(made);
     assert_eq!(stored, made, "the object as it was answered, but for its revision");
     // A write that changes nothing stores it as the server does now.
     let server = serve(&cluster);
@@ -69,11 +69,6 @@ async fn objects_are_stored_in_json_if_that_is_asked_for() {
 /// The stored value of the ConfigMap `x`, and a line break.
 fn value(cluster: &Cluster) -> Vec<u8> {
     etcdctl(cluster, &["get", "--print-value-only", "/registry/configmaps/default/x"], b"")
-}
-
-fn without_revision(mut object: Value) -> Value {
-    object["metadata"].as_object_mut().unwrap().remove("resourceVersion").unwrap();
-    object
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

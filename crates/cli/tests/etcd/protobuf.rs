@@ -100,7 +100,7 @@ fn objects() -> Vec<(&'static str, &'static str, Value)> {
 }
 
 /// A response without the fields that the store sets.
-fn unversioned(mut object: Value) -> Value {
+pub(crate) fn unversioned(mut object: Value) -> Value {
     let metadata = object["metadata"].as_object_mut().unwrap();
     assert!(metadata.remove("resourceVersion").is_some());
     object

@@ -118,19 +118,17 @@ impl Encoding {
         if stored.starts_with(cbor::MAGIC) {
             return !self.is_cbor;
         }
+        // Only built-in kinds are in protobuf.
         let is_protobuf = stored.starts_with(protobuf::MAGIC);
-        let api_version = match is_protobuf {
-            true => protobuf_version(stored).map(Cow::Borrowed),
-            false => names_of(key, stored).map(|(api_version, _)| api_version),
+        let names = match is_protobuf {
+            true => protobuf_version(stored).map(|version| (Cow::Borrowed(version), None)),
+            false => names_of(key, stored).map(|(version, kind)| (version, Some(kind))),
         };
-        let Some(api_version) = api_version else { return false };
+        let Some((api_version, kind)) = names else { return false };
         let (group, version) = parts(&api_version);
         let former = formers_at(key, formers).iter().find(|f| f.api_version == api_version);
-        let has_kind = |kind: &str| protobuf::has_kind(group, version, kind);
-        let is_built_in = is_protobuf
-            || former.is_some()
-            || names_of(key, stored).is_some_and(|(_, kind)| has_kind(&kind));
-        if !is_built_in {
+        let has_kind = kind.is_none_or(|kind| protobuf::has_kind(group, version, &kind));
+        if !has_kind && former.is_none() {
             return self.is_cbor;
         }
         let is_version = match stored_former(key, formers) {

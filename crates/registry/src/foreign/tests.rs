@@ -464,6 +464,25 @@ fn any_object(definition: &'static Definition, depth: usize, rng: &mut SmallRng)
     Value::Object(members.collect())
 }
 
+/// An object of one of the kinds, changed before it is named.
+fn any_of_a_kind(
+    at: prop::sample::Index,
+    rng: &mut SmallRng,
+    change: impl Fn(&mut Value, &mut SmallRng),
+) -> (&'static setpoint_facts::Resource, Value) {
+    let rows = setpoint_facts::RESOURCES.iter().filter(|row| row.serves("create"));
+    let row = *at.get(&rows.collect::<Vec<_>>());
+    let definition = setpoint_facts::kind(row.group, row.version, row.kind).unwrap();
+    let mut object = any_object(&DEFINITIONS[usize::from(definition)], 0, rng);
+    change(&mut object, rng);
+    object["apiVersion"] = match row.group {
+        "" => row.version.into(),
+        group => format!("{group}/{}", row.version).into(),
+    };
+    object["kind"] = row.kind.into();
+    (row, object)
+}
+
 /// Empties some of the values.
 fn set_zeros(value: &mut Value, rng: &mut SmallRng) {
     if rng.random_bool(0.2) {
@@ -512,18 +531,8 @@ fn all_that_is_stored_can_be_read() {
 proptest! {
     #[test]
     fn any_object_of_any_kind_round_trips(at in any::<prop::sample::Index>(), seed in any::<u64>()) {
-        let rows: Vec<_> =
-            setpoint_facts::RESOURCES.iter().filter(|row| row.serves("create")).collect();
-        let row = at.get(&rows);
-        let api_version = match row.group {
-            "" => row.version.to_owned(),
-            group => format!("{group}/{}", row.version),
-        };
-        let definition = setpoint_facts::kind(row.group, row.version, row.kind).unwrap();
-        let definition = &DEFINITIONS[usize::from(definition)];
-        let mut object = any_object(definition, 0, &mut SmallRng::seed_from_u64(seed));
-        object["apiVersion"] = api_version.into();
-        object["kind"] = row.kind.into();
+        let rng = &mut SmallRng::seed_from_u64(seed);
+        let (row, mut object) = any_of_a_kind(at, rng, |_, _| {});
         let schema = builtin::type_schema(row.group, row.version, row.kind).unwrap();
         let mut problems = Vec::new();
         decode::conform(&schema, row.kind, &mut object, &mut problems).unwrap();
@@ -541,22 +550,12 @@ proptest! {
 
     #[test]
     fn what_is_written_is_read_as_it_was(at in any::<prop::sample::Index>(), seed in any::<u64>()) {
-        let rows: Vec<_> =
-            setpoint_facts::RESOURCES.iter().filter(|row| row.serves("create")).collect();
-        let row = at.get(&rows);
-        let definition = setpoint_facts::kind(row.group, row.version, row.kind).unwrap();
         let rng = &mut SmallRng::seed_from_u64(seed);
-        let mut object = any_object(&DEFINITIONS[usize::from(definition)], 0, rng);
-        set_zeros(&mut object, rng);
+        let (row, mut object) = any_of_a_kind(at, rng, set_zeros);
         // A write makes them by itself.
         if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
             metadata.remove("managedFields");
         }
-        object["apiVersion"] = match row.group {
-            "" => row.version.into(),
-            group => format!("{group}/{}", row.version).into(),
-        };
-        object["kind"] = row.kind.into();
         let schema = builtin::type_schema(row.group, row.version, row.kind).unwrap();
         // Some members cannot be zero.
         if decode::conform(&schema, row.kind, &mut object, &mut Vec::new()).is_ok() {
