@@ -59,11 +59,47 @@ pub(crate) struct Programs {
     /// The folder for logs and stores (default: a new one below the system's).
     #[arg(long)]
     work: Option<PathBuf>,
+    #[command(flatten)]
+    switches: Switches,
+}
+
+/// What both servers are told to turn on and off.
+#[derive(Debug, Clone, clap::Args)]
+struct Switches {
+    /// The features of both servers. The chore's page, if it has one, is of those by default.
+    #[arg(long)]
+    feature_gates: Option<String>,
+    /// The group versions that both servers have beside those by default, and those that they
+    /// have not.
+    #[arg(long)]
+    runtime_config: Option<String>,
+}
+
+impl Switches {
+    /// Whether nothing differs from the default.
+    fn is_default(&self) -> bool {
+        self.feature_gates.is_none() && self.runtime_config.is_none()
+    }
+
+    fn add_to(&self, command: &mut Command) {
+        for (option, value) in
+            [("--feature-gates", &self.feature_gates), ("--runtime-config", &self.runtime_config)]
+        {
+            if let Some(value) = value {
+                command.args([option, value]);
+            }
+        }
+    }
 }
 
 impl Programs {
     fn apiserver(&self) -> Result<PathBuf> {
         self.kube_apiserver.canonicalize().context("no such kube-apiserver")
+    }
+
+    /// Whether both servers are as by default.
+    pub(crate) fn is_default(&self) -> bool {
+        self.switches.is_default()
     }
 
     /// The version of kube-apiserver.
@@ -83,7 +119,7 @@ impl Programs {
         std::fs::create_dir_all(&work).context("make the folder")?;
         let work = work.canonicalize()?;
         println!("logs in {}", work.display());
-        Servers::start(&apiserver, &self.etcd, &program, &work, layout)
+        Servers::start(&apiserver, &self.etcd, &program, (&work, layout), &self.switches)
     }
 }
 
@@ -93,8 +129,8 @@ impl Servers {
         apiserver: &Path,
         etcd: &Path,
         program: &Path,
-        work: &Path,
-        layout: Layout,
+        (work, layout): (&Path, Layout),
+        switches: &Switches,
     ) -> Result<Self> {
         let file = |name: &str| work.join(name);
         let (etcd, client) = start_etcd(etcd, work)?;
@@ -114,6 +150,7 @@ impl Servers {
         command.args(["--secure-port", &port]);
         command.args(["--service-cluster-ip-range", SERVICES, "--allow-privileged=true"]);
         command.args(["--authorization-mode", "RBAC"]);
+        switches.add_to(&mut command);
         command.args(["--disable-admission-plugins", PLUGINS_OFF]);
         command.args(["--service-account-issuer", "https://kubernetes.default.svc.cluster.local"]);
         match layout {
@@ -133,6 +170,7 @@ impl Servers {
 
         let mut command = Command::new(program);
         command.args(["up", "--secure-port", "0", "--insecure-port", "0"]);
+        switches.add_to(&mut command);
         command.args(["--service-cluster-ip-range", SERVICES]);
         command.args(["--disable-admission-plugins", PLUGINS_OFF]);
         // Without `*`, only the controllers that are named run: none.

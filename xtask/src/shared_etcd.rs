@@ -146,7 +146,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let differing = rows.iter().filter(|row| !row.problems.is_empty()).count();
     println!("{} objects, {differing} differ", rows.len());
-    if args.kind.is_none() {
+    if args.kind.is_none() && args.programs.is_default() {
         let missing = subject::missing(&subjects);
         page::write(&rows, &facts, &missing, &args.programs.version()?)?;
     }

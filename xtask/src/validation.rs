@@ -187,7 +187,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     })?;
     let report = report.into_inner().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
     print!("{}", page::listing(&report));
-    if args.kind.is_none() && !args.no_page {
+    if args.kind.is_none() && !args.no_page && args.programs.is_default() {
         let page = Page {
             path: "docs/validation.md",
             title: "Answers to generated objects",

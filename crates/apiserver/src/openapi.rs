@@ -233,8 +233,11 @@ fn etag(key: &str, rows: &[Arc<Resource>], cbor: bool, texts: Texts<'_>) -> Stri
     if cbor {
         add("cbor");
     }
-    if let Some(texts) = texts {
-        add(&texts.digest());
+    if let Some(descriptions) = texts.descriptions {
+        add(&descriptions.digest());
+    }
+    if !texts.has_values {
+        add("no values");
     }
     add(key);
     let gvk = |add: &mut dyn FnMut(&str), gvk: &GroupVersionKind| {
@@ -279,8 +282,18 @@ fn security() -> Value {
     json!({"type": "apiKey", "in": "header", "name": "authorization", "description": "Bearer Token authentication"})
 }
 
-/// The descriptions of built-in types, if there are any.
-type Texts<'a> = Option<&'a OpenApiDescriptions>;
+/// What the schemas of built-in types say besides their form.
+#[derive(Debug, Clone, Copy)]
+struct Texts<'a> {
+    /// Descriptions, if there are any.
+    descriptions: Option<&'a OpenApiDescriptions>,
+    /// Whether the known values of texts are there.
+    has_values: bool,
+}
+impl Texts<'_> {
+    /// Without descriptions.
+    const PLAIN: Self = Texts { descriptions: None, has_values: true };
+}
 
 /// A document in pieces.
 type Pieces<'a> = Box<dyn Iterator<Item = Vec<u8>> + Send + 'a>;

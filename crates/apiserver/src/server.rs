@@ -305,7 +305,8 @@ impl ApiServerBuilder {
         let reviewer: Arc<dyn TokenReviewer> = authenticators.clone();
         self.registry.set_token_reviewer(Arc::downgrade(&reviewer));
         let started = self.registry.clock().now();
-        let types = Types { cbor: self.registry.features().is_on(Feature::CBORServingAndStorage) };
+        let features = self.registry.features();
+        let types = Types { cbor: features.is_on(Feature::CBORServingAndStorage) };
         ApiServer {
             inner: Arc::new(Inner {
                 authenticators,
@@ -330,7 +331,7 @@ impl ApiServerBuilder {
                 fairness: self.limits.is_fair.then(|| Fairness::new(self.limits.seats())),
                 figures: ServerFigures::default(),
                 aggregated: Aggregated::default(),
-                open_api: openapi::Documents::new(types.cbor, self.descriptions),
+                open_api: openapi::Documents::new(features, self.descriptions),
                 drain: CancellationToken::new(),
                 shutdown: Shutdown::default(),
                 request_timeout: self.request_timeout,

@@ -68,7 +68,7 @@ pub(crate) fn call(
     let size = |index: usize| args.get(index).map_or(1, Value::size);
     let per_overload = |cost: u64| if resolved { cost } else { 1 };
     match overload.cost {
-        Cost::One | Cost::AddList | Cost::IndexList | Cost::IndexMap => 1,
+        Cost::One | Cost::Includes | Cost::AddList | Cost::IndexList | Cost::IndexMap => 1,
         Cost::Logical | Cost::Conditional => 0,
         Cost::Compare => match args {
             [a, b] => per_overload(scan(a.smaller_size(b), 1.0)),

@@ -39,6 +39,11 @@ impl Env {
         Env { library: Library::patches(), patches: true, ..Env::kubernetes() }
     }
 
+    /// Expressions that select devices whose attributes may be lists: with `includes`.
+    pub fn devices() -> Env {
+        Env { library: Library::devices(), ..Env::kubernetes() }
+    }
+
     /// Declares a variable.
     #[must_use]
     pub fn variable(mut self, name: &str, ty: Type) -> Env {

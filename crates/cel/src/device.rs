@@ -17,18 +17,48 @@ use std::sync::{Arc, LazyLock};
 /// The variable of expressions: one device.
 pub const DEVICE: &str = "device";
 
-static ENV: LazyLock<Env> = LazyLock::new(|| {
-    let by_name = |ty: Type| Type::Map(Arc::new(Type::String), Arc::new(ty));
-    let fields = [
-        ("driver", Type::String),
-        ("allowMultipleAllocations", Type::Bool),
-        ("attributes", by_name(by_name(Type::Any))),
-        ("capacity", by_name(by_name(Type::QUANTITY))),
-    ];
-    let fields: BTreeMap<_, _> =
-        fields.into_iter().map(|(name, ty)| (name.to_owned(), ty)).collect();
-    Env::kubernetes().variable(DEVICE, Type::object("kubernetes.DRADevice", fields))
-});
+/// What expressions may refer to, by features of Kubernetes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scope {
+    /// Whether devices have the member `allowMultipleAllocations` (`DRAConsumableCapacity`).
+    pub shares: bool,
+    /// Whether attributes may be lists, which have the function `includes`
+    /// (`DRAListTypeAttributes`).
+    pub lists: bool,
+}
+
+/// As by default in Kubernetes 1.36.
+impl Default for Scope {
+    fn default() -> Self {
+        Self { shares: true, lists: false }
+    }
+}
+
+impl Scope {
+    /// The environment of its expressions, which is made once.
+    fn env(self) -> &'static Env {
+        static ENVS: LazyLock<[Env; 4]> = LazyLock::new(|| {
+            let scope = |shares, lists| Scope { shares, lists }.make_env();
+            [scope(false, false), scope(true, false), scope(false, true), scope(true, true)]
+        });
+        &ENVS[usize::from(self.shares) + 2 * usize::from(self.lists)]
+    }
+
+    fn make_env(self) -> Env {
+        let by_name = |ty: Type| Type::Map(Arc::new(Type::String), Arc::new(ty));
+        let attribute = if self.lists { Type::Dyn } else { Type::Any };
+        let fields = [
+            ("driver", Type::String),
+            ("attributes", by_name(by_name(attribute))),
+            ("capacity", by_name(by_name(Type::QUANTITY))),
+        ];
+        let shares = self.shares.then_some(("allowMultipleAllocations", Type::Bool));
+        let fields: BTreeMap<_, _> =
+            fields.into_iter().chain(shares).map(|(name, ty)| (name.to_owned(), ty)).collect();
+        let env = if self.lists { Env::devices() } else { Env::kubernetes() };
+        env.variable(DEVICE, Type::object("kubernetes.DRADevice", fields))
+    }
+}
 
 /// An expression that selects devices.
 #[derive(Debug)]
@@ -64,20 +94,18 @@ impl Selector {
     /// # Errors
     ///
     /// What is wrong with it.
-    pub fn new(expression: &str) -> Result<(Self, Checked), SelectorError> {
+    pub fn new(expression: &str, scope: Scope) -> Result<(Self, Checked), SelectorError> {
         let macros = Macros { bind: true, ..Macros::KUBERNETES };
         let checked = parse(expression, &macros)
-            .and_then(|ast| check(ast, &ENV))
+            .and_then(|ast| check(ast, scope.env()))
             .map_err(|issues| SelectorError::Invalid(format!("compilation failed: {issues}")))?;
         match checked.result_type() {
-            Type::Bool | Type::Any => {
+            Type::Dyn if !scope.lists => unsupported(&Type::Dyn),
+            Type::Bool | Type::Any | Type::Dyn => {
                 let program = Program::new(&checked).instantiated();
                 Ok((Self(program.map_err(SelectorError::Internal)?), checked))
             }
-            other => {
-                let text = format!("must evaluate to bool or the unknown type, not {other}");
-                Err(SelectorError::Invalid(text))
-            }
+            other => unsupported(other),
         }
     }
 
@@ -106,6 +134,11 @@ impl Selector {
             Err(error) => Err(SelectionError::Failed(error.to_string())),
         }
     }
+}
+
+/// Refuses an expression of this type.
+fn unsupported<T>(ty: &Type) -> Result<T, SelectorError> {
+    Err(SelectorError::Invalid(format!("must evaluate to bool or the unknown type, not {ty}")))
 }
 
 /// An attribute of a device.
@@ -205,14 +238,15 @@ mod tests {
     }
 
     fn selects(expression: &str) -> Result<bool, String> {
-        let (selector, _) = Selector::new(expression).map_err(|error| error.to_string())?;
+        let (selector, _) =
+            Selector::new(expression, Scope::default()).map_err(|error| error.to_string())?;
         selector.selects(&device(), &mut u64::MAX.clone()).map_err(|error| error.to_string())
     }
 
     #[test]
     fn an_evaluation_takes_its_cost_from_the_budget() {
         let domains = "device.attributes.all(a, device.attributes.all(b, a != b || a == b))";
-        let (selector, _) = Selector::new(domains).unwrap();
+        let (selector, _) = Selector::new(domains, Scope::default()).unwrap();
         let mut budget = 10;
         let spent = selector.selects(&device(), &mut budget);
         assert_eq!((spent, budget), (Err(SelectionError::OutOfBudget), 0));
@@ -247,6 +281,37 @@ mod tests {
     }
 
     #[test]
+    fn expressions_know_what_a_scope_has() {
+        let compiles = |expression: &str, scope: Scope| Selector::new(expression, scope).is_ok();
+        let [plain, lists] = [false, true].map(|lists| Scope { lists, ..Scope::default() });
+        for expression in [
+            "device.attributes['a.b'].modes.includes('x')",
+            "device.attributes['a.b'].modes.exists(mode, mode == 'x')",
+        ] {
+            assert!(compiles(expression, lists) && !compiles(expression, plain), "{expression}");
+        }
+        let shared = "device.allowMultipleAllocations";
+        assert!(compiles(shared, plain) && !compiles(shared, Scope { shares: false, ..plain }));
+
+        let selects = |expression: &str| {
+            let (selector, checked) = Selector::new(expression, lists).unwrap();
+            assert_eq!(*checked.result_type(), Type::Bool);
+            selector.selects(&device(), &mut u64::MAX.clone())
+        };
+        for (expression, expected) in [
+            ("device.attributes['gpu.example.com'].model.includes('a100')", true),
+            ("['a', device.driver].includes('gpu.example.com')", true),
+            ("device.driver.includes('gpu')", false),
+            ("[1, 2].includes('1')", false),
+        ] {
+            assert_eq!(selects(expression), Ok(expected), "{expression}");
+        }
+        let long = format!("[{}1].includes(2)", "1, ".repeat(48));
+        let error = selects(&long).unwrap_err().to_string();
+        assert_eq!(error, "'includes' function cannot be applied to lists longer than 48 values");
+    }
+
+    #[test]
     fn faults_are_told() {
         let error = selects("device.attributes['gpu.example.com'].nothing == 1").unwrap_err();
         assert_eq!(error, "no such key: nothing");
@@ -258,7 +323,7 @@ mod tests {
             ("device.driver.matches('[')", "compilation failed: "),
             ("int('x') == 1", "program instantiation failed: "),
         ] {
-            let error = Selector::new(expression).unwrap_err().to_string();
+            let error = Selector::new(expression, Scope::default()).unwrap_err().to_string();
             assert!(error.starts_with(fault), "{error}");
         }
         let error = Device::new("d", false, [("list", None)], []).unwrap_err();

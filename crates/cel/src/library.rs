@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 pub mod authorizer;
+pub(crate) mod devices;
 mod extended;
 mod format;
 pub(crate) mod go;
@@ -72,6 +73,8 @@ pub enum Cost {
     Conditional,
     /// `@in` of a list: its size.
     InList,
+    /// `includes` of an attribute of a device: the most values of one; when it runs, one.
+    Includes,
     /// `startsWith`, `endsWith`: the argument is traversed.
     Affix,
     /// `contains`: receiver times argument, both traversed.
@@ -171,6 +174,13 @@ impl Library {
         static PATCHES: LazyLock<Library> =
             LazyLock::new(|| Library::new(rows().into_iter().chain(json_patch::rows()).collect()));
         &PATCHES
+    }
+
+    /// Kubernetes' functions, and `includes` of attributes of devices.
+    pub fn devices() -> &'static Library {
+        static DEVICES: LazyLock<Library> =
+            LazyLock::new(|| Library::new(rows().into_iter().chain(devices::rows()).collect()));
+        &DEVICES
     }
 
     fn new(rows: Vec<Overload>) -> Library {

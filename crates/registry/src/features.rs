@@ -18,15 +18,31 @@ const ALL_ALPHA: &str = "AllAlpha";
 /// That of all in stage beta.
 const ALL_BETA: &str = "AllBeta";
 
-/// Features that need another one, each with that.
-const NEEDS: [(Feature, Feature); 4] = [
-    (Feature::ClusterTrustBundleProjection, Feature::ClusterTrustBundle),
-    (Feature::GangScheduling, Feature::GenericWorkload),
+/// Features that need others, each with those.
+const NEEDS: [(Feature, &[Feature]); 14] = [
+    (Feature::ClusterTrustBundleProjection, &[Feature::ClusterTrustBundle]),
+    (Feature::DRADeviceBindingConditions, &[Feature::DRAResourceClaimDeviceStatus]),
+    (Feature::DRADeviceTaintRules, &[Feature::DRADeviceTaints]),
+    (
+        Feature::DRAResourceClaimGranularStatusAuthorization,
+        &[Feature::DRAResourceClaimDeviceStatus],
+    ),
+    (Feature::DRAWorkloadResourceClaims, &[Feature::GenericWorkload]),
+    (Feature::GangScheduling, &[Feature::GenericWorkload]),
+    (Feature::InPlacePodVerticalScalingInitContainers, &[Feature::NodeDeclaredFeatures]),
     (
         Feature::MatchLabelKeysInPodTopologySpreadSelectorMerge,
-        Feature::MatchLabelKeysInPodTopologySpread,
+        &[Feature::MatchLabelKeysInPodTopologySpread],
     ),
-    (Feature::WorkloadWithJob, Feature::GenericWorkload),
+    (Feature::ResourceHealthStatusMessage, &[Feature::ResourceHealthStatus]),
+    (
+        Feature::RestartAllContainersOnContainerExits,
+        &[Feature::ContainerRestartRules, Feature::NodeDeclaredFeatures],
+    ),
+    (Feature::TopologyAwareWorkloadScheduling, &[Feature::GenericWorkload]),
+    (Feature::UserNamespacesHostNetworkSupport, &[Feature::NodeDeclaredFeatures]),
+    (Feature::WorkloadAwarePreemption, &[Feature::GangScheduling]),
+    (Feature::WorkloadWithJob, &[Feature::GenericWorkload]),
 ];
 
 /// How far a feature is.
@@ -227,11 +243,14 @@ impl FeatureGates {
     ///
     /// The first by name that has not, [`FeatureGateError::Needs`].
     pub fn check_needs(&self) -> Result<(), FeatureGateError> {
-        let lacks = |(feature, needed): &&(_, _)| self.is_on(*feature) && !self.is_on(*needed);
-        match NEEDS.iter().find(lacks) {
-            Some((feature, needed)) => Err(FeatureGateError::Needs(feature.name(), needed.name())),
-            None => Ok(()),
+        for (feature, needed) in NEEDS.iter().filter(|(feature, _)| self.is_on(*feature)) {
+            let off = needed.iter().filter(|needed| !self.is_on(**needed));
+            let off: Vec<_> = off.map(|needed| needed.name()).collect();
+            if !off.is_empty() {
+                return Err(FeatureGateError::Needs(feature.name(), off.join(" ")));
+            }
         }
+        Ok(())
     }
 }
 
@@ -289,9 +308,9 @@ pub enum FeatureGateError {
     /// A feature that setpoint does not have.
     #[error("cannot set feature gate {0} to true: setpoint does not have it")]
     NotHere(&'static str),
-    /// A feature is on without another one that it needs. The feature, and what it needs.
+    /// A feature is on without others that it needs. The feature, and those.
     #[error("{0} is enabled, but depends on features that are disabled: [{1}]")]
-    Needs(&'static str, &'static str),
+    Needs(&'static str, String),
 }
 
 impl FromStr for FeatureGates {

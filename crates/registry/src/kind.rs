@@ -22,6 +22,7 @@
 //! `check` (members), `format` and `resources` (texts, quantities), `template` and `pod_default`
 //! (pod templates), `workload` (controllers of pods), `fill` (defaults), `versions` (conversions).
 //! A kind module never imports another one, except for the same object under another name.
+mod address;
 pub(crate) mod admissionregistration;
 mod apiextensions;
 mod apiregistration;
@@ -48,6 +49,7 @@ mod flowcontrol;
 mod format;
 mod load_balancer;
 mod metadata_checks;
+mod name_rule;
 mod needs;
 pub(crate) mod networking;
 mod node;
@@ -79,11 +81,12 @@ pub use counted::{Counter, Counts};
 pub use disabled::Disabled;
 pub use fill::Fill;
 pub use metadata_checks::{MetadataCheck, MetadataChecks};
+pub use name_rule::NameRule;
 pub use needs::*;
 pub use report::Report;
 pub use rows::of;
 pub use status_rule::{StatusMeta, StatusRule};
-pub(crate) use {format::canonical_ip, template::toleration_errors};
+pub(crate) use template::toleration_errors;
 
 pub(crate) use apiextensions::custom_resource_definition::CLEANUP_FINALIZER;
 
@@ -95,24 +98,6 @@ use setpoint_object::time::Timestamp;
 use setpoint_object::{GroupVersionKind, field};
 use setpoint_schema::node::TypeSchema;
 use std::collections::BTreeMap;
-
-/// The names that a kind accepts (spec: api-server §12).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum NameRule {
-    /// RFC 1123 subdomain.
-    Subdomain,
-    /// RFC 1123 label.
-    Label,
-    /// Any valid path segment. A `generateName` may also be `.` or `..`.
-    Segment,
-    /// Any valid path segment, also as a `generateName`.
-    WholeSegment,
-    /// An IP address in canonical form. Names are not generated: a `generateName` is the name.
-    Address,
-    /// Any name that any object may have.
-    Any,
-}
 
 /// The inputs of a write step besides the object.
 #[derive(Debug)]

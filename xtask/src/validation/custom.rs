@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     })?;
     let report = report.into_inner().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
     print!("{}", page::listing(&report));
-    if !args.no_page {
+    if !args.no_page && args.programs.is_default() {
         let command = format!(
             "custom --kube-apiserver PATH --etcd PATH --sequences {} --length {} --seed {}",
             args.sequences, args.length, args.seed

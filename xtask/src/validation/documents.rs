@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     compared.version_3()?;
     let report = compared.report;
     print!("{}", page::listing(&report));
-    if !args.no_page {
+    if !args.no_page && args.programs.is_default() {
         let command = format!(
             "documents --kube-apiserver PATH --etcd PATH --definitions {} --seed {}",
             args.definitions, args.seed

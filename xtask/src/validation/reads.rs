@@ -123,7 +123,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     })?;
     let report = report.into_inner().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
     print!("{}", page::listing(&report));
-    if !args.no_page {
+    if !args.no_page && args.programs.is_default() {
         let command = format!(
             "reads --kube-apiserver PATH --etcd PATH --requests {} --seed {}",
             args.requests, args.seed

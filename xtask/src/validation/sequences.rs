@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let report = report.into_inner().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
     print!("{}", page::listing(&report));
-    if args.kind.is_none() && !args.no_page {
+    if args.kind.is_none() && !args.no_page && args.programs.is_default() {
         let command =
             format!("sequences --kube-apiserver PATH --etcd PATH --sequences {}", args.sequences);
         let command = format!("{command} --length {} --seed {}", args.length, args.seed);

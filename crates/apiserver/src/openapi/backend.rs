@@ -5,7 +5,7 @@
 //! (spec: extension §1.4).
 
 use super::row::{self, Row};
-use super::{Dialect, Encoding, V2Part, V2Section, add_v2, schema};
+use super::{Dialect, Encoding, Texts, V2Part, V2Section, add_v2, schema};
 use crate::backend::{Digest, Served, Swagger, digest};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -52,7 +52,7 @@ impl<'a> Names<'a> {
             return Some(*digest);
         }
         if self.built_in.contains(name) {
-            return Some(digest(schema::definition(name, Dialect::V2, None)));
+            return Some(digest(schema::definition(name, Dialect::V2, Texts::PLAIN)));
         }
         let (group, version) = self.custom.get(name)?;
         let rows: Vec<Row<'_>> = row::of_group_version(&self.served.catalog, group, version);

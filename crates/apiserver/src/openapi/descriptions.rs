@@ -207,7 +207,7 @@ mod tests {
     use super::*;
     use crate::openapi::parameter::Parameter;
     use crate::openapi::path::Action;
-    use crate::openapi::{Dialect, schema};
+    use crate::openapi::{Dialect, Texts, schema};
     use serde_json::json;
 
     const POD: &str = "io.k8s.api.core.v1.Pod";
@@ -288,7 +288,11 @@ mod tests {
         }}}});
         all.add(document.to_string().as_bytes()).unwrap();
         for dialect in [Dialect::V2, Dialect::V3] {
-            let made = schema::definition(claim, dialect, Some(&all));
+            let made = schema::definition(
+                claim,
+                dialect,
+                Texts { descriptions: Some(&all), ..Texts::PLAIN },
+            );
             let fields = &made["properties"];
             assert_eq!(fields["accessModes"]["items"]["enum"], json!(["A", "B"]));
             assert_eq!(fields["volumeMode"]["enum"], json!(["C"]));

@@ -333,7 +333,8 @@ impl<'a> Path<'a> {
         let name = is_name.then(|| phrase::name_of(self.published_kind().kind));
         let description = name.as_deref().or_else(|| {
             let sub = self.sub().map(|sub| (self.row.resource, sub.name));
-            self.texts.and_then(|texts| texts.of_parameter(sub, action, parameter))
+            let descriptions = self.texts.descriptions;
+            descriptions.and_then(|texts| texts.of_parameter(sub, action, parameter))
         });
         parameter.build(self.dialect, description)
     }

@@ -70,7 +70,7 @@ pub(super) fn definition(name: &str, dialect: Dialect, texts: Texts<'_>) -> Valu
     let Some(definition) = find(name) else { return json!({}) };
     let mut schema = undescribed(definition, dialect, texts);
     if let (Some(text), Value::Object(members)) =
-        (texts.and_then(|texts| texts.of(name)), &mut schema)
+        (texts.descriptions.and_then(|texts| texts.of(name)), &mut schema)
     {
         members.insert("description".to_owned(), text.into());
     }
@@ -135,7 +135,8 @@ fn object(definition: &Definition, dialect: Dialect, texts: Texts<'_>) -> Value 
             _ => None,
         };
         let describe = |name: &str| {
-            texts.and_then(|texts| texts.of_field(definition.name, name)).or_else(|| own(name))
+            let own = || own(name);
+            texts.descriptions.and_then(|texts| texts.of_field(definition.name, name)).or_else(own)
         };
         let properties: Map<String, Value> = definition
             .fields
@@ -143,8 +144,12 @@ fn object(definition: &Definition, dialect: Dialect, texts: Texts<'_>) -> Value 
             .map(|member| {
                 let name = definition.name;
                 let mut value = field(name, member, describe(member.name), dialect);
-                let values =
-                    texts.and_then(|texts| texts.values_of_field(definition.name, member.name));
+                if !texts.has_values {
+                    return (member.name.to_owned(), value);
+                }
+                let values = texts
+                    .descriptions
+                    .and_then(|texts| texts.values_of_field(definition.name, member.name));
                 if let Some(values) = values {
                     put_values(&mut value, values);
                 } else if let Some(values) = values::of(definition.name, member.name) {

@@ -16,6 +16,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use parking_lot::Mutex;
 use setpoint_object::bounded::{self, LruCache};
 use setpoint_object::time::Timestamp;
+use setpoint_registry::{Feature, FeatureGates};
 use sha2::{Digest as _, Sha512};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -46,6 +47,8 @@ pub(crate) struct Documents {
     cbor: bool,
     /// Of built-in types.
     descriptions: Option<Arc<OpenApiDescriptions>>,
+    /// Whether their schemas have the known values of texts.
+    has_values: bool,
 }
 
 /// The ETags and index of one catalog and its backends.
@@ -181,19 +184,23 @@ impl Slices {
 }
 
 impl Documents {
-    /// `cbor`: built-in kinds are served in CBOR. `descriptions`: those of built-in types.
-    pub(crate) fn new(cbor: bool, descriptions: Option<Arc<OpenApiDescriptions>>) -> Self {
+    /// With features of the server, and descriptions of built-in types.
+    pub(crate) fn new(
+        features: FeatureGates,
+        descriptions: Option<Arc<OpenApiDescriptions>>,
+    ) -> Self {
         Self {
             newest: Mutex::default(),
             cache: Mutex::default(),
             building: Semaphore::new(1),
-            cbor,
+            cbor: features.is_on(Feature::CBORServingAndStorage),
             descriptions,
+            has_values: features.is_on(Feature::OpenAPIEnums),
         }
     }
 
     fn texts(&self) -> Texts<'_> {
-        self.descriptions.as_deref()
+        Texts { descriptions: self.descriptions.as_deref(), has_values: self.has_values }
     }
 
     /// The served resources of one group version.

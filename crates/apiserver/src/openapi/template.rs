@@ -152,6 +152,7 @@ impl Template {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::openapi::Texts;
     use crate::openapi::path;
     use setpoint_registry::SchemaLanguage;
 
@@ -190,7 +191,7 @@ mod tests {
             row("Rules", "rules", true),
         ];
         let mut templates = Templates::default();
-        for (name, path) in path::all(&rows, Dialect::V3, None) {
+        for (name, path) in path::all(&rows, Dialect::V3, Texts::PLAIN) {
             let (mut built, mut copied) = (Vec::new(), Vec::new());
             write_value(&mut built, &path.build());
             assert!(templates.write(&path, &mut copied), "{name}");

@@ -3,12 +3,12 @@ use super::*;
 use setpoint_registry::{SchemaLanguage, kind};
 
 fn v3_of(rows: &[Row<'_>], used: &[&'static str]) -> Bytes {
-    super::v3_of(rows, used, None).flatten().collect()
+    super::v3_of(rows, used, Texts::PLAIN).flatten().collect()
 }
 /// The whole of v2, with all rows in one part.
 fn v2_in(rows: &[Row<'_>], encoding: Encoding) -> Bytes {
-    let part = v2_part(rows, encoding, None).flatten().last().unwrap();
-    let shared = v2_shared(&roots(rows), &[], encoding, None).flatten().last().unwrap();
+    let part = v2_part(rows, encoding, Texts::PLAIN).flatten().last().unwrap();
+    let shared = v2_shared(&roots(rows), &[], encoding, Texts::PLAIN).flatten().last().unwrap();
     v2_whole(vec![part.into(), shared.into()], encoding).flatten().collect()
 }
 fn v2_of(rows: &[Row<'_>]) -> Bytes {
@@ -390,11 +390,11 @@ fn custom_kinds_are_published_in_full_in_v3_and_simplified_in_v2() {
 
 #[test]
 fn etags_are_uppercase_hex_and_follow_key_and_rows() {
-    let tag = etag("api/v1", &[], false, None);
+    let tag = etag("api/v1", &[], false, Texts::PLAIN);
     assert_eq!(tag.len(), 128);
     assert!(tag.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_uppercase()));
-    assert_ne!(tag, etag("apis/apps/v1", &[], false, None));
-    assert_eq!(tag, etag("api/v1", &[], false, None));
+    assert_ne!(tag, etag("apis/apps/v1", &[], false, Texts::PLAIN));
+    assert_eq!(tag, etag("api/v1", &[], false, Texts::PLAIN));
 }
 
 #[test]
@@ -556,4 +556,18 @@ fn v3_protobuf_holds_every_path_and_schema() {
         b"#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
     );
     assert_eq!(only(&metadata, 33), b"");
+}
+
+#[test]
+fn schemas_have_the_known_values_of_texts_while_that_is_a_feature() {
+    let claim = "io.k8s.api.core.v1.PersistentVolumeClaimSpec";
+    for has_values in [false, true] {
+        let texts = Texts { has_values, ..Texts::PLAIN };
+        let schema = schema::definition(claim, Dialect::V3, texts);
+        let mode = &schema["properties"]["volumeMode"];
+        assert_eq!(mode.get("enum").is_some(), has_values, "{mode}");
+    }
+    let tags = [false, true]
+        .map(|has_values| etag("api/v1", &[], false, Texts { has_values, ..Texts::PLAIN }));
+    assert_ne!(tags[0], tags[1]);
 }

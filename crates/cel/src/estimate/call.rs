@@ -5,6 +5,7 @@ use super::{
     Type, extended,
 };
 use crate::ast::ACCUMULATOR;
+use crate::library::devices::VALUES_MAX;
 
 /// The longest pattern of a named format, in characters.
 ///
@@ -148,6 +149,7 @@ impl<'a> Estimator<'a> {
                 (Range::exactly(10).plus(text.scaled(TRAVERSAL)).plus(requirements), None)
             }
             Cost::InList => (operands.arg(1), None),
+            Cost::Includes => (Range { min: 0, max: VALUES_MAX as u64 }, None),
             Cost::Affix => (operands.arg(0).scaled(TRAVERSAL), None),
             Cost::Contains => {
                 let text = operands.target().scaled(TRAVERSAL);

@@ -1,6 +1,7 @@
 //! NodeDeclaredFeatureValidator: an update of a pod needs only what its node can do.
 use super::pod_resize_validator::node_of;
 use super::{Admission, Operation, Review};
+use crate::features::Feature;
 use crate::kind::list;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -28,6 +29,7 @@ impl Admission for NodeDeclaredFeatureValidator {
     fn handles(&self, review: &Review<'_>) -> bool {
         review.operation == Operation::Update
             && (review.is("", "pods") || review.is_part("", "pods", "resize"))
+            && review.inner.features.is_on(Feature::NodeDeclaredFeatures)
     }
     fn validate<'a>(
         &'a self,

@@ -31,6 +31,7 @@ mod validating;
 
 use super::followed::GROUP;
 use super::{Admission, Operation, Review, Stored};
+use crate::features::Feature;
 use crate::kind::admissionregistration::{MUTATING_POLICY, VALIDATING_POLICY};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -106,7 +107,9 @@ impl Admission for MutatingAdmissionPolicy {
         MUTATING_POLICY
     }
     fn handles(&self, review: &Review<'_>) -> bool {
-        are_seen(review) && !self.0.hooks(review.inner).is_empty()
+        are_seen(review)
+            && review.inner.features.is_on(Feature::MutatingAdmissionPolicy)
+            && !self.0.hooks(review.inner).is_empty()
     }
     fn mutates(&self, operation: Operation) -> bool {
         operation != Operation::Delete

@@ -1,5 +1,8 @@
-//! Priority: sets a pod's priority from its class, and ensures a single default class.
+//! Priority: sets the priority of a pod, or of a group of pods, from its class, and ensures a
+//! single default class.
 use super::{Admission, Operation, Review};
+use crate::features::Feature;
+use crate::kind::Members;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -22,7 +25,10 @@ impl Admission for Priority {
     fn handles(&self, review: &Review<'_>) -> bool {
         match review.operation {
             Operation::Create => {
-                review.is("", "pods") || review.is("scheduling.k8s.io", "priorityclasses")
+                review.is("", "pods")
+                    || review.is("scheduling.k8s.io", "priorityclasses")
+                    || review.is("scheduling.k8s.io", "podgroups")
+                        && review.inner.features.is_on(Feature::WorkloadAwarePreemption)
             }
             Operation::Update => {
                 review.is("", "pods") || review.is("scheduling.k8s.io", "priorityclasses")
@@ -35,10 +41,13 @@ impl Admission for Priority {
         review: &'a Review<'a>,
         object: &'a mut Value,
     ) -> BoxFuture<'a, Result<(), ApiError>> {
-        if !review.is("", "pods") {
-            return futures::future::ready(Ok(())).boxed();
+        if review.is("", "pods") {
+            settle_pod(review, object).boxed()
+        } else if review.is("scheduling.k8s.io", "podgroups") {
+            settle_group(review, object).boxed()
+        } else {
+            futures::future::ready(Ok(())).boxed()
         }
-        settle_pod(review, object).boxed()
     }
     fn validate<'a>(
         &'a self,
@@ -46,7 +55,10 @@ impl Admission for Priority {
         object: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), ApiError>> {
         match object {
-            Some(class) if !review.is("", "pods") && class["globalDefault"] == true => {
+            Some(class)
+                if review.is("scheduling.k8s.io", "priorityclasses")
+                    && class["globalDefault"] == true =>
+            {
                 only_default(review, class).boxed()
             }
             _ => futures::future::ready(Ok(())).boxed(),
@@ -66,19 +78,7 @@ async fn settle_pod(review: &Review<'_>, pod: &mut Value) -> Result<(), ApiError
         }
         return Ok(());
     }
-    let name = spec.get("priorityClassName").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let class = if name.is_empty() {
-        let default = global_default(review).await?;
-        if let Some(class) = &default {
-            spec.insert("priorityClassName".into(), class.name().into());
-        }
-        default
-    } else {
-        let Some(found) = review.objects().tree(&classes(), "", &name).await? else {
-            return Err(review.forbidden(&format!("no PriorityClass with name {name} was found")));
-        };
-        Some(found)
-    };
+    let class = class_of(review, spec).await?;
     let (value, policy) = match &class {
         Some(class) => (
             class["value"].as_i64().unwrap_or(0),
@@ -103,6 +103,35 @@ async fn settle_pod(review: &Review<'_>, pod: &mut Value) -> Result<(), ApiError
     spec.insert("priority".into(), value.into());
     spec.insert("preemptionPolicy".into(), json!(policy));
     Ok(())
+}
+/// The priority of a group of pods is that of its class.
+async fn settle_group(review: &Review<'_>, group: &mut Value) -> Result<(), ApiError> {
+    let Some(spec) = group.get_mut("spec").and_then(Value::as_object_mut) else { return Ok(()) };
+    let class = class_of(review, spec).await?;
+    let value = class.as_ref().and_then(|class| class["value"].as_i64()).unwrap_or(0);
+    if let Some(given) = spec.get("priority").and_then(Value::as_i64)
+        && given != value
+    {
+        return Err(review.forbidden(&format!(
+            "priority set in the pod group ({given}) must match the priority computed ({value}) based on the priority class set in the spec"
+        )));
+    }
+    spec.insert("priority".into(), value.into());
+    Ok(())
+}
+/// The class that a spec names. One that names none gets the default's name, if there is one.
+async fn class_of(review: &Review<'_>, spec: &mut Members) -> Result<Option<Arc<Value>>, ApiError> {
+    let name = spec.get("priorityClassName").and_then(Value::as_str).unwrap_or_default().to_owned();
+    if name.is_empty() {
+        let default = global_default(review).await?;
+        if let Some(class) = &default {
+            spec.insert("priorityClassName".into(), class.name().into());
+        }
+        return Ok(default);
+    }
+    let found = review.objects().tree(&classes(), "", &name).await?;
+    let missing = || review.forbidden(&format!("no PriorityClass with name {name} was found"));
+    found.ok_or_else(missing).map(Some)
 }
 /// The class for pods without one. Two requests at once may have made two: the lower one counts.
 async fn global_default(review: &Review<'_>) -> Result<Option<Arc<Value>>, ApiError> {

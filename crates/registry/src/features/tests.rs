@@ -13,7 +13,7 @@ fn rows_are_sorted_and_names_are_found() {
         assert_eq!(Feature::named(feature.name()), Some(feature));
     }
     assert_eq!(Feature::named("Gone"), None);
-    let fixed = FeatureGates::from([Feature::KMSv1]).with(Feature::PodLevelResources, false);
+    let fixed = FeatureGates::from([Feature::KMSv1]).with(Feature::PortForwardWebsockets, false);
     assert_eq!(fixed, FeatureGates::default());
     assert!(NEEDS.is_sorted_by(|(a, _), (b, _)| a.name() < b.name()));
 }
@@ -37,7 +37,7 @@ fn the_last_value_of_a_gate_counts_and_its_own_more_than_that_of_all() {
     let beta: FeatureGates = "WatchList=true,AllBeta=false".parse().unwrap();
     assert!(beta.is_on(Feature::WatchList) && !beta.is_on(Feature::HostnameOverride));
     // What cannot be turned off stays.
-    assert!(beta.is_on(Feature::PodLevelResources));
+    assert!(beta.is_on(Feature::PortForwardWebsockets));
 }
 
 #[test]
@@ -59,16 +59,22 @@ fn a_gate_is_refused_that_cannot_have_its_value() {
     );
     assert_eq!(read("JobSuccessPolicy=true").as_deref(), Ok(""));
     check(
-        "PodLevelResources=false",
-        "cannot set feature gate PodLevelResources to false: setpoint cannot turn it off",
+        "PortForwardWebsockets=false",
+        "cannot set feature gate PortForwardWebsockets to false: setpoint cannot turn it off",
     );
     check("KMSv1=true", "cannot set feature gate KMSv1 to true: setpoint does not have it");
-    for gates in ["GangScheduling=true", "AllAlpha=true,GenericWorkload=false"] {
-        check(
-            gates,
-            "GangScheduling is enabled, but depends on features that are disabled: [GenericWorkload]",
-        );
+    for (gates, feature) in [
+        ("GangScheduling=true", "GangScheduling"),
+        ("AllAlpha=true,GenericWorkload=false", "DRAWorkloadResourceClaims"),
+    ] {
+        let why = "is enabled, but depends on features that are disabled: [GenericWorkload]";
+        check(gates, &format!("{feature} {why}"));
     }
+    check(
+        "ContainerRestartRules=false,NodeDeclaredFeatures=false,\
+         InPlacePodVerticalScalingInitContainers=false",
+        "RestartAllContainersOnContainerExits is enabled, but depends on features that are disabled: [ContainerRestartRules NodeDeclaredFeatures]",
+    );
     // What other programs do has no effect.
     assert_eq!(read("MemoryQoS=true").as_deref(), Ok("MemoryQoS=true"));
 }

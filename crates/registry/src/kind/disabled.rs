@@ -5,14 +5,26 @@ use crate::features::{Feature, FeatureGates};
 use serde_json::Value;
 
 /// Members that only a feature keeps; `None`: nothing keeps them. Paths as `spec.items[].name`,
-/// with `*` for any key. If the stored object uses one of them, all stay.
+/// with `*` for any key, and `name!text` for a member with another text. If the stored object uses
+/// one of them, all stay.
 pub type Disabled = (Option<Feature>, &'static [&'static str]);
 
 /// The members of pods.
-const OF_PODS: [Disabled; 7] = [
+const OF_PODS: [Disabled; 9] = [
     (
         Some(Feature::ClusterTrustBundleProjection),
         &["volumes[].projected.sources[].clusterTrustBundle"],
+    ),
+    (
+        Some(Feature::ContainerRestartRules),
+        &[
+            "initContainers[].restartPolicy!Always",
+            "initContainers[].restartPolicyRules",
+            "containers[].restartPolicy",
+            "containers[].restartPolicyRules",
+            "ephemeralContainers[].restartPolicy",
+            "ephemeralContainers[].restartPolicyRules",
+        ],
     ),
     (
         Some(Feature::ContainerStopSignals),
@@ -36,6 +48,7 @@ const OF_PODS: [Disabled; 7] = [
         Some(Feature::MatchLabelKeysInPodTopologySpread),
         &["topologySpreadConstraints[].matchLabelKeys"],
     ),
+    (Some(Feature::PodLevelResources), &["resources"]),
     (Some(Feature::PodCertificateRequest), &["volumes[].projected.sources[].podCertificate"]),
 ];
 
@@ -88,6 +101,9 @@ fn uses(value: &Value, path: &str) -> bool {
         let rest = rest.unwrap_or_default();
         return value.as_object().into_iter().flatten().any(|(_, value)| uses(value, rest));
     }
+    if let Some((name, text)) = name.split_once('!') {
+        return value.get(name).is_some_and(|value| !value.is_null() && value != text);
+    }
     match (value.get(name), rest) {
         (None | Some(Value::Null), _) => false,
         (Some(Value::Array(items)), Some(rest)) if is_list => {
@@ -100,7 +116,9 @@ fn uses(value: &Value, path: &str) -> bool {
 
 fn remove(value: &mut Value, path: &str) {
     let (name, is_list, rest) = step(path);
-    let Some(members) = value.as_object_mut() else { return };
+    let is_used = rest.is_some() || uses(value, path);
+    let name = name.split_once('!').map_or(name, |(name, _)| name);
+    let Some(members) = value.as_object_mut().filter(|_| is_used) else { return };
     match (name, rest) {
         (_, None) => drop(members.remove(name)),
         // A lifecycle that has nothing else.
@@ -128,6 +146,39 @@ mod tests {
     use super::*;
     use crate::kind::rows;
     use serde_json::json;
+
+    /// An object that uses a path.
+    fn using(path: &str) -> Value {
+        let (name, is_list, rest) = step(path);
+        let below = rest.map_or(json!("x"), using);
+        let name = name.split_once('!').map_or(name, |(name, _)| name);
+        json!({ name: if is_list { json!([below]) } else { below } })
+    }
+
+    #[test]
+    fn each_member_of_a_feature_is_dropped_with_it_and_kept_with_it() {
+        let of_kinds = rows::ROWS.into_iter().flat_map(|kind| kind.disabled);
+        for (feature, paths) in of_kinds.chain(&OF_PODS) {
+            let Some(feature) = *feature else { continue };
+            for path in *paths {
+                let old = using(path);
+                for (is_on, old, is_kept) in
+                    [(false, None, false), (false, Some(&old), true), (true, None, true)]
+                {
+                    let (mut object, rows) = (using(path), [(Some(feature), *paths)]);
+                    drop_all(&rows, &mut object, old, FeatureGates::default().with(feature, is_on));
+                    assert_eq!(uses(&object, path), is_kept, "{feature:?} {path}");
+                }
+                assert!(feature.is_switch(), "{feature:?} turns nothing on and off");
+            }
+        }
+        // A text that is left alone.
+        let path = "containers[].restartPolicy!Always";
+        let sidecar = json!({"containers": [{"restartPolicy": "Always"}]});
+        let mut object = sidecar.clone();
+        remove(&mut object, path);
+        assert!(object == sidecar && !uses(&sidecar, path));
+    }
 
     fn dropped(group: &str, kind: &str, mut object: Value, old: Option<&Value>) -> Value {
         let features = FeatureGates::default();

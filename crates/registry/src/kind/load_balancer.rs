@@ -1,6 +1,6 @@
 //! Load balancer addresses of Services and Ingresses.
 use crate::kind::at::At;
-use crate::kind::format;
+use crate::kind::{address, format};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::name;
@@ -24,7 +24,7 @@ pub(super) fn validate(at: &At<'_, '_>, has_mode: bool) {
         let (ip, mode) = (ingress.get("ip"), ingress.get("ipMode"));
         let has_ip = !ip.text().is_empty();
         if has_ip {
-            ip.faults(format::ip(ip.text()));
+            ip.faults(address::old_ip(&ip, ip.text()));
         }
         if has_mode {
             match (has_ip, mode.is_set()) {
@@ -42,7 +42,7 @@ pub(super) fn warnings(object: &Value) -> Vec<String> {
     let list = cell::list(object, "status.loadBalancer.ingress").iter().enumerate();
     let warnings = list.flat_map(|(i, ingress)| {
         let place = move || format!("status.loadBalancer.ingress[{i}]");
-        format::ip_warning(place, cell::text(ingress, "ip"))
+        address::ip_warning(place, cell::text(ingress, "ip"))
     });
     warnings.collect()
 }
@@ -54,7 +54,7 @@ pub(super) fn host_name(at: &At<'_, '_>, may_be_wild: bool) {
         return;
     }
     const NO_IP: &str = "must be a DNS name, not an IP address";
-    let is_ip = format::parse_ip(host).is_some();
+    let is_ip = address::parse_ip(host).is_some();
     if is_ip && may_be_wild {
         at.invalid(NO_IP);
     }

@@ -10,6 +10,7 @@ mod selector;
 mod status_rights;
 mod v1beta1;
 
+use crate::features::Feature;
 use crate::kind::at::check;
 use crate::kind::{Kind, MetadataChecks, Report, resources, versions};
 use crate::table::cell;
@@ -36,6 +37,7 @@ pub(super) static DEVICE_CLASS: Kind = Kind {
     validate_change: |class, old, errors| validate_class(class, old, errors),
     // Expressions are compiled.
     validates_slowly: true,
+    disabled: &[(Some(Feature::DRAExtendedResource), &["spec.extendedResourceName"])],
     cells: Some(cell::name_and_age),
     rules: "selectors, configurations",
     ..Kind::plain("resource.k8s.io", "DeviceClass")

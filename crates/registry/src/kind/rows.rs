@@ -2,7 +2,7 @@
 use super::*;
 
 /// Every built-in kind, by module.
-static ROWS: [&Kind; 76] = [
+pub(super) static ROWS: [&Kind; 76] = [
     &admissionregistration::admission_policy::MUTATING,
     &admissionregistration::admission_policy::MUTATING_BINDING,
     &admissionregistration::admission_policy::VALIDATING,

@@ -21,7 +21,7 @@ pub(super) use warnings::{
 
 use crate::features::Feature;
 use crate::kind::at::At;
-use crate::kind::{format, list, resources, text};
+use crate::kind::{address, format, list, resources, text};
 use serde_json::Value;
 use setpoint_object::quantity::Quantity;
 use setpoint_object::{field, name};
@@ -108,7 +108,7 @@ pub(super) fn annotations(at: &At<'_, '_>, spec: &At<'_, '_>) {
         mirror.invalid("must set spec.nodeName if mirror pod annotation is set");
     }
     let cost = at.key(DELETION_COST);
-    if cost.is_set() && !is_cost(cost.text()) {
+    if cost.is_set() && !is_cost(cost.text()) && at.is_on(Feature::PodDeletionCost) {
         cost.invalid("must be a 32bit integer");
     }
     profile::annotations(at, spec);
@@ -154,7 +154,9 @@ pub(super) fn spec(at: &At<'_, '_>, metadata: Option<&Value>) {
     container::containers(at, &pod);
     container::init_containers(at, &pod);
     container::ephemeral_containers(at, &pod);
-    pod_resources(at, &pod.claims);
+    if at.is_on(Feature::PodLevelResources) {
+        pod_resources(at, &pod.claims);
+    }
     host_network(at, is_pod);
     at.get("restartPolicy").one_of(&["Always", "OnFailure", "Never"]);
     at.get("dnsPolicy").one_of(&["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"]);
@@ -188,7 +190,7 @@ pub(super) fn spec(at: &At<'_, '_>, metadata: Option<&Value>) {
     let tolerated = at.get("tolerations");
     tolerations(&tolerated, may_compare(&tolerated));
     for alias in at.each("hostAliases") {
-        alias.get("ip").faults(format::ip(alias.text_of("ip")));
+        alias.get("ip").faults(address::old_ip(&alias, alias.text_of("ip")));
         for host in alias.each("hostnames") {
             host.faults(name::dns1123_subdomain(host.text()));
         }
@@ -320,7 +322,7 @@ fn dns(at: &At<'_, '_>) {
         servers.invalid(format!("must not have more than {NAMESERVERS_MAX} nameservers"));
     }
     for server in servers.items() {
-        server.faults(format::ip(server.text()));
+        server.faults(address::old_ip(&server, server.text()));
     }
     let searches = config.get("searches");
     if searches.len() > SEARCHES_MAX {

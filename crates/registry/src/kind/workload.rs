@@ -1,6 +1,7 @@
 //! Workloads: a selector and a template that match.
+use crate::features::Feature;
 use crate::kind::at::{At, check, same};
-use crate::kind::{Report, template};
+use crate::kind::{Disabled, Report, template};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;
@@ -12,6 +13,10 @@ use std::num::IntErrorKind;
 
 /// Old revisions that a workload keeps.
 pub(super) const REVISIONS: i32 = 10;
+
+/// The members of Deployments and ReplicaSets that a feature keeps.
+pub(super) const DISABLED: [Disabled; 1] =
+    [(Some(Feature::DeploymentReplicaSetTerminatingReplicas), &["status.terminatingReplicas"])];
 
 /// The path of their containers.
 pub(super) const TEMPLATE_CONTAINERS: &str = "spec.template.spec.containers";

@@ -48,7 +48,8 @@ impl Write<'_> {
         write
             .change(Tracking::Within, &mut |Present { object: pod, .. }| {
                 write.check_uid(binding.uid(), pod.uid())?;
-                let mut object = place(pod, &binding, write.now).map_err(|why| refuse(&why))?;
+                let mut object = place(pod, &binding, write.now, write.inner.features)
+                    .map_err(|why| refuse(&why))?;
                 object.set_meta("resourceVersion", binding.resource_version().into());
                 // Kubernetes records no manager for this.
                 Ok(Changed::of(object, Owned::Within))

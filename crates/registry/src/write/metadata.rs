@@ -1,6 +1,6 @@
 //! The rules for `metadata` that apply to every kind (spec: api-server §5.3, §5.4, §12).
 use crate::catalog::Resource;
-use crate::kind::{self, NameRule, validate_annotations, validate_labels};
+use crate::kind::{self, NameRule, Report, validate_annotations, validate_labels};
 use crate::request::check_field_manager;
 use crate::routed::{Attributes, Target};
 use crate::verb::Verb;
@@ -136,40 +136,12 @@ pub(super) fn warn_of_finalizers(attributes: &Attributes, object: &Value, old: O
     }
 }
 
-impl NameRule {
-    fn check(self, name: &str) -> Vec<String> {
-        match self {
-            Self::Subdomain => name::dns1123_subdomain(name),
-            Self::Label => name::dns1123_label(name),
-            Self::Segment | Self::WholeSegment => name::path_segment(name),
-            Self::Any => Vec::new(),
-            Self::Address => kind::canonical_ip(name),
-        }
-    }
-    /// A base name without its suffix may end in a dash.
-    fn check_base(self, base: &str) -> Vec<String> {
-        match base.strip_suffix('-') {
-            _ if self == Self::WholeSegment => self.check(base),
-            Some(rest) if !rest.is_empty() && self != Self::Segment => {
-                let mut end = rest.len() - 1;
-                while !rest.is_char_boundary(end) {
-                    end -= 1;
-                }
-                self.check(&format!("{}a", &rest[..end]))
-            }
-            // A prefix may be `.` or `..`.
-            _ if self == Self::Segment && matches!(base, "." | "..") => Vec::new(),
-            _ => self.check(base),
-        }
-    }
-}
-
 /// Validates the metadata of a new object by the rules of its kind.
-pub(super) fn validate(resource: &Resource, object: &Value, errors: &mut field::Errors) {
+pub(super) fn validate(resource: &Resource, object: &Value, errors: &mut Report) {
     validate_whole(resource, object, resource.kind.names, true, errors);
 }
 /// Validates the metadata of any object as that of a new one: a name is a path segment.
-pub(super) fn validate_any(resource: &Resource, object: &Value, errors: &mut field::Errors) {
+pub(super) fn validate_any(resource: &Resource, object: &Value, errors: &mut Report) {
     validate_whole(resource, object, NameRule::Segment, false, errors);
 }
 fn validate_whole(
@@ -177,14 +149,14 @@ fn validate_whole(
     object: &Value,
     rule: NameRule,
     by_kind: bool,
-    errors: &mut field::Errors,
+    errors: &mut Report,
 ) {
-    let path = field::Path::new("metadata");
+    let (path, features) = (field::Path::new("metadata"), errors.features());
     let base = object.meta_str("generateName");
     let kind::Kind { checks_prefix, name_fault, .. } = *resource.kind;
     let more = |name: &str| name_fault(object, name).filter(|_| by_kind);
     if !base.is_empty() && (checks_prefix || !by_kind) {
-        for message in rule.check_base(base).into_iter().chain(more(base)) {
+        for message in rule.check_base(base, features).into_iter().chain(more(base)) {
             errors.push(field::Error::invalid(path.child("generateName"), &base.into(), message));
         }
     }
@@ -192,7 +164,7 @@ fn validate_whole(
         "" => errors
             .push(field::Error::required(path.child("name"), "name or generateName is required")),
         name => {
-            for mut message in rule.check(name).into_iter().chain(more(name)) {
+            for mut message in rule.check(name, features).into_iter().chain(more(name)) {
                 if by_kind && !checks_prefix && message.starts_with("must be no more than") {
                     message = message.replace(" characters", " bytes");
                 }

@@ -223,7 +223,7 @@ impl Write<'_> {
         metadata::validate_any(self.resource, new, errors);
         metadata::validate_update(new, old, errors);
         let is_sound = errors.len() == n_before;
-        let check_metadata = |check: &MetadataCheck, errors: &mut field::Errors| match check {
+        let check_metadata = |check: &MetadataCheck, errors: &mut Report| match check {
             MetadataCheck::Whole => metadata::validate(self.resource, new, errors),
             MetadataCheck::Change => {
                 if !is_sound {

@@ -444,7 +444,7 @@ async fn mutating_policies_are_chosen_before_the_first_changes_the_object() {
 }
 
 /// A mutating policy of ConfigMaps and Deployments with its binding.
-async fn enforce(server: &Server, name: &str, failure_policy: &str, mutation: Value) {
+pub(crate) async fn enforce(server: &Server, name: &str, failure_policy: &str, mutation: Value) {
     let group = "/apis/admissionregistration.k8s.io/v1";
     let policy = json!({
         "metadata": {"name": name},

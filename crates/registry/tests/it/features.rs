@@ -28,18 +28,18 @@ pub(crate) async fn serving(served: &str, features: FeatureGates) -> Server {
 }
 
 /// Servers with a feature off and on, and all else as by default.
-async fn both(feature: Feature) -> [Server; 2] {
+pub(crate) async fn both(feature: Feature) -> [Server; 2] {
     let with = |is_on: bool| server(FeatureGates::default().with(feature, is_on));
     [with(false).await, with(true).await]
 }
 
-async fn stop(servers: [Server; 2]) {
+pub(crate) async fn stop(servers: [Server; 2]) {
     for server in servers {
         server.stop().await;
     }
 }
 
-fn pod(name: &str, spec: Value) -> Value {
+pub(crate) fn pod(name: &str, spec: Value) -> Value {
     let mut pod = json!({
         "metadata": {"name": name, "labels": {"app": "a"}},
         "spec": {"containers": [{"name": "c", "image": "i"}]},

@@ -17,6 +17,7 @@ mod definitions;
 mod delete;
 mod dual_stack;
 mod faults;
+mod feature_rules;
 mod features;
 mod kind_defaults;
 mod kinds;

@@ -50,7 +50,7 @@ fn http_dates() {
 
 #[tokio::test]
 async fn v2_is_json_or_protobuf_by_accept_and_has_an_etag() {
-    let documents = Documents::new(false, None);
+    let documents = Documents::new(FeatureGates::default(), None);
     let plain = get(&documents, "v2", "", &HeaderMap::new()).await;
     assert_eq!((plain.status(), text(&plain, header::CONTENT_TYPE)), (StatusCode::OK, JSON));
     for accept in [V2_PROTOBUF_TYPE, V2_PROTOBUF_OLD_TYPE] {
@@ -71,7 +71,7 @@ async fn v2_is_json_or_protobuf_by_accept_and_has_an_etag() {
 
 #[tokio::test]
 async fn v3_documents_are_cached_by_hash_and_old_hashes_are_redirected() {
-    let documents = Documents::new(false, None);
+    let documents = Documents::new(FeatureGates::default(), None);
     let index = get(&documents, "v3", "", &HeaderMap::new()).await;
     assert_eq!(text(&index, header::CONTENT_TYPE), "text/plain; charset=utf-8");
     assert_eq!(text(&index, header::ETAG), "");

@@ -17,6 +17,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     warnings: workload::warnings,
     update_warnings: workload::update_warnings,
     pod_spec: "spec.template.spec",
+    disabled: &workload::DISABLED,
     cells: Some(cells),
     rules: "selector, template, strategy, deadline; immutable selector; `status`",
     ..Kind::with_status("apps", "Deployment", StatusMeta::ButLabels, "{}")

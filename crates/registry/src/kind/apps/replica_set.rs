@@ -14,6 +14,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     warnings: workload::warnings,
     update_warnings: workload::update_warnings,
     pod_spec: "spec.template.spec",
+    disabled: &workload::DISABLED,
     cells: Some(cells),
     rules: "selector, template, numbers; immutable selector; `status`",
     ..Kind::with_status("apps", "ReplicaSet", StatusMeta::All, r#"{"replicas":0}"#)

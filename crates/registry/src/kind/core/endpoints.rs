@@ -1,6 +1,8 @@
 //! Endpoints.
 use crate::kind::at::{At, check};
-use crate::kind::{Fill, Kind, Members, MetadataCheck, MetadataChecks, Report, format, list, text};
+use crate::kind::{
+    Fill, Kind, Members, MetadataCheck, MetadataChecks, Report, address, list, text,
+};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::name;
@@ -49,7 +51,7 @@ fn warnings(endpoints: &Value) -> Vec<String> {
         for member in ["addresses", "notReadyAddresses"] {
             for (j, address) in list(subset, member).iter().enumerate() {
                 let place = || format!("subsets[{i}].{member}[{j}].ip");
-                warnings.extend(format::ip_warning(place, text(address, "ip")));
+                warnings.extend(address::ip_warning(place, text(address, "ip")));
             }
         }
     }
@@ -87,12 +89,12 @@ fn validate(endpoints: &Value, old: Option<&Value>, errors: &mut Report) {
 fn validate_address(at: &At<'_, '_>) {
     let ip = at.get("ip");
     let text = Value::from(ip.text());
-    for fault in format::ip(ip.text()) {
+    for fault in address::old_ip(&ip, ip.text()) {
         ip.invalid_as(&text, fault);
     }
     at.get("hostname").named_if_set(name::dns1123_label);
     at.get("nodeName").formed(name::dns1123_subdomain);
-    for fault in format::endpoint_ip(ip.text()) {
+    for fault in address::endpoint_ip(ip.text()) {
         ip.invalid_as(&text, fault);
     }
 }

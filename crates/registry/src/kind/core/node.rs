@@ -1,8 +1,9 @@
 //! Nodes.
+use crate::features::Feature;
 use crate::kind::at::{At, check};
 use crate::kind::{
-    Fill, Kind, Members, MetadataChecks, ProxiedTo, Report, Selectable, StatusMeta, StatusRule,
-    format, list, not_supported, resources, template, text,
+    Context, Fill, Kind, Members, MetadataChecks, ProxiedTo, Report, Selectable, StatusMeta,
+    StatusRule, address, list, not_supported, resources, template, text,
 };
 use crate::table::cell;
 use serde_json::{Value, json};
@@ -15,6 +16,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     proxied_to: ProxiedTo::Kubelet,
     default,
+    prepare,
     validate,
     validate_change,
     warnings,
@@ -66,6 +68,16 @@ fn default(object: &mut Members, _version: &str) {
     }
 }
 
+/// A new node declares features only while that is a feature. Its agent may do so later.
+fn prepare(context: &Context<'_>, node: &mut Value, old: Option<&Value>) {
+    if old.is_none()
+        && !context.features.is_on(Feature::NodeDeclaredFeatures)
+        && let Some(status) = node.get_mut("status").and_then(Value::as_object_mut)
+    {
+        status.remove("declaredFeatures");
+    }
+}
+
 fn warnings(node: &Value) -> Vec<String> {
     let mut all = Vec::new();
     if !node["spec"]["configSource"].is_null() {
@@ -78,7 +90,7 @@ fn warnings(node: &Value) -> Vec<String> {
     }
     for (i, range) in list(&node["spec"], "podCIDRs").iter().enumerate() {
         let place = || format!("spec.podCIDRs[{i}]");
-        all.extend(format::cidr_warnings(place, range.as_str().unwrap_or_default()));
+        all.extend(address::cidr_warnings(place, range.as_str().unwrap_or_default()));
     }
     all
 }
@@ -151,9 +163,9 @@ fn amounts(at: &At<'_, '_>) {
 /// The ranges of the addresses of pods: at most one of each family.
 fn ranges(ranges: &At<'_, '_>) {
     for range in ranges.items() {
-        range.faults(format::cidr(range.text()));
+        range.faults(address::old_cidr(&range, range.text()));
     }
-    let wrong = |range: &At<'_, '_>| !format::cidr(range.text()).is_empty();
+    let wrong = |range: &At<'_, '_>| !address::old_cidr(range, range.text()).is_empty();
     let first_wrong =
         ranges.items().enumerate().find(|(_, range)| wrong(range)).filter(|_| ranges.len() > 1);
     if let Some((i, range)) = first_wrong {

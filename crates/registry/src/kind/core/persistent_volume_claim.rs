@@ -1,4 +1,5 @@
 //! PersistentVolumeClaims: they request storage and are nearly immutable.
+use crate::features::Feature;
 use crate::kind::at::{At, check};
 use crate::kind::volume::{
     CLASS_ANNOTATION, OLD_CLASS, access_modes, annotation_warnings, class_name, phase,
@@ -36,14 +37,15 @@ fn default(claim: &mut Members, _version: &str) {
 }
 
 /// The two fields for a source of data say the same. A source that is no claim and no snapshot
-/// is dropped if it is in the older field only, and a reference to another namespace always, as by
-/// a kube-apiserver with its default features.
-fn prepare(_: &Context<'_>, claim: &mut Value, old: Option<&Value>) {
+/// is dropped if it is in the older field only, and a reference to another namespace without the
+/// feature for that.
+fn prepare(context: &Context<'_>, claim: &mut Value, old: Option<&Value>) {
     let Some(spec) = claim.get_mut("spec").and_then(Value::as_object_mut) else { return };
     let was = |member: &str| old.is_some_and(|old| !old["spec"][member].is_null());
     let is_set = |spec: &Members, member: &str| spec.get(member).is_some_and(Value::is_object);
     let elsewhere = |spec: &Members| !text(&spec["dataSourceRef"], "namespace").is_empty();
-    if is_set(spec, "dataSourceRef") && elsewhere(spec) && !was("dataSourceRef") {
+    let crosses = context.features.is_on(Feature::CrossNamespaceVolumeDataSource);
+    if is_set(spec, "dataSourceRef") && elsewhere(spec) && !was("dataSourceRef") && !crosses {
         spec.remove("dataSourceRef");
     }
     let is_known = is_set(spec, "dataSource") && {

@@ -49,6 +49,23 @@ pub(in crate::kind) static KIND: Kind = Kind {
             Some(Feature::DRANodeAllocatableResources),
             &["status.nodeAllocatableResourceClaimStatuses"],
         ),
+        (Some(Feature::DRAExtendedResource), &["status.extendedResourceClaimStatus"]),
+        (
+            Some(Feature::ResourceHealthStatus),
+            &[
+                "status.containerStatuses[].allocatedResourcesStatus",
+                "status.ephemeralContainerStatuses[].allocatedResourcesStatus",
+                "status.initContainerStatuses[].allocatedResourcesStatus",
+            ],
+        ),
+        (
+            Some(Feature::ResourceHealthStatusMessage),
+            &[
+                "status.containerStatuses[].allocatedResourcesStatus[].resources[].message",
+                "status.ephemeralContainerStatuses[].allocatedResourcesStatus[].resources[].message",
+                "status.initContainerStatuses[].allocatedResourcesStatus[].resources[].message",
+            ],
+        ),
     ],
     charged: Charged::Updates { parts: &["", "resize"], may_need: may_need_more },
     actions: &[("binding", Action::Bind), ("eviction", Action::Evict)],

@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 
 /// Service.
 pub(in crate::kind) static KIND: Kind = Kind {
-    names: NameRule::Label,
+    names: NameRule::Service,
     create_on_update: true,
     returns_deleted: true,
     takes_numbers: true,

@@ -1,7 +1,8 @@
 //! EndpointSlices: all addresses have one family.
 use crate::kind::at::{At, check, same};
 use crate::kind::{
-    Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, Report, format, list, text,
+    Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, Report, address, format, list,
+    text,
 };
 use crate::table::cell;
 use serde_json::Value;
@@ -69,7 +70,7 @@ fn address_warnings(slice: &Value) -> Vec<String> {
     for (i, endpoint) in list(slice, "endpoints").iter().enumerate() {
         for (j, address) in list(endpoint, "addresses").iter().enumerate() {
             let place = || format!("endpoints[{i}].addresses[{j}]");
-            all.extend(format::ip_warning(place, address.as_str().unwrap_or_default()));
+            all.extend(address::ip_warning(place, address.as_str().unwrap_or_default()));
         }
     }
     all
@@ -130,8 +131,8 @@ fn validate_endpoint(at: &At<'_, '_>, family: &str) {
                 continue;
             }
             let faults = match family {
-                "IPv6" => format::canonical_ip(address.text()),
-                "IPv4" => format::ip(address.text()),
+                "IPv6" => address::canonical_ip(address.text()),
+                "IPv4" => address::old_ip(&address, address.text()),
                 _ => continue,
             };
             let is_address = faults.is_empty();
@@ -140,7 +141,7 @@ fn validate_endpoint(at: &At<'_, '_>, family: &str) {
                 if address.text().contains(':') != (family == "IPv6") {
                     addresses.invalid_as(address.value, format!("must be an {family} address"));
                 }
-                address.faults(format::endpoint_ip(address.text()));
+                address.faults(address::endpoint_ip(address.text()));
             }
         }
     }

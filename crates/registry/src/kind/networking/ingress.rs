@@ -1,7 +1,8 @@
 //! Ingresses: backends and path matching.
+use crate::features::Feature;
 use crate::kind::at::{At, check};
 use crate::kind::load_balancer::{self, host_name, load_balancer};
-use crate::kind::{Kind, MetadataCheck, MetadataChecks, Report, StatusMeta, format};
+use crate::kind::{Kind, MetadataCheck, MetadataChecks, Report, StatusMeta, format, list, text};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -28,7 +29,7 @@ const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 /// Validates backends and path matching.
 fn validate(ingress: &Value, old: Option<&Value>, errors: &mut Report) {
     check(ingress, old, errors, |at| {
-        let spec = at.get("spec");
+        let (spec, service_name) = (at.get("spec"), service_name(at));
         if spec.list_of("rules").is_empty() && !spec.has("defaultBackend") {
             spec.invalid_as(
                 spec.get("rules").value,
@@ -36,12 +37,12 @@ fn validate(ingress: &Value, old: Option<&Value>, errors: &mut Report) {
             );
         }
         if let Some(default) = spec.given("defaultBackend") {
-            backend(&default);
+            backend(&default, service_name);
         }
         for rule in spec.each("rules") {
             host_name(&rule.get("host"), true);
             if let Some(http) = rule.given("http") {
-                paths(&http.get("paths"));
+                paths(&http.get("paths"), service_name);
             }
         }
         for tls in spec.each("tls") {
@@ -68,7 +69,7 @@ fn validate(ingress: &Value, old: Option<&Value>, errors: &mut Report) {
     }
 }
 
-fn paths(paths: &At<'_, '_>) {
+fn paths(paths: &At<'_, '_>, service_name: Form) {
     paths.need();
     for entry in paths.items() {
         let (kind, path) = (entry.get("pathType"), entry.get("path"));
@@ -100,12 +101,31 @@ fn paths(paths: &At<'_, '_>) {
             "ImplementationSpecific" => absolute(),
             _ => kind.unsupported(&["Exact", "ImplementationSpecific", "Prefix"]),
         }
-        backend(&entry.get("backend"));
+        backend(&entry.get("backend"), service_name);
+    }
+}
+
+/// The faults of a name.
+type Form = fn(&str) -> Vec<String>;
+
+/// The form of the names of Services: labels. Without the feature for that they begin with a
+/// letter, unless a stored one does not.
+fn service_name(at: &At<'_, '_>) -> Form {
+    let spec = &at.stored()["spec"];
+    let paths = list(spec, "rules").iter().flat_map(|rule| list(&rule["http"], "paths"));
+    let mut stored = std::iter::once(&spec["defaultBackend"])
+        .chain(paths.map(|path| &path["backend"]))
+        .map(|backend| text(&backend["service"], "name"));
+    let is_relaxed =
+        |name| name::dns1123_label(name).is_empty() && !name::dns1035_label(name).is_empty();
+    match at.is_on(Feature::RelaxedServiceNameValidation) || stored.any(is_relaxed) {
+        true => name::dns1123_label,
+        false => name::dns1035_label,
     }
 }
 
 /// A service with a port, or another object.
-fn backend(at: &At<'_, '_>) {
+fn backend(at: &At<'_, '_>, service_name: Form) {
     match (at.given("service"), at.given("resource")) {
         (Some(_), Some(_)) => at.invalid_union("cannot set both resource and service backends"),
         (None, None) => at.invalid_union("resource or service backend is required"),
@@ -116,7 +136,7 @@ fn backend(at: &At<'_, '_>) {
         }
         (Some(service), None) => {
             let name = at.shown_as("service.name", service.get("name").value);
-            name.named(name::dns1123_label);
+            name.named(service_name);
             let port = service.get("port");
             match (port.text_of("name"), port.int_of("number")) {
                 ("", 0) => at.required("port name or number is required"),

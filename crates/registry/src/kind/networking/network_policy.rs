@@ -1,6 +1,6 @@
 //! NetworkPolicies.
+use crate::kind::address::{self, Cidr};
 use crate::kind::at::{At, check};
-use crate::kind::format::Cidr;
 use crate::kind::{Fill, Kind, Members, Report, format, list, text};
 use crate::table::cell;
 use serde_json::{Value, json};
@@ -41,10 +41,10 @@ fn warnings(policy: &Value) -> Vec<String> {
                 let (block, at) =
                     (&peer["ipBlock"], || format!("spec.{direction}[{i}].{peers}[{j}].ipBlock"));
                 let range = text(block, "cidr");
-                warnings.extend(format::cidr_warnings(|| format!("{}.cidr", at()), range));
+                warnings.extend(address::cidr_warnings(|| format!("{}.cidr", at()), range));
                 let others = list(block, "except").iter().filter_map(Value::as_str).enumerate();
                 warnings.extend(others.flat_map(|(k, range)| {
-                    format::cidr_warnings(|| format!("{}.except[{k}]", at()), range)
+                    address::cidr_warnings(|| format!("{}.except[{k}]", at()), range)
                 }));
             }
         }
@@ -119,10 +119,10 @@ fn validate_block(at: &At<'_, '_>) {
     if !range.need() {
         return;
     }
-    range.faults(format::cidr(range.text()));
+    range.faults(address::old_cidr(&range, range.text()));
     let Some(whole) = Cidr::parse(range.text()) else { return };
     for except in at.each("except") {
-        except.faults(format::cidr(except.text()));
+        except.faults(address::old_cidr(&except, except.text()));
         let Some(part) = Cidr::parse(except.text()) else { continue };
         if !whole.contains(part.first()) || whole.bits >= part.bits {
             except.invalid("must be a strict subset of `cidr`");

@@ -1,6 +1,6 @@
 //! ServiceCIDRs.
+use crate::kind::address::{self, Cidr};
 use crate::kind::at::{At, check};
-use crate::kind::format::{self, Cidr};
 use crate::kind::{Kind, Report, StatusMeta, versions};
 use crate::table::cell;
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ fn ranges(spec: &At<'_, '_>) {
         return list.invalid_as(&json!({"CIDRs": list.value}), "may only hold up to 2 values");
     }
     for range in list.items() {
-        range.faults(format::canonical_cidr(range.text()));
+        range.faults(address::canonical_cidr(range.text()));
     }
     // Also of ranges that are no canonical ones.
     let is_four = |range: &str| Some(Cidr::parse(range)?.first().to_canonical().is_ipv4());

@@ -1,5 +1,6 @@
 //! Rules that claims, classes and slices of devices share.
 use super::selector::selectors;
+use crate::features::Feature;
 use crate::kind::at::At;
 use crate::kind::{format, text};
 use serde_json::Value;
@@ -44,6 +45,8 @@ pub(super) fn claim(devices: &At<'_, '_>) {
                 full_name(&constraint.get("matchAttribute"));
             } else if constraint.has("distinctAttribute") {
                 full_name(&constraint.get("distinctAttribute"));
+            } else if !constraint.is_on(Feature::DRAConsumableCapacity) {
+                constraint.get("matchAttribute").required("");
             } else {
                 constraint.required("exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set");
             }

@@ -1,10 +1,11 @@
 //! ResourceClaims and ResourceClaimTemplates.
 use super::{STORAGE, admin_access, device, status_rights, v1beta1};
+use crate::features::Feature;
 use crate::kind::at::{At, check};
 use crate::kind::condition::conditions;
 use crate::kind::{
-    Context, Fill, Kind, Members, MetadataChecks, Needs, Report, StatusMeta, StatusRule, format,
-    template, text,
+    Context, Disabled, Fill, Kind, Members, MetadataChecks, Needs, Report, StatusMeta, StatusRule,
+    address, format, template, text,
 };
 use crate::table::cell;
 use serde_json::Value;
@@ -12,6 +13,34 @@ use setpoint_object::field;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
 use std::collections::HashSet;
+
+/// Members of features: those of a spec, which is at a path, and more of the consumed capacity.
+macro_rules! disabled {
+    ($spec:literal, $($status:literal),*) => {
+        [
+            (
+                Some(Feature::DRAPrioritizedList),
+                &[concat!($spec, ".devices.requests[].firstAvailable")] as &[&str],
+            ),
+            (
+                Some(Feature::DRADeviceTaints),
+                &[
+                    concat!($spec, ".devices.requests[].exactly.tolerations"),
+                    concat!($spec, ".devices.requests[].firstAvailable[].tolerations"),
+                ],
+            ),
+            (
+                Some(Feature::DRAConsumableCapacity),
+                &[
+                    concat!($spec, ".devices.constraints[].distinctAttribute"),
+                    concat!($spec, ".devices.requests[].exactly.capacity"),
+                    concat!($spec, ".devices.requests[].firstAvailable[].capacity"),
+                    $($status),*
+                ],
+            ),
+        ]
+    };
+}
 
 /// ResourceClaim.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -32,6 +61,19 @@ pub(in crate::kind) static KIND: Kind = Kind {
         status_rights: status_rights::status_rights,
         ..Needs::NONE
     },
+    disabled: &[
+        OF_CLAIM[0],
+        OF_CLAIM[1],
+        OF_CLAIM[2],
+        (
+            Some(Feature::DRADeviceBindingConditions),
+            &[
+                "status.allocation.devices.results[].bindingConditions",
+                "status.allocation.devices.results[].bindingFailureConditions",
+            ],
+        ),
+        (Some(Feature::DRAResourceClaimDeviceStatus), &["status.devices"]),
+    ],
     cells: Some(cells),
     rules: "requests, constraints, configurations; immutable; `status`",
     ..Kind::plain("resource.k8s.io", "ResourceClaim")
@@ -48,10 +90,18 @@ pub(in crate::kind) static TEMPLATE: Kind = Kind {
     validate_change,
     validates_slowly: true,
     needs: Needs { namespace_label: admin_access::of_template, ..Needs::NONE },
+    disabled: &disabled!("spec.spec",),
     cells: Some(cell::name_and_age),
     rules: "the claim; immutable",
     ..Kind::plain("resource.k8s.io", "ResourceClaimTemplate")
 };
+
+const OF_CLAIM: [Disabled; 3] = disabled!(
+    "spec",
+    "status.allocation.devices.results[].shareID",
+    "status.allocation.devices.results[].consumedCapacity",
+    "status.devices[].shareID"
+);
 
 fn default(claim: &mut Members, version: &str) {
     devices(claim.object("spec"), version);
@@ -265,7 +315,7 @@ fn network(at: &At<'_, '_>) {
         }
     }
     device::set(&at.get("ips"), ADDRESSES_MAX, "", |address| {
-        address.faults(format::interface_address(address.text()));
+        address.faults(address::interface_address(address.text()));
     });
 }
 

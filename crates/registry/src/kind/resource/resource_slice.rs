@@ -2,7 +2,9 @@
 use super::{STORAGE, device, v1beta1};
 use crate::features::Feature;
 use crate::kind::at::{At, check};
-use crate::kind::{Context, Kind, Report, Selectable, format, list, template, text};
+use crate::kind::{
+    Context, Fill, Kind, Members, Report, Selectable, format, list, resources, template, text,
+};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::GroupVersionKind;
@@ -14,16 +16,41 @@ pub(in crate::kind) static KIND: Kind = Kind {
     storage: STORAGE,
     convert: Some(v1beta1::convert_slice),
     returns_deleted: true,
+    default,
     prepare,
     validate,
     disabled: &[
-        (Some(Feature::DRAListTypeAttributes), &["spec.devices[].attributes.*.bools"]),
-        (Some(Feature::DRAListTypeAttributes), &["spec.devices[].attributes.*.ints"]),
-        (Some(Feature::DRAListTypeAttributes), &["spec.devices[].attributes.*.strings"]),
-        (Some(Feature::DRAListTypeAttributes), &["spec.devices[].attributes.*.versions"]),
+        (Some(Feature::DRADeviceTaints), &["spec.devices[].taints"]),
+        (
+            Some(Feature::DRAPartitionableDevices),
+            &[
+                "spec.sharedCounters",
+                "spec.perDeviceNodeSelection",
+                "spec.devices[].consumesCounters",
+                "spec.devices[].nodeName",
+                "spec.devices[].nodeSelector",
+                "spec.devices[].allNodes",
+            ],
+        ),
+        // They need both.
+        (Some(Feature::DRADeviceBindingConditions), &BINDING),
+        (Some(Feature::DRAResourceClaimDeviceStatus), &BINDING),
+        (
+            Some(Feature::DRAConsumableCapacity),
+            &["spec.devices[].allowMultipleAllocations", "spec.devices[].capacity.*.requestPolicy"],
+        ),
         (
             Some(Feature::DRANodeAllocatableResources),
             &["spec.devices[].nodeAllocatableResourceMappings"],
+        ),
+        (
+            Some(Feature::DRAListTypeAttributes),
+            &[
+                "spec.devices[].attributes.*.bools",
+                "spec.devices[].attributes.*.ints",
+                "spec.devices[].attributes.*.strings",
+                "spec.devices[].attributes.*.versions",
+            ],
         ),
     ],
     selectable: &[Selectable::new("spec.nodeName"), Selectable::new("spec.driver")],
@@ -36,6 +63,13 @@ pub(in crate::kind) static KIND: Kind = Kind {
     rules: "driver, pool, nodes, devices, counters, policies of capacities; immutable driver, pool and node",
     ..Kind::plain("resource.k8s.io", "ResourceSlice")
 };
+
+/// The members of devices that are bound only when conditions are met.
+const BINDING: [&str; 3] = [
+    "spec.devices[].bindingConditions",
+    "spec.devices[].bindingFailureConditions",
+    "spec.devices[].bindsToNode",
+];
 
 fn unknown_label(gvk: &GroupVersionKind, label: &str) -> String {
     format!("field label not supported for {gvk}: {label}")
@@ -51,6 +85,18 @@ const VALUES_MAX: usize = 48;
 const CONSUMPTIONS_MAX: usize = 2;
 const TAINTS_MAX: usize = 16;
 const VALUE_BYTES_MAX: usize = 64;
+
+/// A device takes as much of a resource of the node as is allocated of it.
+fn default(slice: &mut Members, _version: &str) {
+    let Some(spec) = slice.object("spec") else { return };
+    for device in spec.each("devices") {
+        let mappings = device.object("nodeAllocatableResourceMappings");
+        let mappings = mappings.into_iter().flat_map(Members::values_mut);
+        for mapping in mappings.filter_map(Value::as_object_mut) {
+            mapping.absent("allocationMultiplier", "1");
+        }
+    }
+}
 
 /// Taints are dated.
 fn prepare(context: &Context<'_>, slice: &mut Value, _: Option<&Value>) {
@@ -217,6 +263,28 @@ fn validate_device(at: &At<'_, '_>, has_own_nodes: bool) {
         at.invalid_as(&Value::Null, "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec");
     }
     device::binding(at);
+    let mappings = at.get("nodeAllocatableResourceMappings");
+    mappings.all().for_each(|(name, entry)| mapping(&entry, name, &capacity));
+}
+
+/// How much of a resource of the node a device takes.
+fn mapping(at: &At<'_, '_>, resource: &str, capacity: &At<'_, '_>) {
+    if !resources::is_native(resource) {
+        at.invalid_as(&resource.into(), "must be a node allocatable resource name");
+    }
+    let (multiplier, key) = (at.get("allocationMultiplier"), at.get("capacityKey"));
+    if !multiplier.is_set() && !key.is_set() {
+        at.invalid_as(
+            &"".into(),
+            "at least one of allocationMultiplier or capacityKey must be set",
+        );
+    }
+    resources::positive(&multiplier, "must be positive");
+    match key.text() {
+        "" if key.is_set() => key.invalid("capacityKey must not be an empty string"),
+        name if key.is_set() && capacity.value.get(name).is_none() => key.not_found(),
+        _ => {}
+    }
 }
 
 /// The members of an attribute, of which it has one.

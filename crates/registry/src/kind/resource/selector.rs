@@ -1,8 +1,9 @@
 //! Expressions that select devices: what they may refer to, whether they compile, and what they
 //! cost at most.
 use super::device::{DOMAIN_MAX, ID_MAX};
+use crate::features::Feature;
 use crate::kind::at::At;
-use setpoint_cel::device::{DEVICE, Selector, SelectorError};
+use setpoint_cel::device::{DEVICE, Scope, Selector, SelectorError};
 use setpoint_cel::estimate::{Range, Sizes, estimate};
 use setpoint_object::field;
 
@@ -33,7 +34,11 @@ fn expression(at: &At<'_, '_>) {
     if at.text().len() > EXPRESSION_BYTES_MAX {
         return at.too_long(EXPRESSION_BYTES_MAX);
     }
-    match Selector::new(at.text()) {
+    let scope = Scope {
+        shares: at.is_on(Feature::DRAConsumableCapacity),
+        lists: at.is_on(Feature::DRAListTypeAttributes),
+    };
+    match Selector::new(at.text(), scope) {
         Err(error @ SelectorError::Internal(_)) => {
             at.report(|path| field::Error::internal(path, error.to_string()));
         }

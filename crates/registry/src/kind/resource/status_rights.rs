@@ -6,7 +6,9 @@
 //! | `devices` of a driver, while allocated   | `arbitrary-node:<verb>` of the subresource `driver`, by the driver's name in the namespace |
 //! | the same, of devices of the user's node  | that, or `associated-node:<verb>`                         |
 //!
-//! The user's node is that of the pod that a service account's token is bound to.
+//! The user's node is that of the pod that a service account's token is bound to. Without the
+//! feature `DRAResourceClaimGranularStatusAuthorization` none of them is required.
+use crate::features::Feature;
 use crate::kind::{Context, NeededRight, RequiredOn, list, text};
 use serde_json::Value;
 use setpoint_object::field::Path;
@@ -20,6 +22,9 @@ pub(super) fn status_rights(
     new: &Value,
     old: &Value,
 ) -> Vec<NeededRight> {
+    if !context.features.is_on(Feature::DRAResourceClaimGranularStatusAuthorization) {
+        return Vec::new();
+    }
     let (new, old) = (&new["status"], &old["status"]);
     let path = Path::new("status");
     let mut rights = Vec::new();
@@ -33,7 +38,8 @@ pub(super) fn status_rights(
             verbs: vec![verb.to_owned()],
         });
     }
-    if new["allocation"].is_null() {
+    let has_devices = context.features.is_on(Feature::DRAResourceClaimDeviceStatus);
+    if new["allocation"].is_null() || !has_devices {
         return rights;
     }
     let verbs = verbs_of_devices(context, verb, &new["allocation"]);

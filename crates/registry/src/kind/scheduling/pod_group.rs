@@ -1,5 +1,5 @@
 //! PodGroups: pods that are scheduled together.
-use super::policy::{immutable, is_same, policy, union};
+use super::policy::{featured, immutable, is_same, policy, union, unique};
 use crate::features::Feature;
 use crate::kind::at::{At, check};
 use crate::kind::condition::conditions;
@@ -33,12 +33,12 @@ pub(in crate::kind) static KIND: Kind = Kind {
 
 /// Maximum number of resource claims of a group.
 const CLAIMS_MAX: usize = 4;
-/// The mode of disruption of a group without one, and of each new one: others belong to a feature
-/// that is off.
+/// The mode of disruption of a group without one. Others belong to a feature.
 const BY_POD: &str = "Pod";
 
-fn prepare(_: &Context<'_>, group: &mut Value, old: Option<&Value>) {
+fn prepare(context: &Context<'_>, group: &mut Value, old: Option<&Value>) {
     if old.is_none()
+        && !context.features.is_on(Feature::WorkloadAwarePreemption)
         && let Some(spec) = spec_of(group)
     {
         spec.insert("disruptionMode".to_owned(), BY_POD.into());
@@ -52,9 +52,11 @@ fn spec_of(group: &mut Value) -> Option<&mut Members> {
         .as_object_mut()
 }
 
-/// Claims in the status belong to a feature that is off. They stay if the group has claims.
-fn prepare_status(_: &Context<'_>, group: &mut Value, old: &Value) {
-    if list(&old["spec"], "resourceClaims").is_empty()
+/// Claims in the status belong to a feature. While it is off, they stay if the group has claims.
+fn prepare_status(context: &Context<'_>, group: &mut Value, old: &Value) {
+    let has_claims = context.features.is_on(Feature::DRAWorkloadResourceClaims);
+    if !has_claims
+        && list(&old["spec"], "resourceClaims").is_empty()
         && let Some(status) = group.get_mut("status").and_then(Value::as_object_mut)
     {
         status.remove("resourceClaimStatuses");
@@ -75,6 +77,7 @@ fn validate(group: &Value, old: Option<&Value>, errors: &mut Report) {
             }
         }
         policy(&spec.get("schedulingPolicy"));
+        featured(&spec);
     });
 }
 
@@ -85,21 +88,26 @@ fn validate_change(group: &Value, old: Option<&Value>, errors: &mut Report) {
         immutable(&spec.get("podGroupTemplateRef"), &old["podGroupTemplateRef"]);
         immutable(&spec.get("schedulingPolicy"), &old["schedulingPolicy"]);
         // What is left of features that are off can only be removed, but for claims.
-        let removable = |member: &str| {
+        let keeps = |member: &str, feature: Feature| {
             let (new, old) = (spec.get(member), &old[member]);
+            if spec.is_on(feature) {
+                return immutable(&new, old);
+            }
             // An empty mode is one that is set.
             let is_set = new.value != "" || member == "disruptionMode";
             if new.is_set() && is_set && !is_same(new.value, old) {
                 new.forbidden("");
             }
         };
-        removable("schedulingConstraints");
+        keeps("schedulingConstraints", Feature::TopologyAwareWorkloadScheduling);
         let (claims, stored) = (spec.get("resourceClaims"), &old["resourceClaims"]);
         if !is_same(claims.value, stored) {
             immutable(&claims, stored);
             claims.at_most(CLAIMS_MAX);
         }
-        ["disruptionMode", "priorityClassName", "priority"].into_iter().for_each(removable);
+        for member in ["disruptionMode", "priorityClassName", "priority"] {
+            keeps(member, Feature::WorkloadAwarePreemption);
+        }
     });
 }
 
@@ -123,13 +131,7 @@ fn validate_status(group: &Value, old: Option<&Value>, errors: &mut Report) {
 }
 /// Each claim has a name of its own. Those that are stored are not checked again.
 fn each_claim(claims: &At<'_, '_>, stored: &Value) {
-    let all = claims.list();
-    for (i, claim) in claims.items().enumerate() {
-        let name = claim.text_of("name");
-        if all.iter().take(i).any(|other| text(other, "name") == name) {
-            claim.duplicate();
-        }
-    }
+    unique(claims, |claim| claim.duplicate());
     let stored = stored.as_array().map_or(&[][..], Vec::as_slice);
     for claim in claims.items().filter(|claim| !stored.contains(claim.value)) {
         claim.get("resourceClaimName").formed(name::long_name);

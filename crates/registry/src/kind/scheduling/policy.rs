@@ -1,6 +1,8 @@
 //! What Workloads and PodGroups share: how the pods of a group are scheduled.
 use crate::kind::at::At;
 use serde_json::Value;
+use setpoint_object::name;
+use std::collections::HashSet;
 
 /// The ways of scheduling, of which a policy has one.
 const POLICIES: [&str; 2] = ["basic", "gang"];
@@ -31,6 +33,49 @@ pub(super) fn policy(at: &At<'_, '_>) {
         0 => count.required(""),
         number if number < 1 => count.invalid("must be greater than or equal to 1"),
         _ => {}
+    }
+}
+
+/// The domains of topology to which a group may be limited, claims of a group, and bounds of its
+/// priority.
+const TOPOLOGIES_MAX: usize = 1;
+const CLAIMS_MAX: usize = 4;
+const PRIORITY_MAX: i64 = 1_000_000_000;
+
+/// The members of a new group, or of a template of one, that belong to features. Those of features
+/// that are off have been dropped.
+pub(super) fn featured(group: &At<'_, '_>) {
+    let topologies = group.get("schedulingConstraints.topology");
+    if topologies.at_most(TOPOLOGIES_MAX) {
+        for topology in topologies.items() {
+            topology.get("key").named(name::qualified_name);
+        }
+    }
+    let claims = group.get("resourceClaims");
+    if claims.at_most(CLAIMS_MAX) {
+        unique(&claims, |claim| claim.duplicate());
+        for claim in claims.items() {
+            union(&claim, &["resourceClaimName", "resourceClaimTemplateName"]);
+            claim.get("name").named(name::short_name);
+            claim.get("resourceClaimName").formed(name::long_name);
+            claim.get("resourceClaimTemplateName").formed(name::long_name);
+        }
+    }
+    group.get("disruptionMode").one_of_if_set(&["Pod", "PodGroup"]);
+    group.get("priorityClassName").named_if_set(name::long_name);
+    let priority = group.get("priority");
+    if priority.int().is_some_and(|number| number > PRIORITY_MAX) {
+        priority.invalid(format!("must be less than or equal to {PRIORITY_MAX}"));
+    }
+}
+
+/// The items of a list have names of their own.
+pub(super) fn unique(items: &At<'_, '_>, report: impl Fn(&At<'_, '_>)) {
+    let mut seen = HashSet::new();
+    for item in items.items() {
+        if !seen.insert(item.text_of("name")) {
+            report(&item);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Workloads: templates of the PodGroups of one application.
-use super::policy::{immutable, is_same, policy};
-use crate::kind::at::{At, check};
+use super::policy::{featured, immutable, is_same, policy, unique};
+use crate::features::Feature;
+use crate::kind::at::check;
 use crate::kind::{Context, Kind, Report, list};
 use crate::table::cell;
 use serde_json::{Value, json};
@@ -18,14 +19,19 @@ pub(in crate::kind) static KIND: Kind = Kind {
 
 const TEMPLATES_MAX: usize = 8;
 
-/// Members of a template that belong to features which are off.
-const DISABLED: [&str; 5] =
-    [SHOWN, "resourceClaims", "disruptionMode", "priorityClassName", "priority"];
+/// Members of a template that belong to features.
+const FEATURED: [(&str, Feature); 5] = [
+    (SHOWN, Feature::TopologyAwareWorkloadScheduling),
+    ("resourceClaims", Feature::DRAWorkloadResourceClaims),
+    ("disruptionMode", Feature::WorkloadAwarePreemption),
+    ("priorityClassName", Feature::WorkloadAwarePreemption),
+    ("priority", Feature::WorkloadAwarePreemption),
+];
 const SHOWN: &str = "schedulingConstraints";
 
 /// A template keeps a member of a feature that is off only if the stored template in its place has
 /// it.
-fn prepare(_: &Context<'_>, workload: &mut Value, old: Option<&Value>) {
+fn prepare(context: &Context<'_>, workload: &mut Value, old: Option<&Value>) {
     let stored = old.map_or(&[][..], |old| list(&old["spec"], "podGroupTemplates"));
     let templates = workload.pointer_mut("/spec/podGroupTemplates").and_then(Value::as_array_mut);
     for (i, template) in templates.into_iter().flatten().enumerate() {
@@ -33,7 +39,11 @@ fn prepare(_: &Context<'_>, workload: &mut Value, old: Option<&Value>) {
         let has = |member: &str| {
             stored.get(i).is_some_and(|stored| !is_same(&stored[member], &Value::Null))
         };
-        members.retain(|member, _| !DISABLED.contains(&member.as_str()) || has(member));
+        let is_off = |member: &str| {
+            let feature = FEATURED.iter().find(|(name, _)| *name == member);
+            feature.is_some_and(|(_, feature)| !context.features.is_on(*feature))
+        };
+        members.retain(|member, _| !is_off(member) || has(member));
         // Of these members, the one that the API shows when it is not set.
         members.entry(SHOWN).or_insert(Value::Null);
     }
@@ -52,30 +62,20 @@ fn validate(workload: &Value, old: Option<&Value>, errors: &mut Report) {
         }
         let templates = spec.get("podGroupTemplates");
         if templates.at_most(TEMPLATES_MAX) && templates.need() {
-            unique(&templates);
+            unique(&templates, |template| {
+                let shown = shown(template.value);
+                template.report(|path| field::Error {
+                    shown: Some(shown),
+                    ..field::Error::duplicate(path, &Value::Null)
+                });
+            });
             for template in templates.items() {
                 template.get("name").named(name::short_name);
                 policy(&template.get("schedulingPolicy"));
+                featured(&template);
             }
         }
     });
-}
-
-/// The names of templates differ.
-fn unique(templates: &At<'_, '_>) {
-    let all = templates.list();
-    for (i, template) in templates.items().enumerate() {
-        let name = template.text_of("name");
-        if all.iter().take(i).any(|other| crate::kind::text(other, "name") == name) {
-            let shown = shown(template.value);
-            template.report(|path| field::Error {
-                kind: field::ErrorKind::Duplicate,
-                path,
-                shown: Some(shown),
-                detail: String::new(),
-            });
-        }
-    }
 }
 
 /// A new template as the API shows it: in the order of a Go struct.

@@ -34,8 +34,14 @@ fn default(object: &mut Members, _version: &str) {
     spec.absent("seLinuxMount", false);
 }
 
-/// The generation begins with the first change.
-fn prepare(_: &Context<'_>, driver: &mut Value, old: Option<&Value>) {
+/// The generation begins with the first change. A member of a feature has its default while that is
+/// on.
+fn prepare(context: &Context<'_>, driver: &mut Value, old: Option<&Value>) {
+    if context.features.is_on(Feature::VolumeLimitScaling)
+        && let Some(spec) = driver.get_mut("spec").and_then(Value::as_object_mut)
+    {
+        spec.absent("preventPodSchedulingIfMissing", false);
+    }
     let Some(old) = old else { return };
     let stored = old["metadata"]["generation"].as_i64().unwrap_or(0);
     let generation = stored + i64::from(driver["spec"] != old["spec"]);

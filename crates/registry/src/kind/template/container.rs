@@ -1,5 +1,6 @@
 //! Containers.
 use super::{CONTAINERS, Pod, environment, probe, security};
+use crate::features::Feature;
 use crate::kind::at::{At, same};
 use crate::kind::{format, resources, text};
 use serde_json::Value;
@@ -22,7 +23,11 @@ pub(super) fn containers(at: &At<'_, '_>, pod: &Pod<'_>) {
             name.duplicate();
         }
         hooks_and_probes(&container, pod);
-        restart_policy(&container);
+        if container.is_on(Feature::ContainerRestartRules) {
+            restart_policy(&container);
+        } else if container.has("restartPolicy") {
+            container.get("restartPolicy").forbidden("may not be set for non-init containers");
+        }
     }
     host_ports(at.each("containers"));
 }
@@ -35,7 +40,7 @@ pub(super) fn init_containers(at: &At<'_, '_>, pod: &Pod<'_>) {
         common(&container, pod);
         // Without a policy the API does not look at the rules.
         if container.has("restartPolicy") {
-            restart_policy(&container);
+            init_restart_policy(&container);
         } else if !container.list_of("restartPolicyRules").is_empty() {
             container.get("restartPolicy").required(NEEDS_POLICY);
         }
@@ -322,6 +327,22 @@ const NEEDS_POLICY: &str = "must specify restartPolicy when restart rules are us
 const RESTART_RULES_MAX: usize = 20;
 const EXIT_CODES_MAX: usize = 255;
 
+/// The policy of an init container that has one.
+fn init_restart_policy(at: &At<'_, '_>) {
+    let restarts_all = at.is_on(Feature::RestartAllContainersOnContainerExits);
+    let rules = at.get("restartPolicyRules");
+    match (at.is_on(Feature::ContainerRestartRules), is_sidecar(at.value)) {
+        (true, true) if !restarts_all => {
+            if rules.len() > 0 {
+                rules.forbidden("restartPolicyRules are not allowed for init containers with restart policy Always");
+            }
+        }
+        (true, _) => restart_policy(at),
+        (false, true) => {}
+        (false, false) => at.get("restartPolicy").unsupported(&["Always"]),
+    }
+}
+
 /// Whether a container restarts, independent of the pod's policy.
 fn restart_policy(at: &At<'_, '_>) {
     let (policy, rules) = (at.get("restartPolicy"), at.get("restartPolicyRules"));
@@ -332,7 +353,11 @@ fn restart_policy(at: &At<'_, '_>) {
     }
     rules.at_most(RESTART_RULES_MAX);
     for rule in rules.items() {
-        rule.get("action").choice(&["Restart", "RestartAllContainers"]);
+        let actions = match at.is_on(Feature::RestartAllContainersOnContainerExits) {
+            true => &["Restart", "RestartAllContainers"][..],
+            false => &["Restart"],
+        };
+        rule.get("action").choice(actions);
         match rule.given("exitCodes") {
             None => rule.get("exitCodes").required("must be specified"),
             Some(codes) => {

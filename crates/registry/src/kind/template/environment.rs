@@ -1,4 +1,5 @@
 //! Environment variables of containers, and the fields of a pod that they and files can have.
+use crate::features::Feature;
 use crate::kind::at::At;
 use crate::kind::format;
 use setpoint_object::quantity::Quantity;
@@ -105,7 +106,10 @@ fn value_from(at: &At<'_, '_>, has_value: bool) {
     }
     if n_sources == 0 {
         at.invalid_union(
-            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
+            match at.is_on(Feature::EnvFiles) {
+                true => "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
+                false => "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`",
+            },
         );
     } else if has_value {
         at.invalid_union("may not be specified when `value` is not empty");

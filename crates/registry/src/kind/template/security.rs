@@ -1,5 +1,6 @@
 //! Security contexts of pods and containers, and what an operating system does not have.
 use super::{ALL_CONTAINERS, profile};
+use crate::features::Feature;
 use crate::kind::at::At;
 use crate::kind::format;
 use serde_json::Value;
@@ -33,11 +34,12 @@ pub(super) fn of_pod(spec: &At<'_, '_>) {
     windows_options(&at.get("windowsOptions"));
     profile::app_armor(&at.get("appArmorProfile"));
     at.get("supplementalGroupsPolicy").one_of_if_set(&["Merge", "Strict"]);
-    // `MountOption` is a feature that is off, but where any policy is stored.
+    // `MountOption` is a feature. Where any policy is stored, it may be that, too.
     let policy = at.get("seLinuxChangePolicy");
-    policy.one_of_if_set(match policy.stored().is_null() {
-        true => &["Recursive"],
-        false => &["MountOption", "Recursive"],
+    let has_mounts = at.is_on(Feature::SELinuxMount) || !policy.stored().is_null();
+    policy.one_of_if_set(match has_mounts {
+        true => &["MountOption", "Recursive"],
+        false => &["Recursive"],
     });
 }
 

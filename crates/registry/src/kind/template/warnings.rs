@@ -4,7 +4,7 @@ use super::ALL_CONTAINERS;
 use super::profile::{
     APP_ARMOR_OF_CONTAINER, APP_ARMOR_WARNING, SECCOMP_OF_CONTAINER, SECCOMP_OF_POD, app_armor_of,
 };
-use crate::kind::{format, node_label, text};
+use crate::kind::{address, node_label, text};
 use serde_json::Value;
 use setpoint_object::field;
 use std::cell::RefCell;
@@ -483,12 +483,12 @@ impl<'a> Warned<'a> {
         for (i, server) in items(&self.spec["dnsConfig"], "nameservers") {
             let place = || self.path.child("dnsConfig.nameservers").index(i).text();
             let server = server.as_str().unwrap_or_default();
-            format::ip_warning(place, server).into_iter().for_each(|warning| self.add(warning));
+            address::ip_warning(place, server).into_iter().for_each(|warning| self.add(warning));
         }
         for (i, alias) in items(self.spec, "hostAliases") {
             let place = || self.path.child("hostAliases").index(i).child("ip").text();
             let ip = text(alias, "ip");
-            format::ip_warning(place, ip).into_iter().for_each(|warning| self.add(warning));
+            address::ip_warning(place, ip).into_iter().for_each(|warning| self.add(warning));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::device::Device;
 use parking_lot::Mutex;
-use setpoint_cel::device::{SelectionError, Selector, SelectorError};
+use setpoint_cel::device::{Scope, SelectionError, Selector, SelectorError};
 use setpoint_object::bounded::{self, LruCache};
 use std::sync::Arc;
 
@@ -72,7 +72,8 @@ impl Selectors {
         }
         *steps = steps.saturating_add(STEPS_PER_BYTE * expression.len() as u64);
         // Not under the lock: two may compile the same.
-        let compiled = Arc::new(Selector::new(expression).map(|(selector, _)| selector));
+        let compiled =
+            Arc::new(Selector::new(expression, Scope::default()).map(|(selector, _)| selector));
         self.0.lock().put(expression.clone(), compiled.clone());
         Ok(compiled)
     }

@@ -57,7 +57,7 @@ pub(in crate::kind::batch) fn rules(spec: &At<'_, '_>) {
     spec.get("completionMode").one_of_if_set(&["NonIndexed", "Indexed"]);
     if is_indexed {
         indexed(spec);
-    } else if matches!(mode, "" | "NonIndexed") {
+    } else if mode == "NonIndexed" || !spec.has("completionMode") {
         for member in ["backoffLimitPerIndex", "maxFailedIndexes"] {
             if spec.has(member) {
                 spec.get(member).invalid("requires indexed completion mode");

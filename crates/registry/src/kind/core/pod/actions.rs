@@ -1,6 +1,6 @@
 //! Actions on pods: a binding assigns it to a node, an eviction adds a condition (spec: api-server
 //! §5.6).
-use crate::features::FeatureGates;
+use crate::features::{Feature, FeatureGates};
 use crate::kind::at::check;
 use crate::kind::{Report, set_condition};
 use serde_json::{Value, json};
@@ -22,11 +22,17 @@ pub(crate) fn binding_fault(binding: &Value) -> Option<String> {
     (!errors.is_empty()).then(|| field::aggregate(&errors))
 }
 
-/// The pod assigned to the node of a binding, with the binding's annotations and labels.
+/// The pod assigned to the node of a binding, with the binding's annotations, and its labels if a
+/// feature says so.
 ///
 /// # Errors
 /// Why it cannot be assigned.
-pub(crate) fn place(pod: &Value, binding: &Value, now: Timestamp) -> Result<Value, String> {
+pub(crate) fn place(
+    pod: &Value,
+    binding: &Value,
+    now: Timestamp,
+    features: FeatureGates,
+) -> Result<Value, String> {
     let name = pod.name();
     if !pod.deletion_timestamp().is_empty() {
         return Err(format!("pod {name} is being deleted, cannot be assigned to a host"));
@@ -40,7 +46,9 @@ pub(crate) fn place(pod: &Value, binding: &Value, now: Timestamp) -> Result<Valu
     let mut placed = pod.clone();
     placed["spec"]["nodeName"] = binding["target"]["name"].clone();
     // A node that was to become its own is out of date.
-    if let Some(status) = placed["status"].as_object_mut() {
+    if features.is_on(Feature::ClearingNominatedNodeNameAfterBinding)
+        && let Some(status) = placed["status"].as_object_mut()
+    {
         status.remove("nominatedNodeName");
     }
     let condition = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null});
@@ -49,7 +57,8 @@ pub(crate) fn place(pod: &Value, binding: &Value, now: Timestamp) -> Result<Valu
     for (key, value) in annotations.and_then(Value::as_object).into_iter().flatten() {
         placed["metadata"]["annotations"][key] = value.clone();
     }
-    let labels = binding.meta().and_then(|meta| meta.get("labels"));
+    let has_labels = features.is_on(Feature::PodTopologyLabelsAdmission);
+    let labels = binding.meta().filter(|_| has_labels).and_then(|meta| meta.get("labels"));
     for (key, value) in labels.and_then(Value::as_object).into_iter().flatten() {
         placed["metadata"]["labels"][key] = value.clone();
     }

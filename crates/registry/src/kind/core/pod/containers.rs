@@ -1,6 +1,7 @@
 //! `pods/ephemeralcontainers` and `pods/resize`: parts of a running pod that may change (spec:
 //! api-server §5.6).
 use super::rules;
+use crate::features::Feature;
 use crate::kind::at::{At, check, same};
 use crate::kind::template::qos_class;
 use crate::kind::{Part, Report, list, template, text};
@@ -126,8 +127,12 @@ fn validate_resize(new: &Value, old: Option<&Value>, errors: &mut Report) {
         if !same_order(&spec, old) {
             return;
         }
+        let resizes_init = at.is_on(Feature::InPlacePodVerticalScalingInitContainers);
         for list in ["initContainers", "containers"] {
             for (container, before) in spec.each(list).zip(list_of(old, list)) {
+                if list == "initContainers" && !resizes_init && !template::is_sidecar(before) {
+                    continue;
+                }
                 resize(&container.get("resources"), &before["resources"]);
             }
         }
@@ -137,6 +142,12 @@ fn validate_resize(new: &Value, old: Option<&Value>, errors: &mut Report) {
             }
         }
         for (container, before) in spec.each("initContainers").zip(list_of(old, "initContainers")) {
+            if !resizes_init && !template::is_sidecar(container.value) {
+                if container.value != before {
+                    spec.forbidden("resources for non-sidecar init containers are immutable");
+                }
+                continue;
+            }
             if differs(&container, before) {
                 container.forbidden(
                     "only cpu and memory resources for init or sidecar containers are mutable",

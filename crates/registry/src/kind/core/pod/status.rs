@@ -1,8 +1,11 @@
 //! What a node agent reports of a pod.
 use super::update::changed_annotations;
+use crate::features::Feature;
 use crate::kind::at::{At, check};
-use crate::kind::{Report, format, list, text};
+use crate::kind::template::is_sidecar;
+use crate::kind::{Report, address, list, resources, text};
 use serde_json::Value;
+use setpoint_object::quantity::Quantity;
 use setpoint_object::{field, name};
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +15,7 @@ pub(super) fn warnings(pod: &Value) -> Vec<String> {
     for member in ["podIPs", "hostIPs"] {
         for (i, address) in list(&pod["status"], member).iter().enumerate() {
             let place = || format!("status.{member}[{i}].ip");
-            all.extend(format::ip_warning(place, text(address, "ip")));
+            all.extend(address::ip_warning(place, text(address, "ip")));
         }
     }
     all
@@ -57,6 +60,7 @@ pub(super) fn validate(pod: &Value, old: Option<&Value>, errors: &mut Report) {
         if let Some(claim) = status.given("extendedResourceClaimStatus") {
             extended_claim(&claim, &at.get("spec"));
         }
+        node_resources(at);
         addresses(&status.get("podIPs"));
         let first = status.list_of("hostIPs").first();
         if let Some(first) = first.filter(|first| text(first, "ip") != status.text_of("hostIP")) {
@@ -88,7 +92,67 @@ pub(super) fn validate(pod: &Value, old: Option<&Value>, errors: &mut Report) {
                 allocated.forbidden("must not be specified in container status");
             }
         }
+        if at.is_on(Feature::ImageVolumeWithDigest) {
+            image_volumes(&status);
+        }
     });
+}
+
+/// Maximum length of the reference to an image, in bytes.
+const IMAGE_BYTES_MAX: usize = 256;
+
+/// What is reported of volumes that are images.
+fn image_volumes(status: &At<'_, '_>) {
+    for member in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
+        for container in status.each(member) {
+            for mount in container.each("volumeMounts") {
+                let volume = mount.get("volumeStatus");
+                let Some(image) = volume.given("image") else { continue };
+                let reference =
+                    volume.shown_as("imageVolumeStatus.imageRef", image.get("imageRef").value);
+                match reference.text().len() {
+                    0 => reference.required("imageRef must not be empty"),
+                    1..=IMAGE_BYTES_MAX => {}
+                    _ => reference.too_long(IMAGE_BYTES_MAX),
+                }
+            }
+        }
+    }
+}
+
+/// What claims take of the node's resources.
+fn node_resources(at: &At<'_, '_>) {
+    let status = at.get("status");
+    let claims = at.list_of("spec.resourceClaims").iter();
+    let claims: HashSet<_> = claims
+        .chain(status.list_of("resourceClaimStatuses"))
+        .filter_map(|claim| claim["resourceClaimName"].as_str())
+        .collect();
+    for taken in status.each("nodeAllocatableResourceClaimStatuses") {
+        let name = taken.get("resourceClaimName");
+        if name.text().is_empty() {
+            name.required("must not be empty");
+        }
+        if !claims.contains(name.text()) {
+            name.invalid_as(&name.text().into(), "no mapping found in pod reference");
+        }
+        taken.get("containers").need_for("must not be empty");
+        let amounts = taken.get("resources");
+        if amounts.len() == 0 {
+            amounts.required("must not be empty");
+        }
+        for (resource, amount) in amounts.all() {
+            if !resources::is_native(resource) {
+                amount.invalid_as(&resource.into(), "must be a node allocatable resource name");
+            }
+            if amount
+                .quantity()
+                .is_some_and(|amount| amount.compare(&Quantity::from_units(0)).is_lt())
+            {
+                amount.invalid("must be non-negative");
+            }
+        }
+    }
 }
 
 /// The items of a list by their names. Of two with one name, the first one counts.
@@ -100,7 +164,8 @@ fn by_name<'v>(of: &'v Value, member: &str) -> HashMap<&'v str, &'v Value> {
 fn nomination(nominated: &At<'_, '_>, old: &Value) {
     let is_bound = !text(&old["spec"], "nodeName").is_empty();
     let is_new = nominated.text() != text(&old["status"], "nominatedNodeName");
-    if is_bound && is_new && !nominated.text().is_empty() {
+    let is_kept = !nominated.is_on(Feature::ClearingNominatedNodeNameAfterBinding);
+    if is_bound && is_new && !nominated.text().is_empty() && !is_kept {
         nominated.forbidden("may not be set on pods that are already bound to a node");
     }
 }
@@ -218,13 +283,14 @@ fn allocated_resource(at: &At<'_, '_>, allocatable: Option<&HashSet<String>>) {
 /// At most one address of each family.
 fn addresses(at: &At<'_, '_>) {
     for item in at.items() {
-        for fault in format::ip(item.text_of("ip")) {
+        for fault in address::old_ip(&item, item.text_of("ip")) {
             item.invalid_as(item.get("ip").value, fault);
         }
     }
     if at.len() > 1 {
         // What is no address has no family.
-        let bad = at.list().iter().position(|item| !format::ip(text(item, "ip")).is_empty());
+        let bad =
+            at.list().iter().position(|item| !address::old_ip(at, text(item, "ip")).is_empty());
         if let Some(i) = bad {
             let text = text(&at.list()[i], "ip");
             at.report(|path| {
@@ -244,7 +310,9 @@ fn addresses(at: &At<'_, '_>) {
 /// Containers that have ended for good stay ended.
 fn states(status: &At<'_, '_>, old: &Value) {
     let (spec, before) = (&old["spec"], &old["status"]);
-    let restarts_all = ["initContainers", "containers"].iter().any(|member| {
+    let has_rules = status.is_on(Feature::ContainerRestartRules);
+    let has_all = has_rules && status.is_on(Feature::RestartAllContainersOnContainerExits);
+    let restarts_all = ["initContainers", "containers"].iter().filter(|_| has_all).any(|member| {
         list(spec, member).iter().any(|container| {
             let rules = list(container, "restartPolicyRules").iter();
             rules.map(|rule| text(rule, "action")).any(|action| action == "RestartAllContainers")
@@ -272,8 +340,18 @@ fn states(status: &At<'_, '_>, old: &Value) {
                 continue;
             }
             let code = ended["exitCode"].as_i64().unwrap_or(0);
-            // A container that is not in the spec does not restart.
-            if !specs.get(name).is_some_and(|own| restarts(own, spec, code)) {
+            let own = specs.get(name).copied();
+            let may_restart = match has_rules {
+                // A container that is not in the spec does not restart.
+                true => own.is_some_and(|own| restarts(own, spec, code, has_all)),
+                false if containers.is_none() => false,
+                false => {
+                    let is_sidecar =
+                        member == "initContainerStatuses" && own.is_some_and(is_sidecar);
+                    is_sidecar || by_policy(text(spec, "restartPolicy"), code) == Some(true)
+                }
+            };
+            if !may_restart {
                 status.get(member).report(|path| {
                     let path = path.index(i).child("state");
                     field::Error::forbidden(path, "may not be transitioned to non-terminated state")
@@ -285,13 +363,8 @@ fn states(status: &At<'_, '_>, old: &Value) {
 
 /// Whether a container restarts after an exit code: by its rules, else by its own policy, else by
 /// that of its pod.
-fn restarts(container: &Value, spec: &Value, code: i64) -> bool {
-    let by_policy = |policy: &str| match policy {
-        "Always" => Some(true),
-        "OnFailure" => Some(code != 0),
-        "Never" => Some(false),
-        _ => None,
-    };
+/// `has_all`: whether rules may restart all containers.
+fn restarts(container: &Value, spec: &Value, code: i64, has_all: bool) -> bool {
     let own = container.get("restartPolicy").and_then(Value::as_str).and_then(|policy| {
         let rule = list(container, "restartPolicyRules").iter().find(|rule| {
             let codes = &rule["exitCodes"];
@@ -302,9 +375,22 @@ fn restarts(container: &Value, spec: &Value, code: i64) -> bool {
                 _ => false,
             }
         });
-        let is_action =
-            |rule: &&Value| matches!(text(rule, "action"), "Restart" | "RestartAllContainers");
-        rule.filter(is_action).map(|_| true).or_else(|| by_policy(policy))
+        let is_action = |rule: &&Value| match text(rule, "action") {
+            "Restart" => true,
+            "RestartAllContainers" => has_all,
+            _ => false,
+        };
+        rule.filter(is_action).map(|_| true).or_else(|| by_policy(policy, code))
     });
-    own.or_else(|| by_policy(text(spec, "restartPolicy"))).unwrap_or(true)
+    own.or_else(|| by_policy(text(spec, "restartPolicy"), code)).unwrap_or(true)
+}
+
+/// Whether a policy restarts after an exit code, if it is known.
+fn by_policy(policy: &str, code: i64) -> Option<bool> {
+    match policy {
+        "Always" => Some(true),
+        "OnFailure" => Some(code != 0),
+        "Never" => Some(false),
+        _ => None,
+    }
 }

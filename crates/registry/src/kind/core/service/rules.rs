@@ -3,7 +3,7 @@
 use super::{has_ports, is_external};
 use crate::kind::at::{At, check, same};
 use crate::kind::load_balancer;
-use crate::kind::{Report, format, list, text};
+use crate::kind::{Report, address, format, list, text};
 use serde_json::{Value, json};
 use setpoint_object::{field, name};
 use std::collections::HashSet;
@@ -78,11 +78,11 @@ fn rules(at: &At<'_, '_>) {
         addresses(&spec, headless);
     }
     for ip in spec.each("externalIPs") {
-        let faults = format::ip(ip.text());
+        let faults = address::old_ip(&ip, ip.text());
         let is_address = faults.is_empty();
         ip.faults(faults);
         if is_address {
-            ip.faults(format::endpoint_ip(ip.text()));
+            ip.faults(address::endpoint_ip(ip.text()));
         }
     }
     spec.get("type").one_of(&["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]);
@@ -208,7 +208,7 @@ fn addresses(spec: &At<'_, '_>, headless: bool) {
                 list.invalid("'None' must be the first and only value");
             }
         } else if !list.stored().as_array().is_some_and(|old| old.contains(address.value)) {
-            address.faults(format::ip(address.text()));
+            address.faults(address::old_ip(&address, address.text()));
         }
     }
     let is_valid = list.n_errors() == before;
@@ -253,7 +253,7 @@ fn balancing(spec: &At<'_, '_>, annotation: &At<'_, '_>, kind: &str) {
         }
         for range in ranges.items() {
             let text = range.text().trim();
-            for fault in format::cidr(text) {
+            for fault in address::old_cidr(&range, text) {
                 range.invalid_as(&text.into(), fault);
             }
         }
@@ -264,7 +264,7 @@ fn balancing(spec: &At<'_, '_>, annotation: &At<'_, '_>, kind: &str) {
         let text = annotation.text().trim();
         let is_stored = annotation.stored() == annotation.value;
         for range in text.split(',').map(str::trim).filter(|_| !text.is_empty() && !is_stored) {
-            for fault in format::cidr(range) {
+            for fault in address::old_cidr(annotation, range) {
                 annotation.invalid_as(&range.into(), fault);
             }
         }
@@ -397,17 +397,17 @@ pub(super) fn warnings(service: &Value) -> Vec<String> {
     }
     let odd = |member: &str| -> Vec<String> {
         let texts = crate::kind::list(spec, member).iter().filter_map(Value::as_str).enumerate();
-        let warning = |(i, text)| format::ip_warning(|| format!("spec.{member}[{i}]"), text);
+        let warning = |(i, text)| address::ip_warning(|| format!("spec.{member}[{i}]"), text);
         texts.filter_map(warning).collect()
     };
     all.extend(odd("clusterIPs"));
     let external_ips = odd("externalIPs");
     let balancer_ip =
-        format::ip_warning(|| "spec.loadBalancerIP".to_owned(), text("loadBalancerIP"));
+        address::ip_warning(|| "spec.loadBalancerIP".to_owned(), text("loadBalancerIP"));
     let ranges = crate::kind::list(spec, "loadBalancerSourceRanges").iter().enumerate();
     let ranges = ranges.flat_map(|(i, range)| {
         let place = || format!("spec.loadBalancerSourceRanges[{i}]");
-        format::cidr_warnings(place, range.as_str().unwrap_or_default())
+        address::cidr_warnings(place, range.as_str().unwrap_or_default())
     });
     let source_ranges: Vec<String> = ranges.collect();
     let mut warn = |is: bool, message: &str| {

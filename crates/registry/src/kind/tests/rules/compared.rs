@@ -1,6 +1,6 @@
 //! What `cargo xtask validation` has shown: answers of kube-apiserver 1.36 to odd objects.
 use super::{changed, context, created, fresh, refuses, refuses_changes, refuses_status};
-use crate::kind::format::{cidr_warnings, ip_warning};
+use crate::kind::address::{cidr_warnings, ip_warning};
 use crate::kind::rows;
 use serde_json::{Value, json};
 
