@@ -47,6 +47,24 @@ impl fmt::Display for Family {
     }
 }
 
+/// Parses an address, also one whose numbers have leading zeros: objects of older servers may have
+/// such (`ParseIPSloppy` of Kubernetes).
+pub fn parse_address(text: &str) -> Option<IpAddr> {
+    if let Ok(ip) = text.parse() {
+        return Some(ip);
+    }
+    let mut octets = [0; 4];
+    let mut parts = text.split('.');
+    for octet in &mut octets {
+        let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        *octet = match parts.next().filter(is_number)?.trim_start_matches('0') {
+            "" => 0,
+            digits => digits.parse().ok()?,
+        };
+    }
+    parts.next().is_none().then(|| IpAddr::V4(Ipv4Addr::from(octets)))
+}
+
 /// The families of addresses that Services of a control plane may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Families {
@@ -115,6 +133,22 @@ impl Given {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_may_have_leading_zeros() {
+        for (text, address) in [
+            ("10.0.0.011", Some("10.0.0.11")),
+            ("000.0.0.0", Some("0.0.0.0")),
+            ("::1", Some("::1")),
+            ("10.0.0.0256", None),
+            ("10.0.0", None),
+            ("10.0.0.0.0", None),
+            ("10.0.0.+1", None),
+            ("", None),
+        ] {
+            assert_eq!(parse_address(text), address.map(|text| text.parse().unwrap()), "{text}");
+        }
+    }
 
     #[test]
     fn a_network_gives_all_but_its_own_and_the_broadcast_address() {

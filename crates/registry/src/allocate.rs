@@ -52,7 +52,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use ranges::Range;
 use serde_json::Value;
-use setpoint_object::cidr::Family;
+use setpoint_object::cidr::{Family, parse_address};
 use setpoint_object::field;
 use setpoint_store::{At, Compare, Revision, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,7 +95,7 @@ impl ServiceNumbers {
         let ports = spec["ports"].as_array().map_or(&[][..], Vec::as_slice);
         let ports = ports.iter().map(|p| &p["nodePort"]).chain([&spec["healthCheckNodePort"]]);
         let ports = ports.filter_map(Value::as_u64).filter_map(|p| u16::try_from(p).ok());
-        let addresses = addresses.filter_map(|a| a.parse().ok()).map(Number::Address);
+        let addresses = addresses.filter_map(parse_address).map(Number::Address);
         Self(addresses.chain(ports.filter(|p| *p != 0).map(Number::Port)).collect())
     }
     /// The keys of the objects of its addresses.

@@ -19,7 +19,7 @@ const ALL_ALPHA: &str = "AllAlpha";
 const ALL_BETA: &str = "AllBeta";
 
 /// Features that need others, each with those.
-const NEEDS: [(Feature, &[Feature]); 14] = [
+const NEEDS: [(Feature, &[Feature]); 15] = [
     (Feature::ClusterTrustBundleProjection, &[Feature::ClusterTrustBundle]),
     (Feature::DRADeviceBindingConditions, &[Feature::DRAResourceClaimDeviceStatus]),
     (Feature::DRADeviceTaintRules, &[Feature::DRADeviceTaints]),
@@ -29,6 +29,10 @@ const NEEDS: [(Feature, &[Feature]); 14] = [
     ),
     (Feature::DRAWorkloadResourceClaims, &[Feature::GenericWorkload]),
     (Feature::GangScheduling, &[Feature::GenericWorkload]),
+    (
+        Feature::InPlacePodLevelResourcesVerticalScaling,
+        &[Feature::NodeDeclaredFeatures, Feature::PodLevelResources],
+    ),
     (Feature::InPlacePodVerticalScalingInitContainers, &[Feature::NodeDeclaredFeatures]),
     (
         Feature::MatchLabelKeysInPodTopologySpreadSelectorMerge,

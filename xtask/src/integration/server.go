@@ -175,7 +175,8 @@ func Trust(config *rest.Config, certificate string) {
 	if err != nil {
 		return
 	}
-	config.CAData, config.CAFile = nil, certificate
+	// As text and as a file: tests write one or the other into their own files.
+	config.CAData, config.CAFile = text, certificate
 	block, _ := pem.Decode(text)
 	if block == nil {
 		return
@@ -278,6 +279,7 @@ func Start(t Logger, flags []string) (*rest.Config, func(), error) {
 		config.CAData = []byte(ready.CertificateAuthority)
 	} else {
 		config.CAFile = ready.CertificateAuthority
+		config.CAData, _ = os.ReadFile(config.CAFile)
 	}
 	return config, stop, nil
 }

@@ -36,7 +36,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::json;
 use setpoint_informer::{Event, Object};
-use setpoint_object::cidr::Family;
+use setpoint_object::cidr::{Family, parse_address};
 use setpoint_object::label::Selector;
 use setpoint_object::pod_phase;
 use setpoint_runtime::{Client, Request};
@@ -172,9 +172,9 @@ fn target(port: &ServicePort, pod: &Pod) -> Option<i32> {
 /// The addresses of a pod.
 fn addresses(status: &PodStatus) -> Vec<IpAddr> {
     let all = status.pod_ips.iter().flatten().map(|address| address.ip.as_str());
-    let mut all: Vec<IpAddr> = all.filter_map(|address| address.parse().ok()).collect();
+    let mut all: Vec<IpAddr> = all.filter_map(parse_address).collect();
     if all.is_empty() {
-        all.extend(status.pod_ip.as_deref().and_then(|address| address.parse::<IpAddr>().ok()));
+        all.extend(status.pod_ip.as_deref().and_then(parse_address));
     }
     all
 }

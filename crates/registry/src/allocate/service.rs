@@ -8,7 +8,7 @@ use crate::stored::store_error;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use serde_json::Value;
-use setpoint_object::cidr::Family;
+use setpoint_object::cidr::{Family, parse_address};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, field};
 use setpoint_store::Store;
@@ -79,10 +79,10 @@ async fn allocate_addresses(
     let shown = Value::from(addresses.clone());
     for (i, family) in families.into_iter().enumerate().skip(n_kept) {
         let wanted = addresses[i].as_str().unwrap_or_default().to_owned();
-        let result = match wanted.parse() {
-            Ok(address) => split_store_error(reservation.address(address).await)?,
-            Err(_) if !wanted.is_empty() => Err(AllocateError::AddressOutside),
-            Err(_) => match split_store_error(reservation.any_address(family, rng).await)? {
+        let result = match parse_address(&wanted) {
+            Some(address) => split_store_error(reservation.address(address).await)?,
+            None if !wanted.is_empty() => Err(AllocateError::AddressOutside),
+            None => match split_store_error(reservation.any_address(family, rng).await)? {
                 Ok(address) => {
                     addresses[i] = address.to_string().into();
                     Ok(())

@@ -72,6 +72,7 @@ fn a_gate_is_refused_that_cannot_have_its_value() {
     }
     check(
         "ContainerRestartRules=false,NodeDeclaredFeatures=false,\
+         InPlacePodLevelResourcesVerticalScaling=false,\
          InPlacePodVerticalScalingInitContainers=false",
         "RestartAllContainersOnContainerExits is enabled, but depends on features that are disabled: [ContainerRestartRules NodeDeclaredFeatures]",
     );

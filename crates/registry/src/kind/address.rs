@@ -2,31 +2,16 @@
 use crate::features::Feature;
 use crate::kind::at::At;
 use crate::kind::format::fault;
+use setpoint_object::cidr::parse_address;
 use setpoint_object::field;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
-/// An IP address, even if its numbers have leading zeros.
-pub(super) fn parse_ip(text: &str) -> Option<IpAddr> {
-    if let Ok(ip) = text.parse() {
-        return Some(ip);
-    }
-    let mut octets = [0; 4];
-    let mut parts = text.split('.');
-    for octet in &mut octets {
-        let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-        *octet = match parts.next().filter(is_number)?.trim_start_matches('0') {
-            "" => 0,
-            digits => digits.parse().ok()?,
-        };
-    }
-    parts.next().is_none().then(|| IpAddr::V4(Ipv4Addr::from(octets)))
-}
 fn is_mapped(ip: &IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some())
 }
 /// An IP address without leading zeros.
 pub(super) fn ip(text: &str) -> Vec<String> {
-    let message = match parse_ip(text) {
+    let message = match parse_address(text) {
         None => "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
         Some(_) if text.parse::<IpAddr>().is_err() => "must not have leading 0s",
         Some(ip) if is_mapped(&ip) => "must not be an IPv4-mapped IPv6 address",
@@ -38,12 +23,12 @@ pub(super) fn ip(text: &str) -> Vec<String> {
 /// feature for that, what can be read is good.
 pub(super) fn old_ip(at: &At<'_, '_>, text: &str) -> Vec<String> {
     let is_strict = at.is_on(Feature::StrictIPCIDRValidation);
-    if is_strict || parse_ip(text).is_none() { ip(text) } else { Vec::new() }
+    if is_strict || parse_address(text).is_none() { ip(text) } else { Vec::new() }
 }
 /// An IP address as it is printed.
 pub(crate) fn canonical_ip(text: &str) -> Vec<String> {
     let faults = ip(text);
-    match parse_ip(text) {
+    match parse_address(text) {
         Some(ip) if faults.is_empty() && ip.to_string() != text => {
             vec![format!("must be in canonical form (\"{ip}\")")]
         }
@@ -53,7 +38,7 @@ pub(crate) fn canonical_ip(text: &str) -> Vec<String> {
 
 /// Warns of an address that is written in another form than the canonical one.
 pub(super) fn ip_warning(place: impl FnOnce() -> String, text: &str) -> Option<String> {
-    let ip = parse_ip(text)?;
+    let ip = parse_address(text)?;
     let is_odd = !self::ip(text).is_empty();
     let canonical = if is_odd { ip.to_canonical() } else { ip }.to_string();
     if !is_odd && (ip.is_ipv4() || canonical == text) {
@@ -104,7 +89,9 @@ pub(super) fn cidr_warnings(place: impl FnOnce() -> String, text: &str) -> Vec<S
 }
 /// An IP address that an endpoint can have.
 pub(super) fn endpoint_ip(text: &str) -> Vec<String> {
-    let Some(ip) = parse_ip(text) else { return vec!["must be a valid IP address".to_owned()] };
+    let Some(ip) = parse_address(text) else {
+        return vec!["must be a valid IP address".to_owned()];
+    };
     let (local, multicast) = match ip {
         IpAddr::V4(ip) => (ip.is_link_local(), matches!(ip.octets(), [224, 0, 0, _])),
         IpAddr::V6(ip) => {
@@ -135,7 +122,7 @@ impl Cidr {
     /// Parses `address/bits`, even if its numbers have leading zeros.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (ip, bits) = text.split_once('/')?;
-        let ip = parse_ip(ip)?;
+        let ip = parse_address(ip)?;
         let is_number = !bits.is_empty() && bits.bytes().all(|b| b.is_ascii_digit());
         let bits = bits.parse().ok().filter(|_| is_number)?;
         (bits <= if ip.is_ipv4() { 32 } else { 128 }).then_some(Self { ip, bits })
@@ -229,7 +216,7 @@ mod tests {
             let bits = if is_six { bits } else { bits % 33 };
             let range = Cidr::parse(&format!("{ip}/{bits}")).unwrap();
             prop_assert!(range.contains(range.first()) && range.contains(ip));
-            prop_assert_eq!(parse_ip(&ip.to_string()), Some(ip));
+            prop_assert_eq!(parse_address(&ip.to_string()), Some(ip));
             prop_assert!(is_mapped(&ip) || canonical_ip(&ip.to_string()).is_empty());
         }
         #[test]

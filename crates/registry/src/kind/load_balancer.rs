@@ -3,6 +3,7 @@ use crate::kind::at::At;
 use crate::kind::{address, format};
 use crate::table::cell;
 use serde_json::Value;
+use setpoint_object::cidr::parse_address;
 use setpoint_object::name;
 
 /// Addresses of the load balancer, sorted, without duplicates.
@@ -54,7 +55,7 @@ pub(super) fn host_name(at: &At<'_, '_>, may_be_wild: bool) {
         return;
     }
     const NO_IP: &str = "must be a DNS name, not an IP address";
-    let is_ip = address::parse_ip(host).is_some();
+    let is_ip = parse_address(host).is_some();
     if is_ip && may_be_wild {
         at.invalid(NO_IP);
     }

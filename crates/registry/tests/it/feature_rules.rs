@@ -180,6 +180,7 @@ async fn nodes_declare_features_and_bindings_place_pods() {
     // What needs it is off, too.
     let off = gates
         .with(Feature::NodeDeclaredFeatures, false)
+        .with(Feature::InPlacePodLevelResourcesVerticalScaling, false)
         .with(Feature::InPlacePodVerticalScalingInitContainers, false)
         .with(Feature::RestartAllContainersOnContainerExits, false);
     let servers = [serving("", off).await, serving("", gates).await];
@@ -298,4 +299,66 @@ async fn mutating_policies_have_no_effect_while_they_are_off() {
         assert_eq!(made["metadata"]["labels"].get("added").is_some(), has_effect, "{made:#}");
     }
     stop(servers).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_resize_may_change() {
+    let cpu = |amount: &str| json!({"requests": {"cpu": amount}, "limits": {"cpu": amount}});
+    let spec = json!({
+        "containers": [{"name": "c", "image": "i", "resources": cpu("1")}],
+        "initContainers": [{"name": "a", "image": "i", "resources": cpu("1")}],
+    });
+    let resize = format!("{PODS}/p/resize");
+    // Of an init container that is no sidecar.
+    let servers = both(Feature::InPlacePodVerticalScalingInitContainers).await;
+    for (server, may_change) in servers.iter().zip([false, true]) {
+        server.create(PODS, pod("p", spec.clone())).await.unwrap();
+        let change = json!({"spec": {"initContainers": [{"name": "a", "image": "i",
+            "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
+            "imagePullPolicy": "Always", "resources": cpu("2")}]}});
+        let answer = server.patch(&resize, change).await;
+        match may_change {
+            true => drop(answer.unwrap()),
+            false => {
+                let why =
+                    "spec: Forbidden: resources for non-sidecar init containers are immutable";
+                assert!(refused(answer).ends_with(why));
+            }
+        }
+    }
+    stop(servers).await;
+    // Of the whole pod: one that has resources, and one that gets some.
+    let servers = both(Feature::InPlacePodLevelResourcesVerticalScaling).await;
+    for (server, may_change) in servers.iter().zip([false, true]) {
+        let mut whole = spec.clone();
+        whole["resources"] = cpu("3");
+        server.create(PODS, pod("p", whole)).await.unwrap();
+        let change = json!({"spec": {"resources": cpu("4")}});
+        let answer = server.patch(&resize, change.clone()).await;
+        match may_change {
+            true => assert_eq!(answer.unwrap()["spec"]["resources"], cpu("4")),
+            false => {
+                let why = "resize of pods with pod-level resources is forbidden when";
+                assert!(refused(answer).contains(why));
+            }
+        }
+        server.create(PODS, pod("q", spec.clone())).await.unwrap();
+        let made = server.patch(&format!("{PODS}/q/resize"), change).await.unwrap();
+        assert_eq!(made["spec"].get("resources").is_some(), may_change, "{made:#}");
+    }
+    stop(servers).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_with_leading_zeros_is_the_address() {
+    let gates = FeatureGates::default().with(Feature::StrictIPCIDRValidation, false);
+    let server = serving("", gates).await;
+    let service = |name: &str, address: &str| json!({"metadata": {"name": name}, "spec": {"clusterIP": address, "ports": [{"port": 80}]}});
+    let made = server.create(SERVICES, service("a", "10.0.0.011")).await.unwrap();
+    assert_eq!(made["spec"]["clusterIPs"], json!(["10.0.0.011"]));
+    let error = refused(server.create(SERVICES, service("b", "10.0.0.11")).await);
+    assert!(error.contains("provided IP is already allocated"), "{error}");
+    server.delete(&format!("{SERVICES}/a")).await.unwrap();
+    server.create(SERVICES, service("b", "10.0.0.11")).await.unwrap();
+    server.stop().await;
 }

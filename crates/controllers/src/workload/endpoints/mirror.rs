@@ -10,12 +10,12 @@ use k8s_openapi::api::core::v1::{EndpointAddress, EndpointSubset, Endpoints};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use setpoint_informer::Object;
+use setpoint_object::cidr::parse_address;
 use setpoint_object::label::Selector;
 use setpoint_runtime::{
     Action, BoxError, Context, Controller, Manager, Request, Watch, controller_reference,
 };
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The controller's name.
@@ -194,7 +194,7 @@ fn mirrored(endpoints: &Endpoints) -> Result<Groups, BoxError> {
         let ready = subset.addresses.iter().flatten().map(|address| (address, true));
         let unready = subset.not_ready_addresses.iter().flatten().map(|address| (address, false));
         for (address, is_ready) in ready.chain(unready).take(ENDPOINTS_MAX) {
-            let Ok(ip) = address.ip.parse::<IpAddr>() else { continue };
+            let Some(ip) = parse_address(&address.ip) else { continue };
             let key = (Family::of(ip).as_str().to_owned(), text.clone());
             let (_, group) = groups.entry(key).or_insert_with(|| (ports.clone(), Vec::new()));
             group.push(endpoint(address, is_ready));

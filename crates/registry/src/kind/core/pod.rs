@@ -51,6 +51,10 @@ pub(in crate::kind) static KIND: Kind = Kind {
         ),
         (Some(Feature::DRAExtendedResource), &["status.extendedResourceClaimStatus"]),
         (
+            Some(Feature::InPlacePodLevelResourcesVerticalScaling),
+            &["status.resources", "status.allocatedResources"],
+        ),
+        (
             Some(Feature::ResourceHealthStatus),
             &[
                 "status.containerStatuses[].allocatedResourcesStatus",

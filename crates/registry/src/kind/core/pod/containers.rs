@@ -4,7 +4,7 @@ use super::rules;
 use crate::features::Feature;
 use crate::kind::at::{At, check, same};
 use crate::kind::template::qos_class;
-use crate::kind::{Part, Report, list, template, text};
+use crate::kind::{Context, Part, Report, list, template, text};
 use serde_json::Value;
 use setpoint_object::field;
 
@@ -14,6 +14,7 @@ pub(super) const EPHEMERAL: Part = Part {
     ..Part::new("ephemeralcontainers", take_ephemeral)
 };
 pub(super) const RESIZE: Part = Part {
+    prepare: prepare_resize,
     validate: validate_resize,
     steps_generation: true,
     ..Part::new("resize", take_resources)
@@ -60,6 +61,17 @@ fn take_resources(merged: &mut Value, sent: &mut Value) {
                     }
                 }
             }
+        }
+    }
+}
+/// The resources of the whole pod stay without the feature for that.
+fn prepare_resize(context: &Context<'_>, pod: &mut Value, old: Option<&Value>) {
+    let spec = pod.get_mut("spec").and_then(Value::as_object_mut);
+    let (Some(spec), Some(old)) = (spec, old) else { return };
+    if !context.features.is_on(Feature::InPlacePodLevelResourcesVerticalScaling) {
+        match old["spec"].get("resources") {
+            Some(resources) => drop(spec.insert("resources".to_owned(), resources.clone())),
+            None => drop(spec.remove("resources")),
         }
     }
 }
@@ -119,6 +131,13 @@ fn validate_resize(new: &Value, old: Option<&Value>, errors: &mut Report) {
         let running = statuses.iter().find(|status| !status["state"]["running"].is_null());
         if running.is_some_and(|status| status.get("resources").is_none()) {
             spec.forbidden("Pod running on node without support for resize");
+        }
+        let resizes_pods = at.is_on(Feature::InPlacePodLevelResourcesVerticalScaling);
+        if !resizes_pods && has_amounts(&old["spec"]["resources"]) {
+            return at.report(|_| {
+                let path = field::Path::new("[]");
+                field::Error::forbidden(path, "resize of pods with pod-level resources is forbidden when InPlacePodLevelResourcesVerticalScalingEnabled feature gate is disabled")
+            });
         }
         resize_of_pod(&spec, &old["spec"]);
         if !list(&old["status"], "nodeAllocatableResourceClaimStatuses").is_empty() {

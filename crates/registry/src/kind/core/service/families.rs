@@ -12,10 +12,9 @@
 use super::{is_external, rules};
 use crate::kind::{Context, Report, list, text};
 use serde_json::{Map, Value, json};
-use setpoint_object::cidr::{Families, Family};
+use setpoint_object::cidr::{Families, Family, parse_address};
 use setpoint_object::field;
 use std::borrow::Cow;
-use std::net::IpAddr;
 
 const SINGLE: &str = "SingleStack";
 const PREFER: &str = "PreferDualStack";
@@ -214,10 +213,10 @@ fn is_bare_headless(spec: &Value) -> bool {
 
 /// The family of an address that is well-formed.
 fn family_of(address: &str) -> Family {
-    match address.parse::<IpAddr>() {
-        Ok(address) => Family::of(address),
-        Err(_) if address.contains(':') => Family::V6,
-        Err(_) => Family::V4,
+    match parse_address(address) {
+        Some(address) => Family::of(address),
+        None if address.contains(':') => Family::V6,
+        None => Family::V4,
     }
 }
 
