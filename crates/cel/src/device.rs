@@ -99,14 +99,14 @@ impl Selector {
         let checked = parse(expression, &macros)
             .and_then(|ast| check(ast, scope.env()))
             .map_err(|issues| SelectorError::Invalid(format!("compilation failed: {issues}")))?;
-        match checked.result_type() {
-            Type::Dyn if !scope.lists => unsupported(&Type::Dyn),
-            Type::Bool | Type::Any | Type::Dyn => {
-                let program = Program::new(&checked).instantiated();
-                Ok((Self(program.map_err(SelectorError::Internal)?), checked))
-            }
-            other => unsupported(other),
+        let ty = checked.result_type();
+        let is_unknown = *ty == Type::Any || scope.lists && *ty == Type::Dyn;
+        if *ty != Type::Bool && !is_unknown {
+            let text = format!("must evaluate to bool or the unknown type, not {ty}");
+            return Err(SelectorError::Invalid(text));
         }
+        let program = Program::new(&checked).instantiated();
+        Ok((Self(program.map_err(SelectorError::Internal)?), checked))
     }
 
     /// Whether it selects a device. An evaluation costs at most [`EXPRESSION_COST_MAX`], and what
@@ -134,11 +134,6 @@ impl Selector {
             Err(error) => Err(SelectionError::Failed(error.to_string())),
         }
     }
-}
-
-/// Refuses an expression of this type.
-fn unsupported<T>(ty: &Type) -> Result<T, SelectorError> {
-    Err(SelectorError::Invalid(format!("must evaluate to bool or the unknown type, not {ty}")))
 }
 
 /// An attribute of a device.
