@@ -255,7 +255,7 @@ impl Listener {
     /// Dropping the future drops every connection.
     pub async fn run(self, stop: CancellationToken) {
         let Self { server: api, socket, peers, limits, .. } = self;
-        let mut server = Server::new(socket, limits);
+        let mut server = Server::new(socket, limits).plain_http2();
         if let Peers::Tls(peers) = &peers {
             let proxies = peers.front_proxy.as_ref().map(|proxy| proxy.authorities().clone());
             let authorities = peers.authorities.clone().into_iter().chain(proxies).collect();

@@ -11,7 +11,7 @@ use crate::tasks::{Spawner, Tasks};
 use crate::timeouts::{Overdue, RequestGuard, Timeouts};
 use crate::turn::Turns;
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, header};
+use http::{HeaderValue, Method, Request, Response, Version, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -308,6 +308,10 @@ fn own_answer(
             return Some(Err(h2::Reason::PROTOCOL_ERROR.into()));
         }
         Protocol::Http2 => {}
+        // hyper also speaks HTTP/2 with a peer that begins with its preface.
+        Protocol::Http1 if request.version() == Version::HTTP_2 => {
+            return Some(Err(h2::Reason::HTTP_1_1_REQUIRED.into()));
+        }
         Protocol::Http1 => {
             if let Err(refusal) = head::check(method, uri, request.version(), request.headers()) {
                 return Some(Ok(refusal.answer()));

@@ -345,7 +345,7 @@ async fn remote(
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test's client connection ends with its runtime")]
-fn drive<E>(connection: impl Future<Output = Result<(), E>> + Send + 'static) {
+pub(crate) fn drive<E>(connection: impl Future<Output = Result<(), E>> + Send + 'static) {
     tokio::spawn(async move { connection.await.is_ok() });
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Time is paused where a peer stalls: when all tasks wait, it jumps to the server's timeout.
 
-use crate::harness::{EPOCH, Protocol, Server, request, start};
+use crate::harness::{EPOCH, Protocol, Server, drive, request, start};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use setpoint_apiserver::listen::{LIMITS, Limits, Listener, Pki};
 use setpoint_apiserver::{ApiServer, BODY_BYTES_MAX, Credentials};
 use std::net::SocketAddr;
@@ -254,5 +255,19 @@ async fn heads_are_refused_before_they_are_requests() {
         assert_eq!(answers.matches("HTTP/1.1 ").count(), 2, "{answers}");
         assert!(answers.starts_with("HTTP/1.1 200 OK\r\n"), "{answers}");
         assert!(answers.ends_with(&format!("\r\n\r\n{expected}")), "{answers}");
+    }
+}
+
+/// Without TLS, a client may begin with the preface of HTTP/2.
+#[tokio::test]
+async fn http2_is_spoken_without_tls_with_the_same_checks() {
+    let server = Plain::start().await;
+    let io = TokioIo::new(server.connect().await);
+    let shake = hyper::client::conn::http2::handshake(TokioExecutor::new(), io);
+    let (mut sender, connection) = shake.await.unwrap();
+    drive(connection);
+    for (host, code) in [("localhost", 200), ("evil.example.com", 403)] {
+        let asked = request("GET", &format!("http://{host}/version"), "");
+        assert_eq!(sender.send_request(asked).await.unwrap().status(), code, "{host}");
     }
 }

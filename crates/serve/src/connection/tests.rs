@@ -431,6 +431,17 @@ async fn http2_request_with_an_invalid_target_is_reset() {
     assert_eq!(client.send_request(options).await.unwrap().status(), StatusCode::OK);
 }
 
+#[tokio::test(start_paused = true)]
+async fn http2_where_it_was_not_negotiated_is_reset() {
+    let (mut tasks, mut peers) = (JoinSet::new(), JoinSet::new());
+    let near = connect(&mut tasks, Protocol::Http1, &CancellationToken::new(), async |_| full("a"));
+    let mut client = http2(near, &mut peers).await;
+    let refused = client.send_request(get()).await.unwrap_err();
+    let source = std::error::Error::source(&refused).unwrap();
+    let reason = source.downcast_ref::<h2::Error>().and_then(h2::Error::reason);
+    assert_eq!(reason, Some(h2::Reason::HTTP_1_1_REQUIRED), "{refused:?}");
+}
+
 /// What a server writes that answers each request with its method and target, until it closes the
 /// connection after the last of these requests.
 async fn exchange(requests: &str) -> String {
