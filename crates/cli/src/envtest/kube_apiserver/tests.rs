@@ -240,7 +240,7 @@ fn the_environment_names_published_documents() {
 #[test]
 fn maps_are_checked_and_gates_have_an_effect() {
     let why = |line| translated(line, &Environment::default()).map(|t| t.ignored[0].1.clone());
-    let given_gates = "--feature-gates=WatchList=false,Gone=false,PodLevelResources=false";
+    let given_gates = "--feature-gates=WatchList=false,Gone=false,PortForwardWebsockets=false";
     assert_eq!(why(given_gates).unwrap(), "unrecognized feature gate: Gone");
     let given = |line| translated(line, &Environment::default()).unwrap();
     let cbor = given("--feature-gates=CBORServingAndStorage=true");
@@ -254,7 +254,7 @@ fn maps_are_checked_and_gates_have_an_effect() {
     assert!(has(&some, "--feature-gates=WatchList=false"), "{:?}", some.options);
     assert_eq!(
         some.ignored[1].1,
-        "cannot set feature gate PodLevelResources to false: setpoint cannot turn it off"
+        "cannot set feature gate PortForwardWebsockets to false: setpoint cannot turn it off"
     );
     // The order does not matter.
     let bundles = "--runtime-config=certificates.k8s.io/v1beta1=true";
