@@ -223,7 +223,8 @@ impl Listener {
 
     /// Listens without TLS and without authentication, on a loopback address only: every client is
     /// in `system:masters`. Requests for a host other than `localhost`, `127.0.0.1` and `[::1]`,
-    /// and requests of pages of another origin, are answered with 403.
+    /// and requests of pages of another origin, are answered with 403. Clients may begin with the
+    /// preface of HTTP/2.
     ///
     /// # Errors
     ///

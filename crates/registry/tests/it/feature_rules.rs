@@ -1,4 +1,4 @@
-//! Rules of kinds, and what is kept of their objects, by features.
+//! Rules that features turn on and off, and members that they keep.
 use crate::admission::enforce;
 use crate::features::{both, pod, serving, stop};
 use crate::server::{Server, refused};

@@ -72,6 +72,12 @@ async fn http2(near: DuplexStream, tasks: &mut JoinSet<()>) -> Http2Client {
     client
 }
 
+/// Why a stream was reset.
+fn reason(refused: &hyper::Error) -> Option<h2::Reason> {
+    let source = std::error::Error::source(refused)?;
+    source.downcast_ref::<h2::Error>().and_then(h2::Error::reason)
+}
+
 fn get() -> Request<Full<Bytes>> {
     Request::get("http://a/").body(Full::default()).unwrap()
 }
@@ -423,9 +429,7 @@ async fn http2_request_with_an_invalid_target_is_reset() {
     for uri in ["http://a/%zz", "http://a/%", "http://b@a/"] {
         let request = Request::get(uri).body(Full::default()).unwrap();
         let refused = client.send_request(request).await.unwrap_err();
-        let source = std::error::Error::source(&refused).unwrap();
-        let reason = source.downcast_ref::<h2::Error>().and_then(h2::Error::reason);
-        assert_eq!(reason, Some(h2::Reason::PROTOCOL_ERROR), "{uri}: {refused:?}");
+        assert_eq!(reason(&refused), Some(h2::Reason::PROTOCOL_ERROR), "{uri}: {refused:?}");
     }
     let options = Request::options("http://a/*").body(Full::default()).unwrap();
     assert_eq!(client.send_request(options).await.unwrap().status(), StatusCode::OK);
@@ -437,9 +441,7 @@ async fn http2_where_it_was_not_negotiated_is_reset() {
     let near = connect(&mut tasks, Protocol::Http1, &CancellationToken::new(), async |_| full("a"));
     let mut client = http2(near, &mut peers).await;
     let refused = client.send_request(get()).await.unwrap_err();
-    let source = std::error::Error::source(&refused).unwrap();
-    let reason = source.downcast_ref::<h2::Error>().and_then(h2::Error::reason);
-    assert_eq!(reason, Some(h2::Reason::HTTP_1_1_REQUIRED), "{refused:?}");
+    assert_eq!(reason(&refused), Some(h2::Reason::HTTP_1_1_REQUIRED), "{refused:?}");
 }
 
 /// What a server writes that answers each request with its method and target, until it closes the

@@ -4,8 +4,8 @@ use crate::features::Feature;
 use crate::kind::at::{At, check};
 use crate::kind::condition::conditions;
 use crate::kind::{
-    Context, Disabled, Fill, Kind, Members, MetadataChecks, Needs, Report, StatusMeta, StatusRule,
-    address, format, template, text,
+    Context, Fill, Kind, Members, MetadataChecks, Needs, Report, StatusMeta, StatusRule, address,
+    format, template, text,
 };
 use crate::table::cell;
 use serde_json::Value;
@@ -14,13 +14,14 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
 use std::collections::HashSet;
 
-/// Members of features: those of a spec, which is at a path, and more of the consumed capacity.
+/// The members of a spec at a path that features keep; then those of a status that belong to the
+/// consumed capacity, and further rows.
 macro_rules! disabled {
-    ($spec:literal, $($status:literal),*) => {
-        [
+    ($spec:literal, [$($status:literal),*], $($row:expr),*) => {
+        &[
             (
                 Some(Feature::DRAPrioritizedList),
-                &[concat!($spec, ".devices.requests[].firstAvailable")] as &[&str],
+                &[concat!($spec, ".devices.requests[].firstAvailable")],
             ),
             (
                 Some(Feature::DRADeviceTaints),
@@ -38,6 +39,7 @@ macro_rules! disabled {
                     $($status),*
                 ],
             ),
+            $($row),*
         ]
     };
 }
@@ -61,10 +63,13 @@ pub(in crate::kind) static KIND: Kind = Kind {
         status_rights: status_rights::status_rights,
         ..Needs::NONE
     },
-    disabled: &[
-        OF_CLAIM[0],
-        OF_CLAIM[1],
-        OF_CLAIM[2],
+    disabled: disabled!(
+        "spec",
+        [
+            "status.allocation.devices.results[].shareID",
+            "status.allocation.devices.results[].consumedCapacity",
+            "status.devices[].shareID"
+        ],
         (
             Some(Feature::DRADeviceBindingConditions),
             &[
@@ -72,8 +77,8 @@ pub(in crate::kind) static KIND: Kind = Kind {
                 "status.allocation.devices.results[].bindingFailureConditions",
             ],
         ),
-        (Some(Feature::DRAResourceClaimDeviceStatus), &["status.devices"]),
-    ],
+        (Some(Feature::DRAResourceClaimDeviceStatus), &["status.devices"])
+    ),
     cells: Some(cells),
     rules: "requests, constraints, configurations; immutable; `status`",
     ..Kind::plain("resource.k8s.io", "ResourceClaim")
@@ -90,18 +95,11 @@ pub(in crate::kind) static TEMPLATE: Kind = Kind {
     validate_change,
     validates_slowly: true,
     needs: Needs { namespace_label: admin_access::of_template, ..Needs::NONE },
-    disabled: &disabled!("spec.spec",),
+    disabled: disabled!("spec.spec", [],),
     cells: Some(cell::name_and_age),
     rules: "the claim; immutable",
     ..Kind::plain("resource.k8s.io", "ResourceClaimTemplate")
 };
-
-const OF_CLAIM: [Disabled; 3] = disabled!(
-    "spec",
-    "status.allocation.devices.results[].shareID",
-    "status.allocation.devices.results[].consumedCapacity",
-    "status.devices[].shareID"
-);
 
 fn default(claim: &mut Members, version: &str) {
     devices(claim.object("spec"), version);

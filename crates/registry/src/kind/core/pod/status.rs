@@ -30,6 +30,10 @@ pub(super) fn completion(pod: &Value) -> Option<(&'static str, &'static str)> {
     }
 }
 
+/// The statuses of containers.
+const STATUSES: [&str; 3] =
+    ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
+
 /// The highest id of a user or a group.
 const ID_MAX: i64 = i32::MAX as i64;
 
@@ -71,7 +75,7 @@ pub(super) fn validate(pod: &Value, old: Option<&Value>, errors: &mut Report) {
             });
         }
         addresses(&status.get("hostIPs"));
-        for member in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
+        for member in STATUSES {
             status.each(member).for_each(|container| user(&container, at.text_of("spec.os.name")));
         }
         for (member, list) in
@@ -103,7 +107,7 @@ const IMAGE_BYTES_MAX: usize = 256;
 
 /// What is reported of volumes that are images.
 fn image_volumes(status: &At<'_, '_>) {
-    for member in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
+    for member in STATUSES {
         for container in status.each(member) {
             for mount in container.each("volumeMounts") {
                 let volume = mount.get("volumeStatus");
