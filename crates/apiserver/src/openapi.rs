@@ -31,14 +31,13 @@ mod template;
 mod tests;
 mod values;
 
-use crate::version;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use row::Row;
 use serde_json::{Value, json};
 use setpoint_object::GroupVersionKind;
 use setpoint_registry::catalog::Group;
-use setpoint_registry::{Catalog, Resource, Routes};
+use setpoint_registry::{Catalog, Release, Resource, Routes};
 use sha2::{Digest as _, Sha512};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -239,6 +238,9 @@ fn etag(key: &str, rows: &[Arc<Resource>], cbor: bool, texts: Texts<'_>) -> Stri
     if !texts.has_values {
         add("no values");
     }
+    if texts.release != Release::PRESENT {
+        add(&texts.release.to_string());
+    }
     add(key);
     let gvk = |add: &mut dyn FnMut(&str), gvk: &GroupVersionKind| {
         [&gvk.group, &gvk.version, &gvk.kind].into_iter().for_each(|text| add(text));
@@ -269,8 +271,8 @@ fn hex(hash: Sha512) -> String {
     text
 }
 
-fn info() -> Value {
-    json!({"title": "Kubernetes", "version": version::minor()})
+fn info(release: Release) -> Value {
+    json!({"title": "Kubernetes", "version": release.to_string()})
 }
 
 /// That of a v3 document with custom kinds only.
@@ -289,10 +291,12 @@ struct Texts<'a> {
     descriptions: Option<&'a OpenApiDescriptions>,
     /// Whether the known values of texts are there.
     has_values: bool,
+    /// The release whose API the server has.
+    release: Release,
 }
 impl Texts<'_> {
     /// Without descriptions.
-    const PLAIN: Self = Texts { descriptions: None, has_values: true };
+    const PLAIN: Self = Texts { descriptions: None, has_values: true, release: Release::PRESENT };
 }
 
 /// A document in pieces.
@@ -368,7 +372,7 @@ fn built_in_schemas<'a>(
 
 fn v3_of<'a>(rows: &'a [Row<'a>], used: &[&'static str], texts: Texts<'a>) -> Pieces<'a> {
     let built_in = rows.iter().find(|row| !row.has_own_schema());
-    let info = if rows.is_empty() || built_in.is_some() { info() } else { custom_info() };
+    let info = if rows.is_empty() || built_in.is_some() { info(texts.release) } else { custom_info() };
     let head = format!("{{\"openapi\":\"3.0.0\",\"info\":{info},\"paths\":{{");
     let paths = path::all(rows, Dialect::V3, texts).into_iter();
     let templates = Arc::new(Mutex::new(Templates::default()));
@@ -527,14 +531,14 @@ fn with_group<T>(group: &str, with: impl FnOnce(&Small<'_>) -> T) -> T {
 }
 
 /// Joins the parts of the v2 document, in pieces.
-fn v2_whole(parts: Vec<Arc<V2Part>>, encoding: Encoding) -> Pieces<'static> {
+fn v2_whole(parts: Vec<Arc<V2Part>>, encoding: Encoding, release: Release) -> Pieces<'static> {
     let definitions: Vec<_> =
         parts.iter().filter(|part| !part.definitions.is_empty()).cloned().collect();
     let paths: Vec<_> = parts.into_iter().filter(|part| !part.paths.is_empty()).collect();
     if encoding == Encoding::Protobuf {
         let paths_len = paths.iter().map(|part| part.paths.len()).sum();
         let definitions_len = definitions.iter().map(|part| part.definitions.len()).sum();
-        let pieces = std::iter::once(protobuf::head("2.0", &info(), paths_len))
+        let pieces = std::iter::once(protobuf::head("2.0", &info(release), paths_len))
             .chain(paths.into_iter().map(|part| part.paths.clone()))
             .chain(std::iter::once(protobuf::definitions_head(definitions_len)))
             .chain(definitions.into_iter().map(|part| part.definitions.clone()));
@@ -546,7 +550,7 @@ fn v2_whole(parts: Vec<Arc<V2Part>>, encoding: Encoding) -> Pieces<'static> {
             [comma, of(&part)].concat()
         })
     };
-    let head = format!("{{\"swagger\":\"2.0\",\"info\":{},\"paths\":{{", info());
+    let head = format!("{{\"swagger\":\"2.0\",\"info\":{},\"paths\":{{", info(release));
     let security = json!({"BearerToken": security()});
     let tail =
         format!("}},\"securityDefinitions\":{security},\"security\":[{{\"BearerToken\":[]}}]}}");
@@ -571,7 +575,7 @@ fn small_v3(small: &Small<'_>, texts: Texts<'_>) -> Vec<u8> {
     }
     let document = json!({
         "openapi": "3.0.0",
-        "info": info(),
+        "info": info(texts.release),
         "paths": {path: read},
         "components": components,
     });

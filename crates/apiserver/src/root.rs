@@ -69,11 +69,12 @@ impl Root<'_> {
             Route::Root => return Ok(indented(&json!({"paths": self.paths()}), style)),
             Route::Version => {
                 json_alone(&accept)?;
-                return Ok(indented(&version::document(), style));
+                return Ok(indented(&version::document(self.features.emulation()), style));
             }
             Route::Statusz if self.features.is_on(Feature::ComponentStatusz) => {
                 let (started, now) = (self.started, self.now);
-                let page = Page::Status { started, now, paths: self.paths() };
+                let emulated = self.features.emulation().release();
+                let page = Page::Status { started, now, emulated, paths: self.paths() };
                 return page.respond(&accept, self.types, style);
             }
             Route::Flagz if let Some(flags) = self.shown_flags() => {

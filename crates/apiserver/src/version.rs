@@ -1,22 +1,16 @@
 //! `/version`.
 
 use serde_json::{Value, json};
+use setpoint_registry::{Emulation, Release};
 
-/// The Kubernetes version that this server is compatible with.
+/// The major version of Kubernetes that this server is compatible with.
 const MAJOR: &str = "1";
-/// See [`MAJOR`].
-const MINOR: &str = "36";
 /// A semantic version, as clients parse it; the part after the plus names this server.
 pub const GIT_VERSION: &str = "v1.36.2+setpoint";
 
-/// `1.36`.
-pub(crate) fn minor() -> String {
-    format!("{MAJOR}.{MINOR}")
-}
-
 /// The build as the labels of Kubernetes' metric `kubernetes_build_info`.
 pub fn build_info() -> [(&'static str, String); 9] {
-    let document = document();
+    let document = document(Emulation::default());
     [
         ("major", "major"),
         ("minor", "minor"),
@@ -32,14 +26,15 @@ pub fn build_info() -> [(&'static str, String); 9] {
 }
 
 /// The document.
-pub(crate) fn document() -> Value {
+pub(crate) fn document(emulation: Emulation) -> Value {
+    let minor = |release: Release| release.minor().to_string();
     json!({
         "major": MAJOR,
-        "minor": MINOR,
+        "minor": minor(Release::PRESENT),
         "emulationMajor": MAJOR,
-        "emulationMinor": MINOR,
+        "emulationMinor": minor(emulation.release()),
         "minCompatibilityMajor": MAJOR,
-        "minCompatibilityMinor": "35",
+        "minCompatibilityMinor": minor(emulation.min_compatibility()),
         "gitVersion": GIT_VERSION,
         "gitCommit": "",
         "gitTreeState": "clean",

@@ -6,12 +6,12 @@
 use crate::body::Body;
 use crate::negotiate::{Accepted, Clause, Encoding, Types, clauses};
 use crate::respond::{self, Style};
-use crate::version;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
 use setpoint_object::{ApiError, Reason};
+use setpoint_registry::Release;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -41,6 +41,8 @@ pub(crate) enum Page<'a> {
         started: Timestamp,
         /// The present time.
         now: Timestamp,
+        /// The release whose API the server has.
+        emulated: Release,
         /// Every served path.
         paths: Vec<String>,
     },
@@ -103,13 +105,13 @@ impl Page<'_> {
         );
         // Writing to a String does not fail.
         let _ = match self {
-            Self::Status { started, now, paths } => {
+            Self::Status { started, now, emulated, paths } => {
                 let up = now.since(*started).as_secs();
                 let (hours, minutes, seconds) = (up / 3600, up / 60 % 60, up % 60);
-                let version = version::minor();
+                let version = Release::PRESENT;
                 writeln!(
                     out,
-                    "\nStarted: {}\nUp: {hours} hr {minutes:02} min {seconds:02} sec\nGo version: \nBinary version: {version}\nEmulation version: {version}\nPaths: {}",
+                    "\nStarted: {}\nUp: {hours} hr {minutes:02} min {seconds:02} sec\nGo version: \nBinary version: {version}\nEmulation version: {emulated}\nPaths: {}",
                     unix_date(*started),
                     roots(paths).join(" ")
                 )
@@ -127,12 +129,12 @@ impl Page<'_> {
             ("metadata", json!({"name": COMPONENT})),
         ];
         match self {
-            Self::Status { started, now, paths } => members.extend([
+            Self::Status { started, now, emulated, paths } => members.extend([
                 ("startTime", started.rfc3339().into()),
                 ("uptimeSeconds", now.since(*started).as_secs().into()),
                 ("goVersion", "".into()),
-                ("binaryVersion", version::minor().into()),
-                ("emulationVersion", version::minor().into()),
+                ("binaryVersion", Release::PRESENT.to_string().into()),
+                ("emulationVersion", emulated.to_string().into()),
                 ("paths", roots(paths).into()),
             ]),
             Self::Flags(flags) => members.push(("flags", json!(flags))),
@@ -216,6 +218,7 @@ mod tests {
         Page::Status {
             started: Timestamp::from_secs(1_795_593_878),
             now: Timestamp::from_secs(1_795_593_878 + 3723),
+            emulated: Release::PRESENT,
             paths: paths.map(str::to_owned).into(),
         }
     }

@@ -6,6 +6,7 @@ use crate::admission::AdmissionOptions;
 use crate::audit::{AuditOptions, Log};
 use crate::connections::ConnectionOptions;
 use crate::durations::duration;
+use crate::emulation::EmulationOptions;
 use crate::encryption::{self, EncryptionOptions};
 use crate::envtest::control::Pages;
 use crate::envtest::parent::Parent;
@@ -27,7 +28,7 @@ use setpoint::apiserver::listen::{Certificate, CertificateFiles, read_file};
 use setpoint::audit::AuditMetrics;
 use setpoint::log::LogFormat;
 use setpoint::object::time::Clock;
-use setpoint::registry::{FeatureGates, NodePorts, RuntimeConfig, ServiceNetworks};
+use setpoint::registry::{NodePorts, RuntimeConfig, ServiceNetworks};
 use setpoint::runtime::election::{machine_identity, machine_name};
 use setpoint::runtime::metrics::Metrics;
 use setpoint::spans::{SpanMetrics, Tracer};
@@ -126,14 +127,8 @@ pub(crate) struct Options {
     /// all that are on by default, `foo` enables the controller `foo`, `-foo` disables it.
     #[arg(long, default_value = "*", value_name = "LIST", allow_hyphen_values = true)]
     controllers: Selection,
-    /// Features to turn on or off, as kube-apiserver's option, with its names and defaults:
-    /// `GenericWorkload=true,WatchList=false`. `AllAlpha` and `AllBeta` stand for all of a stage
-    /// that can be turned on and off. Some features need API versions besides, which
-    /// `--runtime-config` turns on. Gates of what other programs do have no effect. A gate is
-    /// refused that would turn off what is always here, or on what is not;
-    /// `docs/feature-gates.md` lists them.
-    #[arg(long, default_value_t, hide_default_value = true, value_name = "NAME=BOOL,...")]
-    feature_gates: FeatureGates,
+    #[command(flatten)]
+    emulation: EmulationOptions,
     /// Number of worker threads. Default: the number of cores of the machine or its control group.
     #[arg(long, value_name = "N")]
     worker_threads: Option<NonZeroUsize>,
@@ -314,7 +309,7 @@ struct Built {
 /// Opens what the options name, and builds a control plane of it. A signal while the store is
 /// opened ends the process.
 async fn build(options: Options, is_harness: bool, signals: &mut Signals) -> anyhow::Result<Built> {
-    let features = options.feature_gates;
+    let features = options.emulation.features()?;
     let runtime_config = RuntimeConfig::with_gates(&options.runtime_config, features)
         .context("use --runtime-config")?;
     let (plugins, webhook_credentials) = options.admission.plugins().await?;

@@ -7,6 +7,7 @@ use crate::catalog::{
     Catalog, DefinitionSource, Group, Resource, Routes, ScalePaths, ScaleSelector, Schema,
     SelectableField, SubresourceRow, storage_version_hash,
 };
+use crate::features::{Emulation, Release};
 use crate::kind::{self, CompiledKind, Kind};
 use crate::subresource::Subresource;
 use crate::table::Columns;
@@ -21,19 +22,25 @@ pub(crate) mod template;
 /// The catalog of a registry without custom resources: every built-in resource in its stable
 /// versions.
 pub(crate) fn catalog() -> Arc<Catalog> {
-    static BUILT_IN: LazyLock<Arc<Catalog>> =
-        LazyLock::new(|| Arc::new(built_in(&setpoint_facts::Resource::is_stable)));
+    static BUILT_IN: LazyLock<Arc<Catalog>> = LazyLock::new(|| {
+        let oldest = Emulation::PRESENT.min_compatibility();
+        Arc::new(built_in(&setpoint_facts::Resource::is_stable, oldest))
+    });
     BUILT_IN.clone()
 }
 
-/// The catalog of the built-in resources that `serves` chooses, or of [`catalog`] without it, with
-/// kinds that an embedder compiled in.
+/// The catalog of the built-in resources that `serves` chooses, in a store whose oldest server is
+/// of a release, or of [`catalog`] without it, with kinds that an embedder compiled in.
 ///
 /// # Panics
 ///
 /// Two kinds would be served under the same group, version and resource.
-pub(crate) fn catalog_with(kinds: &[CompiledKind], serves: Option<&Serves<'_>>) -> Arc<Catalog> {
-    let built_in = serves.map_or_else(catalog, |serves| Arc::new(built_in(serves)));
+pub(crate) fn catalog_with(
+    kinds: &[CompiledKind],
+    serves: Option<(&Serves<'_>, Release)>,
+) -> Arc<Catalog> {
+    let built_in =
+        serves.map_or_else(catalog, |(serves, oldest)| Arc::new(built_in(serves, oldest)));
     if kinds.is_empty() {
         return built_in;
     }
@@ -85,6 +92,7 @@ fn compiled_row(compiled: &CompiledKind) -> Resource {
         schema: Schema::open_api(setpoint_schema::crd::type_schema(schema)),
         storage_group: kind.group.into(),
         storage_version: version.as_str().into(),
+        stored_former: None,
         storage_prefix: keys::custom_prefix(kind.group, resource).into(),
         versions: vec![gvk.group_version().to_string()],
         unserved_versions: Vec::new(),
@@ -106,7 +114,7 @@ fn compiled_row(compiled: &CompiledKind) -> Resource {
 /// Whether a built-in resource is served.
 pub(crate) type Serves<'a> = dyn Fn(&setpoint_facts::Resource) -> bool + 'a;
 
-fn built_in(serves: &Serves<'_>) -> Catalog {
+fn built_in(serves: &Serves<'_>, oldest: Release) -> Catalog {
     let mut groups: Vec<Group> = Vec::new();
     let mut rows = BTreeMap::new();
     for fact in setpoint_facts::RESOURCES.iter().filter(|fact| serves(fact)) {
@@ -129,7 +137,7 @@ fn built_in(serves: &Serves<'_>) -> Catalog {
                 routes: Routes::Installed,
             }),
         }
-        let row = row(fact, kind, schema, versions(fact, serves));
+        let row = row(fact, (kind, oldest), schema, versions(fact, serves));
         rows.insert(
             (row.gvk.group.clone(), row.gvk.version.clone(), row.resource.clone()),
             Arc::new(row),
@@ -140,12 +148,13 @@ fn built_in(serves: &Serves<'_>) -> Catalog {
 
 fn row(
     fact: &setpoint_facts::Resource,
-    kind: &'static Kind,
+    (kind, oldest): (&'static Kind, Release),
     schema: setpoint_schema::node::TypeSchema,
     (versions, unserved_versions): (Vec<String>, Vec<String>),
 ) -> Resource {
     let gvk = GroupVersionKind::new(fact.group, fact.version, fact.kind);
     let (storage_group, storage_version) = kind.storage.unwrap_or((fact.group, fact.version));
+    let stored_former = kind.stored_former(oldest);
     // Component statuses are readable but not stored.
     let stored = fact.serves("get") && fact.serves("watch");
     let words = |words: &[&str]| words.iter().map(|w| Arc::from(*w)).collect::<Vec<Arc<str>>>();
@@ -166,6 +175,7 @@ fn row(
         schema: schema.into(),
         storage_group: storage_group.into(),
         storage_version: storage_version.into(),
+        stored_former,
         storage_prefix: keys::built_in_prefix(fact.group, fact.resource).into(),
         versions,
         unserved_versions,
@@ -180,7 +190,7 @@ fn row(
             .map(str::to_owned),
         tracks_generation: fact.generation,
         storage_version_hash: if stored {
-            let version = kind.stored_former().unwrap_or(storage_version);
+            let version = stored_former.unwrap_or(storage_version);
             storage_version_hash(storage_group, version, fact.kind)
         } else {
             String::new()

@@ -6,6 +6,7 @@ pub use schema::{Schema, SchemaLanguage};
 
 pub(crate) use schema::{DefinitionSource, too_large};
 
+use crate::features::Release;
 use crate::foreign::{self, Former, Formers};
 use crate::kind::{Kind, Selectable, StatusRule};
 use crate::subresource::Subresource;
@@ -99,17 +100,19 @@ pub enum Routes {
     Dynamic,
 }
 impl Catalog {
-    /// The versions that a kube-apiserver stores although they are not served here.
-    pub(crate) fn formers(&self) -> Formers {
+    /// The versions that a kube-apiserver stores although they are not served here, and which of
+    /// them it stores where the oldest of the servers is of this release.
+    pub(crate) fn formers(&self, oldest: Release) -> Formers {
         let of_row = |row: &Arc<Resource>| {
             let row = row.clone();
-            row.kind.formers.iter().map(move |former| Former {
+            let formers = row.kind.formers.iter();
+            formers.map(move |former| Former {
                 prefix: row.storage_prefix.clone(),
                 api_version: GroupVersion::new(row.storage_group.clone(), former.version)
                     .to_string(),
                 present: row.storage_group_version().to_string(),
                 same_messages: former.same_messages,
-                restore: former.restore,
+                restore: former.restore.filter(|_| former.is_stored(oldest)),
                 convert: former.convert,
             })
         };
@@ -163,6 +166,8 @@ pub struct Resource {
     pub storage_group: Arc<str>,
     /// The version objects are stored in.
     pub storage_version: Arc<str>,
+    /// The version that a kube-apiserver stores, if it is one of the kind's former ones.
+    pub(crate) stored_former: Option<&'static str>,
     /// Key prefix in the store, with a trailing slash: `/registry/configmaps/`.
     pub storage_prefix: Arc<str>,
     /// Served versions of the kind, as `apiVersion`s: `apps/v1`.
@@ -231,7 +236,7 @@ impl Resource {
     /// is another one than [`storage_group_version`](Self::storage_group_version), only a shared
     /// store has it.
     pub fn encoding(&self) -> GroupVersion {
-        let version = self.kind.stored_former().unwrap_or(&self.storage_version);
+        let version = self.stored_former.unwrap_or(&self.storage_version);
         GroupVersion::new(self.storage_group.clone(), version)
     }
     /// Whether it is a built-in kind that is stored.

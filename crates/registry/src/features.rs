@@ -3,11 +3,17 @@
 //! All gates of the reference are known by name. Some turn something on and off here. The others
 //! belong to other programs, or to the inside of the reference, and have no effect; or what they
 //! turn on and off is here as it is by default, and another value is refused.
+//!
+//! What a gate is by default, and whether it is there, depends on the release that is emulated.
 
+mod emulation;
+mod history;
 mod table;
 
+pub use emulation::{Emulation, EmulationError, Release};
 pub use table::Feature;
 
+use history::HISTORY;
 use setpoint_object::boolean;
 use std::fmt;
 use std::str::FromStr;
@@ -69,6 +75,18 @@ enum Here {
     Fixed,
     /// The same in the reference.
     Locked,
+    /// The same in the reference, but where an earlier release is emulated, it turns the feature on
+    /// or off.
+    Past,
+}
+
+/// What a gate is in a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct State {
+    stage: Stage,
+    /// Whether it is on by default.
+    is_on: bool,
+    is_locked: bool,
 }
 
 #[derive(Debug)]
@@ -78,6 +96,18 @@ struct Row {
     /// Whether it is on by default.
     is_on: bool,
     here: Here,
+}
+
+impl Stage {
+    /// The stage as metrics name it, which is nothing if it is stable.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Alpha => "ALPHA",
+            Self::Beta => "BETA",
+            Self::Stable => "",
+            Self::Deprecated => "DEPRECATED",
+        }
+    }
 }
 
 impl Feature {
@@ -93,33 +123,49 @@ impl Feature {
         let at = ROWS.binary_search_by(|row| row.name.cmp(name)).ok()?;
         ALL.get(at).copied()
     }
-    /// Its stage as metrics name it: `ALPHA`, `BETA`, `DEPRECATED`, or empty if it is stable.
-    pub fn stage(self) -> &'static str {
-        match self.row().stage {
-            Stage::Alpha => "ALPHA",
-            Stage::Beta => "BETA",
-            Stage::Stable => "",
-            Stage::Deprecated => "DEPRECATED",
-        }
+    /// Its gate in a release. `None`: that has no such gate.
+    fn state(self, release: Release) -> Option<State> {
+        let row = self.row();
+        let is_locked = matches!(row.here, Here::Locked | Here::Past);
+        let present = Some(State { stage: row.stage, is_on: row.is_on, is_locked });
+        let before = usize::from(Release::PRESENT.minor().saturating_sub(release.minor()));
+        let earlier = HISTORY.binary_search_by_key(&self, |(feature, _)| *feature);
+        let states = earlier.ok().map(|at| &HISTORY[at].1).filter(|_| before > 0);
+        states.map_or(present, |states| states[states.len().saturating_sub(before)])
     }
-    /// Whether its gate turns something on and off here.
-    pub fn is_switch(self) -> bool {
-        self.row().here == Here::Switch
+    /// Whether its gate turns something on and off here, where a release is emulated.
+    pub fn is_switch(self, release: Release) -> bool {
+        match self.row().here {
+            Here::Switch => true,
+            Here::Past => release < Release::PRESENT,
+            Here::Elsewhere | Here::Fixed | Here::Locked => false,
+        }
     }
     /// Whether it can be on or off here.
-    fn can_be(self, is_on: bool) -> Result<(), FeatureGateError> {
+    fn can_be(self, is_on: bool, emulation: Emulation) -> Result<(), FeatureGateError> {
         let row = self.row();
+        let Some(state) = self.state(emulation.release()) else {
+            return Err(FeatureGateError::Later(row.name, is_on, emulation));
+        };
         match row.here {
-            Here::Switch | Here::Elsewhere => Ok(()),
-            _ if row.is_on == is_on => Ok(()),
-            Here::Locked => Err(FeatureGateError::Locked(row.name, is_on, row.is_on)),
-            Here::Fixed if is_on => Err(FeatureGateError::NotHere(row.name)),
-            Here::Fixed => Err(FeatureGateError::AlwaysHere(row.name)),
+            _ if state.is_locked && state.is_on != is_on => {
+                Err(FeatureGateError::Locked(row.name, is_on, state.is_on))
+            }
+            Here::Switch | Here::Past | Here::Elsewhere => Ok(()),
+            Here::Fixed | Here::Locked if row.is_on == is_on => Ok(()),
+            Here::Fixed | Here::Locked if is_on => Err(FeatureGateError::NotHere(row.name)),
+            Here::Fixed | Here::Locked => Err(FeatureGateError::AlwaysHere(row.name)),
         }
     }
-    /// Whether it is on by default.
-    pub fn is_on_by_default(self) -> bool {
-        self.row().is_on
+    /// Whether it is on by default, where a release is emulated.
+    pub fn is_on_by_default(self, release: Release) -> bool {
+        match self.row().here {
+            // The same whatever is emulated.
+            Here::Fixed | Here::Locked => self.row().is_on,
+            Here::Switch | Here::Past | Here::Elsewhere => {
+                self.state(release).is_some_and(|state| state.is_on)
+            }
+        }
     }
     /// All features, by name.
     pub fn all() -> impl Iterator<Item = Self> {
@@ -132,7 +178,8 @@ const WORD_BITS: usize = u64::BITS as usize;
 const N_WORDS: usize = ROWS.len().div_ceil(WORD_BITS);
 
 /// Which features are on. By default, those that are on in kube-apiserver 1.36, but for two that
-/// are not here, and `ShardedListAndWatch`.
+/// are not here, and `ShardedListAndWatch`; or in the release that is
+/// [emulated](Self::emulating).
 ///
 /// As text: the pairs `name=bool` with commas between them of its option `--feature-gates`. Of
 /// several values of a gate the last one counts. `AllAlpha` and `AllBeta` stand for all gates of
@@ -149,6 +196,7 @@ const N_WORDS: usize = ROWS.len().div_ceil(WORD_BITS);
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FeatureGates {
     words: [u64; N_WORDS],
+    emulation: Emulation,
 }
 
 /// Those that are on by default.
@@ -159,7 +207,7 @@ const DEFAULT: FeatureGates = {
         words[at / WORD_BITS] |= (ROWS[at].is_on as u64) << (at % WORD_BITS);
         at += 1;
     }
-    FeatureGates { words }
+    FeatureGates { words, emulation: Emulation::PRESENT }
 };
 
 impl Default for FeatureGates {
@@ -183,6 +231,25 @@ impl From<&[Feature]> for FeatureGates {
 }
 
 impl FeatureGates {
+    /// Those that are on by default in a release.
+    pub fn emulating(emulation: Emulation) -> Self {
+        let release = emulation.release();
+        let mut gates = Self { emulation, ..Self::default() };
+        if release != Release::PRESENT {
+            Feature::all().for_each(|feature| gates.set(feature, feature.is_on_by_default(release)));
+        }
+        gates
+    }
+    /// The release that is emulated.
+    pub fn emulation(&self) -> Emulation {
+        self.emulation
+    }
+    /// The features that have a gate, by name, with their stages as metrics name them: `ALPHA`,
+    /// `BETA`, `DEPRECATED`, or empty if stable.
+    pub fn known(&self) -> impl Iterator<Item = (Feature, &'static str)> {
+        let release = self.emulation.release();
+        Feature::all().filter_map(move |feature| Some((feature, feature.state(release)?.stage.name())))
+    }
     /// Whether a feature is on.
     pub fn is_on(&self, feature: Feature) -> bool {
         let at = feature as usize;
@@ -198,7 +265,7 @@ impl FeatureGates {
     /// The same with a feature on or off. One that cannot be so here stays as it is.
     #[must_use]
     pub fn with(mut self, feature: Feature, is_on: bool) -> Self {
-        if feature.can_be(is_on).is_ok() {
+        if feature.can_be(is_on, self.emulation).is_ok() {
             self.set(feature, is_on);
         }
         self
@@ -207,10 +274,14 @@ impl FeatureGates {
     pub fn on(&self) -> impl Iterator<Item = Feature> {
         Feature::all().filter(|feature| self.is_on(*feature))
     }
-    /// From pairs of gates and values, later ones before earlier ones. Values that cannot be set
-    /// here are left out.
-    pub fn of_pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, bool)>) -> Self {
-        let mut gates = Self::default();
+    /// From pairs of gates and values, later ones before earlier ones, where a release is emulated.
+    /// Values that cannot be set here are left out.
+    pub fn of_pairs<'a>(
+        pairs: impl IntoIterator<Item = (&'a str, bool)>,
+        emulation: Emulation,
+    ) -> Self {
+        let mut gates = Self::emulating(emulation);
+        let release = emulation.release();
         let mut own = Vec::new();
         for (name, is_on) in pairs {
             let name = without_component(name);
@@ -218,11 +289,15 @@ impl FeatureGates {
                 ALL_ALPHA => Stage::Alpha,
                 ALL_BETA => Stage::Beta,
                 _ => {
-                    own.extend(settable(name, is_on).ok().map(|feature| (feature, is_on)));
+                    let feature = settable(name, is_on, emulation);
+                    own.extend(feature.ok().map(|feature| (feature, is_on)));
                     continue;
                 }
             };
-            let is_of = |feature: &Feature| feature.is_switch() && feature.row().stage == stage;
+            let is_of = |feature: &Feature| {
+                let is_stage = |state: State| state.stage == stage;
+                feature.is_switch(release) && feature.state(release).is_some_and(is_stage)
+            };
             Feature::all().filter(is_of).for_each(|feature| gates.set(feature, is_on));
         }
         for (feature, is_on) in own {
@@ -230,16 +305,36 @@ impl FeatureGates {
         }
         gates
     }
-    /// Whether a gate can have this value here.
+    /// Whether a gate can have this value here, where a release is emulated.
     ///
     /// # Errors
     ///
     /// [`FeatureGateError`]: there is no such gate, or it has another value for good.
-    pub fn check(name: &str, is_on: bool) -> Result<(), FeatureGateError> {
+    pub fn check(name: &str, is_on: bool, emulation: Emulation) -> Result<(), FeatureGateError> {
         match without_component(name) {
             ALL_ALPHA | ALL_BETA => Ok(()),
-            name => settable(name, is_on).map(drop),
+            name => settable(name, is_on, emulation).map(drop),
         }
+    }
+    /// From text, where a release is emulated.
+    ///
+    /// # Errors
+    ///
+    /// [`FeatureGateError`]: the first pair that cannot be, or a feature without one that it needs.
+    pub fn parse(text: &str, emulation: Emulation) -> Result<Self, FeatureGateError> {
+        let mut pairs = Vec::new();
+        for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+            let no_value = || FeatureGateError::NoValue(pair.to_owned());
+            let (name, value) = pair.split_once('=').ok_or_else(no_value)?;
+            let (name, value) = (name.trim(), value.trim());
+            let no_bool = || FeatureGateError::NoBool(name.to_owned(), value.to_owned());
+            let is_on = boolean::parse(value).ok_or_else(no_bool)?;
+            Self::check(name, is_on, emulation)?;
+            pairs.push((name, is_on));
+        }
+        let gates = Self::of_pairs(pairs, emulation);
+        gates.check_needs()?;
+        Ok(gates)
     }
     /// Whether each feature that is on has those that it needs.
     ///
@@ -259,10 +354,14 @@ impl FeatureGates {
 }
 
 /// The feature of a gate that can have this value here.
-fn settable(name: &str, is_on: bool) -> Result<Feature, FeatureGateError> {
+fn settable(
+    name: &str,
+    is_on: bool,
+    emulation: Emulation,
+) -> Result<Feature, FeatureGateError> {
     let unknown = || FeatureGateError::Unknown(name.to_owned());
     let feature = Feature::named(name).ok_or_else(unknown)?;
-    feature.can_be(is_on)?;
+    feature.can_be(is_on, emulation)?;
     Ok(feature)
 }
 
@@ -271,11 +370,13 @@ fn without_component(name: &str) -> &str {
     name.strip_prefix("kube:").unwrap_or(name)
 }
 
-/// What differs from the default.
+/// What differs from the default of the release.
 impl fmt::Display for FeatureGates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let changed =
-            Feature::all().filter(|feature| self.is_on(*feature) != feature.is_on_by_default());
+        let release = self.emulation.release();
+        let is_changed =
+            |feature: &Feature| self.is_on(*feature) != feature.is_on_by_default(release);
+        let changed = Feature::all().filter(is_changed);
         for (i, feature) in changed.enumerate() {
             let comma = if i == 0 { "" } else { "," };
             write!(f, "{comma}{}={}", feature.name(), self.is_on(feature))?;
@@ -306,6 +407,14 @@ pub enum FeatureGateError {
     /// A gate that has one value only, there too. The gate, the value that was given, and its own.
     #[error("cannot set feature gate {0} to {1}, feature is locked to {2}")]
     Locked(&'static str, bool, bool),
+    /// A gate of a later release than the emulated one. The gate and the value that was given.
+    #[error(
+        "cannot set feature gate {0} to {1}, feature is PreAlpha at emulated version {release}, min \
+         compatibility version {oldest}",
+        release = .2.release(),
+        oldest = .2.min_compatibility()
+    )]
+    Later(&'static str, bool, Emulation),
     /// A feature that is always on here.
     #[error("cannot set feature gate {0} to false: setpoint cannot turn it off")]
     AlwaysHere(&'static str),
@@ -321,19 +430,7 @@ impl FromStr for FeatureGates {
     type Err = FeatureGateError;
 
     fn from_str(text: &str) -> Result<Self, FeatureGateError> {
-        let mut pairs = Vec::new();
-        for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
-            let no_value = || FeatureGateError::NoValue(pair.to_owned());
-            let (name, value) = pair.split_once('=').ok_or_else(no_value)?;
-            let (name, value) = (name.trim(), value.trim());
-            let no_bool = || FeatureGateError::NoBool(name.to_owned(), value.to_owned());
-            let is_on = boolean::parse(value).ok_or_else(no_bool)?;
-            Self::check(name, is_on)?;
-            pairs.push((name, is_on));
-        }
-        let gates = Self::of_pairs(pairs);
-        gates.check_needs()?;
-        Ok(gates)
+        Self::parse(text, Emulation::default())
     }
 }
 

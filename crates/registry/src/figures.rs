@@ -26,7 +26,7 @@ pub use labelled::Labelled;
 pub(crate) use store::{MeasuredStore, StoreRequests};
 pub(crate) use webhooks::{Call, Outcome, Webhooks};
 
-use crate::features::{Feature, FeatureGates};
+use crate::features::{Emulation, FeatureGates, Release};
 use setpoint_object::ApiError;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -173,10 +173,25 @@ fn declarative_validation() -> impl Iterator<Item = Family> {
     })
 }
 
+/// The release whose API the server has, beside the one that it is of.
+fn version(emulation: Emulation) -> Family {
+    let labels = [
+        ("binary", Release::PRESENT.to_string()),
+        ("component", "kube".to_owned()),
+        ("emulation", emulation.release().to_string()),
+        ("min_compat", emulation.min_compatibility().to_string()),
+    ];
+    Family {
+        name: "version_info",
+        help: "The emulated release, and the oldest one that shares the store",
+        series: Series::Gauges(vec![(labels.into(), 1)]),
+    }
+}
+
 /// Which features are on.
 fn features(gates: FeatureGates) -> Family {
-    let series = Feature::all().map(|feature| {
-        let labels = [("name", feature.name()), ("stage", feature.stage())];
+    let series = gates.known().map(|(feature, stage)| {
+        let labels = [("name", feature.name()), ("stage", stage)];
         let labels = labels.map(|(name, value)| (name, value.to_owned()));
         (labels.into(), u64::from(gates.is_on(feature)))
     });
@@ -258,7 +273,7 @@ impl Figures {
         families.extend(self.policies.families());
         families.extend(self.changes.families());
         families.extend(declarative_validation());
-        families.push(features(gates));
+        families.extend([features(gates), version(gates.emulation())]);
         families
     }
     fn decisions(&self) -> Vec<(Labels, Distribution)> {

@@ -90,7 +90,7 @@ pub(crate) use template::toleration_errors;
 
 pub(crate) use apiextensions::custom_resource_definition::CLEANUP_FINALIZER;
 
-use crate::features::FeatureGates;
+use crate::features::{FeatureGates, Release};
 use crate::table::Printer;
 use serde_json::{Map, Value};
 use setpoint_object::cidr::Families;
@@ -138,9 +138,12 @@ pub struct FormerVersion {
     pub version: &'static str,
     /// Its protobuf messages are those of the stored version.
     pub same_messages: bool,
-    /// Kubernetes 1.36 still stores it, so shared stores have it, and discovery its hash: converts
-    /// an object of the stored version to it, besides its `apiVersion`.
+    /// Kubernetes still stores it, so shared stores have it, and discovery its hash: converts an
+    /// object of the stored version to it, besides its `apiVersion`.
     pub restore: Option<fn(&mut Value)>,
+    /// The first release whose servers all read the stored version, so that
+    /// [`restore`](Self::restore) is not needed. `None`: it always is.
+    pub until: Option<Release>,
     /// Converts a stored object to the stored version, besides its `apiVersion`.
     pub convert: fn(&mut Value),
 }
@@ -154,7 +157,17 @@ impl FormerVersion {
     /// EndpointSlices, which need more of a conversion, and of what controllers write all the time,
     /// such as Leases.
     pub const fn retired(version: &'static str) -> Self {
-        Self { version, same_messages: true, restore: None, convert: |_| {} }
+        Self { version, same_messages: true, restore: None, until: None, convert: |_| {} }
+    }
+    /// A version with the same members as the stored one, which a kube-apiserver stores as long as
+    /// it shares its store with releases before this minor one, because they have no other.
+    pub(crate) const fn stored_until(minor: u8, version: &'static str) -> Self {
+        let until = Some(Release::of_minor(minor));
+        Self { restore: Some(|_| {}), until, ..Self::retired(version) }
+    }
+    /// Whether Kubernetes stores it where the oldest of the servers is of this release.
+    pub(crate) fn is_stored(&self, oldest: Release) -> bool {
+        self.restore.is_some() && self.until.is_none_or(|until| oldest < until)
     }
 }
 
@@ -422,9 +435,10 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// The version that Kubernetes 1.36 stores, if it is one of the former ones.
-    pub(crate) fn stored_former(&self) -> Option<&'static str> {
-        self.formers.iter().find(|former| former.restore.is_some()).map(|former| former.version)
+    /// The version that Kubernetes stores, if it is one of the former ones, where the oldest of the
+    /// servers is of this release.
+    pub(crate) fn stored_former(&self, oldest: Release) -> Option<&'static str> {
+        self.formers.iter().find(|former| former.is_stored(oldest)).map(|former| former.version)
     }
 
     /// The settings of most kinds.

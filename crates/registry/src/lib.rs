@@ -96,7 +96,9 @@ pub use catalog::{Catalog, Resource, Routes, SchemaLanguage, SubresourceRow};
 pub use connect::{ProxyName, is_reachable};
 pub use conversion::{Conversion, ConversionError, ConversionProvider, ConversionRequest};
 pub use crd::compare_versions;
-pub use features::{Feature, FeatureGateError, FeatureGates};
+pub use features::{
+    Emulation, EmulationError, Feature, FeatureGateError, FeatureGates, Release,
+};
 pub use foreign::{StorageMediaType, StorageMediaTypeError};
 pub use identity::{Identity, Impersonator};
 pub use latency::Layer;

@@ -256,7 +256,8 @@ impl RegistryBuilder {
         let store = match self.is_shared {
             true => {
                 // Another server may serve what this one does not.
-                let formers = bootstrap::catalog_with(&self.kinds, None).formers();
+                let oldest = self.runtime_config.features().emulation().min_compatibility();
+                let formers = bootstrap::catalog_with(&self.kinds, None).formers(oldest);
                 let encoding = Encoding {
                     built_in: self.storage_media_type,
                     is_cbor: self.runtime_config.features().is_on(Feature::CBORServingAndStorage),

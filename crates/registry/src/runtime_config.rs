@@ -2,11 +2,13 @@
 
 use crate::bootstrap;
 use crate::catalog::Catalog;
-use crate::features::{Feature, FeatureGateError, FeatureGates};
+use crate::compare_versions;
+use crate::features::{Emulation, Feature, FeatureGateError, FeatureGates, Release};
 use crate::kind::CompiledKind;
 use setpoint_facts::{RESOURCES, Resource as Fact};
 use setpoint_object::{GroupVersion, boolean};
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -31,6 +33,47 @@ const SETS: [(&str, Stability); 4] = [
     ("api/beta", Stability::Beta),
     ("api/alpha", Stability::Alpha),
 ];
+
+/// Resources that came after the oldest release that can be emulated: group, version, their names,
+/// and the minor release that has them first. By `APILifecycleIntroduced` of their types.
+const INTRODUCED: [(&str, &str, &[&str], u8); 8] = [
+    (
+        "admissionregistration.k8s.io",
+        "v1",
+        &["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"],
+        36,
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "v1beta1",
+        &["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"],
+        34,
+    ),
+    ("certificates.k8s.io", "v1beta1", &["podcertificaterequests"], 35),
+    (
+        "resource.k8s.io",
+        "v1",
+        &["deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"],
+        34,
+    ),
+    ("resource.k8s.io", "v1alpha3", &["resourcepoolstatusrequests"], 36),
+    ("resource.k8s.io", "v1beta2", &["devicetaintrules"], 36),
+    ("storage.k8s.io", "v1", &["volumeattributesclasses"], 34),
+    ("storagemigration.k8s.io", "v1beta1", &["storageversionmigrations"], 35),
+];
+
+/// The first release that has a resource, if it came after the oldest that can be emulated.
+fn introduced(row: &Fact) -> Option<Release> {
+    let is_row = |(group, version, resources, _): &&(&str, &str, &[&str], u8)| {
+        *group == row.group && *version == row.version && resources.contains(&row.resource)
+    };
+    INTRODUCED.iter().find(is_row).map(|(.., minor)| Release::of_minor(*minor))
+}
+
+/// Whether a release has a resource.
+fn has(release: Release, row: &Fact) -> bool {
+    introduced(row).is_none_or(|introduced| introduced <= release)
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stability {
@@ -72,6 +115,8 @@ pub struct RuntimeConfig {
     gates: FeatureGates,
     /// Rows that are not as by default: group, version, resource, and whether they are served.
     changed: BTreeMap<RowName, bool>,
+    /// Rows that are turned on by their version or name.
+    named: BTreeSet<RowName>,
 }
 
 /// Group, version and resource.
@@ -111,6 +156,22 @@ pub enum RuntimeConfigError {
     /// Nothing would be served.
     #[error("invalid runtime-config with only api/all=false")]
     Nothing,
+    /// A resource of a later release than the emulated one, which kube-apiserver refuses in these
+    /// words. Group, version, resource, the release that has it first, and the emulated one.
+    #[error(
+        "cannot enable resource {0}/{1}, Resource={2} in runtime-config because it is introduced at \
+         {3} after the current version {4}. Consider setting \
+         --runtime-config-emulation-forward-compatible=true"
+    )]
+    LaterResource(&'static str, &'static str, &'static str, Release, Release),
+    /// A version of later releases than the emulated one, which kube-apiserver refuses in these
+    /// words. The version, and the emulated release.
+    #[error(
+        "cannot enable version {0} in runtime-config because all the resources have been introduced \
+         after the current version {1}. Consider setting \
+         --runtime-config-emulation-forward-compatible=true"
+    )]
+    LaterVersion(String, Release),
     /// What the server needs itself would be turned off.
     #[error("group version {0} cannot be turned off: setpoint needs it")]
     Needed(String),
@@ -135,7 +196,21 @@ impl RuntimeConfig {
         self.gates
     }
     fn serves(&self, row: &Fact) -> bool {
-        is_open(row, self.gates) && self.is_on(row)
+        let emulation = self.gates.emulation();
+        let is_ahead = emulation.is_forward_compatible()
+            && Stability::of(row.version) != Some(Stability::Alpha);
+        let of_group = |other: &&Fact| {
+            other.group == row.group
+                && Stability::of(other.version) != Some(Stability::Alpha)
+                && compare_versions(row.version, other.version) == Ordering::Less
+        };
+        let mut earlier = RESOURCES.iter().filter(|_| is_ahead).filter(of_group);
+        let is_on = self.is_on(row) || earlier.clone().any(|other| self.is_on(other));
+        is_open(row, self.gates)
+            && is_on
+            && (has(emulation.release(), row)
+                || emulation.has_later() && self.named.contains(&name_of(row))
+                || earlier.any(|other| other.resource == row.resource && self.serves(other)))
     }
     fn is_on(&self, row: &Fact) -> bool {
         self.changed.get(&name_of(row)).copied().unwrap_or(row.is_stable())
@@ -143,8 +218,10 @@ impl RuntimeConfig {
     /// The catalog of what is served, with kinds that an embedder compiled in.
     pub(crate) fn catalog(&self, kinds: &[CompiledKind]) -> Arc<Catalog> {
         let serves = |row: &Fact| self.serves(row);
-        let is_default = self.changed.is_empty();
-        bootstrap::catalog_with(kinds, (!is_default).then_some(&serves))
+        let emulation = self.gates.emulation();
+        let is_default = self.changed.is_empty() && emulation == Emulation::default();
+        let oldest = emulation.min_compatibility();
+        bootstrap::catalog_with(kinds, (!is_default).then_some((&serves, oldest)))
     }
     /// Whether a key names a set of versions, or a version that this server has kinds of, with
     /// these feature gates.
@@ -204,7 +281,7 @@ fn parse(text: &str, gates: FeatureGates) -> Result<RuntimeConfig, RuntimeConfig
     if pairs.len() == 1 && pairs.get("api/all") == Some(&"false") {
         return Err(RuntimeConfigError::Nothing);
     }
-    let mut changed = BTreeMap::new();
+    let (mut changed, mut named) = (BTreeMap::new(), BTreeSet::new());
     let mut turn = |is_on: bool, concerns: &dyn Fn(&Fact) -> bool| {
         for row in RESOURCES.iter().filter(|row| concerns(row)) {
             match is_on == row.is_stable() {
@@ -248,17 +325,49 @@ fn parse(text: &str, gates: FeatureGates) -> Result<RuntimeConfig, RuntimeConfig
         if let Some(resource) = resource.filter(|name| name.to_lowercase() != **name) {
             return Err(RuntimeConfigError::Case(key.to_owned(), resource.to_owned()));
         }
-        turn(is_on, &|row| {
+        let is_meant = |row: &Fact| {
             let is_version = row.group == group && row.version == version;
             is_version && resource.is_none_or(|resource| row.resource == resource)
-        });
+        };
+        turn(is_on, &is_meant);
+        if is_on {
+            let rows = || RESOURCES.iter().filter(|row| is_meant(row) && is_open(row, gates));
+            if !gates.emulation().has_later() {
+                check_introduced(rows(), resource.is_some(), &name, gates.emulation().release())?;
+            }
+            named.extend(rows().map(name_of));
+        }
     }
     let is_needed = |([group, ..], is_on): &(&RowName, &bool)| !**is_on && NEEDED.contains(group);
     if let Some(([group, version, _], _)) = changed.iter().find(is_needed) {
         let name = GroupVersion::new(*group, *version).to_string();
         return Err(RuntimeConfigError::Needed(name));
     }
-    Ok(RuntimeConfig { text: text.to_owned(), gates, changed })
+    Ok(RuntimeConfig { text: text.to_owned(), gates, changed, named })
+}
+
+/// Whether a release has the resource that is turned on, or one of those of a version.
+fn check_introduced<'f>(
+    mut rows: impl Iterator<Item = &'f Fact> + Clone,
+    is_resource: bool,
+    version: &str,
+    release: Release,
+) -> Result<(), RuntimeConfigError> {
+    let first = rows.clone().next();
+    if rows.any(|row| has(release, row)) {
+        return Ok(());
+    }
+    match first.and_then(|row| Some((row, introduced(row)?))) {
+        Some((row, introduced)) if is_resource => Err(RuntimeConfigError::LaterResource(
+            row.group,
+            row.version,
+            row.resource,
+            introduced,
+            release,
+        )),
+        Some(_) => Err(RuntimeConfigError::LaterVersion(version.to_owned(), release)),
+        None => Ok(()),
+    }
 }
 
 fn boolean(key: &str, value: &str) -> Result<bool, RuntimeConfigError> {
@@ -324,7 +433,7 @@ mod tests {
     fn every_feature_that_a_resource_needs_can_be_turned_on() {
         for row in RESOURCES.iter().filter(|row| !row.gate.is_empty()) {
             let feature = Feature::named(row.gate);
-            assert!(feature.is_some_and(Feature::is_switch), "{}", row.gate);
+            assert!(feature.is_some_and(|feature| feature.is_switch(Release::PRESENT)), "{}", row.gate);
         }
     }
 

@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use parking_lot::Mutex;
 use setpoint_object::bounded::{self, LruCache};
 use setpoint_object::time::Timestamp;
-use setpoint_registry::{Feature, FeatureGates};
+use setpoint_registry::{Feature, FeatureGates, Release};
 use sha2::{Digest as _, Sha512};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -49,6 +49,8 @@ pub(crate) struct Documents {
     descriptions: Option<Arc<OpenApiDescriptions>>,
     /// Whether their schemas have the known values of texts.
     has_values: bool,
+    /// The release whose API the server has.
+    release: Release,
 }
 
 /// The ETags and index of one catalog and its backends.
@@ -196,11 +198,13 @@ impl Documents {
             cbor: features.is_on(Feature::CBORServingAndStorage),
             descriptions,
             has_values: features.is_on(Feature::OpenAPIEnums),
+            release: features.emulation().release(),
         }
     }
 
     fn texts(&self) -> Texts<'_> {
-        Texts { descriptions: self.descriptions.as_deref(), has_values: self.has_values }
+        let Self { has_values, release, .. } = *self;
+        Texts { descriptions: self.descriptions.as_deref(), has_values, release }
     }
 
     /// The served resources of one group version.
@@ -352,7 +356,7 @@ impl Documents {
         }
         let len = parts.iter().map(|part| part.len() + 1).sum::<usize>() + SLICE_BYTES;
         let mut out = Vec::with_capacity(len);
-        for mut piece in super::v2_whole(parts, encoding) {
+        for mut piece in super::v2_whole(parts, encoding, self.release) {
             // Copying is faster than building.
             slices.worked(piece.len() / 16).await;
             out.append(&mut piece);

@@ -9,7 +9,7 @@ fn v3_of(rows: &[Row<'_>], used: &[&'static str]) -> Bytes {
 fn v2_in(rows: &[Row<'_>], encoding: Encoding) -> Bytes {
     let part = v2_part(rows, encoding, Texts::PLAIN).flatten().last().unwrap();
     let shared = v2_shared(&roots(rows), &[], encoding, Texts::PLAIN).flatten().last().unwrap();
-    v2_whole(vec![part.into(), shared.into()], encoding).flatten().collect()
+    v2_whole(vec![part.into(), shared.into()], encoding, Release::PRESENT).flatten().collect()
 }
 fn v2_of(rows: &[Row<'_>]) -> Bytes {
     v2_in(rows, Encoding::Json)

@@ -7,6 +7,7 @@ use self::table::{FLAGS, flag, is_shown_as_list};
 use super::flags::{FlagError, ParsedFlags, Style, help, parse};
 use super::parent::Parent;
 use super::which_etcd::{Etcd, which};
+use crate::emulation;
 use crate::flagz::shown;
 use crate::up;
 use anyhow::{Context as _, bail};
@@ -15,7 +16,7 @@ use setpoint::apiserver::GIT_VERSION;
 use setpoint::apiserver::listen::Pki;
 use setpoint::object::boolean;
 use setpoint::object::time::Clock;
-use setpoint::registry::{FeatureGates, RuntimeConfig};
+use setpoint::registry::{Emulation, FeatureGates, RuntimeConfig};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -77,7 +78,8 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
     let mut last: BTreeMap<&str, &str> = BTreeMap::new();
     let mut options = Vec::new();
     let mut served = Vec::new();
-    let gates = feature_gates(given)?;
+    let emulation = emulated(given)?;
+    let gates = feature_gates(given, emulation)?;
     for (name, value) in given {
         let Some((_, used)) = flag(name) else { continue };
         let shown = translated.given.entry(name.clone()).or_default();
@@ -107,7 +109,7 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
             } else {
                 let faults = pairs
                     .iter()
-                    .filter_map(|(gate, is_on)| FeatureGates::check(gate, *is_on).err());
+                    .filter_map(|(gate, is_on)| FeatureGates::check(gate, *is_on, emulation).err());
                 let faults = faults.map(|fault| (name.clone(), fault.to_string()));
                 translated.ignored.extend(faults);
             }
@@ -162,7 +164,7 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
     if !served.is_empty() {
         options.push(format!("--runtime-config={}", served.join(",")));
     }
-    if gates != FeatureGates::default() {
+    if gates != FeatureGates::emulating(emulation) {
         options.push(format!("--feature-gates={gates}"));
     }
     if let Some(n) = environment.nodes.as_deref().map(str::trim).filter(|n| !n.is_empty()) {
@@ -183,13 +185,30 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
     Ok(translated)
 }
 
+/// The release to emulate.
+fn emulated(given: &ParsedFlags) -> anyhow::Result<Emulation> {
+    let last = |flag: &str| given.iter().rev().find(|(name, _)| name == flag);
+    let release = |flag: &str| {
+        let given = last(flag).filter(|(_, value)| !value.is_empty());
+        given.map(|(_, value)| emulation::release(value)).transpose()
+    };
+    let is_on = |flag: &str| last(flag).is_some_and(|(_, value)| boolean::parse(value) == Some(true));
+    let releases = (release("emulated-version")?, release("min-compatibility-version")?);
+    let emulation = emulation::emulation(
+        releases,
+        is_on("emulation-forward-compatible"),
+        is_on("runtime-config-emulation-forward-compatible"),
+    )?;
+    Ok(emulation)
+}
+
 /// All feature gates that are given.
-fn feature_gates(given: &ParsedFlags) -> anyhow::Result<FeatureGates> {
+fn feature_gates(given: &ParsedFlags, emulation: Emulation) -> anyhow::Result<FeatureGates> {
     let mut pairs = Vec::new();
     for (name, value) in given.iter().filter(|(name, _)| name == "feature-gates") {
         pairs.extend(parse_map(name, value)?);
     }
-    let gates = FeatureGates::of_pairs(pairs);
+    let gates = FeatureGates::of_pairs(pairs, emulation);
     gates.check_needs()?;
     Ok(gates)
 }

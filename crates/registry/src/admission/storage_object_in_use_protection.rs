@@ -1,5 +1,6 @@
 //! StorageObjectInUseProtection: finalizers of claims, volumes and attributes classes.
 use super::{Admission, Operation, Review};
+use crate::features::Feature;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -17,7 +18,8 @@ impl Admission for StorageObjectInUseProtection {
         review.operation == Operation::Create
             && (review.is("", "persistentvolumeclaims")
                 || review.is("", "persistentvolumes")
-                || review.is("storage.k8s.io", "volumeattributesclasses"))
+                || review.is("storage.k8s.io", "volumeattributesclasses")
+                    && review.inner.features.is_on(Feature::VolumeAttributesClass))
     }
     fn mutate<'a>(
         &'a self,

@@ -133,6 +133,7 @@ fn row(
         },
         storage_group: group.into(),
         storage_version: storage_version.into(),
+        stored_former: None,
         storage_prefix: storage_prefix(definition),
         versions: api_versions(served),
         unserved_versions: api_versions(unserved),

@@ -1,5 +1,6 @@
 use super::*;
 use crate::bootstrap;
+use crate::features::{Emulation, Release};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
@@ -11,6 +12,8 @@ use setpoint_facts::{DEFINITIONS, Definition, Field, Type};
 use setpoint_store::{Compare, MemoryStore, Op, is_sealed};
 use std::task::Poll;
 
+const OLDEST: Release = Emulation::PRESENT.min_compatibility();
+
 /// One object of each of many kinds, with all members set at random: as JSON and in protobuf, both
 /// written by Go's encoders.
 const REFERENCE: &str =
@@ -18,7 +21,7 @@ const REFERENCE: &str =
 const KEY: &str = "/registry/configmaps/default/a";
 const JSON: Encoding = Encoding { built_in: StorageMediaType::Json, is_cbor: false };
 fn codec(encoding: Encoding) -> Codec {
-    Codec { formers: bootstrap::catalog().formers(), encoding, known: Known::default() }
+    Codec { formers: bootstrap::catalog().formers(OLDEST), encoding, known: Known::default() }
 }
 
 /// A ConfigMap in its stored form.
@@ -143,7 +146,7 @@ async fn every_way_to_a_value_reads_it() {
 async fn definitions_of_a_former_version_are_read() {
     const KEY: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/as.example.dev";
     let inner = Arc::new(MemoryStore::default());
-    let store = ForeignStore::new(inner.clone(), bootstrap::catalog().formers(), JSON);
+    let store = ForeignStore::new(inner.clone(), bootstrap::catalog().formers(OLDEST), JSON);
     let stored = json!({
         "kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1beta1",
         "metadata": {"name": "as.example.dev"},
@@ -166,7 +169,7 @@ async fn definitions_of_a_former_version_are_read() {
 #[tokio::test]
 async fn mutating_policies_of_a_former_version_are_read() {
     let store = Arc::new(MemoryStore::default());
-    let reader = ForeignStore::new(store.clone(), bootstrap::catalog().formers(), JSON);
+    let reader = ForeignStore::new(store.clone(), bootstrap::catalog().formers(OLDEST), JSON);
     let rows = [
         ("MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
         ("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings"),
@@ -188,7 +191,7 @@ async fn mutating_policies_of_a_former_version_are_read() {
 #[tokio::test]
 async fn webhook_configurations_of_a_former_version_are_read_with_its_defaults() {
     let store = Arc::new(MemoryStore::default());
-    let reader = ForeignStore::new(store.clone(), bootstrap::catalog().formers(), JSON);
+    let reader = ForeignStore::new(store.clone(), bootstrap::catalog().formers(OLDEST), JSON);
     for (kind, resource) in [
         ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
         ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
@@ -227,7 +230,7 @@ fn key_of(group: &str, kind: &str) -> String {
 
 #[test]
 fn versions_that_are_retired_are_read() {
-    let formers = bootstrap::catalog().formers();
+    let formers = bootstrap::catalog().formers(OLDEST);
     let catalog = bootstrap::catalog();
     let rows = catalog.rows.values().filter(|row| &*row.gvk.version == "v1");
     let retired = rows.flat_map(|row| {
@@ -259,7 +262,7 @@ fn versions_that_are_retired_are_read() {
 
 #[test]
 fn retired_versions_are_converted() {
-    let formers = bootstrap::catalog().formers();
+    let formers = bootstrap::catalog().formers(OLDEST);
     let check = |group: &str, version: &str, kind: &str, spec: Value, expected: Value| {
         let object = json!({
             "apiVersion": format!("{group}/{version}"), "kind": kind, "metadata": {"name": "a"},
@@ -298,7 +301,7 @@ fn retired_versions_are_converted() {
 
 #[test]
 fn no_prefix_of_former_versions_begins_with_another() {
-    let formers = bootstrap::catalog().formers();
+    let formers = bootstrap::catalog().formers(OLDEST);
     for pair in formers.windows(2) {
         let [one, next] = [&pair[0].prefix, &pair[1].prefix];
         assert!(one == next || !next.starts_with(&**one), "{one} {next}");

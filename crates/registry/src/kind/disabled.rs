@@ -3,6 +3,7 @@
 use super::Kind;
 use crate::features::{Feature, FeatureGates};
 use serde_json::Value;
+use std::collections::HashSet;
 
 /// Members that only a feature keeps; `None`: nothing keeps them. Paths as `spec.items[].name`,
 /// with `*` for any key, and `name!text` for a member with another text. If the stored object uses
@@ -10,7 +11,7 @@ use serde_json::Value;
 pub type Disabled = (Option<Feature>, &'static [&'static str]);
 
 /// The members of pods.
-const OF_PODS: [Disabled; 9] = [
+const OF_PODS: [Disabled; 10] = [
     (
         Some(Feature::ClusterTrustBundleProjection),
         &["volumes[].projected.sources[].clusterTrustBundle"],
@@ -42,6 +43,15 @@ const OF_PODS: [Disabled; 9] = [
             "ephemeralContainers[].env[].valueFrom.fileKeyRef",
         ],
     ),
+    (
+        Some(Feature::DynamicResourceAllocation),
+        &[
+            "resourceClaims",
+            "containers[].resources.claims",
+            "initContainers[].resources.claims",
+            "ephemeralContainers[].resources.claims",
+        ],
+    ),
     (Some(Feature::GenericWorkload), &["schedulingGroup"]),
     (Some(Feature::HostnameOverride), &["hostnameOverride"]),
     (
@@ -67,6 +77,44 @@ pub(crate) fn drop_from(
     let old = old.and_then(|old| old.pointer(&spec));
     let Some(spec) = object.pointer_mut(&spec) else { return };
     drop_all(&OF_PODS, spec, old, features);
+    if !features.is_on(Feature::ImageVolume) && !old.is_some_and(|old| uses(old, IMAGE)) {
+        drop_images(spec);
+    }
+}
+
+/// What only [`Feature::ImageVolume`] keeps of pods.
+const IMAGE: &str = "volumes[].image";
+
+/// Drops volumes that are images, with their mounts.
+fn drop_images(spec: &mut Value) {
+    if !uses(spec, IMAGE) {
+        return;
+    }
+    let is_image = |volume: &Value| uses(volume, "image");
+    let volumes = super::list(spec, "volumes").iter();
+    let images: HashSet<String> =
+        volumes.filter(|volume| is_image(volume)).map(|volume| name_of(volume).to_owned()).collect();
+    drop_items(spec, "volumes", is_image);
+    for member in ["containers", "initContainers", "ephemeralContainers"] {
+        let containers = spec.get_mut(member).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            drop_items(container, "volumeMounts", |mount| images.contains(name_of(mount)));
+        }
+    }
+}
+
+fn name_of(value: &Value) -> &str {
+    value["name"].as_str().unwrap_or_default()
+}
+
+/// Drops items of a list, which goes with its last one.
+fn drop_items(value: &mut Value, member: &str, is_dropped: impl Fn(&Value) -> bool) {
+    let Some(members) = value.as_object_mut() else { return };
+    let Some(items) = members.get_mut(member).and_then(Value::as_array_mut) else { return };
+    items.retain(|item| !is_dropped(item));
+    if items.is_empty() {
+        members.remove(member);
+    }
 }
 
 fn drop_all(
@@ -144,8 +192,18 @@ fn remove(value: &mut Value, path: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::features::{Emulation, Release};
     use crate::kind::rows;
     use serde_json::json;
+
+    /// The gates of the newest release where a feature can be turned on and off.
+    fn switching(feature: Feature) -> Option<FeatureGates> {
+        let releases = (Release::OLDEST.minor()..=Release::PRESENT.minor()).rev();
+        let mut gates = releases.map(|minor| {
+            FeatureGates::emulating(Emulation::of(Release::of_minor(minor)).unwrap())
+        });
+        gates.find(|gates| gates.with(feature, true) != gates.with(feature, false))
+    }
 
     /// An object that uses a path.
     fn using(path: &str) -> Value {
@@ -160,16 +218,16 @@ mod tests {
         let of_kinds = rows::ROWS.into_iter().flat_map(|kind| kind.disabled);
         for (feature, paths) in of_kinds.chain(&OF_PODS) {
             let Some(feature) = *feature else { continue };
+            let Some(gates) = switching(feature) else { panic!("{feature:?} is no switch") };
             for path in *paths {
                 let old = using(path);
                 for (is_on, old, is_kept) in
                     [(false, None, false), (false, Some(&old), true), (true, None, true)]
                 {
                     let (mut object, rows) = (using(path), [(Some(feature), *paths)]);
-                    drop_all(&rows, &mut object, old, FeatureGates::default().with(feature, is_on));
+                    drop_all(&rows, &mut object, old, gates.with(feature, is_on));
                     assert_eq!(uses(&object, path), is_kept, "{feature:?} {path}");
                 }
-                assert!(feature.is_switch(), "{feature:?} turns nothing on and off");
             }
         }
         // A text that is left alone.

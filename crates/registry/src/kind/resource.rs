@@ -12,18 +12,21 @@ mod v1beta1;
 
 use crate::features::Feature;
 use crate::kind::at::check;
-use crate::kind::{Kind, MetadataChecks, Report, resources, versions};
+use crate::kind::{FormerVersion, Kind, MetadataChecks, Report, resources, versions};
 use crate::table::cell;
 use serde_json::Value;
 
 /// The stored form of the kinds that are stable.
 const STORAGE: Option<(&str, &str)> = Some(("resource.k8s.io", "v1"));
+/// What Kubernetes 1.33 and 1.34 store.
+const FORMERS: &[FormerVersion] = &[FormerVersion::stored_until(34, "v1beta2")];
 /// The stored form of the others, as Kubernetes 1.36 has it.
 const STORAGE_ALPHA: Option<(&str, &str)> = Some(("resource.k8s.io", "v1alpha3"));
 
 /// DeviceClass.
 pub(super) static DEVICE_CLASS: Kind = Kind {
     storage: STORAGE,
+    formers: FORMERS,
     convert: Some(versions::SAME_MEMBERS),
     changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     checks_prefix: false,

@@ -53,6 +53,7 @@ fn every_flag_of_up_is_one_of_up() {
             (Same | List, "service-cluster-ip-range") => "=10.0.0.0/24",
             (Same | List, "service-node-port-range") => "=30000-32767",
             (Same, "storage-media-type") => "=application/json",
+            (Same, "emulated-version" | "min-compatibility-version") => "=kube=1.34",
             (Same, "enable-priority-and-fairness" | "anonymous-auth") => "=true",
             (Same, "service-account-extend-token-expiration") => "=true",
             (Same, "encryption-provider-config-automatic-reload") => "=true",

@@ -1,9 +1,12 @@
 use super::*;
 use crate::bootstrap;
+use crate::features::{Emulation, Release};
 use crate::foreign::ForeignStore;
 use serde_json::{Value, json};
 use setpoint_store::{At, Committed, MemoryStore, Op, Store, Txn};
 use std::sync::Arc;
+
+const OLDEST: Release = Emulation::PRESENT.min_compatibility();
 
 const PROTOBUF: Encoding = Encoding { built_in: StorageMediaType::Protobuf, is_cbor: false };
 const JSON: Encoding = Encoding { built_in: StorageMediaType::Json, is_cbor: false };
@@ -34,7 +37,7 @@ async fn got(store: &dyn Store, key: &str) -> Bytes {
     store.get(key.as_bytes(), At::Latest).await.unwrap().value.unwrap().value
 }
 fn over(inner: &Arc<MemoryStore>, encoding: Encoding) -> ForeignStore {
-    ForeignStore::new(inner.clone(), bootstrap::catalog().formers(), encoding)
+    ForeignStore::new(inner.clone(), bootstrap::catalog().formers(OLDEST), encoding)
 }
 
 #[tokio::test]

@@ -28,10 +28,8 @@ pub(in crate::kind) static VALIDATING: Kind = Kind {
     ..either_kind(super::VALIDATING_POLICY)
 };
 
-/// What Kubernetes 1.36 stores of the mutating kinds, because 1.35 had no `v1`. It has the same
-/// members.
-const V1BETA1: FormerVersion =
-    FormerVersion { restore: Some(|_| {}), ..FormerVersion::retired("v1beta1") };
+/// What Kubernetes stores of the mutating kinds, because 1.35 had no `v1`.
+const MUTATING_FORMERS: &[FormerVersion] = &[FormerVersion::stored_until(36, "v1beta1")];
 
 /// MutatingAdmissionPolicy.
 pub(in crate::kind) static MUTATING: Kind = Kind {
@@ -82,7 +80,7 @@ const fn mutating_kind(kind: &'static str) -> Kind {
     Kind {
         storage: Some(("admissionregistration.k8s.io", "v1")),
         convert: Some(versions::SAME_MEMBERS),
-        formers: &[V1BETA1],
+        formers: MUTATING_FORMERS,
         ..either_kind(kind)
     }
 }

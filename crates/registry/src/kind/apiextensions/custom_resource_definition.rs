@@ -2,6 +2,7 @@
 //! schema crate (spec: crd §1, §2).
 mod former;
 
+use crate::features::Feature;
 use crate::kind::{
     Context, FormerVersion, Kind, Members, Report, StatusMeta, StatusRule, set_condition,
 };
@@ -15,6 +16,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
         version: "v1beta1",
         same_messages: false,
         restore: Some(former::restore),
+        until: None,
         convert: former::convert,
     }],
     name_fault: crd::name_fault,
@@ -22,6 +24,10 @@ pub(in crate::kind) static KIND: Kind = Kind {
     qualified_finalizers: false,
     begin_termination: Some(begin_termination),
     status: Some(StatusRule { has_tables: false, ..StatusRule::new(StatusMeta::All, "{}") }),
+    disabled: &[(
+        Some(Feature::CRDObservedGenerationTracking),
+        &["status.observedGeneration", "status.conditions[].observedGeneration"],
+    )],
     default,
     prepare,
     prepare_status,

@@ -24,6 +24,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     prepare_status,
     validate,
     validate_change,
+    disabled: &[(Some(Feature::VolumeAttributesClass), &["spec.volumeAttributesClassName"])],
     warnings,
     update_warnings: |volume, _| warnings(volume),
     cells: Some(cells),
@@ -239,6 +240,15 @@ fn attributes_class(spec: &At<'_, '_>) {
     }
 }
 
+/// A class can be changed only with the feature for it.
+pub(super) fn attributes_class_change(class: &At<'_, '_>, old: &Value) {
+    if !class.is_on(Feature::VolumeAttributesClass) && !same(class.value, old) {
+        class.forbidden(
+            "update is forbidden when the VolumeAttributesClass feature gate is disabled",
+        );
+    }
+}
+
 fn changes(spec: &At<'_, '_>, old: &Value) {
     let mut new = spec.value.clone();
     let secret = "controllerExpandSecretRef";
@@ -276,6 +286,7 @@ fn changes(spec: &At<'_, '_>, old: &Value) {
         at_root("nodeAffinity", "field is immutable, except for updating from beta label to GA");
     }
     let class = spec.get("volumeAttributesClassName");
+    attributes_class_change(&class, &old["volumeAttributesClassName"]);
     if !old["volumeAttributesClassName"].is_null() && !class.is_set() {
         class.forbidden("update from non-nil value to nil is forbidden");
     }

@@ -1,4 +1,5 @@
 //! PersistentVolumeClaims: they request storage and are nearly immutable.
+use super::persistent_volume::attributes_class_change;
 use crate::features::Feature;
 use crate::kind::at::{At, check};
 use crate::kind::volume::{
@@ -22,6 +23,11 @@ pub(in crate::kind) static KIND: Kind = Kind {
     default,
     prepare,
     validate,
+    disabled: &[
+        (Some(Feature::VolumeAttributesClass), &["spec.volumeAttributesClassName"]),
+        (Some(Feature::VolumeAttributesClass), &["status.currentVolumeAttributesClassName"]),
+        (Some(Feature::VolumeAttributesClass), &["status.modifyVolumeStatus"]),
+    ],
     warnings,
     update_warnings: |claim, _| warnings(claim),
     validate_status,
@@ -172,6 +178,7 @@ fn changes(at: &At<'_, '_>, old: &Value) {
         });
     }
     let attributes = spec.get("volumeAttributesClassName");
+    attributes_class_change(&attributes, &old["spec"]["volumeAttributesClassName"]);
     if !old["status"]["currentVolumeAttributesClassName"].is_null() {
         let to = match attributes.value.as_str() {
             None => "nil",

@@ -38,6 +38,14 @@ pub(in crate::kind) static KIND: Kind = Kind {
     pod_spec: "spec",
     disabled: &[
         (
+            Some(Feature::DynamicResourceAllocation),
+            &["spec.resourceClaims", "status.resourceClaimStatuses"],
+        ),
+        (
+            Some(Feature::PodObservedGenerationTracking),
+            &["status.observedGeneration", "status.conditions[].observedGeneration"],
+        ),
+        (
             Some(Feature::ImageVolumeWithDigest),
             &[
                 "status.containerStatuses[].volumeMounts[].volumeStatus",

@@ -1,4 +1,5 @@
 //! EndpointSlices: all addresses have one family.
+use crate::features::Feature;
 use crate::kind::at::{At, check, same};
 use crate::kind::{
     Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, Report, address, format, list,
@@ -15,6 +16,7 @@ use std::collections::HashSet;
 pub(in crate::kind) static KIND: Kind = Kind {
     changed_metadata: MetadataChecks::before(&[MetadataCheck::Whole]),
     counts_disabled: true,
+    disabled: &[(Some(Feature::PreferSameTrafficDistribution), &["endpoints[].hints.forNodes"])],
     default,
     prepare,
     validate,

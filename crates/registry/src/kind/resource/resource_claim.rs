@@ -1,5 +1,5 @@
 //! ResourceClaims and ResourceClaimTemplates.
-use super::{STORAGE, admin_access, device, status_rights, v1beta1};
+use super::{FORMERS, STORAGE, admin_access, device, status_rights, v1beta1};
 use crate::features::Feature;
 use crate::kind::at::{At, check};
 use crate::kind::condition::conditions;
@@ -19,6 +19,10 @@ use std::collections::HashSet;
 macro_rules! disabled {
     ($spec:literal, [$($status:literal),*], $($row:expr),*) => {
         &[
+            (
+                Some(Feature::DRAAdminAccess),
+                &[concat!($spec, ".devices.requests[].exactly.adminAccess")],
+            ),
             (
                 Some(Feature::DRAPrioritizedList),
                 &[concat!($spec, ".devices.requests[].firstAvailable")],
@@ -47,6 +51,7 @@ macro_rules! disabled {
 /// ResourceClaim.
 pub(in crate::kind) static KIND: Kind = Kind {
     storage: STORAGE,
+    formers: FORMERS,
     convert: Some(v1beta1::convert_claim),
     changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     returns_deleted: true,
@@ -77,7 +82,14 @@ pub(in crate::kind) static KIND: Kind = Kind {
                 "status.allocation.devices.results[].bindingFailureConditions",
             ],
         ),
-        (Some(Feature::DRAResourceClaimDeviceStatus), &["status.devices"])
+        (Some(Feature::DRAResourceClaimDeviceStatus), &["status.devices"]),
+        (
+            Some(Feature::DRAAdminAccess),
+            &[
+                "spec.devices.requests[].exactly.adminAccess",
+                "status.allocation.devices.results[].adminAccess",
+            ],
+        )
     ),
     cells: Some(cells),
     rules: "requests, constraints, configurations; immutable; `status`",
@@ -87,6 +99,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
 /// ResourceClaimTemplate.
 pub(in crate::kind) static TEMPLATE: Kind = Kind {
     storage: STORAGE,
+    formers: FORMERS,
     convert: Some(v1beta1::convert_template),
     changed_metadata: MetadataChecks::WHOLE_THEN_CHANGE,
     returns_deleted: true,

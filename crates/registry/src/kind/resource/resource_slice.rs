@@ -1,5 +1,5 @@
 //! ResourceSlices.
-use super::{STORAGE, device, v1beta1};
+use super::{FORMERS, STORAGE, device, v1beta1};
 use crate::features::Feature;
 use crate::kind::at::{At, check};
 use crate::kind::{
@@ -14,6 +14,7 @@ use setpoint_object::{field, name};
 /// ResourceSlice.
 pub(in crate::kind) static KIND: Kind = Kind {
     storage: STORAGE,
+    formers: FORMERS,
     convert: Some(v1beta1::convert_slice),
     returns_deleted: true,
     default,

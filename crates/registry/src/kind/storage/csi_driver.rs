@@ -16,7 +16,14 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     warnings,
     update_warnings,
-    disabled: &[(Some(Feature::VolumeLimitScaling), &["spec.preventPodSchedulingIfMissing"])],
+    disabled: &[
+        (Some(Feature::CSIServiceAccountTokenSecrets), &["spec.serviceAccountTokenInSecrets"]),
+        (
+            Some(Feature::MutableCSINodeAllocatableCount),
+            &["spec.nodeAllocatableUpdatePeriodSeconds"],
+        ),
+        (Some(Feature::VolumeLimitScaling), &["spec.preventPodSchedulingIfMissing"]),
+    ],
     cells: Some(cells),
     rules: "policies, tokens, modes; immutable attachment and modes",
     formers: &[FormerVersion::retired("v1beta1")],

@@ -1,4 +1,5 @@
 //! CSINodes.
+use crate::features::Feature;
 use crate::kind::at::check;
 use crate::kind::workload::rest_is_same;
 use crate::kind::{FormerVersion, Kind, MetadataCheck, MetadataChecks, Report, format, list, text};
@@ -53,10 +54,14 @@ fn validate(node: &Value, old: Option<&Value>, errors: &mut Report) {
         for driver in drivers.list() {
             now.entry(text(driver, "name")).or_default().push(driver);
         }
+        let may_change: &[&str] = match at.is_on(Feature::MutableCSINodeAllocatableCount) {
+            true => &["allocatable"],
+            false => &[],
+        };
         // In the order of the stored drivers. Names are unique there.
         for old in list(&old["spec"], "drivers") {
             for driver in now.remove(text(old, "name")).into_iter().flatten() {
-                if !rest_is_same(driver, old, &["allocatable"]) {
+                if !rest_is_same(driver, old, may_change) {
                     drivers.invalid_as(driver, "field is immutable");
                 }
             }

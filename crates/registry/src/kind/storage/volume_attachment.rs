@@ -1,4 +1,5 @@
 //! VolumeAttachments.
+use crate::features::Feature;
 use crate::kind::at::{At, check};
 use crate::kind::core::persistent_volume;
 use crate::kind::{
@@ -16,6 +17,10 @@ pub(in crate::kind) static KIND: Kind = Kind {
     returns_deleted: true,
     validate,
     validate_status,
+    disabled: &[
+        (Some(Feature::MutableCSINodeAllocatableCount), &["status.attachError.errorCode"]),
+        (Some(Feature::MutableCSINodeAllocatableCount), &["status.detachError.errorCode"]),
+    ],
     cells: Some(cells),
     rules: "attacher, source, node; immutable",
     status: Some(StatusRule {

@@ -2,7 +2,7 @@
 use crate::kind::at::{check, same};
 use crate::kind::format::caseless_qualified_name;
 use crate::kind::volume::parameters;
-use crate::kind::{Kind, MetadataCheck, MetadataChecks, Report, versions};
+use crate::kind::{FormerVersion, Kind, MetadataCheck, MetadataChecks, Report, versions};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -17,6 +17,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate_change,
     cells: Some(cells),
     rules: "driver, parameters; immutable",
+    formers: &[FormerVersion::stored_until(34, "v1beta1")],
     ..Kind::plain("storage.k8s.io", "VolumeAttributesClass")
 };
 

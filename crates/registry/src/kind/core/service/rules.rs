@@ -1,6 +1,7 @@
 //! The rules of Services. Addresses and node ports that the server gives are checked where they are
 //! given.
 use super::{has_ports, is_external};
+use crate::features::Feature;
 use crate::kind::at::{At, check, same};
 use crate::kind::load_balancer;
 use crate::kind::{Report, address, format, list, text};
@@ -305,11 +306,11 @@ fn policies(spec: &At<'_, '_>, service: &Value) {
         }
     }
     spec.get("internalTrafficPolicy").one_of_if_set(&["Cluster", "Local"]);
-    spec.get("trafficDistribution").one_of_if_set(&[
-        "PreferClose",
-        "PreferSameZone",
-        "PreferSameNode",
-    ]);
+    let distributions: &[&str] = match spec.is_on(Feature::PreferSameTrafficDistribution) {
+        true => &["PreferClose", "PreferSameZone", "PreferSameNode"],
+        false => &["PreferClose"],
+    };
+    spec.get("trafficDistribution").one_of_if_set(distributions);
 }
 
 /// What an update may not change.
