@@ -73,18 +73,27 @@ struct Switches {
     /// have not.
     #[arg(long)]
     runtime_config: Option<String>,
+    /// The release that both servers emulate.
+    #[arg(long)]
+    emulated_version: Option<String>,
 }
 
 impl Switches {
     /// Whether nothing differs from the default.
     fn is_default(&self) -> bool {
-        self.feature_gates.is_none() && self.runtime_config.is_none()
+        self.options().iter().all(|(_, value)| value.is_none())
+    }
+
+    fn options(&self) -> [(&'static str, &Option<String>); 3] {
+        [
+            ("--feature-gates", &self.feature_gates),
+            ("--runtime-config", &self.runtime_config),
+            ("--emulated-version", &self.emulated_version),
+        ]
     }
 
     fn add_to(&self, command: &mut Command) {
-        for (option, value) in
-            [("--feature-gates", &self.feature_gates), ("--runtime-config", &self.runtime_config)]
-        {
+        for (option, value) in self.options() {
             if let Some(value) = value {
                 command.args([option, value]);
             }

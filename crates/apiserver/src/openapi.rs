@@ -372,7 +372,8 @@ fn built_in_schemas<'a>(
 
 fn v3_of<'a>(rows: &'a [Row<'a>], used: &[&'static str], texts: Texts<'a>) -> Pieces<'a> {
     let built_in = rows.iter().find(|row| !row.has_own_schema());
-    let info = if rows.is_empty() || built_in.is_some() { info(texts.release) } else { custom_info() };
+    let info =
+        if rows.is_empty() || built_in.is_some() { info(texts.release) } else { custom_info() };
     let head = format!("{{\"openapi\":\"3.0.0\",\"info\":{info},\"paths\":{{");
     let paths = path::all(rows, Dialect::V3, texts).into_iter();
     let templates = Arc::new(Mutex::new(Templates::default()));

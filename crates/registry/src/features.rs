@@ -236,7 +236,8 @@ impl FeatureGates {
         let release = emulation.release();
         let mut gates = Self { emulation, ..Self::default() };
         if release != Release::PRESENT {
-            Feature::all().for_each(|feature| gates.set(feature, feature.is_on_by_default(release)));
+            Feature::all()
+                .for_each(|feature| gates.set(feature, feature.is_on_by_default(release)));
         }
         gates
     }
@@ -248,7 +249,8 @@ impl FeatureGates {
     /// `BETA`, `DEPRECATED`, or empty if stable.
     pub fn known(&self) -> impl Iterator<Item = (Feature, &'static str)> {
         let release = self.emulation.release();
-        Feature::all().filter_map(move |feature| Some((feature, feature.state(release)?.stage.name())))
+        Feature::all()
+            .filter_map(move |feature| Some((feature, feature.state(release)?.stage.name())))
     }
     /// Whether a feature is on.
     pub fn is_on(&self, feature: Feature) -> bool {
@@ -354,11 +356,7 @@ impl FeatureGates {
 }
 
 /// The feature of a gate that can have this value here.
-fn settable(
-    name: &str,
-    is_on: bool,
-    emulation: Emulation,
-) -> Result<Feature, FeatureGateError> {
+fn settable(name: &str, is_on: bool, emulation: Emulation) -> Result<Feature, FeatureGateError> {
     let unknown = || FeatureGateError::Unknown(name.to_owned());
     let feature = Feature::named(name).ok_or_else(unknown)?;
     feature.can_be(is_on, emulation)?;

@@ -90,7 +90,7 @@ pub(crate) use template::toleration_errors;
 
 pub(crate) use apiextensions::custom_resource_definition::CLEANUP_FINALIZER;
 
-use crate::features::{FeatureGates, Release};
+use crate::features::{Feature, FeatureGates, Release};
 use crate::table::Printer;
 use serde_json::{Map, Value};
 use setpoint_object::cidr::Families;
@@ -370,6 +370,8 @@ pub struct Kind {
     pub update_warnings: fn(&Value, &Value) -> Vec<String>,
     /// Warnings for a valid write through `/status`.
     pub status_warnings: fn(&Value) -> Vec<String>,
+    /// The feature that these warnings, but those before `prepare`, are about. `None`: no feature.
+    pub warns_with: Option<Feature>,
     /// How the metadata of an update is checked, besides once as that of any object; each reports.
     pub changed_metadata: MetadataChecks,
     /// The rules of the kind leave out metadata: that of a new object has to follow the rules of
@@ -480,6 +482,7 @@ impl Kind {
             warnings: no_warnings,
             update_warnings: no_update_warnings,
             status_warnings: no_warnings,
+            warns_with: None,
             changed_metadata: MetadataChecks::before(&[MetadataCheck::Change]),
             metadata_last: false,
             needs: Needs::NONE,

@@ -96,9 +96,7 @@ pub use catalog::{Catalog, Resource, Routes, SchemaLanguage, SubresourceRow};
 pub use connect::{ProxyName, is_reachable};
 pub use conversion::{Conversion, ConversionError, ConversionProvider, ConversionRequest};
 pub use crd::compare_versions;
-pub use features::{
-    Emulation, EmulationError, Feature, FeatureGateError, FeatureGates, Release,
-};
+pub use features::{Emulation, EmulationError, Feature, FeatureGateError, FeatureGates, Release};
 pub use foreign::{StorageMediaType, StorageMediaTypeError};
 pub use identity::{Identity, Impersonator};
 pub use latency::Layer;

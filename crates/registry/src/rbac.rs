@@ -15,6 +15,8 @@
 //! The roles of the start are read once per process. All control planes share their index until
 //! they have other roles, and an object that the registry has written at its start
 //! ([`Registry::is_of_start`]) is not read again.
+mod absent;
+
 use crate::authorize::{Authorizer, Decision, is_probe};
 use crate::bootstrap::objects;
 use crate::bootstrap::template::{Template, create_missing};
@@ -41,6 +43,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tokio::sync::watch;
+
+pub(crate) use absent::has_all;
 
 /// The group of roles and bindings.
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -348,9 +352,21 @@ fn of_gates(gates: FeatureGates) -> Result<Vec<Objects>, ApiError> {
     Ok(gates.on().filter_map(|feature| all.remove(feature.name())).collect())
 }
 
+/// The roles and bindings of a new cluster with these features, but for what gates add.
+fn bootstrap_objects(gates: FeatureGates) -> Result<Objects, ApiError> {
+    let mut objects: Objects = serde_json::from_str(BOOTSTRAP)
+        .map_err(|error| ApiError::internal(format!("read the bootstrap roles: {error}")))?;
+    absent::drop_from(&mut objects, gates);
+    Ok(objects)
+}
+
 async fn ensure_bootstrap(registry: &Registry) -> Result<(), ApiError> {
     let split = split_binding(registry).await;
     let created = match split {
+        // Templates are whole.
+        Ok(()) if !has_all(registry.inner.features) => {
+            return ensure_all(registry, &bootstrap_objects(registry.inner.features)?, None).await;
+        }
         Ok(()) => create_missing(&registry.inner, objects::roles().iter()).await,
         // The others may exist or not: each is looked at below.
         Err(error) => Err(error),
@@ -359,9 +375,7 @@ async fn ensure_bootstrap(registry: &Registry) -> Result<(), ApiError> {
     if created.as_ref().is_ok_and(Vec::is_empty) && !objects::roles().is_empty() {
         return Ok(());
     }
-    let objects: Objects = serde_json::from_str(BOOTSTRAP)
-        .map_err(|error| ApiError::internal(format!("read the bootstrap roles: {error}")))?;
-    ensure_all(registry, &objects, created.err()).await
+    ensure_all(registry, &bootstrap_objects(registry.inner.features)?, created.err()).await
 }
 
 /// Makes the second binding of [`SPLIT`] if there is only the first: with its subjects, labels and
@@ -418,9 +432,8 @@ async fn ensure_all(
 
 /// The rules of a ClusterRole of a new cluster with these features; none if there is no such role.
 pub(crate) fn bootstrap_rules(name: &str, gates: FeatureGates) -> Vec<Rule> {
-    let objects: Result<Objects, _> = serde_json::from_str(BOOTSTRAP);
     // Tests read all of them.
-    let all = objects.into_iter().chain(of_gates(gates).unwrap_or_default());
+    let all = bootstrap_objects(gates).into_iter().chain(of_gates(gates).unwrap_or_default());
     let roles = all.flat_map(|mut objects| objects.remove("clusterroles").unwrap_or_default());
     roles.filter(|role| role.name() == name).flat_map(|role| rules_of(&role)).collect()
 }

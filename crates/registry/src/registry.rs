@@ -9,6 +9,7 @@ use crate::figures::{Figures, MeasuredStore};
 use crate::foreign::{Encoding, ForeignStore, StorageMediaType};
 use crate::kind::CompiledKind;
 use crate::origins::Origins;
+use crate::rbac;
 use crate::runtime_config::RuntimeConfig;
 use crate::service_account::ServiceAccountTokens;
 use crate::shared::Inner;
@@ -281,7 +282,7 @@ impl RegistryBuilder {
             store,
             is_shared: self.is_shared,
             default_accounts: self.default_accounts,
-            has_roles: self.roles,
+            has_roles: self.roles && rbac::has_all(self.runtime_config.features()),
             shared_objects: self.shared_objects,
             started_at: AtomicU64::new(0),
             clock: self.clock,

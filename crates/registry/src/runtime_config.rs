@@ -433,7 +433,11 @@ mod tests {
     fn every_feature_that_a_resource_needs_can_be_turned_on() {
         for row in RESOURCES.iter().filter(|row| !row.gate.is_empty()) {
             let feature = Feature::named(row.gate);
-            assert!(feature.is_some_and(|feature| feature.is_switch(Release::PRESENT)), "{}", row.gate);
+            assert!(
+                feature.is_some_and(|feature| feature.is_switch(Release::PRESENT)),
+                "{}",
+                row.gate
+            );
         }
     }
 
@@ -474,5 +478,87 @@ mod tests {
         assert!(gated.is_err());
         check("api/v1=false", "group version v1 cannot be turned off: setpoint needs it");
         check("v1=false", "group version v1 cannot be turned off: setpoint needs it");
+    }
+
+    fn emulating(minor: u8, text: &str) -> Result<RuntimeConfig, RuntimeConfigError> {
+        let emulation = Emulation::of(Release::of_minor(minor)).unwrap();
+        RuntimeConfig::with_gates(text, FeatureGates::emulating(emulation))
+    }
+
+    #[test]
+    fn a_release_serves_what_it_had() {
+        let serves = |config: &RuntimeConfig, group: &str, version: &str, resource: &str| {
+            config.catalog(&[]).get(group, version, resource).is_some()
+        };
+        let claims = ("resource.k8s.io", "resourceclaims");
+        let in_33 = emulating(33, "resource.k8s.io/v1beta1=true").unwrap();
+        assert!(serves(&in_33, claims.0, "v1beta1", claims.1));
+        assert!(!serves(&in_33, claims.0, "v1", claims.1));
+        assert!(serves(&emulating(34, "").unwrap(), claims.0, "v1", claims.1));
+        // Versions and resources of later releases.
+        let refused = |minor, text| emulating(minor, text).unwrap_err().to_string();
+        assert_eq!(
+            refused(33, "admissionregistration.k8s.io/v1beta1"),
+            "cannot enable version admissionregistration.k8s.io/v1beta1 in runtime-config because \
+             all the resources have been introduced after the current version 1.33. Consider \
+             setting --runtime-config-emulation-forward-compatible=true"
+        );
+        assert_eq!(
+            refused(35, "admissionregistration.k8s.io/v1/mutatingadmissionpolicies"),
+            "cannot enable resource admissionregistration.k8s.io/v1, \
+             Resource=mutatingadmissionpolicies in runtime-config because it is introduced at 1.36 \
+             after the current version 1.35. Consider setting \
+             --runtime-config-emulation-forward-compatible=true"
+        );
+        let emulation = Emulation::of(Release::of_minor(33)).unwrap();
+        let with = |text: &str, emulation| {
+            RuntimeConfig::with_gates(text, FeatureGates::emulating(emulation)).unwrap()
+        };
+        let later = emulation.with_later(true).unwrap();
+        let named = with("resource.k8s.io/v1/resourceclaims", later);
+        assert!(serves(&named, claims.0, "v1", claims.1));
+        assert!(!serves(&named, claims.0, "v1", "resourceslices"));
+        assert!(!serves(&with("", later), claims.0, "v1", claims.1));
+        // Later versions of what is served.
+        let ahead = emulation.forward_compatible(true).unwrap();
+        let beta = with("resource.k8s.io/v1beta1=true", ahead);
+        assert!(serves(&beta, claims.0, "v1", claims.1));
+        assert!(serves(&beta, claims.0, "v1beta2", claims.1));
+        assert!(!serves(&with("", ahead), claims.0, "v1", claims.1));
+    }
+
+    #[test]
+    fn objects_are_stored_in_versions_that_the_oldest_release_has() {
+        let encoding = |config: RuntimeConfig, group: &str, version: &str, resource: &str| {
+            let catalog = config.catalog(&[]);
+            catalog.get(group, version, resource).unwrap().encoding().version.to_string()
+        };
+        let claims = ("resource.k8s.io", "v1", "resourceclaims");
+        let of = |minor| encoding(emulating(minor, "").unwrap(), claims.0, claims.1, claims.2);
+        assert_eq!([of(34), of(35), of(36)], ["v1beta2", "v1", "v1"]);
+        let policies = ("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicies");
+        let of = |emulation| {
+            let config = RuntimeConfig::with_gates("", FeatureGates::emulating(emulation));
+            encoding(config.unwrap(), policies.0, policies.1, policies.2)
+        };
+        assert_eq!(of(Emulation::default()), "v1beta1");
+        let alone = Emulation::default().compatible_with(Release::PRESENT).unwrap();
+        assert_eq!(of(alone), "v1");
+    }
+
+    #[test]
+    fn the_page_lists_what_came_later() {
+        let page = include_str!("../../../docs/emulation.md");
+        for (group, version, resources, minor) in INTRODUCED {
+            let is_known = |name: &&&str| {
+                RESOURCES.iter().any(|row| {
+                    row.group == group && row.version == version && row.resource == **name
+                })
+            };
+            assert_eq!(resources.iter().filter(is_known).count(), resources.len(), "{group}");
+            let names: Vec<_> = resources.iter().map(|name| format!("`{name}`")).collect();
+            let row = format!("| `{group}/{version}` | {} | 1.{minor} |", names.join(", "));
+            assert!(page.contains(&row), "{row}");
+        }
     }
 }

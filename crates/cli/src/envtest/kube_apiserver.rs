@@ -192,7 +192,8 @@ fn emulated(given: &ParsedFlags) -> anyhow::Result<Emulation> {
         let given = last(flag).filter(|(_, value)| !value.is_empty());
         given.map(|(_, value)| emulation::release(value)).transpose()
     };
-    let is_on = |flag: &str| last(flag).is_some_and(|(_, value)| boolean::parse(value) == Some(true));
+    let is_on =
+        |flag: &str| last(flag).is_some_and(|(_, value)| boolean::parse(value) == Some(true));
     let releases = (release("emulated-version")?, release("min-compatibility-version")?);
     let emulation = emulation::emulation(
         releases,

@@ -227,7 +227,7 @@ features! {
     ServiceAccountTokenNodeBinding: Stable on Locked,
     ServiceAccountTokenNodeBindingValidation: Stable on Locked,
     ServiceAccountTokenPodNodeInfo: Stable on Locked,
-    ServiceCIDRStatusFieldWiping: Deprecated on Fixed,
+    ServiceCIDRStatusFieldWiping: Deprecated on Switch,
     ShardedListAndWatch: Alpha on Switch,
     SidecarContainers: Stable on Locked,
     SizeBasedListCostEstimate: Beta on Fixed,

@@ -87,6 +87,62 @@ fn names<'a>(page: &'a str, line: &str) -> Vec<&'a str> {
 }
 
 #[test]
+fn a_release_has_the_gates_that_it_had() {
+    let release = |minor| Emulation::of(Release::of_minor(minor)).unwrap();
+    let (in_33, in_35) = (release(33), release(35));
+    assert!(HISTORY.is_sorted_by(|(a, _), (b, _)| a < b));
+    let gates = FeatureGates::emulating(in_33);
+    // Later, off by default, on by default, and always on here.
+    for (feature, is_on) in [
+        (Feature::ConstrainedImpersonation, false),
+        (Feature::WatchList, false),
+        (Feature::DynamicResourceAllocation, false),
+        (Feature::HPAConfigurableTolerance, false),
+        (Feature::RelaxedDNSSearchValidation, true),
+        (Feature::PortForwardWebsockets, true),
+    ] {
+        assert_eq!(gates.is_on(feature), is_on, "{feature:?}");
+    }
+    let stage_of = |gates: FeatureGates, feature| {
+        gates.known().find(|(known, _)| *known == feature).map(|(_, stage)| stage)
+    };
+    assert_eq!(stage_of(gates, Feature::ConstrainedImpersonation), None);
+    assert_eq!(stage_of(gates, Feature::ComponentFlagz), Some("ALPHA"));
+    assert_eq!(stage_of(FeatureGates::default(), Feature::ComponentFlagz), Some("BETA"));
+    let read = |text: &str, emulation| {
+        let gates = FeatureGates::parse(text, emulation);
+        gates.map(|gates| gates.to_string()).map_err(|error| error.to_string())
+    };
+    assert_eq!(
+        read("ConstrainedImpersonation=true", in_33).unwrap_err(),
+        "cannot set feature gate ConstrainedImpersonation to true, feature is PreAlpha at emulated \
+         version 1.33, min compatibility version 1.33"
+    );
+    // Locked since 1.35, and since 1.36.
+    let off =
+        "cannot set feature gate DynamicResourceAllocation to false, feature is locked to true";
+    assert_eq!(read("DynamicResourceAllocation=false", in_35).unwrap_err(), off);
+    let on = "DynamicResourceAllocation=true";
+    assert_eq!(read(on, in_33).as_deref(), Ok(on));
+    assert_eq!(read("ImageVolume=false", in_35).as_deref(), Ok("ImageVolume=false"));
+    assert!(read("ImageVolume=false", Emulation::default()).is_err());
+    // Those that are beta then.
+    let beta = FeatureGates::parse("AllBeta=false", in_35).unwrap();
+    assert!(!beta.is_on(Feature::ImageVolume) && beta.is_on(Feature::DynamicResourceAllocation));
+}
+
+#[test]
+fn the_page_of_releases_lists_what_changed() {
+    let page = include_str!("../../../../docs/emulation.md");
+    let past = ROWS.iter().filter(|row| row.here == Here::Past).map(|row| row.name);
+    // The line begins with the first of them.
+    let first = past.clone().next().unwrap();
+    let line = page.lines().find(|line| line.starts_with(&format!("`{first}`"))).unwrap();
+    let listed: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
+    assert_eq!(listed, past.collect::<Vec<_>>());
+}
+
+#[test]
 fn the_page_lists_the_features() {
     let page = include_str!("../../../../docs/feature-gates.md");
     for feature in Feature::all().filter(|feature| feature.is_switch(Release::PRESENT)) {

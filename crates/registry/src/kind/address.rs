@@ -9,6 +9,11 @@ use std::net::IpAddr;
 fn is_mapped(ip: &IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some())
 }
+/// Whether an address is of IPv6, as Kubernetes has it: one of IPv4 in the form of the other is
+/// not.
+pub(super) fn is_six(text: &str) -> bool {
+    parse_address(text).is_some_and(|ip| ip.to_canonical().is_ipv6())
+}
 /// An IP address without leading zeros.
 pub(super) fn ip(text: &str) -> Vec<String> {
     let message = match parse_address(text) {

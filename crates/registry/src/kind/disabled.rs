@@ -92,8 +92,10 @@ fn drop_images(spec: &mut Value) {
     }
     let is_image = |volume: &Value| uses(volume, "image");
     let volumes = super::list(spec, "volumes").iter();
-    let images: HashSet<String> =
-        volumes.filter(|volume| is_image(volume)).map(|volume| name_of(volume).to_owned()).collect();
+    let images: HashSet<String> = volumes
+        .filter(|volume| is_image(volume))
+        .map(|volume| name_of(volume).to_owned())
+        .collect();
     drop_items(spec, "volumes", is_image);
     for member in ["containers", "initContainers", "ephemeralContainers"] {
         let containers = spec.get_mut(member).and_then(Value::as_array_mut);
@@ -199,9 +201,8 @@ mod tests {
     /// The gates of the newest release where a feature can be turned on and off.
     fn switching(feature: Feature) -> Option<FeatureGates> {
         let releases = (Release::OLDEST.minor()..=Release::PRESENT.minor()).rev();
-        let mut gates = releases.map(|minor| {
-            FeatureGates::emulating(Emulation::of(Release::of_minor(minor)).unwrap())
-        });
+        let mut gates = releases
+            .map(|minor| FeatureGates::emulating(Emulation::of(Release::of_minor(minor)).unwrap()));
         gates.find(|gates| gates.with(feature, true) != gates.with(feature, false))
     }
 

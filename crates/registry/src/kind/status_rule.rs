@@ -1,6 +1,7 @@
 //! The rule of a status subresource.
 use super::counted::{Counts, nothing};
 use super::{MetadataCheck, MetadataChecks};
+use crate::features::Feature;
 
 /// The parts of a request that a write through `/status` changes besides `status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct StatusRule {
     pub initial: &'static str,
     /// A new object keeps the status that the client sent; only what it lacks is initial.
     pub keeps_new: bool,
+    /// The feature without which the main endpoint writes `status`, too. `None`: it never does.
+    pub reset_with: Option<Feature>,
     /// Members that are not owned through `/status`: `spec`, `metadata/labels`.
     pub resets: &'static [&'static str],
     /// How the metadata is checked, besides once as that of any object. Each check reports.
@@ -51,8 +54,16 @@ impl StatusRule {
             StatusMeta::Pod => &["spec", "metadata/deletionTimestamp", "metadata/ownerReferences"],
         };
         let checks = MetadataChecks::before(&[MetadataCheck::Change]);
-        let (keeps_new, owned_through_main, has_tables) = (false, false, true);
-        let counts = nothing;
-        Self { meta, initial, keeps_new, resets, checks, owned_through_main, has_tables, counts }
+        Self {
+            meta,
+            initial,
+            keeps_new: false,
+            reset_with: None,
+            resets,
+            checks,
+            owned_through_main: false,
+            has_tables: true,
+            counts: nothing,
+        }
     }
 }

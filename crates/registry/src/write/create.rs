@@ -5,7 +5,7 @@ use super::persist::{Created, served};
 use super::{Write, metadata};
 use crate::admission::{Operation, Options, Preconditions, Review};
 use crate::allocate::Claims;
-use crate::kind::{self, Context, NameRule, Report, StatusRule};
+use crate::kind::{self, Context, Kind, NameRule, Report, StatusRule};
 use crate::request::{Body, Object, Written};
 use crate::stored::{store_error, tree};
 use crate::subresource::Subresource;
@@ -162,9 +162,7 @@ impl Write<'_> {
             return Err(self.invalid(&stored, &errors));
         }
         self.check_params(&stored, None).await?;
-        for warning in (self.resource.kind.warnings)(&stored) {
-            self.attributes.warn(warning);
-        }
+        self.warn(|kind| (kind.warnings)(&stored));
         self.inner.admission.validate(review, Some(&stored)).await?;
         if self.converts_last() {
             stored = self.stored_tree(stored).await?;
@@ -235,7 +233,7 @@ impl Write<'_> {
         if self.resource.tracks_generation {
             object.set_meta("generation", 1.into());
         }
-        if let Some(rule) = self.resource.status {
+        if let Some(rule) = self.reset_status() {
             set_initial_status(object, rule);
         }
         kind::disabled::drop_from(self.resource.kind, object, None, self.inner.features);
@@ -374,6 +372,20 @@ impl Write<'_> {
         self.inner.admission.mutate(&review, &mut object).await?;
         self.inner.admission.validate(&review, Some(&object)).await?;
         Ok(object)
+    }
+    /// Sends warnings that the kind has, unless they are about a feature that is off.
+    pub(super) fn warn(&self, warnings: impl FnOnce(&Kind) -> Vec<String>) {
+        let kind = self.resource.kind;
+        if kind.warns_with.is_none_or(|feature| self.inner.features.is_on(feature)) {
+            warnings(kind).into_iter().for_each(|warning| self.attributes.warn(warning));
+        }
+    }
+    /// The rule of the status, if the main endpoint resets it.
+    pub(super) fn reset_status(&self) -> Option<StatusRule> {
+        let is_reset = |rule: &StatusRule| {
+            rule.reset_with.is_none_or(|feature| self.inner.features.is_on(feature))
+        };
+        self.resource.status.filter(is_reset)
     }
     pub(super) fn context(&self) -> Context<'_> {
         let identity = &self.attributes.identity;

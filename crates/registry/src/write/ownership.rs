@@ -36,7 +36,7 @@ impl Write<'_> {
                 rule.into_iter().flat_map(|rule| rule.resets.iter().copied()).collect()
             }
             None => {
-                let rule = self.resource.status.filter(|rule| !rule.owned_through_main);
+                let rule = self.reset_status().filter(|rule| !rule.owned_through_main);
                 let status = rule.map(|_| "status");
                 self.resource.kind.resets.iter().copied().chain(status).collect()
             }

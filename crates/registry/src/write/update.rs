@@ -139,13 +139,12 @@ impl Write<'_> {
             return Err(self.invalid(new, &errors));
         }
         self.check_params(new, Some(before)).await?;
-        let warnings = match self.target.subresource {
+        self.warn(|kind| match self.target.subresource {
             // A Scale is stored as its parent is.
-            None | Some(Subresource::Scale) => (self.resource.kind.update_warnings)(new, before),
-            Some(Subresource::Status) => (self.resource.kind.status_warnings)(new),
+            None | Some(Subresource::Scale) => (kind.update_warnings)(new, before),
+            Some(Subresource::Status) => (kind.status_warnings)(new),
             Some(_) => Vec::new(),
-        };
-        warnings.into_iter().for_each(|warning| self.attributes.warn(warning));
+        });
         Ok(reservation)
     }
     /// Restores fields that an update may not change: status or spec, system metadata, generation.
@@ -154,7 +153,7 @@ impl Write<'_> {
         let rule = self.resource.status;
         match self.target.subresource.as_ref() {
             None => {
-                if rule.is_some()
+                if self.reset_status().is_some()
                     && let Some(members) = new.as_object_mut()
                 {
                     put_back(members, "status", old.get("status"));

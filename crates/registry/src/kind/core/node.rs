@@ -179,7 +179,10 @@ fn ranges(ranges: &At<'_, '_>) {
             ),
         });
     }
-    let is_six = |range: &&Value| range.as_str().is_some_and(|range| range.contains(':'));
+    let is_six = |range: &&Value| {
+        let network = range.as_str().and_then(|range| range.split_once('/'));
+        network.is_some_and(|(ip, _)| address::is_six(ip))
+    };
     let n_six = ranges.list().iter().filter(is_six).count();
     if ranges.len() > 2 || ranges.len() == 2 && (n_six != 1 || first_wrong.is_some()) {
         ranges.invalid("may specify no more than one CIDR for each IP family");

@@ -140,7 +140,7 @@ fn validate_endpoint(at: &At<'_, '_>, family: &str) {
             let is_address = faults.is_empty();
             address.faults(faults);
             if is_address {
-                if address.text().contains(':') != (family == "IPv6") {
+                if address::is_six(address.text()) != (family == "IPv6") {
                     addresses.invalid_as(address.value, format!("must be an {family} address"));
                 }
                 address.faults(address::endpoint_ip(address.text()));

@@ -1,7 +1,8 @@
 //! ServiceCIDRs.
+use crate::features::Feature;
 use crate::kind::address::{self, Cidr};
 use crate::kind::at::{At, check};
-use crate::kind::{Kind, Report, StatusMeta, versions};
+use crate::kind::{Kind, Report, StatusMeta, StatusRule, versions};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
@@ -14,7 +15,11 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     cells: Some(cells),
     rules: "ranges; only a second one can be added",
-    ..Kind::with_status("networking.k8s.io", "ServiceCIDR", StatusMeta::Identity, "{}")
+    status: Some(StatusRule {
+        reset_with: Some(Feature::ServiceCIDRStatusFieldWiping),
+        ..StatusRule::new(StatusMeta::Identity, "{}")
+    }),
+    ..Kind::plain("networking.k8s.io", "ServiceCIDR")
 };
 
 /// Validates ranges: one of each family. Only a second one can be added.

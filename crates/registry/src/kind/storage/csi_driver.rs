@@ -16,6 +16,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     warnings,
     update_warnings,
+    warns_with: Some(Feature::CSIServiceAccountTokenSecrets),
     disabled: &[
         (Some(Feature::CSIServiceAccountTokenSecrets), &["spec.serviceAccountTokenInSecrets"]),
         (

@@ -303,8 +303,7 @@ fn addresses(at: &At<'_, '_>) {
                 field::Error::internal(path, detail)
             });
         }
-        let six = |item: &Value| text(item, "ip").contains(':');
-        let n_six = at.list().iter().filter(|item| six(item)).count();
+        let n_six = at.list().iter().filter(|item| address::is_six(text(item, "ip"))).count();
         if at.len() > 2 || n_six != 1 || bad.is_some() {
             at.invalid("may specify no more than one IP for each IP family");
         }

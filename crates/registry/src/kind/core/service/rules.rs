@@ -219,7 +219,7 @@ fn addresses(spec: &At<'_, '_>, headless: bool) {
     if !is_valid || headless {
         return;
     }
-    let is_six = |value: &Value| value.as_str().is_some_and(|text| text.contains(':'));
+    let is_six = |ip: &Value| ip.as_str().is_some_and(address::is_six);
     if list.len() > 1 && list.list().iter().filter(|ip| is_six(ip)).count() != 1 {
         list.invalid("may specify no more than one IP for each IP family");
     }
