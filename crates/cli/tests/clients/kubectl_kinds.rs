@@ -477,3 +477,25 @@ fn network() {
         },
     );
 }
+
+#[test]
+fn an_emulated_release_has_its_own_api_and_defaults() {
+    let options = ["--emulated-version=1.34", "--runtime-config=resource.k8s.io/v1beta2=true"];
+    let server = Server::start_with(&options.map(std::ffi::OsStr::new));
+    let kubectl = server.kubectl();
+    let version = kubectl.ok("get --raw /version");
+    assert!(version.contains("\"emulationMinor\": \"34\""), "{version}");
+    assert!(version.contains("\"minCompatibilityMinor\": \"33\""), "{version}");
+    let resources = kubectl.ok("api-resources");
+    let has = |kind: &str| resources.lines().any(|line| line.ends_with(kind));
+    assert!(has("DeviceClass") && has("ValidatingAdmissionPolicy"), "{resources}");
+    assert!(!has("MutatingAdmissionPolicy") && !has("DeviceTaintRule"), "{resources}");
+    let metrics = kubectl.ok("get --raw /metrics");
+    let line =
+        r#"version_info{binary="1.36",component="kube",emulation="1.34",min_compat="1.33"} 1"#;
+    assert!(metrics.contains(line));
+    let line = r#"kubernetes_feature_enabled{name="ComponentFlagz",stage="ALPHA"} 0"#;
+    assert!(metrics.contains(line));
+    assert!(!metrics.contains(r#"name="ConstrainedImpersonation""#));
+    kubectl.fails("get --raw /flagz");
+}

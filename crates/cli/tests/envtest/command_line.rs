@@ -80,6 +80,22 @@ fn flags_of_public_suites_are_accepted_and_those_without_effect_are_logged() {
 }
 
 #[test]
+fn a_release_is_emulated_with_its_own_gates() {
+    let environment = Start::default()
+        .flag("--emulated-version=kube=1.34")
+        .flag("--feature-gates=ConstrainedImpersonation=true,ImageVolume=true")
+        .start();
+    let log = environment.api_server.log();
+    let why = "feature is PreAlpha at emulated version 1.34, min compatibility version 1.33";
+    assert!(log.contains(why), "{log}");
+    assert!(!log.contains("ImageVolume") && !log.contains("emulated-version has no"), "{log}");
+    let output = run("kube-apiserver", &["--emulated-version=1.32", "--secure-port=0"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = both(&output);
+    assert!(said.contains("emulation version 1.32 is not between [1.33, 1.36]"), "{said}");
+}
+
+#[test]
 fn assets_are_where_use_says_and_a_second_time_too() {
     let folder = tempfile::tempdir().unwrap();
     let path = || {

@@ -16,6 +16,7 @@ mod definition_life;
 mod definitions;
 mod delete;
 mod dual_stack;
+mod emulation;
 mod faults;
 mod feature_rules;
 mod features;

@@ -62,7 +62,10 @@ fn set_name_label(namespace: &mut Members, name: String) {
 /// Sets the finalizer of a new namespace, and always the label with its name.
 fn prepare(_: &Context<'_>, namespace: &mut Value, old: Option<&Value>) {
     let name = namespace.name().to_owned();
-    if let Some(members) = namespace.as_object_mut() {
+    // A generated name, which is refused as a name if it is none. That of a client has its label.
+    if name::dns1123_label(&name).is_empty()
+        && let Some(members) = namespace.as_object_mut()
+    {
         set_name_label(members, name);
     }
     match old {
