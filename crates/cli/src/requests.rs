@@ -44,8 +44,9 @@ pub(crate) struct RequestOptions {
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
         default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     pub(crate) allow_privileged: bool,
-    /// Whether lists with `resourceVersion=0` have all objects in one page, whatever their limit,
-    /// as with kube-apiserver's watch cache. setpoint's own cache is always on.
+    /// Whether lists with `resourceVersion=0` are answered at once, with all objects in one page
+    /// whatever their limit, as with kube-apiserver's watch cache. setpoint's own cache is always
+    /// on.
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
         default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     watch_cache: bool,

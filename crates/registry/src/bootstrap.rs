@@ -16,6 +16,7 @@ use setpoint_object::{GroupVersion, GroupVersionKind, Scope, keys};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
+pub(crate) mod absent_roles;
 pub(crate) mod objects;
 pub(crate) mod template;
 

@@ -15,11 +15,9 @@
 //! The roles of the start are read once per process. All control planes share their index until
 //! they have other roles, and an object that the registry has written at its start
 //! ([`Registry::is_of_start`]) is not read again.
-mod absent;
-
 use crate::authorize::{Authorizer, Decision, is_probe};
-use crate::bootstrap::objects;
 use crate::bootstrap::template::{Template, create_missing};
+use crate::bootstrap::{absent_roles, objects};
 use crate::cache::{ObjectChange, StoredObject};
 use crate::catalog::Resource;
 use crate::features::FeatureGates;
@@ -43,8 +41,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tokio::sync::watch;
-
-pub(crate) use absent::has_all;
 
 /// The group of roles and bindings.
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -356,7 +352,7 @@ fn of_gates(gates: FeatureGates) -> Result<Vec<Objects>, ApiError> {
 fn bootstrap_objects(gates: FeatureGates) -> Result<Objects, ApiError> {
     let mut objects: Objects = serde_json::from_str(BOOTSTRAP)
         .map_err(|error| ApiError::internal(format!("read the bootstrap roles: {error}")))?;
-    absent::drop_from(&mut objects, gates);
+    absent_roles::drop_from(&mut objects, gates);
     Ok(objects)
 }
 
@@ -364,7 +360,7 @@ async fn ensure_bootstrap(registry: &Registry) -> Result<(), ApiError> {
     let split = split_binding(registry).await;
     let created = match split {
         // Templates are whole.
-        Ok(()) if !has_all(registry.inner.features) => {
+        Ok(()) if !absent_roles::has_all(registry.inner.features) => {
             return ensure_all(registry, &bootstrap_objects(registry.inner.features)?, None).await;
         }
         Ok(()) => create_missing(&registry.inner, objects::roles().iter()).await,

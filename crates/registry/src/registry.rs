@@ -9,7 +9,6 @@ use crate::figures::{Figures, MeasuredStore};
 use crate::foreign::{Encoding, ForeignStore, StorageMediaType};
 use crate::kind::CompiledKind;
 use crate::origins::Origins;
-use crate::rbac;
 use crate::runtime_config::RuntimeConfig;
 use crate::service_account::ServiceAccountTokens;
 use crate::shared::Inner;
@@ -84,7 +83,7 @@ pub struct RegistryBuilder {
     node_ports: NodePorts,
     runtime_config: RuntimeConfig,
     allows_privileged: bool,
-    pages_any: bool,
+    watch_cache: bool,
     watch_timeout_min: Duration,
     plugins: AdmissionPlugins,
     type_checks: bool,
@@ -237,10 +236,11 @@ impl RegistryBuilder {
         self.allows_privileged = is_allowed;
         self
     }
-    /// Whether lists of any version have all objects in one page, as with kube-apiserver's watch
-    /// cache; without it (`--watch-cache=false`) they have pages. Default: yes.
+    /// Whether lists of any version are answered at once and in one page, as with kube-apiserver's
+    /// watch cache; without it (`--watch-cache=false`) they are of the newest version, and have
+    /// pages. Default: yes.
     pub fn watch_cache(mut self, is_on: bool) -> Self {
-        self.pages_any = !is_on;
+        self.watch_cache = is_on;
         self
     }
     /// Minimum duration of a watch that asks for none; a random part of up to the same length is
@@ -282,7 +282,8 @@ impl RegistryBuilder {
             store,
             is_shared: self.is_shared,
             default_accounts: self.default_accounts,
-            has_roles: self.roles && rbac::has_all(self.runtime_config.features()),
+            has_roles: self.roles
+                && bootstrap::absent_roles::has_all(self.runtime_config.features()),
             shared_objects: self.shared_objects,
             started_at: AtomicU64::new(0),
             clock: self.clock,
@@ -296,7 +297,7 @@ impl RegistryBuilder {
             replayed_revisions,
             event_ttl: self.event_ttl,
             allows_privileged: self.allows_privileged,
-            pages_any: self.pages_any,
+            watch_cache: self.watch_cache,
             watch_timeout_min: self.watch_timeout_min,
             features: self.runtime_config.features(),
             history: self.history,
@@ -495,7 +496,7 @@ impl Registry {
             node_ports: NodePorts::default(),
             runtime_config: RuntimeConfig::default(),
             allows_privileged: true,
-            pages_any: false,
+            watch_cache: true,
             watch_timeout_min: WATCH_TIMEOUT_MIN,
             plugins: AdmissionPlugins::default(),
             type_checks: true,

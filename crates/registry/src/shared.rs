@@ -74,8 +74,8 @@ pub(crate) struct Inner {
     pub(crate) features: FeatureGates,
     /// Whether containers may be privileged.
     pub(crate) allows_privileged: bool,
-    /// Whether lists of any version have pages.
-    pub(crate) pages_any: bool,
+    /// Whether lists of any version are what the cache has, in one page.
+    pub(crate) watch_cache: bool,
     /// Minimum duration of a watch that asks for none.
     pub(crate) watch_timeout_min: Duration,
     /// How long history is kept.

@@ -110,7 +110,7 @@ func StartTestServer(t Logger, _ *TestServerInstanceOptions, flags []string, sto
 		"--runtime-config=api/all=true",
 		"--service-cluster-ip-range=10.0.0.0/16",
 	)
-	line = append(line, setpointserver.Gates(utilfeature.DefaultMutableFeatureGate)...)
+	line = append(line, setpointserver.Gates(utilfeature.DefaultMutableFeatureGate, false)...)
 	clients, stop, err := setpointserver.Start(t, line)
 	if err != nil {
 		return server, err
@@ -139,5 +139,5 @@ func kept(flags []string) []string {
 			kept = append(kept, flag)
 		}
 	}
-	return setpointserver.Without(kept, "--feature-gates", "--emulated-version")
+	return setpointserver.Without(kept, setpointserver.Versions...)
 }

@@ -130,7 +130,7 @@ func StartTestServer(ctx context.Context, t testing.TB, setup TestServerSetup) (
 	if serving.CertFile != "" {
 		line = append(line, "--tls-cert-file="+serving.CertFile, "--tls-private-key-file="+serving.KeyFile)
 	}
-	line = append(line, setpointserver.Gates(utilfeature.DefaultMutableFeatureGate)...)
+	line = append(line, setpointserver.Gates(utilfeature.DefaultMutableFeatureGate, s.GenericServerRunOptions.EmulationForwardCompatible)...)
 	config, stop, err := setpointserver.Start(t, line)
 	fail(err)
 	if serving.CertFile != "" {

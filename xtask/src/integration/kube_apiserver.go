@@ -167,7 +167,7 @@ func StartTestServer(t ktesting.TB, instance *TestServerInstanceOptions, flags [
 		return server, err
 	}
 
-	line := append(setpointserver.Without(flags, "--feature-gates", "--emulated-version"), own...)
+	line := append(setpointserver.Without(flags, setpointserver.Versions...), own...)
 	line = append(line, setpointserver.FlagsOf(set, allFlags(options.NewServerRunOptions()), "etcd-servers", "runtime-config")...)
 	line = append(line,
 		fmt.Sprintf("--secure-port=%d", s.SecureServing.BindPort),
@@ -188,7 +188,7 @@ func StartTestServer(t ktesting.TB, instance *TestServerInstanceOptions, flags [
 	if presents {
 		line = append(line, "--tls-cert-file="+certificate, "--tls-private-key-file="+strings.TrimSuffix(certificate, "crt")+"key")
 	}
-	line = append(line, setpointserver.Gates(utilfeature.DefaultMutableFeatureGate)...)
+	line = append(line, setpointserver.Gates(utilfeature.DefaultMutableFeatureGate, s.GenericServerRunOptions.EmulationForwardCompatible)...)
 	config, stopServer, err := setpointserver.Start(t, line)
 	if err != nil {
 		return server, err

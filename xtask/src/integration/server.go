@@ -16,6 +16,7 @@ import (
 	_ "unsafe" // for go:linkname
 
 	"github.com/spf13/pflag"
+	apimachineryversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/rest"
@@ -40,8 +41,16 @@ const (
 
 // Owned are flags that every server gets from its caller here, not from the options of a test.
 var Owned = []string{
-	"authorization-mode", "bind-address", "cert-dir", "emulated-version", "external-hostname",
-	"feature-gates", "secure-port", "tls-cert-file", "tls-private-key-file", "tls-sni-cert-key",
+	"authorization-mode", "bind-address", "cert-dir", "emulated-version",
+	"emulation-forward-compatible", "external-hostname", "feature-gates",
+	"min-compatibility-version", "runtime-config-emulation-forward-compatible", "secure-port",
+	"tls-cert-file", "tls-private-key-file", "tls-sni-cert-key",
+}
+
+// Versions are the flags that [Gates] gives.
+var Versions = []string{
+	"--emulated-version", "--emulation-forward-compatible", "--feature-gates",
+	"--min-compatibility-version", "--runtime-config-emulation-forward-compatible",
 }
 
 // NewRegistry gives a registry of its own for the options of a server, and copies of the feature
@@ -115,22 +124,45 @@ func value(flags []string, name string) string {
 	return last
 }
 
-// Gates gives the feature gates that are not at their defaults, as a flag. The defaults are those
-// of the newest version, which the program has: a test may emulate an older one. Shards are said in
-// any case: the program has them by default.
-func Gates(gates featuregate.MutableVersionedFeatureGate) []string {
-	var pairs []string
+// The oldest and the newest version that the program emulates.
+var oldest, newest = apimachineryversion.MajorMinor(1, 33), apimachineryversion.MajorMinor(1, 36)
+
+// Gates gives the version that the gates emulate, and those that are not at its defaults, as flags.
+// Of a version that the program cannot emulate, only the gates. Shards are said in any case: the
+// program has them by default.
+func Gates(gates featuregate.MutableVersionedFeatureGate, isForwardCompatible bool) []string {
+	var flags, pairs []string
+	emulated := gates.EmulationVersion()
+	if emulated.LessThan(oldest) || !emulated.LessThan(newest) {
+		emulated = newest
+	} else {
+		compatible := gates.MinCompatibilityVersion()
+		if compatible.LessThan(oldest) {
+			compatible = oldest
+		}
+		flags = append(flags,
+			fmt.Sprintf("--emulated-version=%d.%d", emulated.Major(), emulated.Minor()),
+			fmt.Sprintf("--min-compatibility-version=%d.%d", compatible.Major(), compatible.Minor()),
+			"--runtime-config-emulation-forward-compatible",
+			fmt.Sprintf("--emulation-forward-compatible=%v", isForwardCompatible),
+		)
+	}
 	for name, specs := range gates.GetAllVersioned() {
-		newest := specs[len(specs)-1]
-		differs := gates.Enabled(name) != newest.Default || name == "ShardedListAndWatch"
-		if differs && name != "AllAlpha" && name != "AllBeta" {
+		isKnown, isOn := false, false
+		for _, spec := range specs {
+			if spec.Version.LessThan(emulated) || spec.Version.EqualTo(emulated) {
+				isKnown, isOn = true, spec.Default
+			}
+		}
+		differs := gates.Enabled(name) != isOn || name == "ShardedListAndWatch"
+		if isKnown && differs && name != "AllAlpha" && name != "AllBeta" {
 			pairs = append(pairs, fmt.Sprintf("%s=%v", name, gates.Enabled(name)))
 		}
 	}
-	if len(pairs) == 0 {
-		return nil
+	if len(pairs) > 0 {
+		flags = append(flags, "--feature-gates="+strings.Join(pairs, ","))
 	}
-	return []string{"--feature-gates=" + strings.Join(pairs, ",")}
+	return flags
 }
 
 // defaults adds what a kube-apiserver has and `envtest serve` would choose otherwise.

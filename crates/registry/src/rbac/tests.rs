@@ -1,4 +1,5 @@
 use super::*;
+use crate::features::{Emulation, Feature, Release};
 use crate::testing::Bench;
 
 #[test]
@@ -133,4 +134,40 @@ fn the_bootstrap_roles_can_be_read() {
         let rules = role.get("rules").and_then(Value::as_array).map_or(0, Vec::len);
         assert_eq!(rules_of(role).len(), rules, "{}", role.name());
     }
+}
+
+#[test]
+fn each_part_is_there_and_goes_with_its_feature() {
+    let all: Objects = serde_json::from_str(BOOTSTRAP).unwrap();
+    assert!(absent_roles::has_all(FeatureGates::default()));
+    for (feature, role, part) in absent_roles::PARTS {
+        let mut releases = (Release::OLDEST.minor()..=Release::PRESENT.minor()).rev();
+        let off = releases.find_map(|minor| {
+            let emulation = Emulation::of(Release::of_minor(minor)).unwrap();
+            let gates = FeatureGates::emulating(emulation).with(feature, false);
+            (!gates.is_on(feature)).then_some(gates)
+        });
+        assert!(!absent_roles::has_all(off.unwrap()));
+        let mut left = all.clone();
+        for roles in left.values_mut() {
+            roles.retain(|object| object["metadata"]["name"] == role);
+        }
+        let before = left.clone();
+        absent_roles::drop_from(&mut left, off.unwrap());
+        assert_ne!(left, before, "{feature:?} {role} {part:?}");
+    }
+}
+
+#[test]
+fn a_role_keeps_its_other_rules() {
+    let mut objects: Objects = serde_json::from_str(BOOTSTRAP).unwrap();
+    absent_roles::drop_from(
+        &mut objects,
+        FeatureGates::default().with(Feature::ComponentFlagz, false),
+    );
+    let monitoring =
+        objects["clusterroles"].iter().find(|role| role["metadata"]["name"] == "system:monitoring");
+    let paths = &monitoring.unwrap()["rules"][0]["nonResourceURLs"];
+    let has = |path: &str| paths.as_array().unwrap().iter().any(|known| known == path);
+    assert!(has("/statusz") && has("/livez") && !has("/flagz"));
 }

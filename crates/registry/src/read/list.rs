@@ -86,10 +86,8 @@ impl<'a> List<'a> {
                 cache.wait_fresh(revision).await?;
                 self.cached_page().await
             }
-            ListAt::Any if cache.reached().is_filled => {
-                if !self.inner.pages_any {
-                    self.limit = 0;
-                }
+            ListAt::Any if self.inner.watch_cache && cache.reached().is_filled => {
+                self.limit = 0;
                 self.cached_page().await
             }
             ListAt::Any | ListAt::Newest => {

@@ -1,14 +1,13 @@
-//! What a new cluster lacks of the [roles of the start](super::BOOTSTRAP) where features are off
-//! that are on by default. By `plugin/pkg/auth/authorizer/rbac/bootstrappolicy`.
+//! What a new cluster lacks of the roles of the start where features are off that are on by
+//! default. By `plugin/pkg/auth/authorizer/rbac/bootstrappolicy`.
 
 use crate::features::{Feature, FeatureGates};
 use serde_json::Value;
-
-use super::Objects;
+use std::collections::BTreeMap;
 
 /// What only a feature gives a role.
 #[derive(Debug, Clone, Copy)]
-enum Part {
+pub(crate) enum Part {
     /// All of it, and its binding.
     Whole,
     /// The rules of a group.
@@ -28,7 +27,7 @@ const TAINTS: &str = "system:controller:device-taint-eviction-controller";
 const MONITORING: &str = "system:monitoring";
 
 /// What features give roles.
-const PARTS: [(Feature, &str, Part); 14] = [
+pub(crate) const PARTS: [(Feature, &str, Part); 14] = [
     (Feature::ComponentFlagz, MONITORING, Path("/flagz")),
     (Feature::ComponentStatusz, MONITORING, Path("/statusz")),
     (Feature::DRADeviceTaints, TAINTS, Whole),
@@ -68,8 +67,8 @@ pub(crate) fn has_all(gates: FeatureGates) -> bool {
     parts(gates).next().is_none()
 }
 
-/// Takes what a new cluster lacks from the objects of the start.
-pub(super) fn drop_from(objects: &mut Objects, gates: FeatureGates) {
+/// Takes what a new cluster lacks from the roles and bindings of the start, by resource.
+pub(crate) fn drop_from(objects: &mut BTreeMap<String, Vec<Value>>, gates: FeatureGates) {
     for (role, part) in parts(gates) {
         for (resource, all) in &mut *objects {
             match part {
@@ -104,43 +103,4 @@ fn drop_rules(role: &mut Value, part: Part) {
 
 fn has(list: &Value, wanted: &str) -> bool {
     list.as_array().into_iter().flatten().any(|item| item == wanted)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::BOOTSTRAP;
-    use super::*;
-    use crate::features::{Emulation, Release};
-
-    #[test]
-    fn each_part_is_there_and_goes_with_its_feature() {
-        let all: Objects = serde_json::from_str(BOOTSTRAP).unwrap();
-        assert!(has_all(FeatureGates::default()));
-        for (feature, role, part) in PARTS {
-            let mut releases = (Release::OLDEST.minor()..=Release::PRESENT.minor()).rev();
-            let off = releases.find_map(|minor| {
-                let emulation = Emulation::of(Release::of_minor(minor)).unwrap();
-                let gates = FeatureGates::emulating(emulation).with(feature, false);
-                (!gates.is_on(feature)).then_some(gates)
-            });
-            assert!(!has_all(off.unwrap()));
-            let mut left = all.clone();
-            for roles in left.values_mut() {
-                roles.retain(|object| object["metadata"]["name"] == role);
-            }
-            let before = left.clone();
-            drop_from(&mut left, off.unwrap());
-            assert_ne!(left, before, "{feature:?} {role} {part:?}");
-        }
-    }
-
-    #[test]
-    fn a_role_keeps_its_other_rules() {
-        let mut objects: Objects = serde_json::from_str(BOOTSTRAP).unwrap();
-        drop_from(&mut objects, FeatureGates::default().with(Feature::ComponentFlagz, false));
-        let monitoring =
-            objects["clusterroles"].iter().find(|role| role["metadata"]["name"] == MONITORING);
-        let paths = &monitoring.unwrap()["rules"][0]["nonResourceURLs"];
-        assert!(has(paths, "/statusz") && has(paths, "/livez") && !has(paths, "/flagz"));
-    }
 }
