@@ -197,20 +197,17 @@ impl RuntimeConfig {
     }
     fn serves(&self, row: &Fact) -> bool {
         let emulation = self.gates.emulation();
-        let is_ahead = emulation.is_forward_compatible()
-            && Stability::of(row.version) != Some(Stability::Alpha);
-        let of_group = |other: &&Fact| {
-            other.group == row.group
-                && Stability::of(other.version) != Some(Stability::Alpha)
-                && compare_versions(row.version, other.version) == Ordering::Less
+        let earlier: Vec<&Fact> = match emulation.is_forward_compatible() {
+            true => earlier(row).collect(),
+            false => Vec::new(),
         };
-        let mut earlier = RESOURCES.iter().filter(|_| is_ahead).filter(of_group);
-        let is_on = self.is_on(row) || earlier.clone().any(|other| self.is_on(other));
-        is_open(row, self.gates)
-            && is_on
-            && (has(emulation.release(), row)
+        let is_on = || self.is_on(row) || earlier.iter().any(|other| self.is_on(other));
+        let is_there = || {
+            has(emulation.release(), row)
                 || emulation.has_later() && self.named.contains(&name_of(row))
-                || earlier.any(|other| other.resource == row.resource && self.serves(other)))
+        };
+        let is_served = |other: &&Fact| other.resource == row.resource && self.serves(other);
+        is_open(row, self.gates) && is_on() && (is_there() || earlier.iter().any(is_served))
     }
     fn is_on(&self, row: &Fact) -> bool {
         self.changed.get(&name_of(row)).copied().unwrap_or(row.is_stable())
@@ -229,6 +226,17 @@ impl RuntimeConfig {
         let is_set = SETS.iter().any(|(set, _)| *set == key);
         is_set || split(key).is_some_and(|(group, version, _)| is_version(group, version, gates))
     }
+}
+
+/// The resources of earlier versions of a row's group, but alpha ones, which nothing comes before.
+fn earlier(row: &Fact) -> impl Iterator<Item = &'static Fact> {
+    let is_alpha = |version: &str| Stability::of(version) == Some(Stability::Alpha);
+    RESOURCES.iter().filter(move |other| {
+        other.group == row.group
+            && !is_alpha(row.version)
+            && !is_alpha(other.version)
+            && compare_versions(row.version, other.version) == Ordering::Less
+    })
 }
 
 /// Whether a resource needs no feature, or one that is on.

@@ -38,10 +38,13 @@ impl FromStr for Release {
             text.strip_prefix('v').unwrap_or(text).split_once('.').ok_or_else(error)?;
         // A patch of zero is accepted.
         let minor = minor.strip_suffix(".0").unwrap_or(minor);
-        if major != "1" || minor.starts_with('+') {
-            return Err(error());
+        // No sign, and no zeros in front.
+        let is_number = minor.bytes().all(|byte| byte.is_ascii_digit())
+            && (minor.len() == 1 || !minor.starts_with('0'));
+        match minor.parse() {
+            Ok(minor) if major == "1" && is_number => Ok(Self(minor)),
+            _ => Err(error()),
         }
-        minor.parse().map(Self).map_err(|_| error())
     }
 }
 
@@ -102,8 +105,8 @@ impl Emulation {
             false => Err(EmulationError::Range(release)),
         }
     }
-    /// The oldest release of the servers that share the store. Objects are stored in versions that
-    /// it has, and new CEL expressions use its libraries only.
+    /// The oldest release of the servers that share the store: objects are stored in versions that
+    /// it has.
     ///
     /// # Errors
     ///
@@ -186,7 +189,7 @@ mod tests {
         let read = |text: &str| text.parse::<Release>().map(|release| release.to_string());
         assert_eq!(read("1.35").as_deref(), Ok("1.35"));
         assert_eq!(read("v1.35.0").as_deref(), Ok("1.35"));
-        for text in ["", "1", "2.35", "1.x", "1.35.1", "1.+35", "1.999", "35"] {
+        for text in ["", "1", "2.35", "1.x", "1.35.1", "1.+35", "1.035", "1.999", "1.", "35"] {
             assert_eq!(read(text), Err(EmulationError::NoVersion(text.to_owned())), "{text}");
         }
         let of = |minor| Emulation::of(Release(minor));

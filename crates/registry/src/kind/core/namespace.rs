@@ -62,7 +62,7 @@ fn set_name_label(namespace: &mut Members, name: String) {
 /// Sets the finalizer of a new namespace, and always the label with its name.
 fn prepare(_: &Context<'_>, namespace: &mut Value, old: Option<&Value>) {
     let name = namespace.name().to_owned();
-    // A generated name, which is refused as a name if it is none. That of a client has its label.
+    // A name that is none is refused as a name. By default one that a client gives has a label.
     if name::dns1123_label(&name).is_empty()
         && let Some(members) = namespace.as_object_mut()
     {

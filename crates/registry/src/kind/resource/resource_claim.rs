@@ -20,10 +20,6 @@ macro_rules! disabled {
     ($spec:literal, [$($status:literal),*], $($row:expr),*) => {
         &[
             (
-                Some(Feature::DRAAdminAccess),
-                &[concat!($spec, ".devices.requests[].exactly.adminAccess")],
-            ),
-            (
                 Some(Feature::DRAPrioritizedList),
                 &[concat!($spec, ".devices.requests[].firstAvailable")],
             ),
@@ -108,7 +104,11 @@ pub(in crate::kind) static TEMPLATE: Kind = Kind {
     validate_change,
     validates_slowly: true,
     needs: Needs { namespace_label: admin_access::of_template, ..Needs::NONE },
-    disabled: disabled!("spec.spec", [],),
+    disabled: disabled!(
+        "spec.spec",
+        [],
+        (Some(Feature::DRAAdminAccess), &["spec.spec.devices.requests[].exactly.adminAccess"])
+    ),
     cells: Some(cell::name_and_age),
     rules: "the claim; immutable",
     ..Kind::plain("resource.k8s.io", "ResourceClaimTemplate")
