@@ -123,15 +123,15 @@ impl Feature {
         let at = ROWS.binary_search_by(|row| row.name.cmp(name)).ok()?;
         ALL.get(at).copied()
     }
-    /// Its gate in a release. `None`: that has no such gate.
+    /// Its gate in a release. `None`: that has no such gate. One that cannot be emulated counts as
+    /// the nearest that can.
     fn state(self, release: Release) -> Option<State> {
         let row = self.row();
         let is_locked = matches!(row.here, Here::Locked | Here::Past);
         let present = Some(State { stage: row.stage, is_on: row.is_on, is_locked });
-        let before = usize::from(Release::PRESENT.minor().saturating_sub(release.minor()));
-        let earlier = HISTORY.binary_search_by_key(&self, |(feature, _)| *feature);
-        let states = earlier.ok().map(|at| &HISTORY[at].1).filter(|_| before > 0);
-        states.map_or(present, |states| states[states.len().saturating_sub(before)])
+        let nth = usize::from(release.minor().saturating_sub(Release::OLDEST.minor()));
+        let at = HISTORY.binary_search_by_key(&self, |(feature, _)| *feature).ok();
+        at.and_then(|at| HISTORY[at].1.get(nth)).copied().unwrap_or(present)
     }
     /// Whether its gate turns something on and off here, where a release is emulated.
     pub fn is_switch(self, release: Release) -> bool {
@@ -352,6 +352,18 @@ impl FeatureGates {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+impl FeatureGates {
+    /// The gates of the newest release where a feature can be turned on and off.
+    pub(crate) fn switching(feature: Feature) -> Self {
+        let releases = (Release::OLDEST.minor()..=Release::PRESENT.minor()).rev();
+        let mut gates =
+            releases.map(|minor| Self::emulating(Emulation::of(Release::of_minor(minor)).unwrap()));
+        let switches = |gates: &Self| gates.with(feature, true) != gates.with(feature, false);
+        gates.find(switches).unwrap_or_else(|| panic!("{feature:?} turns nothing on and off"))
     }
 }
 

@@ -194,17 +194,8 @@ fn remove(value: &mut Value, path: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::features::{Emulation, Release};
     use crate::kind::rows;
     use serde_json::json;
-
-    /// The gates of the newest release where a feature can be turned on and off.
-    fn switching(feature: Feature) -> Option<FeatureGates> {
-        let releases = (Release::OLDEST.minor()..=Release::PRESENT.minor()).rev();
-        let mut gates = releases
-            .map(|minor| FeatureGates::emulating(Emulation::of(Release::of_minor(minor)).unwrap()));
-        gates.find(|gates| gates.with(feature, true) != gates.with(feature, false))
-    }
 
     /// An object that uses a path.
     fn using(path: &str) -> Value {
@@ -219,7 +210,7 @@ mod tests {
         let of_kinds = rows::ROWS.into_iter().flat_map(|kind| kind.disabled);
         for (feature, paths) in of_kinds.chain(&OF_PODS) {
             let Some(feature) = *feature else { continue };
-            let Some(gates) = switching(feature) else { panic!("{feature:?} is no switch") };
+            let gates = FeatureGates::switching(feature);
             for path in *paths {
                 let old = using(path);
                 for (is_on, old, is_kept) in
