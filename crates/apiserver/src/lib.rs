@@ -102,8 +102,8 @@ pub use filter::storage_versions::StorageVersionBarrier;
 pub use health::HealthCheck;
 pub use intercept::{ChangeAnswer, Intercepted, Interceptor};
 pub use node_agent::{
-    ContainerRef, ContainerStreams, ExecOptions, LogOptions, NodeAgent, PodConnection, PodRef,
-    StreamLimits, TerminalSize,
+    ContainerRef, ContainerStreams, ExecOptions, LogOptions, LogStream, NodeAgent, PodConnection,
+    PodRef, StreamLimits, TerminalSize,
 };
 pub use observe::{
     ANSWER_BYTES_MAX, AuditBody, AuditEvent, AuditLevel, AuditQueue, AuditSink, AuditSource, Ended,

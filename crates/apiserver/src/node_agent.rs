@@ -147,6 +147,26 @@ pub struct LogOptions {
     pub limit_bytes: Option<u64>,
     /// Each line begins with its time.
     pub timestamps: bool,
+    /// Lines of which output.
+    pub stream: LogStream,
+}
+
+/// The output of a container that a log is of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LogStream {
+    /// Both.
+    #[default]
+    All,
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+impl LogStream {
+    /// By the name in `PodLogOptions`.
+    pub(crate) const NAMES: [(&str, Self); 3] =
+        [("All", Self::All), ("Stderr", Self::Stderr), ("Stdout", Self::Stdout)];
 }
 
 /// How a command runs.

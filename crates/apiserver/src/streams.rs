@@ -27,7 +27,7 @@ pub(crate) use limits::{Slot, Slots};
 use crate::body::Body;
 use crate::connector::Connector;
 use crate::location::Locator;
-use crate::node_agent::{ContainerRef, NodeAgent, PodRef};
+use crate::node_agent::{ContainerRef, LogOptions, NodeAgent, PodRef};
 use crate::observe::Observation;
 use crate::query::Query;
 use crate::respond;
@@ -40,7 +40,7 @@ use setpoint_object::ApiError;
 use setpoint_object::error::chain;
 use setpoint_object::meta::ObjectExt as _;
 use setpoint_object::time::Timestamp;
-use setpoint_registry::{Registry, Subresource};
+use setpoint_registry::{Feature, Registry, Subresource};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use tokio_util::sync::CancellationToken;
@@ -152,15 +152,24 @@ impl PodStream<'_> {
         Ok(ContainerRef { pod: self.pod_ref(), container })
     }
 
+    fn log_options(&self) -> Result<LogOptions, ApiError> {
+        options::log(self.query, self.pod.name(), self.now, self.has_log_streams())
+    }
+
+    /// Whether a log may be of one output.
+    fn has_log_streams(&self) -> bool {
+        self.registry.features().is_on(Feature::PodLogsQuerySplitStreams)
+    }
+
     /// The log of a pod that no node has: nothing yet, which is no failure.
     fn no_log(&self) -> Result<Response<Body>, ApiError> {
-        options::log(self.query, self.pod.name(), self.now)?;
+        self.log_options()?;
         self.container()?;
         Ok(respond::empty(StatusCode::NO_CONTENT))
     }
 
     async fn log(&self, agent: &Arc<dyn NodeAgent>) -> Result<Response<Body>, ApiError> {
-        let options = options::log(self.query, self.pod.name(), self.now)?;
+        let options = self.log_options()?;
         let container = self.container()?;
         if !options.previous {
             containers::check_started(self.pod, &container.container)?;

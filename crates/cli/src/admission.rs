@@ -3,9 +3,11 @@
 use anyhow::Context as _;
 use clap::Args;
 use serde_json::Value;
-use setpoint::registry::{AdmissionOptions as Plugins, AdmissionPlugins};
+use setpoint::registry::{AdmissionOptions as Plugins, AdmissionPlugins, FeatureGates};
 use setpoint::remote::ImagePolicyWebhook;
-use setpoint::{AdmissionConfiguration, WebhookCredentials};
+use setpoint::{
+    AdmissionConfiguration, ConfigMetrics, ControlPlaneBuilder, ManifestsWorker, WebhookCredentials,
+};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -34,10 +36,34 @@ pub(crate) struct AdmissionOptions {
     default_unreachable_toleration_seconds: i64,
 }
 
+/// What the options name.
+pub(crate) struct Opened {
+    plugins: AdmissionPlugins,
+    /// What webhooks are shown.
+    credentials: WebhookCredentials,
+    manifests: Option<ManifestsWorker>,
+}
+
+impl Opened {
+    /// Counts loads of manifests.
+    pub(crate) fn counted(mut self, metrics: impl FnOnce() -> ConfigMetrics) -> Self {
+        self.manifests = self.manifests.map(|worker| worker.metrics(metrics()));
+        self
+    }
+
+    /// Adds all to a control plane.
+    pub(crate) fn apply(self, mut plane: ControlPlaneBuilder) -> ControlPlaneBuilder {
+        if let Some(worker) = self.manifests {
+            plane = plane.manifests(worker);
+        }
+        plane.admission_plugins(self.plugins).webhook_credentials(self.credentials)
+    }
+}
+
 impl AdmissionOptions {
-    /// Makes the plugins, and reads what webhooks are shown.
-    pub(crate) async fn plugins(&self) -> anyhow::Result<(AdmissionPlugins, WebhookCredentials)> {
-        let mut credentials = WebhookCredentials::default();
+    /// Makes the plugins, and reads what webhooks are shown and the manifests.
+    pub(crate) async fn open(&self, features: FeatureGates) -> anyhow::Result<Opened> {
+        let (mut credentials, mut manifests) = (WebhookCredentials::default(), None);
         let mut options = Plugins::default().toleration_seconds(
             self.default_not_ready_toleration_seconds,
             self.default_unreachable_toleration_seconds,
@@ -49,10 +75,12 @@ impl AdmissionOptions {
             options = options.disable(name);
         }
         if let Some(path) = &self.admission_control_config_file {
-            let configuration = AdmissionConfiguration::load(path).with_context(|| {
-                format!("use --admission-control-config-file {}", path.display())
-            })?;
+            let configuration =
+                AdmissionConfiguration::load(path, features).with_context(|| {
+                    format!("use --admission-control-config-file {}", path.display())
+                })?;
             credentials = configuration.webhook_credentials()?;
+            manifests = configuration.manifests();
             options = configuration.apply(options);
         }
         if options.enables(IMAGE_POLICY) {
@@ -62,7 +90,7 @@ impl AdmissionOptions {
                 .with_context(|| format!("couldn't init admission plugin {IMAGE_POLICY:?}"))?;
             options = options.provide(Arc::new(plugin));
         }
-        Ok((options.build()?, credentials))
+        Ok(Opened { plugins: options.build()?, credentials, manifests })
     }
 }
 
@@ -79,8 +107,9 @@ mod tests {
             default_not_ready_toleration_seconds: 300,
             default_unreachable_toleration_seconds: 300,
         };
-        assert!(options("AlwaysPullImages,NodeRestriction", "").plugins().await.is_ok());
-        let error = options("", "Foo").plugins().await.map(drop).unwrap_err();
+        let features = FeatureGates::default();
+        assert!(options("AlwaysPullImages,NodeRestriction", "").open(features).await.is_ok());
+        let error = options("", "Foo").open(features).await.map(drop).unwrap_err();
         assert_eq!(error.to_string(), r#"disable-admission-plugins plugin "Foo" is unknown"#);
     }
 }

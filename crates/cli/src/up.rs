@@ -33,7 +33,7 @@ use setpoint::runtime::election::{machine_identity, machine_name};
 use setpoint::runtime::metrics::Metrics;
 use setpoint::spans::{SpanMetrics, Tracer};
 use setpoint::webhook_client::Identity as WebhookIdentity;
-use setpoint::{ControlPlane, ControlPlaneBuilder, Selection, ServeOptions};
+use setpoint::{ConfigMetrics, ControlPlane, ControlPlaneBuilder, Selection, ServeOptions};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::Write as _;
@@ -312,7 +312,7 @@ async fn build(options: Options, is_harness: bool, signals: &mut Signals) -> any
     let features = options.emulation.features()?;
     let runtime_config = RuntimeConfig::with_gates(&options.runtime_config, features)
         .context("use --runtime-config")?;
-    let (plugins, webhook_credentials) = options.admission.plugins().await?;
+    let admission = options.admission.open(features).await?;
     let clock = Clock::wall();
     let (tracer, exporter) = options.trace.open(&clock).await?.unzip();
     let history = options.history.unwrap_or(setpoint::registry::HISTORY_PERIOD);
@@ -352,15 +352,15 @@ async fn build(options: Options, is_harness: bool, signals: &mut Signals) -> any
         .history(history)
         .controllers(options.controllers)
         .clock(clock.clone())
-        .admission_plugins(plugins)
-        .webhook_credentials(webhook_credentials)
         .service_networks(options.service_cluster_ip_range)
         .node_ports(options.service_node_port_range)
         .runtime_config(runtime_config)
         .flags(options.flags)
         .coordinated_leadership(options.serving.coordinated_leadership()?)
         .serve_some_metrics(&metrics, options.metrics.page()?);
-    plane = wrapped.watched(plane);
+    let counted =
+        || ConfigMetrics::register(&metrics, "manifest_admission", clock.clone(), &server_hash);
+    plane = admission.counted(counted).apply(wrapped.watched(plane));
     let own_issuers = options.service_accounts.issuers();
     plane = options.open_api.apply(plane).await?;
     plane = options.connections.apply(plane)?;

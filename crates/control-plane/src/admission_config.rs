@@ -13,13 +13,17 @@
 //!     path: event-rates.yaml
 //! ```
 
+mod manifests;
 mod shape;
+
+pub use manifests::{MANIFEST_BYTES_MAX, MANIFEST_FILES_MAX, ManifestFolderError, ManifestsWorker};
 
 use crate::remote::RemoteError;
 use crate::webhooks::WebhookCredentials;
+use manifests::Folder;
 use serde_json::Value;
 use setpoint_object::field;
-use setpoint_registry::AdmissionOptions;
+use setpoint_registry::{AdmissionOptions, FeatureGates};
 use setpoint_remote::Users;
 use setpoint_small_file::SmallFileError;
 use shape::Shape;
@@ -223,8 +227,7 @@ const KINDS: [(&str, &[Kind]); 10] = [
 ];
 
 /// A folder of policies or webhooks that are no objects. It needs the feature gate
-/// `ManifestBasedAdmissionControlConfig`, which is alpha in Kubernetes 1.36 and not there in this
-/// server: any value is refused, as there without the gate.
+/// `ManifestBasedAdmissionControlConfig`.
 const STATIC_MANIFESTS: &str = "staticManifestsDir";
 
 const MUTATING: &str = "MutatingAdmissionWebhook";
@@ -284,6 +287,17 @@ pub enum AdmissionConfigError {
         /// What is wrong.
         error: field::Error,
     },
+    /// The manifests of a plugin are refused.
+    #[error("couldn't init admission plugin {plugin:?}: failed to load static manifests from {:?}", path.display().to_string())]
+    Manifests {
+        /// The plugin.
+        plugin: &'static str,
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: ManifestFolderError,
+    },
     /// An entry for a plugin that does not exist.
     #[error("plugins[{index}]: there is no admission plugin {name:?}")]
     NoPlugin {
@@ -298,11 +312,13 @@ pub enum AdmissionConfigError {
 #[derive(Debug, Clone, Default)]
 pub struct AdmissionConfiguration {
     plugins: Vec<(String, Value)>,
+    folders: Vec<Folder>,
 }
 
 impl AdmissionConfiguration {
-    /// Reads a file and those that it refers to. Their paths are relative to it. A file may also be
-    /// the configuration of `ImagePolicyWebhook` and `PodNodeSelector` itself, as before there was
+    /// Reads a file and those that it refers to, and the manifests of policies and webhooks. Paths
+    /// are relative to it. `features`: which the server will have. A file may also be the
+    /// configuration of `ImagePolicyWebhook` and `PodNodeSelector` itself, as before there was
     /// this kind.
     ///
     /// As in the reference, the first of several entries for a plugin counts, `configuration` is
@@ -312,16 +328,18 @@ impl AdmissionConfiguration {
     ///
     /// If a file cannot be read, is not YAML or JSON, or has an unknown kind or unknown members; if
     /// an entry is about a plugin that Kubernetes does not have, which the reference ignores: its
-    /// name is misspelt. The plugins check their configurations in [`AdmissionOptions::build`].
-    pub fn load(path: &Path) -> Result<Self, AdmissionConfigError> {
+    /// name is misspelt; if manifests are refused. The plugins check their configurations in
+    /// [`AdmissionOptions::build`].
+    pub fn load(path: &Path, features: FeatureGates) -> Result<Self, AdmissionConfigError> {
         let document = read(path)?;
         if is_of_former_plugins(&document) {
             let plugins = [IMAGE_POLICY, POD_NODE_SELECTOR];
             let plugins = plugins.map(|name| (name.to_owned(), document.clone())).into();
-            return Ok(Self { plugins });
+            return Ok(Self { plugins, folders: Vec::new() });
         }
         check(path, &document, &[DOCUMENT])?;
         let mut plugins: Vec<(String, Value)> = Vec::new();
+        let mut folders = Vec::new();
         let entries = document["plugins"].as_array().into_iter().flatten();
         for (i, entry) in entries.enumerate() {
             let text = |member: &str| entry[member].as_str().unwrap_or_default();
@@ -348,13 +366,6 @@ impl AdmissionConfiguration {
                 }
             };
             check(&file, &configuration, kinds)?;
-            // A plugin without a kind has no such member.
-            let manifests = configuration.get(STATIC_MANIFESTS).and_then(Value::as_str);
-            if !kinds.is_empty() && manifests.is_some_and(|folder| !folder.is_empty()) {
-                let detail = "staticManifestsDir requires the ManifestBasedAdmissionControlConfig feature gate to be enabled";
-                let error = field::Error::forbidden(field::Path::new(STATIC_MANIFESTS), detail);
-                return Err(AdmissionConfigError::Invalid { path: file, error });
-            }
             if let Some(kubeconfig) = of_webhooks(name, &configuration, "kubeConfigFile")
                 && !Path::new(kubeconfig).is_absolute()
             {
@@ -363,9 +374,18 @@ impl AdmissionConfiguration {
                 let error = field::Error::invalid(at, &configuration["kubeConfigFile"], detail);
                 return Err(AdmissionConfigError::Invalid { path: file, error });
             }
+            folders.extend(Folder::named(name, &file, &configuration, features)?);
             plugins.push((name.to_owned(), configuration));
         }
-        Ok(Self { plugins })
+        Ok(Self { plugins, folders })
+    }
+
+    /// What reads the manifests again while the server runs, for
+    /// [`manifests`](crate::ControlPlaneBuilder::manifests); `None`: there are none.
+    pub fn manifests(&self) -> Option<ManifestsWorker> {
+        Some(&self.folders)
+            .filter(|folders| !folders.is_empty())
+            .map(|folders| ManifestsWorker::new(folders.clone()))
     }
 
     /// Reads the kubeconfigs of the webhook plugins (`kubeConfigFile`), for
@@ -387,6 +407,7 @@ impl AdmissionConfiguration {
     /// Adds the configurations to options.
     #[must_use]
     pub fn apply(self, options: AdmissionOptions) -> AdmissionOptions {
+        let options = self.folders.iter().fold(options, |o, f| o.manifests(&f.manifests));
         self.plugins
             .into_iter()
             .fold(options, |options, (name, configuration)| options.configure(name, configuration))
@@ -452,7 +473,7 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         let rates = "apiVersion: eventratelimit.admission.k8s.io/v1alpha1\nkind: Configuration\nlimits: [{type: Server, qps: 1, burst: 1}]\n";
         std::fs::write(folder.path().join("rates.yaml"), rates).unwrap();
-        AdmissionConfiguration::load(&path).map_err(|error| {
+        AdmissionConfiguration::load(&path, FeatureGates::default()).map_err(|error| {
             let cause = error.source().map(ToString::to_string).unwrap_or_default();
             let text = error.to_string().replace(&folder.path().display().to_string(), "");
             format!("{text} {cause}").trim().to_owned()

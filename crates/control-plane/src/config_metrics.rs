@@ -7,60 +7,93 @@ use prometheus_client::metrics::MetricType;
 use setpoint_object::time::Clock;
 use setpoint_runtime::metrics::Metrics;
 use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 /// Counts how often a configuration was taken or refused:
 /// `apiserver_<subject>_config_controller_automatic_reloads_total` by status,
 /// `…_automatic_reload_last_timestamp_seconds` by status, and `…_last_config_info` with the digest.
-/// Each also has `apiserver_id_hash`. Cheap to clone.
+/// Each also has `apiserver_id_hash`, and those of manifests have the plugin. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct ConfigMetrics(Arc<Inner>);
+pub struct ConfigMetrics {
+    inner: Arc<Inner>,
+    /// The admission plugin whose configuration it is; empty: of none.
+    plugin: &'static str,
+}
 
 #[derive(Debug)]
 struct Inner {
     subject: &'static str,
     clock: Clock,
     server_hash: String,
-    state: Mutex<State>,
+    /// By plugin.
+    states: Mutex<BTreeMap<&'static str, State>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     /// Successes, then failures: how often, and when last in seconds since 1970.
     reloads: [(u64, f64); 2],
-    /// SHA-256 of the file in use.
-    hash: Option<[u8; 32]>,
+    /// The digest of what is in use, as it is shown.
+    hash: Option<String>,
 }
 
 impl ConfigMetrics {
-    /// Registers the metrics of `authentication`, `authorization` or `encryption`. `server_hash`:
-    /// as [`server_hash`] makes it.
+    /// Registers the metrics of `authentication`, `authorization`, `encryption`, or, for
+    /// [`ManifestsWorker`](crate::ManifestsWorker), of `manifest_admission`. `server_hash`: as
+    /// [`server_hash`] makes it.
     pub fn register(
         metrics: &Metrics,
         subject: &'static str,
         clock: Clock,
         server_hash: &str,
     ) -> Self {
-        let (server_hash, state) = (server_hash.to_owned(), Mutex::default());
-        let new = Self(Arc::new(Inner { subject, clock, server_hash, state }));
+        let (server_hash, states) = (server_hash.to_owned(), Mutex::default());
+        let inner = Arc::new(Inner { subject, clock, server_hash, states });
+        let new = Self { inner, plugin: "" };
         metrics.update(|registry| registry.register_collector(Box::new(new.clone())));
         new
+    }
+
+    /// The same metrics, for the configuration of an admission plugin.
+    pub(crate) fn of_plugin(&self, plugin: &'static str) -> Self {
+        Self { inner: self.inner.clone(), plugin }
     }
 
     /// The SHA-256 of the file with which the program starts: of the bytes that were read for the
     /// configuration.
     pub fn loaded(&self, hash: &[u8; 32]) {
-        self.0.state.lock().hash = Some(*hash);
+        self.inner.states.lock().entry(self.plugin).or_default().hash = Some(sha256(hash));
     }
 
     /// Counts a reload: the SHA-256 of the file that was taken; `None`: it was refused.
     pub fn reloaded(&self, hash: Option<&[u8; 32]>) {
-        let now = self.0.clock.now().0.as_secs_f64();
-        let mut state = self.0.state.lock();
+        self.reloaded_as(hash.map(sha256).as_deref());
+    }
+
+    /// The same, with the digest as it is shown.
+    pub(crate) fn reloaded_as(&self, hash: Option<&str>) {
+        let now = self.inner.clock.now().0.as_secs_f64();
+        let mut states = self.inner.states.lock();
+        let state = states.entry(self.plugin).or_default();
         let (n, last) = &mut state.reloads[usize::from(hash.is_none())];
         (*n, *last) = (*n + 1, now);
-        state.hash = hash.copied().or(state.hash);
+        if let Some(hash) = hash {
+            state.hash = Some(hash.to_owned());
+        }
+    }
+
+    /// The labels of a plugin's metrics, with one more.
+    fn labels<'a>(
+        &'a self,
+        plugin: &'a str,
+        (name, value): (&'a str, &'a str),
+    ) -> Vec<(&'a str, &'a str)> {
+        let of_plugin = Some(("plugin", plugin)).filter(|_| !plugin.is_empty());
+        let labels =
+            [Some((SERVER_HASH, &*self.inner.server_hash)), of_plugin, Some((name, value))];
+        labels.into_iter().flatten().collect()
     }
 }
 
@@ -83,33 +116,40 @@ pub(crate) fn sha256(digest: &[u8; 32]) -> String {
 
 impl Collector for ConfigMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (reloads, hash) = {
-            let state = self.0.state.lock();
-            (state.reloads, state.hash)
+        let states = self.inner.states.lock();
+        let name = |end: &str| format!("apiserver_{}_config_controller_{end}", self.inner.subject);
+        let rows = || {
+            let rows = states.iter().flat_map(|(plugin, state)| {
+                let statuses = ["success", "failure"].into_iter().zip(state.reloads);
+                statuses.map(|(status, reloads)| (*plugin, status, reloads))
+            });
+            rows.filter(|(_, _, (n, _))| *n > 0)
         };
-        let name = |end: &str| format!("apiserver_{}_config_controller_{end}", self.0.subject);
-        let rows = || ["success", "failure"].into_iter().zip(reloads).filter(|(_, (n, _))| *n > 0);
         let (total, help) = (name("automatic_reloads"), "Reloads of the configuration by status");
         let mut family = encoder.encode_descriptor(&total, help, None, MetricType::Counter)?;
-        let server = self.0.server_hash.as_str();
-        for (status, (n, _)) in rows() {
+        for (plugin, status, (n, _)) in rows() {
             family
-                .encode_family(&[(SERVER_HASH, server), ("status", status)])?
+                .encode_family(&self.labels(plugin, ("status", status)))?
                 .encode_counter::<NoLabelSet, _, u64>(&n, None)?;
         }
         let last = name("automatic_reload_last_timestamp_seconds");
         let help = "Time of the last reload of the configuration by status";
         let mut family = encoder.encode_descriptor(&last, help, None, MetricType::Gauge)?;
-        for (status, (_, at)) in rows() {
-            family
-                .encode_family(&[(SERVER_HASH, server), ("status", status)])?
-                .encode_gauge(&at)?;
+        for (plugin, status, (_, at)) in rows() {
+            family.encode_family(&self.labels(plugin, ("status", status)))?.encode_gauge(&at)?;
         }
-        let Some(hash) = hash else { return Ok(()) };
+        if states.values().all(|state| state.hash.is_none()) {
+            return Ok(());
+        }
         let (info, help) = (name("last_config_info"), "The digest of the configuration in use");
         let mut family = encoder.encode_descriptor(&info, help, None, MetricType::Gauge)?;
-        let labels = [(SERVER_HASH, server), ("hash", &sha256(&hash))];
-        family.encode_family(&labels)?.encode_gauge(&1_i64)
+        for (plugin, state) in states.iter() {
+            if let Some(hash) = &state.hash {
+                let labels = self.labels(plugin, ("hash", hash));
+                family.encode_family(&labels)?.encode_gauge(&1_i64)?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -53,7 +53,7 @@ pub mod source;
 mod webhooks;
 mod while_needed;
 
-pub use admission_config::{AdmissionConfigError, AdmissionConfiguration};
+pub use admission_config::{AdmissionConfigError, AdmissionConfiguration, ManifestsWorker};
 pub use authorization_config::{AuthorizationConfig, ConfiguredAuthorizers};
 pub use config_metrics::{ConfigMetrics, server_hash};
 pub use control_plane::{ControlPlane, ControlPlaneBuilder};

@@ -13,6 +13,7 @@
 //! | [`QuotaController`] | resource quotas, in process all objects | writes the limits and the usage of quotas into their status |
 //! | [`ProtectionController`] | metadata of claims, volumes and pods | removes the finalizer of a deleted claim or volume once nothing uses it |
 //! | [`AttributesClassProtection`] | metadata of attributes classes, claims, volumes | removes the finalizer of a deleted class once nothing uses it |
+//! | [`UnusedClaims`] | claims, pods | says since when a claim is not used |
 //! | [`GroupProtection`] | metadata of PodGroups, pods | removes the finalizer of a deleted group once no pod of it runs |
 //! | [`ServiceCidrs`] | metadata of ServiceCIDRs, IPAddresses | keeps their condition, and removes the finalizer of a deleted one once no address needs it |
 //! | [`NamespaceDefaults`] | namespaces, and the objects named below | keeps the ServiceAccount `default` and the ConfigMap `kube-root-ca.crt` in every namespace |
@@ -86,6 +87,7 @@ pub mod storage_version_gc;
 pub mod token_cleaner;
 pub mod token_secrets;
 pub mod trust_bundle;
+pub mod unused_claims;
 pub mod workload;
 
 pub use aggregation::ClusterRoleAggregation;
@@ -113,4 +115,5 @@ pub use storage_version_gc::StorageVersionCollector;
 pub use token_cleaner::TokenCleaner;
 pub use token_secrets::TokenSecrets;
 pub use trust_bundle::TrustBundlePublisher;
+pub use unused_claims::UnusedClaims;
 pub use workload::WorkloadControllers;

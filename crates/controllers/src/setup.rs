@@ -156,11 +156,12 @@ impl Setup {
         self.signers.as_ref()
     }
 
-    /// Whether pods are evicted because of DeviceTaintRules.
+    /// Whether autoscalers scale to zero.
     pub(crate) fn scales_to_zero(&self) -> bool {
         self.scale_to_zero
     }
 
+    /// Whether pods are evicted because of DeviceTaintRules.
     pub(crate) fn has_device_taint_rules(&self) -> bool {
         self.device_taint_rules
     }

@@ -7,7 +7,7 @@
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
-use setpoint_apiserver::LogOptions;
+use setpoint_apiserver::{LogOptions, LogStream};
 use setpoint_object::error::chain;
 use setpoint_object::time::{Clock, Timestamp};
 use std::collections::VecDeque;
@@ -147,7 +147,15 @@ impl Log {
     /// The files cannot be read. A log without files is empty.
     pub(crate) async fn read(&self, options: &LogOptions) -> io::Result<BoxStream<'static, Bytes>> {
         let mut reader = Reader::open(self.path.clone(), self.state.subscribe()).await?;
-        let wanted = |record: &Record| options.since.is_none_or(|since| record.time >= since);
+        let (since, stream) = (options.since, options.stream);
+        let wanted = move |record: &Record| {
+            let is_of_it = match stream {
+                LogStream::All => true,
+                LogStream::Stdout => !record.is_error,
+                LogStream::Stderr => record.is_error,
+            };
+            is_of_it && since.is_none_or(|since| record.time >= since)
+        };
         let mut last = VecDeque::new();
         if let Some(tail) = options.tail {
             while let Some(record) = reader.next_written().await? {
@@ -161,7 +169,6 @@ impl Log {
         }
         let follows = options.follow;
         let timestamps = options.timestamps;
-        let since = options.since;
         let rest =
             futures::stream::unfold((last, reader), move |(mut last, mut reader)| async move {
                 loop {
@@ -170,7 +177,7 @@ impl Log {
                         None if follows => reader.next().await.ok()??,
                         None => reader.next_written().await.ok()??,
                     };
-                    if since.is_none_or(|since| record.time >= since) {
+                    if wanted(&record) {
                         return Some((record.show(timestamps), (last, reader)));
                     }
                 }
@@ -257,6 +264,7 @@ async fn split(
 #[derive(Debug, PartialEq, Eq)]
 struct Record {
     time: Timestamp,
+    is_error: bool,
     is_part: bool,
     text: Bytes,
 }
@@ -266,8 +274,9 @@ impl Record {
     fn parse(line: &[u8]) -> Option<Self> {
         let mut parts = line.strip_suffix(b"\n")?.splitn(4, |byte| *byte == b' ');
         let time = Timestamp::parse(std::str::from_utf8(parts.next()?).ok()?)?;
-        let (_, kind, text) = (parts.next()?, parts.next()?, parts.next()?);
-        Some(Self { time, is_part: kind == b"P", text: Bytes::copy_from_slice(text) })
+        let (output, kind, text) = (parts.next()?, parts.next()?, parts.next()?);
+        let (is_error, is_part) = (output == b"stderr", kind == b"P");
+        Some(Self { time, is_error, is_part, text: Bytes::copy_from_slice(text) })
     }
 
     fn show(self, has_time: bool) -> Bytes {
@@ -391,6 +400,17 @@ mod tests {
         let timed = all(&log, options(|o| (o.timestamps, o.tail) = (true, Some(1)))).await;
         assert!(timed.starts_with("1970-01-01T00:16:40.") && timed.ends_with("Z three"), "{timed}");
         assert_eq!(log.tail(4).await, "hree");
+    }
+
+    #[tokio::test]
+    async fn lines_of_one_output_are_told_from_those_of_the_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = Log::new(folder.path().join("0.log"));
+        log.write(&b"out\n"[..], &b"err\nor\n"[..], &Clock::wall()).await;
+        let of = |stream| options(|o| o.stream = stream);
+        assert_eq!(all(&log, of(LogStream::Stdout)).await, "out\n");
+        assert_eq!(all(&log, of(LogStream::Stderr)).await, "err\nor\n");
+        assert_eq!(all(&log, of(LogStream::All)).await.len(), 11);
     }
 
     #[tokio::test]

@@ -28,6 +28,7 @@ mod certificate_signing;
 mod certificate_subject_restriction;
 mod chain;
 mod cluster_trust_bundle_attest;
+mod composed;
 mod counted;
 mod decoded;
 mod default_ingress_class;
@@ -40,6 +41,7 @@ mod followed;
 mod job_validation;
 mod limit_pod_hard_anti_affinity_topology;
 mod limit_ranger;
+mod manifests;
 mod matching;
 mod mutated;
 mod namespace_auto_provision;
@@ -72,6 +74,7 @@ mod tolerations;
 mod variables;
 mod webhook;
 
+pub use manifests::{ManifestError, ManifestFile, Manifests};
 pub use objects::{OBJECTS_MAX, Objects};
 pub use plugins::{AdmissionOptions, AdmissionOptionsError, AdmissionPlugins};
 

@@ -82,8 +82,8 @@ mod webhook;
 mod write;
 
 pub use admission::{
-    Admission, AdmissionOptions, AdmissionOptionsError, AdmissionPlugins, OBJECTS_MAX, Objects,
-    Operation, Review,
+    Admission, AdmissionOptions, AdmissionOptionsError, AdmissionPlugins, ManifestError,
+    ManifestFile, Manifests, OBJECTS_MAX, Objects, Operation, Review,
 };
 pub use allocate::{NodePorts, NodePortsError, ServiceNetworkError, ServiceNetworks};
 pub use attributes::{AUDIT_ANNOTATIONS_MAX, Decoded, Notes, ResourcePath, WARNINGS_MAX};

@@ -192,7 +192,7 @@ impl RuntimeConfig {
         parse(text, gates)
     }
     /// Which features are on.
-    pub(crate) fn features(&self) -> FeatureGates {
+    pub fn features(&self) -> FeatureGates {
         self.gates
     }
     fn serves(&self, row: &Fact) -> bool {

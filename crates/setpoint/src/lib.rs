@@ -129,10 +129,10 @@ pub use manager_webhooks::{
 pub use setpoint_control_plane::{
     AdmissionConfigError, AdmissionConfiguration, AuthorizationConfig, ConfigMetrics,
     ConfiguredAuthorizers, ControlPlane, ControlPlaneBuilder, InProcessSource, IssuerMetrics,
-    IssuerTokens, KubeletFilesError, KubeletOptions, MetricsPageOptions, NODE_LABEL,
-    REQUEST_SECONDS, RequestMetrics, STAGES_BYTES_MAX, Selection, ServeError, ServeOptions,
-    Serving, SharedParts, SimulatedNodes, StageError, Stages, WebhookCredentials, abac,
-    admission_config, authorization_config, control_plane, delegation, oidc, remote, serve,
+    IssuerTokens, KubeletFilesError, KubeletOptions, ManifestsWorker, MetricsPageOptions,
+    NODE_LABEL, REQUEST_SECONDS, RequestMetrics, STAGES_BYTES_MAX, Selection, ServeError,
+    ServeOptions, Serving, SharedParts, SimulatedNodes, StageError, Stages, WebhookCredentials,
+    abac, admission_config, authorization_config, control_plane, delegation, oidc, remote, serve,
     server_hash, source, webhook_client,
 };
 #[cfg(all(feature = "runtime", feature = "webhook"))]

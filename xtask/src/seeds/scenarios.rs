@@ -172,6 +172,11 @@ pub(super) const PROGRAMS: &[Program] = &[
                 &["ProtectionController"],
             ),
             of(
+                "claims that no pod uses",
+                "storms::protection::claims_say_whether_they_are_used_with_every_plan",
+                &["UnusedClaims"],
+            ),
+            of(
                 "simulated nodes",
                 "storms::simulated::containers_start_once_with_every_plan",
                 &["Nodes"],

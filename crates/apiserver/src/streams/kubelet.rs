@@ -45,7 +45,7 @@ impl PodStream<'_> {
             return Ok(None);
         };
         if *subresource == Subresource::Log {
-            options::log(self.query, self.pod.name(), self.now)?;
+            self.log_options()?;
         }
         let container = match subresource {
             Subresource::PortForward => None,
@@ -59,7 +59,9 @@ impl PodStream<'_> {
         };
         let (namespace, pod) = (self.pod.namespace(), self.pod.name());
         let (word, query) = match subresource {
-            Subresource::Log => ("containerLogs", options::log_query(self.query)),
+            Subresource::Log => {
+                ("containerLogs", options::log_query(self.query, self.has_log_streams()))
+            }
             Subresource::PortForward => ("portForward", options::ports_query(self.query)),
             Subresource::Attach => ("attach", options::run_query(self.query, false)),
             _ => ("exec", options::run_query(self.query, true)),

@@ -1,6 +1,6 @@
 //! Query options of the streams of pods.
 
-use crate::node_agent::{LogOptions, since};
+use crate::node_agent::{LogOptions, LogStream, since};
 use crate::query::{Query, encode};
 use setpoint_object::time::Timestamp;
 use setpoint_object::{ApiError, GroupKind, field};
@@ -64,13 +64,19 @@ pub(super) fn ports(query: &Query) -> Result<Vec<u16>, ApiError> {
     }
 }
 
-/// Reads `PodLogOptions` for the log of the pod `name`.
+/// Reads `PodLogOptions` for the log of the pod `name`. `has_streams`: the log may be of one of its
+/// outputs (`PodLogsQuerySplitStreams`).
 ///
 /// # Errors
 ///
-/// 400 for texts that are no numbers or times; 422 for numbers that are too small, and for two
-/// options of one meaning.
-pub(super) fn log(query: &Query, name: &str, now: Timestamp) -> Result<LogOptions, ApiError> {
+/// 400 for texts that are no numbers or times; 422 for numbers that are too small, for two options
+/// of one meaning, and for outputs that do not exist.
+pub(super) fn log(
+    query: &Query,
+    name: &str,
+    now: Timestamp,
+    has_streams: bool,
+) -> Result<LogOptions, ApiError> {
     let seconds = query.integer("sinceSeconds")?;
     let tail = query.integer("tailLines")?;
     let limit_bytes = query.integer("limitBytes")?;
@@ -98,9 +104,27 @@ pub(super) fn log(query: &Query, name: &str, now: Timestamp) -> Result<LogOption
         let detail = "at most one of `sinceTime` or `sinceSeconds` may be specified";
         errors.push(field::Error::forbidden(field::Path::new("[]"), detail));
     }
-    if query.get("stream").is_some() {
-        errors.push(field::Error::forbidden(field::Path::new("stream"), "may not be specified"));
-    }
+    let stream = match query.get("stream") {
+        None => LogStream::All,
+        Some(_) if !has_streams => {
+            let path = field::Path::new("stream");
+            errors.push(field::Error::forbidden(path, "may not be specified"));
+            LogStream::All
+        }
+        Some(given) => {
+            let known = LogStream::NAMES.iter().find(|(name, _)| *name == given);
+            if known.is_none() {
+                let names = LogStream::NAMES.map(|(name, _)| name);
+                let path = field::Path::new("stream");
+                errors.push(field::Error::not_supported(path, &given.into(), &names));
+            }
+            if given != "All" && tail.is_some() {
+                let detail = "`tailLines` and specific `stream` are mutually exclusive for now";
+                errors.push(field::Error::forbidden(field::Path::new("[]"), detail));
+            }
+            known.map(|(_, stream)| *stream).unwrap_or_default()
+        }
+    };
     if !errors.is_empty() {
         let kind = GroupKind { group: "".into(), kind: "PodLogOptions".into() };
         return Err(ApiError::invalid(&kind, name, &errors));
@@ -114,20 +138,23 @@ pub(super) fn log(query: &Query, name: &str, now: Timestamp) -> Result<LogOption
         tail: unsigned(tail),
         limit_bytes: unsigned(limit_bytes),
         timestamps: flag("timestamps"),
+        stream,
     })
 }
 
 /// The query of a log at a kubelet: the options that have been checked.
-pub(super) fn log_query(query: &Query) -> String {
+pub(super) fn log_query(query: &Query, has_streams: bool) -> String {
     let flag = |name| (query.flag(name) == Some(true)).then(|| (name, "true".to_owned()));
     let integer = |name| Some((name, query.integer(name).ok().flatten()?.to_string()));
     let time = query.get("sinceTime").and_then(Timestamp::parse);
+    let stream = has_streams.then(|| query.get("stream").unwrap_or("All").to_owned());
     let pairs = [
         flag("follow"),
         integer("limitBytes"),
         flag("previous"),
         integer("sinceSeconds"),
         time.map(|time| ("sinceTime", time.rfc3339())),
+        stream.map(|stream| ("stream", stream)),
         integer("tailLines"),
         flag("timestamps"),
     ];
@@ -161,7 +188,7 @@ mod tests {
     #[test]
     fn options_are_checked() {
         let now = Timestamp::from_secs(1000);
-        let read = |text: &str| log(&Query::parse(text), "p", now);
+        let read = |text: &str| log(&Query::parse(text), "p", now, false);
         let options = read("follow=true&tailLines=5&sinceSeconds=10").unwrap();
         assert!(options.follow && options.tail == Some(5));
         assert_eq!(options.since, Some(Timestamp::from_secs(990)));
@@ -184,6 +211,20 @@ mod tests {
             let text = format!("PodLogOptions \"p\" is invalid: {why}");
             assert_eq!((error.code(), error.to_string()), (422, text));
         }
+        let with_streams = |text: &str| log(&Query::parse(text), "p", now, true);
+        for (text, stream) in [
+            ("", LogStream::All),
+            ("stream=All&tailLines=1", LogStream::All),
+            ("stream=Stdout", LogStream::Stdout),
+            ("stream=Stderr", LogStream::Stderr),
+        ] {
+            assert_eq!(with_streams(text).unwrap().stream, stream);
+        }
+        let error = with_streams("stream=stdout&tailLines=1").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "PodLogOptions \"p\" is invalid: [stream: Unsupported value: \"stdout\": supported values: \"All\", \"Stderr\", \"Stdout\", []: Forbidden: `tailLines` and specific `stream` are mutually exclusive for now]"
+        );
         let wanted = run(&Query::parse("command=ls&command=-l&stdout=1&stderr=1&tty=1"), false);
         let wanted = wanted.unwrap();
         assert_eq!(wanted.command, ["ls", "-l"]);
@@ -196,11 +237,16 @@ mod tests {
     fn a_kubelet_has_names_of_its_own() {
         let read = Query::parse;
         assert_eq!(
-            log_query(&read(
-                "timestamps=true&follow=1&sinceTime=2020-01-01T00:00:00.5%2B02:00&tailLines=3&previous=false"
-            )),
+            log_query(
+                &read(
+                    "timestamps=true&follow=1&sinceTime=2020-01-01T00:00:00.5%2B02:00&tailLines=3&previous=false"
+                ),
+                false
+            ),
             "follow=true&sinceTime=2019-12-31T22%3A00%3A00Z&tailLines=3&timestamps=true"
         );
+        assert_eq!(log_query(&read("stream=Stderr"), true), "stream=Stderr");
+        assert_eq!(log_query(&read("tailLines=1"), true), "stream=All&tailLines=1");
         let run = read("command=sh&command=-c%20x&stdin=1&stdout=true&stderr=false&tty=1");
         assert_eq!(run_query(&run, true), "command=sh&command=-c+x&input=1&output=1&tty=1");
         assert_eq!(run_query(&run, false), "input=1&output=1&tty=1");

@@ -399,19 +399,19 @@ async fn open(
     clock: Clock,
     pace: u32,
 ) -> Result<Opened, ApiError> {
-    let (plugins, credentials) = template.admission.plugins().await.map_err(ApiError::internal)?;
+    let features = template.runtime_config.features();
+    let admission = template.admission.open(features).await.map_err(ApiError::internal)?;
     let mut plane = ControlPlane::builder()
         .store(Arc::new(store.clone()))
         .clock(clock)
         .controllers(template.controllers.clone())
-        .admission_plugins(plugins)
-        .webhook_credentials(credentials)
         .service_networks(template.service_networks)
         .node_ports(template.node_ports)
         .runtime_config(template.runtime_config.clone())
         .allow_privileged(template.allow_privileged)
         .anonymous(Anonymous::Everywhere)
         .rbac();
+    plane = admission.apply(plane);
     if let Some(parts) = shared_parts {
         plane = plane.shared_parts(parts);
     }

@@ -7,7 +7,7 @@ use futures::future::{BoxFuture, FutureExt as _, select_all};
 use setpoint_controllers::{
     AttributesClassProtection, BootstrapSigner, CoordinatedElection, GroupProtection, LegacyTokens,
     PodCertificateCleaner, PoolStatusController, ProtectionController, QuotaController, Setup,
-    StorageVersionCollector, StorageVersionMigrator, TokenCleaner, TokenSecrets,
+    StorageVersionCollector, StorageVersionMigrator, TokenCleaner, TokenSecrets, UnusedClaims,
 };
 use setpoint_registry::Feature;
 use setpoint_runtime::{BoxError, Manager};
@@ -61,6 +61,13 @@ pub(super) const ROWS: &[Row] = &[
         &["/registry/persistentvolumeclaims/", "/registry/persistentvolumes/"],
         Start::Managed(|setup, manager| ProtectionController::new(setup.clone()).add_to(manager)),
     ),
+    Row::new(
+        "claims that no pod uses",
+        &["persistentvolumeclaim-protection-controller"],
+        &["/registry/persistentvolumeclaims/"],
+        Start::Managed(|setup, manager| UnusedClaims::new(setup.clone()).add_to(manager)),
+    )
+    .needs(Feature::PersistentVolumeClaimUnusedSinceTime),
     Row::new(
         "protection of attributes classes",
         &["volumeattributesclass-protection-controller"],

@@ -50,14 +50,20 @@ impl Chain {
         let runs = |name: &str| plugins.names().any(|known| known == name);
         let clients_of = |name: &str| clients.clone().filter(|_| runs(name));
         let boxed = |plugin: Option<Box<dyn Stored>>| plugin.map(Counted::new);
+        let manifests = |name: &str| plugins.manifests(name);
+        let name = "MutatingAdmissionPolicy";
         let mutating_policy =
-            runs("MutatingAdmissionPolicy").then(|| Box::new(MutatingAdmissionPolicy::new()) as _);
-        let validating_policy = runs("ValidatingAdmissionPolicy")
-            .then(|| Box::new(ValidatingAdmissionPolicy::new()) as _);
-        let mutating_webhook = clients_of("MutatingAdmissionWebhook")
-            .map(|clients| Box::new(MutatingAdmissionWebhook::new(clients)) as _);
-        let validating_webhook = clients_of("ValidatingAdmissionWebhook")
-            .map(|clients| Box::new(ValidatingAdmissionWebhook::new(clients)) as _);
+            runs(name).then(|| Box::new(MutatingAdmissionPolicy::new(manifests(name))) as _);
+        let name = "ValidatingAdmissionPolicy";
+        let validating_policy =
+            runs(name).then(|| Box::new(ValidatingAdmissionPolicy::new(manifests(name))) as _);
+        let name = "MutatingAdmissionWebhook";
+        let mutating_webhook = clients_of(name)
+            .map(|clients| Box::new(MutatingAdmissionWebhook::new(clients, manifests(name))) as _);
+        let name = "ValidatingAdmissionWebhook";
+        let validating_webhook = clients_of(name).map(|clients| {
+            Box::new(ValidatingAdmissionWebhook::new(clients, manifests(name))) as _
+        });
         Self {
             decoded: Decoded::new(),
             mutating_policy: boxed(mutating_policy),

@@ -157,6 +157,7 @@ pub struct AdmissionOptions {
     disabled: BTreeSet<String>,
     configurations: BTreeMap<String, Value>,
     provided: Vec<Arc<dyn Admission>>,
+    manifests: Vec<Manifests>,
     toleration_seconds: TolerationSeconds,
 }
 
@@ -205,6 +206,14 @@ impl AdmissionOptions {
         self.provided.push(plugin);
         self
     }
+    /// What a plugin runs before what the objects of the API say. The last ones given for a plugin
+    /// count. Default: none.
+    #[must_use]
+    pub fn manifests(mut self, manifests: &Manifests) -> Self {
+        self.manifests.retain(|other| other.plugin() != manifests.plugin());
+        self.manifests.push(manifests.clone());
+        self
+    }
     /// Makes the plugins.
     ///
     /// # Errors
@@ -229,7 +238,7 @@ impl AdmissionOptions {
             return Err(AdmissionOptionsError::Configured(name.clone()));
         }
         let mut plugins =
-            AdmissionPlugins { first: Vec::new(), others: Vec::new(), last: Vec::new() };
+            AdmissionPlugins { manifests: self.manifests.clone(), ..AdmissionPlugins::none() };
         for row in PLUGINS {
             let is_enabled = self.enabled.contains(row.name);
             if self.disabled.contains(row.name) || !row.is_default && !is_enabled {
@@ -294,9 +303,17 @@ pub struct AdmissionPlugins {
     /// The names of policies and webhooks.
     others: Vec<&'static str>,
     pub(super) last: Vec<Box<dyn Admission>>,
+    manifests: Vec<Manifests>,
 }
 
 impl AdmissionPlugins {
+    const fn none() -> Self {
+        Self { first: Vec::new(), others: Vec::new(), last: Vec::new(), manifests: Vec::new() }
+    }
+    /// The manifests of a plugin.
+    pub(super) fn manifests(&self, plugin: &str) -> Option<Manifests> {
+        self.manifests.iter().find(|manifests| manifests.plugin() == plugin).cloned()
+    }
     /// Their names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let first = self.first.iter().map(|plugin| plugin.name());
@@ -308,9 +325,8 @@ impl AdmissionPlugins {
 impl Default for AdmissionPlugins {
     /// The plugins that a kube-apiserver runs by default.
     fn default() -> Self {
-        let none = Self { first: Vec::new(), others: Vec::new(), last: Vec::new() };
         // Without options and configurations there is nothing to refuse.
-        AdmissionOptions::default().build().unwrap_or(none)
+        AdmissionOptions::default().build().unwrap_or(Self::none())
     }
 }
 

@@ -29,7 +29,7 @@ mod programs;
 mod stored;
 mod validating;
 
-use super::followed::GROUP;
+use super::manifests::Manifests;
 use super::{Admission, Operation, Review, Stored};
 use crate::features::Feature;
 use crate::kind::admissionregistration::{MUTATING_POLICY, VALIDATING_POLICY};
@@ -40,23 +40,6 @@ use setpoint_object::ApiError;
 use setpoint_object::status::Cause;
 use stored::Policies;
 
-/// Resources of [`GROUP`] that no policy sees: a broken policy could not be removed.
-const OWN: [&str; 4] = [
-    "mutatingadmissionpolicies",
-    "mutatingadmissionpolicybindings",
-    "validatingadmissionpolicies",
-    "validatingadmissionpolicybindings",
-];
-/// Reviews that no policy sees: group and resource.
-const REVIEWS: [(&str, &str); 6] = [
-    ("authentication.k8s.io", "selfsubjectreviews"),
-    ("authentication.k8s.io", "tokenreviews"),
-    ("authorization.k8s.io", "localsubjectaccessreviews"),
-    ("authorization.k8s.io", "selfsubjectaccessreviews"),
-    ("authorization.k8s.io", "selfsubjectrulesreviews"),
-    ("authorization.k8s.io", "subjectaccessreviews"),
-];
-
 /// Evaluates ValidatingAdmissionPolicies.
 #[derive(Debug)]
 pub(super) struct ValidatingAdmissionPolicy(Policies);
@@ -66,13 +49,15 @@ pub(super) struct ValidatingAdmissionPolicy(Policies);
 pub(super) struct MutatingAdmissionPolicy(Policies);
 
 impl ValidatingAdmissionPolicy {
-    pub(super) fn new() -> Self {
-        Self(Policies::new("validatingadmissionpolicies", "validatingadmissionpolicybindings"))
+    pub(super) fn new(manifests: Option<Manifests>) -> Self {
+        let resources = ["validatingadmissionpolicies", "validatingadmissionpolicybindings"];
+        Self(Policies::new(resources, manifests))
     }
 }
 impl MutatingAdmissionPolicy {
-    pub(super) fn new() -> Self {
-        Self(Policies::new("mutatingadmissionpolicies", "mutatingadmissionpolicybindings"))
+    pub(super) fn new(manifests: Option<Manifests>) -> Self {
+        let resources = ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"];
+        Self(Policies::new(resources, manifests))
     }
 }
 
@@ -86,7 +71,7 @@ impl Admission for ValidatingAdmissionPolicy {
         VALIDATING_POLICY
     }
     fn handles(&self, review: &Review<'_>) -> bool {
-        are_seen(review) && !self.0.hooks(review.inner).is_empty()
+        !self.0.hooks(review).is_empty()
     }
     fn validate<'a>(
         &'a self,
@@ -107,9 +92,8 @@ impl Admission for MutatingAdmissionPolicy {
         MUTATING_POLICY
     }
     fn handles(&self, review: &Review<'_>) -> bool {
-        are_seen(review)
-            && review.inner.features.is_on(Feature::MutatingAdmissionPolicy)
-            && !self.0.hooks(review.inner).is_empty()
+        review.inner.features.is_on(Feature::MutatingAdmissionPolicy)
+            && !self.0.hooks(review).is_empty()
     }
     fn mutates(&self, operation: Operation) -> bool {
         operation != Operation::Delete
@@ -121,13 +105,6 @@ impl Admission for MutatingAdmissionPolicy {
     ) -> BoxFuture<'a, Result<(), ApiError>> {
         mutating::mutate(&self.0, review, object).boxed()
     }
-}
-
-/// Whether policies see writes of the resource.
-fn are_seen(review: &Review<'_>) -> bool {
-    let (group, resource) = (&*review.resource.gvk.group, &*review.resource.resource);
-    let is_own = group == GROUP && OWN.contains(&resource);
-    !is_own && !REVIEWS.contains(&(group, resource))
 }
 
 /// The error of a request that policies refuse. Each text becomes a cause. `name`: of the object.

@@ -19,7 +19,7 @@
 //! - Objects are converted to the version of the rule that matched (`matchPolicy: Equivalent`),
 //!   once for all hooks of that version.
 //! - Subresources show their own kind: a Scale, an Eviction, a Binding.
-//! - Objects of this API's own group are never sent.
+//! - Objects of this API's own group are sent to the hooks of manifests only.
 //! - A call ends with the hook's timeout or with the request, whichever is first. The client bounds
 //!   the number of calls and the bytes.
 //! - A long answer is read on another thread. A long patch is applied on another thread, on which
@@ -33,7 +33,7 @@ mod mutating;
 mod response;
 mod validating;
 
-use super::followed::GROUP;
+use super::manifests::Manifests;
 use super::{Admission, Operation, Review, Stored};
 use crate::webhook::{WebhookCaller, WebhookClients};
 use configuration::Configurations;
@@ -60,17 +60,15 @@ pub(super) struct MutatingAdmissionWebhook(Configurations);
 pub(super) struct ValidatingAdmissionWebhook(Configurations);
 
 impl MutatingAdmissionWebhook {
-    pub(super) fn new(clients: Arc<dyn WebhookClients>) -> Self {
-        Self(Configurations::new("mutatingwebhookconfigurations", WebhookCaller::Mutating, clients))
+    pub(super) fn new(clients: Arc<dyn WebhookClients>, manifests: Option<Manifests>) -> Self {
+        let resource = "mutatingwebhookconfigurations";
+        Self(Configurations::new(resource, WebhookCaller::Mutating, clients, manifests))
     }
 }
 impl ValidatingAdmissionWebhook {
-    pub(super) fn new(clients: Arc<dyn WebhookClients>) -> Self {
-        Self(Configurations::new(
-            "validatingwebhookconfigurations",
-            WebhookCaller::Validating,
-            clients,
-        ))
+    pub(super) fn new(clients: Arc<dyn WebhookClients>, manifests: Option<Manifests>) -> Self {
+        let resource = "validatingwebhookconfigurations";
+        Self(Configurations::new(resource, WebhookCaller::Validating, clients, manifests))
     }
 }
 
@@ -83,9 +81,8 @@ impl Admission for MutatingAdmissionWebhook {
     fn name(&self) -> &str {
         "MutatingAdmissionWebhook"
     }
-    // A broken webhook could not be removed if it saw its own configuration.
     fn handles(&self, review: &Review<'_>) -> bool {
-        *review.resource.gvk.group != *GROUP && !self.0.hooks(review.inner).is_empty()
+        !self.0.hooks(review).is_empty()
     }
     fn mutates(&self, _operation: Operation) -> bool {
         true
@@ -95,7 +92,7 @@ impl Admission for MutatingAdmissionWebhook {
         review: &'a Review<'a>,
         object: &'a mut Value,
     ) -> BoxFuture<'a, Result<(), ApiError>> {
-        mutating::mutate(self.0.hooks(review.inner), review, object).boxed()
+        mutating::mutate(self.0.hooks(review), review, object).boxed()
     }
 }
 
@@ -108,16 +105,15 @@ impl Admission for ValidatingAdmissionWebhook {
     fn name(&self) -> &str {
         "ValidatingAdmissionWebhook"
     }
-    // A broken webhook could not be removed if it saw its own configuration.
     fn handles(&self, review: &Review<'_>) -> bool {
-        *review.resource.gvk.group != *GROUP && !self.0.hooks(review.inner).is_empty()
+        !self.0.hooks(review).is_empty()
     }
     fn validate<'a>(
         &'a self,
         review: &'a Review<'a>,
         object: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), ApiError>> {
-        validating::validate(self.0.hooks(review.inner), review, object).boxed()
+        validating::validate(self.0.hooks(review), review, object).boxed()
     }
 }
 

@@ -30,6 +30,7 @@ mod impersonation;
 mod in_process;
 mod issuers;
 mod kubeadm;
+mod manifests;
 mod mapper;
 mod member_order;
 mod mutating_policies;

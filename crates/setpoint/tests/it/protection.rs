@@ -1,7 +1,9 @@
 //! Deletion of claims and volumes, observed by a client.
 
-use crate::plane::{Person, with_person};
+use crate::plane::{Person, with_person, with_person_of};
 use serde_json::{Value, json};
+use setpoint::ControlPlane;
+use setpoint::registry::{Feature, FeatureGates, RuntimeConfig};
 use std::time::Duration;
 
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
@@ -128,6 +130,52 @@ async fn namespace_with_a_claim_is_deleted() {
         // The final delete of a kubelet.
         let _ = person.request("DELETE", p, "application/json", &now).await;
         person.gone("/api/v1/namespaces/doomed").await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_says_since_when_no_pod_uses_it() {
+    let gate = Feature::PersistentVolumeClaimUnusedSinceTime;
+    let features = FeatureGates::default().with(gate, true);
+    let plane = ControlPlane::builder()
+        .runtime_config(RuntimeConfig::with_gates("", features).unwrap())
+        .build();
+    with_person_of(plane, async |person| {
+        let until = async |name: &str, status: &str, reason: &str| {
+            let is_so = |claim: &Option<Value>| {
+                let claim = claim.as_ref().expect("it exists");
+                let conditions = claim["status"]["conditions"].as_array();
+                conditions.into_iter().flatten().any(|condition| {
+                    condition["type"] == "Unused"
+                        && condition["status"] == status
+                        && condition["reason"] == reason
+                        && condition["lastTransitionTime"].is_string()
+                })
+            };
+            person.until(&format!("{CLAIMS}/{name}"), reason, is_so).await;
+        };
+        for name in ["data", "p-v", "q-v"] {
+            person.create(CLAIMS, &claim(name)).await;
+            until(name, "True", "NoPodsUsingPVC").await;
+        }
+        // Without a node, too.
+        person.create(PODS, &pod("p", None, named("data"))).await;
+        until("data", "False", "PodUsingPVC").await;
+        let template = json!({"spec": claim("")["spec"]});
+        let volume = json!({"name": "v", "ephemeral": {"volumeClaimTemplate": template}});
+        let owner = person.create(PODS, &pod("q", None, volume)).await;
+        let reference = json!([{"apiVersion": "v1", "kind": "Pod", "name": "q",
+            "uid": owner["metadata"]["uid"], "controller": true}]);
+        let owned = json!({"metadata": {"ownerReferences": reference}});
+        person.patch(&format!("{CLAIMS}/q-v"), &owned).await;
+        until("q-v", "False", "PodUsingPVC").await;
+        until("p-v", "True", "NoPodsUsingPVC").await;
+        let done = json!({"status": {"phase": "Succeeded"}});
+        person.patch(&format!("{PODS}/p/status"), &done).await;
+        until("data", "True", "NoPodsUsingPVC").await;
+        person.delete(&format!("{PODS}/q"), "Background").await;
+        person.gone(&format!("{CLAIMS}/q-v")).await;
     })
     .await;
 }

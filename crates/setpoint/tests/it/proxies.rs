@@ -12,6 +12,7 @@ use kube_client::Client;
 use peer::{Answer, Peer, ask, get, global_address, header_of, request, send};
 use serde_json::{Value, json};
 use setpoint::apiserver::{Credentials, Identity};
+use setpoint::registry::{Feature, FeatureGates, RuntimeConfig};
 use setpoint::webhook_client::Identity as ClientCertificate;
 use setpoint::{ControlPlane, ControlPlaneBuilder, KubeletOptions};
 use std::collections::BTreeMap;
@@ -347,6 +348,9 @@ async fn logs_come_from_the_kubelet_of_the_node() {
         answer.seen()["target"],
         "/containerLogs/default/p/c?follow=true&limitBytes=10&previous=true&sinceTime=2019-12-31T22%3A00%3A00Z&tailLines=3&timestamps=true"
     );
+    let refused = log("container=c&stream=Stderr").await.status();
+    let text = "PodLogOptions \"p\" is invalid: stream: Forbidden: may not be specified";
+    assert_eq!(refused, status(422, "Invalid", text));
     let missing = "the server could not find the requested resource ( pods/log p)";
     for (container, code, reason, message) in [
         ("missing", 404, "NotFound", missing),
@@ -364,6 +368,30 @@ async fn logs_come_from_the_kubelet_of_the_node() {
         "Get \"{url}\": tls: failed to verify certificate: x509: certificate signed by unknown authority"
     );
     assert_eq!(checked.status(), status(500, "", &why));
+}
+
+#[tokio::test]
+async fn a_log_may_be_of_one_output() {
+    let ca = Ca::new();
+    let kubelet = Peer::secure(LOOPBACK, &ca.sign_for(&["127.0.0.1"]), &ca.pem()).await;
+    let options = KubeletOptions::default().authority(ca.pem());
+    let features = FeatureGates::default().with(Feature::PodLogsQuerySplitStreams, true);
+    let config = RuntimeConfig::with_gates("", features).unwrap();
+    let stage = Stage::new(|plane| plane.kubelets(options).runtime_config(config)).await;
+    stage.node("n", LOOPBACK, kubelet.port(), json!([])).await;
+    let spec = json!({"nodeName": "n", "containers": [{"name": "c", "image": "i"}]});
+    stage.pod("p", spec, None).await;
+    for (query, sent) in [
+        ("", "stream=All"),
+        ("?stream=Stderr&follow=true", "follow=true&stream=Stderr"),
+        ("?stream=All&tailLines=1", "stream=All&tailLines=1"),
+    ] {
+        let answer = stage.get(&format!("{PODS}/p/log{query}")).await;
+        assert_eq!(answer.seen()["target"], format!("/containerLogs/default/p/c?{sent}"));
+    }
+    let refused = stage.get(&format!("{PODS}/p/log?stream=Stdout&tailLines=1")).await.status();
+    let text = "PodLogOptions \"p\" is invalid: []: Forbidden: `tailLines` and specific `stream` are mutually exclusive for now";
+    assert_eq!(refused, status(422, "Invalid", text));
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint::AdmissionConfiguration;
+use setpoint::registry::FeatureGates;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ async fn webhooks_are_shown_the_user_that_is_named_as_their_server() {
             }}],
         });
         std::fs::write(&path, document.to_string()).unwrap();
-        AdmissionConfiguration::load(&path)
+        AdmissionConfiguration::load(&path, FeatureGates::default())
     };
     let error = load("users").unwrap_err().to_string();
     let text = r#"kubeConfigFile: Invalid value: "users": must be an absolute file path"#;
@@ -98,7 +99,8 @@ async fn a_webhook_that_demands_a_certificate_is_shown_that_of_its_user() {
                 "kubeConfigFile": kubeconfig,
             }}],
         });
-        let configured = AdmissionConfiguration::load(&file("admission", &document.to_string()));
+        let path = file("admission", &document.to_string());
+        let configured = AdmissionConfiguration::load(&path, FeatureGates::default());
         let credentials = configured.unwrap().webhook_credentials().unwrap();
         with_user(plane().webhook_credentials(credentials), async |user, _| {
             let hook = |name: &str| hook(name, demanding.config("/"), &["configmaps"]);

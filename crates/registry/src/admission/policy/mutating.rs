@@ -69,7 +69,7 @@ async fn round(
     review.policy_reinvocation.lock().begin(object);
     let mut failed = Failures::default();
     let mut entries = None;
-    let hooks = policies.hooks(review.inner);
+    let hooks = policies.hooks(review);
     let name = subject::name(review, Some(object)).to_owned();
     let concerned = concerned(&hooks, review, object, &name, &mut failed).await;
     if !concerned.is_empty() {

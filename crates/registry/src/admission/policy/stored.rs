@@ -1,7 +1,9 @@
 //! Policies and bindings as they are stored.
 use super::programs::{Cache, Programs};
 use crate::admission::Review;
-use crate::admission::followed::Followed;
+use crate::admission::composed::Composed;
+use crate::admission::followed::{Followed, GROUP};
+use crate::admission::manifests::{Loaded, Manifests};
 use crate::admission::matching::{Criteria, texts};
 use crate::shared::Inner;
 use parking_lot::Mutex;
@@ -12,9 +14,28 @@ use setpoint_object::{ApiError, GroupVersion};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// Resources of [`GROUP`] of which no policy of the API sees writes: a broken policy could not be
+/// removed.
+const OWN: [&str; 4] = [
+    "mutatingadmissionpolicies",
+    "mutatingadmissionpolicybindings",
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+];
+/// Reviews that no policy sees: group and resource.
+const REVIEWS: [(&str, &str); 6] = [
+    ("authentication.k8s.io", "selfsubjectreviews"),
+    ("authentication.k8s.io", "tokenreviews"),
+    ("authorization.k8s.io", "localsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    ("authorization.k8s.io", "subjectaccessreviews"),
+];
+
 /// The policies of one kind with their bindings.
 #[derive(Debug)]
 pub(super) struct Policies {
+    composed: Composed<Hook>,
     policies: Followed<Arc<Policy>>,
     bindings: Followed<Arc<Binding>>,
     joined: Mutex<Joined>,
@@ -27,7 +48,7 @@ struct Joined {
     hooks: Arc<[Hook]>,
 }
 /// A policy that has bindings.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Hook {
     pub(super) policy: Arc<Policy>,
     /// By name.
@@ -71,17 +92,36 @@ pub(super) struct ParamRef {
 }
 
 impl Policies {
-    pub(super) fn new(policies: &str, bindings: &str) -> Self {
+    /// `resources`: of the policies and of their bindings.
+    pub(super) fn new([policies, bindings]: [&str; 2], manifests: Option<Manifests>) -> Self {
         let joined = Joined { policies: Arc::new([]), bindings: Arc::new([]), hooks: Arc::new([]) };
         Self {
+            composed: Composed::new(manifests),
             policies: Followed::new(policies),
             bindings: Followed::new(bindings),
             joined: Mutex::new(joined),
             cache: Cache::default(),
         }
     }
-    /// The present policies that have bindings, by name.
-    pub(super) fn hooks(&self, inner: &Inner) -> Arc<[Hook]> {
+    /// The present policies that see writes of a resource and have bindings: those of manifests by
+    /// name, then those of the API by name.
+    pub(super) fn hooks(&self, review: &Review<'_>) -> Arc<[Hook]> {
+        let (group, resource) = (&*review.resource.gvk.group, &*review.resource.resource);
+        if REVIEWS.contains(&(group, resource)) {
+            return Arc::default();
+        }
+        let compile = |loaded: &Loaded| {
+            let policies = loaded.hooks.iter().map(|policy| Arc::new(Policy::new(policy.clone())));
+            let bindings = loaded.bindings.iter().map(|binding| Arc::new(Binding::new(binding)));
+            join(policies, bindings)
+        };
+        match group == GROUP && OWN.contains(&resource) {
+            true => self.composed.own(compile),
+            false => self.composed.all(self.stored(review.inner), compile),
+        }
+    }
+    /// Those of the API.
+    fn stored(&self, inner: &Inner) -> Arc<[Hook]> {
         let policies = self.policies.all(inner, |policy| vec![Arc::new(Policy::new(policy))]);
         let bindings = self.bindings.all(inner, |binding| vec![Arc::new(Binding::new(&binding))]);
         {
@@ -91,21 +131,13 @@ impl Policies {
                 return joined.hooks.clone();
             }
         }
-        let mut by_policy: HashMap<&str, Vec<Arc<Binding>>> = HashMap::new();
-        for binding in bindings.iter() {
-            by_policy.entry(&binding.policy).or_default().push(binding.clone());
-        }
-        let hook = |policy: &Arc<Policy>| {
-            let bindings = by_policy.remove(&*policy.name)?;
-            Some(Hook { policy: policy.clone(), bindings })
-        };
-        let hooks: Arc<[Hook]> = policies.iter().filter_map(hook).collect();
+        let hooks: Arc<[Hook]> = join(policies.iter().cloned(), bindings.iter().cloned()).into();
         *self.joined.lock() = Joined { policies, bindings, hooks: hooks.clone() };
         hooks
     }
     /// Whether one of them may match a write of this kind.
     pub(super) fn may_match(&self, review: &Review<'_>) -> bool {
-        let hooks = self.hooks(review.inner);
+        let hooks = self.hooks(review);
         hooks.iter().any(|hook| hook.policy.criteria.may_match(review))
     }
     /// The compiled expressions of a policy.
@@ -128,6 +160,22 @@ impl Policies {
         self.cache.keep(policy, &programs);
         Ok(programs)
     }
+}
+
+/// Policies with their bindings.
+fn join(
+    policies: impl Iterator<Item = Arc<Policy>>,
+    bindings: impl Iterator<Item = Arc<Binding>>,
+) -> Vec<Hook> {
+    let mut by_policy: HashMap<String, Vec<Arc<Binding>>> = HashMap::new();
+    for binding in bindings {
+        by_policy.entry(binding.policy.clone()).or_default().push(binding);
+    }
+    let hook = |policy: Arc<Policy>| {
+        let bindings = by_policy.remove(&policy.name)?;
+        Some(Hook { policy, bindings })
+    };
+    policies.filter_map(hook).collect()
 }
 
 impl Policy {

@@ -28,7 +28,7 @@ pub(super) async fn validate(
 ) -> Result<(), ApiError> {
     let name = subject::name(review, object);
     let mut request = Request { review, object, name, namespace: None, denied: None };
-    for hook in policies.hooks(review.inner).iter() {
+    for hook in policies.hooks(review).iter() {
         match hook.policy.criteria.matches(review, object, name).await {
             Ok(None) => {}
             Ok(Some(matched)) => request.evaluate(policies, hook, matched).await?,

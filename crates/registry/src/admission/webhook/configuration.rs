@@ -1,12 +1,14 @@
 //! Webhook configurations, compiled once per version.
 use crate::admission::Review;
-use crate::admission::followed::Followed;
+use crate::admission::composed::Composed;
+use crate::admission::followed::{Followed, GROUP};
+use crate::admission::manifests::{Loaded, Manifests};
 use crate::admission::matching::{Criteria, texts};
 use crate::kind::admissionregistration::expression;
-use crate::shared::Inner;
 use crate::webhook::{WebhookCaller, WebhookClient, WebhookClients};
 use serde_json::Value;
 use setpoint_cel::eval::Program;
+use setpoint_object::meta::ObjectExt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -22,27 +24,44 @@ pub(super) struct Configurations {
     clients: Arc<dyn WebhookClients>,
     caller: WebhookCaller,
     stored: Followed<Arc<Hook>>,
+    composed: Composed<Arc<Hook>>,
 }
 impl Configurations {
     pub(super) fn new(
         resource: &str,
         caller: WebhookCaller,
         clients: Arc<dyn WebhookClients>,
+        manifests: Option<Manifests>,
     ) -> Self {
-        Self { clients, caller, stored: Followed::new(resource) }
+        let (stored, composed) = (Followed::new(resource), Composed::new(manifests));
+        Self { clients, caller, stored, composed }
     }
-    /// The present hooks.
-    pub(super) fn hooks(&self, inner: &Inner) -> Hooks {
-        self.stored.all(inner, |configuration| {
-            let name = configuration["metadata"]["name"].as_str().unwrap_or_default();
-            let hooks = configuration["webhooks"].as_array().into_iter().flatten().enumerate();
-            let client = |config: &Value| self.clients.client(self.caller, config);
-            hooks.map(|(n, hook)| Arc::new(Hook::new(name, n, hook, client))).collect()
-        })
+    /// The present hooks that see writes of a resource: those of manifests first. A broken webhook
+    /// of the API could not be removed if it saw its own configuration.
+    pub(super) fn hooks(&self, review: &Review<'_>) -> Hooks {
+        let compile = |loaded: &Loaded| {
+            let configurations = loaded.hooks.iter();
+            configurations
+                .flat_map(|configuration| self.compile(configuration, "manifest/"))
+                .collect()
+        };
+        if *review.resource.gvk.group == *GROUP {
+            return self.composed.own(compile);
+        }
+        let stored =
+            self.stored.all(review.inner, |configuration| self.compile(&configuration, ""));
+        self.composed.all(stored, compile)
+    }
+    /// The hooks of a configuration. `place`: begins their uids.
+    fn compile(&self, configuration: &Value, place: &str) -> Vec<Arc<Hook>> {
+        let name = configuration.name();
+        let hooks = configuration["webhooks"].as_array().into_iter().flatten().enumerate();
+        let client = |config: &Value| self.clients.client(self.caller, config);
+        hooks.map(|(n, hook)| Arc::new(Hook::new([place, name], n, hook, client))).collect()
     }
     /// Whether one of them may match a write of this kind.
     pub(super) fn may_match(&self, review: &Review<'_>) -> bool {
-        self.hooks(review.inner).iter().any(|hook| hook.criteria.may_match(review))
+        self.hooks(review).iter().any(|hook| hook.criteria.may_match(review))
     }
 }
 
@@ -69,21 +88,22 @@ pub(super) struct Hook {
     compiled: OnceLock<Vec<Result<Program, String>>>,
 }
 impl Hook {
+    /// `of`: the beginning of its uid, and the name of its configuration.
     fn new(
-        configuration: &str,
+        of: [&str; 2],
         n: usize,
         hook: &Value,
         client: impl FnOnce(&Value) -> Arc<dyn WebhookClient>,
     ) -> Self {
         let text = |name: &str| hook[name].as_str().unwrap_or_default();
-        let name = text("name").to_owned();
+        let ([place, configuration], name) = (of, text("name").to_owned());
         let versions = texts(&hook["admissionReviewVersions"]);
         let is_old = versions.into_iter().find(|version| matches!(&**version, "v1" | "v1beta1"));
         let conditions = hook["matchConditions"].as_array().into_iter().flatten();
         let expression = |condition: &Value| condition["expression"].as_str().map(str::to_owned);
         Self {
             configuration: configuration.to_owned(),
-            uid: format!("{configuration}/{name}/{n}"),
+            uid: format!("{place}{configuration}/{name}/{n}"),
             name,
             client: client(&hook["clientConfig"]),
             criteria: Criteria::of_webhook(hook),

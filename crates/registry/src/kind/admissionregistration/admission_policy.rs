@@ -1,5 +1,5 @@
 //! Admission policies and their bindings, validating and mutating.
-use super::{name_warnings, policy_binding, policy_spec};
+use super::{name_warnings, policy_binding, policy_spec, refuse_reserved};
 use crate::kind::{
     Fill, FormerVersion, Kind, Members, MetadataCheck, MetadataChecks, Needs, Reads, StatusMeta,
     StatusRule, versions,
@@ -12,7 +12,10 @@ use std::collections::BTreeMap;
 /// ValidatingAdmissionPolicy.
 pub(in crate::kind) static VALIDATING: Kind = Kind {
     default,
-    validate: |object, _, errors| policy_spec::validating(object, errors),
+    validate: |object, old, errors| {
+        policy_spec::validating(object, errors);
+        refuse_reserved(object, old, errors);
+    },
     validate_status: policy_spec::validate_status,
     // Expressions in CEL are compiled.
     validates_slowly: true,
@@ -34,7 +37,10 @@ const MUTATING_FORMERS: &[FormerVersion] = &[FormerVersion::stored_until(36, "v1
 /// MutatingAdmissionPolicy.
 pub(in crate::kind) static MUTATING: Kind = Kind {
     default,
-    validate: |object, _, errors| policy_spec::mutating(object, errors),
+    validate: |object, old, errors| {
+        policy_spec::mutating(object, errors);
+        refuse_reserved(object, old, errors);
+    },
     validates_slowly: true,
     needs: Needs { reads: Some(Reads::ParamKind), ..Needs::NONE },
     cells: Some(mutating),
@@ -45,7 +51,10 @@ pub(in crate::kind) static MUTATING: Kind = Kind {
 /// ValidatingAdmissionPolicyBinding.
 pub(in crate::kind) static VALIDATING_BINDING: Kind = Kind {
     default: default_binding,
-    validate: |object, _, errors| policy_binding::validating(object, errors),
+    validate: |object, old, errors| {
+        policy_binding::validating(object, errors);
+        refuse_reserved(object, old, errors);
+    },
     needs: of_binding("validatingadmissionpolicies"),
     cells: Some(binding),
     rules: "policy, params, matches, actions",
@@ -56,7 +65,10 @@ pub(in crate::kind) static VALIDATING_BINDING: Kind = Kind {
 /// MutatingAdmissionPolicyBinding.
 pub(in crate::kind) static MUTATING_BINDING: Kind = Kind {
     default: default_binding,
-    validate: |object, _, errors| policy_binding::mutating(object, errors),
+    validate: |object, old, errors| {
+        policy_binding::mutating(object, errors);
+        refuse_reserved(object, old, errors);
+    },
     needs: of_binding("mutatingadmissionpolicies"),
     cells: Some(binding),
     rules: "policy, params, matches",

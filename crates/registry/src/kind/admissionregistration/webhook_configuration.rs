@@ -1,7 +1,7 @@
 //! Webhook configurations, validating and mutating (spec: admission §4).
 use super::expression::Environment;
-use super::name_warnings;
 use super::rules::{conditions, enumeration, validate_rule};
+use super::{name_warnings, refuse_reserved};
 use crate::kind::{
     Fill, FormerVersion, Kind, Members, MetadataCheck, MetadataChecks, list, text,
     validate_label_selector,
@@ -35,7 +35,10 @@ pub(in crate::kind) static VALIDATING: Kind = Kind {
     unconditional_update: false,
     formers: &[V1BETA1],
     default: |object, _| webhooks(object, false),
-    validate: |object, _, errors| validate(object, false, errors),
+    validate: |object, old, errors| {
+        validating(object, errors);
+        refuse_reserved(object, old, errors);
+    },
     // Conditions in CEL are compiled.
     validates_slowly: true,
     warnings: name_warnings,
@@ -52,7 +55,10 @@ pub(in crate::kind) static MUTATING: Kind = Kind {
     unconditional_update: false,
     formers: &[V1BETA1],
     default: |object, _| webhooks(object, true),
-    validate: |object, _, errors| validate(object, true, errors),
+    validate: |object, old, errors| {
+        mutating(object, errors);
+        refuse_reserved(object, old, errors);
+    },
     validates_slowly: true,
     warnings: name_warnings,
     update_warnings: |hooks, _| name_warnings(hooks),
@@ -89,6 +95,16 @@ fn webhooks(object: &mut Members, mutating: bool) {
         }
         webhook.each("rules").for_each(|rule| rule.absent("scope", "*"));
     }
+}
+
+/// The rules of a ValidatingWebhookConfiguration.
+pub(super) fn validating(object: &Value, errors: &mut Errors) {
+    validate(object, false, errors);
+}
+
+/// The rules of a MutatingWebhookConfiguration.
+pub(super) fn mutating(object: &Value, errors: &mut Errors) {
+    validate(object, true, errors);
 }
 
 fn validate(object: &Value, mutating: bool, errors: &mut Errors) {

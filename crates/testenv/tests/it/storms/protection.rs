@@ -5,7 +5,7 @@ use crate::cluster::{Cluster, until_either};
 use crate::workloads::cluster::ask;
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
-use setpoint_controllers::{ProtectionController, Setup};
+use setpoint_controllers::{ProtectionController, Setup, UnusedClaims};
 use setpoint_runtime::BoxError;
 use setpoint_testenv::scenario::check;
 use setpoint_testenv::{Life, Plans, Scenario, TestEnv};
@@ -119,4 +119,53 @@ impl Scenario for InUse {
 #[test]
 fn storage_in_use_stays_with_every_plan() {
     check(&InUse, &Plans::new().storms(12));
+}
+
+/// Claims that pods begin and cease to use.
+struct Used;
+
+impl Scenario for Used {
+    type World = ();
+
+    fn world(&self) {}
+
+    fn control_plane(&self, builder: ControlPlaneBuilder) -> ControlPlaneBuilder {
+        builder.controllers(false)
+    }
+
+    async fn live(&self, life: Life, _world: ()) -> Result<(), BoxError> {
+        let setup = Setup::new(life.client.clone(), life.clock.clone()).seed(life.seed);
+        let add = |setup: &Setup, manager: &mut _| UnusedClaims::new(setup.clone()).add_to(manager);
+        setup.run(life.stop.clone(), add).await
+    }
+
+    async fn drive(&self, env: &TestEnv, _world: &()) {
+        let cluster = Cluster::of(env);
+        let until = async |name: &str, status: &str| {
+            let is_so = |claim: &Value| {
+                let conditions = claim["status"]["conditions"].as_array();
+                let mut conditions = conditions.into_iter().flatten();
+                conditions.any(|c| c["type"] == "Unused" && c["status"] == status)
+            };
+            cluster.until(&format!("{CLAIMS}/{name}"), is_so).await;
+        };
+        for name in ["a", "b"] {
+            cluster.create(CLAIMS, &claim(name)).await;
+            cluster.create(PODS, &pod(&format!("of-{name}"), name)).await;
+        }
+        until("a", "False").await;
+        until("b", "False").await;
+        let done = json!({"status": {"phase": "Failed"}});
+        ask(env, "PATCH", &format!("{PODS}/of-a/status"), &done).await;
+        cluster.delete(&format!("{PODS}/of-b"), &json!({"gracePeriodSeconds": 0})).await;
+        until("a", "True").await;
+        until("b", "True").await;
+        cluster.create(PODS, &pod("again", "a")).await;
+        until("a", "False").await;
+    }
+}
+
+#[test]
+fn claims_say_whether_they_are_used_with_every_plan() {
+    check(&Used, &Plans::new().storms(12));
 }
