@@ -171,6 +171,11 @@ const ROWS: &[Row] = &[
         let (schema, object) = (custom(), items(n, |_| json!({"k": "k"})));
         Box::new(move || _ = black_box(validate::validate(&schema, &object, None)))
     }),
+    ("validate a definition of versions", |n| {
+        let versions: Value = (0..n).map(|i| json!({"name": format!("v{i}")})).collect();
+        let definition = json!({"metadata": {"name": "as.b.c"}, "spec": {"versions": versions}});
+        Box::new(move || _ = black_box(crd::validate_definition(&definition, None)))
+    }),
     ("check a pattern", |n| {
         let text = r"(?:[a-z]\pL+|\d{2,3})".repeat(n);
         Box::new(move || _ = black_box(pattern::translate(&text)))

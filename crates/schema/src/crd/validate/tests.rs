@@ -49,6 +49,37 @@ fn what_is_stored_with_a_fault_may_stay() {
 }
 
 #[test]
+fn a_version_has_the_status_of_the_first_one_of_its_name() {
+    let of = |name: &str, has_status: bool, n: u32| {
+        let mut version = version(name, json!({"a": {"type": "string"}}));
+        version["schema"]["openAPIV3Schema"]["minProperties"] = n.into();
+        if has_status {
+            version["subresources"] = json!({"status": {}});
+        }
+        version
+    };
+    let root = |versions: [Value; 3]| {
+        let text = faults(&[("/spec/versions", json!(versions))]);
+        let lines = text.lines().filter(|line| line.contains("fields are allowed at the root"));
+        lines.filter_map(|line| line.split(':').next()).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let schema = |n: usize| format!("spec.versions[{n}].schema.openAPIV3Schema");
+    assert_eq!(
+        root([of("v1", false, 1), of("v2", true, 2), of("v2", false, 3)]),
+        [schema(1), schema(2)]
+    );
+    assert!(root([of("v1", false, 1), of("v2", false, 2), of("v2", true, 3)]).is_empty());
+}
+
+/// In quadratic time this would take many minutes.
+#[test]
+fn a_definition_of_many_versions_is_validated() {
+    let versions: Value =
+        (0..100_000).map(|n| json!({"name": format!("v{n}"), "storage": n == 1})).collect();
+    assert!(!faults(&[("/spec/versions", versions)]).is_empty());
+}
+
+#[test]
 fn a_stored_schema_without_structure_may_stay_until_it_gets_an_extension() {
     let schema = |member: &str, value: Value| {
         let mut schema = json!({"type": "object", "properties": {"a": {}}});

@@ -5,7 +5,7 @@ use super::{
 use serde_json::Value;
 use setpoint_object::field::{Error, Errors, Path, is_printable};
 use setpoint_object::name;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// The longest deprecation warning, in bytes. The message of the API calls them characters.
 const WARNING_BYTES_MAX: usize = 256;
@@ -38,6 +38,7 @@ pub(super) fn spec(crd: &Value, checks_bundle: bool, errors: &mut Errors) {
         let detail = "must be false in order to use defaults in the schema";
         errors.push(Error::invalid(path, &Value::Bool(true), detail));
     }
+    let all = Versions::new(versions);
     for (i, version) in versions.iter().enumerate() {
         let path = path.index(i);
         let name = text(version, "name");
@@ -45,7 +46,7 @@ pub(super) fn spec(crd: &Value, checks_bundle: bool, errors: &mut Errors) {
             errors.push(Error::invalid(path.child("name"), &name.into(), label_problems(name)));
         }
         deprecation(version, &path, errors);
-        of_version(version, versions, &path, false, errors);
+        of_version(version, &all, &path, false, errors);
     }
     lists(crd, &path, errors);
     if let Some(first) = versions.first().map(|version| text(version, "name"))
@@ -57,7 +58,7 @@ pub(super) fn spec(crd: &Value, checks_bundle: bool, errors: &mut Errors) {
     }
     names::names(spec.get("names").unwrap_or(&null), errors);
     if let Some(first) = versions.first() {
-        of_version(first, versions, &Path::new("spec"), true, errors);
+        of_version(first, &all, &Path::new("spec"), true, errors);
     }
     let strategy = spec.get("conversion").map(|conversion| text(conversion, "strategy"));
     let strategy = strategy.filter(|_| preserves_unknown_fields(crd));
@@ -129,19 +130,42 @@ fn storage_versions(versions: &[Value]) -> impl Iterator<Item = &str> {
         .map(|version| text(version, "name"))
 }
 
+/// What must be known of all versions to look at one.
+struct Versions<'v> {
+    /// The settings that all have, and have equal.
+    lifted: Vec<&'static str>,
+    /// Whether the first version of a name has the status subresource: there the API looks it up.
+    statuses: HashMap<&'v str, bool>,
+    /// Whether a version has it.
+    any_status: bool,
+}
+
+impl<'v> Versions<'v> {
+    fn new(all: &'v [Value]) -> Self {
+        let settings = ["schema", "subresources", "additionalPrinterColumns", "selectableFields"];
+        let first = all.first().unwrap_or(&Value::Null);
+        let is_equal = |name: &&str| all.iter().all(|other| other.get(*name) == first.get(*name));
+        let (mut statuses, mut any_status) = (HashMap::with_capacity(all.len()), false);
+        for version in all {
+            let has_status = version.pointer("/subresources/status").is_some();
+            statuses.entry(text(version, "name")).or_insert(has_status);
+            any_status |= has_status;
+        }
+        Self { lifted: settings.into_iter().filter(is_equal).collect(), statuses, any_status }
+    }
+}
+
 /// Settings of a version, either its own (`lifted` false, when versions differ) or lifted (when
 /// they are equal).
-fn of_version(version: &Value, all: &[Value], path: &Path, lifted: bool, errors: &mut Errors) {
-    let here = |name: &str| {
-        let first = all.first().and_then(|version| version.get(name));
-        let equal = all.iter().all(|version| version.get(name) == first);
-        version.get(name).filter(|_| equal == lifted)
-    };
+fn of_version(version: &Value, all: &Versions<'_>, path: &Path, lifted: bool, errors: &mut Errors) {
+    let here = |name: &str| version.get(name).filter(|_| all.lifted.contains(&name) == lifted);
     if let Some(schema) = here("schema").and_then(|schema| schema.get("openAPIV3Schema")) {
         let path =
             path.child(if lifted { "validation" } else { "schema" }).child("openAPIV3Schema");
-        let has_status = |version: &Value| version.pointer("/subresources/status").is_some();
-        let status = if lifted { all.iter().any(has_status) } else { has_status(version) };
+        let status = match lifted {
+            true => all.any_status,
+            false => all.statuses.get(text(version, "name")).is_some_and(|has_status| *has_status),
+        };
         schema::validate(schema, status, &path, errors);
     }
     if let Some(subresources) = here("subresources") {
