@@ -17,10 +17,14 @@ use crate::kind::admissionregistration::{SUFFIX, is_reserved};
 use crate::kind::text;
 use parking_lot::Mutex;
 use serde_json::Value;
+use setpoint_object::bounded;
 use setpoint_object::meta::ObjectExt;
 use setpoint_schema::decode::{self, Format};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+
+/// Maximum bytes that an error shows of what is no object.
+const EXCERPT_BYTES_MAX: usize = 1024;
 
 /// A file of manifests: JSON, or YAML of any number of documents.
 #[derive(Debug, Clone)]
@@ -194,7 +198,8 @@ impl Reading {
             ("", _) => Some("apiVersion"),
             _ => None,
         } {
-            return Err(format!("Object '{missing}' is missing in '{object}'"));
+            let shown = bounded::text(object.to_string(), EXCERPT_BYTES_MAX);
+            return Err(format!("Object '{missing}' is missing in '{shown}'"));
         }
         if (version, kind) == ("v1", "List") {
             for item in items(object, problems)? {
