@@ -95,8 +95,8 @@ fn compiled_row(compiled: &CompiledKind) -> Resource {
         storage_version: version.as_str().into(),
         stored_former: None,
         storage_prefix: keys::custom_prefix(kind.group, resource).into(),
-        versions: vec![gvk.group_version().to_string()],
-        unserved_versions: Vec::new(),
+        versions: [gvk.group_version().to_string()].into(),
+        unserved_versions: Arc::default(),
         routes: Routes::Dynamic,
         status: kind.status,
         source: Some(DefinitionSource::compiled(version, schema).into()),
@@ -158,7 +158,7 @@ fn row(
     let stored_former = kind.stored_former(oldest);
     // Component statuses are readable but not stored.
     let stored = fact.serves("get") && fact.serves("watch");
-    let words = |words: &[&str]| words.iter().map(|w| Arc::from(*w)).collect::<Vec<Arc<str>>>();
+    let words = |words: &[&str]| words.iter().map(|w| Arc::from(*w)).collect::<Arc<[Arc<str>]>>();
     Resource {
         resource: fact.resource.into(),
         singular: fact.singular.into(),
@@ -178,8 +178,8 @@ fn row(
         storage_version: storage_version.into(),
         stored_former,
         storage_prefix: keys::built_in_prefix(fact.group, fact.resource).into(),
-        versions,
-        unserved_versions,
+        versions: versions.into(),
+        unserved_versions: unserved_versions.into(),
         routes: Routes::Installed,
         status: kind.status,
         source: None,

@@ -155,9 +155,9 @@ pub struct Resource {
     /// Verbs, in discovery's order.
     pub verbs: Vec<Verb>,
     /// Short names.
-    pub short_names: Vec<Arc<str>>,
+    pub short_names: Arc<[Arc<str>]>,
     /// Categories.
-    pub categories: Vec<Arc<str>>,
+    pub categories: Arc<[Arc<str>]>,
     /// Subresources.
     pub subresources: Vec<SubresourceRow>,
     /// The schema of this version.
@@ -171,9 +171,9 @@ pub struct Resource {
     /// Key prefix in the store, with a trailing slash: `/registry/configmaps/`.
     pub storage_prefix: Arc<str>,
     /// Served versions of the kind, as `apiVersion`s: `apps/v1`.
-    pub versions: Vec<String>,
+    pub versions: Arc<[String]>,
     /// Versions that the kind has but that are not served. Entries of managedFields may have them.
-    pub unserved_versions: Vec<String>,
+    pub unserved_versions: Arc<[String]>,
     /// How its paths are routed.
     pub routes: Routes,
     /// Which endpoint writes `status`; `None` without a status subresource.
@@ -203,7 +203,7 @@ impl Resource {
         match self.unserved_versions.is_empty() {
             true => Cow::Borrowed(&self.versions),
             false => {
-                let all = self.versions.iter().chain(&self.unserved_versions);
+                let all = self.versions.iter().chain(&*self.unserved_versions);
                 Cow::Owned(all.cloned().collect())
             }
         }

@@ -35,10 +35,11 @@ pub(super) fn rows(
     source: &Arc<DefinitionSource>,
     stored: &Stored,
 ) -> Vec<Arc<Resource>> {
+    let shared = Shared::of(definition);
     versions(definition)
         .iter()
         .filter(|version| version["served"] == true)
-        .map(|version| Arc::new(row(definition, version, source, stored.clone())))
+        .map(|version| Arc::new(row(definition, &shared, version, source, stored.clone())))
         .collect()
 }
 
@@ -48,7 +49,8 @@ pub(super) fn storage_row(
     source: &Arc<DefinitionSource>,
     stored: Stored,
 ) -> Arc<Resource> {
-    Arc::new(row(definition, storage_version(definition), source, stored))
+    let shared = Shared::of(definition);
+    Arc::new(row(definition, &shared, storage_version(definition), source, stored))
 }
 
 /// Whether objects of the storage version without `status` are served with a default one.
@@ -95,12 +97,47 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or("")
 }
 
-fn words(value: &Value) -> Vec<Arc<str>> {
+fn words(value: &Value) -> Arc<[Arc<str>]> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).map(Arc::from).collect()
+}
+
+/// What the rows of a definition have in common: there may be many.
+struct Shared<'d> {
+    storage_version: &'d str,
+    short_names: Arc<[Arc<str>]>,
+    categories: Arc<[Arc<str>]>,
+    /// Served versions and others, as `apiVersion`s.
+    served: Arc<[String]>,
+    unserved: Arc<[String]>,
+    /// The served version that is preferred to all others that are not deprecated.
+    preferred: Option<&'d str>,
+}
+
+impl<'d> Shared<'d> {
+    fn of(definition: &'d Value) -> Self {
+        let (group, names) =
+            (text(&definition["spec"], "group"), &definition["status"]["acceptedNames"]);
+        let all = versions(definition);
+        let api_versions = |is_served: bool| {
+            let of = all.iter().filter(|version| (version["served"] == true) == is_served);
+            of.map(|version| format!("{group}/{}", text(version, "name"))).collect()
+        };
+        let current = all.iter().filter(|v| v["served"] == true && v["deprecated"] != true);
+        let current = current.map(|version| text(version, "name"));
+        Self {
+            storage_version: text(storage_version(definition), "name"),
+            short_names: words(&names["shortNames"]),
+            categories: words(&names["categories"]),
+            served: api_versions(true),
+            unserved: api_versions(false),
+            preferred: current.min_by(|a, b| compare_versions(a, b)),
+        }
+    }
 }
 
 fn row(
     definition: &Value,
+    shared: &Shared<'_>,
     version: &Value,
     source: &Arc<DefinitionSource>,
     stored: Stored,
@@ -111,20 +148,15 @@ fn row(
     let group = text(spec, "group");
     let kind = text(names, "kind");
     let gvk = GroupVersionKind::new(group, text(version, "name"), kind);
-    let storage_version = text(storage_version(definition), "name");
-    let (served, unserved): (Vec<&Value>, Vec<&Value>) =
-        versions(definition).iter().partition(|version| version["served"] == true);
-    let api_versions = |versions: Vec<&Value>| {
-        versions.into_iter().map(|version| format!("{group}/{}", text(version, "name"))).collect()
-    };
+    let storage_version = shared.storage_version;
     Resource {
         resource: text(names, "plural").into(),
         singular: text(names, "singular").into(),
         list_kind: text(names, "listKind").into(),
         scope: Scope::of(text(spec, "scope") == "Namespaced"),
         verbs: VERBS.to_vec(),
-        short_names: words(&names["shortNames"]),
-        categories: words(&names["categories"]),
+        short_names: shared.short_names.clone(),
+        categories: shared.categories.clone(),
         subresources: subresources(&gvk, &version["subresources"]),
         // One schema for both uses, because a version's schema may be large.
         schema: match version["storage"] == true {
@@ -135,14 +167,14 @@ fn row(
         storage_version: storage_version.into(),
         stored_former: None,
         storage_prefix: storage_prefix(definition),
-        versions: api_versions(served),
-        unserved_versions: api_versions(unserved),
+        versions: shared.served.clone(),
+        unserved_versions: shared.unserved.clone(),
         routes: Routes::Dynamic,
         status: (!version["subresources"]["status"].is_null()).then_some(StatusRule::CUSTOM),
         source: Some(source.clone()),
         columns: Columns::custom(&version["additionalPrinterColumns"]),
         selectable: selectable(&version["selectableFields"]),
-        deprecation: deprecation(definition, version, kind),
+        deprecation: deprecation(group, shared, version, kind),
         tracks_generation: true,
         storage_version_hash: storage_version_hash(group, storage_version, kind),
         terminating: !definition.deletion_timestamp().is_empty(),
@@ -190,22 +222,16 @@ fn selectable(fields: &Value) -> Vec<SelectableField> {
 
 /// The warning of a deprecated version, with a hint to the first newer version that is not
 /// deprecated.
-fn deprecation(definition: &Value, version: &Value, kind: &str) -> Option<String> {
+fn deprecation(group: &str, shared: &Shared<'_>, version: &Value, kind: &str) -> Option<String> {
     if version["deprecated"] != true {
         return None;
     }
     if let Some(own) = version["deprecationWarning"].as_str() {
         return Some(own.to_owned());
     }
-    let (group, name) = (text(&definition["spec"], "group"), text(version, "name"));
-    let mut newer: Vec<&str> = versions(definition)
-        .iter()
-        .filter(|other| other["served"] == true && other["deprecated"] != true)
-        .map(|other| text(other, "name"))
-        .filter(|other| compare_versions(other, name) == Ordering::Less)
-        .collect();
-    newer.sort_by(|a, b| compare_versions(a, b));
-    let hint = newer.first().map(|newer| format!("; use {group}/{newer} {kind}"));
+    let name = text(version, "name");
+    let newer = shared.preferred.filter(|other| compare_versions(other, name) == Ordering::Less);
+    let hint = newer.map(|newer| format!("; use {group}/{newer} {kind}"));
     Some(format!("{group}/{name} {kind} is deprecated{}", hint.unwrap_or_default()))
 }
 

@@ -129,7 +129,7 @@ pub(super) fn catalog(
 ) -> Catalog {
     let mut groups = compiled.groups.clone();
     let mut rows = compiled.rows.clone();
-    let mut custom: BTreeMap<Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
+    let mut custom: BTreeMap<Arc<str>, BTreeSet<Arc<str>>> = BTreeMap::new();
     let built_in = compiled.rows.values().filter(|row| row.has_go_type());
     let built_in: BTreeSet<_> =
         built_in.map(|row| (row.gvk.group.clone(), row.gvk.version.clone())).collect();
@@ -141,12 +141,10 @@ pub(super) fn catalog(
         }
         let key = (gvk.group.clone(), gvk.version.clone(), row.resource.clone());
         rows.entry(key).or_insert_with(|| row.clone());
-        let versions = custom.entry(gvk.group.clone()).or_default();
-        if !versions.contains(&gvk.version) {
-            versions.push(gvk.version.clone());
-        }
+        custom.entry(gvk.group.clone()).or_default().insert(gvk.version.clone());
     }
-    for (name, mut versions) in custom {
+    for (name, versions) in custom {
+        let mut versions: Vec<Arc<str>> = versions.into_iter().collect();
         versions.sort_by(|a, b| row::compare_versions(a, b));
         match groups.iter_mut().find(|group| group.name == name) {
             Some(group) => {

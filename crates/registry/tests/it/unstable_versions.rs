@@ -90,7 +90,7 @@ async fn other_versions_than_those_of_the_configuration_are_not_there() {
     assert!(has("v1beta1", "deviceclasses").is_none());
     assert!(has("v1beta2", "resourceclaims").is_none());
     let row = has("v1", "resourceclaims").unwrap();
-    assert_eq!(row.versions, ["resource.k8s.io/v1", "resource.k8s.io/v1beta1"]);
+    assert_eq!(*row.versions, ["resource.k8s.io/v1", "resource.k8s.io/v1beta1"]);
     let warning =
         "resource.k8s.io/v1beta1 ResourceClaim is deprecated in v1.35+, unavailable in v1.38+";
     let old = has("v1beta1", "resourceclaims").unwrap();

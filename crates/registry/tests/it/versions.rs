@@ -235,7 +235,7 @@ async fn has_versions(server: &Server, served: &[&str], unserved: &[&str]) {
     let has = |catalog: &std::sync::Arc<setpoint_registry::Catalog>| {
         catalog
             .get("ex.io", "v2", "foos")
-            .is_some_and(|row| row.versions == served && row.unserved_versions == unserved)
+            .is_some_and(|row| *row.versions == *served && *row.unserved_versions == *unserved)
     };
     catalogs.wait_for(has).await.unwrap();
 }

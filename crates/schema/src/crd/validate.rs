@@ -9,6 +9,7 @@ mod columns;
 mod conversion;
 mod defaults;
 mod expressions;
+mod limits;
 mod names;
 mod rules;
 mod schema;
@@ -32,6 +33,10 @@ use std::collections::HashSet;
 /// checked.
 pub fn validate_definition(crd: &Value, old: Option<&Value>) -> Errors {
     let mut errors = Errors::new();
+    limits::check(crd, old, &mut errors);
+    if !errors.is_empty() {
+        return errors;
+    }
     // A definition without webhook calls yet, or with a bad bundle already, may have a bad one.
     let checks_bundle = old.is_some_and(|old| {
         condition_is_true(old, "Established") && ca::of(old).is_none_or(ca::valid)

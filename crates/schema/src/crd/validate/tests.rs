@@ -76,7 +76,20 @@ fn a_version_has_the_status_of_the_first_one_of_its_name() {
 fn a_definition_of_many_versions_is_validated() {
     let versions: Value =
         (0..100_000).map(|n| json!({"name": format!("v{n}"), "storage": n == 1})).collect();
-    assert!(!faults(&[("/spec/versions", versions)]).is_empty());
+    // One that is stored: a new one may not have so many.
+    let stored = changed(&[("/spec/versions", versions.clone())]);
+    assert!(!validate_definition(&stored, Some(&stored)).is_empty());
+    check(
+        &[("/spec/versions", versions)],
+        expect!["spec.versions: Too many: 100000: must have at most 1000 items"],
+    );
+    let names: Value = (0..1001).map(|n| format!("a{n}")).collect();
+    check(
+        &[("/spec/names/shortNames", names.clone()), ("/spec/names/categories", names)],
+        expect![[r#"
+            spec.names.shortNames: Too many: 1001: must have at most 1000 items
+            spec.names.categories: Too many: 1001: must have at most 1000 items"#]],
+    );
 }
 
 #[test]
