@@ -1,13 +1,9 @@
 //! Values as the API server's internal form prints them: members named as the Go fields.
 use serde_json::{Value, json};
 
-/// The versions of a definition; what is lifted out of the list shows as null.
-pub(super) fn versions(list: &[Value]) -> Value {
-    let lifted = |name: &str| {
-        let first = list.first().and_then(|version| version.get(name));
-        list.iter().all(|version| version.get(name) == first)
-    };
-    let member = |version: &Value, name: &str| match lifted(name) {
+/// The versions of a definition. `lifted`: the members that all have equal, which show as null.
+pub(super) fn versions(list: &[Value], lifted: &[&str]) -> Value {
+    let member = |version: &Value, name: &str| match lifted.contains(&name) {
         true => Value::Null,
         false => version.get(name).cloned().unwrap_or_default(),
     };

@@ -110,12 +110,12 @@ fn lists(crd: &Value, path: &Path, errors: &mut Errors) {
     let mut seen: Vec<&str> = versions.iter().map(|version| text(version, "name")).collect();
     seen.sort_unstable();
     if seen.windows(2).any(|pair| pair[0] == pair[1]) {
-        let shown = shown::versions(versions);
+        let shown = shown::versions(versions, &lifted(versions));
         errors.push(Error::invalid(path.clone(), &shown, "must contain unique version names"));
     }
     if storage_versions(versions).count() != 1 {
         let shown = match crd.pointer("/spec/versions") {
-            Some(Value::Array(_)) => shown::versions(versions),
+            Some(Value::Array(_)) => shown::versions(versions, &lifted(versions)),
             _ => Value::Null,
         };
         let detail = "must have exactly one version marked as storage version";
@@ -130,9 +130,17 @@ fn storage_versions(versions: &[Value]) -> impl Iterator<Item = &str> {
         .map(|version| text(version, "name"))
 }
 
+/// The settings that all versions have, and have equal: the API lifts them out of the list.
+fn lifted(all: &[Value]) -> Vec<&'static str> {
+    let settings = ["schema", "subresources", "additionalPrinterColumns", "selectableFields"];
+    let first = all.first().unwrap_or(&Value::Null);
+    let is_equal = |name: &&str| all.iter().all(|other| other.get(*name) == first.get(*name));
+    settings.into_iter().filter(is_equal).collect()
+}
+
 /// What must be known of all versions to look at one.
 struct Versions<'v> {
-    /// The settings that all have, and have equal.
+    /// See [`lifted`].
     lifted: Vec<&'static str>,
     /// Whether the first version of a name has the status subresource: there the API looks it up.
     statuses: HashMap<&'v str, bool>,
@@ -142,16 +150,13 @@ struct Versions<'v> {
 
 impl<'v> Versions<'v> {
     fn new(all: &'v [Value]) -> Self {
-        let settings = ["schema", "subresources", "additionalPrinterColumns", "selectableFields"];
-        let first = all.first().unwrap_or(&Value::Null);
-        let is_equal = |name: &&str| all.iter().all(|other| other.get(*name) == first.get(*name));
         let (mut statuses, mut any_status) = (HashMap::with_capacity(all.len()), false);
         for version in all {
             let has_status = version.pointer("/subresources/status").is_some();
             statuses.entry(text(version, "name")).or_insert(has_status);
             any_status |= has_status;
         }
-        Self { lifted: settings.into_iter().filter(is_equal).collect(), statuses, any_status }
+        Self { lifted: lifted(all), statuses, any_status }
     }
 }
 
