@@ -13,7 +13,8 @@ const LISTS: [(&str, &str); 3] = [
     ("/spec/names/categories", "spec.names.categories"),
 ];
 
-/// Reports lists that are too long, and were not before. Another server may have stored longer ones.
+/// Reports lists that are too long, and were not before: another server may have stored longer
+/// ones.
 pub(super) fn check(crd: &Value, old: Option<&Value>, errors: &mut Errors) {
     for (pointer, path) in LISTS {
         let len = |crd: &Value| crd.pointer(pointer).and_then(Value::as_array).map_or(0, Vec::len);
