@@ -3,7 +3,7 @@ use crate::figures::Figures;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use setpoint_object::{ApiError, Reason, field, skim};
+use setpoint_object::{ApiError, Reason, field, members, skim};
 use setpoint_schema::crd::is_structural;
 use setpoint_schema::decode::{self, DecodeError};
 use setpoint_schema::default::{self, DefaultsTooLarge};
@@ -268,12 +268,11 @@ impl DefinitionSource {
     pub(crate) fn open_api(&self, version: &str) -> Option<Bytes> {
         let path = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         let bytes = self.bytes.lock().clone();
-        // A schema is long, so it is only read for its own end.
+        // They are long, so they are not read for their end.
         let versions = skim::value_from(&bytes, &path(&["spec", "versions"]))?;
-        // Ends at the first position without a version.
-        let mut all = (0..).map_while(|n: usize| skim::value_from(versions, &[n.to_string()]));
         let is_wanted =
             |found: &&[u8]| skim::scalar(found, &["name"]).is_some_and(|n| n == version);
+        let mut all = members::elements(versions).map(|element| &versions[element]);
         let found = all.find(is_wanted)?;
         let text = skim::value_at(found, &path(&["schema", "openAPIV3Schema"]))
             .filter(|text| *text != b"null")?;
@@ -297,6 +296,23 @@ mod tests {
         assert!(schema.0.compiled.get().is_none());
         assert!(schema.view().property("n").is_some() && schema.view().property("kind").is_some());
         assert!(schema.clone().0.compiled.get().is_some());
+    }
+
+    /// In cubic time this would take a minute.
+    #[test]
+    fn each_of_many_versions_is_found() {
+        let version = |n: usize| {
+            let name = format!("v{n}");
+            json!({"name": name, "schema": {"openAPIV3Schema": {"description": name}}})
+        };
+        let versions: Value = (0..500).map(version).collect();
+        let text = json!({"spec": {"versions": versions}}).to_string();
+        let source = DefinitionSource::new("u", 1, Bytes::from(text));
+        for n in 0..500 {
+            let written = source.open_api(&format!("v{n}")).unwrap();
+            assert_eq!(written, format!(r#"{{"description":"v{n}"}}"#));
+        }
+        assert_eq!(source.open_api("v500"), None);
     }
 
     #[test]
