@@ -13,6 +13,7 @@
 
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
+use crate::workload::ephemeral_volume::claim_name;
 use crate::workload::view::view;
 use k8s_openapi::api::core::v1 as core;
 use kube_core::params::Patch;
@@ -113,7 +114,7 @@ impl Volume {
     fn claim(&self, pod: &str) -> Option<String> {
         match &self.persistent_volume_claim {
             Some(named) => Some(named.claim_name.clone()),
-            None => self.ephemeral.map(|_| format!("{pod}-{}", self.name)),
+            None => self.ephemeral.map(|_| claim_name(pod, &self.name)),
         }
     }
 }

@@ -116,7 +116,7 @@ impl Folder {
     fn look(&mut self) -> Result<Option<String>, ManifestFolderError> {
         let (files, seen) = read(&self.path)?;
         let is_same = seen.digest == self.seen.digest;
-        // They are tried once, as in kube-apiserver.
+        // They are tried once. kube-apiserver tries what it has refused again and again.
         self.seen = seen;
         if is_same {
             return Ok(None);

@@ -8,6 +8,7 @@ use super::waiting::{Pass, Protected, Waiting};
 use crate::api::{Api, RequestError};
 use crate::boxed::Boxed;
 use crate::setup::Setup;
+use crate::workload::ephemeral_volume::claim_name;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube_core::metadata::PartialObjectMeta;
 use serde_json::Value;
@@ -97,7 +98,7 @@ impl Used {
             }
             if !is_shut_down && is_ephemeral {
                 let volume = volume["name"].as_str().unwrap_or_default();
-                let claim = format!("{}-{volume}", pod.name());
+                let claim = claim_name(pod.name(), volume);
                 self.ephemeral.entry(claim).or_default().insert(pod.uid().to_owned());
             }
         }

@@ -96,6 +96,11 @@ impl EphemeralVolumeController {
     }
 }
 
+/// The name of the claim of a generic ephemeral volume.
+pub(crate) fn claim_name(pod: &str, volume: &str) -> String {
+    format!("{pod}-{volume}")
+}
+
 /// Whether a pod has ephemeral volumes. Decodes nothing, because hardly any pod has them.
 fn has_ephemeral_volumes(pod: &Object<Pod>) -> bool {
     let path = ["spec".to_owned(), "volumes".to_owned()];
@@ -158,7 +163,7 @@ async fn ensure(
     volume: &Volume,
     ephemeral: &Ephemeral,
 ) -> Result<(), BoxError> {
-    let claim = format!("{}-{}", key.name, volume.name);
+    let claim = claim_name(&key.name, &volume.name);
     let claim_key = Request::new(key.namespace.clone(), &*claim);
     let claims = client.api::<Claim>();
     let is_own = |found: &Claim| {

@@ -143,10 +143,12 @@ pub(super) fn catalog(
         rows.entry(key).or_insert_with(|| row.clone());
         custom.entry(gvk.group.clone()).or_default().insert(gvk.version.clone());
     }
+    // Each name comes once, so those that are added need not be searched.
+    let n_compiled = groups.len();
     for (name, versions) in custom {
         let mut versions: Vec<Arc<str>> = versions.into_iter().collect();
         versions.sort_by(|a, b| row::compare_versions(a, b));
-        match groups.iter_mut().find(|group| group.name == name) {
+        match groups[..n_compiled].iter_mut().find(|group| group.name == name) {
             Some(group) => {
                 versions.retain(|version| !group.versions.contains(version));
                 group.versions.append(&mut versions);
