@@ -7,6 +7,7 @@ use setpoint::audit::{
     Audit, AuditLogOptions, AuditMode, AuditWebhookOptions, AuditWorker, BatchOptions, Destination,
     LogFile, LogFileOptions, LogFormat, Policy, Throttle, Truncation,
 };
+use setpoint::egress::Dialer;
 use setpoint::object::time::Clock;
 use setpoint::remote::Remote;
 use std::path::{Path, PathBuf};
@@ -172,8 +173,9 @@ fn positive(what: &str, is_positive: bool, shown: &dyn std::fmt::Display) -> any
 pub(crate) type Log = (Arc<Audit>, AuditWorker);
 
 impl AuditOptions {
-    /// The sinks and their workers; none if nothing is recorded.
-    pub(crate) async fn open(&self, clock: &Clock) -> anyhow::Result<Vec<Log>> {
+    /// The sinks and their workers; none if nothing is recorded. The webhook is reached with the
+    /// dialer.
+    pub(crate) async fn open(&self, clock: &Clock, dialer: Dialer) -> anyhow::Result<Vec<Log>> {
         let has_receiver =
             self.audit_log_path.is_some() || self.webhook.audit_webhook_config_file.is_some();
         let policy = match &self.audit_policy_file {
@@ -196,7 +198,7 @@ impl AuditOptions {
         }
         if let Some(path) = &self.webhook.audit_webhook_config_file {
             let options = self.webhook.options()?;
-            let remote = Remote::open(path).await.context("open the audit webhook")?;
+            let remote = Remote::open(path, dialer).await.context("open the audit webhook")?;
             logs.push(Audit::webhook(policy, remote, options));
         }
         Ok(logs)

@@ -1,5 +1,6 @@
 //! The options about tokens of OpenID Connect issuers, named as kube-apiserver's.
 
+use crate::egress::Egress;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use setpoint::apiserver::Anonymous;
@@ -66,16 +67,20 @@ impl IssuerOptions {
     }
 
     /// Adds the issuers. Returns the file's setting for anonymous requests. `observer`: registers
-    /// the metrics of issuers, `metrics` those of the file.
+    /// the metrics of issuers, `metrics` those of the file. `egress`: how issuers are reached.
     pub(crate) fn apply(
         &self,
         plane: ControlPlaneBuilder,
         clock: &Clock,
         own_issuers: Vec<String>,
+        egress: &Egress,
         observer: impl FnOnce() -> IssuerMetrics,
         metrics: impl FnOnce() -> ConfigMetrics,
     ) -> anyhow::Result<(ControlPlaneBuilder, Option<Anonymous>)> {
-        let options = OidcOptions::new(clock.clone()).disallowed_issuers(own_issuers.clone());
+        let mut options = OidcOptions::new(clock.clone()).disallowed_issuers(own_issuers.clone());
+        if egress.has_issuers {
+            options = options.egress(egress.selector.clone());
+        }
         if let Some(path) = &self.authentication_config {
             if self.has_flags() {
                 bail!("authentication-config file and oidc-* flags are mutually exclusive");
@@ -203,7 +208,8 @@ mod tests {
         let counted = || ConfigMetrics::register(&metrics, "authentication", clock.clone(), "");
         let observer = || IssuerMetrics::register(&metrics, clock.clone(), "");
         let (plane, own) = (ControlPlane::builder(), vec!["https://own".into()]);
-        let applied = program.issuers.apply(plane, &clock, own, observer, counted);
+        let applied =
+            program.issuers.apply(plane, &clock, own, &Egress::default(), observer, counted);
         applied.map(|(_, anonymous)| anonymous).map_err(|error| format!("{error:#}"))
     }
 

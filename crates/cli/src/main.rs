@@ -6,6 +6,7 @@ mod connections;
 mod data;
 mod demo;
 mod durations;
+mod egress;
 mod emulation;
 mod encryption;
 mod envtest;

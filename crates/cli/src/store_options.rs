@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use setpoint::egress::Dialer;
 use setpoint::etcd::{EtcdError, EtcdOptions, EtcdStore, EtcdTls, Pem};
 use setpoint::object::{keys, time::Clock};
 use setpoint::registry::StorageMediaType;
@@ -128,12 +129,13 @@ enum Engine {
 /// Opens the selected store. Waits for an etcd that cannot be reached; dropping the future opens
 /// nothing.
 ///
-/// `history` is how far back watches may begin. The memory and disk stores retain twice as much,
-/// because that is how far compaction may lag.
+/// etcd is reached with the dialer. `history` is how far back watches may begin. The memory and
+/// disk stores retain twice as much, because that is how far compaction may lag.
 pub(crate) async fn open_store(
     options: &StoreOptions,
     clock: &Clock,
     history: Duration,
+    dialer: Dialer,
 ) -> anyhow::Result<OpenStore> {
     let history_age_max = history.saturating_mul(2);
     let (data, etcd) = (&options.data, &options.etcd);
@@ -161,7 +163,7 @@ pub(crate) async fn open_store(
             open_disk(folder, clock, history_age_max, options.damaged).await
         }
         (StoreKind::Disk, None) => bail!("--store disk needs a folder: --data DIR"),
-        (StoreKind::Etcd, None) if !etcd.etcd_endpoints.is_empty() => open_etcd(etcd).await,
+        (StoreKind::Etcd, None) if !etcd.etcd_endpoints.is_empty() => open_etcd(etcd, dialer).await,
         (StoreKind::Etcd, _) => {
             bail!("--store etcd needs --etcd-endpoints URL,…, and no --data")
         }
@@ -197,8 +199,9 @@ async fn open_disk(
     Ok(OpenStore { store, engine: Engine::Disk(disk, folder.to_owned()) })
 }
 
-async fn open_etcd(flags: &EtcdFlags) -> anyhow::Result<OpenStore> {
-    let options = etcd_options(flags)?;
+async fn open_etcd(flags: &EtcdFlags, dialer: Dialer) -> anyhow::Result<OpenStore> {
+    let mut options = etcd_options(flags)?;
+    options.dialer = dialer;
     let timeout = Duration::from_secs(flags.etcd_start_timeout);
     let deadline = Instant::now() + timeout;
     // Of the attempt before: the last one may have no time to find its own.

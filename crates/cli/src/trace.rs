@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 use clap::Args;
+use setpoint::egress::Dialer;
 use setpoint::object::time::Clock;
 use setpoint::otlp::{Exporter, Resource, TracingConfig};
 use setpoint::runtime::election::machine_identity;
@@ -21,8 +22,13 @@ pub(crate) struct TraceOptions {
 }
 
 impl TraceOptions {
-    /// The tracer, and the exporter of its spans; `None`: nothing is traced.
-    pub(crate) async fn open(self, clock: &Clock) -> anyhow::Result<Option<(Tracer, Exporter)>> {
+    /// The tracer, and the exporter of its spans, which connects with the dialer; `None`: nothing
+    /// is traced.
+    pub(crate) async fn open(
+        self,
+        clock: &Clock,
+        dialer: Dialer,
+    ) -> anyhow::Result<Option<(Tracer, Exporter)>> {
         let Some(path) = self.tracing_config_file else { return Ok(None) };
         let config = tokio::task::spawn_blocking(move || TracingConfig::load(&path)).await??;
         let identity = machine_identity().context("read the operating system's randomness")?;
@@ -33,6 +39,6 @@ impl TraceOptions {
         let seed = setpoint::object::seed::from_entropy();
         let tracer = Tracer::new(config.sampling, clock.clone(), seed);
         let exporter = Exporter::new(tracer.queue().clone(), config.endpoint, resource);
-        Ok(Some((tracer, exporter)))
+        Ok(Some((tracer, exporter.dialer(dialer))))
     }
 }

@@ -6,6 +6,7 @@ use crate::admission::AdmissionOptions;
 use crate::audit::{AuditOptions, Log};
 use crate::connections::ConnectionOptions;
 use crate::durations::duration;
+use crate::egress::EgressOptions;
 use crate::emulation::EmulationOptions;
 use crate::encryption::{self, EncryptionOptions};
 use crate::envtest::control::Pages;
@@ -26,6 +27,7 @@ use clap::{Args, ValueEnum};
 use run::{Beside, Running, Signals};
 use setpoint::apiserver::listen::{Certificate, CertificateFiles, read_file};
 use setpoint::audit::AuditMetrics;
+use setpoint::egress::EgressType;
 use setpoint::log::LogFormat;
 use setpoint::object::time::Clock;
 use setpoint::registry::{NodePorts, RuntimeConfig, ServiceNetworks};
@@ -117,6 +119,8 @@ pub(crate) struct Options {
     audit: AuditOptions,
     #[command(flatten)]
     metrics: MetricOptions,
+    #[command(flatten)]
+    egress: EgressOptions,
     #[command(flatten)]
     trace: TraceOptions,
     #[command(flatten)]
@@ -314,14 +318,18 @@ async fn build(options: Options, is_harness: bool, signals: &mut Signals) -> any
         .context("use --runtime-config")?;
     let admission = options.admission.open(features).await?;
     let clock = Clock::wall();
-    let (tracer, exporter) = options.trace.open(&clock).await?.unzip();
+    let metrics = Metrics::new();
+    let egress = options.egress.open(features, &clock, &metrics).await?;
+    let dialer = egress.selector.dialer(EgressType::ControlPlane);
+    let (tracer, exporter) = options.trace.open(&clock, dialer.clone()).await?.unzip();
     let history = options.history.unwrap_or(setpoint::registry::HISTORY_PERIOD);
     let (of_store, of_encryption) = (&options.store, &options.encryption);
     let (open, wrapped) = tokio::select! {
         biased;
         // Cancel safe: the program exits.
         opened = async {
-            let open = open_store(of_store, &clock, history).await?;
+            let dialer = egress.selector.dialer(EgressType::Etcd);
+            let open = open_store(of_store, &clock, history, dialer).await?;
             let wrapped = encryption::wrap(open.store.clone(), of_encryption, &clock).await?;
             anyhow::Ok((open, wrapped))
         } => opened?,
@@ -329,7 +337,6 @@ async fn build(options: Options, is_harness: bool, signals: &mut Signals) -> any
         // kill, and nothing has been acknowledged or written.
         _ = signals.next() => std::process::exit(0),
     };
-    let metrics = Metrics::new();
     let server_hash = setpoint::server_hash(&machine_name());
     let (store, keepers) = wrapped.counted(&metrics, &clock, &server_hash);
     let nodes = options.nodes.simulated().await?;
@@ -355,6 +362,7 @@ async fn build(options: Options, is_harness: bool, signals: &mut Signals) -> any
         .service_networks(options.service_cluster_ip_range)
         .node_ports(options.service_node_port_range)
         .runtime_config(runtime_config)
+        .egress(egress.selector.clone())
         .flags(options.flags)
         .coordinated_leadership(options.serving.coordinated_leadership()?)
         .serve_some_metrics(&metrics, options.metrics.page()?);
@@ -365,7 +373,8 @@ async fn build(options: Options, is_harness: bool, signals: &mut Signals) -> any
     plane = options.open_api.apply(plane).await?;
     plane = options.connections.apply(plane)?;
     plane = options.requests.apply(plane, options.secure_port)?;
-    plane = options.users.apply(plane, &clock, &metrics, own_issuers, &server_hash).await?;
+    plane =
+        options.users.apply(plane, &clock, &metrics, own_issuers, &server_hash, &egress).await?;
     let folder = open.disk().map(|(_, folder)| folder);
     let (with_processes, processes) = options.nodes.processes(plane, folder)?;
     plane = match (nodes, &processes) {
@@ -377,7 +386,7 @@ async fn build(options: Options, is_harness: bool, signals: &mut Signals) -> any
     if let Some((planes, _)) = &planes {
         plane = Pages::new(planes.clone()).add_to(plane);
     }
-    let audit = options.audit.open(&clock).await?;
+    let audit = options.audit.open(&clock, dialer).await?;
     plane = observed(plane, tracer, &audit, &metrics);
     if open.is_shared() {
         let identity = machine_identity().context("read the operating system's randomness")?;

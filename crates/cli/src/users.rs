@@ -1,11 +1,13 @@
 //! The options about users: how they are known, and what they may do. Named as kube-apiserver's.
 
 use crate::durations::any_duration;
+use crate::egress::Egress;
 use crate::issuers::IssuerOptions;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use setpoint::abac::Abac;
 use setpoint::apiserver::Anonymous;
+use setpoint::egress::{Dialer, EgressType};
 use setpoint::object::field::quote;
 use setpoint::object::time::Clock;
 use setpoint::registry::{AllowAuthenticated, AlwaysDeny};
@@ -100,7 +102,7 @@ impl AuthorizationMode {
 
 impl UserOptions {
     /// Adds the authenticators and authorizers. `own_issuers`: those of this server's tokens.
-    /// `server_hash`: in metrics.
+    /// `server_hash`: in metrics. `egress`: how other servers are reached.
     pub(crate) async fn apply(
         &self,
         mut plane: ControlPlaneBuilder,
@@ -108,12 +110,14 @@ impl UserOptions {
         metrics: &Metrics,
         own_issuers: Vec<String>,
         server_hash: &str,
+        egress: &Egress,
     ) -> anyhow::Result<ControlPlaneBuilder> {
+        let dialer = egress.selector.dialer(EgressType::ControlPlane);
         let counted =
             |subject| ConfigMetrics::register(metrics, subject, clock.clone(), server_hash);
         let observer = || IssuerMetrics::register(metrics, clock.clone(), server_hash);
         let of_file = || counted("authentication");
-        let applied = self.issuers.apply(plane, clock, own_issuers, observer, of_file);
+        let applied = self.issuers.apply(plane, clock, own_issuers, egress, observer, of_file);
         let anonymous;
         (plane, anonymous) = applied?;
         if anonymous.is_some() && self.anonymous_auth.is_some() {
@@ -123,12 +127,13 @@ impl UserOptions {
         }
         if let Some(path) = &self.authentication_token_webhook_config_file {
             let ttl = self.authentication_token_webhook_cache_ttl;
-            let webhook = TokenWebhook::open(path, ttl).await.context("open the token webhook")?;
+            let webhook = TokenWebhook::open(path, dialer.clone(), ttl);
+            let webhook = webhook.await.context("open the token webhook")?;
             plane = plane.authenticator(Arc::new(webhook));
         }
         let allows_all;
         let counted = || counted("authorization");
-        (plane, allows_all) = self.authorizers(plane, metrics, counted).await?;
+        (plane, allows_all) = self.authorizers(plane, metrics, dialer, counted).await?;
         let of_flags = match self.anonymous_auth {
             Some(true) => Anonymous::Everywhere,
             Some(false) => Anonymous::Nowhere,
@@ -143,6 +148,7 @@ impl UserOptions {
         &self,
         mut plane: ControlPlaneBuilder,
         metrics: &Metrics,
+        dialer: Dialer,
         of_file: impl FnOnce() -> ConfigMetrics,
     ) -> anyhow::Result<(ControlPlaneBuilder, bool)> {
         if let Some(path) = &self.authorization_config {
@@ -155,7 +161,7 @@ impl UserOptions {
                     "--authorization-config can not be specified when --authorization-mode or --authorization-webhook-* flags are defined"
                 );
             }
-            let opened = AuthorizationConfig::open(path, self.policies()?).await;
+            let opened = AuthorizationConfig::open(path, self.policies()?, dialer).await;
             let (chain, worker) =
                 opened.with_context(|| format!("use --authorization-config {}", path.display()))?;
             let mut authorizers = worker.config().authorizers.iter();
@@ -195,7 +201,7 @@ impl UserOptions {
                 AuthorizationMode::Webhook => {
                     let figures = AccessFigures::default();
                     figures.register(metrics);
-                    plane.authorizer(Arc::new(self.webhook().await?.figures(figures)))
+                    plane.authorizer(Arc::new(self.webhook(dialer.clone()).await?.figures(figures)))
                 }
             };
         }
@@ -215,7 +221,7 @@ impl UserOptions {
         Ok(Some(Arc::new(policies)))
     }
 
-    async fn webhook(&self) -> anyhow::Result<AccessWebhook> {
+    async fn webhook(&self, dialer: Dialer) -> anyhow::Result<AccessWebhook> {
         let Some(path) = &self.authorization_webhook_config_file else {
             bail!("authorization-mode Webhook's authorization config file not passed");
         };
@@ -229,7 +235,7 @@ impl UserOptions {
                 .unwrap_or(defaults.unauthorized_ttl),
             ..defaults
         };
-        AccessWebhook::open(path, options).await.context("open the authorization webhook")
+        AccessWebhook::open(path, dialer, options).await.context("open the authorization webhook")
     }
 }
 

@@ -48,6 +48,7 @@ use remote::Remote;
 use setpoint_apiserver::{
     ApiServer, Attributes, Events, Identity, Registration, Requested, ResourcePath, Verb,
 };
+use setpoint_egress::Dialer;
 use setpoint_object::ApiError;
 use setpoint_object::error::chain;
 use setpoint_registry::{EventKind, ListOptions, Registry};
@@ -103,10 +104,7 @@ impl ProxyCertificate {
 #[must_use]
 pub(crate) struct Aggregation {
     server: ApiServer,
-    resolver: Arc<dyn ServiceResolver>,
-    /// Services are objects of this control plane: they can be checked.
-    has_services: bool,
-    certificate: ProxyCertificate,
+    ways: Arc<Ways>,
     fetches: Arc<Semaphore>,
     metrics: AggregatorMetrics,
     /// Somebody reads the metrics.
@@ -115,8 +113,19 @@ pub(crate) struct Aggregation {
 
 impl fmt::Debug for Aggregation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Aggregation").field("resolver", &self.resolver).finish_non_exhaustive()
+        f.debug_struct("Aggregation").field("ways", &self.ways).finish_non_exhaustive()
     }
+}
+
+/// How servers of APIServices are found and reached.
+#[derive(Debug)]
+pub(crate) struct Ways {
+    pub(crate) resolver: Arc<dyn ServiceResolver>,
+    /// The resolver looks among the objects of this control plane, so that a missing Service is an
+    /// error.
+    pub(crate) has_services: bool,
+    pub(crate) certificate: ProxyCertificate,
+    pub(crate) dialer: Dialer,
 }
 
 /// What an APIService became.
@@ -133,18 +142,11 @@ struct State {
 }
 
 impl Aggregation {
-    /// Creates the aggregation of a server. `has_services`: the resolver looks among the objects of
-    /// this server, so that a missing Service is an error. `metrics`: `None` if nobody reads them.
-    pub(crate) fn new(
-        server: ApiServer,
-        resolver: Arc<dyn ServiceResolver>,
-        has_services: bool,
-        certificate: ProxyCertificate,
-        metrics: Option<AggregatorMetrics>,
-    ) -> Self {
+    /// Creates the aggregation of a server. `metrics`: `None` if nobody reads them.
+    pub(crate) fn new(server: ApiServer, ways: Ways, metrics: Option<AggregatorMetrics>) -> Self {
         let fetches = Arc::new(Semaphore::new(FETCHES_MAX));
         let (has_metrics, metrics) = (metrics.is_some(), metrics.unwrap_or_default());
-        Self { server, resolver, has_services, certificate, fetches, metrics, has_metrics }
+        Self { server, ways: Arc::new(ways), fetches, metrics, has_metrics }
     }
 
     /// Runs until `stop`. Dropping it stops everything at once.
@@ -262,8 +264,7 @@ impl Aggregation {
         let remote = Remote::new(
             service.group_version.clone(),
             target,
-            self.resolver.clone(),
-            self.certificate.clone(),
+            self.ways.clone(),
             self.server.registry().clock().clone(),
         );
         remote.change(self.server.backends(), &service);
@@ -272,7 +273,7 @@ impl Aggregation {
             server: self.server.clone(),
             remote: remote.clone(),
             service: follows,
-            has_services: self.has_services,
+            has_services: self.ways.has_services,
             fetches: self.fetches.clone(),
         };
         let actor = state.actors.spawn(actor.run());

@@ -42,6 +42,7 @@ use crate::remote::{
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use parking_lot::RwLock;
+use setpoint_egress::Dialer;
 use setpoint_object::ApiError;
 use setpoint_registry::{
     AllowAuthenticated, AlwaysDeny, Attributes, Authorizer, Decision, Identity, NodeAuthorizer,
@@ -61,11 +62,14 @@ pub struct ConfiguredAuthorizers {
     abac: Option<Arc<Abac>>,
     /// Of all webhooks, also of later configurations.
     figures: AccessFigures,
+    /// To webhooks with a kubeconfig.
+    dialer: Dialer,
 }
 
 impl ConfiguredAuthorizers {
     /// Makes the authorizers of a valid configuration. The type `ABAC` needs `abac`. Call it within
-    /// a tokio runtime: it makes the clients of webhooks, which connect later.
+    /// a tokio runtime: it makes the clients of webhooks, which connect later, those of kubeconfigs
+    /// with the dialer.
     ///
     /// # Errors
     ///
@@ -73,6 +77,7 @@ impl ConfiguredAuthorizers {
     pub async fn new(
         config: &AuthorizationConfig,
         abac: Option<Arc<Abac>>,
+        dialer: Dialer,
     ) -> Result<Self, AuthorizationConfigError> {
         let has = |kind| config.authorizers.iter().any(|one| one.kind == kind);
         let rbac = has("RBAC").then(|| Arc::new(Rbac::new()));
@@ -83,7 +88,7 @@ impl ConfiguredAuthorizers {
         }
         let abac = abac.filter(|_| has("ABAC"));
         let figures = AccessFigures::default();
-        let this = Self { current: RwLock::new(Arc::new([])), rbac, node, abac, figures };
+        let this = Self { current: RwLock::new(Arc::new([])), rbac, node, abac, figures, dialer };
         let authorizers = this.make(config).await?;
         this.replace(authorizers);
         Ok(this)
@@ -104,7 +109,7 @@ impl ConfiguredAuthorizers {
             let deny = || Arc::new(AlwaysDeny) as Arc<dyn Authorizer>;
             let authorizer = match (&*one.kind, &one.webhook) {
                 ("Webhook", Some(webhook)) => {
-                    let webhook = Self::webhook(webhook).await?.named(&one.name);
+                    let webhook = self.webhook(webhook).await?.named(&one.name);
                     Arc::new(webhook.figures(self.figures.clone()))
                 }
                 ("RBAC", _) => match &self.rbac {
@@ -127,7 +132,7 @@ impl ConfiguredAuthorizers {
         Ok(authorizers.into())
     }
 
-    async fn webhook(config: &WebhookConfig) -> Result<AccessWebhook, RemoteError> {
+    async fn webhook(&self, config: &WebhookConfig) -> Result<AccessWebhook, RemoteError> {
         let options = AccessWebhookOptions {
             authorized_ttl: config.cached(config.authorized_ttl, config.cache_authorized_requests),
             unauthorized_ttl: config
@@ -139,7 +144,9 @@ impl ConfiguredAuthorizers {
             _ => ReviewVersion::V1,
         };
         let webhook = match &config.connection_info.kube_config_file {
-            Some(file) => AccessWebhook::open(Path::new(file), options).await?,
+            Some(file) => {
+                AccessWebhook::open(Path::new(file), self.dialer.clone(), options).await?
+            }
             None => AccessWebhook::in_cluster(version, options)?,
         };
         let compile = |condition: &MatchCondition| {

@@ -1,7 +1,7 @@
 //! The control plane that the program, the demo and tests share.
 
 use crate::SharedParts;
-use crate::aggregation::{Aggregation, ProxyCertificate};
+use crate::aggregation::{Aggregation, ProxyCertificate, Ways};
 use crate::built_in::{Controllers, Settings};
 use crate::extensions::{Extensions, Task};
 use crate::identity::{Published, has_storage_versions, identify};
@@ -13,6 +13,7 @@ use kube_client::{Client, Resource};
 use setpoint_apiserver::{ApiServer, Credentials};
 use setpoint_controllers::Selection;
 use setpoint_controllers::workload::certificates::Signers;
+use setpoint_egress::{EgressSelector, EgressType};
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_object::{ApiError, seed};
 use setpoint_registry::RuntimeConfig;
@@ -70,6 +71,7 @@ pub struct ControlPlaneBuilder {
     kinds: Vec<CompiledKind>,
     service_resolver: Option<Arc<dyn ServiceResolver>>,
     webhook_identity: Option<Identity>,
+    pub(crate) egress: EgressSelector,
     pub(crate) webhook_credentials: WebhookCredentials,
     service_account_tokens: ServiceAccountTokens,
     bootstrap_tokens: bool,
@@ -280,8 +282,9 @@ impl ControlPlaneBuilder {
         let has_services = self.service_resolver.is_none();
         let resolver = self.service_resolver.unwrap_or_else(|| services.clone());
         let proxy = ProxyCertificate::of(self.webhook_identity.clone());
+        let egress = self.egress.clone();
         let webhooks =
-            Webhooks::with_identity(resolver.clone(), self.clock.clone(), self.webhook_identity);
+            Webhooks::with(resolver.clone(), self.clock.clone(), self.webhook_identity, egress);
         let own = OwnServer::default();
         let credentials = self.webhook_credentials;
         let clients = Clients { webhooks, credentials, own: own.clone() };
@@ -335,7 +338,8 @@ impl ControlPlaneBuilder {
         let flow_metrics = self.extensions.flow_metrics.take();
         let server_metrics = self.extensions.server_metrics.take();
         let aggregated = self.extensions.aggregator_metrics.take();
-        self.extensions.connect(&clock);
+        let to_cluster = self.egress.dialer(EgressType::Cluster);
+        self.extensions.connect(&clock, to_cluster.clone());
         let tasks = Tasks(self.extensions.take_tasks());
         let mut server = self.extensions.server(server);
         if let Some(address) = self.address {
@@ -366,7 +370,9 @@ impl ControlPlaneBuilder {
             metrics.follow(server.figures());
         }
         let aggregation = self.aggregation.then(|| {
-            Aggregation::new(server.clone(), resolver, has_services, proxy.clone(), aggregated)
+            let ways =
+                Ways { resolver, has_services, certificate: proxy.clone(), dialer: to_cluster };
+            Aggregation::new(server.clone(), ways, aggregated)
         });
         ControlPlane {
             server,
@@ -440,6 +446,7 @@ impl ControlPlane {
             kinds: Vec::new(),
             service_resolver: None,
             webhook_identity: None,
+            egress: EgressSelector::default(),
             webhook_credentials: WebhookCredentials::default(),
             service_account_tokens: ServiceAccountTokens::new(),
             bootstrap_tokens: false,

@@ -15,6 +15,7 @@ use setpoint_apiserver::{
     Handler, HealthCheck, Hsts, Interceptor, Metrics, NodeAgent, OpenApiDescriptions,
     RequestLimits, StreamLimits,
 };
+use setpoint_egress::{Dialer, EgressSelector};
 use setpoint_object::time::Clock;
 use setpoint_registry::{
     Admission, AdmissionPlugins, Authorizer, ConversionProvider, NodeAuthorizer, Rbac, Registry,
@@ -136,14 +137,14 @@ impl Extensions {
 
     /// Makes what connects to kubelets and others, with the task that follows its files, unless the
     /// embedder has set it.
-    pub(crate) fn connect(&mut self, clock: &Clock) {
+    pub(crate) fn connect(&mut self, clock: &Clock, dialer: Dialer) {
         if self.is_isolated {
             self.connector = None;
         }
         if self.is_isolated || self.connector.is_some() {
             return;
         }
-        let connector = NetworkConnector::new(self.kubelets.clone(), clock.clone());
+        let connector = NetworkConnector::new(self.kubelets.clone(), clock.clone(), dialer);
         if connector.has_files() {
             let connector = connector.clone();
             self.task(move |_, stop| connector.follow(stop).boxed());
@@ -427,6 +428,13 @@ impl ControlPlaneBuilder {
     /// nodes. Default: none, and such requests are answered with 503.
     pub fn node_agent(mut self, agent: Arc<dyn NodeAgent>) -> Self {
         self.extensions.node_agents.push(agent);
+        self
+    }
+
+    /// How webhooks, servers of APIServices, kubelets and what requests are proxied to are reached.
+    /// Default: directly.
+    pub fn egress(mut self, egress: EgressSelector) -> Self {
+        self.egress = egress;
         self
     }
 

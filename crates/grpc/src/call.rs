@@ -104,7 +104,17 @@ pub fn request(scheme: &str, authority: &str, path: &str) -> request::Builder {
 /// A call. Dropping it cancels it.
 #[derive(Debug)]
 pub struct Call {
-    requests: SendStream<Bytes>,
+    requests: Requests,
+    answers: Answers,
+}
+
+/// The half of a call that sends.
+#[derive(Debug)]
+pub struct Requests(SendStream<Bytes>);
+
+/// The half of a call that reads.
+#[derive(Debug)]
+pub struct Answers {
     answer: Answer,
     frames: Frames,
 }
@@ -145,7 +155,14 @@ impl Call {
         let mut connection = connection.ready().await?;
         let (response, requests) = connection.send_request(request, false)?;
         let frames = Frames::new(answer_bytes_max);
-        Ok(Self { requests, answer: Answer::Head(response), frames })
+        let answers = Answers { answer: Answer::Head(response), frames };
+        Ok(Self { requests: Requests(requests), answers })
+    }
+
+    /// The two halves, for messages in both directions at the same time. Dropping both cancels the
+    /// call.
+    pub fn split(self) -> (Requests, Answers) {
+        (self.requests, self.answers)
     }
 
     /// Sends a message in its [`frame`](crate::frame), which waits in memory until the server has
@@ -155,7 +172,7 @@ impl Call {
     ///
     /// The connection or the stream broke.
     pub fn send(&mut self, frame: Bytes, is_last: bool) -> Result<(), GrpcError> {
-        self.requests.send_data(frame, is_last).map_err(GrpcError::lost)
+        self.requests.send(frame, is_last)
     }
 
     /// Sends the only message, and returns the only one of the answer, once its status is there.
@@ -196,6 +213,57 @@ impl Call {
     ///
     /// See [`GrpcError`]. After an error all further calls return it.
     pub async fn next<A: Message + Default>(&mut self) -> Result<Option<A>, GrpcError> {
+        self.answers.next().await
+    }
+
+    /// Reads a message, a part of one, or the end. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// As [`Call::next`].
+    pub async fn step(&mut self) -> Result<Step, GrpcError> {
+        self.answers.step().await
+    }
+}
+
+impl Requests {
+    /// Sends a message in its [`frame`](crate::frame), which waits in memory until the server has
+    /// [room](Self::room) for it. `is_last`: no other one follows.
+    ///
+    /// # Errors
+    ///
+    /// The connection or the stream broke.
+    pub fn send(&mut self, frame: Bytes, is_last: bool) -> Result<(), GrpcError> {
+        self.0.send_data(frame, is_last).map_err(GrpcError::lost)
+    }
+
+    /// Waits until the server has taken all that was sent, and has room for more. Who waits before
+    /// each message holds no more than one in memory. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// The connection or the stream broke.
+    pub async fn room(&mut self) -> Result<(), GrpcError> {
+        // Beyond what waits.
+        self.0.reserve_capacity(1);
+        while self.0.capacity() == 0 {
+            match poll_fn(|cx| self.0.poll_capacity(cx)).await {
+                Some(granted) => drop(granted.map_err(GrpcError::lost)?),
+                None => return Err(GrpcError::Lost("the stream was closed".to_owned())),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Answers {
+    /// The next message; `None` at the end, if the status is OK. Cancel safe: partial messages
+    /// stay.
+    ///
+    /// # Errors
+    ///
+    /// See [`GrpcError`]. After an error all further calls return it.
+    pub async fn next<A: Message + Default>(&mut self) -> Result<Option<A>, GrpcError> {
         loop {
             match self.step().await? {
                 Step::Message(message) => {
@@ -211,7 +279,7 @@ impl Call {
     ///
     /// # Errors
     ///
-    /// As [`Call::next`].
+    /// As [`next`](Self::next).
     pub async fn step(&mut self) -> Result<Step, GrpcError> {
         if let Some(message) = self.frames.take().map_err(GrpcError::malformed)? {
             return Ok(Step::Message(message));

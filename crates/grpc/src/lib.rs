@@ -41,7 +41,9 @@ mod status;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use call::{Call, GrpcError, Malformed, OpenError, Step, WHOLE_SILENCES_MAX, request};
+pub use call::{
+    Answers, Call, GrpcError, Malformed, OpenError, Requests, Step, WHOLE_SILENCES_MAX, request,
+};
 pub use frame::{FrameError, Frames, frame};
 pub use socket::{RpcError, SocketClient, shortened};
 pub use status::{Code, STATUS_TEXT_BYTES_MAX, Status};

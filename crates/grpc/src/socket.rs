@@ -13,11 +13,10 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use parking_lot::Mutex;
 use prost::Message;
+use setpoint_dial::dial_unix;
 use std::fmt;
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
-use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -199,18 +198,8 @@ impl SocketClient {
             }
             link.generation
         };
-        let socket = UnixStream::connect(&self.path);
-        let path = self.path.display();
-        let socket = socket.await.map_err(|error| {
-            let text = error.to_string();
-            let why = match error.kind() {
-                ErrorKind::NotFound => "no such file or directory",
-                ErrorKind::ConnectionRefused => "connection refused",
-                ErrorKind::PermissionDenied => "permission denied",
-                _ => &text,
-            };
-            format!("transport: Error while dialing: dial unix {path}: connect: {why}")
-        })?;
+        let socket = dial_unix(&self.path).await;
+        let socket = socket.map_err(|why| format!("transport: Error while dialing: {why}"))?;
         let mut http2 = h2::client::Builder::new();
         http2.max_header_list_size(HEADERS_BYTES_MAX).enable_push(false);
         let (requests, connection) =

@@ -1,10 +1,11 @@
 //! All trusted issuers, and the task that follows their keys and their configuration.
 
 use crate::claims::full_issuer;
-use crate::config::{AuthenticationConfig, ConfigError};
+use crate::config::{AuthenticationConfig, ConfigError, Issuer};
 use crate::issuer::{Shared, TrustedIssuer, text_of};
 use crate::reload::{self, RELOAD_PERIOD, ReloadReport};
 use parking_lot::RwLock;
+use setpoint_dial::{Dialer, EgressSelector, EgressType};
 use setpoint_jwt::{Algorithm, UnverifiedToken};
 use setpoint_object::field::{Error, Path};
 use setpoint_object::time::Clock;
@@ -74,6 +75,7 @@ pub struct OidcOptions {
     period: Duration,
     report: Arc<dyn Fn(&ReloadReport) + Send + Sync>,
     observer: Arc<dyn Observer>,
+    egress: Option<EgressSelector>,
 }
 
 impl OidcOptions {
@@ -87,6 +89,7 @@ impl OidcOptions {
             period: RELOAD_PERIOD,
             report: Arc::new(|_| {}),
             observer: Arc::new(Unobserved),
+            egress: None,
         }
     }
 
@@ -94,6 +97,14 @@ impl OidcOptions {
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.observer = Arc::new(observer);
+        self
+    }
+
+    /// How issuers are reached that have an `egressSelectorType`. Others are reached directly.
+    /// Default: no issuer may have one.
+    #[must_use]
+    pub fn egress(mut self, egress: EgressSelector) -> Self {
+        self.egress = Some(egress);
         self
     }
 
@@ -175,9 +186,10 @@ impl IssuerSet {
         let mappings = config.compile(disallowed_issuers)?;
         let mut issuers = Vec::new();
         for (i, (jwt, mapping)) in config.jwt.iter().zip(mappings).enumerate() {
-            let issuer = TrustedIssuer::new(jwt.clone(), mapping, shared.clone());
+            let path = Path::new("jwt").index(i).child("issuer");
+            let dialer = dialer(&jwt.issuer, &path, shared.egress.as_ref())?;
+            let issuer = TrustedIssuer::new(jwt.clone(), mapping, dialer, shared.clone());
             let issuer = issuer.map_err(|error| {
-                let path = Path::new("jwt").index(i).child("issuer");
                 ConfigError::Invalid(vec![Error::internal(path, text_of(&error))])
             })?;
             issuers.push(Arc::new(issuer));
@@ -191,6 +203,33 @@ impl IssuerSet {
     }
 }
 
+/// What is wrong with an issuer's selector while none may have one.
+const EGRESS_IS_OFF: &str = "egress selector is not supported when StructuredAuthenticationConfigurationEgressSelector feature gate is disabled";
+
+/// How an issuer is reached.
+///
+/// # Errors
+///
+/// It has a selector that is not configured.
+fn dialer(
+    issuer: &Issuer,
+    path: &Path,
+    egress: Option<&EgressSelector>,
+) -> Result<Dialer, ConfigError> {
+    let named = &issuer.egress_selector_type;
+    let wanted = EgressType::ALL.into_iter().find(|wanted| wanted.name() == named);
+    let Some(wanted) = wanted else { return Ok(Dialer::default()) };
+    let Some(egress) = egress else {
+        let path = path.child("egressSelectorType");
+        let wrong = Error::invalid(path, &named.as_str().into(), EGRESS_IS_OFF);
+        return Err(ConfigError::Invalid(vec![wrong]));
+    };
+    if egress.is_none() {
+        return Err(ConfigError::NoEgress(wanted));
+    }
+    egress.configured(wanted).ok_or(ConfigError::NoDialer(wanted))
+}
+
 impl Oidc {
     /// Creates the handle and its worker. Nothing is read before the worker runs.
     ///
@@ -201,10 +240,18 @@ impl Oidc {
         config: &AuthenticationConfig,
         options: OidcOptions,
     ) -> Result<(Self, OidcWorker), ConfigError> {
-        let OidcOptions { clock, algorithms, disallowed_issuers, file, period, report, observer } =
-            options;
+        let OidcOptions {
+            clock,
+            algorithms,
+            disallowed_issuers,
+            file,
+            period,
+            report,
+            observer,
+            egress,
+        } = options;
         let slow = Arc::new(Semaphore::new(SLOW_AT_ONCE));
-        let shared = Shared { clock, algorithms: algorithms.into(), slow, observer };
+        let shared = Shared { clock, algorithms: algorithms.into(), slow, observer, egress };
         let first = Arc::new(IssuerSet::new(config, &disallowed_issuers, &shared)?);
         let oidc = Self(Arc::new(Inner { issuers: RwLock::new(first) }));
         let source =

@@ -5,6 +5,8 @@ mod validate;
 
 use crate::mapping::Mapping;
 use serde::Deserialize;
+use setpoint_configuration::{DocumentError, Kind};
+use setpoint_dial::EgressType;
 use setpoint_object::field;
 use setpoint_small_file::SmallFileError;
 use sha2::{Digest as _, Sha256};
@@ -17,12 +19,14 @@ pub const FILE_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of issuers: 64, as kube-apiserver.
 pub const JWT_MAX: usize = 64;
 
-const KIND: &str = "AuthenticationConfiguration";
-const VERSIONS: [&str; 3] = [
-    "apiserver.config.k8s.io/v1",
-    "apiserver.config.k8s.io/v1beta1",
-    "apiserver.config.k8s.io/v1alpha1",
-];
+const KIND: Kind = Kind {
+    name: "AuthenticationConfiguration",
+    versions: &[
+        "apiserver.config.k8s.io/v1",
+        "apiserver.config.k8s.io/v1beta1",
+        "apiserver.config.k8s.io/v1alpha1",
+    ],
+};
 
 /// Why a configuration is refused.
 #[derive(Debug, thiserror::Error)]
@@ -43,20 +47,15 @@ pub enum ConfigError {
     /// Nothing in it.
     #[error("empty config data")]
     Empty,
-    /// Not YAML or JSON, or a member has another type.
-    #[error("{0}")]
-    Syntax(String),
-    /// Another kind.
-    #[error("no kind {kind:?} is registered for version {version:?}: expected {KIND} in {}", VERSIONS.join(" or "))]
-    Kind {
-        /// Its API version.
-        version: String,
-        /// Its kind.
-        kind: String,
-    },
-    /// Members that do not exist.
-    #[error("strict decoding error: {}", .0.iter().map(|field| format!("unknown field {field:?}")).collect::<Vec<_>>().join(", "))]
-    UnknownFields(Vec<String>),
+    /// Not YAML or JSON, another kind, unknown members, or members of another type.
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+    /// An issuer has a selector, and there is no configuration of selectors.
+    #[error("oidc: egress lookup required with egress selector type {:?}", .0.name())]
+    NoEgress(EgressType),
+    /// An issuer has a selector that the configuration of selectors lacks.
+    #[error("oidc: egress lookup for {:?} is not configured", .0.name())]
+    NoDialer(EgressType),
     /// Invalid values.
     #[error("{}", field::aggregate(.0))]
     Invalid(Vec<field::Error>),
@@ -119,7 +118,7 @@ pub struct Issuer {
     pub audiences: Vec<String>,
     /// `MatchAny` with several audiences.
     pub audience_match_policy: String,
-    /// Not supported: an error.
+    /// How its server is reached: `controlplane` or `cluster`; empty: directly.
     pub egress_selector_type: String,
 }
 
@@ -219,25 +218,7 @@ impl AuthenticationConfig {
         if document.is_empty() {
             return Err(ConfigError::Empty);
         }
-        let syntax = |why: &dyn std::fmt::Display| ConfigError::Syntax(why.to_string());
-        let tree: serde_json::Value =
-            serde_saphyr::from_slice(document).map_err(|error| syntax(error.without_snippet()))?;
-        let text = |member: &str| {
-            tree.get(member).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
-        };
-        let (version, kind) = (text("apiVersion"), text("kind"));
-        if kind != KIND || !VERSIONS.contains(&&*version) {
-            return Err(ConfigError::Kind { version, kind });
-        }
-        let mut unknown = Vec::new();
-        let config = serde_ignored::deserialize(tree, |path| {
-            let path = field_path(&path);
-            if path != "apiVersion" && path != "kind" {
-                unknown.push(path);
-            }
-        });
-        let config = config.map_err(|error| syntax(&error))?;
-        if unknown.is_empty() { Ok(config) } else { Err(ConfigError::UnknownFields(unknown)) }
+        Ok(KIND.parse(document)?)
     }
 
     /// Checks all values and compiles all expressions.
@@ -264,22 +245,6 @@ impl From<SmallFileError> for ConfigError {
             SmallFileError::Read { path, source } => Self::Read { path, source },
             SmallFileError::TooLong { .. } => Self::TooLarge,
         }
-    }
-}
-
-/// The path of an unknown member as Kubernetes writes it: `jwt[0].issuer.url`.
-pub fn field_path(path: &serde_ignored::Path<'_>) -> String {
-    use serde_ignored::Path;
-    match path {
-        Path::Root => String::new(),
-        Path::Seq { parent, index } => format!("{}[{index}]", field_path(parent)),
-        Path::Map { parent, key } => match field_path(parent) {
-            before if before.is_empty() => key.clone(),
-            before => format!("{before}.{key}"),
-        },
-        Path::Some { parent }
-        | Path::NewtypeStruct { parent }
-        | Path::NewtypeVariant { parent } => field_path(parent),
     }
 }
 

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, StatusCode, Uri, header};
 use http_body_util::Empty;
 use rustls::{ClientConfig, RootCertStore};
+use setpoint_dial::Dialer;
 use setpoint_object::time::Clock;
 use setpoint_serve::tls::TlsClock;
 use setpoint_webhook_client::{Address, Answer, Lane, Roots, Transport, TransportError};
@@ -86,7 +87,11 @@ impl Fetcher {
     /// # Errors
     ///
     /// The authority has no certificate, or TLS cannot be set up.
-    pub(crate) fn new(authority: Option<&str>, clock: &Clock) -> Result<Self, FetchError> {
+    pub(crate) fn new(
+        authority: Option<&str>,
+        clock: &Clock,
+        dialer: Dialer,
+    ) -> Result<Self, FetchError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let clock = clock.clone();
         let time = Arc::new(TlsClock(move || clock.now().0));
@@ -102,7 +107,7 @@ impl Fetcher {
                 builder.dangerous().with_custom_certificate_verifier(verifier)
             }
         };
-        Ok(Self(Arc::new(Transport::with_tls(builder.with_no_client_auth(), None))))
+        Ok(Self(Arc::new(Transport::with_tls(builder.with_no_client_auth(), None, dialer))))
     }
 
     /// Reads a document of at most so many bytes. Follows redirects. Dropping the future ends the
@@ -295,7 +300,7 @@ mod tests {
                 .unwrap()
                 .with_root_certificates(RootCertStore::empty())
                 .with_no_client_auth();
-        Fetcher(Arc::new(Transport::with_tls(tls, None)))
+        Fetcher(Arc::new(Transport::with_tls(tls, None, Dialer::default())))
     }
 
     #[tokio::test]

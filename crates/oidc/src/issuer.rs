@@ -17,6 +17,7 @@ use crate::sources::{self, Endpoint};
 use distributed::Turns;
 use others::Others;
 use serde_json::{Map, Value};
+use setpoint_dial::{Dialer, EgressSelector};
 use setpoint_jwt::{Algorithm, JwkSet, TokenError, UnverifiedToken};
 use setpoint_object::field::quote;
 use setpoint_object::time::{Clock, Timestamp};
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     /// Bounds the work on other threads.
     pub(crate) slow: Arc<Semaphore>,
     pub(crate) observer: Arc<dyn Observer>,
+    /// How issuers are reached that name a selector; `None`: none may.
+    pub(crate) egress: Option<EgressSelector>,
 }
 
 /// An issuer that tokens name.
@@ -62,10 +65,11 @@ impl TrustedIssuer {
     pub(crate) fn new(
         jwt: JwtAuthenticator,
         mapping: Arc<Mapping>,
+        dialer: Dialer,
         shared: Shared,
     ) -> Result<Self, FetchError> {
         let authority = Some(&*jwt.issuer.certificate_authority).filter(|pem| !pem.is_empty());
-        let fetcher = Fetcher::new(authority, &shared.clock)?;
+        let fetcher = Fetcher::new(authority, &shared.clock, dialer)?;
         Ok(Self {
             jwt,
             mapping,

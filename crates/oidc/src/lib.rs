@@ -35,8 +35,6 @@
 //! - **Another configuration** replaces the present one as a whole, once all of its issuers are
 //!   known. Until then, and if it is invalid, the present one stays.
 //!
-//! Left out: egress selectors.
-//!
 //! This crate knows nothing of requests, listeners or the API server.
 
 mod authenticator;
@@ -54,7 +52,7 @@ pub use authenticator::{Observer, Oidc, OidcOptions, OidcWorker, Outcome, SLOW_A
 pub use config::{
     Anonymous, AnonymousCondition, AuthenticationConfig, ClaimMappings, ClaimOrExpression,
     ClaimValidationRule, ConfigError, ExtraMapping, FILE_BYTES_MAX, Issuer, JWT_MAX,
-    JwtAuthenticator, PrefixedClaimOrExpression, UserValidationRule, field_path,
+    JwtAuthenticator, PrefixedClaimOrExpression, UserValidationRule,
 };
 pub use fetch::{FETCH_MAX, FetchError};
 pub use issuer::{

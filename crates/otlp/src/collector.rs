@@ -6,11 +6,10 @@ use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt as _};
 use h2::client::SendRequest;
 use prost::Message;
+use setpoint_dial::{DialError, Dialer, Wire};
 use setpoint_grpc::{Call, Code, GrpcError, Malformed, OpenError, frame, request};
-use std::io;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 
 /// Maximum size of a response in bytes: it has a number and a message.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -30,7 +29,7 @@ const TRANSIENT: [Code; 7] = [
 pub(crate) enum CollectorError {
     /// No connection.
     #[error("connect to the collector: {0}")]
-    Connect(#[source] io::Error),
+    Connect(String),
     /// The connection has ended.
     #[error("the connection to the collector was lost: {0}")]
     Lost(String),
@@ -62,21 +61,20 @@ pub(crate) struct Connection {
     authority: String,
 }
 
-trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
-
 impl Connection {
-    /// Connects.
-    pub(crate) async fn open(endpoint: &Endpoint) -> Result<Self, CollectorError> {
-        let (socket, authority): (Box<dyn Socket>, _) = match endpoint {
+    /// Connects, over TCP with the dialer.
+    pub(crate) async fn open(endpoint: &Endpoint, dialer: &Dialer) -> Result<Self, CollectorError> {
+        let (socket, authority): (Box<dyn Wire>, _) = match endpoint {
             Endpoint::Tcp(address) => {
-                let socket = TcpStream::connect(address).await.map_err(CollectorError::Connect)?;
-                socket.set_nodelay(true).map_err(CollectorError::Connect)?;
-                (Box::new(socket), address.clone())
+                let (host, port) = host_and_port(address);
+                let socket = dialer.dial(host, port).await;
+                let failed = |DialError(why)| CollectorError::Connect(why);
+                (Box::new(socket.map_err(failed)?), address.clone())
             }
             Endpoint::Unix(path) => {
-                let socket = UnixStream::connect(path).await.map_err(CollectorError::Connect)?;
-                (Box::new(socket), "localhost".to_owned())
+                let socket = UnixStream::connect(path).await;
+                let failed = |error: std::io::Error| CollectorError::Connect(error.to_string());
+                (Box::new(socket.map_err(failed)?), "localhost".to_owned())
             }
         };
         let (requests, connection) = h2::client::handshake(socket)
@@ -121,4 +119,10 @@ impl Connection {
             reason = driver => Err(CollectorError::Lost(reason)),
         }
     }
+}
+
+/// The parts of a checked `host:port`; a host without the brackets of an IPv6 address.
+fn host_and_port(address: &str) -> (&str, u16) {
+    let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+    (host.trim_start_matches('[').trim_end_matches(']'), port.parse().unwrap_or_default())
 }

@@ -1,7 +1,7 @@
 //! The file of `--tracing-config-file`: `TracingConfiguration` of `apiserver.config.k8s.io`.
 
 use serde::Deserialize;
-use serde_json::Value;
+use setpoint_configuration::{DocumentError, Kind};
 use setpoint_object::field;
 use setpoint_small_file::SmallFileError;
 use setpoint_spans::Sampling;
@@ -12,12 +12,14 @@ pub const FILE_BYTES_MAX: usize = 1 << 20;
 /// Where a collector on the same machine listens, by the standard.
 pub const DEFAULT_ENDPOINT: &str = "localhost:4317";
 
-const KIND: &str = "TracingConfiguration";
-const VERSIONS: [&str; 3] = [
-    "apiserver.config.k8s.io/v1",
-    "apiserver.config.k8s.io/v1beta1",
-    "apiserver.config.k8s.io/v1alpha1",
-];
+const KIND: Kind = Kind {
+    name: "TracingConfiguration",
+    versions: &[
+        "apiserver.config.k8s.io/v1",
+        "apiserver.config.k8s.io/v1beta1",
+        "apiserver.config.k8s.io/v1alpha1",
+    ],
+};
 /// All traces.
 const MILLION: i64 = 1_000_000;
 
@@ -41,7 +43,7 @@ pub enum TracingConfigError {
     TooLarge,
     /// Not YAML or JSON, another kind, unknown members, or members of another type.
     #[error("failed to read tracing config: unable to decode tracing configuration data: {0}")]
-    Document(String),
+    Document(#[from] DocumentError),
     /// Invalid values.
     #[error("failed to validate tracing configuration: {}", field::aggregate(.0))]
     Invalid(Vec<field::Error>),
@@ -93,33 +95,7 @@ impl TracingConfig {
     ///
     /// It has another kind, unknown members, members of another type, or invalid values.
     pub fn parse(document: &[u8]) -> Result<Self, TracingConfigError> {
-        let failed = TracingConfigError::Document;
-        let tree: Value = serde_saphyr::from_slice(document)
-            .map_err(|error| failed(error.without_snippet().to_string()))?;
-        let text = |member: &str| tree.get(member).and_then(Value::as_str).unwrap_or_default();
-        let (version, kind) = (text("apiVersion").to_owned(), text("kind").to_owned());
-        match (&*kind, &*version) {
-            ("", _) => return Err(failed("Object 'Kind' is missing".to_owned())),
-            (_, "") => return Err(failed("Object 'apiVersion' is missing".to_owned())),
-            _ if kind == KIND && VERSIONS.contains(&&*version) => {}
-            _ => {
-                return Err(failed(format!(
-                    "no kind {kind:?} is registered for version {version:?}: expected {KIND} in {}",
-                    VERSIONS.join(" or ")
-                )));
-            }
-        }
-        let mut unknown = Vec::new();
-        let document: Result<Document, _> = serde_ignored::deserialize(tree, |path| {
-            let path = path.to_string();
-            if path != "apiVersion" && path != "kind" {
-                unknown.push(format!("unknown field {path:?}"));
-            }
-        });
-        let document = document.map_err(|error| failed(error.to_string()))?;
-        if !unknown.is_empty() {
-            return Err(failed(format!("strict decoding error: {}", unknown.join(", "))));
-        }
+        let document: Document = KIND.parse(document)?;
         document.validate().map_err(TracingConfigError::Invalid)
     }
 }
@@ -224,7 +200,7 @@ mod tests {
 
     #[test]
     fn all_versions_are_read() {
-        for version in VERSIONS {
+        for version in KIND.versions {
             let document = format!(
                 r#"{{"apiVersion":"{version}","kind":"TracingConfiguration","samplingRatePerMillion":7}}"#
             );

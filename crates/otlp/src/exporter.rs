@@ -3,6 +3,7 @@
 use crate::collector::{CollectorError, Connection};
 use crate::config::Endpoint;
 use crate::proto::{self, ExportTraceServiceRequest, ResourceSpans, Scope, ScopeSpans, attribute};
+use setpoint_dial::Dialer;
 use setpoint_object::error::chain;
 use setpoint_spans::{EndedSpan, SpanQueue, Value};
 use std::sync::Arc;
@@ -41,6 +42,7 @@ pub struct Resource {
 pub struct Exporter {
     queue: Arc<SpanQueue>,
     endpoint: Endpoint,
+    dialer: Dialer,
     resource: proto::Resource,
 }
 
@@ -56,7 +58,13 @@ impl Exporter {
                 attribute("service.instance.id", &Value::from(resource.instance_id)),
             ],
         };
-        Self { queue, endpoint, resource }
+        Self { queue, endpoint, dialer: Dialer::default(), resource }
+    }
+
+    /// How the collector is reached over TCP. Default: directly.
+    pub fn dialer(mut self, dialer: Dialer) -> Self {
+        self.dialer = dialer;
+        self
     }
 
     /// Sends spans until `stop`, and then the rest, which takes at most twice [`FLUSH_MAX`]. What
@@ -159,7 +167,7 @@ impl Exporter {
         let call = async {
             let mut connection = match held {
                 Some(connection) => connection,
-                None => Connection::open(&self.endpoint).await?,
+                None => Connection::open(&self.endpoint, &self.dialer).await?,
             };
             let answer = connection.export(&message, EXPORT_MAX).await?;
             Ok((connection, answer))

@@ -39,6 +39,7 @@ use kube_client::Config;
 use kube_client::client::{Body, ConfigExt as _};
 use kube_client::config::{KubeConfigOptions, KubeconfigError};
 use serde_json::Value;
+use setpoint_dial::Dialer;
 use setpoint_small_file::SmallFileError;
 use setpoint_webhook_client::{Address, Answer, FetchError, Lane, Transport};
 use std::fmt;
@@ -187,12 +188,12 @@ fn unusable(path: &Path, error: KubeconfigError) -> RemoteError {
 
 impl Remote {
     /// The server of a kubeconfig's current context. Call it within a tokio runtime. Connects
-    /// later.
+    /// later, with the dialer.
     ///
     /// # Errors
     ///
     /// The kubeconfig cannot be read, or no client can be made of it.
-    pub async fn open(path: &Path) -> Result<Self, RemoteError> {
+    pub async fn open(path: &Path, dialer: Dialer) -> Result<Self, RemoteError> {
         let owned = path.to_owned();
         let reading = tokio::task::spawn_blocking(move || kubeconfig::open_current(&owned));
         let kubeconfig = reading.await.map_err(|error| RemoteError::File {
@@ -206,7 +207,7 @@ impl Remote {
         if let Ok(None) = token {
             token = Token::of_exec(&mut config.auth_info).await;
         }
-        Self::of(config, token.map_err(|error| refused(path, error))?, path)
+        Self::of(config, token.map_err(|error| refused(path, error))?, path, dialer)
     }
 
     /// The server of the cluster in which this process is a pod, at a path.
@@ -235,10 +236,15 @@ impl Remote {
         if let Ok(target) = Uri::from_parts(target) {
             config.cluster_url = target;
         }
-        Self::of(config, None, &name)
+        Self::of(config, None, &name, Dialer::default())
     }
 
-    fn of(config: Config, token: Option<Token>, path: &Path) -> Result<Self, RemoteError> {
+    fn of(
+        config: Config,
+        token: Option<Token>,
+        path: &Path,
+        dialer: Dialer,
+    ) -> Result<Self, RemoteError> {
         let wrong =
             |source| RemoteError::Client { path: path.to_owned(), source: Box::new(source) };
         if let Some(proxy) = &config.proxy_url {
@@ -247,7 +253,7 @@ impl Remote {
         }
         let address = Address::of(&config.cluster_url);
         let tls = config.rustls_client_config().map_err(wrong)?;
-        let transport = Transport::with_tls(tls, config.tls_server_name.as_deref());
+        let transport = Transport::with_tls(tls, config.tls_server_name.as_deref(), dialer);
         let transport = Arc::new(transport);
         let send = service_fn(move |request: Request<Body>| {
             let (transport, address) = (transport.clone(), address.clone());

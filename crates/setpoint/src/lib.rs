@@ -128,12 +128,12 @@ pub use manager_webhooks::{
 #[cfg(feature = "server")]
 pub use setpoint_control_plane::{
     AdmissionConfigError, AdmissionConfiguration, AuthorizationConfig, ConfigMetrics,
-    ConfiguredAuthorizers, ControlPlane, ControlPlaneBuilder, InProcessSource, IssuerMetrics,
-    IssuerTokens, KubeletFilesError, KubeletOptions, ManifestsWorker, MetricsPageOptions,
-    NODE_LABEL, REQUEST_SECONDS, RequestMetrics, STAGES_BYTES_MAX, Selection, ServeError,
-    ServeOptions, Serving, SharedParts, SimulatedNodes, StageError, Stages, WebhookCredentials,
-    abac, admission_config, authorization_config, control_plane, delegation, oidc, remote, serve,
-    server_hash, source, webhook_client,
+    ConfiguredAuthorizers, ControlPlane, ControlPlaneBuilder, EgressMetrics, InProcessSource,
+    IssuerMetrics, IssuerTokens, KubeletFilesError, KubeletOptions, ManifestsWorker,
+    MetricsPageOptions, NODE_LABEL, REQUEST_SECONDS, RequestMetrics, STAGES_BYTES_MAX, Selection,
+    ServeError, ServeOptions, Serving, SharedParts, SimulatedNodes, StageError, Stages,
+    WebhookCredentials, abac, admission_config, authorization_config, control_plane, delegation,
+    egress, oidc, remote, serve, server_hash, source, webhook_client,
 };
 #[cfg(all(feature = "runtime", feature = "webhook"))]
 pub use webhook_metrics::{LATENCY_SECONDS, WebhookMetrics};

@@ -1,4 +1,4 @@
-//! A connection to one member: TCP, TLS, HTTP/2, and pings that detect a dead peer.
+//! A connection to one member: TLS, HTTP/2, and pings that detect a dead peer.
 
 use crate::{endpoint::Endpoint, options::EtcdOptions, tasks::Tasks, tls};
 use bytes::Bytes;
@@ -6,6 +6,7 @@ use h2::{Ping, PingPong, client::SendRequest};
 use http::HeaderValue;
 use parking_lot::Mutex;
 use prost::Message;
+use setpoint_dial::Wire;
 use setpoint_grpc::{Call, GrpcError, request};
 use std::{
     sync::{
@@ -14,11 +15,7 @@ use std::{
     },
     time::Duration,
 };
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
-    time::{sleep, timeout},
-};
+use tokio::time::{sleep, timeout};
 
 /// Flow-control window of one stream: one response of etcd's usual size, so that a slow reader
 /// buffers little.
@@ -45,9 +42,6 @@ struct Health {
     is_down: AtomicBool,
     why: Mutex<String>,
 }
-
-trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
 /// A failure before anything of a call was sent.
 #[derive(Debug, Clone)]
@@ -79,13 +73,11 @@ impl Connection {
         tasks: &Tasks,
         pings: bool,
     ) -> Result<Self, String> {
-        let tcp = TcpStream::connect((&*target.host, target.port));
-        let tcp = tcp.await.map_err(|error| error.to_string())?;
-        // Messages are small, and the caller waits for each.
-        tcp.set_nodelay(true).map_err(|error| error.to_string())?;
+        let socket = options.dialer.dial(&target.host, target.port);
+        let socket = socket.await.map_err(|error| error.to_string())?;
         let wire: Box<dyn Wire> = match (&options.tls, target.is_tls) {
-            (Some(tls), true) => Box::new(tls::handshake(tls, &target.host, tcp).await?),
-            _ => Box::new(tcp),
+            (Some(tls), true) => Box::new(tls::handshake(tls, &target.host, socket).await?),
+            _ => Box::new(socket),
         };
         let mut http2 = h2::client::Builder::new();
         http2.initial_window_size(STREAM_WINDOW_BYTES);

@@ -1,6 +1,7 @@
 //! Options of a connection to etcd.
 
 use bytes::Bytes;
+use setpoint_dial::Dialer;
 use std::{fmt, path::PathBuf, time::Duration};
 
 /// Options of a cluster.
@@ -13,6 +14,8 @@ pub struct EtcdOptions {
     /// Client addresses of members: `http://host:port`, `https://host:port`, or `host:port` (https
     /// if [`Self::tls`] is set). The first is preferred; the others are used when it cannot serve.
     pub endpoints: Vec<String>,
+    /// How connections are made. Directly by default.
+    pub dialer: Dialer,
     /// TLS settings for `https` endpoints.
     pub tls: Option<EtcdTls>,
     /// Name and password for etcd's own authentication.
@@ -53,6 +56,7 @@ impl Default for EtcdOptions {
     fn default() -> Self {
         Self {
             endpoints: vec!["http://127.0.0.1:2379".into()],
+            dialer: Dialer::default(),
             tls: None,
             user: None,
             namespace: Bytes::new(),

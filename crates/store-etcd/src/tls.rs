@@ -9,9 +9,9 @@ use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
+use setpoint_dial::Socket;
 use setpoint_small_file::SmallFileError;
 use std::sync::Arc;
-use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// Maximum bytes of a file with certificates or a key: 1 MiB, as of servers.
@@ -21,12 +21,12 @@ pub const PEM_BYTES_MAX: usize = 1 << 20;
 pub(crate) async fn handshake(
     tls: &EtcdTls,
     host: &str,
-    tcp: TcpStream,
-) -> Result<TlsStream<TcpStream>, String> {
+    socket: Socket,
+) -> Result<TlsStream<Socket>, String> {
     let config = config(tls).await.map_err(|error| chain(&error))?;
     let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
     let connector = TlsConnector::from(Arc::new(config));
-    connector.connect(name, tcp).await.map_err(|error| format!("TLS: {error}"))
+    connector.connect(name, socket).await.map_err(|error| format!("TLS: {error}"))
 }
 
 /// An error and its sources in one line.

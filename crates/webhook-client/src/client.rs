@@ -15,6 +15,7 @@ use hyper_util::client::legacy;
 use hyper_util::rt::TokioTimer;
 use parking_lot::Mutex;
 use serde_json::Value;
+use setpoint_dial::{Dialer, EgressSelector, EgressType};
 use setpoint_object::bounded::{self, LruCache};
 use setpoint_object::time::Clock;
 use std::error::Error;
@@ -60,6 +61,7 @@ pub struct Webhooks {
 struct Inner {
     resolver: Arc<dyn ServiceResolver>,
     identity: Option<Identity>,
+    egress: EgressSelector,
     clock: Clock,
     tasks: Tasks,
     /// Bounded by [`CLIENTS_MAX`].
@@ -101,19 +103,23 @@ pub struct Webhook {
 impl Webhooks {
     /// Without webhooks yet. Certificates are checked at the clock's time.
     pub fn new(resolver: Arc<dyn ServiceResolver>, clock: Clock) -> Self {
-        Self::with_identity(resolver, clock, None)
+        Self::with(resolver, clock, None, EgressSelector::default())
     }
 
-    /// As [`new`](Self::new), with a certificate for webhooks that ask for one.
-    pub fn with_identity(
+    /// As [`new`](Self::new), with a certificate for webhooks that ask for one. Webhooks behind
+    /// services are [of the cluster](EgressType::Cluster), those at URLs
+    /// [of the control plane](EgressType::ControlPlane).
+    pub fn with(
         resolver: Arc<dyn ServiceResolver>,
         clock: Clock,
         identity: Option<Identity>,
+        egress: EgressSelector,
     ) -> Self {
         Self {
             inner: Arc::new(Inner {
                 resolver,
                 identity,
+                egress,
                 clock,
                 tasks: Tasks::default(),
                 pool: Mutex::new(bounded::lru(CLIENTS_MAX)),
@@ -243,6 +249,7 @@ impl Inner {
             server_name: config.server_name(),
             tls,
             resolver: self.resolver.clone(),
+            dialer: self.dialer(&config.endpoint),
             turn: Arc::default(),
         };
         let http = legacy::Client::builder(self.tasks.spawner())
@@ -254,6 +261,13 @@ impl Inner {
         let client = HttpClient { http, calls: Semaphore::new(CALLS_PER_SERVER_MAX) };
         // Another call may have been faster.
         Ok(self.pool.lock().get_or_insert(key, || Arc::new(client)).clone())
+    }
+
+    fn dialer(&self, endpoint: &Endpoint) -> Dialer {
+        self.egress.dialer(match endpoint {
+            Endpoint::Host(..) => EgressType::ControlPlane,
+            Endpoint::Service(_) => EgressType::Cluster,
+        })
     }
 
     async fn tls(&self, config: &ClientConfig) -> Result<rustls::ClientConfig, ConfigError> {

@@ -1,4 +1,4 @@
-//! Connections to one server: lookup, TCP, TLS.
+//! Connections to one server: lookup of services, TLS.
 
 use crate::config::{Endpoint, Service};
 use futures::future::BoxFuture;
@@ -9,22 +9,15 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use rustls::{CertificateError, ClientConfig};
+use setpoint_dial::{ADDRESSES_MAX, DialError, Dialer, Socket};
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-
-/// Maximum number of addresses that one connection attempt tries.
-///
-/// Eight: a service seldom has more replicas of a webhook, and the timeout of the call ends the
-/// attempt anyway.
-const ADDRESSES_MAX: usize = 8;
 
 /// A place to connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,6 +77,12 @@ pub trait ServiceResolver: fmt::Debug + Send + Sync {
 #[error("{0}")]
 pub(crate) struct ConnectError(pub(crate) String);
 
+impl From<DialError> for ConnectError {
+    fn from(DialError(text): DialError) -> Self {
+        Self(text)
+    }
+}
+
 /// Connects to one server.
 #[derive(Clone)]
 pub(crate) struct Connector {
@@ -91,6 +90,7 @@ pub(crate) struct Connector {
     pub(crate) server_name: String,
     pub(crate) tls: Arc<ClientConfig>,
     pub(crate) resolver: Arc<dyn ServiceResolver>,
+    pub(crate) dialer: Dialer,
     /// Which of several addresses the next connection tries first.
     pub(crate) turn: Arc<AtomicUsize>,
 }
@@ -110,9 +110,9 @@ impl Connector {
         }
         let mut failure = ConnectError(format!("no address of {} is known", self.server_name));
         for address in addresses.into_iter().take(ADDRESSES_MAX) {
-            match dial(&address).await {
-                Ok(tcp) => return handshake(self.tls, &self.server_name, tcp).await,
-                Err(error) => failure = error,
+            match self.dialer.dial(&address.host, address.port).await {
+                Ok(socket) => return handshake(self.tls, &self.server_name, socket).await,
+                Err(error) => failure = error.into(),
             }
         }
         Err(failure)
@@ -123,48 +123,27 @@ impl Connector {
 pub(crate) async fn handshake(
     tls: Arc<ClientConfig>,
     server_name: &str,
-    tcp: TcpStream,
+    socket: Socket,
 ) -> Result<Stream, ConnectError> {
+    let stream = secure(tls, server_name, socket).await?;
+    Ok(Stream::new(Io::Tls(Box::new(TokioIo::new(stream)))))
+}
+
+/// TLS over a connection to a server whose certificate has this name, for other protocols than
+/// those of this crate.
+///
+/// # Errors
+///
+/// The handshake has failed, in the words of Go's TLS library.
+pub async fn secure(
+    tls: Arc<ClientConfig>,
+    server_name: &str,
+    socket: Socket,
+) -> Result<TlsStream<Socket>, DialError> {
     let name = ServerName::try_from(server_name.to_owned())
-        .map_err(|error| ConnectError(format!("tls: {error}")))?;
-    match TlsConnector::from(tls).connect(name, tcp).await {
-        Ok(stream) => Ok(Stream::new(Io::Tls(Box::new(TokioIo::new(stream))))),
-        Err(error) => Err(ConnectError(tls_text(&error))),
-    }
-}
-
-pub(crate) async fn dial(address: &Address) -> Result<TcpStream, ConnectError> {
-    let Address { host, port } = address;
-    let found: Vec<SocketAddr> = match tokio::net::lookup_host((&**host, *port)).await {
-        Ok(found) => found.take(ADDRESSES_MAX).collect(),
-        Err(_) => return Err(ConnectError(format!("dial tcp: lookup {host}: no such host"))),
-    };
-    let mut failure = ConnectError(format!("dial tcp: lookup {host}: no such host"));
-    for address in found {
-        match TcpStream::connect(address).await {
-            Ok(tcp) => {
-                // Requests are written at once, and the caller waits for each answer. Without the
-                // option the connection is slower, but works.
-                drop(tcp.set_nodelay(true));
-                return Ok(tcp);
-            }
-            Err(error) => {
-                failure = ConnectError(format!("dial tcp {address}: {}", dial_text(&error)));
-            }
-        }
-    }
-    Err(failure)
-}
-
-fn dial_text(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
-        io::ErrorKind::HostUnreachable => "connect: no route to host".to_owned(),
-        io::ErrorKind::NetworkUnreachable => "connect: network is unreachable".to_owned(),
-        io::ErrorKind::ConnectionReset => "connect: connection reset by peer".to_owned(),
-        io::ErrorKind::TimedOut => "connect: connection timed out".to_owned(),
-        _ => format!("connect: {error}"),
-    }
+        .map_err(|error| DialError(format!("tls: {error}")))?;
+    let secured = TlsConnector::from(tls).connect(name, socket).await;
+    secured.map_err(|error| DialError(tls_text(&error)))
 }
 
 /// The text for a failed handshake.
@@ -259,8 +238,8 @@ pub(crate) struct Stream {
 }
 
 enum Io {
-    Plain(TokioIo<TcpStream>),
-    Tls(Box<TokioIo<TlsStream<TcpStream>>>),
+    Plain(TokioIo<Socket>),
+    Tls(Box<TokioIo<TlsStream<Socket>>>),
 }
 
 impl Stream {
@@ -269,8 +248,8 @@ impl Stream {
     }
 
     /// A connection without TLS.
-    pub(crate) fn plain(tcp: TcpStream) -> Self {
-        Self::new(Io::Plain(TokioIo::new(tcp)))
+    pub(crate) fn plain(socket: Socket) -> Self {
+        Self::new(Io::Plain(TokioIo::new(socket)))
     }
 }
 

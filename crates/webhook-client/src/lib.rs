@@ -50,7 +50,7 @@ pub use client::{
     RESPONSE_BYTES_MAX, Webhook, Webhooks,
 };
 pub use config::{ClientConfig, ConfigError, Endpoint, Service};
-pub use connect::{Address, ResolveError, ServiceResolver};
+pub use connect::{Address, ResolveError, ServiceResolver, secure};
 pub use credential::Credential;
 pub use error::CallError;
 pub use fetch::{Answer, FetchError};

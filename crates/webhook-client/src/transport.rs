@@ -2,7 +2,7 @@
 
 use crate::client::{cause, hyper_text};
 use crate::config::ConfigError;
-use crate::connect::{Address, ConnectError, Stream, dial, handshake};
+use crate::connect::{Address, ConnectError, Stream, handshake};
 use crate::tasks::Tasks;
 use crate::tls::{self, Identity, Roots, system_roots};
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioTimer;
 use rustls::ClientConfig;
+use setpoint_dial::Dialer;
 use setpoint_object::time::Clock;
 use std::error::Error;
 use std::fmt;
@@ -56,6 +57,27 @@ pub enum Trust {
     Anyone,
 }
 
+impl Trust {
+    /// The configuration of TLS, with a client certificate. Servers are asked for HTTP/2 or
+    /// HTTP/1.1.
+    ///
+    /// # Errors
+    ///
+    /// The certificates cannot be used.
+    pub async fn tls(
+        &self,
+        identity: Option<&Identity>,
+        clock: &Clock,
+    ) -> Result<ClientConfig, ConfigError> {
+        let roots = match self {
+            Self::Bundle(pem) => Some(Roots::parse(pem)?),
+            Self::System => Some(system_roots().await?),
+            Self::Anyone => None,
+        };
+        tls::config(roots, identity, clock)
+    }
+}
+
 /// How a request travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
@@ -82,8 +104,8 @@ impl TransportError {
 /// HTTP to one server, wherever it is, or to all servers of one kind. Connections are pooled by
 /// address, and closed when it is dropped.
 pub struct Transport<B> {
-    shared: legacy::Client<Dialer, B>,
-    own: legacy::Client<Dialer, B>,
+    shared: legacy::Client<Connector, B>,
+    own: legacy::Client<Connector, B>,
     _tasks: Tasks,
 }
 
@@ -99,7 +121,7 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     /// A transport to a server whose certificate has this name; `None`: the host of its address.
-    /// Connects when it is first used.
+    /// Connects when it is first used, with the dialer.
     ///
     /// # Errors
     ///
@@ -109,21 +131,18 @@ where
         server_name: Option<&str>,
         identity: Option<&Identity>,
         clock: &Clock,
+        dialer: Dialer,
     ) -> Result<Self, ConfigError> {
-        let roots = match trust {
-            Trust::Bundle(pem) => Some(Roots::parse(pem)?),
-            Trust::System => Some(system_roots().await?),
-            Trust::Anyone => None,
-        };
-        Ok(Self::with_tls(tls::config(roots, identity, clock)?, server_name))
+        Ok(Self::with_tls(trust.tls(identity, clock).await?, server_name, dialer))
     }
 
     /// The same with a configuration of TLS: whom to trust, and the certificate to show. Its
     /// protocols are replaced by those of the lanes.
-    pub fn with_tls(mut tls: ClientConfig, server_name: Option<&str>) -> Self {
+    pub fn with_tls(mut tls: ClientConfig, server_name: Option<&str>, dialer: Dialer) -> Self {
         let tasks = Tasks::default();
         let client = |tls: ClientConfig| {
-            let dialer = Dialer { tls: Arc::new(tls), server_name: server_name.map(Arc::from) };
+            let server_name = server_name.map(Arc::from);
+            let connector = Connector { tls: Arc::new(tls), server_name, dialer: dialer.clone() };
             legacy::Client::builder(tasks.spawner())
                 .timer(TokioTimer::new())
                 .pool_timer(TokioTimer::new())
@@ -133,7 +152,7 @@ where
                 .http2_initial_connection_window_size(CONNECTION_BYTES_MAX)
                 .http2_keep_alive_interval(PING_AFTER)
                 .http2_keep_alive_timeout(PING_TIMEOUT)
-                .build(dialer)
+                .build(connector)
         };
         let mut http1 = tls.clone();
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -193,12 +212,13 @@ fn stop_interim_answers<B>(request: &mut Request<B>) -> Arc<Notify> {
 
 /// Connects to the address in a request's URI.
 #[derive(Clone)]
-struct Dialer {
+struct Connector {
     tls: Arc<ClientConfig>,
     server_name: Option<Arc<str>>,
+    dialer: Dialer,
 }
 
-impl tower_service::Service<Uri> for Dialer {
+impl tower_service::Service<Uri> for Connector {
     type Response = Stream;
     type Error = ConnectError;
     type Future = BoxFuture<'static, Result<Stream, ConnectError>>;
@@ -208,18 +228,19 @@ impl tower_service::Service<Uri> for Dialer {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let Self { tls, server_name } = self.clone();
+        let Self { tls, server_name, dialer } = self.clone();
         Box::pin(async move {
             let address = Address::of(&uri);
             let is_plain = uri.scheme() == Some(&Scheme::HTTP);
             let late = |_| ConnectError(format!("dial tcp {address}: i/o timeout"));
-            let tcp = timeout(DIAL_MAX, dial(&address)).await.map_err(late)??;
+            let dialed = timeout(DIAL_MAX, dialer.dial(&address.host, address.port)).await;
+            let socket = dialed.map_err(late)??;
             if is_plain {
-                return Ok(Stream::plain(tcp));
+                return Ok(Stream::plain(socket));
             }
             let late = |_| ConnectError("net/http: TLS handshake timeout".to_owned());
             let name = server_name.as_deref().unwrap_or(&address.host);
-            timeout(HANDSHAKE_MAX, handshake(tls, name, tcp)).await.map_err(late)?
+            timeout(HANDSHAKE_MAX, handshake(tls, name, socket)).await.map_err(late)?
         })
     }
 }

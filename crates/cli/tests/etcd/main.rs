@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests drive other programs in real time")]
 
 mod clients;
+mod egress;
 mod failures;
 mod keys;
 mod load;

@@ -31,6 +31,7 @@ fn a_file_without_an_end_is_refused() {
         "--authorization-mode=Webhook --authorization-webhook-config-file=FILE",
         "--client-ca-file=FILE",
         "--cluster-signing-cert-file=FILE --cluster-signing-key-file=FILE",
+        "--egress-selector-config-file=FILE",
         "--encryption-provider-config=FILE",
         "--etcd-endpoints=https://127.0.0.1:1 --etcd-cafile=FILE",
         "--etcd-endpoints=http://127.0.0.1:1 --etcd-user=a --etcd-password-file=FILE",

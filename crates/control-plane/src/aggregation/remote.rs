@@ -1,6 +1,6 @@
 //! One server behind an APIService: where it is, and its entry among the backends.
 
-use super::ProxyCertificate;
+use super::Ways;
 use super::api_service::{ApiService, Target};
 use super::proxy::Proxy;
 use http::{Request, Response};
@@ -11,7 +11,7 @@ use setpoint_object::GroupVersion;
 use setpoint_object::error::chain;
 use setpoint_object::time::Clock;
 use setpoint_webhook_client::{
-    Address, ConfigError, Lane, ResolveError, ServiceResolver, Transport, TransportError,
+    Address, ConfigError, Lane, ResolveError, Transport, TransportError,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,8 +26,7 @@ const LOOKUP_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Remote {
     pub(super) group_version: GroupVersion,
-    resolver: Arc<dyn ServiceResolver>,
-    certificate: ProxyCertificate,
+    ways: Arc<Ways>,
     clock: Clock,
     route: RwLock<Arc<Route>>,
     entry: Mutex<Entry>,
@@ -82,14 +81,12 @@ impl Remote {
     pub(super) fn new(
         group_version: GroupVersion,
         target: Target,
-        resolver: Arc<dyn ServiceResolver>,
-        certificate: ProxyCertificate,
+        ways: Arc<Ways>,
         clock: Clock,
     ) -> Arc<Self> {
         Arc::new(Self {
             group_version,
-            resolver,
-            certificate,
+            ways,
             clock,
             route: RwLock::new(Route::new(target)),
             entry: Mutex::default(),
@@ -192,7 +189,7 @@ impl Remote {
         let addresses = match known {
             Some((at, addresses)) if at.elapsed() < LOOKUP_MAX => addresses,
             _ => {
-                let found = self.resolver.resolve(&route.target.service).await;
+                let found = self.ways.resolver.resolve(&route.target.service).await;
                 let found = found.map_err(Failure::Resolve)?;
                 *route.addresses.lock() = Some((Instant::now(), found.clone()));
                 found
@@ -222,8 +219,9 @@ impl Remote {
         let Target { service, trust } = &route.target;
         let made = route.transport.get_or_init(async || {
             let server_name = format!("{}.{}.svc", service.name, service.namespace);
-            let certificate = self.certificate.get();
-            Transport::new(trust, Some(&server_name), certificate.as_ref(), &self.clock).await
+            let certificate = self.ways.certificate.get();
+            let (identity, dialer) = (certificate.as_ref(), self.ways.dialer.clone());
+            Transport::new(trust, Some(&server_name), identity, &self.clock, dialer).await
         });
         made.await.as_ref().map_err(|error| Failure::Config(error.clone()))
     }

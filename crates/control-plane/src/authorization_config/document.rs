@@ -4,6 +4,8 @@ use super::{ConfiguredAuthorizers, validate};
 use crate::abac::Abac;
 use crate::remote::RemoteError;
 use serde::{Deserialize, Deserializer};
+use setpoint_configuration::{DocumentError, Kind};
+use setpoint_egress::Dialer;
 use setpoint_object::{duration, field};
 use setpoint_small_file::SmallFileError;
 use sha2::{Digest as _, Sha256};
@@ -14,12 +16,14 @@ use std::time::Duration;
 /// Maximum size of a configuration file in bytes: 1 MiB.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
 
-const KIND: &str = "AuthorizationConfiguration";
-const VERSIONS: [&str; 3] = [
-    "apiserver.config.k8s.io/v1",
-    "apiserver.config.k8s.io/v1beta1",
-    "apiserver.config.k8s.io/v1alpha1",
-];
+const KIND: Kind = Kind {
+    name: "AuthorizationConfiguration",
+    versions: &[
+        "apiserver.config.k8s.io/v1",
+        "apiserver.config.k8s.io/v1beta1",
+        "apiserver.config.k8s.io/v1alpha1",
+    ],
+};
 
 /// Why a configuration is refused.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +43,7 @@ pub enum AuthorizationConfigError {
     TooLarge,
     /// Not YAML or JSON, another kind, unknown members, or members of another type.
     #[error("failed to load AuthorizationConfiguration from file: {0}")]
-    Document(String),
+    Document(#[from] DocumentError),
     /// Invalid values.
     #[error("{}", field::aggregate(.0))]
     Invalid(Vec<field::Error>),
@@ -222,30 +226,7 @@ impl AuthorizationConfig {
     ///
     /// It has another kind, unknown members, or members of another type.
     pub fn parse(document: &[u8]) -> Result<Self, AuthorizationConfigError> {
-        let failed = AuthorizationConfigError::Document;
-        let tree: serde_json::Value = serde_saphyr::from_slice(document)
-            .map_err(|error| failed(error.without_snippet().to_string()))?;
-        let text = |member: &str| {
-            tree.get(member).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
-        };
-        let (version, kind) = (text("apiVersion"), text("kind"));
-        if kind != KIND || !VERSIONS.contains(&&*version) {
-            return Err(failed(format!(
-                "no kind {kind:?} is registered for version {version:?}: expected {KIND} in {}",
-                VERSIONS.join(" or ")
-            )));
-        }
-        let mut unknown = Vec::new();
-        let config: Result<Self, _> = serde_ignored::deserialize(tree, |path| {
-            let path = setpoint_oidc::field_path(&path);
-            if path != "apiVersion" && path != "kind" {
-                unknown.push(format!("unknown field {path:?}"));
-            }
-        });
-        let mut config = config.map_err(|error| failed(error.to_string()))?;
-        if !unknown.is_empty() {
-            return Err(failed(format!("strict decoding error: {}", unknown.join(", "))));
-        }
+        let mut config: Self = KIND.parse(document)?;
         for webhook in config.authorizers.iter_mut().filter_map(|one| one.webhook.as_mut()) {
             let or = |length: &mut Length, seconds| {
                 if length.is_zero() {
@@ -281,10 +262,11 @@ impl AuthorizationConfig {
     pub async fn open(
         path: &Path,
         abac: Option<Arc<Abac>>,
+        dialer: Dialer,
     ) -> Result<(Arc<ConfiguredAuthorizers>, super::AuthorizationWorker), AuthorizationConfigError>
     {
         let (config, hash) = Self::load_hashed(path)?;
-        let chain = Arc::new(ConfiguredAuthorizers::new(&config, abac).await?);
+        let chain = Arc::new(ConfiguredAuthorizers::new(&config, abac, dialer).await?);
         let worker = super::AuthorizationWorker::new(chain.clone(), (config, hash), path);
         Ok((chain, worker))
     }

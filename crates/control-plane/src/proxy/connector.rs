@@ -20,6 +20,7 @@ use hyper::upgrade::OnUpgrade;
 use parking_lot::RwLock;
 use serde_json::Value;
 use setpoint_apiserver::{Body, Connector, Location, Peer, RequestBody};
+use setpoint_egress::Dialer;
 use setpoint_nodes::NODE_LABEL;
 use setpoint_object::error::chain;
 use setpoint_object::time::Clock;
@@ -39,6 +40,7 @@ pub(crate) struct NetworkConnector(Arc<Inner>);
 struct Inner {
     options: KubeletOptions,
     clock: Clock,
+    dialer: Dialer,
     anyone: Lazy,
     /// Replaced when the certificates change.
     kubelets: RwLock<Arc<Kubelets>>,
@@ -55,11 +57,11 @@ struct Kubelets {
 }
 
 impl NetworkConnector {
-    pub(crate) fn new(options: KubeletOptions, clock: Clock) -> Self {
+    pub(crate) fn new(options: KubeletOptions, clock: Clock, dialer: Dialer) -> Self {
         let certificates = options.certificates.clone();
         let kubelets = Kubelets { certificates, ..Kubelets::default() };
         let kubelets = RwLock::new(Arc::new(kubelets));
-        Self(Arc::new(Inner { options, clock, anyone: OnceCell::new(), kubelets }))
+        Self(Arc::new(Inner { options, clock, dialer, anyone: OnceCell::new(), kubelets }))
     }
 
     /// Whether the certificates come from files, which have to be [followed](Self::follow).
@@ -228,7 +230,9 @@ impl Inner {
             Peer::Kubelet => (&kubelets.verified, identity.as_ref()),
             Peer::UnverifiedKubelet => (&kubelets.unverified, identity.as_ref()),
         };
-        let made = made.get_or_init(|| Transport::new(&trust, None, identity, &self.clock));
+        let dialer = || self.dialer.clone();
+        let made =
+            made.get_or_init(|| Transport::new(&trust, None, identity, &self.clock, dialer()));
         made.await.as_ref().map_err(ToString::to_string)
     }
 }
@@ -330,7 +334,7 @@ mod tests {
         write("ca", &first.ca_crt);
         let files = CertificateFiles { certificate: at("crt"), key: at("key") };
         let options = KubeletOptions::default().files(Some(files), Some(at("ca"))).unwrap();
-        let connector = NetworkConnector::new(options, clock.clone());
+        let connector = NetworkConnector::new(options, clock.clone(), Dialer::default());
         let inner = connector.0.clone();
         let present = || inner.kubelets.read().certificates.clone();
         let has = |pki: &setpoint_apiserver::listen::PkiFiles| {

@@ -7,6 +7,7 @@ use super::{ATTEMPT_MAX, Remote, RemoteError, Retry};
 use futures::future::{BoxFuture, FutureExt as _};
 use kube_client::Config;
 use serde_json::{Value, json};
+use setpoint_egress::Dialer;
 use setpoint_object::ApiError;
 use setpoint_object::error::chain;
 use setpoint_object::field_selector::FieldSelector;
@@ -91,16 +92,17 @@ pub struct AccessWebhook {
 
 impl AccessWebhook {
     /// An authorizer that calls the server of a kubeconfig's current context. Call it within a
-    /// tokio runtime. Connects later.
+    /// tokio runtime. Connects later, with the dialer.
     ///
     /// # Errors
     ///
     /// The kubeconfig cannot be used.
     pub async fn open(
         kubeconfig: impl AsRef<Path>,
+        dialer: Dialer,
         options: AccessWebhookOptions,
     ) -> Result<Self, RemoteError> {
-        Ok(Self::new(Remote::open(kubeconfig.as_ref()).await?, options))
+        Ok(Self::new(Remote::open(kubeconfig.as_ref(), dialer).await?, options))
     }
 
     /// An authorizer that calls the API server of the cluster in which this process is a pod. Call

@@ -5,6 +5,7 @@ use super::cache::{Answer, Answers};
 use super::{ATTEMPT_MAX, RemoteError};
 use futures::future::{BoxFuture, FutureExt as _};
 use serde_json::{Map, Value, json};
+use setpoint_egress::Dialer;
 use setpoint_object::ApiError;
 use setpoint_object::error::chain;
 use setpoint_registry::{Admission, Operation, Review, Subresource};
@@ -131,7 +132,7 @@ impl ImagePolicyWebhook {
     /// that cannot be used.
     pub async fn open(configuration: &Value) -> Result<Self, ImagePolicyError> {
         let settings = Settings::of(configuration)?;
-        let remote = Remote::open(Path::new(&settings.kubeconfig)).await?;
+        let remote = Remote::open(Path::new(&settings.kubeconfig), Dialer::default()).await?;
         Ok(Self { remote, settings, answers: Answers::new() })
     }
 

@@ -7,6 +7,7 @@ use http::request::Parts;
 use kube_client::Config;
 use serde_json::{Value, json};
 use setpoint_apiserver::{Authentication, Authenticator, bearer_token};
+use setpoint_egress::Dialer;
 use setpoint_registry::Identity;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,13 +29,17 @@ pub struct TokenWebhook {
 impl TokenWebhook {
     /// An authenticator that calls the server of a kubeconfig's current context, and caches its
     /// answers for `ttl` ([`TOKEN_TTL`]; zero: not cached). Call it within a tokio
-    /// runtime. Connects later.
+    /// runtime. Connects later, with the dialer.
     ///
     /// # Errors
     ///
     /// The kubeconfig cannot be used.
-    pub async fn open(kubeconfig: impl AsRef<Path>, ttl: Duration) -> Result<Self, RemoteError> {
-        let remote = Remote::open(kubeconfig.as_ref()).await?;
+    pub async fn open(
+        kubeconfig: impl AsRef<Path>,
+        dialer: Dialer,
+        ttl: Duration,
+    ) -> Result<Self, RemoteError> {
+        let remote = Remote::open(kubeconfig.as_ref(), dialer).await?;
         Ok(Self { remote, ttl, answers: Answers::new() })
     }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 /// The error for a configuration with this issuer entry.
 fn wrong(jwt: Value) -> String {
-    let tree = json!({"apiVersion": VERSIONS[0], "kind": KIND, "jwt": [jwt]});
+    let tree = json!({"apiVersion": KIND.versions[0], "kind": KIND.name, "jwt": [jwt]});
     let config = match AuthenticationConfig::parse(tree.to_string().as_bytes()) {
         Ok(config) => config,
         Err(error) => return error.to_string(),
@@ -242,7 +242,8 @@ fn issuers_are_distinct_and_few() {
             jwt
         });
         let jwt: Vec<_> = jwt.collect();
-        let tree = json!({"apiVersion": VERSIONS[0], "kind": KIND, "jwt": jwt}).to_string();
+        let tree =
+            json!({"apiVersion": KIND.versions[0], "kind": KIND.name, "jwt": jwt}).to_string();
         let config = AuthenticationConfig::parse(tree.as_bytes()).unwrap();
         config.validate(&[]).map_err(|error| error.to_string())
     };
@@ -256,7 +257,7 @@ fn issuers_are_distinct_and_few() {
 proptest! {
     #[test]
     fn no_document_is_a_panic(text in ".{0,200}") {
-        let yaml = format!("apiVersion: {}\nkind: {KIND}\n{text}", VERSIONS[0]);
+        let yaml = format!("apiVersion: {}\nkind: {}\n{text}", KIND.versions[0], KIND.name);
         for text in [text.as_bytes(), yaml.as_bytes()] {
             if let Ok(config) = AuthenticationConfig::parse(text) {
                 drop(config.validate(&[]));

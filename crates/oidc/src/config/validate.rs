@@ -98,17 +98,9 @@ fn issuer(issuer: &Issuer, path: &Path, disallowed: &[String], errors: &mut Vec<
         errors.push(Error::invalid(path, &json!("<omitted>"), error.to_string()));
     }
     let selector = &issuer.egress_selector_type;
-    if !selector.is_empty() {
-        let detail = match selector.as_str() {
-            "controlplane" | "cluster" => {
-                format!(
-                    "oidc: egress lookup required with egress selector type {}",
-                    quote(selector)
-                )
-            }
-            _ => "egress selector must be either controlplane or cluster".to_owned(),
-        };
+    if !matches!(&**selector, "" | "controlplane" | "cluster") {
         let path = path.child("egressSelectorType");
+        let detail = "egress selector must be either controlplane or cluster";
         errors.push(Error::invalid(path, &json!(selector), detail));
     }
 }

@@ -29,8 +29,7 @@ macro_rules! features {
     (@ off) => { false };
 }
 
-// `ShardedListAndWatch` is off by default there. `UnknownVersionInteroperabilityProxy` and
-// `StructuredAuthenticationConfigurationEgressSelector` are on.
+// `ShardedListAndWatch` is off by default there, `UnknownVersionInteroperabilityProxy` is on.
 #[rustfmt::skip]
 features! {
     APIResponseCompression: Beta on Switch,
@@ -245,7 +244,7 @@ features! {
     StreamingCollectionEncodingToProtobuf: Stable on Locked,
     StrictIPCIDRValidation: Beta on Switch,
     StructuredAuthenticationConfiguration: Stable on Locked,
-    StructuredAuthenticationConfigurationEgressSelector: Beta off Fixed,
+    StructuredAuthenticationConfigurationEgressSelector: Beta on Switch,
     StructuredAuthenticationConfigurationJWKSMetrics: Beta on Fixed,
     SupplementalGroupsPolicy: Stable on Locked,
     SystemdWatchdog: Stable on Locked,

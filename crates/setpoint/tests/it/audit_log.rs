@@ -10,6 +10,7 @@ use setpoint::audit::{
     Audit, AuditLogOptions, AuditMetrics, AuditMode, AuditWebhookOptions, BatchOptions,
     Destination, LogFile, LogFileOptions, Policy, QUEUE_BYTES_MAX, Truncation,
 };
+use setpoint::egress::Dialer;
 use setpoint::object::ApiError;
 use setpoint::object::time::{Clock, Timestamp};
 use setpoint::registry::{Admission, Identity, Review};
@@ -382,7 +383,7 @@ async fn sent(
     act: impl AsyncFnOnce(&ApiServer),
 ) -> u64 {
     let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- {level: Metadata, users: [jane]}\n";
-    let remote = Remote::open(&receiver.kubeconfig()).await.unwrap();
+    let remote = Remote::open(&receiver.kubeconfig(), Dialer::default()).await.unwrap();
     let (sink, worker) = Audit::webhook(Policy::parse(policy).unwrap(), remote, options);
     let plane = ControlPlane::builder().simulated(0).audit(sink.clone()).build();
     let server = plane.server().clone();
@@ -478,7 +479,7 @@ async fn a_batch_is_sent_again_whatever_the_webhook_answers() {
 #[tokio::test]
 async fn events_that_are_too_large_without_objects_are_lost_and_counted() {
     let receiver = Reviewer::start(|_| (200, Value::Null)).await;
-    let remote = Remote::open(&receiver.kubeconfig()).await.unwrap();
+    let remote = Remote::open(&receiver.kubeconfig(), Dialer::default()).await.unwrap();
     let policy = "{apiVersion: audit.k8s.io/v1, kind: Policy, omitStages: [RequestReceived], rules: [{level: Metadata, users: [jane]}]}";
     let truncation = Truncation { event_bytes_max: 2000, ..Truncation::default() };
     let options =

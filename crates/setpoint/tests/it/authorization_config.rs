@@ -4,6 +4,7 @@ use crate::plane::with_person_of;
 use crate::remote::{Reviewer, status};
 use serde_json::{Value, json};
 use setpoint::abac::Abac;
+use setpoint::egress::Dialer;
 use setpoint::object::time::Clock;
 use setpoint::runtime::metrics::Metrics;
 use setpoint::{AuthorizationConfig, ConfigMetrics, ControlPlane};
@@ -54,7 +55,8 @@ async fn a_chain_of_webhooks_and_rbac_is_replaced_while_it_runs() {
     write(&path, chain);
     let metrics = Metrics::new();
     let counted = ConfigMetrics::register(&metrics, "authorization", Clock::wall(), "");
-    let (authorizers, worker) = AuthorizationConfig::open(&path, None).await.unwrap();
+    let (authorizers, worker) =
+        AuthorizationConfig::open(&path, None, Dialer::default()).await.unwrap();
     let worker = worker.period(Duration::from_millis(20)).metrics(counted);
     let plane = ControlPlane::builder().authorization_config((authorizers, worker)).build();
     let server = plane.server().clone();
@@ -101,7 +103,7 @@ async fn a_condition_that_fails_counts_as_the_failure_policy_says() {
         let mut first = webhook("first", &allows, "v1", &[fails]);
         first["webhook"]["failurePolicy"] = policy.into();
         write(&path, json!([first, {"type": "AlwaysAllow", "name": "alwaysallow"}]));
-        let chain = AuthorizationConfig::open(&path, None).await.unwrap();
+        let chain = AuthorizationConfig::open(&path, None, Dialer::default()).await.unwrap();
         let plane = ControlPlane::builder().authorization_config(chain).build();
         let server = plane.server().clone();
         with_person_of(plane, async |_| {
@@ -123,7 +125,7 @@ async fn what_webhooks_do_is_counted_by_their_names() {
     let is_pods = "request.resourceAttributes.resource == 'pods'";
     let excluded = webhook("excluded", &allows, "v1", &["request.user == 'nobody'"]);
     write(&path, json!([excluded, open, webhook("last", &allows, "v1", &[is_pods])]));
-    let chain = AuthorizationConfig::open(&path, None).await.unwrap();
+    let chain = AuthorizationConfig::open(&path, None, Dialer::default()).await.unwrap();
     let metrics = Metrics::new();
     chain.0.figures().register(&metrics);
     let plane = ControlPlane::builder().authorization_config(chain).build();
@@ -154,7 +156,8 @@ async fn the_policies_of_a_file_decide() {
     let (path, policies) = (dir.path().join("config"), dir.path().join("policies"));
     let abac = json!({"type": "ABAC", "name": "abac"});
     write(&path, json!([abac]));
-    let error = AuthorizationConfig::open(&path, None).await.unwrap_err().to_string();
+    let error =
+        AuthorizationConfig::open(&path, None, Dialer::default()).await.unwrap_err().to_string();
     assert_eq!(error, "authorizer type ABAC needs a policy file");
 
     let spec = json!({
@@ -164,7 +167,7 @@ async fn the_policies_of_a_file_decide() {
     let policy = json!({"apiVersion": version, "kind": "Policy", "spec": spec});
     std::fs::write(&policies, format!("# developers\n{policy}\n")).unwrap();
     let policies = Arc::new(Abac::load(&policies).unwrap());
-    let chain = AuthorizationConfig::open(&path, Some(policies)).await.unwrap();
+    let chain = AuthorizationConfig::open(&path, Some(policies), Dialer::default()).await.unwrap();
     let plane = ControlPlane::builder().authorization_config(chain).build();
     let server = plane.server().clone();
     with_person_of(plane, async |_| {

@@ -118,7 +118,11 @@ impl Ca {
 type Answer = dyn Fn(&str, Value) -> (u16, String) + Send + Sync;
 
 /// `clients`: their certificates are of this CA; `None`: they need none.
-fn tls_config(certificate: &str, key: &str, clients: Option<&Ca>) -> rustls::ServerConfig {
+pub(crate) fn tls_config(
+    certificate: &str,
+    key: &str,
+    clients: Option<&Ca>,
+) -> rustls::ServerConfig {
     use rustls::pki_types::pem::PemObject as _;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
     use rustls::server::WebPkiClientVerifier;

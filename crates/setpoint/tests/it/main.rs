@@ -16,6 +16,7 @@ mod client_helpers;
 mod conversion_webhooks;
 mod custom_webhooks;
 mod durable;
+mod egress;
 mod escalations;
 mod events;
 mod extension;

@@ -11,6 +11,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use setpoint::ControlPlane;
 use setpoint::apiserver::ApiServer;
+use setpoint::egress::Dialer;
 use setpoint::registry::AllowAuthenticated;
 use setpoint::remote::{
     ANSWER_BYTES_MAX, AccessWebhook, AccessWebhookOptions, Remote, TokenWebhook,
@@ -105,7 +106,8 @@ async fn a_webhook_decides_and_its_decisions_are_kept() {
     })
     .await;
     let options = AccessWebhookOptions::default();
-    let webhook = AccessWebhook::open(reviewer.kubeconfig(), options).await.unwrap();
+    let webhook =
+        AccessWebhook::open(reviewer.kubeconfig(), Dialer::default(), options).await.unwrap();
     let plane = ControlPlane::builder().simulated(0).authorizer(Arc::new(webhook)).build();
     let server = plane.server().clone();
     with_person_of(plane, async |_| {
@@ -158,7 +160,8 @@ async fn without_an_answer_nothing_is_allowed_by_it() {
         [(false, false, 500), (true, false, 500), (false, true, 200), (true, true, 500)]
     {
         let options = AccessWebhookOptions { fails_closed, ..AccessWebhookOptions::default() };
-        let webhook = AccessWebhook::open(reviewer.kubeconfig(), options).await.unwrap();
+        let webhook =
+            AccessWebhook::open(reviewer.kubeconfig(), Dialer::default(), options).await.unwrap();
         let mut plane = ControlPlane::builder().simulated(0).authorizer(Arc::new(webhook));
         if allows_next {
             plane = plane.authorizer(Arc::new(AllowAuthenticated));
@@ -179,7 +182,8 @@ async fn without_an_answer_nothing_is_allowed_by_it() {
 async fn a_request_that_nobody_can_decide_is_answered_with_a_text() {
     let reviewer = Reviewer::start(|_| (400, json!({"reason": "<no>"}))).await;
     let options = AccessWebhookOptions::default();
-    let webhook = AccessWebhook::open(reviewer.kubeconfig(), options).await.unwrap();
+    let webhook =
+        AccessWebhook::open(reviewer.kubeconfig(), Dialer::default(), options).await.unwrap();
     let plane = ControlPlane::builder().simulated(0).authorizer(Arc::new(webhook)).build();
     let server = plane.server().clone();
     with_person_of(plane, async |_| {
@@ -213,7 +217,7 @@ async fn a_webhook_knows_tokens() {
     })
     .await;
     let ttl = Duration::from_secs(60);
-    let webhook = TokenWebhook::open(reviewer.kubeconfig(), ttl).await.unwrap();
+    let webhook = TokenWebhook::open(reviewer.kubeconfig(), Dialer::default(), ttl).await.unwrap();
     let plane = ControlPlane::builder().simulated(0).authenticator(Arc::new(webhook)).build();
     let server = plane.server().clone();
     with_person_of(plane, async |_| {

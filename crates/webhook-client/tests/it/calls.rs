@@ -5,6 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::FutureExt as _;
 use serde_json::{Value, json};
+use setpoint_dial::Dialer;
 use setpoint_object::time::Clock;
 use setpoint_webhook_client::{Address, CallError, Credential, Lane, Transport, Trust, Webhooks};
 use std::sync::Arc;
@@ -266,7 +267,9 @@ async fn a_server_that_only_sends_interim_answers_has_none() {
         tcp.read_exact(&mut [0; 4]).await.unwrap();
         while tcp.write_all(&interim).await.is_ok() {}
     };
-    let transport = Transport::new(&Trust::Anyone, None, None, &Clock::wall()).await.unwrap();
+    let transport = Transport::new(&Trust::Anyone, None, None, &Clock::wall(), Dialer::default())
+        .await
+        .unwrap();
     let request = http::Request::builder().uri("http://localhost/");
     let request = request.body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
     let address = Address { host: "127.0.0.1".to_owned(), port };

@@ -104,7 +104,7 @@ pub(super) const FLAGS: &[(&str, Takes, Use)] = &[
     ("disable-admission-plugins", Value, List),
     ("disable-http2-serving", Bool, Same),
     ("disabled-metrics", Value, List),
-    ("egress-selector-config-file", Value, Ignored(REMOTE)),
+    ("egress-selector-config-file", Value, Same),
     ("emulated-version", Value, Same),
     ("emulation-forward-compatible", Bool, Switch),
     ("enable-admission-plugins", Value, List),

@@ -1,0 +1,195 @@
+//! A tunnel of konnectivity: one connection behind a proxy over one gRPC stream.
+
+use crate::packets::{CloseRequest, Data, DialRequest, DialResponse, PROXY, Packet, Payload};
+use bytes::{BufMut as _, BytesMut};
+use setpoint_dial::{DialError, Socket};
+use setpoint_grpc::{Answers, Call, GrpcError, Requests, frame, request};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{
+    AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, ReadHalf,
+    WriteHalf,
+};
+use tokio::net::UnixStream;
+use tokio::task::JoinSet;
+
+/// Maximum bytes of a packet that is received: 4 MiB, as gRPC's default in Go. Agents send some
+/// kilobytes.
+pub const PACKET_BYTES_MAX: usize = 4 << 20;
+/// Bytes that a tunnel holds in each direction, beside one packet: 64 KiB.
+pub const WAITING_BYTES_MAX: usize = 64 << 10;
+/// How long the answer to a close may take: 10 s, as in konnectivity's client.
+pub const CLOSE_MAX: Duration = Duration::from_secs(10);
+
+/// Bytes of one packet that is sent: 32 KiB, those of a copy in Go.
+const SENT_BYTES_MAX: usize = 32 << 10;
+
+/// Asks the proxy behind a socket for a connection to `target`, `host:port`. `random` tells this
+/// dial apart from all others of the proxy's clients.
+///
+/// # Errors
+///
+/// The proxy refuses, or breaks the stream off.
+pub(crate) async fn open(
+    socket: UnixStream,
+    target: &str,
+    random: i64,
+) -> Result<Socket, DialError> {
+    let broken = |why: &dyn std::fmt::Display| DialError(format!("tunnel closed: {why}"));
+    let mut http2 = h2::client::Builder::new();
+    let http2 = http2.enable_push(false).handshake(socket).await;
+    let (connection, driver) = http2.map_err(|error| broken(&error))?;
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        // Its end ends the stream.
+        let _ = driver.await;
+    });
+    let call = Call::open(connection, request("http", "localhost", PROXY), PACKET_BYTES_MAX).await;
+    let (mut requests, mut answers) = call.map_err(|error| broken(&error))?.split();
+    let dial = DialRequest { protocol: "tcp".to_owned(), address: target.to_owned(), random };
+    let dial = Packet::from(Payload::DialRequest(dial));
+    requests.send(frame(&dial), false).map_err(|error| broken(&error))?;
+    let connect_id = loop {
+        let answer = answers.next::<Packet>().await.map_err(|error| broken(&error))?;
+        match answer.ok_or_else(|| DialError("tunnel closed".to_owned()))?.payload {
+            Some(Payload::DialResponse(DialResponse { error, connect_id, random: of })) => {
+                match (of == random, error.is_empty()) {
+                    (true, true) => break connect_id,
+                    (true, false) => return Err(DialError(error)),
+                    (false, _) => return Err(DialError("tunnel closed".to_owned())),
+                }
+            }
+            Some(Payload::CloseDial(_)) => return Err(DialError("dial closed".to_owned())),
+            // Of no meaning before there is a connection.
+            _ => {}
+        }
+    };
+    let (near, far) = tokio::io::duplex(WAITING_BYTES_MAX);
+    let is_broken = Arc::new(AtomicBool::new(false));
+    let pump = Pump { connect_id, requests, answers, far };
+    let told = is_broken.clone();
+    tasks.spawn(async move { pump.run(&told).await });
+    Ok(Socket::Other(Box::new(Tunnel { near, is_broken, _tasks: tasks })))
+}
+
+/// The end of a tunnel.
+struct Tunnel {
+    near: DuplexStream,
+    /// Whether it has ended without a close.
+    is_broken: Arc<AtomicBool>,
+    /// The connection to the proxy, and the pump.
+    _tasks: JoinSet<()>,
+}
+
+impl AsyncRead for Tunnel {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let n_before = buf.filled().len();
+        ready!(Pin::new(&mut self.near).poll_read(cx, buf))?;
+        let is_end = buf.filled().len() == n_before && buf.remaining() > 0;
+        if is_end && self.is_broken.load(Ordering::Acquire) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Tunnel {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.near).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.near).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.near).poll_shutdown(cx)
+    }
+}
+
+/// Carries bytes between the end and the stream.
+struct Pump {
+    connect_id: i64,
+    requests: Requests,
+    answers: Answers,
+    far: DuplexStream,
+}
+
+impl Pump {
+    async fn run(self, is_broken: &AtomicBool) {
+        let Self { connect_id, mut requests, answers, far } = self;
+        let (reader, mut writer) = tokio::io::split(far);
+        let sent = async {
+            send(&mut requests, reader, connect_id).await?;
+            tokio::time::sleep(CLOSE_MAX).await;
+            Ok(())
+        };
+        let ended: Result<(), GrpcError> = tokio::select! {
+            ended = receive(answers, &mut writer) => ended,
+            // Only without an answer to the close, or with a broken stream.
+            ended = sent => ended,
+        };
+        // Before the end of the bytes can be seen.
+        is_broken.store(ended.is_err(), Ordering::Release);
+    }
+}
+
+/// Sends what is written until it is shut down, and then a close.
+async fn send(
+    requests: &mut Requests,
+    mut reader: ReadHalf<DuplexStream>,
+    connect_id: i64,
+) -> Result<(), GrpcError> {
+    let mut buffer = BytesMut::new();
+    loop {
+        requests.room().await?;
+        buffer.reserve(SENT_BYTES_MAX);
+        // A duplex stream has no errors to read.
+        let n = reader.read_buf(&mut (&mut buffer).limit(SENT_BYTES_MAX)).await.unwrap_or(0);
+        let payload = match n {
+            0 => Payload::CloseRequest(CloseRequest { connect_id }),
+            _ => {
+                let data = buffer.split().freeze();
+                Payload::Data(Data { connect_id, data, error: String::new() })
+            }
+        };
+        requests.send(frame(&Packet::from(payload)), false)?;
+        if n == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Receives bytes until the connection is closed.
+async fn receive(
+    mut answers: Answers,
+    writer: &mut WriteHalf<DuplexStream>,
+) -> Result<(), GrpcError> {
+    while let Some(packet) = answers.next::<Packet>().await? {
+        match packet.payload {
+            Some(Payload::Data(Data { data, .. })) => {
+                if writer.write_all(&data).await.is_err() {
+                    return Ok(());
+                }
+            }
+            Some(Payload::CloseResponse(_)) => return Ok(()),
+            _ => {}
+        }
+    }
+    Err(GrpcError::Lost("the proxy has ended the stream".to_owned()))
+}
+
+#[cfg(test)]
+mod tests;
