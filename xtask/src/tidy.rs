@@ -399,7 +399,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             // A filter limits how many long lists are written, and both write refusals.
             &["filter", "list", "respond"],
             // Backends, and their entries in lists.
-            &["extra", "backend", "connector", "intercept", "location"],
+            &["extra", "backend", "connector", "intercept", "location", "peers"],
             &[
                 "discovery",
                 "health",

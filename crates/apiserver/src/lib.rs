@@ -60,6 +60,7 @@ mod observe;
 pub mod openapi;
 mod openid;
 mod options;
+mod peers;
 mod pipeline;
 mod proxied;
 mod proxy;
@@ -110,6 +111,7 @@ pub use observe::{
     EventLost, EventStored, Metrics, Stage, WatchMetrics,
 };
 pub use openapi::{OPEN_API_FILE_BYTES_MAX, OpenApiDescriptions, OpenApiFileError};
+pub use peers::{PEER_PROXIED, PeerServer, Peers};
 pub use server::{ApiServer, ApiServerBuilder, Events};
 pub use setpoint_registry::{Attributes, Identity, Requested, ResourcePath, Subresource, Verb};
 pub use setpoint_serve::Conversation;

@@ -18,6 +18,7 @@
 //! | watches | a limit of open watches, of each user and in all, else 429 | trusted, not counted |
 //! | storage versions | with the feature gate, 503 for writes until what is stored is registered | it only reads |
 //! | backend | a `Backend` answers for its group version, and the later stages are skipped; 503 while it is unavailable | 501 before the audit begins: backends are called over HTTP only |
+//! | peers | a peer answers for a resource that it serves, and this server does not | not asked |
 //! | refusals | 404 and 405, for authorized users only | the same, before the audit begins |
 //! | answer | a document, an added route, or negotiation and one call of the registry | the call |
 //! | audit ends | when the answer is ready; for a watch at its end | the same |
@@ -34,6 +35,7 @@ use crate::filter::fairness::{Page, Schema};
 use crate::filter::{cors, deadline, readiness};
 use crate::intercept::{ChangeAnswer, Intercepted};
 use crate::observe::{AuditSource, EventStored, Observation};
+use crate::peers::PEER_PROXIED;
 use crate::proxy::Forwarded;
 use crate::query::Query;
 use crate::resource::{Exchange, Refusal};
@@ -330,6 +332,15 @@ impl Inner {
         }
         let RoutedRequest { parts, query, style, catalog, backends, destination, deadline } =
             request;
+        let forwarded = || Forwarded {
+            parts,
+            style,
+            attributes: attributes.clone(),
+            observation: observation.clone(),
+            permit,
+            deadline,
+            drain: &self.drain,
+        };
         let (watch, scoped) = match destination {
             Destination::Resource { watch, scoped } => (watch, scoped),
             Destination::Document(route) => {
@@ -347,17 +358,7 @@ impl Inner {
                 return handler.handle(request).await;
             }
             Destination::Backend(backend) => {
-                let forwarded = Forwarded {
-                    backend: &backend,
-                    parts,
-                    style,
-                    attributes,
-                    observation: observation.clone(),
-                    permit,
-                    deadline,
-                    drain: &self.drain,
-                };
-                return forwarded.answer(body).await;
+                return forwarded().of_backend(&backend, body).await;
             }
             Destination::FlowControl(page) => {
                 let with_details = query.flag("includeRequestDetails") == Some(true);
@@ -365,8 +366,15 @@ impl Inner {
                 let dump = self.fairness.as_ref().map(|f| f.dump(page, clock, with_details));
                 return respond::text(StatusCode::OK, dump.unwrap_or_default());
             }
-            Destination::None(Unrouted::Page) => return respond::page_not_found(),
-            Destination::None(Unrouted::Status(error)) => return failed(&error),
+            Destination::None(unrouted) => {
+                if let Some(peer) = self.peer(parts, &attributes).await {
+                    return forwarded().of(&*peer, body).await;
+                }
+                return match unrouted {
+                    Unrouted::Page => respond::page_not_found(),
+                    Unrouted::Status(error) => failed(&error),
+                };
+            }
         };
         let served =
             attributes.target().map_err(|error| NotServed::Status(Box::new(error))).and_then(
@@ -398,6 +406,15 @@ impl Inner {
                 let large = (&self.large, &attributes.identity.user);
                 respond::refusal(failure, &parts.headers, style, self.types, large).await
             }
+        }
+    }
+
+    /// A peer that serves a resource which is not served here.
+    async fn peer(&self, parts: &Parts, attributes: &Attributes) -> Option<Arc<dyn Handler>> {
+        let Requested::Unrouted(path) = &attributes.requested else { return None };
+        match parts.headers.contains_key(PEER_PROXIED) {
+            true => None,
+            false => self.peers.find(path).await,
         }
     }
 

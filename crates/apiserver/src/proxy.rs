@@ -1,7 +1,9 @@
-//! Forwards requests to a [`Backend`] after the earlier stages, and follows answers to their ends.
+//! Forwards requests to a [`Backend`] or a peer after the earlier stages, and follows answers to
+//! their ends.
 
 use crate::backend::Backend;
 use crate::body::{Body, BodyError, RequestBody};
+use crate::extra::Handler;
 use crate::filter::authenticate;
 use crate::filter::in_flight::Permit;
 use crate::negotiate::{Endpoint, Types, accept_header, negotiate};
@@ -20,9 +22,8 @@ use std::task::{Context, Poll};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// One request for a backend.
+/// One request that somebody else answers.
 pub(crate) struct Forwarded<'a> {
-    pub(crate) backend: &'a Backend,
     pub(crate) parts: &'a Parts,
     pub(crate) style: Style,
     pub(crate) attributes: Arc<Attributes>,
@@ -35,9 +36,9 @@ pub(crate) struct Forwarded<'a> {
 }
 
 impl Forwarded<'_> {
-    /// Answers the request.
-    pub(crate) async fn answer(self, body: RequestBody) -> Response<Body> {
-        let Self { backend, parts, style, attributes, .. } = &self;
+    /// The answer of a backend.
+    pub(crate) async fn of_backend(self, backend: &Backend, body: RequestBody) -> Response<Body> {
+        let Self { parts, style, attributes, .. } = &self;
         if !backend.is_available() {
             return respond::service_unavailable();
         }
@@ -55,10 +56,15 @@ impl Forwarded<'_> {
                 Err(error) => respond::error(&error, &parts.headers, *style),
             };
         }
-        let mut request = Request::from_parts((*parts).clone(), body);
+        self.of(backend.handler(), body).await
+    }
+
+    /// The answer of a handler.
+    pub(crate) async fn of(self, handler: &dyn Handler, body: RequestBody) -> Response<Body> {
+        let mut request = Request::from_parts(self.parts.clone(), body);
         authenticate::strip_credentials(request.headers_mut());
-        request.extensions_mut().insert(attributes.clone());
-        let response = backend.handler().handle(request).await;
+        request.extensions_mut().insert(self.attributes.clone());
+        let response = handler.handle(request).await;
         let Self { observation, permit, deadline, drain, .. } = self;
         let permit = if deadline.is_some() { permit } else { Permit::default() };
         follow(response, (observation, permit), deadline, drain)

@@ -7,6 +7,7 @@ use crate::extra::Extra;
 use crate::health::{self, HealthCheck};
 use crate::negotiate::{Accepted, Endpoint, Types, accept_header, json_alone, negotiate};
 use crate::openid;
+use crate::peers::PeerTable;
 use crate::respond::{self, Style};
 use crate::route::Route;
 use crate::version;
@@ -27,6 +28,8 @@ pub(crate) struct Root<'a> {
     pub(crate) served: &'a Served,
     /// The aggregated documents.
     pub(crate) aggregated: &'a Aggregated,
+    /// What other servers have.
+    pub(crate) peers: Arc<PeerTable>,
     /// Added routes.
     pub(crate) extra: &'a Extra,
     /// The server's own `host:port`.
@@ -61,9 +64,10 @@ impl Root<'_> {
         let accept = accept_header(headers);
         let core = matches!(route, Route::ApiVersions);
         if matches!(route, Route::ApiVersions | Route::ApiGroups)
-            && let Some(encoding) = wants_aggregated(&accept)
+            && let Some(wanted) = wants_aggregated(&accept)
         {
-            return Ok(self.aggregated.respond(self.served, core, encoding, headers, style));
+            let wanted = (core, wanted);
+            return Ok(self.aggregated.respond(self.served, wanted, &self.peers, headers, style));
         }
         let document = match route {
             Route::Root => return Ok(indented(&json!({"paths": self.paths()}), style)),

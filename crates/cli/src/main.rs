@@ -16,6 +16,7 @@ mod issuers;
 mod metric_options;
 mod nodes;
 mod open_api;
+mod peers;
 mod requests;
 mod service_accounts;
 mod serving;

@@ -16,6 +16,7 @@ use crate::front_proxy::FrontProxyOptions;
 use crate::metric_options::MetricOptions;
 use crate::nodes::NodeOptions;
 use crate::open_api::OpenApiOptions;
+use crate::peers::PeerOptions;
 use crate::requests::RequestOptions;
 use crate::service_accounts::ServiceAccountOptions;
 use crate::serving::ServingOptions;
@@ -121,6 +122,8 @@ pub(crate) struct Options {
     metrics: MetricOptions,
     #[command(flatten)]
     egress: EgressOptions,
+    #[command(flatten)]
+    peers: PeerOptions,
     #[command(flatten)]
     trace: TraceOptions,
     #[command(flatten)]
@@ -316,6 +319,7 @@ async fn build(options: Options, is_harness: bool, signals: &mut Signals) -> any
     let features = options.emulation.features()?;
     let runtime_config = RuntimeConfig::with_gates(&options.runtime_config, features)
         .context("use --runtime-config")?;
+    options.peers.check(features)?;
     let admission = options.admission.open(features).await?;
     let clock = Clock::wall();
     let metrics = Metrics::new();
@@ -370,6 +374,7 @@ async fn build(options: Options, is_harness: bool, signals: &mut Signals) -> any
         || ConfigMetrics::register(&metrics, "manifest_admission", clock.clone(), &server_hash);
     plane = admission.counted(counted).apply(wrapped.watched(plane));
     let own_issuers = options.service_accounts.issuers();
+    plane = options.peers.apply(plane, &metrics)?;
     plane = options.open_api.apply(plane).await?;
     plane = options.connections.apply(plane)?;
     plane = options.requests.apply(plane, options.secure_port)?;
@@ -406,7 +411,7 @@ async fn build(options: Options, is_harness: bool, signals: &mut Signals) -> any
     let address = SocketAddr::new(options.bind_address, options.secure_port);
     let serve = options.certificates.apply(ServeOptions::new(address), folder);
     let mut serve = options.serving.apply(options.service_accounts.apply(serve))?;
-    serve = serve.host_name(machine_name());
+    serve = options.peers.serve(serve.host_name(machine_name()));
     if let Some(address) = options.advertise_address {
         serve = serve.advertise_address(address);
     }

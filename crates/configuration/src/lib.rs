@@ -4,7 +4,8 @@
 //!
 //! Such a document is YAML or JSON. `apiVersion` and `kind` must be those of a [`Kind`]; what is
 //! read is then a Rust type, and members that it lacks are refused, with their paths as Kubernetes
-//! writes them. Errors do not quote the document, which may have credentials.
+//! writes them. A member that is null is as an absent one. Errors do not quote the document, which
+//! may have credentials.
 //!
 //! The size of documents is bounded by who reads them, aliases and depth by the parser of YAML.
 //!
@@ -82,8 +83,9 @@ impl Kind {
     /// It has another kind, unknown members, or members of another type.
     pub fn parse<T: DeserializeOwned>(&self, document: &[u8]) -> Result<T, DocumentError> {
         let syntax = |why: &dyn Display| DocumentError::Syntax(why.to_string());
-        let tree: Value =
+        let mut tree: Value =
             serde_saphyr::from_slice(document).map_err(|error| syntax(error.without_snippet()))?;
+        drop_nulls(&mut tree);
         let text = |member: &str| tree.get(member).and_then(Value::as_str).unwrap_or_default();
         match (text("kind"), text("apiVersion")) {
             ("", _) => return Err(DocumentError::NoKind),
@@ -103,6 +105,18 @@ impl Kind {
         });
         let read = read.map_err(|error| syntax(&error))?;
         if unknown.is_empty() { Ok(read) } else { Err(DocumentError::UnknownFields(unknown)) }
+    }
+}
+
+/// Removes members that are null: in Go, they are as absent ones.
+fn drop_nulls(tree: &mut Value) {
+    match tree {
+        Value::Object(members) => {
+            members.retain(|_, value| !value.is_null());
+            members.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
     }
 }
 
@@ -128,9 +142,8 @@ mod tests {
 
     const LAMPS: Kind = Kind { name: "Lamps", versions: &["home/v1", "home/v1beta1"] };
 
-    #[derive(Debug, PartialEq, Deserialize)]
+    #[derive(Debug, Default, PartialEq, Deserialize)]
     #[serde(default)]
-    #[derive(Default)]
     struct Lamps {
         lamps: Option<Vec<Lamp>>,
     }
@@ -151,6 +164,14 @@ mod tests {
                 format!(r#"{{"apiVersion":"{version}","kind":"Lamps","lamps":[{{"watts":4}}]}}"#);
             assert_eq!(parse(&json), Ok(Lamps { lamps: Some(vec![Lamp { watts: 4 }]) }));
         }
+    }
+
+    #[test]
+    fn null_is_absent() {
+        let document = "{kind: Lamps, apiVersion: home/v1, lamps: }";
+        assert_eq!(parse(document), Ok(Lamps { lamps: None }));
+        let document = "{kind: Lamps, apiVersion: home/v1, lamps: [{watts: }]}";
+        assert!(parse(document).unwrap_err().contains("missing field `watts`"));
     }
 
     #[test]

@@ -32,6 +32,7 @@ mod actor;
 mod api_service;
 mod check;
 mod documents;
+pub(crate) mod forwarding;
 mod metrics;
 mod proxy;
 mod remote;
@@ -95,7 +96,8 @@ impl ProxyCertificate {
         self.0.lock().is_some()
     }
 
-    fn get(&self) -> Option<ClientCertificate> {
+    /// The certificate, if there is one.
+    pub(crate) fn get(&self) -> Option<ClientCertificate> {
         self.0.lock().clone()
     }
 }

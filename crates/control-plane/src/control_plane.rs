@@ -1,14 +1,16 @@
 //! The control plane that the program, the demo and tests share.
 
+mod run;
+
 use crate::SharedParts;
 use crate::aggregation::{Aggregation, ProxyCertificate, Ways};
 use crate::built_in::{Controllers, Settings};
 use crate::extensions::{Extensions, Task};
-use crate::identity::{Published, has_storage_versions, identify};
+use crate::identity::{OwnName, Published, has_storage_versions};
 use crate::nodes::SimulatedNodes;
+use crate::peers::{PeerOptions, PeerWorker};
 use crate::source::InProcessSource;
 use crate::webhooks::{Clients, OwnServer, ServedServices, WebhookCredentials};
-use futures::future::OptionFuture;
 use kube_client::{Client, Resource};
 use setpoint_apiserver::{ApiServer, Credentials};
 use setpoint_controllers::Selection;
@@ -29,8 +31,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::task::{JoinError, JoinSet};
-use tokio_util::sync::CancellationToken;
+use tokio::task::JoinError;
 
 /// Where the clock of a simulated control plane starts: 2026-01-01T00:00:00Z.
 const SIMULATION_EPOCH_SECS: u64 = 1_767_225_600;
@@ -72,6 +73,7 @@ pub struct ControlPlaneBuilder {
     service_resolver: Option<Arc<dyn ServiceResolver>>,
     webhook_identity: Option<Identity>,
     pub(crate) egress: EgressSelector,
+    pub(crate) peers: Option<PeerOptions>,
     pub(crate) webhook_credentials: WebhookCredentials,
     service_account_tokens: ServiceAccountTokens,
     bootstrap_tokens: bool,
@@ -339,6 +341,7 @@ impl ControlPlaneBuilder {
         let server_metrics = self.extensions.server_metrics.take();
         let aggregated = self.extensions.aggregator_metrics.take();
         let to_cluster = self.egress.dialer(EgressType::Cluster);
+        let to_peers = self.egress.dialer(EgressType::ControlPlane);
         self.extensions.connect(&clock, to_cluster.clone());
         let tasks = Tasks(self.extensions.take_tasks());
         let mut server = self.extensions.server(server);
@@ -374,6 +377,9 @@ impl ControlPlaneBuilder {
                 Ways { resolver, has_services, certificate: proxy.clone(), dialer: to_cluster };
             Aggregation::new(server.clone(), ways, aggregated)
         });
+        let own_name = OwnName::default();
+        let (certificate, name) = (proxy.clone(), own_name.clone());
+        let peers = self.peers.map(|options| options.worker(&server, certificate, name, to_peers));
         ControlPlane {
             server,
             worker,
@@ -381,6 +387,8 @@ impl ControlPlaneBuilder {
             controllers,
             aggregation,
             own,
+            own_name,
+            peers,
             proxy,
             shared_parts: self.shared_parts,
             tasks,
@@ -400,6 +408,8 @@ pub struct ControlPlane {
     controllers: Controllers,
     aggregation: Option<Aggregation>,
     own: OwnServer,
+    own_name: OwnName,
+    peers: Option<PeerWorker>,
     /// The client certificate of the aggregation.
     pub(crate) proxy: ProxyCertificate,
     pub(crate) shared_parts: Option<SharedParts>,
@@ -447,6 +457,7 @@ impl ControlPlane {
             service_resolver: None,
             webhook_identity: None,
             egress: EgressSelector::default(),
+            peers: None,
             webhook_credentials: WebhookCredentials::default(),
             service_account_tokens: ServiceAccountTokens::new(),
             bootstrap_tokens: false,
@@ -517,79 +528,5 @@ impl ControlPlane {
             Some(rbac) => rbac.filled(),
             None => self.server.registry().ready(),
         }
-    }
-
-    /// Runs until `stop`, then ends watches gracefully. Dropping it stops everything at once.
-    ///
-    /// # Errors
-    ///
-    /// If a part fails before `stop`.
-    pub async fn run(self, stop: CancellationToken) -> Result<(), ControlPlaneError> {
-        self.run_in_steps(stop.clone(), stop, CancellationToken::new()).await
-    }
-
-    /// The same, with controllers that end at `stop_controllers`, before the rest. Listeners end
-    /// the watches of the whole server, so they stop after the controllers, which would watch
-    /// again. Cancels `controllers_ended` when the controllers have ended.
-    pub(crate) async fn run_in_steps(
-        self,
-        stop_controllers: CancellationToken,
-        stop: CancellationToken,
-        controllers_ended: CancellationToken,
-    ) -> Result<(), ControlPlaneError> {
-        let controllers_ended = controllers_ended.drop_guard();
-        let answers = self.answers();
-        let mut parts = JoinSet::new();
-        // The registry stops last, because it serves the parts above it while they finish.
-        let registry_stop = CancellationToken::new();
-        let (server, worker, controllers) = (self.server, self.worker, self.controllers);
-        let (published, aggregation) = (self.published, self.aggregation);
-        // Webhooks call it until everything has ended.
-        let _own = self.own.serve(server.clone());
-        parts.spawn({
-            let registry_stop = registry_stop.clone();
-            async move { worker.run(registry_stop).await }
-        });
-        for task in self.tasks.0 {
-            // They serve requests, so they end with the registry.
-            let task = task(server.registry().clone(), registry_stop.clone());
-            parts.spawn(async move {
-                task.await;
-                Ok(())
-            });
-        }
-        if let Some(rbac) = self.rbac {
-            let (registry, registry_stop) = (server.registry().clone(), registry_stop.clone());
-            parts.spawn(async move {
-                tokio::select! {
-                    biased;
-                    () = registry_stop.cancelled() => Ok(()),
-                    // Cancel safe: an object of the start that is missing is created next time.
-                    () = rbac.run(&registry) => Ok(()),
-                }
-            });
-        }
-        parts.spawn(async move {
-            // Stops the registry however this part ends, so that joining it always returns.
-            let _registry_stop = registry_stop.drop_guard();
-            let aggregate = async {
-                if let Some(aggregation) = aggregation {
-                    aggregation.run(stop_controllers.clone()).await;
-                }
-            };
-            // Boxed, so that a control plane holds space only for what it runs.
-            let identify =
-                published.map(|published| Box::pin(identify(&server, answers, &stop, published)));
-            let controllers = controllers.run(&server, &stop_controllers);
-            tokio::join!(controllers, OptionFuture::from(identify), aggregate);
-            drop(controllers_ended);
-            stop.cancelled().await;
-            server.drain();
-            Ok(())
-        });
-        while let Some(ended) = parts.join_next().await {
-            ended.map_err(ControlPlaneError::Part)?.map_err(ControlPlaneError::Registry)?;
-        }
-        Ok(())
     }
 }

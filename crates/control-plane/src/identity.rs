@@ -20,6 +20,8 @@ pub(crate) struct Published {
     pub(crate) host: Option<String>,
     /// Where other machines reach it.
     pub(crate) address: SocketAddr,
+    /// Where other servers of the store reach it, if that is another place: a host and a port.
+    pub(crate) peer_address: Option<(String, u16)>,
     /// What extension servers read about authentication here.
     pub(crate) authentication: PublishedAuthentication,
     /// The CA of the proxy's client certificate, in PEM; `None`: its owner publishes it.
@@ -28,18 +30,53 @@ pub(crate) struct Published {
     pub(crate) leaves: CancellationToken,
 }
 
+/// The name of this server, once it is known.
+#[derive(Debug, Clone)]
+pub(crate) struct OwnName(watch::Sender<String>);
+
+impl Default for OwnName {
+    fn default() -> Self {
+        Self(watch::Sender::new(String::new()))
+    }
+}
+
+impl OwnName {
+    /// The name. Waits until it is known.
+    pub(crate) async fn known(&self) -> String {
+        let mut name = self.0.subscribe();
+        // It is never closed.
+        name.wait_for(|name| !name.is_empty()).await.map(|name| name.clone()).unwrap_or_default()
+    }
+}
+
 /// The addresses that servers publish in the store.
-struct Addresses(Registry);
+struct Addresses {
+    registry: Registry,
+    /// Where peers reach this server; `None`: it is no peer.
+    peer: Option<(String, u16)>,
+    own: OwnName,
+}
 
 impl PublishedAddresses for Addresses {
     fn publish(&self, address: IpAddr) -> BoxFuture<'_, Result<(), BoxError>> {
-        async move { Ok(self.0.publish_address(address).await?) }.boxed()
+        async move { Ok(self.registry.publish_address(address).await?) }.boxed()
     }
     fn withdraw(&self, address: IpAddr) -> BoxFuture<'_, Result<(), BoxError>> {
-        async move { Ok(self.0.withdraw_address(address).await?) }.boxed()
+        async move { Ok(self.registry.withdraw_address(address).await?) }.boxed()
+    }
+    fn publish_peer<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), BoxError>> {
+        async move {
+            self.own.0.send_replace(name.to_owned());
+            let Some((host, port)) = &self.peer else { return Ok(()) };
+            Ok(self.registry.publish_peer(name, host, *port).await?)
+        }
+        .boxed()
+    }
+    fn withdraw_peer<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), BoxError>> {
+        async move { Ok(self.registry.withdraw_peer(name).await?) }.boxed()
     }
     fn all(&self) -> BoxFuture<'_, Result<BTreeSet<IpAddr>, BoxError>> {
-        async move { Ok(self.0.published_addresses().await?) }.boxed()
+        async move { Ok(self.registry.published_addresses().await?) }.boxed()
     }
 }
 
@@ -49,8 +86,9 @@ pub(crate) async fn identify(
     mut ready: watch::Receiver<bool>,
     stop: &CancellationToken,
     published: Published,
+    own: OwnName,
 ) {
-    let Published { host, address, authentication, proxy_ca, leaves } = published;
+    let Published { host, address, peer_address, authentication, proxy_ca, leaves } = published;
     tokio::select! {
         biased;
         // Cancel safe: both only wait for a state. Not ready: the server has ended.
@@ -60,9 +98,15 @@ pub(crate) async fn identify(
         },
         () = stop.cancelled() => return,
     }
+    let is_peer = server.registry().features().is_on(Feature::UnknownVersionInteroperabilityProxy);
+    let at = peer_address.unwrap_or_else(|| (address.ip().to_string(), address.port()));
+    let peer = is_peer.then_some(at);
     let clock = server.registry().clock().clone();
-    let mut identity = ServerIdentity::new(server.client(), clock, address)
-        .published(Addresses(server.registry().clone()));
+    let mut identity = ServerIdentity::new(server.client(), clock, address).published(Addresses {
+        registry: server.registry().clone(),
+        peer,
+        own,
+    });
     if let Some(host) = host {
         identity = identity.host(host);
     }

@@ -32,6 +32,7 @@ mod certificates;
 mod error;
 mod front_proxy;
 mod kubeconfig;
+mod serving;
 mod signing;
 mod tokens;
 
@@ -40,27 +41,22 @@ pub(crate) use authorities::PublishedAuthentication;
 pub use cert_dir::CertDirError;
 pub use error::ServeError;
 pub(crate) use front_proxy::add_front_proxy;
+pub use serving::Serving;
 pub use signing::SigningKeyError;
 pub use tokens::TokenFileError;
 
-use crate::control_plane::{ControlPlane, ControlPlaneError};
+use crate::control_plane::ControlPlane;
 use crate::identity::Published;
-use authorities::AuthorityFiles;
-use certificates::{Certificates, Freshness};
-use kube_client::Client;
+use certificates::Certificates;
 use setpoint_apiserver::listen::{
-    CertificateFiles, CertificateWatcher, LIMITS, Limits, Listener, PkiFiles, TlsPolicy, read_file,
+    CertificateFiles, LIMITS, Limits, Listener, PkiFiles, TlsPolicy, read_file,
 };
 use setpoint_apiserver::{Credentials, Identity, RequestHeaderNames};
 use setpoint_controllers::workload::certificates::{CertificateAuthority, Signers};
 use setpoint_object::cidr::Family;
-use setpoint_runtime::cancel_on_signal;
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// Where a control plane is served, which certificate it presents and which clients it trusts.
@@ -73,6 +69,7 @@ use tokio_util::sync::CancellationToken;
 pub struct ServeOptions {
     address: SocketAddr,
     advertise_address: Option<IpAddr>,
+    peer_address: Option<(String, u16)>,
     host_name: Option<String>,
     insecure_port: Option<u16>,
     kubeconfig: Option<PathBuf>,
@@ -102,6 +99,7 @@ impl ServeOptions {
         Self {
             address: address.into(),
             advertise_address: None,
+            peer_address: None,
             host_name: None,
             insecure_port: None,
             kubeconfig: None,
@@ -131,6 +129,13 @@ impl ServeOptions {
     /// listener, or, if it listens on all of them, the address of this machine's default route.
     pub fn advertise_address(mut self, address: IpAddr) -> Self {
         self.advertise_address = Some(address);
+        self
+    }
+
+    /// Where other servers of a shared store reach this one: a host and a port. Default: the
+    /// advertised address.
+    pub fn peer_address(mut self, host: impl Into<String>, port: u16) -> Self {
+        self.peer_address = Some((host.into(), port));
         self
     }
 
@@ -342,9 +347,14 @@ impl ControlPlane {
         }
         let address = SocketAddr::new(ip, port);
         let leaves = CancellationToken::new();
-        let authentication = authorities.published.clone();
-        let (host, until) = (options.host_name.clone(), leaves.clone());
-        let published = Published { host, address, authentication, proxy_ca, leaves: until };
+        let published = Published {
+            host: options.host_name.clone(),
+            address,
+            peer_address: options.peer_address.clone(),
+            authentication: authorities.published.clone(),
+            proxy_ca,
+            leaves: leaves.clone(),
+        };
         self.publish(&ca, published);
         self.sign_with(signers);
         let serving = Serving {
@@ -385,189 +395,6 @@ fn signers(options: &ServeOptions, own: &PkiFiles) -> Result<Signers, ServeError
         Some(duration) => signers.lifetime(duration),
         None => signers,
     })
-}
-
-/// A control plane with its listeners, bound but not yet running.
-#[must_use = "nothing is served until it is run"]
-pub struct Serving {
-    plane: ControlPlane,
-    listeners: Vec<Listener>,
-    freshness: Freshness,
-    /// The certificates for certain hosts.
-    named: Vec<CertificateWatcher>,
-    authorities: AuthorityFiles,
-    shutdown_delay: Duration,
-    is_retried_at_end: bool,
-    /// Cancelled to withdraw the published addresses of the listeners.
-    leaves: CancellationToken,
-    url: String,
-    port: u16,
-    insecure_url: Option<String>,
-    kubeconfig: String,
-    ca: String,
-    token: String,
-}
-
-/// Omits the credentials.
-impl fmt::Debug for Serving {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { url, insecure_url, .. } = self;
-        f.debug_struct("Serving")
-            .field("url", url)
-            .field("insecure_url", insecure_url)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Serving {
-    /// URL of the secure listener, for clients on this machine.
-    pub fn url(&self) -> &str {
-        &self.url
-    }
-
-    /// Port of the secure listener.
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// Writes the administrator's kubeconfig atomically, readable by its owner only.
-    ///
-    /// # Errors
-    ///
-    /// If the file cannot be written.
-    pub fn write_kubeconfig(&self, path: impl AsRef<Path>) -> Result<(), ServeError> {
-        let path = path.as_ref();
-        kubeconfig::write(path, &self.kubeconfig)
-            .map_err(|source| ServeError::Kubeconfig { path: path.to_owned(), source })
-    }
-
-    /// The administrator's kubeconfig as YAML. It contains a private key.
-    pub fn kubeconfig(&self) -> &str {
-        &self.kubeconfig
-    }
-
-    /// The authority of the server's certificate, in PEM: what clients trust, as in the kubeconfig.
-    pub fn ca(&self) -> &str {
-        &self.ca
-    }
-
-    /// The administrator's token, as in the kubeconfig.
-    pub fn token(&self) -> &str {
-        &self.token
-    }
-
-    /// URL of the listener without authentication; `None` if there is none.
-    pub fn insecure_url(&self) -> Option<&str> {
-        self.insecure_url.as_deref()
-    }
-
-    /// An in-process client, as [`ControlPlane::client`].
-    pub fn client(&self) -> Client {
-        self.plane.client()
-    }
-
-    /// Becomes true once requests are served, as [`ControlPlane::ready`].
-    pub fn ready(&self) -> watch::Receiver<bool> {
-        self.plane.ready()
-    }
-
-    /// Serves until `stop`, and for the [delay](ServeOptions::shutdown_delay). Then ends watches,
-    /// completes requests in progress, and stops the control plane. Dropping it stops everything
-    /// at once; acknowledged writes are never lost.
-    ///
-    /// # Errors
-    ///
-    /// If the control plane ends before `stop`.
-    pub async fn run(self, stop: CancellationToken) -> Result<(), ServeError> {
-        let Self {
-            plane,
-            listeners,
-            freshness,
-            named,
-            authorities,
-            leaves,
-            shutdown_delay,
-            is_retried_at_end,
-            kubeconfig,
-            ca,
-            token,
-            ..
-        } = self;
-        // Nobody asks for them any more.
-        drop((kubeconfig, ca, token));
-        let (stop_listeners, stop_plane) = (CancellationToken::new(), CancellationToken::new());
-        let (stop_controllers, controllers_ended) =
-            (stop_plane.child_token(), CancellationToken::new());
-        let (mut edge, mut planes) = (JoinSet::new(), JoinSet::new());
-        let server = plane.server().clone();
-        planes.spawn(plane.run_in_steps(
-            stop_controllers.clone(),
-            stop_plane.clone(),
-            controllers_ended.clone(),
-        ));
-        edge.spawn(freshness.run(stop_listeners.clone()));
-        for watcher in named {
-            let stop = stop_listeners.clone();
-            edge.spawn(async move { watcher.run(stop, |_| {}).await });
-        }
-        if authorities.has_files() {
-            edge.spawn(authorities.run(stop_listeners.clone()));
-        }
-        for listener in listeners {
-            edge.spawn(listener.run(stop_listeners.clone()));
-        }
-        let mut ended = tokio::select! {
-            biased;
-            () = stop.cancelled() => None,
-            // Cancel safe: a dropped `join_next` has taken no result.
-            ended = planes.join_next() => ended,
-        };
-        server.begin_shutdown();
-        leaves.cancel();
-        if ended.is_none() && !shutdown_delay.is_zero() {
-            ended = tokio::select! {
-                biased;
-                // Cancel safe: as above.
-                ended = planes.join_next() => ended,
-                () = tokio::time::sleep(shutdown_delay) => None,
-            };
-        }
-        if is_retried_at_end {
-            server.refuse_requests();
-        }
-        // Controllers stop first, because listeners end their watches too. Listeners stop before
-        // the rest, so that requests in progress still get their responses.
-        stop_controllers.cancel();
-        controllers_ended.cancelled().await;
-        if is_retried_at_end {
-            server.requests_ended().await;
-        }
-        stop_listeners.cancel();
-        while edge.join_next().await.is_some() {}
-        stop_plane.cancel();
-        let ended = match ended {
-            Some(ended) => Some(ended),
-            None => planes.join_next().await,
-        };
-        match ended {
-            Some(ended) => Ok(ended.map_err(ControlPlaneError::Part)??),
-            None => Ok(()),
-        }
-    }
-
-    /// Serves until SIGINT or SIGTERM. A second signal exits at once.
-    ///
-    /// # Errors
-    ///
-    /// If the signal handlers cannot be installed, or the control plane ends before a signal.
-    pub async fn run_until_signal(self) -> Result<(), ServeError> {
-        let stop = CancellationToken::new();
-        tokio::select! {
-            biased;
-            ended = self.run(stop.clone()) => ended,
-            signal = cancel_on_signal(stop) => match signal.map_err(ServeError::Signals)? {},
-        }
-    }
 }
 
 /// The URL of an address, for clients on this machine.

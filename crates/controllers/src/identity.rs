@@ -81,6 +81,17 @@ pub trait PublishedAddresses: Send + Sync {
     fn publish(&self, address: IpAddr) -> BoxFuture<'_, Result<(), BoxError>>;
     /// Removes an address.
     fn withdraw(&self, address: IpAddr) -> BoxFuture<'_, Result<(), BoxError>>;
+    /// Publishes where the server of this name is for other servers of the store, for longer than
+    /// ten seconds. Default: nowhere.
+    fn publish_peer<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), BoxError>> {
+        let _ = name;
+        Box::pin(async { Ok(()) })
+    }
+    /// Removes what was published of the server. Default: nothing.
+    fn withdraw_peer<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), BoxError>> {
+        let _ = name;
+        Box::pin(async { Ok(()) })
+    }
     /// All addresses. Empty: they are not published here, and the Leases count.
     fn all(&self) -> BoxFuture<'_, Result<BTreeSet<IpAddr>, BoxError>>;
 }
@@ -177,6 +188,9 @@ impl ServerIdentity {
             let round = async {
                 // Without the Lease, entries in StorageVersions would be removed.
                 self.renew().await?;
+                if let Some(published) = &self.published {
+                    published.publish_peer(&self.name()).await?;
+                }
                 // Other writes may wait for them.
                 if let Err(error) = versions.round(self.name()).await {
                     tracing::warn!(error = chain(&error), "write the server's storage versions");
@@ -201,6 +215,7 @@ impl ServerIdentity {
         let removal = async {
             ignore_stale(self.api.delete(&self.lease(), &json!({})).await)?;
             if let Some(published) = &self.published {
+                published.withdraw_peer(&self.name()).await?;
                 published.withdraw(self.address.ip()).await?;
             }
             let alive = self.addresses().await?;

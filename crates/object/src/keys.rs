@@ -31,6 +31,9 @@ pub const SERVICE_CIDRS: &str = "/registry/servicecidrs/";
 pub const CLUSTER_ADDRESSES: &str = "/registry/ranges/serviceips/";
 /// Prefix of one key per server that can be reached, as kube-apiservers write them; not served.
 pub const PUBLISHED: &str = "/registry/masterleases/";
+/// Prefix of one key per server that passes requests on to others, as kube-apiservers write them;
+/// not served.
+pub const PEERS: &str = "/registry/peerserverleases/";
 /// The key of kube-apiserver's bitmap of node ports. It exists if there is a kube-apiserver.
 pub const NODE_PORT_BITMAP: &str = "/registry/ranges/servicenodeports";
 /// Prefix of one key per node port in use.

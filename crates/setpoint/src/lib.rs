@@ -130,8 +130,8 @@ pub use setpoint_control_plane::{
     AdmissionConfigError, AdmissionConfiguration, AuthorizationConfig, ConfigMetrics,
     ConfiguredAuthorizers, ControlPlane, ControlPlaneBuilder, EgressMetrics, InProcessSource,
     IssuerMetrics, IssuerTokens, KubeletFilesError, KubeletOptions, ManifestsWorker,
-    MetricsPageOptions, NODE_LABEL, REQUEST_SECONDS, RequestMetrics, STAGES_BYTES_MAX, Selection,
-    ServeError, ServeOptions, Serving, SharedParts, SimulatedNodes, StageError, Stages,
+    MetricsPageOptions, NODE_LABEL, PeerOptions, REQUEST_SECONDS, RequestMetrics, STAGES_BYTES_MAX,
+    Selection, ServeError, ServeOptions, Serving, SharedParts, SimulatedNodes, StageError, Stages,
     WebhookCredentials, abac, admission_config, authorization_config, control_plane, delegation,
     egress, oidc, remote, serve, server_hash, source, webhook_client,
 };

@@ -27,12 +27,14 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	genericfeatures "k8s.io/apiserver/pkg/features"
 	serveroptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storageversion"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
 	"k8s.io/component-base/featuregate"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -152,6 +154,13 @@ func StartTestServer(t ktesting.TB, instance *TestServerInstanceOptions, flags [
 		return server, err
 	}
 	adopt(t, gates)
+	certificate := filepath.Join(folder, s.SecureServing.ServerCert.PairName+".crt")
+	if instance.EnableCertAuth && utilfeature.DefaultFeatureGate.Enabled(genericfeatures.UnknownVersionInteroperabilityProxy) {
+		s.PeerCAFile = certificate
+		if err := common(certificate); err != nil {
+			return server, err
+		}
+	}
 	key, err := signingKey(folder)
 	if err != nil {
 		return server, err
@@ -182,7 +191,6 @@ func StartTestServer(t ktesting.TB, instance *TestServerInstanceOptions, flags [
 	if instance.RequestTimeout > 0 {
 		line = append(line, "--request-timeout="+instance.RequestTimeout.String())
 	}
-	certificate := filepath.Join(folder, s.SecureServing.ServerCert.PairName+".crt")
 	_, missing := os.Stat(certificate)
 	presents := missing == nil && !set.Changed("tls-cert-file")
 	if presents {
@@ -247,6 +255,29 @@ func GetEtcdClients(config storagebackend.TransportConfig) (*clientv3.Client, cl
 		return nil, nil, err
 	}
 	return client, clientv3.NewKV(client), nil
+}
+
+// pair is the certificate and the key of the first server whose peers must trust it.
+var pair [2][]byte
+
+// common gives servers of this process the certificate of the first one. The original has it among
+// its files.
+func common(certificate string) error {
+	files := [2]string{certificate, strings.TrimSuffix(certificate, "crt") + "key"}
+	if pair[0] == nil {
+		var err error
+		names := []string{"kubernetes.default.svc", "kubernetes.default", "kubernetes", "localhost"}
+		pair[0], pair[1], err = cert.GenerateSelfSignedCertKey("127.0.0.1", nil, names)
+		if err != nil {
+			return err
+		}
+	}
+	for i, file := range files {
+		if err := os.WriteFile(file, pair[i], 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // newOptions gives options with feature gates of their own.

@@ -4,6 +4,7 @@ use super::legacy::words;
 use crate::backend::{Backend, Generation, Served};
 use crate::body::Body;
 use crate::negotiate::{Accepted, Encoding, clauses};
+use crate::peers::PeerTable;
 use crate::respond::{self, Style};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -19,14 +20,26 @@ use std::sync::Arc;
 /// The media type parameters of the form, which clients check in the answer.
 const PARAMS: &str = "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// The encoding in which the client accepts the aggregated form. Any clause that names it has
-/// precedence over plain ones. `None`: the client requests the legacy form.
-pub(crate) fn wants_aggregated(accept: &str) -> Option<Encoding> {
+/// The profile of the form without what peers serve.
+const NO_PEER: &str = "nopeer";
+
+/// The aggregated form as a client accepts it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    encoding: Encoding,
+    /// Whether what peers serve is in it.
+    has_peers: bool,
+}
+
+/// How the client accepts the aggregated form. Any clause that names it has precedence over plain
+/// ones. `None`: the client requests the legacy form.
+pub(crate) fn wants_aggregated(accept: &str) -> Option<Wanted> {
     clauses(accept).iter().find_map(|clause| {
         let named = clause.param("g") == Some("apidiscovery.k8s.io")
             && clause.param("v") == Some("v2")
             && clause.param("as") == Some("APIGroupDiscoveryList");
-        clause.encoding().filter(|encoding| named && clause.is_of_document(*encoding))
+        let encoding = clause.encoding().filter(|one| named && clause.is_of_document(*one))?;
+        Some(Wanted { encoding, has_peers: clause.param("profile") != Some(NO_PEER) })
     })
 }
 
@@ -34,6 +47,16 @@ pub(crate) fn wants_aggregated(accept: &str) -> Option<Encoding> {
 #[derive(Debug, Default)]
 pub(crate) struct Aggregated {
     documents: Mutex<Option<(Generation, Arc<Documents>)>>,
+    /// The document of the groups with those of peers; `None`: they add nothing.
+    with_peers: Mutex<Option<WithPeers>>,
+}
+
+/// The document that is made of two others.
+#[derive(Debug, Clone)]
+struct WithPeers {
+    documents: Arc<Documents>,
+    peers: Arc<PeerTable>,
+    document: Option<Arc<Document>>,
 }
 
 #[derive(Debug)]
@@ -76,6 +99,14 @@ impl Part {
     }
 }
 
+impl Documents {
+    /// The entries of the groups as trees.
+    fn groups(&self) -> Option<Vec<Value>> {
+        let tree: Value = serde_json::from_slice(&self.groups.json).ok()?;
+        tree.get("items")?.as_array().cloned()
+    }
+}
+
 #[derive(Debug)]
 struct Document {
     json: Bytes,
@@ -87,13 +118,22 @@ impl Aggregated {
     pub(crate) fn respond(
         &self,
         served: &Served,
-        core: bool,
-        encoding: Encoding,
+        (core, wanted): (bool, Wanted),
+        peers: &Arc<PeerTable>,
         headers: &HeaderMap,
         style: Style,
     ) -> Response<Body> {
+        let Wanted { encoding, has_peers } = wanted;
         let documents = self.documents(served);
-        let document = if core { &documents.core } else { &documents.groups };
+        let with_peers = match has_peers && !core {
+            true => self.with_peers(&documents, peers),
+            false => None,
+        };
+        let document = match (core, &with_peers) {
+            (true, _) => &documents.core,
+            (false, Some(document)) => document,
+            (false, None) => &documents.groups,
+        };
         let known = headers.get(header::IF_NONE_MATCH) == Some(&document.etag);
         let mut response = if known {
             respond::empty(StatusCode::NOT_MODIFIED)
@@ -110,6 +150,35 @@ impl Aggregated {
             headers.insert(header::CONTENT_TYPE, media_type);
         }
         response
+    }
+
+    /// The document with what peers serve; `None`: they add nothing. Made once for each pair.
+    fn with_peers(
+        &self,
+        documents: &Arc<Documents>,
+        peers: &Arc<PeerTable>,
+    ) -> Option<Arc<Document>> {
+        if peers.is_empty() {
+            return None;
+        }
+        let known = self.with_peers.lock().clone();
+        if let Some(known) = known
+            && Arc::ptr_eq(&known.documents, documents)
+            && Arc::ptr_eq(&known.peers, peers)
+        {
+            return known.document;
+        }
+        let document = documents.groups().and_then(|local| peers.merged(&local)).map(|groups| {
+            let items: Vec<Bytes> = groups.iter().map(|group| super::to_bytes(group)).collect();
+            Arc::new(Document::new(&items).0)
+        });
+        let made = WithPeers {
+            documents: documents.clone(),
+            peers: peers.clone(),
+            document: document.clone(),
+        };
+        *self.with_peers.lock() = Some(made);
+        document
     }
 
     fn documents(&self, served: &Served) -> Arc<Documents> {
@@ -239,7 +308,7 @@ mod tests {
 
     #[test]
     fn aggregated_form_has_precedence_in_any_position() {
-        let json = Some(Encoding::Json);
+        let json = Some(Wanted { encoding: Encoding::Json, has_peers: true });
         for (accept, expected) in [
             ("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", json),
             (
@@ -248,7 +317,11 @@ mod tests {
             ),
             (
                 "application/yaml;as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io",
-                Some(Encoding::Yaml),
+                Some(Wanted { encoding: Encoding::Yaml, has_peers: true }),
+            ),
+            (
+                "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList;profile=nopeer,application/json",
+                Some(Wanted { encoding: Encoding::Json, has_peers: false }),
             ),
             (
                 "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json",

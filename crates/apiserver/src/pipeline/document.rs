@@ -70,6 +70,7 @@ impl Inner {
         let site = root::Root {
             served,
             aggregated,
+            peers: self.peers.table(),
             extra,
             address,
             types,

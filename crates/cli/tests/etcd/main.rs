@@ -9,6 +9,7 @@ mod egress;
 mod failures;
 mod keys;
 mod load;
+mod peers;
 mod protobuf;
 #[path = "../clients/raw.rs"]
 #[allow(dead_code, reason = "it is that of the other tests with real clients")]

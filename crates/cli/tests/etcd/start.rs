@@ -71,7 +71,7 @@ async fn prefixes_separate_control_planes_in_one_etcd() {
 }
 
 /// Writes the certificates and keys of a CA, a server and a client.
-fn write_certificates(folder: &Path) {
+pub(crate) fn write_certificates(folder: &Path) {
     let params = |name: &str| {
         let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
         let mut params = CertificateParams::new(names).unwrap();

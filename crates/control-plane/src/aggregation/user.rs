@@ -11,7 +11,7 @@ const EXTRA: &str = "x-remote-extra-";
 /// Replaces the client's headers about its user by the authenticated user. Returns false if a name
 /// cannot be written in a header: such a request must not be forwarded.
 #[must_use]
-pub(super) fn set_user(headers: &mut HeaderMap, identity: &Identity) -> bool {
+pub(crate) fn set_user(headers: &mut HeaderMap, identity: &Identity) -> bool {
     let claimed: Vec<HeaderName> = headers
         .keys()
         .filter(|name| [USER, UID, GROUP].contains(name) || name.as_str().starts_with(EXTRA))

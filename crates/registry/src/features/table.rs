@@ -29,7 +29,7 @@ macro_rules! features {
     (@ off) => { false };
 }
 
-// `ShardedListAndWatch` is off by default there, `UnknownVersionInteroperabilityProxy` is on.
+// `ShardedListAndWatch` is off by default there.
 #[rustfmt::skip]
 features! {
     APIResponseCompression: Beta on Switch,
@@ -256,7 +256,7 @@ features! {
     TopologyManagerPolicyOptions: Stable on Locked,
     TranslateStreamCloseWebsocketRequests: Beta on Fixed,
     UnauthenticatedHTTP2DOSMitigation: Beta on Elsewhere,
-    UnknownVersionInteroperabilityProxy: Beta off Fixed,
+    UnknownVersionInteroperabilityProxy: Beta on Switch,
     UnlockWhileProcessingFIFO: Beta on Elsewhere,
     UserNamespacesHostNetworkSupport: Alpha off Switch,
     UserNamespacesSupport: Stable on Locked,

@@ -31,7 +31,6 @@ const SERVED: &str = "what is served does not depend on it";
 const ETCD: &str = "it tunes the connection to an etcd";
 const METRICS: &str = "all metrics are served";
 const SHUTDOWN: &str = "watches end at once";
-const REMOTE: &str = "setpoint has no such connection";
 
 /// The flags of kube-apiserver 1.36.
 pub(super) const FLAGS: &[(&str, Takes, Use)] = &[
@@ -163,9 +162,9 @@ pub(super) const FLAGS: &[(&str, Takes, Use)] = &[
     ("oidc-signing-algs", Value, List),
     ("oidc-username-claim", Value, Same),
     ("oidc-username-prefix", Value, Same),
-    ("peer-advertise-ip", Value, Ignored(REMOTE)),
-    ("peer-advertise-port", Value, Ignored(REMOTE)),
-    ("peer-ca-file", Value, Ignored(REMOTE)),
+    ("peer-advertise-ip", Value, Same),
+    ("peer-advertise-port", Value, Same),
+    ("peer-ca-file", Value, Same),
     ("permit-address-sharing", Bool, Ignored("an address is bound by one server")),
     ("permit-port-sharing", Bool, Ignored("an address is bound by one server")),
     ("profiling", Bool, Ignored(TUNING)),

@@ -38,7 +38,7 @@ fn every_flag_of_up_is_one_of_up() {
             (Same, "allow-privileged" | "service-account-lookup" | "watch-cache") => "=true",
             (List, "tls-curve-preferences") => "=23",
             (List, "tls-sni-cert-key") => "=a,b",
-            (Same | List, "kubelet-port") => "=10250",
+            (Same | List, "kubelet-port" | "peer-advertise-port") => "=10250",
             (Same | List, name) if name.ends_with("-inflight") => "=1",
             (Same | List, name) if name.ends_with("-ttl") => "=1m",
             (Same, name) if name.starts_with("audit-") => match name {

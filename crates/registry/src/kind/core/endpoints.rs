@@ -31,6 +31,30 @@ pub(crate) fn of_address(address: IpAddr) -> Value {
     })
 }
 
+/// The label with the name of a server.
+const PEER_NAME: &str = "apiserverIdentity";
+
+/// Endpoints with the place of a server and its name: how servers of a store find each other.
+pub(crate) fn of_peer(name: &str, host: &str, port: u16) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Endpoints", "metadata": {"labels": {PEER_NAME: name}},
+        "subsets": [{
+            "addresses": [{"ip": host}],
+            "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+        }],
+    })
+}
+
+/// The name and the place of a server in stored Endpoints.
+pub(crate) fn peer(stored: &[u8]) -> Option<(String, (String, u16))> {
+    let stored: Value = serde_json::from_slice(stored).ok()?;
+    let subset = stored["subsets"].get(0)?;
+    let host = subset["addresses"][0]["ip"].as_str()?;
+    let port = u16::try_from(subset["ports"][0]["port"].as_u64()?).ok()?;
+    let name = stored["metadata"]["labels"][PEER_NAME].as_str()?;
+    Some((name.to_owned(), (host.to_owned(), port)))
+}
+
 /// Maximum number of endpoints, ports or hosts in a cell; the rest is counted.
 const LISTED_MAX: usize = 3;
 
