@@ -150,14 +150,17 @@ impl PeerTable {
         Self { own: own.to_owned(), servers, resources }
     }
 
-    /// Whether there are none.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.servers.is_empty()
+    /// Whether peers list a resource of a named group that is not served here.
+    pub(crate) fn has_more_than(&self, is_served: impl Fn(&str, &str, &str) -> bool) -> bool {
+        let versions = self.resources.iter().filter(|((group, _), _)| !group.is_empty());
+        versions.into_iter().any(|((group, version), resources)| {
+            resources.keys().any(|resource| !is_served(group, version, resource))
+        })
     }
 
-    /// The groups of this server and its peers; `None` if the peers add nothing. `local` are the
-    /// entries of this server without the core group.
-    pub(crate) fn merged(&self, local: &[Value]) -> Option<Vec<Value>> {
+    /// The groups of this server and its peers. `local` are the entries of this server without the
+    /// core group.
+    pub(crate) fn merged(&self, local: &[Value]) -> Vec<Value> {
         let own = self.servers.partition_point(|server| server.name < self.own);
         let of_peer = |server: &PeerServer| -> Vec<Value> {
             let groups = server.groups.iter().filter(|group| !text(group, LEVELS[0].0).is_empty());
@@ -166,8 +169,7 @@ impl PeerTable {
         let mut lists: Vec<Vec<Value>> = self.servers.iter().map(of_peer).collect();
         lists.insert(own, local.to_vec());
         let lists: Vec<&[Value]> = lists.iter().map(Vec::as_slice).collect();
-        let merged = merge(&lists, own, &LEVELS);
-        (merged != local).then_some(merged)
+        merge(&lists, own, &LEVELS)
     }
 }
 
@@ -290,9 +292,13 @@ mod tests {
         own_apps["own"] = json!(true);
         let local = [own_apps.clone(), group("batch", &[("v1", &["jobs"])])];
         let batch = group("batch", &[("v1", &["crons", "jobs"]), ("v2", &["jobs"])]);
-        assert_eq!(table.merged(&local), Some(vec![own_apps.clone(), batch.clone()]));
-        assert_eq!(table.merged(&[own_apps, batch]), None);
-        assert_eq!(PeerTable::default().merged(&local), None);
+        assert_eq!(table.merged(&local), [own_apps.clone(), batch.clone()]);
+        assert_eq!(table.merged(&[own_apps.clone(), batch.clone()]), [own_apps, batch]);
+        assert_eq!(PeerTable::default().merged(&local), local);
+        let is_served = |_: &str, version: &str, _: &str| version == "v1";
+        assert!(table.has_more_than(is_served));
+        assert!(!table.has_more_than(|_, _, _| true));
+        assert!(!PeerTable::default().has_more_than(|_, _, _| false));
     }
 
     #[tokio::test(start_paused = true)]

@@ -24,7 +24,7 @@ use crate::families::Families;
 use crate::identity::OwnName;
 use bytes::Bytes;
 use futures::FutureExt as _;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use http::header::{ACCEPT, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{HeaderName, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
@@ -133,8 +133,8 @@ struct Found {
 }
 
 /// A peer.
-#[derive(Default)]
 struct Known {
+    address: Address,
     documents: [Option<Document>; PATHS.len()],
 }
 
@@ -165,10 +165,14 @@ impl PeerWorker {
                     return self.server.peers().set(&own, Vec::new());
                 }
             };
-            let mut found = Found::default();
+            let (mut found, mut shown) = (Found::default(), None);
             loop {
-                let servers = self.round(&mut found, &transport).await;
-                self.server.peers().set(&self.own.known().await, servers);
+                let own = self.own.known().await;
+                let is_changed = self.round(&own, &mut found, &transport).await;
+                if is_changed || shown.as_ref() != Some(&own) {
+                    self.server.peers().set(&own, self.servers(&found, &transport));
+                    shown = Some(own);
+                }
                 sleep(PERIOD).await;
             }
         };
@@ -187,54 +191,86 @@ impl PeerWorker {
         Transport::new(&trust, Some(SERVER_NAME), identity.as_ref(), clock, dialer).await
     }
 
-    /// Asks all peers once.
+    /// Asks all peers once. Returns whether something has changed.
     async fn round(
         &self,
+        own: &str,
         found: &mut Found,
-        transport: &Arc<Transport<RequestBody>>,
-    ) -> Vec<PeerServer> {
-        let addresses = match self.server.registry().published_peers().await {
+        transport: &Transport<RequestBody>,
+    ) -> bool {
+        let mut addresses = match self.server.registry().published_peers().await {
             Ok(addresses) => addresses,
             Err(error) => {
                 self.figures.sync_errors.add(&["lease_list"]);
                 tracing::warn!(error = chain(&error), "read the addresses of peers");
-                return Vec::new();
+                return false;
             }
         };
-        self.note_shared(&mut found.shared).await;
-        let own = self.own.known().await;
-        found.peers.retain(|name, _| addresses.contains_key(name));
-        let mut servers = Vec::new();
-        let peers = addresses.into_iter().filter(|(name, _)| *name != own).take(PEERS_MAX);
-        for (name, (host, port)) in peers {
+        addresses.remove(own);
+        let mut is_changed = self.note_shared(&mut found.shared).await;
+        let mut known = std::mem::take(&mut found.peers);
+        let peers = addresses.into_iter().take(PEERS_MAX).map(|(name, (host, port))| {
             let address = Address { host, port };
-            let known = found.peers.entry(name.clone()).or_default();
-            for (path, document) in PATHS.into_iter().zip(&mut known.documents) {
-                if let Err(error) = self.refresh(transport, &address, path, document).await {
+            // Of the same name at another place, it is another server.
+            let known = known.remove(&name).filter(|known| known.address == address);
+            self.ask(transport, name, address, known)
+        });
+        let peers: Vec<_> = peers.collect();
+        is_changed |= !known.is_empty();
+        for (name, known, has_changed) in join_all(peers).await {
+            is_changed |= has_changed;
+            found.peers.insert(name, known);
+        }
+        is_changed
+    }
+
+    /// Asks a peer what it serves. Also returns whether that has changed.
+    async fn ask(
+        &self,
+        transport: &Transport<RequestBody>,
+        name: String,
+        address: Address,
+        known: Option<Known>,
+    ) -> (String, Known, bool) {
+        let mut is_changed = known.is_none();
+        let mut known = known.unwrap_or_else(|| Known { address, documents: Default::default() });
+        let Known { address, documents } = &mut known;
+        for (path, document) in PATHS.into_iter().zip(documents) {
+            match self.refresh(transport, address, path, document).await {
+                Ok(has_changed) => is_changed |= has_changed,
+                Err(error) => {
                     self.figures.sync_errors.add(&["fetch_discovery"]);
                     tracing::warn!(error, peer = name, %address, path, "ask a peer what it serves");
                     // It may be another server by now.
-                    *document = None;
+                    is_changed |= document.take().is_some();
                 }
             }
-            let groups = known.documents.iter().flatten().flat_map(|document| &document.groups);
-            let groups: Vec<Value> =
-                groups.filter_map(|group| without_shared(group, &found.shared)).collect();
-            let handler =
-                PeerProxy { transport: transport.clone(), address, figures: self.figures.clone() };
-            servers.push(PeerServer { name, groups, handler: Arc::new(handler) });
         }
-        servers
+        (name, known, is_changed)
     }
 
-    /// Reads a document of a peer, unless it is unchanged.
+    fn servers(&self, found: &Found, transport: &Arc<Transport<RequestBody>>) -> Vec<PeerServer> {
+        let server = |(name, known): (&String, &Known)| {
+            let groups = known.documents.iter().flatten().flat_map(|document| &document.groups);
+            let groups = groups.filter_map(|group| without_shared(group, &found.shared)).collect();
+            let handler = PeerProxy {
+                transport: transport.clone(),
+                address: known.address.clone(),
+                figures: self.figures.clone(),
+            };
+            PeerServer { name: name.clone(), groups, handler: Arc::new(handler) }
+        };
+        found.peers.iter().map(server).collect()
+    }
+
+    /// Reads a document of a peer, unless it is unchanged. Returns whether it has changed.
     async fn refresh(
         &self,
         transport: &Transport<RequestBody>,
         address: &Address,
         path: &str,
         document: &mut Option<Document>,
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
         let etag = document.as_ref().and_then(|document| document.etag.clone());
         let asked = async {
             let request = discovery_request(path, etag);
@@ -247,19 +283,22 @@ impl PeerWorker {
         let Answer { head, body } = answered.map_err(|_| "no answer in time".to_owned())??;
         self.figures.rerouted.add(&[head.status.as_str(), "", "", ""]);
         match head.status {
-            StatusCode::NOT_MODIFIED => return Ok(()),
+            StatusCode::NOT_MODIFIED => return Ok(false),
             StatusCode::OK => {}
             status => return Err(format!("discovery request failed with status: {status}")),
         }
         // Megabytes are parsed on another thread.
         let parsed = tokio::task::spawn_blocking(move || groups(&body)).await;
         let groups = parsed.map_err(|error| error.to_string())??;
-        *document = Some(Document { etag: head.headers.get(ETAG).cloned(), groups });
-        Ok(())
+        let former = document.replace(Document { etag: head.headers.get(ETAG).cloned(), groups });
+        let former = former.map(|former| former.groups);
+        Ok(former.as_ref() != document.as_ref().map(|document| &document.groups))
     }
 
-    /// Notes the group versions of definitions and APIServices.
-    async fn note_shared(&self, shared: &mut HashMap<(String, String), Instant>) {
+    /// Notes the group versions of definitions and APIServices. Returns whether there are others.
+    async fn note_shared(&self, shared: &mut HashMap<(String, String), Instant>) -> bool {
+        let n_before = shared.len();
+        let mut is_new = false;
         let now = Instant::now();
         let registry = self.server.registry();
         let catalog = registry.catalog();
@@ -267,7 +306,8 @@ impl PeerWorker {
             for version in &group.versions {
                 let mut rows = catalog.group_version(&group.name, version);
                 if rows.any(|row| row.routes == Routes::Dynamic) {
-                    shared.insert((group.name.to_string(), version.to_string()), now);
+                    let of = (group.name.to_string(), version.to_string());
+                    is_new |= shared.insert(of, now).is_none();
                 }
             }
         }
@@ -278,10 +318,11 @@ impl PeerWorker {
             let spec = &service["spec"];
             let text = |member: &str| spec[member].as_str().unwrap_or_default().to_owned();
             if !spec["service"].is_null() {
-                shared.insert((text("group"), text("version")), now);
+                is_new |= shared.insert((text("group"), text("version")), now).is_none();
             }
         }
         shared.retain(|_, seen| now.duration_since(*seen) <= FORGOTTEN_AFTER);
+        is_new || shared.len() != n_before
     }
 }
 

@@ -126,7 +126,7 @@ impl Aggregated {
         let Wanted { encoding, has_peers } = wanted;
         let documents = self.documents(served);
         let with_peers = match has_peers && !core {
-            true => self.with_peers(&documents, peers),
+            true => self.with_peers(served, &documents, peers),
             false => None,
         };
         let document = match (core, &with_peers) {
@@ -155,12 +155,10 @@ impl Aggregated {
     /// The document with what peers serve; `None`: they add nothing. Made once for each pair.
     fn with_peers(
         &self,
+        served: &Served,
         documents: &Arc<Documents>,
         peers: &Arc<PeerTable>,
     ) -> Option<Arc<Document>> {
-        if peers.is_empty() {
-            return None;
-        }
         let known = self.with_peers.lock().clone();
         if let Some(known) = known
             && Arc::ptr_eq(&known.documents, documents)
@@ -168,8 +166,13 @@ impl Aggregated {
         {
             return known.document;
         }
-        let document = documents.groups().and_then(|local| peers.merged(&local)).map(|groups| {
-            let items: Vec<Bytes> = groups.iter().map(|group| super::to_bytes(group)).collect();
+        let is_served = |group: &str, version: &str, resource: &str| {
+            served.catalog.get(group, version, resource).is_some()
+                || served.backend(group, version).is_some()
+        };
+        let local = if peers.has_more_than(is_served) { documents.groups() } else { None };
+        let document = local.map(|local| peers.merged(&local)).map(|groups| {
+            let items: Vec<Bytes> = groups.iter().map(super::to_bytes).collect();
             Arc::new(Document::new(&items).0)
         });
         let made = WithPeers {

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// The answer of the server at an address, to which `send` sends. A request that cannot be forwarded
-/// is answered here. After a 101, both connections are one.
+/// The answer of the server at an address, to which `send` sends. A request that cannot be
+/// forwarded is answered here. After a 101, both connections are one.
 ///
 /// # Errors
 ///

@@ -98,9 +98,9 @@ impl Serving {
         self.plane.ready()
     }
 
-    /// Serves until `stop`, and for the [delay](super::ServeOptions::shutdown_delay). Then ends watches,
-    /// completes requests in progress, and stops the control plane. Dropping it stops everything
-    /// at once; acknowledged writes are never lost.
+    /// Serves until `stop`, and for the [delay](super::ServeOptions::shutdown_delay). Then ends
+    /// watches, completes requests in progress, and stops the control plane. Dropping it stops
+    /// everything at once; acknowledged writes are never lost.
     ///
     /// # Errors
     ///
