@@ -272,8 +272,9 @@ pub(crate) mod tests {
         let program =
             Program::try_parse_from(["setpoint", &authentication, &authorization]).unwrap();
         let (metrics, plane) = (Metrics::new(), ControlPlane::builder());
+        let (clock, egress) = (Clock::wall(), Egress::default());
         let applied =
-            program.users.apply(plane, &Clock::wall(), &metrics, Vec::new(), "sha256:5e").await;
+            program.users.apply(plane, &clock, &metrics, Vec::new(), "sha256:5e", &egress).await;
         drop(applied.unwrap());
         let text = metrics.prometheus();
         for (subject, hash) in [

@@ -179,11 +179,11 @@ async fn receive(
 ) -> Result<(), GrpcError> {
     while let Some(packet) = answers.next::<Packet>().await? {
         match packet.payload {
-            Some(Payload::Data(Data { data, .. })) => {
-                if writer.write_all(&data).await.is_err() {
-                    return Ok(());
-                }
-            }
+            Some(Payload::Data(Data { data, .. })) => match writer.write_all(&data).await {
+                Ok(()) => {}
+                // Nobody reads any more.
+                Err(_) => return Ok(()),
+            },
             Some(Payload::CloseResponse(_)) => return Ok(()),
             _ => {}
         }
