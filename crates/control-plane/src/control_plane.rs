@@ -379,7 +379,8 @@ impl ControlPlaneBuilder {
         });
         let own_name = OwnName::default();
         let (certificate, name) = (proxy.clone(), own_name.clone());
-        let peers = self.peers.map(|options| options.worker(&server, certificate, name, to_peers));
+        let peers = self.peers.filter(|_| PeerOptions::are_used(&server));
+        let peers = peers.map(|options| options.worker(&server, certificate, name, to_peers));
         ControlPlane {
             server,
             worker,

@@ -35,23 +35,23 @@ use setpoint_apiserver::{
 use setpoint_egress::Dialer;
 use setpoint_object::GroupVersionResource;
 use setpoint_object::error::chain;
-use setpoint_registry::Routes;
 use setpoint_registry::figures::{Family, Labelled, Series};
+use setpoint_registry::{Feature, Routes};
 use setpoint_runtime::metrics::Metrics;
 use setpoint_webhook_client::{
     Address, Answer, ConfigError, Lane, Transport, TransportError, Trust,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Maximum number of peers that are asked: 32. Clusters have three or five servers.
-pub const PEERS_MAX: usize = 32;
-/// Maximum bytes of a peer's discovery document: 8 MiB, of which a thousand definitions need one.
-pub const DISCOVERY_BYTES_MAX: usize = 8 << 20;
+/// Maximum number of peers that are asked: 16. Clusters have three or five servers.
+pub const PEERS_MAX: usize = 16;
+/// Maximum bytes of a peer's discovery document: 4 MiB, of which a thousand definitions need one.
+pub const DISCOVERY_BYTES_MAX: usize = 4 << 20;
 /// How long a definition or an APIService that is gone hides what peers list of it: a minute.
 pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
@@ -81,6 +81,11 @@ impl PeerOptions {
     /// With these authorities, and no metrics.
     pub fn new(authorities: impl Into<Bytes>) -> Self {
         Self { authorities: authorities.into(), metrics: None }
+    }
+
+    /// Whether a server passes requests on at all.
+    pub(crate) fn are_used(server: &ApiServer) -> bool {
+        server.registry().features().is_on(Feature::UnknownVersionInteroperabilityProxy)
     }
 
     pub(crate) fn worker(
@@ -138,11 +143,10 @@ struct Known {
     documents: [Option<Document>; PATHS.len()],
 }
 
-/// What a peer lists at a path.
-#[derive(Clone)]
+/// What a peer lists at a path, as it was read: most of it may be what all servers share.
 struct Document {
     etag: Option<HeaderValue>,
-    groups: Vec<Value>,
+    body: Bytes,
 }
 
 impl PeerWorker {
@@ -170,7 +174,7 @@ impl PeerWorker {
                 let own = self.own.known().await;
                 let is_changed = self.round(&own, &mut found, &transport).await;
                 if is_changed || shown.as_ref() != Some(&own) {
-                    self.server.peers().set(&own, self.servers(&found, &transport));
+                    self.server.peers().set(&own, self.servers(&found, &transport).await);
                     shown = Some(own);
                 }
                 sleep(PERIOD).await;
@@ -249,18 +253,35 @@ impl PeerWorker {
         (name, known, is_changed)
     }
 
-    fn servers(&self, found: &Found, transport: &Arc<Transport<RequestBody>>) -> Vec<PeerServer> {
-        let server = |(name, known): (&String, &Known)| {
-            let groups = known.documents.iter().flatten().flat_map(|document| &document.groups);
-            let groups = groups.filter_map(|group| without_shared(group, &found.shared)).collect();
+    /// The peers with what only some servers have.
+    async fn servers(
+        &self,
+        found: &Found,
+        transport: &Arc<Transport<RequestBody>>,
+    ) -> Vec<PeerServer> {
+        let mut servers = Vec::new();
+        for (name, known) in &found.peers {
+            let bodies: Vec<Bytes> =
+                known.documents.iter().flatten().map(|document| document.body.clone()).collect();
+            let shared = found.shared.keys().cloned().collect();
+            // Megabytes are parsed on another thread.
+            let read = tokio::task::spawn_blocking(move || groups(&bodies, &shared)).await;
+            let groups = match read.map_err(|error| error.to_string()).flatten() {
+                Ok(groups) => groups,
+                Err(error) => {
+                    self.figures.sync_errors.add(&["fetch_discovery"]);
+                    tracing::warn!(error, peer = name, "read what a peer serves");
+                    continue;
+                }
+            };
             let handler = PeerProxy {
                 transport: transport.clone(),
                 address: known.address.clone(),
                 figures: self.figures.clone(),
             };
-            PeerServer { name: name.clone(), groups, handler: Arc::new(handler) }
-        };
-        found.peers.iter().map(server).collect()
+            servers.push(PeerServer { name: name.clone(), groups, handler: Arc::new(handler) });
+        }
+        servers
     }
 
     /// Reads a document of a peer, unless it is unchanged. Returns whether it has changed.
@@ -287,12 +308,9 @@ impl PeerWorker {
             StatusCode::OK => {}
             status => return Err(format!("discovery request failed with status: {status}")),
         }
-        // Megabytes are parsed on another thread.
-        let parsed = tokio::task::spawn_blocking(move || groups(&body)).await;
-        let groups = parsed.map_err(|error| error.to_string())??;
-        let former = document.replace(Document { etag: head.headers.get(ETAG).cloned(), groups });
-        let former = former.map(|former| former.groups);
-        Ok(former.as_ref() != document.as_ref().map(|document| &document.groups))
+        let is_same = document.as_ref().is_some_and(|former| former.body == body);
+        *document = Some(Document { etag: head.headers.get(ETAG).cloned(), body });
+        Ok(!is_same)
     }
 
     /// Notes the group versions of definitions and APIServices. Returns whether there are others.
@@ -344,32 +362,35 @@ fn discovery_request(path: &str, known: Option<HeaderValue>) -> Request<RequestB
     request
 }
 
-/// The entries of an aggregated discovery document.
-fn groups(document: &[u8]) -> Result<Vec<Value>, String> {
-    let mut document: Value =
-        serde_json::from_slice(document).map_err(|_| "the answer is not JSON".to_owned())?;
-    let is_list = document["kind"] == "APIGroupDiscoveryList";
-    match (is_list, document.get_mut("items").map(Value::take)) {
-        (true, Some(Value::Array(groups))) => Ok(groups),
-        _ => Err("the answer is no APIGroupDiscoveryList".to_owned()),
+/// Group versions.
+type Versions = HashSet<(String, String)>;
+
+/// The entries of aggregated discovery documents without the versions that all servers share.
+fn groups(documents: &[Bytes], shared: &Versions) -> Result<Vec<Value>, String> {
+    let mut all = Vec::new();
+    for document in documents {
+        let mut document: Value =
+            serde_json::from_slice(document).map_err(|_| "the answer is not JSON".to_owned())?;
+        let is_list = document["kind"] == "APIGroupDiscoveryList";
+        match (is_list, document.get_mut("items").map(Value::take)) {
+            (true, Some(Value::Array(groups))) => {
+                all.extend(groups.into_iter().filter_map(|group| without_shared(group, shared)));
+            }
+            _ => return Err("the answer is no APIGroupDiscoveryList".to_owned()),
+        }
     }
+    Ok(all)
 }
 
-/// A group without the versions that are the same at all servers; `None`: it has no others.
-fn without_shared(group: &Value, shared: &HashMap<(String, String), Instant>) -> Option<Value> {
-    let name = group["metadata"]["name"].as_str().unwrap_or_default();
-    let is_own = |version: &&Value| {
+/// A group without the versions that all servers share; `None`: it has no others.
+fn without_shared(mut group: Value, shared: &Versions) -> Option<Value> {
+    let name = group["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let versions = group.get_mut("versions")?.as_array_mut()?;
+    versions.retain(|version| {
         let version = version["version"].as_str().unwrap_or_default();
-        !shared.contains_key(&(name.to_owned(), version.to_owned()))
-    };
-    let versions: Vec<Value> =
-        group["versions"].as_array()?.iter().filter(is_own).cloned().collect();
-    if versions.is_empty() {
-        return None;
-    }
-    let mut group = group.clone();
-    group["versions"] = versions.into();
-    Some(group)
+        !shared.contains(&(name.clone(), version.to_owned()))
+    });
+    if versions.is_empty() { None } else { Some(group) }
 }
 
 /// Passes requests on to a peer.
@@ -446,26 +467,31 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn shared() -> Versions {
+        HashSet::from([("a.io".to_owned(), "v1".to_owned())])
+    }
+
     #[test]
     fn what_all_servers_share_is_left_out() {
-        let now = Instant::now();
-        let shared = HashMap::from([(("a.io".to_owned(), "v1".to_owned()), now)]);
         let group = |versions: &[&str]| {
             let versions: Vec<Value> =
                 versions.iter().map(|version| json!({"version": version})).collect();
             json!({"metadata": {"name": "a.io"}, "versions": versions})
         };
-        assert_eq!(without_shared(&group(&["v1"]), &shared), None);
-        assert_eq!(without_shared(&group(&["v2", "v1"]), &shared), Some(group(&["v2"])));
-        assert_eq!(without_shared(&json!({}), &shared), None);
+        assert_eq!(without_shared(group(&["v1"]), &shared()), None);
+        assert_eq!(without_shared(group(&["v2", "v1"]), &shared()), Some(group(&["v2"])));
+        assert_eq!(without_shared(json!({}), &shared()), None);
     }
 
     #[test]
     fn only_discovery_documents_are_read() {
-        let document = br#"{"kind":"APIGroupDiscoveryList","items":[{"metadata":{}}]}"#;
-        assert_eq!(groups(document), Ok(vec![json!({"metadata": {}})]));
+        let group = json!({"metadata": {}, "versions": [{"version": "v1"}]});
+        let document = json!({"kind": "APIGroupDiscoveryList", "items": [group]}).to_string();
+        let document = Bytes::from(document);
+        let read = groups(&[document.clone(), document], &shared());
+        assert_eq!(read, Ok(vec![group.clone(), group]));
         for other in ["", "[]", r#"{"kind":"APIGroupList","items":[]}"#, r#"{"items":{}}"#] {
-            assert!(groups(other.as_bytes()).is_err(), "{other}");
+            assert!(groups(&[other.into()], &shared()).is_err(), "{other}");
         }
     }
 }
