@@ -20,6 +20,7 @@ pub mod certificate;
 pub mod certificate_request;
 pub mod crd_schema;
 pub mod cron;
+pub mod egress_config;
 pub mod encryption;
 pub mod field_selector;
 pub mod field_set;

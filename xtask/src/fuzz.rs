@@ -48,6 +48,7 @@ const TARGETS: &[&str] = &[
     "certificate_request",
     "crd_schema",
     "cron",
+    "egress_config",
     "encryption",
     "field_selector",
     "field_set",

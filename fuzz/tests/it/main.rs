@@ -112,6 +112,11 @@ fn authentication_configurations_hold_for_the_corpus_and_its_mutants() {
 }
 
 #[test]
+fn configurations_of_egress_selectors_hold_for_the_corpus_and_its_mutants() {
+    replay("egress_config", 100, setpoint_fuzz::egress_config::check);
+}
+
+#[test]
 fn authorization_configurations_hold_for_the_corpus_and_its_mutants() {
     replay("authorization_config", 100, setpoint_fuzz::authorization_config::check);
 }

@@ -77,7 +77,7 @@ fn bad_documents_are_refused_in_the_originals_words() {
         (
             cluster("{proxyProtocol: SOCKS}"),
             validate,
-            r#"service.connection.protocol: Unsupported value: "SOCKS": supported values: "Direct", "GRPC", "HTTPConnect""#,
+            r#"service.connection.protocol: Unsupported value: "SOCKS": supported values: "Direct", "HTTPConnect", "GRPC""#,
         ),
         (
             cluster("{proxyProtocol: Direct, transport: {}}"),
