@@ -168,8 +168,9 @@ impl ApiServer {
     ///
     /// # Errors
     ///
-    /// The `Status` of the same request over HTTP; 501 for a resource of a [`Backend`], which is
-    /// called over HTTP only: use `ApiServer::client` (crate feature `client`).
+    /// The `Status` of the same request over HTTP; 501 for a resource of a
+    /// [`Backend`](crate::Backend), which is called over HTTP only: use `ApiServer::client` (crate
+    /// feature `client`).
     pub async fn list(&self, request: Attributes, options: ListOptions) -> Result<List, ApiError> {
         let request = self.inner.enter_in_process(request).await?;
         let observation = self.inner.observe(&request).await?;
