@@ -158,6 +158,12 @@ pub(crate) fn counted<T: DeserializeOwned>(args: &[&str]) -> anyhow::Result<T> {
     results_of(&std::env::current_exe()?.with_file_name("setpoint-benches-counted"), args)
 }
 
+/// Results of the program that measures operations on larger and larger objects.
+pub(crate) fn growth<T: DeserializeOwned>(rounds: usize) -> anyhow::Result<T> {
+    let program = std::env::current_exe()?.with_file_name("setpoint-benches-growth");
+    results_of(&program, &["--rounds", &rounds.to_string()])
+}
+
 /// Results of this program in another process, with these arguments.
 pub(crate) fn again<T: DeserializeOwned>(args: &[&str]) -> anyhow::Result<T> {
     results_of(&std::env::current_exe()?, args)

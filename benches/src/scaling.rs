@@ -1,24 +1,14 @@
 //! Growth of the time of an operation on one object with the object's size.
 //!
-//! `cargo xtask bench scaling`. Each operation gets inputs of n, 2n, 4n and 8n members.
-//! Linear-logarithmic time grows by a factor of 2.2 with each doubling; quadratic time by four.
+//! `cargo xtask bench scaling`. Each operation gets inputs of n, 2n, 4n and 8n members, in a
+//! program that does nothing else. Linear-logarithmic time grows by a factor of 2.2 with each
+//! doubling; quadratic time by four.
 
-use crate::results;
 use crate::table::short;
-use serde_json::{Map, Value, json};
-use setpoint_schema::apply::{self, Manager, Typing};
-use setpoint_schema::node::TypeSchema;
-use setpoint_schema::{builtin, crd, decode, default, patch, pattern, prune, validate};
-use std::collections::BTreeSet;
-use std::hint::black_box;
-use std::time::{Duration, Instant};
+use crate::{process, results};
+use std::time::Duration;
 
-/// Members of the smallest input. Smaller ones fit in the caches of one core, which would count as
-/// growth.
-const N: usize = 5_000;
-/// The sizes, in multiples of [`N`].
-const SIZES: [usize; 4] = [1, 2, 4, 8];
-/// Maximum growth from n to 8n that counts as linear-logarithmic: 8 × log(40,000) / log(5,000) is
+/// Maximum growth from n to 8n that counts as linear-logarithmic: 8 × log(20,000) / log(2,500) is
 /// 10, plus effects of caches and the allocator. Quadratic is 64.
 const GROWTH_MAX: f64 = 20.0;
 
@@ -33,174 +23,20 @@ pub(crate) struct Args {
     dry: bool,
 }
 
-/// An operation on an input of some size; only its run is measured.
-type Prepared = Box<dyn FnMut()>;
-/// An operation and its preparation.
-type Row = (&'static str, fn(usize) -> Prepared);
-
-/// All operations whose input a request body can make large.
-const ROWS: &[Row] = &[
-    ("decode JSON", |n| {
-        let body = config_map(n, "1").to_string();
-        Box::new(move || _ = black_box(decode::parse(body.as_bytes(), decode::Format::Json)))
-    }),
-    ("decode JSON, all members repeated", |n| {
-        let members: String = (0..n).map(|i| format!(r#""k{i}":1,"k{i}":1,"#)).collect();
-        let body = format!("{{{members}\"a\":1}}");
-        Box::new(move || _ = black_box(decode::parse(body.as_bytes(), decode::Format::Json)))
-    }),
-    ("decode YAML", |n| {
-        let body: String = (0..n).map(|i| format!("k{i}:\n- {{a: {i}, b: x}}\n")).collect();
-        Box::new(move || _ = black_box(decode::parse(body.as_bytes(), decode::Format::Yaml)))
-    }),
-    ("decode YAML, all members repeated", |n| {
-        let body: String = (0..n).map(|i| format!("k{i}: 1\nk{i}: 2\n")).collect();
-        Box::new(move || _ = black_box(decode::parse(body.as_bytes(), decode::Format::Yaml)))
-    }),
-    ("conform a Pod's environment", |n| {
-        let (schema, object) = (pod(), pod_with(env(n, "1")));
-        Box::new(move || {
-            let mut object = object.clone();
-            _ = black_box(decode::conform(&schema, "Pod", &mut object, &mut Vec::new()));
-        })
-    }),
-    ("report unknown fields in document order", |n| {
-        let mut object = pod_with(env(n, "1"));
-        for item in object["spec"]["containers"][0]["env"].as_array_mut().into_iter().flatten() {
-            item["unknown"] = json!(1);
-        }
-        let (schema, body) = (pod(), object.to_string());
-        Box::new(move || _ = black_box(decode::field_problems(&schema, body.as_bytes())))
-    }),
-    ("strategic merge of an environment", |n| strategic(n, pod_with(env(n, "2")))),
-    ("strategic merge with $setElementOrder, reversed", |n| {
-        let mut sent = pod_with(env(n, "2"));
-        let mut order = env(n, "");
-        order.reverse();
-        let container = &mut sent["spec"]["containers"][0];
-        container["env"].as_array_mut().into_iter().for_each(|env| env.reverse());
-        container["$setElementOrder/env"] = order.into();
-        strategic(n, sent)
-    }),
-    ("strategic merge that deletes all elements", |n| {
-        let gone: Vec<Value> =
-            (0..n).map(|i| json!({"$patch": "delete", "name": format!("E{i}")})).collect();
-        strategic(n, pod_with(gone))
-    }),
-    ("strategic merge of finalizers", |n| {
-        let names: Vec<String> = (0..n).map(|i| format!("example.com/f{i}")).collect();
-        strategic(n, json!({"metadata": {"finalizers": names}}))
-    }),
-    ("merge patch", |n| {
-        let (object, body) = (config_map(n, "1"), config_map(n, "2").to_string());
-        Box::new(move || {
-            let mut object = object.clone();
-            _ = black_box(patch::merge_patch(&mut object, body.as_bytes(), &mut Vec::new()));
-        })
-    }),
-    ("JSON patch that appends n/2 elements", |n| {
-        let operation = json!({"op": "add", "path": "/l/-", "value": 1});
-        let body = Value::from(vec![operation; n / 2]).to_string();
-        Box::new(move || {
-            let mut object = json!({"l": []});
-            _ = black_box(patch::json_patch(&mut object, body.as_bytes(), &mut Vec::new()));
-        })
-    }),
-    ("apply: create", |n| applied(None, config_map(n, "1"))),
-    ("apply: change all", |n| {
-        let live = created(config_map(n, "1"));
-        applied(Some(live), config_map(n, "2"))
-    }),
-    ("apply: remove all", |n| {
-        let live = created(config_map(n, "1"));
-        applied(Some(live), config_map(0, "2"))
-    }),
-    ("apply among n managers", |n| applied(Some(crowded(n)), config_map(n, "1"))),
-    ("apply that n managers conflict with", |n| applied(Some(crowded(n)), config_map(n, "2"))),
-    ("update among n managers", |n| {
-        let (old, mut new) = (crowded(n), crowded(n));
-        new["data"] = config_map(n, "2")["data"].take();
-        Box::new(move || {
-            let mut new = new.clone();
-            with_typing(|typing| apply::update(typing, Some(&old), &mut new, &manager()));
-            black_box(&new);
-        })
-    }),
-    ("settle times of n managers", |n| {
-        let (old, mut new) = (crowded(n), crowded(n));
-        for entry in new["metadata"]["managedFields"].as_array_mut().into_iter().flatten() {
-            entry["time"] = json!("2030-01-01T00:00:00Z");
-        }
-        Box::new(move || {
-            let mut new = new.clone();
-            apply::settle_times(Some(&old), &mut new);
-            black_box(&new);
-        })
-    }),
-    ("read a field set", |n| {
-        let fields: Map<String, Value> =
-            (0..n).map(|i| (format!(r#"k:{{"name":"e{i}"}}"#), json!({"f:v": {}}))).collect();
-        let fields = Value::Object(fields);
-        Box::new(move || _ = black_box(apply::FieldSet::from_wire(&fields)))
-    }),
-    ("prune", |n| {
-        let schema = custom();
-        let object = items(n, |i| json!({"k": format!("k{i}"), "unknown": 1}));
-        Box::new(move || {
-            let mut object = object.clone();
-            black_box(prune::prune(&schema, &mut object));
-        })
-    }),
-    ("default", |n| {
-        let schema = custom();
-        let object = items(n, |i| json!({"k": format!("k{i}")}));
-        Box::new(move || {
-            let mut object = object.clone();
-            _ = black_box(default::apply(&schema, &mut object));
-        })
-    }),
-    ("validate a keyed list", |n| {
-        let (schema, object) = (custom(), items(n, |i| json!({"k": format!("k{i}")})));
-        Box::new(move || _ = black_box(validate::validate(&schema, &object, None)))
-    }),
-    ("validate a keyed list against the old one", |n| {
-        let (schema, old) = (custom(), items(n, |i| json!({"k": format!("k{i}"), "v": "a"})));
-        let object = items(n, |i| json!({"k": format!("k{}", n - i), "v": "b"}));
-        Box::new(move || _ = black_box(validate::validate(&schema, &object, Some(&old))))
-    }),
-    ("validate a keyed list of repeats", |n| {
-        let (schema, object) = (custom(), items(n, |_| json!({"k": "k"})));
-        Box::new(move || _ = black_box(validate::validate(&schema, &object, None)))
-    }),
-    ("validate a definition of versions", |n| {
-        let versions: Value = (0..n).map(|i| json!({"name": format!("v{i}")})).collect();
-        let definition = json!({"metadata": {"name": "as.b.c"}, "spec": {"versions": versions}});
-        // As one that is stored: a new one may not have so many.
-        let old = definition.clone();
-        Box::new(move || _ = black_box(crd::validate_definition(&definition, Some(&old))))
-    }),
-    ("check a pattern", |n| {
-        let text = r"(?:[a-z]\pL+|\d{2,3})".repeat(n);
-        Box::new(move || _ = black_box(pattern::translate(&text)))
-    }),
-];
-
 pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
-    let header: String = SIZES.iter().map(|size| format!(" {} |", size * N)).collect();
+    let measured: Vec<(String, Vec<(usize, Duration)>)> = process::growth(args.rounds)?;
+    let sizes = measured.first().map_or(&[][..], |(_, times)| times);
+    let header: String = sizes.iter().map(|(n, _)| format!(" {n} |")).collect();
     let mut text =
-        format!("| operation |{header} growth | |\n|---|{}---|---|", "---|".repeat(SIZES.len()));
-    for (what, prepare) in ROWS {
-        let times: Vec<Duration> =
-            SIZES.iter().map(|size| fastest(&mut prepare(size * N), args.rounds)).collect();
+        format!("| operation |{header} growth | |\n|---|{}---|---|", "---|".repeat(sizes.len()));
+    for (what, times) in &measured {
         let growth = match times.as_slice() {
-            [first, .., last] => last.as_secs_f64() / first.as_secs_f64(),
+            [(_, first), .., (_, last)] => last.as_secs_f64() / first.as_secs_f64(),
             _ => 0.0,
         };
-        let shown: String = times.iter().map(|time| format!(" {} |", short(*time))).collect();
+        let shown: String = times.iter().map(|(_, time)| format!(" {} |", short(*time))).collect();
         let verdict = if growth <= GROWTH_MAX { "met" } else { "**missed**" };
-        let row = format!("| {what} |{shown} {growth:.1}× | {verdict} |");
-        eprintln!("{row}");
-        text = format!("{text}\n{row}");
+        text = format!("{text}\n| {what} |{shown} {growth:.1}× | {verdict} |");
     }
     println!("{text}");
     if args.dry {
@@ -209,119 +45,10 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     results::write(
         Some("Scaling"),
         &format!(
-            "{} Command: `cargo xtask bench scaling`. Time of one operation on an object with so many members, on one thread; the fastest of {} rounds. \
+            "{} Command: `cargo xtask bench scaling`. Time of one operation on an object with so many members, on one thread, with the allocator of the shipped program; the fastest of {} rounds. \
              Goal: eight times the members take at most {GROWTH_MAX} times as long, where quadratic would be 64.\n\n{text}",
             results::machine()?,
             args.rounds
         ),
     )
-}
-
-fn fastest(run: &mut Prepared, rounds: usize) -> Duration {
-    let once = |_| {
-        let started = Instant::now();
-        run();
-        started.elapsed()
-    };
-    (0..rounds.max(1)).map(once).min().unwrap_or_default()
-}
-
-fn builtin(kind: &str) -> TypeSchema {
-    builtin::type_schema("", "v1", kind).unwrap_or_else(builtin::object_meta)
-}
-
-fn pod() -> TypeSchema {
-    builtin("Pod")
-}
-
-fn env(n: usize, value: &str) -> Vec<Value> {
-    (0..n).map(|i| json!({"name": format!("E{i}"), "value": value})).collect()
-}
-
-fn pod_with(env: Vec<Value>) -> Value {
-    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"},
-        "spec": {"containers": [{"name": "c", "image": "i", "env": env}]}})
-}
-
-fn config_map(n: usize, value: &str) -> Value {
-    let data: Map<String, Value> =
-        (0..n).map(|i| (format!("k{i:06}"), Value::from(value))).collect();
-    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": data})
-}
-
-/// A ConfigMap in which each entry has a different manager.
-fn crowded(n: usize) -> Value {
-    let mut object = config_map(n, "1");
-    let entry = |i| {
-        let mut fields = Map::new();
-        fields.insert(format!("f:k{i:06}"), json!({}));
-        json!({"manager": format!("m{i}"), "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1",
-            "time": "2020-01-01T00:00:00Z", "fieldsV1": {"f:data": fields}})
-    };
-    object["metadata"]["managedFields"] = (0..n).map(entry).collect();
-    object
-}
-
-fn strategic(n: usize, sent: Value) -> Prepared {
-    let mut object = pod_with(env(n, "1"));
-    object["metadata"]["finalizers"] = (n / 2..n).map(|i| format!("example.com/f{i}")).collect();
-    let (schema, body) = (pod(), sent.to_string());
-    Box::new(move || {
-        let mut object = object.clone();
-        _ = black_box(patch::strategic_merge_patch(
-            &schema,
-            &mut object,
-            body.as_bytes(),
-            &mut Vec::new(),
-        ));
-    })
-}
-
-fn manager() -> Manager<'static> {
-    Manager {
-        name: "bench",
-        api_version: "v1",
-        subresource: "",
-        now: setpoint_object::time::Timestamp(Duration::from_secs(1)),
-    }
-}
-
-fn with_typing<T>(run: impl FnOnce(&Typing<'_>) -> T) -> T {
-    let schema = builtin("ConfigMap");
-    run(&Typing {
-        schema: &schema,
-        kind: "ConfigMap",
-        reset: &BTreeSet::new(),
-        custom: false,
-        versions: &[],
-        others: None,
-    })
-}
-
-fn created(config: Value) -> Value {
-    with_typing(|typing| apply::apply(typing, None, &config, &manager(), false))
-        .map_or(config, |merged| merged.object)
-}
-
-fn applied(live: Option<Value>, config: Value) -> Prepared {
-    Box::new(move || {
-        let result =
-            with_typing(|typing| apply::apply(typing, live.as_ref(), &config, &manager(), false));
-        _ = black_box(result);
-    })
-}
-
-/// A type with a keyed list.
-fn custom() -> TypeSchema {
-    crd::type_schema(
-        &json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"l": {
-        "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
-        "items": {"type": "object", "required": ["k"], "properties": {
-            "k": {"type": "string", "pattern": "^k[0-9]*$"},
-            "v": {"type": "string", "default": "a", "enum": ["a", "b"]}}}}}}}}),
-    )
-}
-
-fn items(n: usize, item: impl Fn(usize) -> Value) -> Value {
-    json!({"spec": {"l": (0..n).map(item).collect::<Vec<_>>()}})
 }

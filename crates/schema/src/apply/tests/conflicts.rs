@@ -176,3 +176,22 @@ fn settling_keeps_old_times_when_nothing_else_changed() {
     settle_times(Some(&old), &mut new);
     assert_eq!(new, changed);
 }
+
+#[test]
+fn settling_finds_entries_whose_order_changed_with_their_times() {
+    let story = Story::config_map()
+        .apply("alice", json!({"data": {"a": "1"}}))
+        .apply("bob", json!({"data": {"b": "1"}}));
+    let old = story.live().clone();
+    let mut new = old.clone();
+    new["metadata"]["managedFields"].as_array_mut().unwrap().reverse();
+    new["metadata"]["managedFields"][1]["time"] = json!("2030-01-01T00:00:00Z");
+    let reversed = new.clone();
+    settle_times(Some(&old), &mut new);
+    assert_eq!(new, old);
+    new = reversed;
+    new["metadata"]["managedFields"][0]["manager"] = json!("carol");
+    let changed = new.clone();
+    settle_times(Some(&old), &mut new);
+    assert_eq!(new, changed);
+}
