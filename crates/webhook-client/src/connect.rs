@@ -126,7 +126,7 @@ pub(crate) async fn handshake(
     socket: Socket,
 ) -> Result<Stream, ConnectError> {
     let stream = secure(tls, server_name, socket).await?;
-    Ok(Stream::new(Io::Tls(Box::new(TokioIo::new(stream)))))
+    Ok(Stream::secured(stream))
 }
 
 /// TLS over a connection to a server whose certificate has this name, for other protocols than
@@ -233,45 +233,28 @@ impl tower_service::Service<Uri> for Connector {
 /// without a pause, such as interim answers, would keep the thread as long as its budget of reads
 /// lasts.
 pub(crate) struct Stream {
-    io: Io,
+    io: TokioIo<Socket>,
+    /// Whether the handshake has chosen HTTP/2.
+    is_h2: bool,
     has_read: bool,
 }
 
-enum Io {
-    Plain(TokioIo<Socket>),
-    Tls(Box<TokioIo<TlsStream<Socket>>>),
-}
-
 impl Stream {
-    fn new(io: Io) -> Self {
-        Self { io, has_read: false }
-    }
-
     /// A connection without TLS.
     pub(crate) fn plain(socket: Socket) -> Self {
-        Self::new(Io::Plain(TokioIo::new(socket)))
+        Self { io: TokioIo::new(socket), is_h2: false, has_read: false }
+    }
+
+    fn secured(tls: TlsStream<Socket>) -> Self {
+        let is_h2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
+        Self { is_h2, ..Self::plain(Socket::Other(Box::new(tls))) }
     }
 }
 
 impl Connection for Stream {
     fn connected(&self) -> Connected {
-        let Io::Tls(tls) = &self.io else { return Connected::new() };
-        let (_, session) = tls.inner().get_ref();
-        match session.alpn_protocol() {
-            Some(b"h2") => Connected::new().negotiated_h2(),
-            _ => Connected::new(),
-        }
+        if self.is_h2 { Connected::new().negotiated_h2() } else { Connected::new() }
     }
-}
-
-/// Calls a method of the stream inside.
-macro_rules! on_inner {
-    ($stream:expr, $method:ident($($argument:expr),*)) => {
-        match &mut $stream.get_mut().io {
-            Io::Plain(io) => Pin::new(io).$method($($argument),*),
-            Io::Tls(io) => Pin::new(&mut **io).$method($($argument),*),
-        }
-    };
 }
 
 impl Read for Stream {
@@ -284,7 +267,7 @@ impl Read for Stream {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let read = on_inner!(self.as_mut(), poll_read(cx, buf));
+        let read = Pin::new(&mut self.io).poll_read(cx, buf);
         self.has_read = read.is_ready();
         read
     }
@@ -292,29 +275,26 @@ impl Read for Stream {
 
 impl Write for Stream {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        on_inner!(self, poll_write(cx, buf))
+        Pin::new(&mut self.io).poll_write(cx, buf)
     }
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        on_inner!(self, poll_flush(cx))
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
     }
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        on_inner!(self, poll_shutdown(cx))
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
     }
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        on_inner!(self, poll_write_vectored(cx, bufs))
+        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
     }
     fn is_write_vectored(&self) -> bool {
-        match &self.io {
-            Io::Plain(io) => io.is_write_vectored(),
-            Io::Tls(io) => io.is_write_vectored(),
-        }
+        self.io.is_write_vectored()
     }
 }
