@@ -19,8 +19,13 @@ pub enum EgressType {
 }
 
 impl EgressType {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::ControlPlane, Self::Etcd, Self::Cluster];
+    /// All of them, sorted by name.
+    pub const ALL: [Self; 3] = [Self::Cluster, Self::ControlPlane, Self::Etcd];
+
+    /// The one with a [name](Self::name).
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|traffic| traffic.name() == name)
+    }
 
     /// The name in configurations: `controlplane`, `etcd` or `cluster`.
     pub fn name(self) -> &'static str {

@@ -16,8 +16,6 @@ const KIND: Kind = Kind {
     name: "EgressSelectorConfiguration",
     versions: &["apiserver.k8s.io/v1beta1", "apiserver.k8s.io/v1alpha1"],
 };
-/// The names of traffic, sorted.
-const NAMES: [&str; 3] = ["cluster", "controlplane", "etcd"];
 /// The former name of `controlplane`.
 const FORMER_NAME: &str = "master";
 
@@ -166,13 +164,14 @@ impl Document {
                 true => EgressType::ControlPlane.name().to_owned(),
                 false => name.to_lowercase(),
             };
-            let traffic = EgressType::ALL.into_iter().find(|traffic| traffic.name() == name);
+            let traffic = EgressType::named(&name);
             names.push(traffic);
             if let (Some(traffic), Ok(route)) = (traffic, route) {
                 routes.push((traffic, route));
             }
             if traffic.is_none() {
-                errors.push(Error::not_supported(path.clone(), &json!(name), &NAMES));
+                let names = EgressType::ALL.map(EgressType::name);
+                errors.push(Error::not_supported(path.clone(), &json!(name), &names));
             }
         }
         for (i, traffic) in names.iter().enumerate() {

@@ -217,8 +217,7 @@ fn dialer(
     egress: Option<&EgressSelector>,
 ) -> Result<Dialer, ConfigError> {
     let named = &issuer.egress_selector_type;
-    let wanted = EgressType::ALL.into_iter().find(|wanted| wanted.name() == named);
-    let Some(wanted) = wanted else { return Ok(Dialer::default()) };
+    let Some(wanted) = EgressType::named(named) else { return Ok(Dialer::default()) };
     let Some(egress) = egress else {
         let path = path.child("egressSelectorType");
         let wrong = Error::invalid(path, &named.as_str().into(), EGRESS_IS_OFF);
