@@ -152,8 +152,8 @@ impl PeerTable {
 
     /// Whether peers list a resource of a named group that is not served here.
     pub(crate) fn has_more_than(&self, is_served: impl Fn(&str, &str, &str) -> bool) -> bool {
-        let versions = self.resources.iter().filter(|((group, _), _)| !group.is_empty());
-        versions.into_iter().any(|((group, version), resources)| {
+        let mut versions = self.resources.iter().filter(|((group, _), _)| !group.is_empty());
+        versions.any(|((group, version), resources)| {
             resources.keys().any(|resource| !is_served(group, version, resource))
         })
     }
@@ -162,24 +162,21 @@ impl PeerTable {
     /// core group.
     pub(crate) fn merged(&self, local: &[Value]) -> Vec<Value> {
         let own = self.servers.partition_point(|server| server.name < self.own);
-        let of_peer = |server: &PeerServer| -> Vec<Value> {
-            let groups = server.groups.iter().filter(|group| !text(group, LEVELS[0].0).is_empty());
-            groups.cloned().collect()
-        };
-        let mut lists: Vec<Vec<Value>> = self.servers.iter().map(of_peer).collect();
-        lists.insert(own, local.to_vec());
-        let lists: Vec<&[Value]> = lists.iter().map(Vec::as_slice).collect();
+        let is_named = |group: &&Value| !text(group, LEVELS[0].0).is_empty();
+        let of_peers = self.servers.iter().map(|server| server.groups.iter().filter(is_named));
+        let mut lists: Vec<Vec<&Value>> = of_peers.map(Iterator::collect).collect();
+        lists.insert(own, local.iter().collect());
         merge(&lists, own, &LEVELS)
     }
 }
 
 /// Merges lists of entries by their names. Entries of the list `own` are taken first, then those of
 /// the others in their order.
-fn merge(lists: &[&[Value]], own: usize, levels: &[(&str, &str)]) -> Vec<Value> {
+fn merge(lists: &[Vec<&Value>], own: usize, levels: &[(&str, &str)]) -> Vec<Value> {
     let Some(((name, inner), below)) = levels.split_first() else { return Vec::new() };
     let mut entries: BTreeMap<&str, Vec<(usize, &Value)>> = BTreeMap::new();
     for (i, list) in lists.iter().enumerate() {
-        for entry in *list {
+        for entry in list {
             entries.entry(text(entry, name)).or_default().push((i, entry));
         }
     }
@@ -191,7 +188,8 @@ fn merge(lists: &[&[Value]], own: usize, levels: &[(&str, &str)]) -> Vec<Value> 
         if inner.is_empty() || found.len() == 1 {
             return Some(first.clone());
         }
-        let lists: Vec<&[Value]> = found.iter().map(|(_, entry)| list(entry, inner)).collect();
+        let lists: Vec<Vec<&Value>> =
+            found.iter().map(|(_, entry)| list(entry, inner).iter().collect()).collect();
         let own = found.iter().position(|(i, _)| *i == own).unwrap_or(0);
         let mut members: Map<String, Value> = first.as_object().cloned().unwrap_or_default();
         members.insert((*inner).to_owned(), merge(&lists, own, below).into());

@@ -260,10 +260,11 @@ impl PeerWorker {
         transport: &Arc<Transport<RequestBody>>,
     ) -> Vec<PeerServer> {
         let mut servers = Vec::new();
+        let shared: Arc<Versions> = Arc::new(found.shared.keys().cloned().collect());
         for (name, known) in &found.peers {
             let bodies: Vec<Bytes> =
                 known.documents.iter().flatten().map(|document| document.body.clone()).collect();
-            let shared = found.shared.keys().cloned().collect();
+            let shared = shared.clone();
             // Megabytes are parsed on another thread.
             let read = tokio::task::spawn_blocking(move || groups(&bodies, &shared)).await;
             let groups = match read.map_err(|error| error.to_string()).flatten() {
