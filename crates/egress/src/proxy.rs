@@ -17,7 +17,6 @@ use setpoint_webhook_client::{Address, ConfigError, Identity, Trust, secure};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::net::UnixStream;
 use tokio::time::Instant;
 
 /// Maximum size of a file with certificates or a key in bytes: 1 MiB.
@@ -157,7 +156,7 @@ impl Way {
                 http_connect::connect(socket, &proxy.address.to_string(), target).await
             }
             Self::Unix(path) => {
-                let socket: UnixStream = dial_unix(path).await.map_err(connect)?;
+                let socket = dial_unix(path).await.map_err(connect)?;
                 http_connect::connect(socket, &path.display().to_string(), target).await
             }
             Self::Grpc(path, dials) => {
