@@ -1,8 +1,10 @@
 //! The policy file: which requests are recorded, and how much of them (spec: auth §3).
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::json;
 use setpoint_apiserver::{AuditLevel, Stage};
+use setpoint_configuration::{DocumentError, Kind};
 use setpoint_object::field::{self, Error, Path as Field};
 use setpoint_object::name::dns1123_subdomain;
 use setpoint_registry::{Attributes, Identity};
@@ -35,7 +37,7 @@ pub enum PolicyError {
     },
     /// It is not a policy.
     #[error("decode the audit policy: {0}")]
-    Decode(String),
+    Document(#[from] DocumentError),
     /// It is a policy that says nothing useful, or contradicts itself.
     #[error("the audit policy is invalid: {0}")]
     Invalid(String),
@@ -84,62 +86,40 @@ struct Rule {
     omit_managed_fields: Option<bool>,
 }
 
+const KIND: Kind = Kind { name: "Policy", versions: &["audit.k8s.io/v1"] };
+
 /// The file. Unknown fields are refused: a rule with a misspelt condition would match more.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct File {
-    api_version: String,
-    kind: String,
-    #[serde(default)]
     #[allow(dead_code, reason = "objects have metadata, and nothing of it counts here")]
-    metadata: Option<serde_json::Value>,
-    #[serde(default, deserialize_with = "nullable")]
+    metadata: Option<IgnoredAny>,
     rules: Vec<FileRule>,
-    #[serde(default, deserialize_with = "nullable")]
     omit_stages: Vec<String>,
-    #[serde(default, deserialize_with = "nullable")]
     omit_managed_fields: bool,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct FileRule {
-    #[serde(default, deserialize_with = "nullable")]
     level: String,
-    #[serde(default, deserialize_with = "nullable")]
     users: Vec<String>,
-    #[serde(default, deserialize_with = "nullable")]
     user_groups: Vec<String>,
-    #[serde(default, deserialize_with = "nullable")]
     verbs: Vec<String>,
-    #[serde(default, deserialize_with = "nullable")]
     resources: Vec<GroupResources>,
-    #[serde(default, deserialize_with = "nullable")]
     namespaces: Vec<String>,
-    #[serde(default, deserialize_with = "nullable", rename = "nonResourceURLs")]
+    #[serde(rename = "nonResourceURLs")]
     non_resource_urls: Vec<String>,
-    #[serde(default, deserialize_with = "nullable")]
     omit_stages: Vec<String>,
-    #[serde(default)]
     omit_managed_fields: Option<bool>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct GroupResources {
-    #[serde(default, deserialize_with = "nullable")]
     group: String,
-    #[serde(default, deserialize_with = "nullable")]
     resources: Vec<String>,
-    #[serde(default, deserialize_with = "nullable")]
     resource_names: Vec<String>,
-}
-
-/// A member that may be null, which is the same as absent.
-fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
-    deserializer: D,
-) -> Result<T, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 impl Policy {
@@ -163,15 +143,7 @@ impl Policy {
     /// It is no `audit.k8s.io/v1` `Policy`, has unknown fields, no rules or more than
     /// [`RULES_MAX`], an unknown level or stage, or a rule for both resources and paths.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
-        let decode = |error: &dyn std::fmt::Display| PolicyError::Decode(error.to_string());
-        let file: File =
-            serde_saphyr::from_str(text).map_err(|error| decode(error.without_snippet()))?;
-        if (&*file.api_version, &*file.kind) != ("audit.k8s.io/v1", "Policy") {
-            return Err(decode(&format!(
-                "no kind {:?} is registered for version {:?}: expected Policy in audit.k8s.io/v1",
-                file.kind, file.api_version
-            )));
-        }
+        let file: File = KIND.parse(text.as_bytes())?;
         let n = file.rules.len();
         if n > RULES_MAX {
             let error = Error::too_many(Field::new("rules"), n, RULES_MAX);
@@ -501,7 +473,8 @@ mod tests {
                 r#"no kind "Policy" is registered for version "v1": expected Policy in audit.k8s.io/v1"#,
             ),
             (head, "the audit policy is invalid: loaded illegal policy with 0 rules"),
-            (&format!("{head}rules: [{{level: None, user: [x]}}]"), "unknown field `user`"),
+            (&format!("{head}rules: [{{level: None, user: [x]}}]"), r#"unknown field "rules[0].user""#),
+            (&format!("{head}metadata: {{}}\nrule: []"), r#"unknown field "rule""#),
             (
                 &format!("{head}omitStages: [Start]\nrules: [{{}}]"),
                 r#"[omitStages[0]: Invalid value: "Start": allowed stages are RequestReceived,ResponseStarted,ResponseComplete,Panic, rules[0].level: Required value]"#,
