@@ -6,9 +6,9 @@
 use clap::Parser;
 use mimalloc::MiMalloc;
 use serde_json::{Map, Value, json};
-use setpoint_schema::apply::{self, Manager, Typing};
+use setpoint_schema::apply::{self, Manager, Owners, Typing};
 use setpoint_schema::node::TypeSchema;
-use setpoint_schema::{builtin, crd, decode, default, patch, pattern, prune, validate};
+use setpoint_schema::{builtin, crd, decode, default, encode, patch, pattern, prune, validate};
 use std::collections::BTreeSet;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -108,9 +108,20 @@ const ROWS: &[Row] = &[
         let live = created(config_map(n, "1"));
         applied(Some(live), config_map(0, "2"))
     }),
-    ("apply among n managers", |n| applied(Some(crowded(n)), config_map(n, "1"))),
-    ("apply that n managers conflict with", |n| applied(Some(crowded(n)), config_map(n, "2"))),
+    ("apply among n managers", |n| applied_apart(n, "1")),
+    ("apply among n managers, in the object", |n| applied(Some(crowded(n)), config_map(n, "1"))),
+    ("apply that n managers conflict with", |n| applied_apart(n, "2")),
+    ("apply that n managers conflict with, in the object", |n| {
+        applied(Some(crowded(n)), config_map(n, "2"))
+    }),
     ("update among n managers", |n| {
+        let ((old, owners), new) = (apart(&crowded(n)), config_map(n, "2"));
+        operation(move || {
+            let old = Some((&old, owners.as_ref()));
+            with_typing(|typing| apply::update_apart(typing, old, &new, &manager()))
+        })
+    }),
+    ("update among n managers, in the object", |n| {
         let (old, mut new) = (crowded(n), crowded(n));
         new["data"] = config_map(n, "2")["data"].take();
         change(new, move |new| {
@@ -118,10 +129,11 @@ const ROWS: &[Row] = &[
         })
     }),
     ("settle times of n managers", |n| {
-        let (old, mut new) = (crowded(n), crowded(n));
-        for entry in new["metadata"]["managedFields"].as_array_mut().into_iter().flatten() {
-            entry["time"] = json!("2030-01-01T00:00:00Z");
-        }
+        let ((old, before), (new, now)) = (apart(&crowded(n)), apart(&later(crowded(n))));
+        operation(move || apply::settle_times_apart((&old, before.clone()), (&new, now.clone())))
+    }),
+    ("settle times of n managers, in the object", |n| {
+        let (old, new) = (crowded(n), later(crowded(n)));
         change(new, move |new| apply::settle_times(Some(&old), new))
     }),
     ("read a field set", |n| {
@@ -238,6 +250,29 @@ fn crowded(n: usize) -> Value {
     };
     object["metadata"]["managedFields"] = (0..n).map(entry).collect();
     object
+}
+
+/// The same with other times.
+fn later(mut object: Value) -> Value {
+    for entry in object["metadata"]["managedFields"].as_array_mut().into_iter().flatten() {
+        entry["time"] = json!("2030-01-01T00:00:00Z");
+    }
+    object
+}
+
+/// An object and its managedFields beside it, which is where a server has them that no webhook or
+/// policy asks for them.
+fn apart(object: &Value) -> (Value, Option<Owners<'static>>) {
+    let text = String::from_utf8_lossy(&encode::to_bytes(object)).into_owned();
+    Owners::split(text.leak()).unwrap_or_default()
+}
+
+fn applied_apart(n: usize, value: &str) -> Prepared {
+    let ((live, owners), config) = (apart(&crowded(n)), config_map(n, value));
+    operation(move || {
+        let live = Some((&live, owners.as_ref()));
+        with_typing(|typing| apply::apply_apart(typing, live, &config, &manager(), false))
+    })
 }
 
 fn strategic(n: usize, sent: Value) -> Prepared {

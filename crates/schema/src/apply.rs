@@ -49,6 +49,7 @@ mod scope;
 mod stored;
 #[cfg(test)]
 mod tests;
+mod times;
 mod types;
 mod validate;
 mod value;
@@ -63,6 +64,7 @@ pub use managed::{ANCIENT_CHANGES, BEFORE_FIRST_APPLY, UPDATE_ENTRIES_MAX};
 pub use owners::Owners;
 pub use path::{Path, PathElement};
 pub use scale::ScaleMapping;
+pub use times::{settle_times, settle_times_apart};
 pub use versions::Versions;
 pub use wire::WireError;
 pub use write::{Merged, apply, apply_apart, unconvertible, update, update_apart, versions_of};
@@ -70,7 +72,7 @@ pub use write::{Merged, apply, apply_apart, unconvertible, update, update_apart,
 use crate::node::TypeSchema;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use stored::Stored;
 
 /// The writer of a change and its endpoint.
@@ -113,78 +115,4 @@ pub struct Typing<'a> {
 /// An entry that is malformed, in the reference's words.
 pub fn check_entries(object: &Value) -> Result<(), String> {
     managed::decode(Stored::Tree(managed::of(object))).map(drop)
-}
-
-/// Settles timestamps: when nothing but managedFields' times would change, the old entries (and so
-/// the old bytes) stay.
-///
-/// `metadata.resourceVersion` is not looked at: a write that changes nothing else is none.
-pub fn settle_times(old: Option<&Value>, new: &mut Value) {
-    let Some(old) = old else { return };
-    let (Some(before), Some(now)) = (managed::of(old), managed::of(new)) else { return };
-    // Most writes change the content, which shows sooner than whether the entries are the same.
-    if !same_content(old, new) || before == now || !same_but_for_times(before, now) {
-        return;
-    }
-    let before = before.clone();
-    managed::put(new, Some(before));
-}
-
-/// [`settle_times`] of objects whose managedFields are beside them: those of `new`.
-pub fn settle_times_apart<'a>(
-    (old, before): (&Value, Option<Owners<'a>>),
-    (new, now): (&Value, Option<Owners<'a>>),
-) -> Option<Owners<'a>> {
-    let list = |owners: &Owners<'_>| serde_json::from_str(owners.as_str()).unwrap_or_default();
-    let is_same = before.as_ref().zip(now.as_ref()).is_some_and(|(before, now)| {
-        same_content(old, new) && (before == now || same_but_for_times(&list(before), &list(now)))
-    });
-    if is_same { before } else { now }
-}
-
-/// Whether two lists of entries differ in nothing but their times, and their order, which depends
-/// on the times.
-fn same_but_for_times(a: &Value, b: &Value) -> bool {
-    let (Some(a), Some(b)) = (a.as_array(), b.as_array()) else { return false };
-    if a.len() != b.len() {
-        return false;
-    }
-    // Most often the order is the same too.
-    let is_same = |(a, b)| untimed(a).zip(untimed(b)).is_some_and(|(a, b)| a.eq(b));
-    if a.iter().zip(b).all(is_same) {
-        return true;
-    }
-    let members = |entry| Some(untimed(entry)?.collect::<Vec<_>>());
-    let Some(others) = b.iter().map(members).collect::<Option<HashSet<_>>>() else { return false };
-    a.iter().all(|entry| members(entry).is_some_and(|entry| others.contains(&entry)))
-}
-
-/// The members of an entry but its time.
-fn untimed(entry: &Value) -> Option<impl Iterator<Item = (&String, &Value)>> {
-    Some(entry.as_object()?.iter().filter(|(name, _)| *name != "time"))
-}
-
-/// Whether two objects differ in nothing but managedFields and resourceVersion.
-fn same_content(a: &Value, b: &Value) -> bool {
-    const ASIDE: [&str; 2] = ["managedFields", "resourceVersion"];
-    let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return false };
-    let same_metadata = |a: &Value, b: &Value| match (a.as_object(), b.as_object()) {
-        (Some(a), Some(b)) => {
-            let members = |map: &serde_json::Map<String, Value>| {
-                map.keys().filter(|name| !ASIDE.contains(&name.as_str())).count()
-            };
-            members(a) == members(b)
-                && a.iter().all(|(name, value)| {
-                    ASIDE.contains(&name.as_str()) || b.get(name) == Some(value)
-                })
-        }
-        _ => a == b,
-    };
-    a.len() == b.len()
-        // `status` and `spec` change most often.
-        && a.iter().rev().all(|(name, value)| {
-            b.get(name).is_some_and(|other| {
-                if name == "metadata" { same_metadata(value, other) } else { value == other }
-            })
-        })
 }

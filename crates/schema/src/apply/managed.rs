@@ -252,11 +252,10 @@ pub(super) fn encode(entries: Vec<Entry<'_>>) -> Option<Value> {
 
 /// The same. `copy`: of the list from which they were read, if there is one whose values may be
 /// taken.
-pub(super) fn encode_with(mut entries: Vec<Entry<'_>>, mut copy: Option<Value>) -> Option<Value> {
+pub(super) fn encode_with(entries: Vec<Entry<'_>>, mut copy: Option<Value>) -> Option<Value> {
     if entries.is_empty() {
         return None;
     }
-    sort(&mut entries);
     let mut copies = copy.as_mut().and_then(Value::as_array_mut);
     let mut written = |entry: &Entry<'_>| match entry.raw {
         Some(Raw::Tree(at, value)) => match copies.as_mut().and_then(|copies| copies.get_mut(at)) {
@@ -266,17 +265,16 @@ pub(super) fn encode_with(mut entries: Vec<Entry<'_>>, mut copy: Option<Value>) 
         Some(Raw::Text(text)) => serde_json::from_str(text).unwrap_or_default(),
         None => encode_entry(entry),
     };
-    Some(Value::Array(entries.iter().map(&mut written).collect()))
+    Some(Value::Array(sorted(&entries).map(&mut written).collect()))
 }
 
 /// The same as text, with members in declared order or, for custom objects, sorted.
-pub(super) fn encode_text(mut entries: Vec<Entry<'_>>, is_sorted: bool) -> Option<String> {
+pub(super) fn encode_text(entries: Vec<Entry<'_>>, is_sorted: bool) -> Option<String> {
     if entries.is_empty() {
         return None;
     }
-    sort(&mut entries);
     let mut out = Vec::with_capacity(1024);
-    for entry in &entries {
+    for entry in sorted(&entries) {
         out.push(if out.is_empty() { b'[' } else { b',' });
         match entry.raw {
             Some(Raw::Text(text)) => out.extend_from_slice(text.as_bytes()),
@@ -310,16 +308,17 @@ fn into_text(json: Vec<u8>) -> String {
     String::from_utf8(json).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into())
 }
 
-/// Sorts entries as the API shows them.
-fn sort(entries: &mut [Entry<'_>]) {
-    entries.sort_by(|a, b| {
-        let key = |e: &Entry<'_>| (e.operation, e.seconds());
-        key(a)
-            .cmp(&key(b))
+/// The entries in the order in which the API shows them.
+fn sorted<'e, 'a>(entries: &'e [Entry<'a>]) -> impl Iterator<Item = &'e Entry<'a>> {
+    let mut sorted: Vec<_> = entries.iter().map(|entry| (entry.seconds(), entry)).collect();
+    sorted.sort_by(|(a_seconds, a), (b_seconds, b)| {
+        (a.operation, a_seconds)
+            .cmp(&(b.operation, b_seconds))
             .then_with(|| a.manager.cmp(&b.manager))
             .then_with(|| a.api_version.cmp(&b.api_version))
             .then_with(|| a.subresource.cmp(&b.subresource))
     });
+    sorted.into_iter().map(|(_, entry)| entry)
 }
 
 /// Appends an entry, for whose fields `push_fields` appends FieldsV1.
